@@ -1,0 +1,13 @@
+"""Vector loops over feature-major weights, chosen at import for the processor at hand."""
+
+cdef extern from "loops.h" nogil:
+    ctypedef struct fastm4n_loops:
+        int width
+        void (*scores_f64)(const double*, const int*, Py_ssize_t, const double*, Py_ssize_t, double*) noexcept nogil
+        void (*scores_f32)(const float*, const int*, Py_ssize_t, const double*, Py_ssize_t, double*) noexcept nogil
+        void (*update_f64)(const double*, const int*, Py_ssize_t, const double*, double*, Py_ssize_t) noexcept nogil
+        void (*update_f32)(const float*, const int*, Py_ssize_t, const double*, double*, Py_ssize_t) noexcept nogil
+        void (*add_rows)(const double**, Py_ssize_t, const double*, Py_ssize_t, Py_ssize_t, double*) noexcept nogil
+
+cdef const fastm4n_loops* loops_for(Py_ssize_t n_labels) noexcept nogil
+cdef Py_ssize_t padded(Py_ssize_t n_labels, const fastm4n_loops* loops) noexcept nogil

@@ -1,0 +1,43 @@
+"""Vector loops over feature-major weights, chosen at import for the processor at hand.
+
+The loops themselves are C (``loops_template.h``), compiled for SSE2/NEON, AVX2 and
+AVX-512 in one binary.
+"""
+
+import os
+
+cdef extern from "loops_dispatch.h" nogil:
+    int fastm4n_simd_width() noexcept
+    const fastm4n_loops* fastm4n_select_loops(Py_ssize_t n_labels, int width) noexcept
+
+cdef int WIDTH = fastm4n_simd_width()
+
+
+def _requested_width():
+    """Width asked for by FASTM4N_SIMD_WIDTH, never above what the processor has."""
+    text = os.environ.get("FASTM4N_SIMD_WIDTH", "")
+    if not text:
+        return WIDTH
+    if text not in ("1", "2", "4", "8"):
+        raise ValueError(
+            f"The environment variable FASTM4N_SIMD_WIDTH must be 1, 2, 4 or 8, got {text!r}."
+        )
+    return min(int(text), WIDTH)
+
+
+WIDTH = _requested_width()
+
+
+def simd_width():
+    """Number of doubles in the vectors that the compiled loops use on this machine."""
+    return WIDTH
+
+
+cdef const fastm4n_loops* loops_for(Py_ssize_t n_labels) noexcept nogil:
+    """The loops to use for vectors of n_labels scores."""
+    return fastm4n_select_loops(n_labels, WIDTH)
+
+
+cdef Py_ssize_t padded(Py_ssize_t n_labels, const fastm4n_loops* loops) noexcept nogil:
+    """n_labels rounded up to a whole number of vectors."""
+    return (n_labels + loops.width - 1) // loops.width * loops.width

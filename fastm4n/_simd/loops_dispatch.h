@@ -1,0 +1,94 @@
+/* The vector loops, compiled for several targets, and the choice among them at run time:
+ * a binary built on one x86-64 or arm64 machine runs on every other and still uses the
+ * widest vectors that the one it meets has.  Included by one module only. */
+
+#ifndef FASTM4N_LOOPS_DISPATCH_H
+#define FASTM4N_LOOPS_DISPATCH_H
+
+#include "loops.h"
+
+#if defined(__GNUC__) || defined(__clang__)
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+#define CONCAT_(a, b) a##b
+#define CONCAT(a, b) CONCAT_(a, b)
+#define NAME(f) CONCAT(CONCAT(f, _v), VLEN)
+
+/* two doubles are in the baseline of x86-64 (SSE2) and of arm64 (NEON) */
+#define VLEN 2
+#include "loops_template.h"
+#undef VLEN
+
+#if defined(__x86_64__)
+#define FASTM4N_WIDE 1
+
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#endif
+#define VLEN 4
+#include "loops_template.h"
+#undef VLEN
+#if defined(__clang__)
+#pragma clang attribute pop
+#pragma clang attribute push(__attribute__((target("avx512f,avx2,fma"))), apply_to = function)
+#else
+#pragma GCC pop_options
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx2,fma")
+#endif
+#define VLEN 8
+#include "loops_template.h"
+#undef VLEN
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif /* __x86_64__ */
+
+/* The widest vectors, in doubles, that this processor has and this file was compiled for. */
+static int fastm4n_simd_width(void)
+{
+#ifdef FASTM4N_WIDE
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f"))
+        return 8;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        return 4;
+#endif
+    return 2;
+}
+
+/* The loops for n_labels labels on a processor with vectors of `width` doubles: no wider
+ * than the labels fill, so that two labels do not cost the memory of eight. */
+static const fastm4n_loops *fastm4n_select_loops(ptrdiff_t n_labels, int width)
+{
+#ifdef FASTM4N_WIDE
+    if (width >= 8 && n_labels > 4)
+        return &table_v8;
+    if (width >= 4 && n_labels > 2)
+        return &table_v4;
+#endif
+    (void)n_labels;
+    (void)width;
+    return &table_v2;
+}
+
+#else /* a compiler without vector extensions: plain loops, which it may vectorise itself */
+#define ALWAYS_INLINE __forceinline
+#define NAME(f) f##_v1
+#define VLEN 1
+#include "loops_template.h"
+#undef VLEN
+static int fastm4n_simd_width(void) { return 1; }
+static const fastm4n_loops *fastm4n_select_loops(ptrdiff_t n_labels, int width)
+{
+    (void)n_labels;
+    (void)width;
+    return &table_v1;
+}
+#endif
+
+#endif /* FASTM4N_LOOPS_DISPATCH_H */

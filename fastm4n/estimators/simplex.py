@@ -1,0 +1,1109 @@
+"""Classification and ordinal regression: outputs that are one of k labels."""
+
+import numbers
+import warnings
+
+import numpy as np
+from joblib import effective_n_jobs
+from scipy import sparse
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics.pairwise import PAIRWISE_KERNEL_FUNCTIONS, pairwise_kernels
+from sklearn.utils import check_array, check_random_state
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_is_fitted,
+    column_or_1d,
+    validate_data,
+)
+
+from fastm4n.estimators._merge import merge_examples
+from fastm4n.features._kernel import KernelFeatures
+from fastm4n.features._linear import LinearFeatures, row_norms
+from fastm4n.inference import max_min_absolute, max_min_game, max_min_zero_one, softmax
+from fastm4n.solvers.block_coordinate import SAMPLINGS, NotPositiveSemidefinite, solve
+from fastm4n.structures._simplex import (
+    LogSimplex,
+    MaxMarginSimplex,
+    MaxMinAbsolute,
+    MaxMinGame,
+    MaxMinMirrorProx,
+    MaxMinZeroOne,
+)
+
+SURROGATES = ("max_min", "max_margin", "log")
+STEPS = ("auto", "line_search", "exact", "fixed")
+ORACLES = ("exact", "mirror_prox")
+DECODINGS = ("map", "min_risk")
+LOSSES = ("zero_one", "absolute", "squared")
+
+# entries of a block of kernel values computed at once: 64 MiB of float64
+_KERNEL_CHUNK = 1 << 23
+
+
+def cost_matrix(loss, n_labels):
+    """The (n_labels, n_labels) cost matrix of `loss`, a name or a matrix, validated.
+
+    cost[i, j] is the cost of predicting the j-th label where the truth is the i-th.
+    """
+    if isinstance(loss, str):
+        levels = np.arange(n_labels, dtype=np.float64)
+        distance = np.abs(levels[:, np.newaxis] - levels)
+        if loss == "zero_one":
+            return (distance > 0).astype(np.float64)
+        if loss == "absolute":
+            return distance
+        if loss == "squared":
+            return distance**2
+        raise ValueError(f"loss must be one of {LOSSES} or a cost matrix, got {loss!r}.")
+    try:
+        cost = np.array(loss, dtype=np.float64, order="C")
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"loss must be one of {LOSSES} or a cost matrix: {error}") from error
+    if cost.ndim != 2 or cost.shape[0] != cost.shape[1]:
+        raise ValueError(f"loss must be a square matrix of costs, got shape {cost.shape}.")
+    if cost.shape[0] != n_labels:
+        raise ValueError(
+            f"loss is a {cost.shape[0]} x {cost.shape[0]} matrix, but y has {n_labels} classes; "
+            "give one row and one column per class, in sorted order."
+        )
+    for wrong, what in (
+        (~np.isfinite(cost), "costs must be finite"),
+        (cost < 0, "costs must not be negative"),
+        ((cost != 0) & np.eye(n_labels, dtype=bool), "the diagonal must be zero"),
+    ):
+        if wrong.any():
+            i, j = np.argwhere(wrong)[0]
+            raise ValueError(f"loss[{i}, {j}] is {cost[i, j]:g}: {what}.")
+    return cost
+
+
+def _check_choice(name, value, choices):
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(f"{name} must be one of {tuple(choices)}, got {value!r}.")
+
+
+def _check_number(name, value, *, low, strict=True, integer=False):
+    kind = numbers.Integral if integer else numbers.Real
+    right = isinstance(value, kind) and not isinstance(value, (bool, np.bool_))
+    if not right or not np.isfinite(value) or value < low or (strict and value == low):
+        what = "an integer" if integer else "a finite number"
+        sign = ">" if strict else ">="
+        raise ValueError(f"{name} must be {what} {sign} {low}, got {value!r}.")
+
+
+def _has_proba(estimator):
+    if estimator.surrogate != "log":
+        raise AttributeError(
+            f"predict_proba needs surrogate='log', and this one is {estimator.surrogate!r}: "
+            "margins are not probabilities."
+        )
+    return True
+
+
+class _SimplexClassifier(ClassifierMixin, BaseEstimator):
+    """What the two estimators share: everything but their defaults and their labels."""
+
+    def __init__(
+        self,
+        surrogate,
+        alpha,
+        loss,
+        kernel,
+        gamma,
+        degree,
+        coef0,
+        kernel_params,
+        fit_intercept,
+        intercept_scaling,
+        sampling,
+        step,
+        oracle,
+        oracle_iter,
+        oracle_warm_start,
+        tol,
+        max_iter,
+        decode,
+        class_weight,
+        cache_size,
+        warm_start,
+        n_jobs,
+        random_state,
+        verbose,
+        callback,
+    ):
+        self.surrogate = surrogate
+        self.alpha = alpha
+        self.loss = loss
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.kernel_params = kernel_params
+        self.fit_intercept = fit_intercept
+        self.intercept_scaling = intercept_scaling
+        self.sampling = sampling
+        self.step = step
+        self.oracle = oracle
+        self.oracle_iter = oracle_iter
+        self.oracle_warm_start = oracle_warm_start
+        self.tol = tol
+        self.max_iter = max_iter
+        self.decode = decode
+        self.class_weight = class_weight
+        self.cache_size = cache_size
+        self.warm_start = warm_start
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+        self.callback = callback
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = self.kernel == "precomputed"
+        tags.input_tags.sparse = self.kernel != "precomputed"
+        return tags
+
+    # ------------------------------------------------------------------- validation
+
+    def _check_parameters(self):
+        _check_choice("surrogate", self.surrogate, SURROGATES)
+        _check_choice("sampling", self.sampling, SAMPLINGS)
+        _check_choice("step", self.step, STEPS)
+        _check_choice("oracle", self.oracle, ORACLES)
+        _check_choice("decode", self.decode, DECODINGS)
+        _check_number("alpha", self.alpha, low=0)
+        _check_number("tol", self.tol, low=0, strict=False)
+        _check_number("max_iter", self.max_iter, low=0, integer=True)
+        _check_number("oracle_iter", self.oracle_iter, low=0, integer=True)
+        _check_number("intercept_scaling", self.intercept_scaling, low=0)
+        _check_number("cache_size", self.cache_size, low=0)
+        if self.callback is not None and not callable(self.callback):
+            raise ValueError(f"callback must be callable or None, got {self.callback!r}.")
+        if self.oracle == "mirror_prox" and self.surrogate != "max_min":
+            raise ValueError(
+                "oracle='mirror_prox' solves the max-min oracle; it needs surrogate='max_min', "
+                f"got {self.surrogate!r}."
+            )
+        if self.kernel_params is not None and not isinstance(self.kernel_params, dict):
+            raise ValueError(f"kernel_params must be a dict or None, got {self.kernel_params!r}.")
+        known = (*sorted(PAIRWISE_KERNEL_FUNCTIONS), "precomputed")
+        if not callable(self.kernel) and not (
+            isinstance(self.kernel, str) and self.kernel in known
+        ):
+            raise ValueError(f"kernel must be a callable or one of {known}, got {self.kernel!r}.")
+        if not (
+            self.gamma is None
+            or (isinstance(self.gamma, str) and self.gamma in ("scale", "auto"))
+            or (isinstance(self.gamma, numbers.Real) and 0 <= self.gamma < np.inf)
+        ):
+            raise ValueError(
+                f"gamma must be 'scale', 'auto', None or a number >= 0, got {self.gamma!r}."
+            )
+
+    def _check_weights(self, X, y, sample_weight):
+        """Weights of the samples before classes are weighted; not negative, not all zero."""
+        weights = _check_sample_weight(sample_weight, X, dtype=np.float64)
+        if (weights < 0).any():
+            row = int(np.flatnonzero(weights < 0)[0])
+            raise ValueError(f"sample_weight[{row}] is {weights[row]:g}; weights must be >= 0.")
+        if not weights.any():
+            raise ValueError("sample_weight is zero for every sample: nothing is left to fit.")
+        return weights
+
+    def _encode(self, y):
+        """classes_ and the index of each label in it."""
+        return np.unique(y, return_inverse=True)
+
+    def _class_weights(self, classes, labels, weights):
+        """One factor per class from class_weight."""
+        if self.class_weight is None:
+            return np.ones(classes.size)
+        if isinstance(self.class_weight, str):
+            if self.class_weight != "balanced":
+                raise ValueError(
+                    "class_weight must be a dict, 'balanced' or None, "
+                    f"got {self.class_weight!r}."
+                )
+            mass = np.bincount(labels, weights=weights, minlength=classes.size)
+            return mass.sum() / (np.count_nonzero(mass) * np.where(mass > 0, mass, 1.0))
+        if not isinstance(self.class_weight, dict):
+            raise ValueError(
+                f"class_weight must be a dict, 'balanced' or None, got {self.class_weight!r}."
+            )
+        factors = np.ones(classes.size)
+        where = {label: i for i, label in enumerate(classes.tolist())}
+        for label, factor in self.class_weight.items():
+            if label not in where:
+                raise ValueError(
+                    f"class_weight names the class {label!r}, which is not in y; its classes "
+                    f"are {classes.tolist()}."
+                )
+            _check_number(f"class_weight[{label!r}]", factor, low=0)
+            factors[where[label]] = factor
+        return factors
+
+    # ---------------------------------------------------------------------- kernels
+
+    def _resolve_gamma(self, X):
+        if self.gamma == "auto":
+            return 1.0 / X.shape[1]
+        if self.gamma == "scale":
+            if sparse.issparse(X):
+                variance = X.multiply(X).mean() - X.mean() ** 2
+            else:
+                variance = X.var(dtype=np.float64)
+            scale = X.shape[1] * variance
+            return 1.0 / scale if np.isfinite(scale) and scale > 0 else 1.0
+        return self.gamma
+
+    def _compute_kernel(self, A, B):
+        """Kernel values between the rows of A and of B, float64 and finite."""
+        parameters = dict(self.kernel_params or {})
+        if not callable(self.kernel):
+            for name, value in (
+                ("gamma", self._gamma), ("degree", self.degree), ("coef0", self.coef0)
+            ):
+                parameters.setdefault(name, value)
+        try:
+            K = pairwise_kernels(A, B, metric=self.kernel, filter_params=True, **parameters)
+        except (TypeError, ValueError) as error:
+            if sparse.issparse(A):
+                raise TypeError(
+                    f"kernel={self.kernel!r} failed on sparse X, it may need dense input: "
+                    f"use X.toarray(). ({error})"
+                ) from error
+            raise
+        K = np.ascontiguousarray(K, dtype=np.float64)
+        if not np.isfinite(K).all():
+            raise ValueError(
+                f"kernel={self.kernel!r} gave values that are not finite; scale the features "
+                "or change the kernel's parameters."
+            )
+        return K
+
+    def _kernel_features(self, X, rows, n_labels, intercept):
+        """Kernel map over X[rows], the Gram matrix held whole where the budget allows it."""
+        n = rows.size
+        budget = self.cache_size * 2.0**20
+        if self.kernel == "precomputed":
+            K = _checked_gram(X)
+            if not np.array_equal(rows, np.arange(X.shape[0])):
+                K = K[np.ix_(rows, rows)]
+            return KernelFeatures(np.diagonal(K).copy(), n_labels, intercept, gram=K)
+        points = X[rows]
+        if 8.0 * n * n <= budget:
+            gram = np.empty((n, n))
+            step = max(1, _KERNEL_CHUNK // n)
+            for start in range(0, n, step):
+                gram[start : start + step] = self._compute_kernel(
+                    points[start : start + step], points
+                )
+            self._check_diagonal(np.diagonal(gram))
+            return KernelFeatures(np.diagonal(gram).copy(), n_labels, intercept, gram=gram)
+        diagonal = np.empty(n)
+        step = 64
+        for start in range(0, n, step):
+            chunk = points[start : start + step]
+            diagonal[start : start + step] = np.diagonal(self._compute_kernel(chunk, chunk))
+        self._check_diagonal(diagonal)
+        return KernelFeatures(
+            diagonal,
+            n_labels,
+            intercept,
+            compute_rows=lambda blocks: self._compute_kernel(points[blocks], points),
+            n_cached=int(budget / (8.0 * n)),
+        )
+
+    def _check_diagonal(self, diagonal):
+        if (diagonal < 0).any():
+            row = int(np.flatnonzero(diagonal < 0)[0])
+            raise ValueError(
+                f"kernel={self.kernel!r} is not positive semidefinite: K[{row}, {row}] = "
+                f"{diagonal[row]:g} is a negative squared norm."
+            )
+
+    def _linear_features(self, X, rows, n_labels, intercept):
+        norms = row_norms(X, intercept)
+        if not np.isfinite(norms / self.alpha).all():
+            row = int(np.flatnonzero(~np.isfinite(norms / self.alpha))[0])
+            raise ValueError(
+                f"X has values too large for float64: the squared norm of row {row} divided by "
+                f"alpha={self.alpha:g} overflows. Scale the features, for example with "
+                "StandardScaler."
+            )
+        return LinearFeatures(X, rows, norms[rows], n_labels, intercept)
+
+    # -------------------------------------------------------------------------- fit
+
+    def _structure(self, labels, cost):
+        if self.surrogate == "log":
+            return LogSimplex(labels, cost)
+        if self.surrogate == "max_margin":
+            return MaxMarginSimplex(labels, cost)
+        if self.oracle == "mirror_prox":
+            return MaxMinMirrorProx(labels, cost, self.oracle_iter, self.oracle_warm_start)
+        k = cost.shape[0]
+        if np.array_equal(cost, cost_matrix("zero_one", k)):
+            return MaxMinZeroOne(labels, cost)
+        if np.array_equal(cost, cost_matrix("absolute", k)):
+            return MaxMinAbsolute(labels, cost)
+        return MaxMinGame(labels, cost)
+
+    def fit(self, X, y, sample_weight=None):
+        """Fit the model until its duality gap is certified to be at most `tol`.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Training examples, or their Gram matrix (n_samples, n_samples) for
+            ``kernel="precomputed"``. C-ordered float32 or float64 arrays and CSR matrices
+            are not copied by linear models.
+        y : array-like of shape (n_samples,)
+            Labels.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Non-negative weights; 2 is the example given twice, 0 the example left out.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
+
+        Raises
+        ------
+        ValueError
+            For invalid parameters or data, naming the argument and what is wrong with it.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If `max_iter` passes did not reach `tol`; the message states the gap.
+        """
+        self._check_parameters()
+        X, y = validate_data(
+            self,
+            X,
+            y,
+            accept_sparse="csr",
+            dtype=[np.float64, np.float32],
+            order="C",
+            accept_large_sparse=True,
+        )
+        check_classification_targets(y)
+        y = column_or_1d(y, warn=True)
+        if self.kernel == "precomputed" and X.shape[0] != X.shape[1]:
+            raise ValueError(
+                f"kernel='precomputed' needs a square X, one row and column per sample, got "
+                f"shape {X.shape}."
+            )
+        X = _canonical(X)
+        weights = self._check_weights(X, y, sample_weight)
+        kept = np.flatnonzero(weights)
+        classes, labels = self._encode(y[kept])
+        weights = weights[kept]
+        if np.unique(labels).size < 2:
+            raise ValueError(
+                f"y has one class only, {classes[labels[0]]!r} (among the samples of non-zero "
+                "weight); a classifier needs at least two."
+            )
+        weights = weights * self._class_weights(classes, labels, weights)[labels]
+        cost = cost_matrix(self.loss, classes.size)
+        intercept = float(self.intercept_scaling) if self.fit_intercept else 0.0
+
+        if self.kernel == "precomputed":
+            rows, block_weights, block_of = np.arange(kept.size), weights, np.arange(kept.size)
+        else:
+            inner = X if kept.size == X.shape[0] else X[kept]
+            rows, block_weights, block_of = merge_examples(inner, labels, weights)
+        shares = weights / block_weights[block_of]
+        p = block_weights / block_weights.sum()
+        samples = kept[rows]
+        structure = self._structure(labels[rows], cost)
+        if self.kernel == "linear":
+            features = self._linear_features(X, samples, classes.size, intercept)
+        else:
+            self._gamma = self._resolve_gamma(X)
+            features = self._kernel_features(X, samples, classes.size, intercept)
+        mu0 = self._warm_start_point(samples, labels[rows], classes, y.shape[0])
+        try:
+            solution = solve(
+                structure,
+                features,
+                p,
+                self.alpha,
+                mu=mu0,
+                sampling=self.sampling,
+                step=self.step,
+                tol=self.tol,
+                max_iter=self.max_iter,
+                seed=int(check_random_state(self.random_state).randint(2**31)),
+                n_jobs=effective_n_jobs(self.n_jobs),
+                verbose=self.verbose,
+                callback=self.callback,
+                keep_on_interrupt=self.warm_start,
+            )
+        except NotPositiveSemidefinite as error:
+            raise ValueError(
+                f"kernel={self.kernel!r} is not positive semidefinite: {error}."
+            ) from error
+
+        # from here on nothing fails: the fitted state changes as a whole
+        self.classes_ = classes
+        self.cost_matrix_ = cost
+        self.n_iter_ = solution.n_iter
+        self.duality_gap_ = solution.certificate.gap
+        self.primal_objective_ = solution.certificate.primal
+        self.dual_objective_ = solution.certificate.dual
+        self.history_ = solution.history
+        mu = solution.mu.reshape(-1, classes.size)
+        if self.kernel == "linear":
+            self.coef_, self.intercept_ = features.coef()
+            stale = ("dual_coef_", "X_fit_")
+        else:
+            beta = -mu * (p / self.alpha)[:, np.newaxis]
+            beta[np.arange(rows.size), labels[rows]] += p / self.alpha
+            self.dual_coef_ = np.zeros((y.shape[0], classes.size))
+            self.dual_coef_[kept] = shares[:, np.newaxis] * beta[block_of]
+            self.intercept_ = intercept**2 * beta.sum(axis=0)
+            self.X_fit_ = X
+            stale = ("coef_",)
+        for name in stale:
+            self.__dict__.pop(name, None)
+        self.__dict__.pop("_warm_state", None)
+        if self.warm_start:
+            full = np.zeros((y.shape[0], classes.size))
+            full[kept] = mu[block_of]
+            self._warm_state = full, kept, float(self.alpha)
+        if solution.interrupted:
+            raise KeyboardInterrupt
+        if not solution.converged:
+            warnings.warn(
+                f"The certified duality gap is {self.duality_gap_:.3g} after {self.n_iter_} "
+                f"passes, above tol={self.tol:g}. Increase max_iter or tol, scale the features, "
+                "or increase alpha.",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        return self
+
+    def _warm_start_point(self, samples, labels, classes, n_samples):
+        """The dual point to start from, or None.
+
+        For a smaller alpha the last dual point is drawn towards phi(y) so that w stays what it
+        was; for a larger one it is kept, and w shrinks.
+        """
+        state = getattr(self, "_warm_state", None)
+        if not self.warm_start or state is None:
+            return None
+        full, kept, alpha = state
+        if full.shape != (n_samples, classes.size) or not np.array_equal(classes, self.classes_):
+            return None
+        known = np.zeros(n_samples, dtype=bool)
+        known[kept] = True
+        mu = full[samples]
+        truth = np.zeros_like(mu)
+        truth[np.arange(samples.size), labels] = 1.0
+        mu[~known[samples]] = truth[~known[samples]]
+        ratio = min(1.0, self.alpha / alpha)
+        return (truth + ratio * (mu - truth)).ravel()
+
+    # ---------------------------------------------------------------------- predict
+
+    def _scores(self, X):
+        """Scores of all classes, (n_samples, n_classes)."""
+        check_is_fitted(self)
+        X = validate_data(
+            self, X, accept_sparse="csr", dtype=[np.float64, np.float32], order="C", reset=False
+        )
+        if hasattr(self, "coef_"):
+            scores = X @ self.coef_.T
+            return np.asarray(scores, dtype=np.float64) + self.intercept_
+        support = np.flatnonzero(self.dual_coef_.any(axis=1))
+        scores = np.tile(self.intercept_, (X.shape[0], 1))
+        if support.size == 0:
+            return scores
+        if self.kernel == "precomputed":
+            return scores + np.asarray(X[:, support] @ self.dual_coef_[support])
+        points, beta = self.X_fit_[support], self.dual_coef_[support]
+        step = max(1, _KERNEL_CHUNK // support.size)
+        for start in range(0, X.shape[0], step):
+            scores[start : start + step] += (
+                self._compute_kernel(X[start : start + step], points) @ beta
+            )
+        return scores
+
+    def decision_function(self, X):
+        """Scores of the classes.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Examples, or kernel values with the training examples for
+            ``kernel="precomputed"``.
+
+        Returns
+        -------
+        scores : ndarray of shape (n_samples, n_classes)
+            ``X @ coef_.T + intercept_`` or ``K(X, X_fit_) @ dual_coef_ + intercept_``. For two
+            classes, of shape (n_samples,): the score of ``classes_[1]`` less that of
+            ``classes_[0]``.
+        """
+        scores = self._scores(X)
+        return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
+
+    def predict(self, X, decode=None):
+        """Predicted labels.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Examples.
+        decode : {"map", "min_risk"}, default=None
+            Overrides the parameter `decode`.
+
+        Returns
+        -------
+        y : ndarray of shape (n_samples,)
+            One of `classes_` each.
+        """
+        decode = self.decode if decode is None else decode
+        _check_choice("decode", decode, DECODINGS)
+        check_is_fitted(self)
+        if decode == "min_risk" and self.surrogate == "max_margin":
+            raise ValueError(
+                "decode='min_risk' weighs the costs by a distribution over the classes, and "
+                "surrogate='max_margin' has none; use 'log' or 'max_min'."
+            )
+        scores = self._scores(X)
+        if decode == "map":
+            return self.classes_[np.argmax(scores, axis=1)]
+        if scores.shape[0] == 0:
+            return self.classes_[:0]
+        return self.classes_[np.argmin(self._distribution(scores) @ self.cost_matrix_, axis=1)]
+
+    def _distribution(self, scores):
+        """The maximiser of the surrogate's oracle: a distribution over the classes."""
+        if self.surrogate == "log":
+            return softmax(scores)[0]
+        cost = self.cost_matrix_
+        if np.array_equal(cost, cost_matrix("zero_one", cost.shape[0])):
+            return max_min_zero_one(scores)[0]
+        if np.array_equal(cost, cost_matrix("absolute", cost.shape[0])):
+            return max_min_absolute(scores)[0]
+        return max_min_game(scores, cost)[0]
+
+    @available_if(_has_proba)
+    def predict_proba(self, X):
+        """Probabilities of the classes, for ``surrogate="log"`` only.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Examples.
+
+        Returns
+        -------
+        probabilities : ndarray of shape (n_samples, n_classes)
+            Softmax of the scores, columns as in `classes_`.
+        """
+        return softmax(self._scores(X))[0]
+
+    def score(self, X, y, sample_weight=None):
+        """Accuracy of `predict`.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Examples.
+        y : array-like of shape (n_samples,)
+            True labels. One that is not in `classes_` counts as an error, with a warning.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights.
+
+        Returns
+        -------
+        accuracy : float
+        """
+        check_is_fitted(self)
+        labels = np.asarray(y)
+        unknown = np.setdiff1d(labels, self.classes_) if labels.size else labels
+        if unknown.size:
+            shown = ", ".join(map(repr, unknown[:5].tolist()))
+            warnings.warn(
+                f"y has labels that are not in classes_ ({shown}); no prediction can match them.",
+                UserWarning,
+                stacklevel=2,
+            )
+        return super().score(X, y, sample_weight)
+
+
+def _canonical(X):
+    """CSR with int32 indices, sorted, without duplicates; dense arrays as they are."""
+    if not sparse.issparse(X):
+        return X
+    X = sparse.csr_array(X) if not sparse.issparse(X) else X.tocsr()
+    if not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+    if X.shape[1] >= 2**31:
+        raise ValueError(f"X has {X.shape[1]} features; at most {2**31 - 1} are supported.")
+    if X.indices.dtype != np.int32:
+        indices = X.indices.astype(np.int32)
+        X = X.copy()
+        X.indices = indices
+    return X
+
+
+def _checked_gram(K):
+    """K as float64, symmetric, with entries that two vectors' inner products can have."""
+    K = np.ascontiguousarray(K, dtype=np.float64)
+    diagonal = np.diagonal(K)
+    if (diagonal < 0).any():
+        row = int(np.flatnonzero(diagonal < 0)[0])
+        raise ValueError(
+            f"kernel='precomputed': X is not positive semidefinite, X[{row}, {row}] = "
+            f"{diagonal[row]:g} is a negative squared norm."
+        )
+    norms = np.sqrt(diagonal)
+    step = max(1, _KERNEL_CHUNK // max(1, K.shape[0]))
+    for start in range(0, K.shape[0], step):
+        rows = K[start : start + step]
+        scale = np.outer(norms[start : start + step], norms)
+        skew = np.abs(rows - K[:, start : start + step].T)
+        for wrong, what in (
+            (skew > 1e-6 * scale + 1e-10, "is not symmetric"),
+            (np.abs(rows) > (1 + 1e-6) * scale + 1e-10, "is not positive semidefinite"),
+        ):
+            if wrong.any():
+                i, j = np.argwhere(wrong)[0]
+                i += start
+                raise ValueError(
+                    f"kernel='precomputed': X {what}: X[{i}, {j}] = {K[i, j]:g}, X[{j}, {i}] = "
+                    f"{K[j, i]:g}, X[{i}, {i}] = {K[i, i]:g}, X[{j}, {j}] = {K[j, j]:g}."
+                )
+    return K
+
+
+class MulticlassClassifier(_SimplexClassifier):
+    """Multi-class classification by M4N, structural SVM or CRF, with a certified gap.
+
+    Minimises mean_i S(w' x_i, y_i) + alpha / 2 ||w||^2 over the weights w of a linear model or
+    of a kernel, S being the surrogate of the given cost, by block-coordinate Frank-Wolfe on
+    the dual.
+
+    Parameters
+    ----------
+    surrogate : {"max_min", "max_margin", "log"}, default="max_min"
+        The loss that is minimised: "max_min" is the M4N of [1]_, consistent for every
+        cost; "max_margin" the multi-class SVM of Crammer and Singer (M3N, structural
+        SVM); "log" multinomial logistic regression (CRF).
+    alpha : float, default=0.01
+        Regularisation: alpha / 2 times the squared norm of the weights is added to the
+        mean loss, the scale of `SGDClassifier`. ``LinearSVC``'s C is 1 / (alpha n).
+    loss : {"zero_one", "absolute", "squared"} or array of shape (n_classes, n_classes), \
+            default="zero_one"
+        What a mistake costs: loss[i, j] for predicting ``classes_[j]`` where the truth is
+        ``classes_[i]``. The names take the classes' positions in `classes_`. The "log"
+        surrogate uses it for ``decode="min_risk"`` only.
+    kernel : str or callable, default="linear"
+        "linear" keeps weights, every other kernel of
+        `sklearn.metrics.pairwise.pairwise_kernels`, a callable or "precomputed" keeps
+        dual coefficients.
+    gamma : {"scale", "auto"}, float or None, default="scale"
+        Kernel coefficient, as in `sklearn.svm.SVC`; None is the kernel's own default.
+    degree : float, default=3
+        Degree of the polynomial kernel.
+    coef0 : float, default=1.0
+        Constant of the polynomial and sigmoid kernels.
+    kernel_params : dict, default=None
+        Further arguments of the kernel.
+    fit_intercept : bool, default=True
+        Whether to add a constant feature. Its weight is the intercept and is
+        **regularised** like the others; raise `intercept_scaling` to lessen that.
+    intercept_scaling : float, default=1.0
+        Value of the constant feature (its square is added to a kernel): the intercept's
+        penalty is alpha / 2 times its square over ``intercept_scaling ** 2``.
+    sampling : {"gap", "uniform", "permutation"}, default="gap"
+        Which example is next: with probability proportional to its last known gap [2]_,
+        uniformly, or all in a new random order each pass.
+    step : {"auto", "line_search", "exact", "fixed"}, default="auto"
+        "line_search" is the Frank-Wolfe step with the best step size, in closed form (for
+        "log" by Newton's method); "exact" maximises the dual over the whole block, where
+        that has a closed form ("max_margin", and "max_min" with the 0-1 loss); "fixed" is
+        the step 2n / (t + 2n) of [1]_ with averaging. "auto" is "exact" where it can be
+        had, else "line_search".
+    oracle : {"exact", "mirror_prox"}, default="exact"
+        How "max_min" oracles are solved: in closed form or as a matrix game, or by the
+        saddle-point mirror prox of [1]_, for comparison. The certified gap does not
+        depend on it.
+    oracle_iter : int, default=20
+        Iterations of mirror prox.
+    oracle_warm_start : bool, default=True
+        Whether mirror prox starts from where it ended at the last visit.
+    tol : float, default=1e-3
+        Absolute duality gap at which the fit ends.
+    max_iter : int, default=1000
+        Most passes over the examples.
+    decode : {"map", "min_risk"}, default="map"
+        Prediction of the highest score, or of the least expected cost under the
+        probabilities ("log") or the oracle's distribution ("max_min").
+    class_weight : dict or "balanced", default=None
+        Factors on the sample weights by class; "balanced" gives every class the same sum.
+    cache_size : float, default=2048
+        Memory for kernel values in MiB. The Gram matrix is held whole where it fits (8 n^2
+        bytes); where it does not, its rows are computed as needed and this much of them kept.
+    warm_start : bool, default=False
+        Whether to start from the dual point of the last fit, if that had as many samples
+        and the same classes; alpha may change. Keeps n_samples x n_classes numbers.
+    n_jobs : int, default=None
+        Threads of the certificate. The result does not depend on it.
+    random_state : int, RandomState instance or None, default=None
+        Seed of the order of visits: an int gives the same bits on the same machine.
+    verbose : int, default=0
+        A progress bar (with tqdm) and lines in the log "fastm4n".
+    callback : callable, default=None
+        Called after each certificate with a dict of its row of `history_`; a true result
+        ends the fit.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_classes, n_features)
+        Weights, for ``kernel="linear"``.
+    dual_coef_ : ndarray of shape (n_samples, n_classes)
+        Coefficients of the training examples, for other kernels.
+    X_fit_ : {ndarray, sparse matrix} of shape (n_samples, n_features)
+        The training examples, for other kernels.
+    intercept_ : ndarray of shape (n_classes,)
+        Intercepts.
+    classes_ : ndarray of shape (n_classes,)
+        The labels.
+    cost_matrix_ : ndarray of shape (n_classes, n_classes)
+        The costs of `loss`.
+    duality_gap_ : float
+        Certified gap: the objective is at most this much above its minimum.
+    primal_objective_, dual_objective_ : float
+        The two values that differ by the gap.
+    n_iter_ : int
+        Passes made.
+    history_ : dict of ndarray
+        "pass", "primal", "dual", "gap", "seconds", "oracle_calls" and "oracle_error" (mean
+        of the oracle's own bounds' difference during the pass) at each certificate.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the features, where X had string names.
+
+    See Also
+    --------
+    OrdinalClassifier : The same for ordered levels.
+
+    Notes
+    -----
+    The duality gap is a bound: it is computed from feasible dual points and exact oracles
+    at the end of the fit, with the weights recomputed from the dual point. Examples that
+    occur more than once are merged into one of larger weight, and the blocks are ordered
+    by content, so that a fit depends neither on the order of the samples nor on whether
+    a weight is written as a repetition.
+
+    A pass costs O(n_samples n_features n_classes) and memory is O(n_samples n_classes +
+    n_features n_classes) for linear models; O(n_samples^2 n_classes) and the Gram matrix
+    or `cache_size` for kernels.
+
+    References
+    ----------
+    .. [1] A. Nowak-Vila, F. Bach, A. Rudi (2020). Consistent structured prediction with
+       max-min margin Markov networks. ICML.
+    .. [2] A. Osokin, J.-B. Alayrac, I. Lukasewitz, P. Dokania, S. Lacoste-Julien (2016).
+       Minding the gaps for block Frank-Wolfe optimization of structured SVMs. ICML.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from fastm4n import MulticlassClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> clf = MulticlassClassifier(alpha=0.01, random_state=0).fit(X, y)
+    >>> bool(clf.duality_gap_ <= 1e-3)
+    True
+    >>> clf.predict(X[:2])
+    array([0, 0])
+    """
+
+    def __init__(
+        self,
+        surrogate="max_min",
+        *,
+        alpha=0.01,
+        loss="zero_one",
+        kernel="linear",
+        gamma="scale",
+        degree=3,
+        coef0=1.0,
+        kernel_params=None,
+        fit_intercept=True,
+        intercept_scaling=1.0,
+        sampling="gap",
+        step="auto",
+        oracle="exact",
+        oracle_iter=20,
+        oracle_warm_start=True,
+        tol=1e-3,
+        max_iter=1000,
+        decode="map",
+        class_weight=None,
+        cache_size=2048,
+        warm_start=False,
+        n_jobs=None,
+        random_state=None,
+        verbose=0,
+        callback=None,
+    ):
+        super().__init__(
+            surrogate=surrogate,
+            alpha=alpha,
+            loss=loss,
+            kernel=kernel,
+            gamma=gamma,
+            degree=degree,
+            coef0=coef0,
+            kernel_params=kernel_params,
+            fit_intercept=fit_intercept,
+            intercept_scaling=intercept_scaling,
+            sampling=sampling,
+            step=step,
+            oracle=oracle,
+            oracle_iter=oracle_iter,
+            oracle_warm_start=oracle_warm_start,
+            tol=tol,
+            max_iter=max_iter,
+            decode=decode,
+            class_weight=class_weight,
+            cache_size=cache_size,
+            warm_start=warm_start,
+            n_jobs=n_jobs,
+            random_state=random_state,
+            verbose=verbose,
+            callback=callback,
+        )
+
+
+class OrdinalClassifier(_SimplexClassifier):
+    """Classification into ordered levels, with a certified gap.
+
+    `MulticlassClassifier` with a cost that grows with the distance between levels, |i - j|
+    by default, whose max-min oracle has a closed form.
+
+    Parameters
+    ----------
+    surrogate : {"max_min", "max_margin", "log"}, default="max_min"
+        The loss that is minimised: "max_min" is the M4N of [1]_, consistent for every
+        cost; "max_margin" the multi-class SVM of Crammer and Singer (M3N, structural
+        SVM); "log" multinomial logistic regression (CRF).
+    alpha : float, default=0.01
+        Regularisation: alpha / 2 times the squared norm of the weights is added to the
+        mean loss, the scale of `SGDClassifier`. ``LinearSVC``'s C is 1 / (alpha n).
+    loss : {"zero_one", "absolute", "squared"} or array of shape (n_classes, n_classes), \
+            default="absolute"
+        What a mistake costs: loss[i, j] for predicting ``classes_[j]`` where the truth is
+        ``classes_[i]``. The names take the classes' positions in `classes_`. The "log"
+        surrogate uses it for ``decode="min_risk"`` only.
+    kernel : str or callable, default="linear"
+        "linear" keeps weights, every other kernel of
+        `sklearn.metrics.pairwise.pairwise_kernels`, a callable or "precomputed" keeps
+        dual coefficients.
+    gamma : {"scale", "auto"}, float or None, default="scale"
+        Kernel coefficient, as in `sklearn.svm.SVC`; None is the kernel's own default.
+    degree : float, default=3
+        Degree of the polynomial kernel.
+    coef0 : float, default=1.0
+        Constant of the polynomial and sigmoid kernels.
+    kernel_params : dict, default=None
+        Further arguments of the kernel.
+    fit_intercept : bool, default=True
+        Whether to add a constant feature. Its weight is the intercept and is
+        **regularised** like the others; raise `intercept_scaling` to lessen that.
+    intercept_scaling : float, default=1.0
+        Value of the constant feature (its square is added to a kernel): the intercept's
+        penalty is alpha / 2 times its square over ``intercept_scaling ** 2``.
+    sampling : {"gap", "uniform", "permutation"}, default="gap"
+        Which example is next: with probability proportional to its last known gap [2]_,
+        uniformly, or all in a new random order each pass.
+    step : {"auto", "line_search", "exact", "fixed"}, default="auto"
+        "line_search" is the Frank-Wolfe step with the best step size, in closed form (for
+        "log" by Newton's method); "exact" maximises the dual over the whole block, where
+        that has a closed form ("max_margin", and "max_min" with the 0-1 loss); "fixed" is
+        the step 2n / (t + 2n) of [1]_ with averaging. "auto" is "exact" where it can be
+        had, else "line_search".
+    oracle : {"exact", "mirror_prox"}, default="exact"
+        How "max_min" oracles are solved: in closed form or as a matrix game, or by the
+        saddle-point mirror prox of [1]_, for comparison. The certified gap does not
+        depend on it.
+    oracle_iter : int, default=20
+        Iterations of mirror prox.
+    oracle_warm_start : bool, default=True
+        Whether mirror prox starts from where it ended at the last visit.
+    tol : float, default=1e-3
+        Absolute duality gap at which the fit ends.
+    max_iter : int, default=1000
+        Most passes over the examples.
+    decode : {"map", "min_risk"}, default="map"
+        Prediction of the highest score, or of the least expected cost under the
+        probabilities ("log") or the oracle's distribution ("max_min").
+    class_weight : dict or "balanced", default=None
+        Factors on the sample weights by class; "balanced" gives every class the same sum.
+    cache_size : float, default=2048
+        Memory for kernel values in MiB. The Gram matrix is held whole where it fits (8 n^2
+        bytes); where it does not, its rows are computed as needed and this much of them kept.
+    warm_start : bool, default=False
+        Whether to start from the dual point of the last fit, if that had as many samples
+        and the same classes; alpha may change. Keeps n_samples x n_classes numbers.
+    n_jobs : int, default=None
+        Threads of the certificate. The result does not depend on it.
+    random_state : int, RandomState instance or None, default=None
+        Seed of the order of visits: an int gives the same bits on the same machine.
+    verbose : int, default=0
+        A progress bar (with tqdm) and lines in the log "fastm4n".
+    callback : callable, default=None
+        Called after each certificate with a dict of its row of `history_`; a true result
+        ends the fit.
+    levels : array-like of shape (n_levels,), default=None
+        All levels, lowest first; for levels whose order is not that of sorting, or that
+        may be missing from y. By default the sorted labels of y.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_classes, n_features)
+        Weights, for ``kernel="linear"``.
+    dual_coef_ : ndarray of shape (n_samples, n_classes)
+        Coefficients of the training examples, for other kernels.
+    X_fit_ : {ndarray, sparse matrix} of shape (n_samples, n_features)
+        The training examples, for other kernels.
+    intercept_ : ndarray of shape (n_classes,)
+        Intercepts.
+    classes_ : ndarray of shape (n_classes,)
+        The labels.
+    cost_matrix_ : ndarray of shape (n_classes, n_classes)
+        The costs of `loss`.
+    duality_gap_ : float
+        Certified gap: the objective is at most this much above its minimum.
+    primal_objective_, dual_objective_ : float
+        The two values that differ by the gap.
+    n_iter_ : int
+        Passes made.
+    history_ : dict of ndarray
+        "pass", "primal", "dual", "gap", "seconds", "oracle_calls" and "oracle_error" (mean
+        of the oracle's own bounds' difference during the pass) at each certificate.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the features, where X had string names.
+
+    See Also
+    --------
+    MulticlassClassifier : The same for classes without an order.
+
+    Notes
+    -----
+    The duality gap is a bound: it is computed from feasible dual points and exact oracles
+    at the end of the fit, with the weights recomputed from the dual point. Examples that
+    occur more than once are merged into one of larger weight, and the blocks are ordered
+    by content, so that a fit depends neither on the order of the samples nor on whether
+    a weight is written as a repetition.
+
+    A pass costs O(n_samples n_features n_classes) and memory is O(n_samples n_classes +
+    n_features n_classes) for linear models; O(n_samples^2 n_classes) and the Gram matrix
+    or `cache_size` for kernels.
+
+    References
+    ----------
+    .. [1] A. Nowak-Vila, F. Bach, A. Rudi (2020). Consistent structured prediction with
+       max-min margin Markov networks. ICML.
+    .. [2] A. Osokin, J.-B. Alayrac, I. Lukasewitz, P. Dokania, S. Lacoste-Julien (2016).
+       Minding the gaps for block Frank-Wolfe optimization of structured SVMs. ICML.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastm4n import OrdinalClassifier
+    >>> X = np.linspace(0, 3, 40)[:, None]
+    >>> y = np.array(["low", "mid", "high"])[np.minimum(X[:, 0].astype(int), 2)]
+    >>> clf = OrdinalClassifier(alpha=1e-3, levels=["low", "mid", "high"], random_state=0)
+    >>> clf.fit(X, y).predict([[0.2], [1.5], [2.9]]).tolist()
+    ['low', 'mid', 'high']
+    """
+
+    def __init__(
+        self,
+        surrogate="max_min",
+        *,
+        alpha=0.01,
+        loss="absolute",
+        kernel="linear",
+        gamma="scale",
+        degree=3,
+        coef0=1.0,
+        kernel_params=None,
+        fit_intercept=True,
+        intercept_scaling=1.0,
+        sampling="gap",
+        step="auto",
+        oracle="exact",
+        oracle_iter=20,
+        oracle_warm_start=True,
+        tol=1e-3,
+        max_iter=1000,
+        decode="map",
+        class_weight=None,
+        cache_size=2048,
+        warm_start=False,
+        n_jobs=None,
+        random_state=None,
+        verbose=0,
+        callback=None,
+        levels=None,
+    ):
+        super().__init__(
+            surrogate=surrogate,
+            alpha=alpha,
+            loss=loss,
+            kernel=kernel,
+            gamma=gamma,
+            degree=degree,
+            coef0=coef0,
+            kernel_params=kernel_params,
+            fit_intercept=fit_intercept,
+            intercept_scaling=intercept_scaling,
+            sampling=sampling,
+            step=step,
+            oracle=oracle,
+            oracle_iter=oracle_iter,
+            oracle_warm_start=oracle_warm_start,
+            tol=tol,
+            max_iter=max_iter,
+            decode=decode,
+            class_weight=class_weight,
+            cache_size=cache_size,
+            warm_start=warm_start,
+            n_jobs=n_jobs,
+            random_state=random_state,
+            verbose=verbose,
+            callback=callback,
+        )
+        self.levels = levels
+
+    def _encode(self, y):
+        if self.levels is None:
+            return super()._encode(y)
+        levels = np.asarray(self.levels)
+        if levels.ndim != 1 or levels.size < 2 or np.unique(levels).size != levels.size:
+            raise ValueError("levels must be one-dimensional, at least two, and without repeats.")
+        order = np.argsort(levels, kind="stable")
+        place = np.searchsorted(levels, y, sorter=order)
+        found = order[np.minimum(place, levels.size - 1)]
+        unknown = np.flatnonzero(levels[found] != y)
+        if unknown.size:
+            raise ValueError(
+                f"y[{unknown[0]}] is {y[unknown[0]]!r}, which is not in levels."
+            )
+        return levels, found

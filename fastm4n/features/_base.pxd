@@ -1,0 +1,18 @@
+"""What the solver asks of the inputs."""
+
+from fastm4n._simd._loops cimport fastm4n_loops
+
+cdef class FeatureMap:
+    cdef readonly Py_ssize_t n_blocks
+    cdef readonly Py_ssize_t n_labels
+    cdef readonly Py_ssize_t stride
+    cdef readonly double visit_cost
+    cdef const fastm4n_loops* loops
+
+    cdef int scores(self, Py_ssize_t b, double[::1] v) except -1 nogil
+    cdef int update(self, Py_ssize_t b, const double[::1] coefficients) except -1 nogil
+    cdef double direction_norm(
+        self, Py_ssize_t b, const double[::1] direction, Py_ssize_t k) noexcept nogil
+    cdef double block_norm(self, Py_ssize_t b) noexcept nogil
+    cdef bint ready(self, Py_ssize_t b) noexcept nogil
+    cdef int settle(self) except -1 nogil

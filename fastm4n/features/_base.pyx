@@ -1,0 +1,73 @@
+"""What the solver asks of the inputs: scores of a block, an update of w, a norm.
+
+w is never seen outside: a linear map holds it feature-major, a kernel map holds the
+scores of every training example instead.  `intercept` adds a constant feature of that
+value to every example (0: none), so that the intercept is a weight like the others.
+"""
+
+from fastm4n._simd._loops cimport loops_for, padded
+
+
+cdef class FeatureMap:
+    """Base of the feature maps.
+
+    Attributes
+    ----------
+    n_blocks, n_labels : int
+        Number of examples, and of scores per example.
+    stride : int
+        n_labels padded to whole vectors: the length of every vector of scores.
+    visit_cost : float
+        Multiply-adds of one visit, about: how often the solver looks for signals.
+    """
+
+    def __init__(self, Py_ssize_t n_blocks, Py_ssize_t n_labels):
+        self.n_blocks = n_blocks
+        self.n_labels = n_labels
+        self.loops = loops_for(n_labels)
+        self.stride = padded(n_labels, self.loops)
+
+    cdef int scores(self, Py_ssize_t b, double[::1] v) except -1 nogil:
+        """v = w' Phi(x_b), padded with zeros."""
+        return 0
+
+    cdef int update(self, Py_ssize_t b, const double[::1] coefficients) except -1 nogil:
+        """w += Phi(x_b) coefficients'; the padding of coefficients is zero."""
+        return 0
+
+    cdef double block_norm(self, Py_ssize_t b) noexcept nogil:
+        """||Phi(x_b)||^2, with the constant feature."""
+        return 0.0
+
+    cdef double direction_norm(
+        self, Py_ssize_t b, const double[::1] direction, Py_ssize_t k) noexcept nogil:
+        """||Phi(x_b) direction'||^2."""
+        cdef Py_ssize_t j
+        cdef double total = 0.0
+        for j in range(k):
+            total += direction[j] * direction[j]
+        return total * self.block_norm(b)
+
+    cdef bint ready(self, Py_ssize_t b) noexcept nogil:
+        """Whether `update` can be called for b at once, or `fetch` must come first."""
+        return True
+
+    def fetch(self, Py_ssize_t b, candidates):
+        """Make b ready, and as many of the candidates as is cheap."""
+
+    cdef int settle(self) except -1 nogil:
+        """Finish updates that were put off; `scores` is then safe from many threads."""
+        return 0
+
+    def weight_norm(self):
+        """||w||^2 from w itself, or None where w is not held."""
+        return None
+
+    def clear(self):
+        """w = 0."""
+
+    def state(self):
+        """A copy of what `restore` needs to bring back the present w."""
+
+    def restore(self, state):
+        """Bring back the w of `state`."""

@@ -1,0 +1,417 @@
+"""Inference on the probability simplex: argmax, softmax, and the max-min oracles.
+
+One output is one of k labels, phi(y) is the y-th unit vector, and the marginal polytope
+is the simplex.  With ``cost[i, j]`` the cost of predicting j where the truth is i, the
+max-min oracle solves the matrix game
+
+    max_{mu in simplex} min_{nu in simplex}  mu' cost nu + v' mu,
+
+mu being a distribution over truths and nu one over predictions (Nowak-Vila, Bach and
+Rudi 2020, equation 14).
+"""
+
+from libc.math cimport exp, fabs, isfinite, log, INFINITY
+
+# Newton and bisection steps of a line search; bisection alone needs 52 for full precision
+cdef enum:
+    MAX_LINE_SEARCH = 100
+
+
+cdef int simplex_threshold(
+    const double[::1] u, Py_ssize_t k, double total, double* threshold) except -1 nogil:
+    """kappa with sum_j (u_j - kappa)_+ = total, for total > 0.
+
+    Michelot's algorithm: the mean of the labels still active, less total over their
+    number, rises as labels at or below it are dropped.  It starts from the labels above
+    max(u) - total, as no other can be active; so scores of any size lose no digits to
+    labels that do not count.  O(k) a sweep, few sweeps; at most k.
+    """
+    cdef Py_ssize_t j, n_active, previous
+    cdef double top = u[0], kappa, shifted
+    for j in range(1, k):
+        if u[j] > top:
+            top = u[j]
+    # in units shifted by the maximum: active labels lie in (-total, 0]
+    kappa = -total
+    previous = -1
+    n_active = 0
+    while True:
+        shifted = 0.0
+        n_active = 0
+        for j in range(k):
+            if u[j] - top > kappa:
+                shifted += u[j] - top
+                n_active += 1
+        if n_active == 0:
+            # total is below the resolution of the scores: all of it goes to the maximum
+            threshold[0] = top
+            return 0
+        if n_active == previous:
+            break
+        previous = n_active
+        kappa = max(kappa, (shifted - total) / n_active)
+    threshold[0] = top + kappa
+    return 0
+
+
+cdef int argmax(const double[::1] v, Py_ssize_t k, Py_ssize_t* label) except -1 nogil:
+    """First label of largest score.  O(k)."""
+    cdef Py_ssize_t j, best = 0
+    for j in range(1, k):
+        if v[j] > v[best]:
+            best = j
+    label[0] = best
+    return 0
+
+
+cdef int softmax(
+    const double[::1] v, Py_ssize_t k, double[::1] mu, double* log_partition) except -1 nogil:
+    """argmax and max over the simplex of H(mu) + <v, mu>: softmax and log-sum-exp.  O(k)."""
+    cdef Py_ssize_t j
+    cdef double top = v[0], total = 0.0, scale
+    for j in range(1, k):
+        if v[j] > top:
+            top = v[j]
+    for j in range(k):
+        mu[j] = exp(v[j] - top)
+        total += mu[j]
+    scale = 1.0 / total
+    for j in range(k):
+        mu[j] *= scale
+    log_partition[0] = top + log(total)
+    return 0
+
+
+cdef int max_min_zero_one(
+    const double[::1] v, Py_ssize_t k, double[::1] mu, double* value) except -1 nogil:
+    """Max-min oracle of the 0-1 cost, in closed form.
+
+    value = 1 + max_m (v_(1) + ... + v_(m) - 1) / m, and mu is uniform on those m labels
+    (Nowak-Vila et al., B.4).  The maximum is the threshold kappa of the projection of v
+    on the simplex, and the m labels are those above it.  O(k) as `simplex_threshold`.
+    """
+    cdef Py_ssize_t j, m = 0, best = 0
+    cdef double kappa, mass
+    simplex_threshold(v, k, 1.0, &kappa)
+    for j in range(k):
+        if v[j] > kappa:
+            m += 1
+        if v[j] > v[best]:
+            best = j
+    if m == 0:
+        # scores so large that 1 is below their resolution
+        for j in range(k):
+            mu[j] = 0.0
+        mu[best] = 1.0
+        value[0] = v[best]
+        return 0
+    mass = 1.0 / m
+    for j in range(k):
+        mu[j] = mass if v[j] > kappa else 0.0
+    value[0] = 1.0 + kappa
+    return 0
+
+
+cdef int max_min_absolute(
+    const double[::1] v, Py_ssize_t k, Py_ssize_t* low, Py_ssize_t* high,
+    double* value) except -1 nogil:
+    """Max-min oracle of the cost |i - j|, in closed form.
+
+    With low = argmax_i v_i - i and high = argmax_j v_j + j, mu puts one half on each and
+    value = (v_low + v_high + high - low) / 2 (Nowak-Vila et al., B.4).  O(k).
+    """
+    cdef Py_ssize_t j, i0 = 0, j0 = 0
+    cdef double best_low = v[0], best_high = v[0]
+    for j in range(1, k):
+        if v[j] - j > best_low:
+            best_low = v[j] - j
+            i0 = j
+        if v[j] + j > best_high:
+            best_high = v[j] + j
+            j0 = j
+    low[0] = i0
+    high[0] = j0
+    value[0] = 0.5 * (v[i0] + v[j0] + (j0 - i0))
+    return 0
+
+
+cdef int game_bounds(
+    const double[::1] v, Py_ssize_t k, const double[:, ::1] cost,
+    const double[::1] mu, const double[::1] nu, double* lower, double* upper) except -1 nogil:
+    """Bounds on the value of the game from feasible mu and nu.
+
+    lower = min_j (cost' mu)_j + <v, mu>, upper = max_i (cost nu + v)_i.  O(k^2).
+    """
+    cdef Py_ssize_t i, j
+    cdef double total, linear = 0.0
+    lower[0] = INFINITY
+    upper[0] = -INFINITY
+    for j in range(k):
+        total = 0.0
+        for i in range(k):
+            total += cost[i, j] * mu[i]
+        lower[0] = min(lower[0], total)
+    for i in range(k):
+        if mu[i] > 0:
+            linear += v[i] * mu[i]
+        total = v[i]
+        for j in range(k):
+            total += cost[i, j] * nu[j]
+        upper[0] = max(upper[0], total)
+    lower[0] += linear
+    return 0
+
+
+cdef int normalize(double[::1] mu, Py_ssize_t k, Py_ssize_t fallback) except -1 nogil:
+    """Clip mu at zero and scale it to sum to one; a unit vector where nothing is left."""
+    cdef Py_ssize_t j
+    cdef double total = 0.0
+    for j in range(k):
+        if not mu[j] > 0.0:
+            mu[j] = 0.0
+        total += mu[j]
+    if not (total > 0.0 and isfinite(total)):
+        for j in range(k):
+            mu[j] = 0.0
+        mu[fallback] = 1.0
+        return 0
+    total = 1.0 / total
+    for j in range(k):
+        mu[j] *= total
+    return 0
+
+
+cdef int max_min_game(
+    const double[::1] v, Py_ssize_t k, const double[:, ::1] cost, double max_cost,
+    double[::1] mu, double[::1] nu, double[:, ::1] tableau, Py_ssize_t[::1] basis,
+    double* lower, double* upper) except -1 nogil:
+    """Max-min oracle of any cost matrix: the matrix game, solved exactly.
+
+    Dantzig's simplex method on the game's linear program
+
+        max sum_j y_j   s.t.  sum_j G[i, j] y_j <= 1,  y >= 0,
+        G[i, j] = (cost[i, j] + v_i - max(v)) / max_cost + 2  in  (1, 3],
+
+    whose solution, scaled by its value, is nu, and whose dual solution is mu.  Truths i
+    with v_i <= max(v) - max_cost are dominated and left out, which also keeps G well
+    scaled for scores of any size.  After 20 k pivots Bland's rule takes over, so that
+    it cannot cycle; after 200 k it stops.  The bounds are evaluated at the (feasible)
+    mu and nu, whatever the pivots did, so they hold in any case.
+
+    tableau is (k + 1, k + 1), basis (2 k + 1,): workspace.  O(k^2) a pivot, about k pivots.
+    """
+    cdef Py_ssize_t i, j, r, c, best = 0, n_rows = 0, n_pivots = 0, swap
+    cdef double pivot, ratio, smallest, most, factor
+    for j in range(1, k):
+        if v[j] > v[best]:
+            best = j
+    for j in range(k):
+        mu[j] = 0.0
+        nu[j] = 0.0
+    if not max_cost > 0.0:
+        mu[best] = 1.0
+        nu[best] = 1.0
+        lower[0] = v[best]
+        upper[0] = v[best]
+        return 0
+    # basis[:k]: what stands in each column; basis[k:]: in each row.  A number below k is
+    # the prediction j, k + i the slack of the truth i.
+    for i in range(k):
+        if i == best or v[i] > v[best] - max_cost:
+            for j in range(k):
+                tableau[n_rows, j] = (cost[i, j] + (v[i] - v[best])) / max_cost + 2.0
+            tableau[n_rows, k] = 1.0
+            basis[k + n_rows] = k + i
+            n_rows += 1
+    for j in range(k):
+        tableau[n_rows, j] = -1.0
+        basis[j] = j
+    tableau[n_rows, k] = 0.0
+    while n_pivots < 200 * k:
+        c = -1
+        most = -1e-12
+        for j in range(k):
+            if tableau[n_rows, j] < most:
+                if n_pivots < 20 * k:
+                    most = tableau[n_rows, j]
+                    c = j
+                elif c < 0 or basis[j] < basis[c]:
+                    c = j
+        if c < 0:
+            break
+        r = -1
+        smallest = INFINITY
+        for i in range(n_rows):
+            if tableau[i, c] > 1e-12:
+                ratio = tableau[i, k] / tableau[i, c]
+                if ratio < smallest or (ratio == smallest and basis[k + i] < basis[k + r]):
+                    smallest = ratio
+                    r = i
+        if r < 0:
+            break
+        pivot = 1.0 / tableau[r, c]
+        for i in range(n_rows + 1):
+            if i == r:
+                continue
+            factor = tableau[i, c] * pivot
+            if factor == 0.0:
+                continue
+            for j in range(k + 1):
+                if j != c:
+                    tableau[i, j] -= factor * tableau[r, j]
+            tableau[i, c] = -factor
+        for j in range(k + 1):
+            if j != c:
+                tableau[r, j] *= pivot
+        tableau[r, c] = pivot
+        swap = basis[c]
+        basis[c] = basis[k + r]
+        basis[k + r] = swap
+        n_pivots += 1
+    for i in range(n_rows):
+        if basis[k + i] < k:
+            nu[basis[k + i]] = tableau[i, k]
+    for j in range(k):
+        if basis[j] >= k:
+            mu[basis[j] - k] = tableau[n_rows, j]
+    normalize(mu, k, best)
+    normalize(nu, k, best)
+    return game_bounds(v, k, cost, mu, nu, lower, upper)
+
+
+cdef int log_softmax_step(
+    const double[:, ::1] work, Py_ssize_t source, Py_ssize_t gradient, double eta, Py_ssize_t k,
+    double[:, ::1] out, Py_ssize_t target, Py_ssize_t target_exp) except -1 nogil:
+    """out[target] = log of the normalised exp(work[source] + eta work[gradient])."""
+    cdef Py_ssize_t j
+    cdef double top = -INFINITY, total = 0.0, shift
+    for j in range(k):
+        out[target, j] = work[source, j] + eta * work[gradient, j]
+        top = max(top, out[target, j])
+    for j in range(k):
+        out[target_exp, j] = exp(out[target, j] - top)
+        total += out[target_exp, j]
+    shift = top + log(total)
+    total = 1.0 / total
+    for j in range(k):
+        out[target, j] -= shift
+        out[target_exp, j] *= total
+    return 0
+
+
+cdef int game_gradients(
+    const double[::1] v, Py_ssize_t k, const double[:, ::1] cost, double[:, ::1] work,
+    Py_ssize_t mu, Py_ssize_t nu, Py_ssize_t grad_mu, Py_ssize_t grad_nu) except -1 nogil:
+    """work[grad_mu] = cost nu + v, work[grad_nu] = cost' mu.  O(k^2)."""
+    cdef Py_ssize_t i, j
+    cdef double total
+    for j in range(k):
+        work[grad_nu, j] = 0.0
+    for i in range(k):
+        total = v[i]
+        for j in range(k):
+            total += cost[i, j] * work[nu, j]
+            work[grad_nu, j] += cost[i, j] * work[mu, i]
+        work[grad_mu, i] = total
+    return 0
+
+
+cdef int max_min_mirror_prox(
+    const double[::1] v, Py_ssize_t k, const double[:, ::1] cost, double max_cost,
+    Py_ssize_t n_iter, double[::1] mu, double[::1] nu, double[:, ::1] work,
+    double* lower, double* upper) except -1 nogil:
+    """Max-min oracle by saddle-point mirror prox (Nowak-Vila et al., Algorithm 2).
+
+    Entropic steps from the given (mu, nu), which must lie in the simplex; the averages
+    of the half-step points (Theorem G.1) replace them.  With both entropies scaled by
+    R^2 = log k the constant is L = max|cost| log k and eta = 1 / (2 L), so that the
+    exponents carry eta R^2 = 1 / (2 max|cost|).  Entries below 1e-30 are lifted to it
+    at the start, or a label that a warm start has dropped could never come back.
+
+    work is (10, k): workspace.  O(n_iter k^2); lower and upper are bounds as in `game_bounds`.
+    """
+    # rows of work
+    cdef Py_ssize_t LOG_MU = 0, LOG_NU = 1, MU = 2, NU = 3, HALF_MU = 4, HALF_NU = 5
+    cdef Py_ssize_t GRAD_MU = 6, GRAD_NU = 7, SUM_MU = 8, SUM_NU = 9
+    cdef Py_ssize_t j, it, best
+    cdef double eta = 0.5 / max_cost if max_cost > 0.0 else 1.0
+    for j in range(k):
+        work[MU, j] = mu[j]
+        work[NU, j] = nu[j]
+        work[LOG_MU, j] = log(max(mu[j], 1e-30))
+        work[LOG_NU, j] = log(max(nu[j], 1e-30))
+        work[SUM_MU, j] = 0.0
+        work[SUM_NU, j] = 0.0
+    for it in range(n_iter):
+        game_gradients(v, k, cost, work, MU, NU, GRAD_MU, GRAD_NU)
+        # the logarithms of the half-step points are not needed: SUM rows keep the points
+        log_softmax_step(work, LOG_MU, GRAD_MU, eta, k, work, GRAD_MU, HALF_MU)
+        log_softmax_step(work, LOG_NU, GRAD_NU, -eta, k, work, GRAD_NU, HALF_NU)
+        game_gradients(v, k, cost, work, HALF_MU, HALF_NU, GRAD_MU, GRAD_NU)
+        log_softmax_step(work, LOG_MU, GRAD_MU, eta, k, work, LOG_MU, MU)
+        log_softmax_step(work, LOG_NU, GRAD_NU, -eta, k, work, LOG_NU, NU)
+        for j in range(k):
+            work[SUM_MU, j] += work[HALF_MU, j]
+            work[SUM_NU, j] += work[HALF_NU, j]
+    for j in range(k):
+        mu[j] = work[SUM_MU, j]
+        nu[j] = work[SUM_NU, j]
+    argmax(v, k, &best)
+    normalize(mu, k, best)
+    normalize(nu, k, best)
+    return game_bounds(v, k, cost, mu, nu, lower, upper)
+
+
+cdef int log_line_search(
+    const double[::1] mu, Py_ssize_t offset, const double[::1] direction, const double[::1] v,
+    Py_ssize_t k, double curvature, double* step) except -1 nogil:
+    """Best step of SDCA for the log surrogate.
+
+    Maximises f(g) = H(mu + g d) + g <v, d> - (g^2 / 2) curvature ||d||^2 over [0, 1], mu
+    being mu[offset:offset + k], by Newton's method on f', with bisection wherever Newton
+    leaves the bracket.  f is concave; f' may be infinite at the ends.  O(k) an iteration.
+    """
+    cdef Py_ssize_t j, it
+    cdef double norm = 0.0, linear = 0.0, low = 0.0, high = 1.0, g, d, m, slope, bend, proposal
+    for j in range(k):
+        d = direction[j]
+        norm += d * d
+        if d != 0.0:
+            linear += v[j] * d
+    if norm == 0.0:
+        step[0] = 0.0
+        return 0
+    norm *= curvature
+    g = 1.0
+    for it in range(MAX_LINE_SEARCH):
+        slope = linear - g * norm
+        bend = -norm
+        for j in range(k):
+            d = direction[j]
+            if d == 0.0:
+                continue
+            m = mu[offset + j] + g * d
+            if m <= 0.0:
+                # the entropy's slope is infinite where a falling coordinate reaches zero
+                slope = INFINITY if d > 0.0 else -INFINITY
+                bend = -INFINITY
+                break
+            slope -= d * log(m)
+            bend -= d * d / m
+        if slope > 0.0:
+            if g == 1.0:
+                break
+            low = g
+        elif slope < 0.0:
+            high = g
+        else:
+            break
+        proposal = g - slope / bend if isfinite(slope) and isfinite(bend) and bend < 0.0 else -1.0
+        if not (low < proposal < high):
+            proposal = 0.5 * (low + high)
+        if fabs(proposal - g) <= 1e-12 * max(1e-3, g) or high - low <= 1e-14:
+            g = proposal
+            break
+        g = proposal
+    step[0] = g
+    return 0

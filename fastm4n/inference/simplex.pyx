@@ -1,0 +1,390 @@
+"""The oracles of the simplex, for one vector of scores or a batch."""
+
+import numpy as np
+
+from fastm4n.inference cimport _simplex as kernels
+
+
+cdef object _as_batch(scores, name):
+    """(B, k) float64 C-ordered copy-or-view of scores, and whether it was one vector."""
+    try:
+        array = np.ascontiguousarray(scores, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be an array of real numbers: {error}") from error
+    # ascontiguousarray lifts a scalar to one dimension
+    if np.ndim(scores) not in (1, 2):
+        raise ValueError(
+            f"{name} must have shape (n_labels,) or (n_vectors, n_labels), got {np.shape(scores)}."
+        )
+    single = array.ndim == 1
+    if single:
+        array = array[np.newaxis]
+    if array.shape[1] == 0:
+        raise ValueError(f"{name} has no labels: its last dimension is 0.")
+    bad = np.isnan(array) | (array == np.inf)
+    if bad.any():
+        row, column = np.argwhere(bad)[0]
+        raise ValueError(
+            f"{name} holds {array[row, column]} at vector {row}, label {column}; scores must be "
+            "finite, or -inf for a label that is forbidden."
+        )
+    empty = np.flatnonzero(np.max(array, axis=1) == -np.inf)
+    if empty.size:
+        raise ValueError(f"{name} forbids every label (-inf) of vector {empty[0]}.")
+    return array, single
+
+
+cdef object _as_cost(cost, Py_ssize_t k):
+    array = np.ascontiguousarray(cost, dtype=np.float64)
+    if np.ndim(cost) != 2 or array.shape[0] != k or array.shape[1] != k:
+        raise ValueError(
+            f"cost must have shape ({k}, {k}), one row and column per label, got {np.shape(cost)}."
+        )
+    if not np.isfinite(array).all():
+        row, column = np.argwhere(~np.isfinite(array))[0]
+        raise ValueError(f"cost[{row}, {column}] is {array[row, column]}; costs must be finite.")
+    if (array < 0).any():
+        row, column = np.argwhere(array < 0)[0]
+        raise ValueError(f"cost[{row}, {column}] is {array[row, column]}; costs must not be negative.")
+    if np.diagonal(array).any():
+        row = np.flatnonzero(np.diagonal(array))[0]
+        raise ValueError(f"cost[{row}, {row}] is {array[row, row]}; the diagonal of cost must be zero.")
+    return array
+
+
+def _unbatch(single, *arrays):
+    result = tuple(array[0] if single else array for array in arrays)
+    return result if len(result) > 1 else result[0]
+
+
+def project_simplex(scores, total=1.0):
+    """Euclidean projection on the simplex of vectors that sum to `total`.
+
+    Solves min ||mu - scores||^2 subject to mu >= 0 and sum(mu) = total.
+
+    Parameters
+    ----------
+    scores : array-like of shape (n_labels,) or (n_vectors, n_labels)
+        What to project; -inf forbids a label.
+    total : float, default=1.0
+        Sum of the result, positive.
+
+    Returns
+    -------
+    mu : ndarray of the shape of scores
+        The projections.
+
+    Notes
+    -----
+    Michelot's algorithm [1]_; O(n_labels) a vector in practice.
+
+    References
+    ----------
+    .. [1] C. Michelot (1986). A finite algorithm for finding the projection of a point
+       onto the canonical simplex of R^n. J. Optim. Theory Appl. 50.
+
+    Examples
+    --------
+    >>> from fastm4n.inference import project_simplex
+    >>> project_simplex([0.5, 1.5, -3.0])
+    array([0., 1., 0.])
+    """
+    if not (np.isscalar(total) and np.isfinite(total) and total > 0):
+        raise ValueError(f"total must be a positive number, got {total!r}.")
+    array, single = _as_batch(scores, "scores")
+    cdef const double[:, ::1] v = array
+    thresholds = np.empty((array.shape[0], 1))
+    cdef double[:, ::1] kappa = thresholds
+    cdef Py_ssize_t b
+    cdef double mass = total
+    with nogil:
+        for b in range(v.shape[0]):
+            kernels.simplex_threshold(v[b], v.shape[1], mass, &kappa[b, 0])
+    return _unbatch(single, np.maximum(array - thresholds, 0.0))
+
+
+def max_oracle(scores, augmentation=None):
+    """Label of largest (loss-augmented) score: the max oracle of the structural SVM.
+
+    Solves max_y scores_y + augmentation_y; the first label wins a tie.
+
+    Parameters
+    ----------
+    scores : array-like of shape (n_labels,) or (n_vectors, n_labels)
+        Scores; -inf forbids a label.
+    augmentation : array-like, broadcast against scores, default=None
+        What is added to the scores, for example the row of a cost matrix.
+
+    Returns
+    -------
+    labels : ndarray of shape (n_vectors,) and dtype intp, or an int
+        The maximisers.
+    values : ndarray of shape (n_vectors,), or a float
+        The maxima.
+
+    Examples
+    --------
+    >>> from fastm4n.inference import max_oracle
+    >>> label, value = max_oracle([0.2, 0.1, 0.0], augmentation=[0.0, 1.0, 1.0])
+    >>> int(label), float(value)
+    (1, 1.1)
+    """
+    if augmentation is not None:
+        scores = np.asarray(scores, dtype=np.float64) + np.asarray(augmentation, dtype=np.float64)
+    array, single = _as_batch(scores, "scores")
+    cdef const double[:, ::1] v = array
+    labels = np.empty(array.shape[0], dtype=np.intp)
+    cdef Py_ssize_t[::1] label = labels
+    cdef Py_ssize_t b
+    with nogil:
+        for b in range(v.shape[0]):
+            kernels.argmax(v[b], v.shape[1], &label[b])
+    return _unbatch(single, labels, array[np.arange(array.shape[0]), labels])
+
+
+def softmax(scores):
+    """Softmax and log-partition: the oracle of the log surrogate.
+
+    Solves max_mu H(mu) + <scores, mu> over the simplex, H being Shannon's entropy in nats.
+
+    Parameters
+    ----------
+    scores : array-like of shape (n_labels,) or (n_vectors, n_labels)
+        Scores; -inf forbids a label.
+
+    Returns
+    -------
+    mu : ndarray of the shape of scores
+        Probabilities.
+    log_partition : ndarray of shape (n_vectors,), or a float
+        log sum exp(scores).
+
+    Examples
+    --------
+    >>> from fastm4n.inference import softmax
+    >>> mu, log_partition = softmax([1e4, 1e4])
+    >>> mu
+    array([0.5, 0.5])
+    """
+    array, single = _as_batch(scores, "scores")
+    cdef const double[:, ::1] v = array
+    marginals, values = np.empty_like(array), np.empty(array.shape[0])
+    cdef double[:, ::1] mu = marginals
+    cdef double[::1] value = values
+    cdef Py_ssize_t b
+    with nogil:
+        for b in range(v.shape[0]):
+            kernels.softmax(v[b], v.shape[1], mu[b], &value[b])
+    return _unbatch(single, marginals, values)
+
+
+def max_min_zero_one(scores):
+    """Max-min oracle of the 0-1 cost, in closed form.
+
+    Solves max_mu min_y (1 - mu_y) + <scores, mu> over the simplex.
+
+    Parameters
+    ----------
+    scores : array-like of shape (n_labels,) or (n_vectors, n_labels)
+        Scores; -inf forbids a label.
+
+    Returns
+    -------
+    mu : ndarray of the shape of scores
+        The maximisers, uniform on the m best labels for some m.
+    values : ndarray of shape (n_vectors,), or a float
+        The maxima, 1 + max_m (sum of the m best scores - 1) / m.
+
+    References
+    ----------
+    .. [1] A. Nowak-Vila, F. Bach, A. Rudi (2020). Consistent structured prediction with
+       max-min margin Markov networks. ICML. Appendix B.4.
+
+    Examples
+    --------
+    >>> from fastm4n.inference import max_min_zero_one
+    >>> mu, value = max_min_zero_one([0.3, 0.2, -2.0])
+    >>> mu, float(value)
+    (array([0.5, 0.5, 0. ]), 0.75)
+    """
+    array, single = _as_batch(scores, "scores")
+    cdef const double[:, ::1] v = array
+    marginals, values = np.empty_like(array), np.empty(array.shape[0])
+    cdef double[:, ::1] mu = marginals
+    cdef double[::1] value = values
+    cdef Py_ssize_t b
+    with nogil:
+        for b in range(v.shape[0]):
+            kernels.max_min_zero_one(v[b], v.shape[1], mu[b], &value[b])
+    return _unbatch(single, marginals, values)
+
+
+def max_min_absolute(scores):
+    """Max-min oracle of the cost |i - j| between ordered levels, in closed form.
+
+    Solves max_mu min_j sum_i |i - j| mu_i + <scores, mu> over the simplex.
+
+    Parameters
+    ----------
+    scores : array-like of shape (n_labels,) or (n_vectors, n_labels)
+        Scores of the levels in their order; -inf forbids a level.
+
+    Returns
+    -------
+    mu : ndarray of the shape of scores
+        The maximisers, one half on each of two levels (or all on one).
+    values : ndarray of shape (n_vectors,), or a float
+        The maxima.
+
+    References
+    ----------
+    .. [1] A. Nowak-Vila, F. Bach, A. Rudi (2020). Consistent structured prediction with
+       max-min margin Markov networks. ICML. Appendix B.4.
+
+    Examples
+    --------
+    >>> from fastm4n.inference import max_min_absolute
+    >>> mu, value = max_min_absolute([0.0, 0.1, 0.0])
+    >>> mu, float(value)
+    (array([0.5, 0. , 0.5]), 1.0)
+    """
+    array, single = _as_batch(scores, "scores")
+    cdef const double[:, ::1] v = array
+    marginals, values = np.zeros_like(array), np.empty(array.shape[0])
+    cdef double[:, ::1] mu = marginals
+    cdef double[::1] value = values
+    cdef Py_ssize_t b, low, high
+    with nogil:
+        for b in range(v.shape[0]):
+            kernels.max_min_absolute(v[b], v.shape[1], &low, &high, &value[b])
+            mu[b, low] += 0.5
+            mu[b, high] += 0.5
+    return _unbatch(single, marginals, values)
+
+
+def max_min_game(scores, cost):
+    """Max-min oracle of any cost matrix: the matrix game, solved exactly.
+
+    Solves max_mu min_nu mu' cost nu + <scores, mu>, both over the simplex, by the simplex
+    method.
+
+    Parameters
+    ----------
+    scores : array-like of shape (n_labels,) or (n_vectors, n_labels)
+        Finite scores.
+    cost : array-like of shape (n_labels, n_labels)
+        cost[i, j] is the cost of predicting j where the truth is i: not negative, zero on
+        the diagonal.
+
+    Returns
+    -------
+    mu : ndarray of the shape of scores
+        Optimal distributions over truths.
+    nu : ndarray of the shape of scores
+        Optimal distributions over predictions.
+    values : ndarray of shape (n_vectors,), or a float
+        The values of the games, rounded up: max_i (cost nu + scores)_i.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastm4n.inference import max_min_game
+    >>> mu, nu, value = max_min_game([0.3, 0.2, -2.0], 1 - np.eye(3))
+    >>> mu.round(6), round(float(value), 6)
+    (array([0.5, 0.5, 0. ]), 0.75)
+    """
+    array, single = _as_batch(scores, "scores")
+    _refuse_forbidden(array)
+    costs = _as_cost(cost, array.shape[1])
+    cdef const double[:, ::1] v = array, c = costs
+    cdef Py_ssize_t b, k = array.shape[1]
+    marginals, strategies = np.empty_like(array), np.empty_like(array)
+    values = np.empty(array.shape[0])
+    cdef double[:, ::1] mu = marginals, nu = strategies
+    cdef double[::1] value = values
+    cdef double[:, ::1] tableau = np.empty((k + 1, k + 1))
+    cdef Py_ssize_t[::1] basis = np.empty(2 * k + 1, dtype=np.intp)
+    cdef double max_cost = costs.max(), lower
+    with nogil:
+        for b in range(v.shape[0]):
+            kernels.max_min_game(v[b], k, c, max_cost, mu[b], nu[b], tableau, basis, &lower, &value[b])
+    return _unbatch(single, marginals, strategies, values)
+
+
+def max_min_mirror_prox(scores, cost, n_iter=20, mu=None, nu=None):
+    """Max-min oracle by saddle-point mirror prox, as published, with certified bounds.
+
+    Approaches the saddle point of mu' cost nu + <scores, mu> by `n_iter` entropic
+    extra-gradient steps [1]_.
+
+    Parameters
+    ----------
+    scores : array-like of shape (n_labels,) or (n_vectors, n_labels)
+        Finite scores.
+    cost : array-like of shape (n_labels, n_labels)
+        cost[i, j] is the cost of predicting j where the truth is i: not negative, zero on
+        the diagonal.
+    n_iter : int, default=20
+        Number of iterations, each of four projections; at least 1.
+    mu, nu : array-like of the shape of scores, default=None
+        Where to start, inside the simplex; uniform by default.
+
+    Returns
+    -------
+    mu, nu : ndarray of the shape of scores
+        Averages of the half-step points.
+    lower, upper : ndarray of shape (n_vectors,), or float
+        Bounds on the game's value, from mu and from nu.
+
+    References
+    ----------
+    .. [1] A. Nowak-Vila, F. Bach, A. Rudi (2020). Consistent structured prediction with
+       max-min margin Markov networks. ICML. Algorithm 2 and Theorem G.1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastm4n.inference import max_min_mirror_prox
+    >>> mu, nu, lower, upper = max_min_mirror_prox([0.3, 0.2, -2.0], 1 - np.eye(3), n_iter=500)
+    >>> bool(lower <= 0.75 <= upper), bool(upper - lower < 0.01)
+    (True, True)
+    """
+    array, single = _as_batch(scores, "scores")
+    _refuse_forbidden(array)
+    costs = _as_cost(cost, array.shape[1])
+    if not isinstance(n_iter, (int, np.integer)) or n_iter < 1:
+        raise ValueError(f"n_iter must be a positive integer, got {n_iter!r}.")
+    cdef Py_ssize_t b, k = array.shape[1], iterations = n_iter
+    marginals, strategies = _start(mu, "mu", array), _start(nu, "nu", array)
+    lowers, uppers = np.empty(array.shape[0]), np.empty(array.shape[0])
+    cdef const double[:, ::1] v = array, c = costs
+    cdef double[:, ::1] m = marginals, s = strategies, work = np.empty((10, k))
+    cdef double[::1] lower = lowers, upper = uppers
+    cdef double max_cost = costs.max()
+    with nogil:
+        for b in range(v.shape[0]):
+            kernels.max_min_mirror_prox(
+                v[b], k, c, max_cost, iterations, m[b], s[b], work, &lower[b], &upper[b])
+    return _unbatch(single, marginals, strategies, lowers, uppers)
+
+
+def _refuse_forbidden(array):
+    if np.isneginf(array).any():
+        row, column = np.argwhere(np.isneginf(array))[0]
+        raise ValueError(
+            f"scores holds -inf at vector {row}, label {column}; a game needs finite scores: "
+            "leave the label out instead."
+        )
+
+
+def _start(point, name, array):
+    """A fresh (B, k) starting point of mirror prox, checked to lie in the simplex."""
+    if point is None:
+        return np.full_like(array, 1.0 / array.shape[1])
+    start = np.array(point, dtype=np.float64, ndmin=2, order="C")
+    if start.shape != array.shape:
+        raise ValueError(f"{name} must have the shape of scores, got {np.shape(point)}.")
+    if not (np.isfinite(start).all() and (start >= 0).all()
+            and np.allclose(start.sum(axis=1), 1.0, atol=1e-6)):
+        raise ValueError(f"{name} must lie in the simplex: non-negative, summing to one.")
+    return start

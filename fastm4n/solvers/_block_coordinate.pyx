@@ -1,0 +1,358 @@
+"""Block-coordinate Frank-Wolfe over any structure and any feature map.
+
+The engine keeps, for each block b (one training example), its dual point mu_b and
+t_b = h_b(mu_b); w(mu) = (1 / alpha) sum_b p_b Phi(x_b) (phi(y_b) - mu_b)' lives in the feature map.  A
+visit of a block is: scores, oracle, gap, step, update; no Python object is touched in it.
+"""
+
+import numpy as np
+
+from cpython.exc cimport PyErr_CheckSignals
+from libc.stdint cimport uint64_t
+
+from fastm4n.features._base cimport FeatureMap
+from fastm4n.structures._base cimport Structure, Workspace
+
+cpdef enum Sampling:
+    UNIFORM
+    PERMUTATION
+    GAP
+
+cpdef enum Step:
+    LINE_SEARCH
+    FIXED
+    BLOCK
+
+cdef enum:
+    FETCH_AHEAD = 64
+
+
+cdef class BlockCoordinateEngine:
+    """The state of a fit and the passes over it.
+
+    Parameters
+    ----------
+    structure : Structure
+    features : FeatureMap
+        Holding w = 0.
+    weights : ndarray of shape (n_blocks,)
+        p_b > 0, summing to one.
+    alpha : float
+        Regularisation.
+    seed : int
+        Seed of the engine's own generator (SplitMix64), below 2**64.
+    averaging : bool
+        Whether to keep the weighted average of the iterates that the fixed step needs.
+    """
+
+    cdef readonly Structure structure
+    cdef readonly FeatureMap features
+    cdef readonly const double[::1] weights
+    cdef readonly double alpha
+    cdef double[::1] mu_
+    cdef double[::1] t
+    cdef double[::1] gaps
+    cdef readonly long long n_visits
+    cdef readonly long long oracle_calls
+    cdef readonly double oracle_error
+    cdef uint64_t random_state
+    cdef Py_ssize_t[::1] order
+    # sum tree over weighted gaps: node 1 is the total, leaves begin at n_leaves
+    cdef double[::1] tree
+    cdef Py_ssize_t n_leaves
+    # averaging: the sum of mu_b over visits before since[b], weighted by their numbers
+    cdef readonly bint averaging
+    cdef double[::1] mu_sum
+    cdef long long[::1] since
+    cdef Workspace work
+
+    def __init__(self, Structure structure, FeatureMap features, weights, double alpha, seed,
+                 bint averaging=False):
+        cdef Py_ssize_t b, n = structure.n_blocks, size
+        self.structure = structure
+        self.features = features
+        self.weights = np.ascontiguousarray(weights, dtype=np.float64)
+        self.alpha = alpha
+        size = 0 if n == 0 else structure.offset(n - 1) + structure.size(n - 1)
+        self.mu_ = np.zeros(size)
+        for b in range(n):
+            structure.truth(b, self.mu_, structure.offset(b))
+        self.t = np.zeros(n)
+        self.gaps = np.zeros(n)
+        self.order = np.arange(n, dtype=np.intp)
+        self.n_leaves = 1
+        while self.n_leaves < n:
+            self.n_leaves *= 2
+        self.tree = np.zeros(2 * self.n_leaves)
+        self.random_state = seed
+        self.averaging = averaging
+        if averaging:
+            self.mu_sum = np.zeros(size)
+            self.since = np.ones(n, dtype=np.int64)
+        self.work = structure.workspace(features.stride)
+
+    # ------------------------------------------------------------------ random numbers
+
+    cdef double uniform(self) noexcept nogil:
+        """A double in [0, 1), by SplitMix64."""
+        cdef uint64_t z
+        self.random_state += <uint64_t> 0x9E3779B97F4A7C15ULL
+        z = self.random_state
+        z = (z ^ (z >> 30)) * <uint64_t> 0xBF58476D1CE4E5B9ULL
+        z = (z ^ (z >> 27)) * <uint64_t> 0x94D049BB133111EBULL
+        z = z ^ (z >> 31)
+        return (z >> 11) * (1.0 / 9007199254740992.0)
+
+    cdef void shuffle(self) noexcept nogil:
+        cdef Py_ssize_t i, j
+        for j in range(self.order.shape[0] - 1, -1, -1):
+            i = <Py_ssize_t> (self.uniform() * (j + 1))
+            self.order[i], self.order[j] = self.order[j], self.order[i]
+
+    # ------------------------------------------------------------------- gap sampling
+
+    cdef void set_gap(self, Py_ssize_t b, double gap) noexcept nogil:
+        cdef Py_ssize_t node = self.n_leaves + b
+        self.gaps[b] = gap
+        self.tree[node] = self.weights[b] * gap
+        node //= 2
+        while node >= 1:
+            self.tree[node] = self.tree[2 * node] + self.tree[2 * node + 1]
+            node //= 2
+
+    cdef void rebuild_tree(self) noexcept nogil:
+        cdef Py_ssize_t b, node
+        for b in range(self.gaps.shape[0]):
+            self.tree[self.n_leaves + b] = self.weights[b] * self.gaps[b]
+        for node in range(self.n_leaves - 1, 0, -1):
+            self.tree[node] = self.tree[2 * node] + self.tree[2 * node + 1]
+
+    cdef Py_ssize_t draw(self) noexcept nogil:
+        """A block with probability proportional to p_b g_b; the tree's total is positive."""
+        cdef Py_ssize_t node = 1
+        cdef double rest = self.uniform() * self.tree[1]
+        while node < self.n_leaves:
+            node *= 2
+            # a right branch of weight zero is never entered, whatever rounding says
+            if rest >= self.tree[node] and self.tree[node + 1] > 0.0:
+                rest -= self.tree[node]
+                node += 1
+        return node - self.n_leaves
+
+    # -------------------------------------------------------------------------- visits
+
+    cdef int visit(self, Structure structure, FeatureMap features, Workspace work, Py_ssize_t b,
+                   Step step, bint sampling_by_gap) except -1 nogil:
+        """One block: scores, oracle, gap, step, update of w.
+
+        structure, features and work are the engine's own: a nogil function may borrow
+        objects, but not fetch them.
+        """
+        cdef Py_ssize_t j, k = structure.size(b), offset = structure.offset(b)
+        cdef double lower, upper, current, gap, curvature, gamma, numerator, value, moved
+        cdef long long done
+        features.scores(b, work.scores)
+        structure.oracle(b, work, &lower, &upper)
+        self.oracle_calls += 1
+        self.oracle_error += upper - lower
+        current = self.t[b]
+        for j in range(k):
+            current += work.scores[j] * self.mu_[offset + j]
+        gap = max(0.0, upper - current)
+        if sampling_by_gap:
+            self.set_gap(b, gap)
+        else:
+            self.gaps[b] = gap
+
+        curvature = self.weights[b] / self.alpha
+        gamma = 1.0
+        if step == BLOCK and gap > 0.0 and features.block_norm(b) > 0.0:
+            structure.block_step(
+                b, self.mu_, offset, work, curvature * features.block_norm(b))
+        for j in range(k):
+            work.step[j] = work.atom[j] - self.mu_[offset + j]
+        if step == FIXED:
+            gamma = 2.0 * self.gaps.shape[0] / (self.n_visits + 2.0 * self.gaps.shape[0])
+        elif structure.has_line_search:
+            structure.line_search(
+                b, self.mu_, offset, work, curvature * features.block_norm(b), &gamma)
+        elif step == LINE_SEARCH:
+            numerator = lower - current
+            if not numerator > 0.0:
+                gamma = 0.0
+            else:
+                value = curvature * features.direction_norm(b, work.step, k)
+                if value > numerator:
+                    gamma = numerator / value
+        elif gap == 0.0:
+            gamma = 0.0
+        self.n_visits += 1
+        if self.averaging:
+            # until now mu_b has stood for the iterates since[b] ... n_visits - 1
+            done = self.n_visits
+            value = 0.5 * (<double> done * (done - 1) - <double> self.since[b] * (self.since[b] - 1))
+            for j in range(k):
+                self.mu_sum[offset + j] += value * self.mu_[offset + j]
+            self.since[b] = done
+        if gamma == 0.0:
+            return 0
+        moved = 0.0
+        for j in range(k):
+            if gamma == 1.0:
+                value = work.atom[j]
+            else:
+                value = max(0.0, self.mu_[offset + j] + gamma * work.step[j])
+            work.step[j] = value - self.mu_[offset + j]
+            moved += work.step[j] * work.step[j]
+        if moved == 0.0:
+            return 0
+        if not features.ready(b):
+            with gil:
+                self.fetch(b)
+        for j in range(k):
+            self.mu_[offset + j] += work.step[j]
+            work.step[j] *= -curvature
+        structure.concave(b, self.mu_, offset, &self.t[b])
+        features.update(b, work.step)
+        return 0
+
+    def fetch(self, Py_ssize_t b):
+        """Make block b ready, and the blocks that are likely to need it next."""
+        gaps = np.asarray(self.gaps)
+        n_ahead = min(4 * FETCH_AHEAD, gaps.size)
+        ahead = np.argpartition(-gaps, n_ahead - 1)[:n_ahead]
+        ahead = ahead[gaps[ahead] > 0]
+        self.features.fetch(b, ahead[np.argsort(-gaps[ahead], kind="stable")])
+
+    def run_pass(self, Sampling sampling, Step step):
+        """n_blocks visits; fewer if every stale gap is zero under gap sampling.
+
+        Signals are looked for about every 20 million multiply-adds, a few hundredths of a
+        second; an interrupted pass leaves mu, t and w consistent.
+        """
+        cdef Structure structure = self.structure
+        cdef FeatureMap features = self.features
+        cdef Workspace work = self.work
+        cdef Py_ssize_t i, b, n = self.gaps.shape[0]
+        cdef Py_ssize_t until_check, every = max(
+            1, <Py_ssize_t> min(1e9, 2e7 / max(1.0, self.features.visit_cost + 50 * self.structure.max_size)))
+        self.oracle_error = 0.0
+        with nogil:
+            if sampling == PERMUTATION:
+                self.shuffle()
+            elif sampling == GAP:
+                self.rebuild_tree()
+            until_check = every
+            for i in range(n):
+                if sampling == PERMUTATION:
+                    b = self.order[i]
+                elif sampling == UNIFORM:
+                    b = <Py_ssize_t> (self.uniform() * n)
+                elif self.tree[1] > 0.0:
+                    b = self.draw()
+                else:
+                    break
+                self.visit(structure, features, work, b, step, sampling == GAP)
+                until_check -= 1
+                if until_check == 0:
+                    until_check = every
+                    with gil:
+                        PyErr_CheckSignals()
+
+    # --------------------------------------------------------------------- certificate
+
+    def certify_range(self, Py_ssize_t start, Py_ssize_t stop, const double[::1] mu,
+                      double[::1] loss, double[::1] gap, double[::1] concave,
+                      double[::1] inner):
+        """Terms of the certificate at w and mu for the blocks start ... stop - 1.
+
+        loss[b] = max_m h_b(m) + <v, m> - <v, phi(y_b)>, bounded from above;
+        gap[b] = that maximum - h_b(mu_b) - <v, mu_b>; concave[b] = h_b(mu_b);
+        inner[b] = <v, phi(y_b) - mu_b>.  Safe from several threads at once after
+        `settle`, for disjoint ranges.
+        """
+        cdef Structure structure = self.structure
+        cdef FeatureMap features = self.features
+        cdef Workspace work = structure.workspace(features.stride)
+        cdef Py_ssize_t b, j, offset
+        cdef double upper, truth, score
+        with nogil:
+            for b in range(start, stop):
+                offset = structure.offset(b)
+                features.scores(b, work.scores)
+                structure.bound(b, work, &upper)
+                structure.truth_score(b, work.scores, &truth)
+                structure.concave(b, mu, offset, &concave[b])
+                score = 0.0
+                for j in range(structure.size(b)):
+                    score += work.scores[j] * mu[offset + j]
+                loss[b] = upper - truth
+                inner[b] = truth - score
+                gap[b] = max(0.0, upper - score - concave[b])
+
+    def settle(self):
+        self.features.settle()
+
+    def set_gaps(self, const double[::1] gap):
+        """Replace the stale gaps, after a full pass over them."""
+        self.gaps[:] = gap
+
+    def stale_gap(self):
+        """sum_b p_b g_b with each g_b as it was when its block was last looked at."""
+        return float(np.dot(self.weights, self.gaps))
+
+    # --------------------------------------------------------------------- dual points
+
+    @property
+    def mu(self):
+        """The dual point, a flat view."""
+        return np.asarray(self.mu_)
+
+    def averaged_mu(self):
+        """The average of the iterates 1 ... n_visits with weights proportional to those numbers."""
+        cdef Py_ssize_t b, j, offset
+        cdef double total = 0.5 * (<double> self.n_visits * (self.n_visits + 1)), rest
+        if self.n_visits == 0:
+            return np.array(self.mu_)
+        average = np.array(self.mu_sum)
+        cdef double[::1] out = average
+        for b in range(self.gaps.shape[0]):
+            offset = self.structure.offset(b)
+            rest = total - 0.5 * <double> self.since[b] * (self.since[b] - 1)
+            for j in range(self.structure.size(b)):
+                out[offset + j] = (out[offset + j] + rest * self.mu_[offset + j]) / total
+        return average
+
+    def set_mu(self, mu):
+        """Move to the dual point mu: t and w follow."""
+        cdef Structure structure = self.structure
+        cdef Py_ssize_t b
+        self.mu_[:] = mu
+        with nogil:
+            for b in range(self.gaps.shape[0]):
+                structure.concave(b, self.mu_, structure.offset(b), &self.t[b])
+        self.rebuild_weights(self.mu_)
+
+    def rebuild_weights(self, const double[::1] mu):
+        """w = w(mu), afresh: without the rounding that many updates leave."""
+        cdef Py_ssize_t b, j, offset, k
+        cdef bint moved
+        cdef Workspace work = self.work
+        cdef Structure structure = self.structure
+        cdef FeatureMap features = self.features
+        features.clear()
+        with nogil:
+            for b in range(self.gaps.shape[0]):
+                offset = structure.offset(b)
+                k = structure.size(b)
+                structure.truth(b, work.step, 0)
+                moved = False
+                for j in range(k):
+                    work.step[j] = (work.step[j] - mu[offset + j]) * (self.weights[b] / self.alpha)
+                    moved = moved or work.step[j] != 0.0
+                if not moved:
+                    continue
+                if not features.ready(b):
+                    with gil:
+                        features.fetch(b, range(b + 1, self.gaps.shape[0]))
+                features.update(b, work.step)

@@ -1,0 +1,300 @@
+"""The driver of the block-coordinate solver: passes, certificates, stopping, history."""
+
+import logging
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
+
+logger = logging.getLogger("fastm4n")
+
+SAMPLINGS = {
+    "gap": Sampling.GAP,
+    "uniform": Sampling.UNIFORM,
+    "permutation": Sampling.PERMUTATION,
+}
+
+# passes between two refreshes of all gaps, as in the experiments of Osokin et al. (2016)
+GAP_EVERY = 10
+
+# threads pay for themselves from about this many multiply-adds in a pass over all blocks
+PARALLEL_COST = 5e6
+
+HISTORY_KEYS = ("pass", "primal", "dual", "gap", "seconds", "oracle_calls", "oracle_error")
+
+
+@dataclass
+class Certificate:
+    """Objective values at one dual point: primal - dual = gap >= primal - optimum.
+
+    The gap is summed from block gaps, each of which is rounded to be non-negative.
+    """
+
+    primal: float
+    dual: float
+    gap: float
+    block_gaps: np.ndarray
+
+
+@dataclass
+class Solution:
+    """What `solve` returns: a feasible dual point and its certificate."""
+
+    mu: np.ndarray
+    certificate: Certificate
+    n_iter: int
+    history: dict
+    converged: bool
+    interrupted: bool
+
+
+class NotPositiveSemidefinite(ValueError):
+    """The squared norm of w came out negative."""
+
+
+def certify(engine, mu, n_jobs=1):
+    """Certificate at the dual point mu, the feature map holding w(mu).
+
+    Every block is scored and its oracle value bounded from above, so that the gap bounds
+    P(w) - P* whatever the solver did.  With n_jobs > 1, in threads; the sums do not
+    depend on their number.
+    """
+    n = engine.structure.n_blocks
+    loss, gap, concave, inner = (np.empty(n) for _ in range(4))
+    engine.settle()
+    cost = n * (50 * engine.structure.max_size + engine.features.visit_cost)
+    if n_jobs > 1 and cost > PARALLEL_COST:
+        edges = np.linspace(0, n, n_jobs + 1).astype(int)
+        with ThreadPoolExecutor(n_jobs) as pool:
+            futures = [
+                pool.submit(engine.certify_range, lo, hi, mu, loss, gap, concave, inner)
+                for lo, hi in zip(edges[:-1], edges[1:])
+            ]
+            for future in futures:
+                future.result()
+    else:
+        engine.certify_range(0, n, mu, loss, gap, concave, inner)
+    p = np.asarray(engine.weights)
+    norm = engine.features.weight_norm()
+    if norm is None:
+        norm = float(p @ inner) / engine.alpha
+        scale = float(p @ np.abs(inner)) / engine.alpha
+        if norm < -1e-9 * scale:
+            raise NotPositiveSemidefinite(
+                f"the squared norm of w came out negative ({norm:.3g})"
+            )
+    penalty = 0.5 * engine.alpha * max(norm, 0.0)
+    return Certificate(
+        primal=float(p @ loss) + penalty,
+        dual=float(p @ concave) - penalty,
+        gap=float(p @ gap),
+        block_gaps=gap,
+    )
+
+
+def certify_average(engine, n_jobs=1):
+    """The averaged dual point of the fixed step and its certificate; w is left as it was."""
+    mu = engine.averaged_mu()
+    state = engine.features.state()
+    engine.rebuild_weights(mu)
+    try:
+        return mu, certify(engine, mu, n_jobs)
+    finally:
+        engine.features.restore(state)
+
+
+def step_kind(step, structure):
+    """The engine's step for the estimators' `step` on this structure."""
+    if step == "fixed":
+        return Step.FIXED
+    if step == "line_search" or (step == "auto" and not structure.has_block_step):
+        return Step.LINE_SEARCH
+    if structure.has_block_step:
+        return Step.BLOCK
+    if structure.has_line_search:
+        return Step.LINE_SEARCH
+    raise ValueError(
+        f"step='exact' needs the exact maximiser of a block, which {type(structure).__name__} "
+        "does not have; use step='line_search' or step='auto'."
+    )
+
+
+class _Progress:
+    """A tqdm bar over passes where tqdm is installed, lines in the log where it is not."""
+
+    def __init__(self, verbose, max_iter, tol):
+        self.verbose, self.tol, self.bar = verbose, tol, None
+        if verbose:
+            try:
+                from tqdm.auto import tqdm
+            except ImportError:
+                logger.info("install tqdm to see a progress bar")
+            else:
+                self.bar = tqdm(total=max_iter, unit="pass", leave=verbose > 1)
+
+    def update(self, row, n_passes):
+        if not self.verbose:
+            return
+        if self.bar is not None:
+            self.bar.update(n_passes)
+            self.bar.set_postfix(gap=f"{row['gap']:.2e}", tol=f"{self.tol:.0e}", refresh=False)
+        logger.info(
+            "pass %d: primal %.6g, dual %.6g, gap %.3e",
+            row["pass"], row["primal"], row["dual"], row["gap"],
+        )
+
+    def close(self):
+        if self.bar is not None:
+            self.bar.close()
+
+
+def solve(
+    structure,
+    features,
+    weights,
+    alpha,
+    *,
+    mu=None,
+    sampling="gap",
+    step="auto",
+    tol=1e-3,
+    max_iter=1000,
+    seed=0,
+    n_jobs=1,
+    verbose=0,
+    callback=None,
+    keep_on_interrupt=False,
+):
+    r"""Maximise the dual by block-coordinate Frank-Wolfe until its gap is certified.
+
+    Solves
+
+    .. math::
+
+        \min_w \sum_b p_b \big[\max_{\mu} h_b(\mu) + \langle v_b, \mu - \varphi(y_b)\rangle\big]
+        + \tfrac{\alpha}{2} \|w\|^2, \qquad v_b = w^\top \Phi(x_b),
+
+    through its dual, one block at a time.  The gap of all blocks is refreshed every 10
+    passes, and as soon as the gaps met during a pass add up to no more than `tol`; only
+    a refreshed gap stops the solver.
+
+    Parameters
+    ----------
+    structure : Structure
+        True outputs, loss and oracle.
+    features : FeatureMap
+        Inputs, with w = 0.
+    weights : ndarray of shape (n_blocks,)
+        p_b > 0, summing to one.
+    alpha : float
+        Regularisation.
+    mu : ndarray, default=None
+        Feasible dual point to start from, flat; phi(y) (w = 0) by default.
+    sampling : {"gap", "uniform", "permutation"}
+    step : {"auto", "line_search", "exact", "fixed"}
+    tol : float
+        Absolute duality gap to stop at.
+    max_iter : int
+        Number of passes of n_blocks visits.
+    seed : int
+    n_jobs : int
+        Threads of the certificate.
+    verbose : int
+    callback : callable, default=None
+        Called with each row of the history as a dict; a true result stops the solver.
+    keep_on_interrupt : bool
+        Whether KeyboardInterrupt ends the solver with what it has, `interrupted` being
+        set, or is passed on.
+
+    Returns
+    -------
+    solution : Solution
+        With ``features`` left holding w(mu).
+
+    References
+    ----------
+    .. [1] A. Osokin, J.-B. Alayrac et al. (2016). Minding the gaps for block Frank-Wolfe
+       optimization of structured SVMs. ICML.
+    .. [2] A. Nowak-Vila, F. Bach, A. Rudi (2020). Consistent structured prediction with
+       max-min margin Markov networks. ICML.
+    """
+    start = time.perf_counter()
+    kind = step_kind(step, structure)
+    averaging = kind == Step.FIXED
+    engine = BlockCoordinateEngine(structure, features, weights, alpha, seed, averaging)
+    if mu is not None:
+        engine.set_mu(mu)
+    history = {key: [] for key in HISTORY_KEYS}
+    progress = _Progress(verbose, max_iter, tol)
+    n_passes = calls_before = 0
+    interrupted = False
+
+    def certified():
+        """The point that would be returned now, and its certificate; gaps are refreshed."""
+        certificate = certify(engine, engine.mu, n_jobs)
+        engine.set_gaps(certificate.block_gaps)
+        return certify_average(engine, n_jobs) if averaging else (engine.mu, certificate)
+
+    def check():
+        """Certify where the solver stands; returns whether it is done."""
+        point, certificate = certified()
+        done = certificate.gap <= tol
+        if done or n_passes == max_iter:
+            # what is returned is certified without the rounding that updates leave in w
+            if not averaging:
+                engine.rebuild_weights(point)
+                point, certificate = certified()
+            done = certificate.gap <= tol
+        n_calls = engine.oracle_calls - calls_before
+        row = {
+            "pass": n_passes,
+            "primal": certificate.primal,
+            "dual": certificate.dual,
+            "gap": certificate.gap,
+            "seconds": time.perf_counter() - start,
+            "oracle_calls": engine.oracle_calls,
+            "oracle_error": engine.oracle_error / n_calls if n_calls else 0.0,
+        }
+        progress.update(row, row["pass"] - (history["pass"][-1] if history["pass"] else 0))
+        for key, value in row.items():
+            history[key].append(value)
+        stopped = callback is not None and bool(callback(row))
+        return done or stopped
+
+    try:
+        # a warm start may have nothing left to do
+        finished = mu is not None and check()
+        while n_passes < max_iter and not finished:
+            # gap sampling has no gaps to go by before every block has been looked at
+            unseen = sampling == "gap" and n_passes == 0 and mu is None
+            calls_before = engine.oracle_calls
+            engine.run_pass(Sampling.PERMUTATION if unseen else SAMPLINGS[sampling], kind)
+            n_passes += 1
+            if (
+                n_passes % GAP_EVERY == 0
+                or n_passes == max_iter
+                or (not averaging and engine.stale_gap() <= tol)
+            ):
+                finished = check()
+    except KeyboardInterrupt:
+        if not keep_on_interrupt:
+            raise
+        interrupted = True
+    finally:
+        progress.close()
+    point = engine.mu
+    if averaging:
+        point = engine.averaged_mu()
+        engine.rebuild_weights(point)
+    certificate = certify(engine, point, n_jobs)
+    return Solution(
+        mu=np.array(point),
+        certificate=certificate,
+        n_iter=n_passes,
+        history={key: np.asarray(values) for key, values in history.items()},
+        converged=certificate.gap <= tol,
+        interrupted=interrupted,
+    )

@@ -1,0 +1,100 @@
+"""What the solver asks of one kind of output.
+
+A structure owns the true outputs and the loss, and knows the concave function h_b of the
+surrogate on the marginal polytope of each block b.  It never sees features: it is given
+the scores v of a block.  A new kind of output is one subclass of `Structure`; which of
+the optional parts it has is declared by `has_line_search` and `has_block_step`.
+"""
+
+import numpy as np
+
+
+cdef class Workspace:
+    """Scratch arrays of one thread, so that no kernel allocates.
+
+    Parameters
+    ----------
+    size : int
+        Length of the vectors: the largest block, padded as the feature map pads it.
+    n_rows, n_columns : int
+        Shape of the two-dimensional scratch that a structure asks for.
+    """
+
+    def __init__(self, Py_ssize_t size, Py_ssize_t n_rows=1, Py_ssize_t n_columns=1):
+        self.scores = np.zeros(size)
+        self.atom = np.zeros(size)
+        self.step = np.zeros(size)
+        self.scratch = np.zeros(size)
+        self.table = np.zeros((n_rows, n_columns))
+        self.index = np.zeros(2 * size + 1, dtype=np.intp)
+
+
+cdef class Structure:
+    """One kind of output under one surrogate.
+
+    Attributes
+    ----------
+    n_blocks : int
+        Number of training outputs.
+    max_size : int
+        Largest dimension of a block's scores.
+    has_line_search : bool
+        Whether `line_search` is there: a one-dimensional search on h itself.  Without it
+        the solver takes the closed-form step of the lifted polytope.
+    has_block_step : bool
+        Whether `block_step` is there: the exact maximiser over a whole block, for
+        features whose curvature is the same in every direction.
+    """
+
+    def workspace(self, Py_ssize_t size):
+        """Scratch for one thread, with vectors of `size` doubles."""
+        return Workspace(size)
+
+    cdef Py_ssize_t offset(self, Py_ssize_t b) noexcept nogil:
+        """Where block b begins in the flat array of dual variables."""
+        return 0
+
+    cdef Py_ssize_t size(self, Py_ssize_t b) noexcept nogil:
+        """Dimension k_b of the scores of block b."""
+        return 0
+
+    cdef int truth(self, Py_ssize_t b, double[::1] mu, Py_ssize_t offset) except -1 nogil:
+        """mu[offset:offset + k_b] = phi(y_b)."""
+        return 0
+
+    cdef int truth_score(self, Py_ssize_t b, const double[::1] v, double* value) except -1 nogil:
+        """value = <v, phi(y_b)>."""
+        return 0
+
+    cdef int concave(
+        self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, double* value) except -1 nogil:
+        """value = h_b(mu), for mu in the polytope."""
+        return 0
+
+    cdef int oracle(
+        self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil:
+        """work.atom = argmax_mu h_b(mu) + <work.scores, mu>, exactly or nearly.
+
+        lower is the value at the atom, upper a bound on the maximum; both hold always.
+        """
+        return 0
+
+    cdef int bound(self, Py_ssize_t b, Workspace work, double* upper) except -1 nogil:
+        """The best upper bound on the maximum that can be had; may use work.atom.
+
+        The certificate is made of it.  By default the oracle's own.
+        """
+        cdef double lower
+        return self.oracle(b, work, &lower, upper)
+
+    cdef int line_search(
+        self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, Workspace work,
+        double curvature, double* step) except -1 nogil:
+        """Best step from mu along work.step: max over [0, 1] of the block's dual."""
+        return 0
+
+    cdef int block_step(
+        self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, Workspace work,
+        double curvature) except -1 nogil:
+        """work.atom = argmax_m h_b(m) + <work.scores, m> - curvature/2 ||m - mu||^2."""
+        return 0

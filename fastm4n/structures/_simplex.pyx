@@ -1,0 +1,299 @@
+"""Outputs that are one of k labels: classes and ordered levels.
+
+phi(y) is the y-th unit vector and the polytope the simplex.  ``cost[i, j]`` is the cost
+of predicting j where the truth is i.  One class per concave function h and oracle.
+"""
+
+import numpy as np
+
+from libc.math cimport log, INFINITY
+
+from fastm4n.inference cimport _simplex as kernels
+from fastm4n.structures._base cimport Structure, Workspace
+
+
+cdef class SimplexStructure(Structure):
+    """One of k labels; base of the surrogates below.
+
+    Parameters
+    ----------
+    y : ndarray of shape (n_blocks,) and dtype intp
+        True labels, 0 ... n_labels - 1.
+    cost : ndarray of shape (n_labels, n_labels)
+        cost[i, j]: cost of predicting j where the truth is i.
+    """
+
+    def __init__(self, y, cost):
+        self.y = np.ascontiguousarray(y, dtype=np.intp)
+        self.cost = np.ascontiguousarray(cost, dtype=np.float64)
+        self.n_blocks = self.y.shape[0]
+        self.n_labels = self.cost.shape[0]
+        self.max_size = self.n_labels
+        self.max_cost = np.max(cost)
+
+    cdef Py_ssize_t offset(self, Py_ssize_t b) noexcept nogil:
+        return b * self.n_labels
+
+    cdef Py_ssize_t size(self, Py_ssize_t b) noexcept nogil:
+        return self.n_labels
+
+    cdef int truth(self, Py_ssize_t b, double[::1] mu, Py_ssize_t offset) except -1 nogil:
+        cdef Py_ssize_t j
+        for j in range(self.n_labels):
+            mu[offset + j] = 0.0
+        mu[offset + self.y[b]] = 1.0
+        return 0
+
+    cdef int truth_score(self, Py_ssize_t b, const double[::1] v, double* value) except -1 nogil:
+        value[0] = v[self.y[b]]
+        return 0
+
+
+cdef class MaxMarginSimplex(SimplexStructure):
+    """M3N (structural SVM): h_b(mu) = <cost[y_b], mu>; the oracle is an argmax."""
+
+    def __init__(self, y, cost):
+        super().__init__(y, cost)
+        self.has_block_step = True
+
+    cdef int concave(
+        self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, double* value) except -1 nogil:
+        cdef Py_ssize_t j
+        cdef double total = 0.0
+        for j in range(self.n_labels):
+            total += self.cost[self.y[b], j] * mu[offset + j]
+        value[0] = total
+        return 0
+
+    cdef int oracle(
+        self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil:
+        cdef Py_ssize_t j, label = 0, y = self.y[b]
+        cdef double value, best = -INFINITY
+        for j in range(self.n_labels):
+            work.atom[j] = 0.0
+            value = work.scores[j] + self.cost[y, j]
+            if value > best:
+                best = value
+                label = j
+        work.atom[label] = 1.0
+        lower[0] = best
+        upper[0] = best
+        return 0
+
+    cdef int block_step(
+        self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, Workspace work,
+        double curvature) except -1 nogil:
+        """Projection of (v + cost[y_b]) / curvature + mu on the simplex."""
+        cdef Py_ssize_t j, y = self.y[b]
+        for j in range(self.n_labels):
+            work.scratch[j] = work.scores[j] + self.cost[y, j] + curvature * mu[offset + j]
+        return project(work, self.n_labels, curvature)
+
+
+cdef int project(Workspace work, Py_ssize_t k, double total) except -1 nogil:
+    """work.atom = (work.scratch - threshold)_+ / total, in the simplex."""
+    cdef Py_ssize_t j, best = 0
+    cdef double threshold, mass = 0.0
+    kernels.simplex_threshold(work.scratch, k, total, &threshold)
+    for j in range(k):
+        work.atom[j] = max(work.scratch[j] - threshold, 0.0)
+        mass += work.atom[j]
+        if work.scratch[j] > work.scratch[best]:
+            best = j
+    if mass > 0.0:
+        # the sum is total up to rounding, which matters where total is small
+        mass = 1.0 / mass
+        for j in range(k):
+            work.atom[j] *= mass
+    else:
+        work.atom[best] = 1.0
+    return 0
+
+
+cdef class LogSimplex(SimplexStructure):
+    """CRF (multinomial logistic): h(mu) = entropy in nats; the oracle is a softmax."""
+
+    def __init__(self, y, cost):
+        super().__init__(y, cost)
+        self.has_line_search = True
+
+    cdef int concave(
+        self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, double* value) except -1 nogil:
+        cdef Py_ssize_t j
+        cdef double total = 0.0, m
+        for j in range(self.n_labels):
+            m = mu[offset + j]
+            if m > 0.0:
+                total -= m * log(m)
+        value[0] = total
+        return 0
+
+    cdef int oracle(
+        self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil:
+        kernels.softmax(work.scores, self.n_labels, work.atom, upper)
+        lower[0] = upper[0]
+        return 0
+
+    cdef int line_search(
+        self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, Workspace work,
+        double curvature, double* step) except -1 nogil:
+        return kernels.log_line_search(
+            mu, offset, work.step, work.scores, self.n_labels, curvature, step)
+
+
+cdef class MaxMinSimplex(SimplexStructure):
+    """M4N: h(mu) = min_j (cost' mu)_j; base of the oracles for it."""
+
+    cdef int concave(
+        self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, double* value) except -1 nogil:
+        cdef Py_ssize_t i, j
+        cdef double total
+        value[0] = INFINITY
+        for j in range(self.n_labels):
+            total = 0.0
+            for i in range(self.n_labels):
+                # costs are read along the row of the truth for a contiguous inner loop
+                # only where the matrix is symmetric; k is small and the matrix in cache
+                total += self.cost[i, j] * mu[offset + i]
+            value[0] = min(value[0], total)
+        return 0
+
+
+cdef class MaxMinZeroOne(MaxMinSimplex):
+    """M4N under the 0-1 cost: h(mu) = 1 - max_j mu_j; the oracle has a closed form."""
+
+    def __init__(self, y, cost):
+        super().__init__(y, cost)
+        self.has_block_step = True
+
+    cdef int concave(
+        self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, double* value) except -1 nogil:
+        cdef Py_ssize_t j
+        cdef double top = 0.0, total = 0.0
+        for j in range(self.n_labels):
+            top = max(top, mu[offset + j])
+            total += mu[offset + j]
+        value[0] = total - top
+        return 0
+
+    cdef int oracle(
+        self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil:
+        kernels.max_min_zero_one(work.scores, self.n_labels, work.atom, upper)
+        lower[0] = upper[0]
+        return 0
+
+    cdef int block_step(
+        self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, Workspace work,
+        double curvature) except -1 nogil:
+        """Two projections.
+
+        With u = v + curvature mu and z = max_j m_j, the KKT conditions of
+        min z + curvature/2 ||m||^2 - <u, m> over the capped simplex 0 <= m <= z are
+        curvature m_j = min(u_j, kappa) - lambda where that is positive, with
+        sum_j (u_j - kappa)_+ = 1 (the multipliers of the cap sum to one) and
+        sum_j (min(u_j, kappa) - lambda)_+ = curvature (m sums to one).
+        """
+        cdef Py_ssize_t j
+        cdef double kappa
+        for j in range(self.n_labels):
+            work.scratch[j] = work.scores[j] + curvature * mu[offset + j]
+        kernels.simplex_threshold(work.scratch, self.n_labels, 1.0, &kappa)
+        for j in range(self.n_labels):
+            work.scratch[j] = min(work.scratch[j], kappa)
+        return project(work, self.n_labels, curvature)
+
+
+cdef class MaxMinAbsolute(MaxMinSimplex):
+    """M4N under the cost |i - j| of ordered levels; the oracle has a closed form."""
+
+    cdef int concave(
+        self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, double* value) except -1 nogil:
+        """The minimum over predictions is the sum of the smaller tails of mu; O(k)."""
+        cdef Py_ssize_t j
+        cdef double below = 0.0, above = 0.0, total = 0.0
+        for j in range(self.n_labels):
+            above += mu[offset + j]
+        for j in range(self.n_labels - 1):
+            below += mu[offset + j]
+            above -= mu[offset + j]
+            total += max(0.0, min(below, above))
+        value[0] = total
+        return 0
+
+    cdef int oracle(
+        self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil:
+        cdef Py_ssize_t j, low, high
+        kernels.max_min_absolute(work.scores, self.n_labels, &low, &high, upper)
+        for j in range(self.n_labels):
+            work.atom[j] = 0.0
+        work.atom[low] += 0.5
+        work.atom[high] += 0.5
+        lower[0] = upper[0]
+        return 0
+
+
+cdef class MaxMinGame(MaxMinSimplex):
+    """M4N under any cost matrix; the oracle is a matrix game, solved exactly."""
+
+    def workspace(self, Py_ssize_t size):
+        return Workspace(size, self.n_labels + 1, self.n_labels + 1)
+
+    cdef int oracle(
+        self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil:
+        return kernels.max_min_game(
+            work.scores, self.n_labels, self.cost, self.max_cost, work.atom, work.scratch,
+            work.table, work.index, lower, upper)
+
+
+cdef class MaxMinMirrorProx(MaxMinSimplex):
+    """M4N with the published oracle, for comparison with the exact ones.
+
+    Saddle-point mirror prox with a fixed number of iterations.  The certificate does not
+    depend on it: `bound` solves the game exactly.
+
+    Parameters
+    ----------
+    y, cost
+        As in `SimplexStructure`.
+    n_iter : int
+        Iterations of mirror prox a visit.
+    warm_start : bool
+        Whether a visit starts from the block's last (mu, nu), or from uniform ones.
+    """
+
+    cdef Py_ssize_t n_iter
+    cdef bint warm_start
+    cdef double[:, ::1] last_mu
+    cdef double[:, ::1] last_nu
+
+    def __init__(self, y, cost, n_iter, warm_start):
+        super().__init__(y, cost)
+        self.n_iter = n_iter
+        self.warm_start = warm_start
+        shape = (self.n_blocks if warm_start else 1, self.n_labels)
+        self.last_mu = np.full(shape, 1.0 / self.n_labels)
+        self.last_nu = np.full(shape, 1.0 / self.n_labels)
+
+    def workspace(self, Py_ssize_t size):
+        return Workspace(size, max(10, self.n_labels + 1), self.n_labels + 1)
+
+    cdef int oracle(
+        self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil:
+        cdef Py_ssize_t j, k = self.n_labels
+        for j in range(k):
+            work.atom[j] = self.last_mu[b, j] if self.warm_start else 1.0 / k
+            work.scratch[j] = self.last_nu[b, j] if self.warm_start else 1.0 / k
+        kernels.max_min_mirror_prox(
+            work.scores, k, self.cost, self.max_cost, self.n_iter, work.atom, work.scratch,
+            work.table, lower, upper)
+        if self.warm_start:
+            for j in range(k):
+                self.last_mu[b, j] = work.atom[j]
+                self.last_nu[b, j] = work.scratch[j]
+        return 0
+
+    cdef int bound(self, Py_ssize_t b, Workspace work, double* upper) except -1 nogil:
+        cdef double lower
+        return kernels.max_min_game(
+            work.scores, self.n_labels, self.cost, self.max_cost, work.atom, work.scratch,
+            work.table, work.index, &lower, upper)
