@@ -1,23 +1,51 @@
-"""Certified solvers for structured prediction: M4N, structural SVMs and CRFs."""
+"""Certified solvers for structured prediction: M4N, structural SVMs and CRFs.
 
-from importlib.metadata import PackageNotFoundError, version
+The estimators and the subpackages are imported when they are first used.
+"""
 
-try:
-    from fastm4n.solvers import _block_coordinate  # noqa: F401
-except ModuleNotFoundError as error:
-    if not (error.name or "").startswith("fastm4n"):
-        raise
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fastm4n import estimators, inference, reference
+    from fastm4n.estimators import MulticlassClassifier, OrdinalClassifier
+
+    __version__: str
+
+if find_spec("fastm4n.solvers._block_coordinate") is None:
     raise ImportError(
         "The compiled parts of fastm4n were not found. If Python is running in the source "
         "folder, leave it, so that the installed package is imported; or build in place with "
         "'pip install -e .'."
-    ) from error
-
-from fastm4n.estimators import MulticlassClassifier, OrdinalClassifier
-
-try:
-    __version__ = version("fastm4n")
-except PackageNotFoundError:  # running from an in-place build that was never installed
-    __version__ = "0+unknown"
+    )
 
 __all__ = ["MulticlassClassifier", "OrdinalClassifier", "__version__"]
+
+_MODULES = ("estimators", "inference", "reference")
+
+
+def _version():
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("fastm4n")
+    except PackageNotFoundError:  # an in-place build that was never installed
+        return "0+unknown"
+
+
+def __getattr__(name):
+    if name in _MODULES:
+        return import_module(f"fastm4n.{name}")
+    if name == "__version__":
+        value = _version()
+    elif name in __all__:
+        value = getattr(import_module("fastm4n.estimators"), name)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__():
+    return sorted({*globals(), *__all__, *_MODULES})

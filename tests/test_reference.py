@@ -372,7 +372,7 @@ def test_log_line_search_next_to_a_pole():
             values = [
                 ref.concave_part(np.maximum(mu + g * d, 0.0), "log") + g * (v @ d)
                 - 0.5 * g * g * curvature * (d @ d) for g in np.append(grid, step)]
-            assert values[-1] >= max(values) - 1e-12
+            assert values[-1] >= max(values) - 1e-10
 
 
 def test_log_line_search_at_the_ends():
@@ -564,8 +564,8 @@ def test_exact_steps_and_line_search_meet():
     for surrogate in ("max_margin", "max_min"):
         exact, searched = (
             ref.block_coordinate_frank_wolfe(
-                X, y, n_classes=3, surrogate=surrogate, alpha=0.3, sampling="permutation", step=step,
-                n_passes=300)
+                X, y, n_classes=3, surrogate=surrogate, alpha=0.3, sampling="permutation",
+                step=step, n_passes=300)
             for step in ("exact", "line_search"))
         assert exact.history[-1, 3] < 1e-9
         assert abs(exact.history[-1, 2] - searched.history[-1, 2]) <= searched.history[-1, 3] + 1e-9

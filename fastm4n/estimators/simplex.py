@@ -9,7 +9,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics.pairwise import PAIRWISE_KERNEL_FUNCTIONS, pairwise_kernels
-from sklearn.utils import check_array, check_random_state
+from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
@@ -23,7 +23,7 @@ from fastm4n.estimators._merge import merge_examples
 from fastm4n.features._kernel import KernelFeatures
 from fastm4n.features._linear import LinearFeatures, row_norms
 from fastm4n.inference import max_min_absolute, max_min_game, max_min_zero_one, softmax
-from fastm4n.solvers.block_coordinate import SAMPLINGS, NotPositiveSemidefinite, solve
+from fastm4n.solvers.block_coordinate import SAMPLINGS, STEPS, NotPositiveSemidefinite, solve
 from fastm4n.structures._simplex import (
     LogSimplex,
     MaxMarginSimplex,
@@ -34,13 +34,13 @@ from fastm4n.structures._simplex import (
 )
 
 SURROGATES = ("max_min", "max_margin", "log")
-STEPS = ("auto", "line_search", "exact", "fixed")
 ORACLES = ("exact", "mirror_prox")
 DECODINGS = ("map", "min_risk")
 LOSSES = ("zero_one", "absolute", "squared")
 
-# entries of a block of kernel values computed at once: 64 MiB of float64
-_KERNEL_CHUNK = 1 << 23
+# kernel values computed at once: 16 MiB of float64, which stay in cache from one step of
+# their computation to the next
+_KERNEL_CHUNK = 1 << 21
 
 
 def cost_matrix(loss, n_labels):
@@ -247,17 +247,17 @@ class _SimplexClassifier(ClassifierMixin, BaseEstimator):
 
     # ---------------------------------------------------------------------- kernels
 
-    def _resolve_gamma(self, X):
+    def _resolve_gamma(self, X, p):
+        """The value of gamma; "scale" takes the variance under the weights p of the rows."""
         if self.gamma == "auto":
             return 1.0 / X.shape[1]
-        if self.gamma == "scale":
-            if sparse.issparse(X):
-                variance = X.multiply(X).mean() - X.mean() ** 2
-            else:
-                variance = X.var(dtype=np.float64)
-            scale = X.shape[1] * variance
-            return 1.0 / scale if np.isfinite(scale) and scale > 0 else 1.0
-        return self.gamma
+        if self.gamma != "scale":
+            return self.gamma
+        squares = X.multiply(X) if sparse.issparse(X) else np.square(X, dtype=np.float64)
+        mean = float(np.sum(p * np.asarray(X.sum(axis=1, dtype=np.float64)).ravel())) / X.shape[1]
+        square = float(np.sum(p * np.asarray(squares.sum(axis=1)).ravel())) / X.shape[1]
+        scale = X.shape[1] * (square - mean**2)
+        return 1.0 / scale if np.isfinite(scale) and scale > 0 else 1.0
 
     def _compute_kernel(self, A, B):
         """Kernel values between the rows of A and of B, float64 and finite."""
@@ -277,7 +277,8 @@ class _SimplexClassifier(ClassifierMixin, BaseEstimator):
                 ) from error
             raise
         K = np.ascontiguousarray(K, dtype=np.float64)
-        if not np.isfinite(K).all():
+        # one sum is cheaper than n^2 tests; it may overflow, so it only clears
+        if not np.isfinite(K.sum()) and not np.isfinite(K).all():
             raise ValueError(
                 f"kernel={self.kernel!r} gave values that are not finite; scale the features "
                 "or change the kernel's parameters."
@@ -298,9 +299,9 @@ class _SimplexClassifier(ClassifierMixin, BaseEstimator):
             gram = np.empty((n, n))
             step = max(1, _KERNEL_CHUNK // n)
             for start in range(0, n, step):
-                gram[start : start + step] = self._compute_kernel(
-                    points[start : start + step], points
-                )
+                block = self._compute_kernel(points[start : start + step], points[start:])
+                gram[start : start + step, start:] = block
+                gram[start:, start : start + step] = block.T
             self._check_diagonal(np.diagonal(gram))
             return KernelFeatures(np.diagonal(gram).copy(), n_labels, intercept, gram=gram)
         diagonal = np.empty(n)
@@ -386,10 +387,9 @@ class _SimplexClassifier(ClassifierMixin, BaseEstimator):
             self,
             X,
             y,
-            accept_sparse="csr",
+            accept_sparse="csr" if self.kernel != "precomputed" else False,
             dtype=[np.float64, np.float32],
             order="C",
-            accept_large_sparse=True,
         )
         check_classification_targets(y)
         y = column_or_1d(y, warn=True)
@@ -424,7 +424,7 @@ class _SimplexClassifier(ClassifierMixin, BaseEstimator):
         if self.kernel == "linear":
             features = self._linear_features(X, samples, classes.size, intercept)
         else:
-            self._gamma = self._resolve_gamma(X)
+            self._gamma = self._resolve_gamma(X[samples], p)
             features = self._kernel_features(X, samples, classes.size, intercept)
         mu0 = self._warm_start_point(samples, labels[rows], classes, y.shape[0])
         try:
@@ -515,7 +515,12 @@ class _SimplexClassifier(ClassifierMixin, BaseEstimator):
         """Scores of all classes, (n_samples, n_classes)."""
         check_is_fitted(self)
         X = validate_data(
-            self, X, accept_sparse="csr", dtype=[np.float64, np.float32], order="C", reset=False
+            self,
+            X,
+            accept_sparse="csr" if self.kernel != "precomputed" else False,
+            dtype=[np.float64, np.float32],
+            order="C",
+            reset=False,
         )
         if hasattr(self, "coef_"):
             scores = X @ self.coef_.T
@@ -657,7 +662,7 @@ def _canonical(X):
 
 
 def _checked_gram(K):
-    """K as float64, symmetric, with entries that two vectors' inner products can have."""
+    """K as float64, symmetric and with a diagonal of squared norms."""
     K = np.ascontiguousarray(K, dtype=np.float64)
     diagonal = np.diagonal(K)
     if (diagonal < 0).any():
@@ -666,23 +671,17 @@ def _checked_gram(K):
             f"kernel='precomputed': X is not positive semidefinite, X[{row}, {row}] = "
             f"{diagonal[row]:g} is a negative squared norm."
         )
-    norms = np.sqrt(diagonal)
-    step = max(1, _KERNEL_CHUNK // max(1, K.shape[0]))
+    largest = np.abs(K).max()
+    step = max(1, _KERNEL_CHUNK // K.shape[0])
     for start in range(0, K.shape[0], step):
-        rows = K[start : start + step]
-        scale = np.outer(norms[start : start + step], norms)
-        skew = np.abs(rows - K[:, start : start + step].T)
-        for wrong, what in (
-            (skew > 1e-6 * scale + 1e-10, "is not symmetric"),
-            (np.abs(rows) > (1 + 1e-6) * scale + 1e-10, "is not positive semidefinite"),
-        ):
-            if wrong.any():
-                i, j = np.argwhere(wrong)[0]
-                i += start
-                raise ValueError(
-                    f"kernel='precomputed': X {what}: X[{i}, {j}] = {K[i, j]:g}, X[{j}, {i}] = "
-                    f"{K[j, i]:g}, X[{i}, {i}] = {K[i, i]:g}, X[{j}, {j}] = {K[j, j]:g}."
-                )
+        skew = np.abs(K[start : start + step] - K[:, start : start + step].T) > 1e-6 * largest
+        if skew.any():
+            i, j = np.argwhere(skew)[0]
+            i += start
+            raise ValueError(
+                f"kernel='precomputed': X is not symmetric, X[{i}, {j}] = {K[i, j]:g} but "
+                f"X[{j}, {i}] = {K[j, i]:g}."
+            )
     return K
 
 
@@ -728,12 +727,11 @@ class MulticlassClassifier(_SimplexClassifier):
     sampling : {"gap", "uniform", "permutation"}, default="gap"
         Which example is next: with probability proportional to its last known gap [2]_,
         uniformly, or all in a new random order each pass.
-    step : {"auto", "line_search", "exact", "fixed"}, default="auto"
+    step : {"line_search", "exact", "fixed"}, default="line_search"
         "line_search" is the Frank-Wolfe step with the best step size, in closed form (for
         "log" by Newton's method); "exact" maximises the dual over the whole block, where
-        that has a closed form ("max_margin", and "max_min" with the 0-1 loss); "fixed" is
-        the step 2n / (t + 2n) of [1]_ with averaging. "auto" is "exact" where it can be
-        had, else "line_search".
+        that has a closed form ("max_margin", and "max_min" with the 0-1 loss), and takes
+        fewer, dearer passes; "fixed" is the step 2n / (t + 2n) of [1]_ with averaging.
     oracle : {"exact", "mirror_prox"}, default="exact"
         How "max_min" oracles are solved: in closed form or as a matrix game, or by the
         saddle-point mirror prox of [1]_, for comparison. The certified gap does not
@@ -844,7 +842,7 @@ class MulticlassClassifier(_SimplexClassifier):
         fit_intercept=True,
         intercept_scaling=1.0,
         sampling="gap",
-        step="auto",
+        step="line_search",
         oracle="exact",
         oracle_iter=20,
         oracle_warm_start=True,
@@ -929,12 +927,11 @@ class OrdinalClassifier(_SimplexClassifier):
     sampling : {"gap", "uniform", "permutation"}, default="gap"
         Which example is next: with probability proportional to its last known gap [2]_,
         uniformly, or all in a new random order each pass.
-    step : {"auto", "line_search", "exact", "fixed"}, default="auto"
+    step : {"line_search", "exact", "fixed"}, default="line_search"
         "line_search" is the Frank-Wolfe step with the best step size, in closed form (for
         "log" by Newton's method); "exact" maximises the dual over the whole block, where
-        that has a closed form ("max_margin", and "max_min" with the 0-1 loss); "fixed" is
-        the step 2n / (t + 2n) of [1]_ with averaging. "auto" is "exact" where it can be
-        had, else "line_search".
+        that has a closed form ("max_margin", and "max_min" with the 0-1 loss), and takes
+        fewer, dearer passes; "fixed" is the step 2n / (t + 2n) of [1]_ with averaging.
     oracle : {"exact", "mirror_prox"}, default="exact"
         How "max_min" oracles are solved: in closed form or as a matrix game, or by the
         saddle-point mirror prox of [1]_, for comparison. The certified gap does not
@@ -1047,7 +1044,7 @@ class OrdinalClassifier(_SimplexClassifier):
         fit_intercept=True,
         intercept_scaling=1.0,
         sampling="gap",
-        step="auto",
+        step="line_search",
         oracle="exact",
         oracle_iter=20,
         oracle_warm_start=True,

@@ -171,10 +171,8 @@ cdef class KernelFeatures(FeatureMap):
 
     def restore(self, state):
         self.n_pending = 0
-        self.F[:, :] = state[0]
-        self.constant[:] = state[1]
-
-    def scores_matrix(self):
-        """F without the constant feature: (n_blocks, n_labels), a new array."""
-        self.settle()
-        return np.array(self.F)[:, :self.n_labels]
+        cdef const double[:, ::1] scores
+        cdef const double[::1] constant
+        scores, constant = state
+        self.F[:, :] = scores
+        self.constant[:] = constant

@@ -155,7 +155,7 @@ cdef class LinearFeatures(FeatureMap):
     def state(self):
         return np.array(self.weights)
 
-    def restore(self, state):
+    def restore(self, const double[:, ::1] state):
         self.weights[:, :] = state
 
     def coef(self):

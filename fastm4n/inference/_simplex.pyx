@@ -17,40 +17,64 @@ cdef enum:
     MAX_LINE_SEARCH = 100
 
 
+cdef inline double maximum(const double[::1] u, Py_ssize_t k) noexcept nogil:
+    """max_j u_j; four running maxima, as one would wait for itself at every label."""
+    cdef Py_ssize_t j = 4
+    cdef double a, b, c, d
+    if k < 4:
+        a = u[0]
+        for j in range(1, k):
+            a = max(a, u[j])
+        return a
+    a, b, c, d = u[0], u[1], u[2], u[3]
+    while j + 4 <= k:
+        a = max(a, u[j])
+        b = max(b, u[j + 1])
+        c = max(c, u[j + 2])
+        d = max(d, u[j + 3])
+        j += 4
+    while j < k:
+        a = max(a, u[j])
+        j += 1
+    return max(max(a, b), max(c, d))
+
+
 cdef int simplex_threshold(
-    const double[::1] u, Py_ssize_t k, double total, double* threshold) except -1 nogil:
-    """kappa with sum_j (u_j - kappa)_+ = total, for total > 0.
+    const double[::1] u, Py_ssize_t k, double total, double[::1] scratch,
+    double* top, double* kappa) except -1 nogil:
+    """top = max(u) and kappa with sum_j (u_j - top - kappa)_+ = total, for total > 0.
+
+    The threshold is given in two parts because their sum may round away what separates
+    large scores; kappa = 0 where total itself is below their resolution.
 
     Michelot's algorithm: the mean of the labels still active, less total over their
     number, rises as labels at or below it are dropped.  It starts from the labels above
     max(u) - total, as no other can be active; so scores of any size lose no digits to
-    labels that do not count.  O(k) a sweep, few sweeps; at most k.
+    labels that do not count.  scratch, of length k, may be the array that the caller
+    fills next but not u.  O(k) for the first sweep, then O(active) a sweep.
     """
-    cdef Py_ssize_t j, n_active, previous
-    cdef double top = u[0], kappa, shifted
-    for j in range(1, k):
-        if u[j] > top:
-            top = u[j]
-    # in units shifted by the maximum: active labels lie in (-total, 0]
-    kappa = -total
-    previous = -1
-    n_active = 0
-    while True:
-        shifted = 0.0
+    cdef Py_ssize_t j, n_active = 0, n_before
+    cdef double value, total_active
+    top[0] = maximum(u, k)
+    kappa[0] = 0.0
+    for j in range(k):
+        # stored always and counted where active: a branch here would be a coin toss
+        value = u[j] - top[0]
+        scratch[n_active] = value
+        n_active += value > -total
+    while n_active > 0:
+        total_active = 0.0
+        for j in range(n_active):
+            total_active += scratch[j]
+        kappa[0] = (total_active - total) / n_active
+        n_before = n_active
         n_active = 0
-        for j in range(k):
-            if u[j] - top > kappa:
-                shifted += u[j] - top
-                n_active += 1
-        if n_active == 0:
-            # total is below the resolution of the scores: all of it goes to the maximum
-            threshold[0] = top
-            return 0
-        if n_active == previous:
+        for j in range(n_before):
+            value = scratch[j]
+            scratch[n_active] = value
+            n_active += value > kappa[0]
+        if n_active == n_before:
             break
-        previous = n_active
-        kappa = max(kappa, (shifted - total) / n_active)
-    threshold[0] = top + kappa
     return 0
 
 
@@ -68,10 +92,7 @@ cdef int softmax(
     const double[::1] v, Py_ssize_t k, double[::1] mu, double* log_partition) except -1 nogil:
     """argmax and max over the simplex of H(mu) + <v, mu>: softmax and log-sum-exp.  O(k)."""
     cdef Py_ssize_t j
-    cdef double top = v[0], total = 0.0, scale
-    for j in range(1, k):
-        if v[j] > top:
-            top = v[j]
+    cdef double top = maximum(v, k), total = 0.0, scale
     for j in range(k):
         mu[j] = exp(v[j] - top)
         total += mu[j]
@@ -90,25 +111,16 @@ cdef int max_min_zero_one(
     (Nowak-Vila et al., B.4).  The maximum is the threshold kappa of the projection of v
     on the simplex, and the m labels are those above it.  O(k) as `simplex_threshold`.
     """
-    cdef Py_ssize_t j, m = 0, best = 0
-    cdef double kappa, mass
-    simplex_threshold(v, k, 1.0, &kappa)
+    cdef Py_ssize_t j, m = 0
+    cdef double top, kappa, mass
+    # kappa <= -1 / m < 0, so that the best label always counts
+    simplex_threshold(v, k, 1.0, mu, &top, &kappa)
     for j in range(k):
-        if v[j] > kappa:
-            m += 1
-        if v[j] > v[best]:
-            best = j
-    if m == 0:
-        # scores so large that 1 is below their resolution
-        for j in range(k):
-            mu[j] = 0.0
-        mu[best] = 1.0
-        value[0] = v[best]
-        return 0
+        m += v[j] - top > kappa
     mass = 1.0 / m
     for j in range(k):
-        mu[j] = mass if v[j] > kappa else 0.0
-    value[0] = 1.0 + kappa
+        mu[j] = mass if v[j] - top > kappa else 0.0
+    value[0] = top + (1.0 + kappa)
     return 0
 
 
@@ -394,24 +406,28 @@ cdef int log_line_search(
             if m <= 0.0:
                 # the entropy's slope is infinite where a falling coordinate reaches zero
                 slope = INFINITY if d > 0.0 else -INFINITY
-                bend = -INFINITY
                 break
             slope -= d * log(m)
             bend -= d * d / m
-        if slope > 0.0:
+        if slope >= 0.0:
             if g == 1.0:
                 break
             low = g
-        elif slope < 0.0:
+        if slope <= 0.0:
             high = g
+        if isfinite(slope):
+            proposal = g - slope / bend
+            # f is concave: |slope| (high - low) bounds what is left to gain. A small step
+            # of Newton's alone proves nothing, next to a pole of f' it is always small
+            if fabs(proposal - g) <= 1e-12 and fabs(slope) * (high - low) <= 1e-12:
+                g = min(max(proposal, low), high)
+                break
         else:
+            proposal = -1.0
+        if high - low <= 1e-15:
             break
-        proposal = g - slope / bend if isfinite(slope) and isfinite(bend) and bend < 0.0 else -1.0
-        if not (low < proposal < high):
+        if not (low < proposal < high) or it % 3 == 2:
             proposal = 0.5 * (low + high)
-        if fabs(proposal - g) <= 1e-12 * max(1e-3, g) or high - low <= 1e-14:
-            g = proposal
-            break
         g = proposal
     step[0] = g
     return 0

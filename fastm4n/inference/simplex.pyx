@@ -93,14 +93,15 @@ def project_simplex(scores, total=1.0):
         raise ValueError(f"total must be a positive number, got {total!r}.")
     array, single = _as_batch(scores, "scores")
     cdef const double[:, ::1] v = array
-    thresholds = np.empty((array.shape[0], 1))
-    cdef double[:, ::1] kappa = thresholds
+    tops, kappas = np.empty(array.shape[0]), np.empty(array.shape[0])
+    cdef double[::1] top = tops, kappa = kappas
+    cdef double[::1] scratch = np.empty(array.shape[1])
     cdef Py_ssize_t b
     cdef double mass = total
     with nogil:
         for b in range(v.shape[0]):
-            kernels.simplex_threshold(v[b], v.shape[1], mass, &kappa[b, 0])
-    return _unbatch(single, np.maximum(array - thresholds, 0.0))
+            kernels.simplex_threshold(v[b], v.shape[1], mass, scratch, &top[b], &kappa[b])
+    return _unbatch(single, np.maximum((array - tops[:, np.newaxis]) - kappas[:, np.newaxis], 0.0))
 
 
 def max_oracle(scores, augmentation=None):

@@ -105,7 +105,7 @@ cdef class BlockCoordinateEngine:
 
     cdef void shuffle(self) noexcept nogil:
         cdef Py_ssize_t i, j
-        for j in range(self.order.shape[0] - 1, -1, -1):
+        for j in range(self.order.shape[0] - 1, 0, -1):
             i = <Py_ssize_t> (self.uniform() * (j + 1))
             self.order[i], self.order[j] = self.order[j], self.order[i]
 
@@ -130,13 +130,16 @@ cdef class BlockCoordinateEngine:
     cdef Py_ssize_t draw(self) noexcept nogil:
         """A block with probability proportional to p_b g_b; the tree's total is positive."""
         cdef Py_ssize_t node = 1
-        cdef double rest = self.uniform() * self.tree[1]
+        cdef double rest = self.uniform() * self.tree[1], left
+        cdef bint right
         while node < self.n_leaves:
             node *= 2
-            # a right branch of weight zero is never entered, whatever rounding says
-            if rest >= self.tree[node] and self.tree[node + 1] > 0.0:
-                rest -= self.tree[node]
-                node += 1
+            left = self.tree[node]
+            # no branch, it would be a coin toss; and a right side of weight zero is never
+            # entered, whatever rounding says
+            right = (rest >= left) & (self.tree[node + 1] > 0.0)
+            rest -= right * left
+            node += right
         return node - self.n_leaves
 
     # -------------------------------------------------------------------------- visits
@@ -299,7 +302,7 @@ cdef class BlockCoordinateEngine:
 
     def stale_gap(self):
         """sum_b p_b g_b with each g_b as it was when its block was last looked at."""
-        return float(np.dot(self.weights, self.gaps))
+        return float(np.sum(np.multiply(self.weights, self.gaps)))
 
     # --------------------------------------------------------------------- dual points
 
@@ -323,7 +326,7 @@ cdef class BlockCoordinateEngine:
                 out[offset + j] = (out[offset + j] + rest * self.mu_[offset + j]) / total
         return average
 
-    def set_mu(self, mu):
+    def set_mu(self, const double[::1] mu):
         """Move to the dual point mu: t and w follow."""
         cdef Structure structure = self.structure
         cdef Py_ssize_t b

@@ -17,8 +17,17 @@ SAMPLINGS = {
     "permutation": Sampling.PERMUTATION,
 }
 
+STEPS = {"line_search": Step.LINE_SEARCH, "exact": Step.BLOCK, "fixed": Step.FIXED}
+
 # passes between two refreshes of all gaps, as in the experiments of Osokin et al. (2016)
 GAP_EVERY = 10
+
+# gap sampling refreshes them earlier when those it goes by add up to less than this
+# share of what they were at the last refresh
+REFRESH_BELOW = 0.5
+
+# passes whose updates leave no more rounding in w than building it afresh would
+FRESH_PASSES = 20
 
 # threads pay for themselves from about this many multiply-adds in a pass over all blocks
 PARALLEL_COST = 5e6
@@ -30,7 +39,8 @@ HISTORY_KEYS = ("pass", "primal", "dual", "gap", "seconds", "oracle_calls", "ora
 class Certificate:
     """Objective values at one dual point: primal - dual = gap >= primal - optimum.
 
-    The gap is summed from block gaps, each of which is rounded to be non-negative.
+    The gap is summed from block gaps, each of which is rounded to be non-negative. (Sums
+    are NumPy's, not BLAS dot products, whose bits depend on the number of threads.)
     """
 
     primal: float
@@ -80,17 +90,17 @@ def certify(engine, mu, n_jobs=1):
     p = np.asarray(engine.weights)
     norm = engine.features.weight_norm()
     if norm is None:
-        norm = float(p @ inner) / engine.alpha
-        scale = float(p @ np.abs(inner)) / engine.alpha
+        norm = float(np.sum(p * inner)) / engine.alpha
+        scale = float(np.sum(p * np.abs(inner))) / engine.alpha
         if norm < -1e-9 * scale:
             raise NotPositiveSemidefinite(
                 f"the squared norm of w came out negative ({norm:.3g})"
             )
     penalty = 0.5 * engine.alpha * max(norm, 0.0)
     return Certificate(
-        primal=float(p @ loss) + penalty,
-        dual=float(p @ concave) - penalty,
-        gap=float(p @ gap),
+        primal=float(np.sum(p * loss)) + penalty,
+        dual=float(np.sum(p * concave)) - penalty,
+        gap=float(np.sum(p * gap)),
         block_gaps=gap,
     )
 
@@ -108,18 +118,13 @@ def certify_average(engine, n_jobs=1):
 
 def step_kind(step, structure):
     """The engine's step for the estimators' `step` on this structure."""
-    if step == "fixed":
-        return Step.FIXED
-    if step == "line_search" or (step == "auto" and not structure.has_block_step):
-        return Step.LINE_SEARCH
-    if structure.has_block_step:
-        return Step.BLOCK
-    if structure.has_line_search:
-        return Step.LINE_SEARCH
-    raise ValueError(
-        f"step='exact' needs the exact maximiser of a block, which {type(structure).__name__} "
-        "does not have; use step='line_search' or step='auto'."
-    )
+    if step == "exact" and not structure.has_block_step:
+        raise ValueError(
+            "step='exact' needs a closed-form maximiser of the dual over a block, which "
+            f"{type(structure).__name__} does not have (it has for 'max_margin', and for "
+            "'max_min' with the 0-1 loss); use step='line_search'."
+        )
+    return STEPS[step]
 
 
 class _Progress:
@@ -159,7 +164,7 @@ def solve(
     *,
     mu=None,
     sampling="gap",
-    step="auto",
+    step="line_search",
     tol=1e-3,
     max_iter=1000,
     seed=0,
@@ -194,7 +199,7 @@ def solve(
     mu : ndarray, default=None
         Feasible dual point to start from, flat; phi(y) (w = 0) by default.
     sampling : {"gap", "uniform", "permutation"}
-    step : {"auto", "line_search", "exact", "fixed"}
+    step : {"line_search", "exact", "fixed"}
     tol : float
         Absolute duality gap to stop at.
     max_iter : int
@@ -230,6 +235,7 @@ def solve(
     history = {key: [] for key in HISTORY_KEYS}
     progress = _Progress(verbose, max_iter, tol)
     n_passes = calls_before = 0
+    latest = None
     interrupted = False
 
     def certified():
@@ -240,13 +246,13 @@ def solve(
 
     def check():
         """Certify where the solver stands; returns whether it is done."""
+        nonlocal latest
         point, certificate = certified()
         done = certificate.gap <= tol
-        if done or n_passes == max_iter:
+        if (done or n_passes == max_iter) and n_passes > FRESH_PASSES and not averaging:
             # what is returned is certified without the rounding that updates leave in w
-            if not averaging:
-                engine.rebuild_weights(point)
-                point, certificate = certified()
+            engine.rebuild_weights(point)
+            point, certificate = certified()
             done = certificate.gap <= tol
         n_calls = engine.oracle_calls - calls_before
         row = {
@@ -258,6 +264,7 @@ def solve(
             "oracle_calls": engine.oracle_calls,
             "oracle_error": engine.oracle_error / n_calls if n_calls else 0.0,
         }
+        latest = point, certificate, engine.oracle_calls
         progress.update(row, row["pass"] - (history["pass"][-1] if history["pass"] else 0))
         for key, value in row.items():
             history[key].append(value)
@@ -267,29 +274,47 @@ def solve(
     try:
         # a warm start may have nothing left to do
         finished = mu is not None and check()
+        refreshed = engine.stale_gap()
         while n_passes < max_iter and not finished:
             # gap sampling has no gaps to go by before every block has been looked at
             unseen = sampling == "gap" and n_passes == 0 and mu is None
             calls_before = engine.oracle_calls
             engine.run_pass(Sampling.PERMUTATION if unseen else SAMPLINGS[sampling], kind)
             n_passes += 1
+            stale = engine.stale_gap()
+            if sampling == "gap":
+                # gap sampling lives on its gaps: once those it goes by have mostly been
+                # used up, draws go to blocks with nothing left to gain
+                early = stale <= max(tol, REFRESH_BELOW * refreshed)
+            else:
+                # after a certificate that fell short the next early one waits, or slow
+                # fits would make one every pass
+                since = n_passes - (history["pass"][-1] if history["pass"] else 0)
+                early = stale <= tol and since >= min(GAP_EVERY, 1 + n_passes // 20)
             if (
                 n_passes % GAP_EVERY == 0
                 or n_passes == max_iter
-                or (not averaging and engine.stale_gap() <= tol)
+                or (early and not averaging)
             ):
                 finished = check()
+                refreshed = engine.stale_gap()
+            elif unseen:
+                refreshed = stale
     except KeyboardInterrupt:
         if not keep_on_interrupt:
             raise
         interrupted = True
     finally:
         progress.close()
-    point = engine.mu
     if averaging:
         point = engine.averaged_mu()
         engine.rebuild_weights(point)
-    certificate = certify(engine, point, n_jobs)
+        certificate = certify(engine, point, n_jobs)
+    elif latest is not None and latest[2] == engine.oracle_calls:
+        point, certificate, _ = latest
+    else:
+        # interrupted between two certificates
+        point, certificate = engine.mu, certify(engine, engine.mu, n_jobs)
     return Solution(
         mu=np.array(point),
         certificate=certificate,

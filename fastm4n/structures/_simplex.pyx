@@ -92,20 +92,19 @@ cdef class MaxMarginSimplex(SimplexStructure):
 
 cdef int project(Workspace work, Py_ssize_t k, double total) except -1 nogil:
     """work.atom = (work.scratch - threshold)_+ / total, in the simplex."""
-    cdef Py_ssize_t j, best = 0
-    cdef double threshold, mass = 0.0
-    kernels.simplex_threshold(work.scratch, k, total, &threshold)
+    cdef Py_ssize_t j, best
+    cdef double top, kappa, mass = 0.0
+    kernels.simplex_threshold(work.scratch, k, total, work.atom, &top, &kappa)
     for j in range(k):
-        work.atom[j] = max(work.scratch[j] - threshold, 0.0)
+        work.atom[j] = max((work.scratch[j] - top) - kappa, 0.0)
         mass += work.atom[j]
-        if work.scratch[j] > work.scratch[best]:
-            best = j
     if mass > 0.0:
         # the sum is total up to rounding, which matters where total is small
         mass = 1.0 / mass
         for j in range(k):
             work.atom[j] *= mass
     else:
+        kernels.argmax(work.scratch, k, &best)
         work.atom[best] = 1.0
     return 0
 
@@ -152,8 +151,6 @@ cdef class MaxMinSimplex(SimplexStructure):
         for j in range(self.n_labels):
             total = 0.0
             for i in range(self.n_labels):
-                # costs are read along the row of the truth for a contiguous inner loop
-                # only where the matrix is symmetric; k is small and the matrix in cache
                 total += self.cost[i, j] * mu[offset + i]
             value[0] = min(value[0], total)
         return 0
@@ -169,11 +166,10 @@ cdef class MaxMinZeroOne(MaxMinSimplex):
     cdef int concave(
         self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, double* value) except -1 nogil:
         cdef Py_ssize_t j
-        cdef double top = 0.0, total = 0.0
+        cdef double top = 0.0
         for j in range(self.n_labels):
             top = max(top, mu[offset + j])
-            total += mu[offset + j]
-        value[0] = total - top
+        value[0] = max(0.0, 1.0 - top)
         return 0
 
     cdef int oracle(
@@ -194,12 +190,13 @@ cdef class MaxMinZeroOne(MaxMinSimplex):
         sum_j (min(u_j, kappa) - lambda)_+ = curvature (m sums to one).
         """
         cdef Py_ssize_t j
-        cdef double kappa
+        cdef double top, kappa
         for j in range(self.n_labels):
             work.scratch[j] = work.scores[j] + curvature * mu[offset + j]
-        kernels.simplex_threshold(work.scratch, self.n_labels, 1.0, &kappa)
+        kernels.simplex_threshold(work.scratch, self.n_labels, 1.0, work.atom, &top, &kappa)
         for j in range(self.n_labels):
-            work.scratch[j] = min(work.scratch[j], kappa)
+            # shifted by the maximum, which the projection does not see
+            work.scratch[j] = min(work.scratch[j] - top, kappa)
         return project(work, self.n_labels, curvature)
 
 
