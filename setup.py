@@ -3,7 +3,8 @@
 Two environment variables change the build:
 
 FASTM4N_DEBUG_BUILD=1
-    bounds, None and initialisation checks in every Cython kernel; slow, for tests.
+    bounds and initialisation checks in every Cython kernel; slow, for tests. (Checks for
+    None cannot be had: they need the GIL, which the kernels do without.)
 FASTM4N_SANITIZE=1
     address and undefined-behaviour sanitizers (GCC or Clang); the interpreter must
     then be started with the sanitizer's runtime preloaded.
@@ -25,7 +26,6 @@ DIRECTIVES = {
     "boundscheck": DEBUG,
     "wraparound": False,
     "initializedcheck": DEBUG,
-    "nonecheck": DEBUG,
     "cdivision": True,
     "embedsignature": True,
     "binding": True,

@@ -506,17 +506,14 @@ def _plot_path(report, file, kind):
 
     figure = Figure(figsize=(7, 6.5), dpi=150, layout="constrained")
     top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
-    figure.suptitle(
-        "Regularisation path on {dataset}: {estimator}".format(**head), fontsize="large"
-    )
     blue, orange, grey = "#0072b2", "#d55e00", "#555555"
-
-    top.set_title(
+    figure.suptitle(
+        "{estimator} on {dataset}: regularisation path\n"
         "surrogate {surrogate}, loss {loss}, kernel {kernel}; {n_train} training and "
         "{n_validation} validation examples".format(**head),
-        fontsize="small",
-        color=grey,
+        fontsize="medium",
     )
+
     top.plot(alphas, losses["validation"], "o-", color=blue, label="validation")
     top.plot(alphas, losses["train"], "s--", color=orange, markersize=4, label="training")
     top.axvline(best["alpha"], color=grey, linewidth=0.8, linestyle=":")
@@ -526,7 +523,9 @@ def _plot_path(report, file, kind):
         label=f"best: {best['validation_loss']:.3g} at alpha = {best['alpha']:.3g}",
     )
     top.set_ylabel("error rate" if head["loss"] == "zero_one" else f"mean {head['loss']} loss")
-    top.set_ylim(bottom=0)
+    # loss from zero, markers whole at both ends; a path without a mistake has some room too
+    top_loss = max(*losses["train"], *losses["validation"]) or 1.0
+    top.set_ylim(-0.03 * top_loss, 1.06 * top_loss)
     top.legend(frameon=False)
 
     bottom.plot(alphas, gaps, "-", color=blue)
@@ -542,6 +541,8 @@ def _plot_path(report, file, kind):
     bottom.axhline(head["tol"], color=orange, linestyle="--", label=f"tol = {head['tol']:g}")
     bottom.axvline(best["alpha"], color=grey, linewidth=0.8, linestyle=":")
     bottom.set(xscale="log", yscale="log", ylabel="duality gap")
+    low, high = min(*gaps, head["tol"] / 10), max(*gaps, head["tol"])
+    bottom.set_ylim(low / 1.5, high * 1.5)
     bottom.set_xlabel("regularisation alpha (weaker to the left)")
     bottom.legend(frameon=False)
     for axes in (top, bottom):

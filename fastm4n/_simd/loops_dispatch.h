@@ -5,6 +5,9 @@
 #ifndef FASTM4N_LOOPS_DISPATCH_H
 #define FASTM4N_LOOPS_DISPATCH_H
 
+#include <float.h>
+#include <math.h>
+
 #include "loops.h"
 
 #if defined(__GNUC__) || defined(__clang__)

@@ -160,11 +160,250 @@ static void NAME(add_rows)(const double **rows, ptrdiff_t n_rows, const double *
     }
 }
 
+/* ---- vectors of scores and probabilities, of any length -------------------------------- */
+
+#if VLEN == 1
+typedef long long NAME(ivec);
+#define LANE(a, i) (a)
+#define SELECT(mask, a, b) ((mask) ? (a) : (b))
+
+static ALWAYS_INLINE double NAME(vexp)(double x) { return exp(x); }
+static ALWAYS_INLINE double NAME(vlog)(double x) { return log(x > DBL_MIN ? x : DBL_MIN); }
+#else
+typedef long long NAME(ivec) __attribute__((vector_size(VLEN * 8), aligned(8), may_alias));
+typedef unsigned long long NAME(uvec) __attribute__((vector_size(VLEN * 8), aligned(8), may_alias));
+#define LANE(a, i) ((a)[i])
+#define SELECT(mask, a, b) NAME(select)((NAME(ivec))(mask), a, b)
+
+static ALWAYS_INLINE NAME(vec) NAME(select)(NAME(ivec) mask, NAME(vec) a, NAME(vec) b)
+{
+    return (NAME(vec))(((NAME(ivec))a & mask) | ((NAME(ivec))b & ~mask));
+}
+
+/* exp(x) for x <= 0, zero below -708; within an ulp or two of the library's */
+static ALWAYS_INLINE NAME(vec) NAME(vexp)(NAME(vec) x)
+{
+    /* 1.5 * 2^52: adding it rounds to an integer, which then stands in the low bits */
+    const double shifter = 6755399441055744.0;
+    const NAME(vec) zero = {0};
+    const NAME(ivec) under = x < zero - 708.0;
+    x = NAME(select)(under, zero - 708.0, x);
+    const NAME(vec) t = x * 1.4426950408889634 + shifter;
+    const NAME(vec) n = t - shifter;
+    const NAME(vec) r = (x - n * 6.93147180369123816490e-01) - n * 1.90821492927058770002e-10;
+    NAME(vec) p = r * 1.6059043836821613e-10 + 2.08767569878681e-09;
+    p = p * r + 2.505210838544172e-08;
+    p = p * r + 2.755731922398589e-07;
+    p = p * r + 2.7557319223985893e-06;
+    p = p * r + 2.48015873015873e-05;
+    p = p * r + 0.0001984126984126984;
+    p = p * r + 0.001388888888888889;
+    p = p * r + 0.008333333333333333;
+    p = p * r + 0.041666666666666664;
+    p = p * r + 0.16666666666666666;
+    p = p * r + 0.5;
+    p = p * r + 1.0;
+    p = p * r + 1.0;
+    const NAME(uvec) power = ((NAME(uvec))t + 1023) << 52;
+    return NAME(select)(under, zero, p * (NAME(vec))power);
+}
+
+/* log(max(x, smallest normal double)); fdlibm's polynomial, within an ulp */
+static ALWAYS_INLINE NAME(vec) NAME(vlog)(NAME(vec) x)
+{
+    const NAME(vec) zero = {0};
+    x = NAME(select)(x > zero + DBL_MIN, x, zero + DBL_MIN);
+    const NAME(uvec) bits = (NAME(uvec))x;
+    NAME(vec) m = (NAME(vec))((bits & 0x000fffffffffffffULL) | 0x3ff0000000000000ULL);
+    NAME(vec) e = (NAME(vec))((bits >> 52) | 0x4330000000000000ULL) - (4503599627370496.0 + 1023.0);
+    const NAME(ivec) big = m > zero + 1.4142135623730951;
+    m = NAME(select)(big, 0.5 * m, m);
+    e = NAME(select)(big, e + 1.0, e);
+    const NAME(vec) f = m - 1.0, s = f / (2.0 + f), z = s * s, w = z * z;
+    const NAME(vec) even =
+        w * (3.999999999940941908e-01 + w * (2.222219843214978396e-01 + w * 1.531383769920937332e-01));
+    const NAME(vec) odd =
+        z * (6.666666666666735130e-01
+             + w * (2.857142874366239149e-01
+                    + w * (1.818357216161805012e-01 + w * 1.479819860511658591e-01)));
+    const NAME(vec) half = 0.5 * f * f;
+    return e * 6.93147180369123816490e-01
+        - ((half - (s * (half + (even + odd)) + e * 1.90821492927058770002e-10)) - f);
+}
+#endif
+
+static ALWAYS_INLINE double NAME(sum)(NAME(vec) a)
+{
+    double total = 0.0;
+    for (int i = 0; i < VLEN; ++i)
+        total += LANE(a, i);
+    return total;
+}
+
+/* The last n < VLEN doubles of a vector, the rest of the lanes filled with pad. */
+static ALWAYS_INLINE NAME(vec) NAME(load_tail)(const double *a, ptrdiff_t n, double pad)
+{
+    double lanes[VLEN];
+    for (ptrdiff_t i = 0; i < VLEN; ++i)
+        lanes[i] = i < n ? a[i] : pad;
+    return LOAD(lanes);
+}
+
+static ALWAYS_INLINE void NAME(store_tail)(double *a, ptrdiff_t n, NAME(vec) value)
+{
+    for (ptrdiff_t i = 0; i < n; ++i)
+        a[i] = LANE(value, i);
+}
+
+#define WHOLE(n) ((n) / VLEN * VLEN)
+
+static double NAME(dot)(const double *a, const double *b, ptrdiff_t n)
+{
+    NAME(vec) total = {0};
+    ptrdiff_t j = 0;
+    for (; j < WHOLE(n); j += VLEN)
+        total += LOAD(a + j) * LOAD(b + j);
+    if (j < n)
+        total += NAME(load_tail)(a + j, n - j, 0.0) * NAME(load_tail)(b + j, n - j, 0.0);
+    return NAME(sum)(total);
+}
+
+static double NAME(subtract)(const double *a, const double *b, double *out, ptrdiff_t n)
+{
+    NAME(vec) total = {0};
+    ptrdiff_t j = 0;
+    for (; j < WHOLE(n); j += VLEN) {
+        const NAME(vec) d = LOAD(a + j) - LOAD(b + j);
+        STORE(out + j, d);
+        total += d * d;
+    }
+    if (j < n) {
+        const NAME(vec) d
+            = NAME(load_tail)(a + j, n - j, 0.0) - NAME(load_tail)(b + j, n - j, 0.0);
+        NAME(store_tail)(out + j, n - j, d);
+        total += d * d;
+    }
+    return NAME(sum)(total);
+}
+
+static double NAME(advance)(double *mu, double *step, double gamma, ptrdiff_t n)
+{
+    NAME(vec) total = {0};
+    const NAME(vec) zero = {0};
+    ptrdiff_t j = 0;
+    for (; j < n; j += VLEN) {
+        const ptrdiff_t rest = n - j;
+        const int whole = rest >= VLEN;
+        const NAME(vec) from = whole ? LOAD(mu + j) : NAME(load_tail)(mu + j, rest, 0.0);
+        NAME(vec) d = whole ? LOAD(step + j) : NAME(load_tail)(step + j, rest, 0.0);
+        NAME(vec) to = from + gamma * d;
+        to = SELECT(to > zero, to, zero);
+        d = to - from;
+        total += d * d;
+        if (whole) {
+            STORE(mu + j, to);
+            STORE(step + j, d);
+        } else {
+            NAME(store_tail)(mu + j, rest, to);
+            NAME(store_tail)(step + j, rest, d);
+        }
+    }
+    return NAME(sum)(total);
+}
+
+static double NAME(maximum)(const double *a, ptrdiff_t n)
+{
+    double top = a[0];
+    ptrdiff_t j = 0;
+    if (n >= VLEN) {
+        NAME(vec) best = LOAD(a);
+        for (j = VLEN; j < WHOLE(n); j += VLEN) {
+            const NAME(vec) x = LOAD(a + j);
+            best = SELECT(x > best, x, best);
+        }
+        top = LANE(best, 0);
+        for (int i = 1; i < VLEN; ++i)
+            top = LANE(best, i) > top ? LANE(best, i) : top;
+    }
+    for (; j < n; ++j)
+        top = a[j] > top ? a[j] : top;
+    return top;
+}
+
+static double NAME(softmax)(const double *v, ptrdiff_t n, double *mu)
+{
+    const double top = NAME(maximum)(v, n);
+    NAME(vec) total = {0};
+    ptrdiff_t j = 0;
+    for (; j < WHOLE(n); j += VLEN) {
+        const NAME(vec) e = NAME(vexp)(LOAD(v + j) - top);
+        STORE(mu + j, e);
+        total += e;
+    }
+    if (j < n) {
+        const NAME(vec) e = NAME(vexp)(NAME(load_tail)(v + j, n - j, -INFINITY) - top);
+        NAME(store_tail)(mu + j, n - j, e);
+        total += e;
+    }
+    const double sum = NAME(sum)(total), scale = 1.0 / sum;
+    for (j = 0; j < n; ++j)
+        mu[j] *= scale;
+    return top + log(sum);
+}
+
+static double NAME(entropy)(const double *mu, ptrdiff_t n)
+{
+    NAME(vec) total = {0};
+    ptrdiff_t j = 0;
+    for (; j < WHOLE(n); j += VLEN) {
+        const NAME(vec) m = LOAD(mu + j);
+        total -= m * NAME(vlog)(m);
+    }
+    if (j < n) {
+        const NAME(vec) m = NAME(load_tail)(mu + j, n - j, 0.0);
+        total -= m * NAME(vlog)(m);
+    }
+    return NAME(sum)(total);
+}
+
+static void NAME(entropy_slopes)(const double *mu, const double *d, double gamma, ptrdiff_t n,
+                                 double *slope, double *bend)
+{
+    NAME(vec) first = {0}, second = {0};
+    const NAME(vec) zero = {0};
+    for (ptrdiff_t j = 0; j < n; j += VLEN) {
+        const int whole = n - j >= VLEN;
+        const NAME(vec) from = whole ? LOAD(mu + j) : NAME(load_tail)(mu + j, n - j, 1.0);
+        const NAME(vec) to = whole ? LOAD(d + j) : NAME(load_tail)(d + j, n - j, 0.0);
+        NAME(vec) m = from + gamma * to;
+        m = SELECT(m > zero + DBL_MIN, m, zero + DBL_MIN);
+        first -= to * NAME(vlog)(m);
+        second -= to * to / m;
+    }
+    *slope = NAME(sum)(first);
+    *bend = NAME(sum)(second);
+}
+
 static const fastm4n_loops NAME(table) = {
-    VLEN, NAME(scores_f64), NAME(scores_f32), NAME(update_f64), NAME(update_f32), NAME(add_rows),
+    VLEN,
+    NAME(scores_f64),
+    NAME(scores_f32),
+    NAME(update_f64),
+    NAME(update_f32),
+    NAME(add_rows),
+    NAME(dot),
+    NAME(subtract),
+    NAME(advance),
+    NAME(maximum),
+    NAME(softmax),
+    NAME(entropy),
+    NAME(entropy_slopes),
 };
 
 #undef LOAD
 #undef STORE
 #undef SCORES
 #undef UPDATE
+#undef LANE
+#undef SELECT
+#undef WHOLE

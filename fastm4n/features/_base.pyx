@@ -42,11 +42,7 @@ cdef class FeatureMap:
     cdef double direction_norm(
         self, Py_ssize_t b, const double[::1] direction, Py_ssize_t k) noexcept nogil:
         """||Phi(x_b) direction'||^2."""
-        cdef Py_ssize_t j
-        cdef double total = 0.0
-        for j in range(k):
-            total += direction[j] * direction[j]
-        return total * self.block_norm(b)
+        return self.loops.dot(&direction[0], &direction[0], k) * self.block_norm(b)
 
     cdef bint ready(self, Py_ssize_t b) noexcept nogil:
         """Whether `update` can be called for b at once, or `fetch` must come first."""

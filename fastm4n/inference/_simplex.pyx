@@ -12,31 +12,11 @@ Rudi 2020, equation 14).
 
 from libc.math cimport exp, fabs, isfinite, log, INFINITY
 
+from fastm4n._simd._loops cimport fastm4n_loops, loops_for
+
 # Newton and bisection steps of a line search; bisection alone needs 52 for full precision
 cdef enum:
     MAX_LINE_SEARCH = 100
-
-
-cdef inline double maximum(const double[::1] u, Py_ssize_t k) noexcept nogil:
-    """max_j u_j; four running maxima, as one would wait for itself at every label."""
-    cdef Py_ssize_t j = 4
-    cdef double a, b, c, d
-    if k < 4:
-        a = u[0]
-        for j in range(1, k):
-            a = max(a, u[j])
-        return a
-    a, b, c, d = u[0], u[1], u[2], u[3]
-    while j + 4 <= k:
-        a = max(a, u[j])
-        b = max(b, u[j + 1])
-        c = max(c, u[j + 2])
-        d = max(d, u[j + 3])
-        j += 4
-    while j < k:
-        a = max(a, u[j])
-        j += 1
-    return max(max(a, b), max(c, d))
 
 
 cdef int simplex_threshold(
@@ -55,7 +35,7 @@ cdef int simplex_threshold(
     """
     cdef Py_ssize_t j, n_active = 0, n_before
     cdef double value, total_active
-    top[0] = maximum(u, k)
+    top[0] = loops_for(k).maximum(&u[0], k)
     kappa[0] = 0.0
     for j in range(k):
         # stored always and counted where active: a branch here would be a coin toss
@@ -91,15 +71,7 @@ cdef int argmax(const double[::1] v, Py_ssize_t k, Py_ssize_t* label) except -1 
 cdef int softmax(
     const double[::1] v, Py_ssize_t k, double[::1] mu, double* log_partition) except -1 nogil:
     """argmax and max over the simplex of H(mu) + <v, mu>: softmax and log-sum-exp.  O(k)."""
-    cdef Py_ssize_t j
-    cdef double top = maximum(v, k), total = 0.0, scale
-    for j in range(k):
-        mu[j] = exp(v[j] - top)
-        total += mu[j]
-    scale = 1.0 / total
-    for j in range(k):
-        mu[j] *= scale
-    log_partition[0] = top + log(total)
+    log_partition[0] = loops_for(k).softmax(&v[0], k, &mu[0])
     return 0
 
 
@@ -381,53 +353,36 @@ cdef int log_line_search(
 
     Maximises f(g) = H(mu + g d) + g <v, d> - (g^2 / 2) curvature ||d||^2 over [0, 1], mu
     being mu[offset:offset + k], by Newton's method on f', with bisection wherever Newton
-    leaves the bracket.  f is concave; f' may be infinite at the ends.  O(k) an iteration.
+    leaves the bracket or has been slow.  f is concave, with poles of f' where a coordinate
+    vanishes.  O(k) an iteration.
     """
-    cdef Py_ssize_t j, it
-    cdef double norm = 0.0, linear = 0.0, low = 0.0, high = 1.0, g, d, m, slope, bend, proposal
-    for j in range(k):
-        d = direction[j]
-        norm += d * d
-        if d != 0.0:
-            linear += v[j] * d
-    if norm == 0.0:
-        step[0] = 0.0
-        return 0
-    norm *= curvature
-    g = 1.0
+    cdef const fastm4n_loops* loops = loops_for(k)
+    cdef Py_ssize_t it
+    cdef double norm = loops.dot(&direction[0], &direction[0], k) * curvature
+    cdef double linear = loops.dot(&v[0], &direction[0], k)
+    cdef double low = 0.0, high = 1.0, g = 1.0, slope, bend, proposal
+    cdef double previous = INFINITY
     for it in range(MAX_LINE_SEARCH):
-        slope = linear - g * norm
-        bend = -norm
-        for j in range(k):
-            d = direction[j]
-            if d == 0.0:
-                continue
-            m = mu[offset + j] + g * d
-            if m <= 0.0:
-                # the entropy's slope is infinite where a falling coordinate reaches zero
-                slope = INFINITY if d > 0.0 else -INFINITY
-                break
-            slope -= d * log(m)
-            bend -= d * d / m
+        loops.entropy_slopes(&mu[offset], &direction[0], g, k, &slope, &bend)
+        slope += linear - g * norm
+        bend -= norm
         if slope >= 0.0:
             if g == 1.0:
                 break
             low = g
         if slope <= 0.0:
             high = g
-        if isfinite(slope):
-            proposal = g - slope / bend
-            # f is concave: |slope| (high - low) bounds what is left to gain. A small step
-            # of Newton's alone proves nothing, next to a pole of f' it is always small
-            if fabs(proposal - g) <= 1e-12 and fabs(slope) * (high - low) <= 1e-12:
-                g = min(max(proposal, low), high)
-                break
-        else:
-            proposal = -1.0
+        proposal = g - slope / bend if bend < 0.0 else -1.0
+        # f is concave: |slope| (high - low) bounds what is left to gain. A small step of
+        # Newton's alone proves nothing, next to a pole of f' it is always small
+        if fabs(proposal - g) <= 1e-10 and fabs(slope) * (high - low) <= 1e-12:
+            g = min(max(proposal, low), high)
+            break
         if high - low <= 1e-15:
             break
-        if not (low < proposal < high) or it % 3 == 2:
+        if not (low < proposal < high) or fabs(slope) > 0.5 * previous:
             proposal = 0.5 * (low + high)
+        previous = fabs(slope)
         g = proposal
     step[0] = g
     return 0

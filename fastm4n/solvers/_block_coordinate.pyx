@@ -10,6 +10,7 @@ import numpy as np
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport uint64_t
 
+from fastm4n._simd._loops cimport fastm4n_loops
 from fastm4n.features._base cimport FeatureMap
 from fastm4n.structures._base cimport Structure, Workspace
 
@@ -57,9 +58,9 @@ cdef class BlockCoordinateEngine:
     cdef readonly double oracle_error
     cdef uint64_t random_state
     cdef Py_ssize_t[::1] order
-    # sum tree over weighted gaps: node 1 is the total, leaves begin at n_leaves
+    # tree of sums over weighted gaps, four children a node: those of i are 4 i + 1 ... 4 i + 4
     cdef double[::1] tree
-    cdef Py_ssize_t n_leaves
+    cdef Py_ssize_t first_leaf
     # averaging: the sum of mu_b over visits before since[b], weighted by their numbers
     cdef readonly bint averaging
     cdef double[::1] mu_sum
@@ -68,7 +69,7 @@ cdef class BlockCoordinateEngine:
 
     def __init__(self, Structure structure, FeatureMap features, weights, double alpha, seed,
                  bint averaging=False):
-        cdef Py_ssize_t b, n = structure.n_blocks, size
+        cdef Py_ssize_t b, n = structure.n_blocks, size, n_leaves
         self.structure = structure
         self.features = features
         self.weights = np.ascontiguousarray(weights, dtype=np.float64)
@@ -80,10 +81,11 @@ cdef class BlockCoordinateEngine:
         self.t = np.zeros(n)
         self.gaps = np.zeros(n)
         self.order = np.arange(n, dtype=np.intp)
-        self.n_leaves = 1
-        while self.n_leaves < n:
-            self.n_leaves *= 2
-        self.tree = np.zeros(2 * self.n_leaves)
+        n_leaves, self.first_leaf = 1, 0
+        while n_leaves < n:
+            self.first_leaf += n_leaves
+            n_leaves *= 4
+        self.tree = np.zeros(self.first_leaf + n_leaves)
         self.random_state = seed
         self.averaging = averaging
         if averaging:
@@ -112,35 +114,40 @@ cdef class BlockCoordinateEngine:
     # ------------------------------------------------------------------- gap sampling
 
     cdef void set_gap(self, Py_ssize_t b, double gap) noexcept nogil:
-        cdef Py_ssize_t node = self.n_leaves + b
+        cdef Py_ssize_t node = self.first_leaf + b, child
         self.gaps[b] = gap
         self.tree[node] = self.weights[b] * gap
-        node //= 2
-        while node >= 1:
-            self.tree[node] = self.tree[2 * node] + self.tree[2 * node + 1]
-            node //= 2
+        while node > 0:
+            node = (node - 1) >> 2
+            child = 4 * node + 1
+            self.tree[node] = (
+                (self.tree[child] + self.tree[child + 1])
+                + (self.tree[child + 2] + self.tree[child + 3]))
 
     cdef void rebuild_tree(self) noexcept nogil:
-        cdef Py_ssize_t b, node
+        cdef Py_ssize_t b, node, child
         for b in range(self.gaps.shape[0]):
-            self.tree[self.n_leaves + b] = self.weights[b] * self.gaps[b]
-        for node in range(self.n_leaves - 1, 0, -1):
-            self.tree[node] = self.tree[2 * node] + self.tree[2 * node + 1]
+            self.tree[self.first_leaf + b] = self.weights[b] * self.gaps[b]
+        for node in range(self.first_leaf - 1, -1, -1):
+            child = 4 * node + 1
+            self.tree[node] = (
+                (self.tree[child] + self.tree[child + 1])
+                + (self.tree[child + 2] + self.tree[child + 3]))
 
     cdef Py_ssize_t draw(self) noexcept nogil:
-        """A block with probability proportional to p_b g_b; the tree's total is positive."""
-        cdef Py_ssize_t node = 1
-        cdef double rest = self.uniform() * self.tree[1], left
-        cdef bint right
-        while node < self.n_leaves:
-            node *= 2
-            left = self.tree[node]
-            # no branch, it would be a coin toss; and a right side of weight zero is never
-            # entered, whatever rounding says
-            right = (rest >= left) & (self.tree[node + 1] > 0.0)
-            rest -= right * left
-            node += right
-        return node - self.n_leaves
+        """A block with probability proportional to p_b g_b; -1 where rounding led astray."""
+        cdef Py_ssize_t node = 0, child
+        cdef double rest = self.uniform() * self.tree[0], a, ab, abc
+        while node < self.first_leaf:
+            # no branches among the children: they would be coin tosses
+            child = 4 * node + 1
+            a = self.tree[child]
+            ab = a + self.tree[child + 1]
+            abc = ab + self.tree[child + 2]
+            node = child + (rest >= a) + (rest >= ab) + (rest >= abc)
+            rest -= abc if rest >= abc else (ab if rest >= ab else (a if rest >= a else 0.0))
+        # sums of sums round: a last child of weight zero may be reached, about once in 1e15
+        return node - self.first_leaf if self.tree[node] > 0.0 else -1
 
     # -------------------------------------------------------------------------- visits
 
@@ -154,13 +161,12 @@ cdef class BlockCoordinateEngine:
         cdef Py_ssize_t j, k = structure.size(b), offset = structure.offset(b)
         cdef double lower, upper, current, gap, curvature, gamma, numerator, value, moved
         cdef long long done
+        cdef const fastm4n_loops* loops = features.loops
         features.scores(b, work.scores)
         structure.oracle(b, work, &lower, &upper)
         self.oracle_calls += 1
         self.oracle_error += upper - lower
-        current = self.t[b]
-        for j in range(k):
-            current += work.scores[j] * self.mu_[offset + j]
+        current = self.t[b] + loops.dot(&work.scores[0], &self.mu_[offset], k)
         gap = max(0.0, upper - current)
         if sampling_by_gap:
             self.set_gap(b, gap)
@@ -172,8 +178,7 @@ cdef class BlockCoordinateEngine:
         if step == BLOCK and gap > 0.0 and features.block_norm(b) > 0.0:
             structure.block_step(
                 b, self.mu_, offset, work, curvature * features.block_norm(b))
-        for j in range(k):
-            work.step[j] = work.atom[j] - self.mu_[offset + j]
+        moved = loops.subtract(&work.atom[0], &self.mu_[offset], &work.step[0], k)
         if step == FIXED:
             gamma = 2.0 * self.gaps.shape[0] / (self.n_visits + 2.0 * self.gaps.shape[0])
         elif structure.has_line_search:
@@ -197,23 +202,17 @@ cdef class BlockCoordinateEngine:
             for j in range(k):
                 self.mu_sum[offset + j] += value * self.mu_[offset + j]
             self.since[b] = done
-        if gamma == 0.0:
-            return 0
-        moved = 0.0
-        for j in range(k):
-            if gamma == 1.0:
-                value = work.atom[j]
-            else:
-                value = max(0.0, self.mu_[offset + j] + gamma * work.step[j])
-            work.step[j] = value - self.mu_[offset + j]
-            moved += work.step[j] * work.step[j]
-        if moved == 0.0:
+        if gamma == 0.0 or moved == 0.0:
             return 0
         if not features.ready(b):
             with gil:
                 self.fetch(b)
+        if gamma == 1.0:
+            for j in range(k):
+                self.mu_[offset + j] = work.atom[j]
+        else:
+            loops.advance(&self.mu_[offset], &work.step[0], gamma, k)
         for j in range(k):
-            self.mu_[offset + j] += work.step[j]
             work.step[j] *= -curvature
         structure.concave(b, self.mu_, offset, &self.t[b])
         features.update(b, work.step)
@@ -251,8 +250,10 @@ cdef class BlockCoordinateEngine:
                     b = self.order[i]
                 elif sampling == UNIFORM:
                     b = <Py_ssize_t> (self.uniform() * n)
-                elif self.tree[1] > 0.0:
+                elif self.tree[0] > 0.0:
                     b = self.draw()
+                    if b < 0:
+                        continue
                 else:
                     break
                 self.visit(structure, features, work, b, step, sampling == GAP)
@@ -277,7 +278,7 @@ cdef class BlockCoordinateEngine:
         cdef Structure structure = self.structure
         cdef FeatureMap features = self.features
         cdef Workspace work = structure.workspace(features.stride)
-        cdef Py_ssize_t b, j, offset
+        cdef Py_ssize_t b, offset
         cdef double upper, truth, score
         with nogil:
             for b in range(start, stop):
@@ -286,9 +287,7 @@ cdef class BlockCoordinateEngine:
                 structure.bound(b, work, &upper)
                 structure.truth_score(b, work.scores, &truth)
                 structure.concave(b, mu, offset, &concave[b])
-                score = 0.0
-                for j in range(structure.size(b)):
-                    score += work.scores[j] * mu[offset + j]
+                score = features.loops.dot(&work.scores[0], &mu[offset], structure.size(b))
                 loss[b] = upper - truth
                 inner[b] = truth - score
                 gap[b] = max(0.0, upper - score - concave[b])

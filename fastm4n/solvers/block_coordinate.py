@@ -22,9 +22,9 @@ STEPS = {"line_search": Step.LINE_SEARCH, "exact": Step.BLOCK, "fixed": Step.FIX
 # passes between two refreshes of all gaps, as in the experiments of Osokin et al. (2016)
 GAP_EVERY = 10
 
-# gap sampling refreshes them earlier when those it goes by add up to less than this
-# share of what they were at the last refresh
-REFRESH_BELOW = 0.5
+# gap sampling makes a sweep over all blocks, in random order, when the gaps it goes by
+# add up to less than this share of what they were when all were last looked at
+SWEEP_BELOW = 0.5
 
 # passes whose updates leave no more rounding in w than building it afresh would
 FRESH_PASSES = 20
@@ -184,7 +184,8 @@ def solve(
 
     through its dual, one block at a time.  The gap of all blocks is refreshed every 10
     passes, and as soon as the gaps met during a pass add up to no more than `tol`; only
-    a refreshed gap stops the solver.
+    a refreshed gap stops the solver.  Gap sampling begins with a sweep over all blocks in
+    random order, and makes another whenever the gaps it goes by have halved.
 
     Parameters
     ----------
@@ -274,32 +275,31 @@ def solve(
     try:
         # a warm start may have nothing left to do
         finished = mu is not None and check()
-        refreshed = engine.stale_gap()
+        # gap sampling has no gaps to go by before every block has been looked at
+        sweep = sampling == "gap" and mu is None
+        at_refresh = engine.stale_gap()
         while n_passes < max_iter and not finished:
-            # gap sampling has no gaps to go by before every block has been looked at
-            unseen = sampling == "gap" and n_passes == 0 and mu is None
             calls_before = engine.oracle_calls
-            engine.run_pass(Sampling.PERMUTATION if unseen else SAMPLINGS[sampling], kind)
+            engine.run_pass(Sampling.PERMUTATION if sweep else SAMPLINGS[sampling], kind)
             n_passes += 1
             stale = engine.stale_gap()
-            if sampling == "gap":
-                # gap sampling lives on its gaps: once those it goes by have mostly been
-                # used up, draws go to blocks with nothing left to gain
-                early = stale <= max(tol, REFRESH_BELOW * refreshed)
-            else:
-                # after a certificate that fell short the next early one waits, or slow
-                # fits would make one every pass
-                since = n_passes - (history["pass"][-1] if history["pass"] else 0)
-                early = stale <= tol and since >= min(GAP_EVERY, 1 + n_passes // 20)
+            if sweep:
+                at_refresh, sweep = stale, False
+            elif sampling == "gap":
+                # once the gaps it goes by are mostly used up, draws go to blocks that have
+                # nothing left to gain: a sweep looks at all of them again, and steps
+                sweep = stale <= SWEEP_BELOW * at_refresh
+            # after a certificate that fell short the next early one waits, or slow fits
+            # would make one every pass
+            since = n_passes - (history["pass"][-1] if history["pass"] else 0)
+            early = stale <= tol and since >= min(GAP_EVERY, 1 + n_passes // 20)
             if (
                 n_passes % GAP_EVERY == 0
                 or n_passes == max_iter
                 or (early and not averaging)
             ):
                 finished = check()
-                refreshed = engine.stale_gap()
-            elif unseen:
-                refreshed = stale
+                at_refresh, sweep = engine.stale_gap(), False
     except KeyboardInterrupt:
         if not keep_on_interrupt:
             raise

@@ -6,8 +6,9 @@ of predicting j where the truth is i.  One class per concave function h and orac
 
 import numpy as np
 
-from libc.math cimport log, INFINITY
+from libc.math cimport INFINITY
 
+from fastm4n._simd._loops cimport loops_for
 from fastm4n.inference cimport _simplex as kernels
 from fastm4n.structures._base cimport Structure, Workspace
 
@@ -30,6 +31,7 @@ cdef class SimplexStructure(Structure):
         self.n_labels = self.cost.shape[0]
         self.max_size = self.n_labels
         self.max_cost = np.max(cost)
+        self.loops = loops_for(self.n_labels)
 
     cdef Py_ssize_t offset(self, Py_ssize_t b) noexcept nogil:
         return b * self.n_labels
@@ -58,26 +60,21 @@ cdef class MaxMarginSimplex(SimplexStructure):
 
     cdef int concave(
         self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, double* value) except -1 nogil:
-        cdef Py_ssize_t j
-        cdef double total = 0.0
-        for j in range(self.n_labels):
-            total += self.cost[self.y[b], j] * mu[offset + j]
-        value[0] = total
+        value[0] = self.loops.dot(&self.cost[self.y[b], 0], &mu[offset], self.n_labels)
         return 0
 
     cdef int oracle(
         self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil:
-        cdef Py_ssize_t j, label = 0, y = self.y[b]
-        cdef double value, best = -INFINITY
+        cdef Py_ssize_t j, label, y = self.y[b]
         for j in range(self.n_labels):
+            work.scratch[j] = work.scores[j] + self.cost[y, j]
             work.atom[j] = 0.0
-            value = work.scores[j] + self.cost[y, j]
-            if value > best:
-                best = value
-                label = j
+        upper[0] = self.loops.maximum(&work.scratch[0], self.n_labels)
+        lower[0] = upper[0]
+        label = 0
+        while work.scratch[label] != upper[0] and label < self.n_labels - 1:
+            label += 1
         work.atom[label] = 1.0
-        lower[0] = best
-        upper[0] = best
         return 0
 
     cdef int block_step(
@@ -118,13 +115,7 @@ cdef class LogSimplex(SimplexStructure):
 
     cdef int concave(
         self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, double* value) except -1 nogil:
-        cdef Py_ssize_t j
-        cdef double total = 0.0, m
-        for j in range(self.n_labels):
-            m = mu[offset + j]
-            if m > 0.0:
-                total -= m * log(m)
-        value[0] = total
+        value[0] = self.loops.entropy(&mu[offset], self.n_labels)
         return 0
 
     cdef int oracle(
@@ -165,11 +156,7 @@ cdef class MaxMinZeroOne(MaxMinSimplex):
 
     cdef int concave(
         self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, double* value) except -1 nogil:
-        cdef Py_ssize_t j
-        cdef double top = 0.0
-        for j in range(self.n_labels):
-            top = max(top, mu[offset + j])
-        value[0] = max(0.0, 1.0 - top)
+        value[0] = max(0.0, 1.0 - self.loops.maximum(&mu[offset], self.n_labels))
         return 0
 
     cdef int oracle(

@@ -1,0 +1,382 @@
+"""The compiled feature maps against NumPy, through the engine and its certificates."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+
+import fastm4n
+import fastm4n.reference as ref
+from fastm4n.features._kernel import KernelFeatures
+from fastm4n.features._linear import LinearFeatures, row_norms
+from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
+from fastm4n.solvers.block_coordinate import certify, certify_average
+from fastm4n.structures._simplex import MaxMarginSimplex
+
+LABELS = (1, 2, 3, 4, 5, 8, 9, 26, 33, 100)
+
+
+def random_cost(rng, k):
+    cost = rng.uniform(0.0, 3.0, (k, k))
+    np.fill_diagonal(cost, 0.0)
+    return cost
+
+
+def problem(k, d, n=23, n_rows=31, seed=0):
+    """Examples with many zeros and some empty rows, blocks that name rows in any order."""
+    rng = np.random.default_rng(1000 * seed + 10 * k + d)
+    # halves and quarters, which float32 holds as well
+    X = np.round(4 * rng.normal(size=(n_rows, d))) / 4 * (rng.random((n_rows, d)) < 0.5)
+    X[::7] = 0.0
+    rows = rng.integers(n_rows, size=n)
+    rows[:2] = 0, n_rows - 1
+    y = rng.integers(k, size=n)
+    p = rng.uniform(0.5, 2.0, n)
+    return X, rows, y, p / p.sum(), random_cost(rng, k), rng.dirichlet(np.ones(k), n)
+
+
+FORMATS = {
+    "dense64": lambda X: np.ascontiguousarray(X),
+    "dense32": lambda X: X.astype(np.float32),
+    "csr64": sparse.csr_matrix,
+    "csr32": lambda X: sparse.csr_matrix(X.astype(np.float32)),
+    "csr_array": sparse.csr_array,
+}
+
+
+def linear(X, rows, k, intercept):
+    rows = np.asarray(rows)
+    return LinearFeatures(X, rows, row_norms(X, intercept)[rows], k, intercept)
+
+
+def with_constant(X, intercept):
+    return np.column_stack([X, np.full(len(X), float(intercept))])
+
+
+def assert_certified(found, expected):
+    scale = max(1.0, abs(expected.primal))
+    for name in ("primal", "dual", "gap", "block_gaps"):
+        assert_allclose(
+            getattr(found, name), getattr(expected, name), rtol=1e-12, atol=1e-12 * scale)
+
+
+# linear features
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("d", [0, 1, 3, 64])
+@pytest.mark.parametrize("k", LABELS)
+def test_linear_features(kind, d, k):
+    X, rows, y, p, cost, mu = problem(k, d)
+    alpha = 0.3
+    for intercept in (0.0, 1.0, 10.0):
+        features = linear(FORMATS[kind](X), rows, k, intercept)
+        assert (features.n_blocks, features.n_labels, features.n_features) == (len(rows), k, d)
+        assert features.stride >= k
+        engine = BlockCoordinateEngine(MaxMarginSimplex(y, cost), features, p, alpha, 0)
+        Z = with_constant(X[rows], intercept)
+        # scores, at the start and at any other point
+        for point in (np.eye(k)[y], mu):
+            engine.set_mu(point.ravel())
+            assert_certified(
+                certify(engine, engine.mu),
+                ref.certificate(Z, y, point, p, alpha, "max_margin", cost))
+        # update, and the shape of what is handed out
+        w = ref.primal_weights(Z, y, mu, p, alpha)
+        scale = max(1.0, np.abs(w).max())
+        coef, constant = features.coef()
+        assert coef.flags.c_contiguous
+        assert_allclose(coef, w[:-1].T, atol=1e-13 * scale)
+        assert_allclose(constant, intercept * w[-1], atol=1e-12 * scale)
+        assert_allclose(features.weight_norm(), np.sum(w**2), rtol=1e-12, atol=1e-14)
+        # clear, state, restore
+        state = features.state()
+        features.clear()
+        assert not np.any(features.coef()[0]) and not np.any(features.coef()[1])
+        features.restore(state)
+        assert_array_equal(features.coef()[0], coef)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("k", LABELS)
+def test_passes_over_linear_features(kind, k):
+    """Scores, norms and updates in the course of a fit."""
+    X, rows, y, p, cost, _ = problem(k, 6)
+    features = linear(FORMATS[kind](X), rows, k, 2.0)
+    engine = BlockCoordinateEngine(MaxMarginSimplex(y, cost), features, p, 0.05, 3)
+    for _ in range(4):
+        engine.run_pass(Sampling.PERMUTATION, Step.LINE_SEARCH)
+    expected = ref.block_coordinate_frank_wolfe(
+        with_constant(X[rows], 2.0), y, n_classes=k, surrogate="max_margin", cost=cost, alpha=0.05,
+        weights=p, sampling="permutation", n_passes=4, random_state=3)
+    assert_allclose(engine.mu, expected.mu.ravel(), atol=1e-10)
+    assert_allclose(features.coef()[0], expected.w[:-1].T, atol=1e-9)
+
+
+def test_a_row_of_many_blocks():
+    """Blocks that share a row are as many examples."""
+    X, _, y, p, cost, mu = problem(4, 5)
+    rows = np.zeros(len(y), dtype=int) + 1
+    engine = BlockCoordinateEngine(MaxMarginSimplex(y, cost), linear(X, rows, 4, 1.0), p, 0.1, 0)
+    engine.set_mu(mu.ravel())
+    assert_certified(
+        certify(engine, engine.mu),
+        ref.certificate(
+            with_constant(X[rows], 1.0), y, mu, p, 0.1, "max_margin", cost))
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_row_norms(kind):
+    X = problem(3, 7)[0]
+    assert_allclose(row_norms(FORMATS[kind](X), 3.0), np.sum(X**2, axis=1) + 9.0, rtol=1e-13)
+
+
+def test_row_norms_in_float64():
+    """float32 values whose squares do not fit float32; and those that fit nothing."""
+    X = np.array([[1e30, 0.0], [1e-30, 0.0]], dtype=np.float32)
+    for given in (X, sparse.csr_matrix(X)):
+        assert_allclose(row_norms(given, 0.0), [1e60, 1e-60], rtol=1e-6)
+    for given in (np.array([[1e200]]), sparse.csr_matrix([[1e200]])):
+        assert_array_equal(row_norms(given, 0.0), [np.inf])
+
+
+def test_linear_features_refuse_what_they_cannot_hold():
+    X = np.ones((4, 3))
+    for rows in ([0, 4], [-1, 0]):
+        with pytest.raises(IndexError, match=r"rows must lie in 0 \.\.\. 3"):
+            LinearFeatures(X, np.array(rows), np.ones(2), 2, 0.0)
+    with pytest.raises(ValueError, match="X must be C-ordered"):
+        linear(np.asfortranarray(X), [0, 1], 2, 0.0)
+    broken = sparse.csr_matrix(X)
+    broken.indices[5] = 3
+    with pytest.raises(IndexError, match="X has a column index outside its shape"):
+        LinearFeatures(broken, np.arange(4), np.ones(4), 2, 0.0)
+
+
+# kernel features
+
+
+def gram_problem(k, n, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 5))
+    K = np.exp(-0.2 * np.sum((X[:, None] - X) ** 2, axis=2))
+    p = rng.uniform(0.5, 2.0, n)
+    y = rng.integers(k, size=n)
+    return K, y, p / p.sum(), random_cost(rng, k), rng.dirichlet(np.ones(k), n)
+
+
+class Rows:
+    """Rows of a Gram matrix as they are asked for, at most 64 a call."""
+
+    def __init__(self, K):
+        self.K, self.n_calls, self.n_rows = K, 0, 0
+
+    def __call__(self, blocks):
+        assert 1 <= len(blocks) <= 64 and len(set(blocks)) == len(blocks)
+        self.n_calls += 1
+        self.n_rows += len(blocks)
+        return self.K[blocks]
+
+
+def kernel(K, k, intercept, n_cached=None):
+    """The map and what computes its rows; n_cached=None holds the matrix whole."""
+    diagonal = np.diagonal(K).copy()
+    if n_cached is None:
+        return KernelFeatures(diagonal, k, intercept, gram=K), None
+    rows = Rows(K)
+    return KernelFeatures(diagonal, k, intercept, compute_rows=rows, n_cached=n_cached), rows
+
+
+CACHES = (None, 1, 3, 10, 150, 1000)
+
+
+@pytest.mark.parametrize("n_cached", CACHES)
+@pytest.mark.parametrize("k", LABELS)
+def test_kernel_features(n_cached, k):
+    # more than twice the 64 steps that are put off
+    K, y, p, cost, mu = gram_problem(k, n=150)
+    for intercept in (0.0, 10.0):
+        features, _ = kernel(K, k, intercept, n_cached)
+        engine = BlockCoordinateEngine(MaxMarginSimplex(y, cost), features, p, 0.3, 0)
+        for point in (np.eye(k)[y], mu):
+            engine.set_mu(point.ravel())
+            assert_certified(
+                certify(engine, engine.mu),
+                ref.certificate(
+                    K + intercept**2, y, point, p, 0.3, "max_margin", cost, gram=True))
+        assert features.weight_norm() is None
+        state = features.state()
+        features.clear()
+        assert certify(engine, engine.mu).primal != certify_with(features, engine, state).primal
+
+
+def certify_with(features, engine, state):
+    features.restore(state)
+    return certify(engine, engine.mu)
+
+
+@pytest.mark.parametrize("n_cached", CACHES)
+@pytest.mark.parametrize("k", [2, 5, 9])
+def test_passes_over_kernel_features(n_cached, k):
+    """Visits see the steps that are still put off."""
+    K, y, p, cost, _ = gram_problem(k, n=150)
+    features, rows = kernel(K, k, 2.0, n_cached)
+    engine = BlockCoordinateEngine(MaxMarginSimplex(y, cost), features, p, 0.002, 3)
+    for _ in range(3):
+        engine.run_pass(Sampling.PERMUTATION, Step.LINE_SEARCH)
+    expected = ref.block_coordinate_frank_wolfe(
+        K + 4.0, y, n_classes=k, surrogate="max_margin", cost=cost, alpha=0.002, weights=p,
+        sampling="permutation", n_passes=3, random_state=3, gram=True)
+    assert_allclose(engine.mu, expected.mu.ravel(), atol=1e-9)
+    if rows is not None:
+        assert rows.n_rows == features.n_computed_rows >= 100
+        if n_cached >= 150:
+            # each row once: nothing is thrown away where all fit
+            assert rows.n_rows <= 150
+
+
+@pytest.mark.parametrize("n_cached", [1, 3, 10, 150])
+@pytest.mark.parametrize("sampling", [Sampling.PERMUTATION, Sampling.GAP])
+def test_a_cache_changes_nothing(n_cached, sampling):
+    K, y, p, cost, _ = gram_problem(4, n=150)
+
+    def fitted(n_cached):
+        features, _ = kernel(K, 4, 1.0, n_cached)
+        engine = BlockCoordinateEngine(MaxMarginSimplex(y, cost), features, p, 0.01, 5)
+        engine.run_pass(Sampling.PERMUTATION, Step.LINE_SEARCH)
+        for _ in range(3):
+            engine.run_pass(sampling, Step.LINE_SEARCH)
+        return np.array(engine.mu)
+
+    assert_allclose(fitted(n_cached), fitted(None), atol=1e-9)
+
+
+def test_a_cache_is_used():
+    """Under gap sampling few rows are computed anew once the hard examples are known."""
+    K, y, p, cost, _ = gram_problem(3, n=150)
+    features, rows = kernel(K, 3, 1.0, n_cached=100)
+    engine = BlockCoordinateEngine(MaxMarginSimplex(y, cost), features, p, 0.01, 5)
+    engine.run_pass(Sampling.PERMUTATION, Step.LINE_SEARCH)
+    for _ in range(4):
+        engine.run_pass(Sampling.GAP, Step.LINE_SEARCH)
+    n_visits, n_rows, n_calls = engine.n_visits, rows.n_rows, rows.n_calls
+    for _ in range(5):
+        engine.run_pass(Sampling.GAP, Step.LINE_SEARCH)
+    assert engine.n_visits - n_visits == 750
+    assert rows.n_rows - n_rows < 150
+    # rows are computed several at a time
+    assert n_calls < 0.2 * n_rows
+
+
+def test_a_failing_row_leaves_the_state_consistent():
+    K, y, p, cost, _ = gram_problem(3, n=150)
+
+    def compute(blocks):
+        if 40 in blocks:
+            raise ZeroDivisionError("no row")
+        return K[blocks]
+
+    features = KernelFeatures(np.diagonal(K).copy(), 3, 1.0, compute_rows=compute, n_cached=5)
+    engine = BlockCoordinateEngine(MaxMarginSimplex(y, cost), features, p, 0.1, 0)
+    with pytest.raises(ZeroDivisionError, match="no row"):
+        engine.run_pass(Sampling.PERMUTATION, Step.LINE_SEARCH)
+    mu = np.array(engine.mu).reshape(150, 3)
+    assert np.any(mu != np.eye(3)[y])
+    assert_certified(
+        certify(engine, engine.mu),
+        ref.certificate(K + 1.0, y, mu, p, 0.1, "max_margin", cost, gram=True))
+
+
+def test_the_average_leaves_the_weights_as_they_were():
+    K, y, p, cost, _ = gram_problem(3, n=100)
+    X = np.random.default_rng(0).normal(size=(100, 4))
+    for features in (
+        kernel(K, 3, 1.0)[0], kernel(K, 3, 1.0, 4)[0], linear(X, np.arange(100), 3, 1.0)
+    ):
+        engine = BlockCoordinateEngine(MaxMarginSimplex(y, cost), features, p, 0.1, 0, True)
+        for _ in range(2):
+            engine.run_pass(Sampling.UNIFORM, Step.FIXED)
+        before = certify(engine, engine.mu)
+        certify_average(engine)
+        after = certify(engine, engine.mu)
+        assert (before.primal, before.dual, before.gap) == (after.primal, after.dual, after.gap)
+
+
+def test_gram_must_be_square():
+    with pytest.raises(ValueError, match="gram must be square"):
+        KernelFeatures(np.ones(3), 2, 0.0, gram=np.ones((3, 4)))
+
+
+# vector widths
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(fastm4n.__file__).resolve().parents[1])}
+
+FIT_ALL = """
+import sys
+import numpy as np
+from scipy import sparse
+from fastm4n._simd._loops import simd_width
+from fastm4n.features._kernel import KernelFeatures
+from fastm4n.features._linear import LinearFeatures, row_norms
+from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
+from fastm4n.structures._simplex import MaxMinZeroOne
+
+rng = np.random.default_rng(0)
+X = np.round(4 * rng.normal(size=(90, 17))) / 4 * (rng.random((90, 17)) < 0.6)
+results = {"width": simd_width()}
+for k in (1, 2, 3, 4, 5, 8, 9, 17, 33):
+    y, p = rng.integers(k, size=90), np.full(90, 1 / 90)
+    maps = {
+        str(kind): LinearFeatures(Z, np.arange(90), row_norms(Z, 1.0), k, 1.0)
+        for kind, Z in enumerate((X, X.astype(np.float32), sparse.csr_matrix(X),
+                                  sparse.csr_matrix(X.astype(np.float32))))}
+    K = X @ X.T
+    maps["kernel"] = KernelFeatures(np.diagonal(K).copy(), k, 1.0, gram=K)
+    maps["cached"] = KernelFeatures(
+        np.diagonal(K).copy(), k, 1.0, compute_rows=lambda b: K[b], n_cached=7)
+    for name, features in maps.items():
+        engine = BlockCoordinateEngine(MaxMinZeroOne(y, 1.0 - np.eye(k)), features, p, 0.05, 1)
+        for _ in range(3):
+            engine.run_pass(Sampling.PERMUTATION, Step.LINE_SEARCH)
+        results[f"{k} {name}"] = np.array(engine.mu)
+np.savez(sys.argv[1], **results)
+"""
+
+
+def fit_all(width, path):
+    done = subprocess.run(
+        [sys.executable, "-c", FIT_ALL, str(path)], capture_output=True, text=True, timeout=300,
+        env={**ENVIRONMENT, "FASTM4N_SIMD_WIDTH": width})
+    assert done.returncode == 0, done.stderr
+    with np.load(path) as results:
+        return dict(results)
+
+
+def test_vector_widths(tmp_path):
+    widest = fit_all("", tmp_path / "widest.npz")
+    assert widest["width"] in (1, 2, 4, 8)
+    # all maps hold the same examples
+    for name, mu in widest.items():
+        if name != "width":
+            assert_allclose(mu, widest[f"{name.split()[0]} 0"], atol=1e-10)
+    for width in (1, 2, 4, 8):
+        results = fit_all(str(width), tmp_path / f"{width}.npz")
+        assert results.pop("width") == min(width, widest["width"])
+        assert len(results) == 54
+        for name, mu in results.items():
+            assert_allclose(mu, widest[name], atol=1e-12, err_msg=name)
+
+
+@pytest.mark.parametrize("width", ["3", "16", "0", "wide", " 4"])
+def test_unknown_vector_widths(width):
+    done = subprocess.run(
+        [sys.executable, "-c", "import fastm4n._simd._loops"], capture_output=True, text=True,
+        timeout=300, env={**ENVIRONMENT, "FASTM4N_SIMD_WIDTH": width})
+    assert done.returncode != 0
+    assert f"ValueError: The environment variable FASTM4N_SIMD_WIDTH must be 1, 2, 4 or 8, got {width!r}" \
+        in done.stderr

@@ -1,0 +1,35 @@
+"""The README's examples run, and its commands are where they are looked for."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+README = Path(__file__).resolve().parents[1] / "README.md"
+
+
+def python_blocks():
+    return re.findall(r"^```python\n(.*?)^```$", README.read_text("utf-8"), re.M | re.S)
+
+
+@pytest.mark.parametrize("block", python_blocks(), ids=lambda block: str(len(block)))
+def test_python_blocks_run(block, capsys):
+    exec(compile(block, str(README), "exec"), {"__name__": "readme"})
+    assert capsys.readouterr().out
+
+
+def test_there_are_blocks_for_both_estimators():
+    text = "".join(python_blocks())
+    for name in ("MulticlassClassifier", "OrdinalClassifier", "duality_gap_", "history_"):
+        assert name in text
+
+
+@pytest.mark.parametrize("name", ["run", "test"])
+def test_commands_are_marked(name):
+    text = README.read_text("utf-8")
+    assert len(re.findall(rf"^<!-- command: {name} -->\n```sh\n[^`]+\n```$", text, re.M)) == 1
+
+
+def test_links_within_the_repository_are_of_known_places():
+    for target in re.findall(r"\]\(([^)#:]+)\)", README.read_text("utf-8")):
+        assert target.startswith("docs/") or (README.parent / target).is_file(), target
