@@ -35,7 +35,7 @@ if sys.platform == "win32":
     compile_args, link_args = ["/O2"], []
 else:
     # no -march: the wide vectors are chosen at import, see fastm4n/_simd
-    compile_args, link_args = ["-O3", "-std=c11", "-fno-math-errno", "-Wno-psabi"], []
+    compile_args, link_args = ["-O3", "-std=gnu11", "-fno-math-errno", "-Wno-psabi"], []
     if SANITIZE:
         flags = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-g", "-O1"]
         compile_args += flags

@@ -148,9 +148,9 @@ def test_every_policy(surrogate, kind, sampling, step, gram, weighted):
 @pytest.mark.parametrize("step", ["line_search", "fixed"])
 def test_any_cost(surrogate, kind, sampling, step):
     """The maximisers of a game may not be unique: both ends must agree, not the ways."""
-    X, y, p = problem(seed=2, n=12, k=3, weighted=True)
+    X, y, p = problem(seed=2, n=10, k=3, weighted=True)
     cost = COSTS[kind](3)
-    n_passes = 12
+    n_passes = 10
     engine = engine_of(X, y, p, surrogate, cost, 0.1, gram=False, step=step)
     run(engine, sampling, step, n_passes)
     found = certify_average(engine)[1] if step == "fixed" else certify(engine, engine.mu)
@@ -161,14 +161,11 @@ def test_any_cost(surrogate, kind, sampling, step):
     # each bounds the other's optimum, and neither is far from it
     assert found.dual <= primal + 1e-7
     assert dual <= found.primal + 1e-7
-    assert max(gap, found.gap) < 0.2 * certify_start(engine, y, X, p, surrogate, cost)
+    start = ref.certificate(X, y, np.eye(3)[y], p, 0.1, surrogate, cost)
+    assert max(gap, found.gap) < (0.4 if step == "fixed" else 0.15) * start.gap
     mu = engine.averaged_mu() if step == "fixed" else engine.mu
     assert_certified(
-        found, ref.certificate(X, y, mu.reshape(12, 3), p, 0.1, surrogate, cost), rtol=1e-6)
-
-
-def certify_start(engine, y, X, p, surrogate, cost):
-    return ref.certificate(X, y, np.eye(len(cost))[y], p, engine.alpha, surrogate, cost).gap
+        found, ref.certificate(X, y, mu.reshape(10, 3), p, 0.1, surrogate, cost), rtol=1e-6)
 
 
 @pytest.mark.parametrize("warm_start", [True, False])
@@ -274,7 +271,9 @@ def test_not_positive_semidefinite():
 # the driver
 
 
-def quick(surrogate="max_min", kind="zero_one", *, seed=0, n=40, k=3, gram=False, alpha=0.05, **options):
+def quick(
+    surrogate="max_min", kind="zero_one", *, seed=0, n=40, k=3, gram=False, alpha=0.05, **options
+):
     X, y, p = problem(seed, n=n, k=k)
     structure = structure_of(surrogate, y, COSTS[kind](k))
     features = kernel(X @ X.T, k) if gram else linear(X, k)

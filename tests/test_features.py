@@ -378,5 +378,5 @@ def test_unknown_vector_widths(width):
         [sys.executable, "-c", "import fastm4n._simd._loops"], capture_output=True, text=True,
         timeout=300, env={**ENVIRONMENT, "FASTM4N_SIMD_WIDTH": width})
     assert done.returncode != 0
-    assert f"ValueError: The environment variable FASTM4N_SIMD_WIDTH must be 1, 2, 4 or 8, got {width!r}" \
-        in done.stderr
+    assert "ValueError: The environment variable FASTM4N_SIMD_WIDTH must be" in done.stderr
+    assert f"got {width!r}" in done.stderr

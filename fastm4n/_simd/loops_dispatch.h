@@ -7,6 +7,9 @@
 
 #include <float.h>
 #include <math.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 #include "loops.h"
 

@@ -240,19 +240,38 @@ static ALWAYS_INLINE double NAME(sum)(NAME(vec) a)
     return total;
 }
 
-/* The last n < VLEN doubles of a vector, the rest of the lanes filled with pad. */
+/* The first n < VLEN lanes from a, and no byte beyond; the others are pad. */
 static ALWAYS_INLINE NAME(vec) NAME(load_tail)(const double *a, ptrdiff_t n, double pad)
 {
-    double lanes[VLEN];
-    for (ptrdiff_t i = 0; i < VLEN; ++i)
-        lanes[i] = i < n ? a[i] : pad;
-    return LOAD(lanes);
+#if VLEN == 8
+    return (NAME(vec))_mm512_mask_loadu_pd(_mm512_set1_pd(pad), (__mmask8)((1u << n) - 1), a);
+#elif VLEN == 4
+    const __m256i lanes = _mm256_cmpgt_epi64(_mm256_set1_epi64x(n), _mm256_setr_epi64x(0, 1, 2, 3));
+    return (NAME(vec))_mm256_blendv_pd(
+        _mm256_set1_pd(pad), _mm256_maskload_pd(a, lanes), _mm256_castsi256_pd(lanes));
+#elif VLEN == 2
+    const NAME(vec) value = {a[0], pad};
+    (void)n;
+    return value;
+#else
+    (void)n;
+    (void)pad;
+    return a[0];
+#endif
 }
 
+/* The first n < VLEN lanes to a. */
 static ALWAYS_INLINE void NAME(store_tail)(double *a, ptrdiff_t n, NAME(vec) value)
 {
-    for (ptrdiff_t i = 0; i < n; ++i)
-        a[i] = LANE(value, i);
+#if VLEN == 8
+    _mm512_mask_storeu_pd(a, (__mmask8)((1u << n) - 1), (__m512d)value);
+#elif VLEN == 4
+    const __m256i lanes = _mm256_cmpgt_epi64(_mm256_set1_epi64x(n), _mm256_setr_epi64x(0, 1, 2, 3));
+    _mm256_maskstore_pd(a, lanes, (__m256d)value);
+#else
+    (void)n;
+    a[0] = LANE(value, 0);
+#endif
 }
 
 #define WHOLE(n) ((n) / VLEN * VLEN)

@@ -360,27 +360,33 @@ cdef int log_line_search(
     cdef Py_ssize_t it
     cdef double norm = loops.dot(&direction[0], &direction[0], k) * curvature
     cdef double linear = loops.dot(&v[0], &direction[0], k)
-    cdef double low = 0.0, high = 1.0, g = 1.0, slope, bend, proposal
+    cdef double low = 0.0, high = 1.0, g = 0.7, slope, bend, proposal
     cdef double previous = INFINITY
+    cdef bint end_seen = False
     for it in range(MAX_LINE_SEARCH):
         loops.entropy_slopes(&mu[offset], &direction[0], g, k, &slope, &bend)
         slope += linear - g * norm
         bend -= norm
         if slope >= 0.0:
+            low = g
             if g == 1.0:
                 break
-            low = g
         if slope <= 0.0:
             high = g
         proposal = g - slope / bend if bend < 0.0 else -1.0
-        # f is concave: |slope| (high - low) bounds what is left to gain. A small step of
-        # Newton's alone proves nothing, next to a pole of f' it is always small
-        if fabs(proposal - g) <= 1e-10 and fabs(slope) * (high - low) <= 1e-12:
+        # Newton's error after a step of 1e-5 is about 1e-10. But a small step alone proves
+        # nothing, next to a pole of f' it is always small; as f is concave,
+        # |slope| (high - low) bounds what is left to gain
+        if fabs(proposal - g) <= 1e-5 and fabs(slope) * (high - low) <= 1e-9:
             g = min(max(proposal, low), high)
             break
-        if high - low <= 1e-15:
+        if fabs(slope) <= 1e-14 * (fabs(linear) + norm) or high - low <= 1e-15:
+            # the rest is rounding
             break
-        if not (low < proposal < high) or fabs(slope) > 0.5 * previous:
+        if proposal >= 1.0 and not end_seen:
+            proposal = 1.0
+            end_seen = True
+        elif not (low < proposal < high) or fabs(slope) > 0.5 * previous:
             proposal = 0.5 * (low + high)
         previous = fabs(slope)
         g = proposal

@@ -8,6 +8,7 @@ visit of a block is: scores, oracle, gap, step, update; no Python object is touc
 import numpy as np
 
 from cpython.exc cimport PyErr_CheckSignals
+from libc.math cimport fabs
 from libc.stdint cimport uint64_t
 
 from fastm4n._simd._loops cimport fastm4n_loops
@@ -26,6 +27,8 @@ cpdef enum Step:
 
 cdef enum:
     FETCH_AHEAD = 64
+
+cdef double ROUNDING = 4e-16
 
 
 cdef class BlockCoordinateEngine:
@@ -167,7 +170,10 @@ cdef class BlockCoordinateEngine:
         self.oracle_calls += 1
         self.oracle_error += upper - lower
         current = self.t[b] + loops.dot(&work.scores[0], &self.mu_[offset], k)
-        gap = max(0.0, upper - current)
+        gap = upper - current
+        if gap <= ROUNDING * (fabs(upper) + fabs(current)):
+            # what cannot be told from rounding is not worth a draw, nor a step
+            gap = 0.0
         if sampling_by_gap:
             self.set_gap(b, gap)
         else:
@@ -175,25 +181,26 @@ cdef class BlockCoordinateEngine:
 
         curvature = self.weights[b] / self.alpha
         gamma = 1.0
-        if step == BLOCK and gap > 0.0 and features.block_norm(b) > 0.0:
-            structure.block_step(
-                b, self.mu_, offset, work, curvature * features.block_norm(b))
-        moved = loops.subtract(&work.atom[0], &self.mu_[offset], &work.step[0], k)
+        moved = 0.0
         if step == FIXED:
             gamma = 2.0 * self.gaps.shape[0] / (self.n_visits + 2.0 * self.gaps.shape[0])
-        elif structure.has_line_search:
-            structure.line_search(
-                b, self.mu_, offset, work, curvature * features.block_norm(b), &gamma)
-        elif step == LINE_SEARCH:
-            numerator = lower - current
-            if not numerator > 0.0:
-                gamma = 0.0
-            else:
-                value = curvature * features.direction_norm(b, work.step, k)
-                if value > numerator:
-                    gamma = numerator / value
-        elif gap == 0.0:
-            gamma = 0.0
+            moved = loops.subtract(&work.atom[0], &self.mu_[offset], &work.step[0], k)
+        elif gap > 0.0:
+            if step == BLOCK and features.block_norm(b) > 0.0:
+                structure.block_step(
+                    b, self.mu_, offset, work, curvature * features.block_norm(b))
+            moved = loops.subtract(&work.atom[0], &self.mu_[offset], &work.step[0], k)
+            if structure.has_line_search:
+                structure.line_search(
+                    b, self.mu_, offset, work, curvature * features.block_norm(b), &gamma)
+            elif step == LINE_SEARCH:
+                numerator = lower - current
+                if numerator > 0.0:
+                    value = curvature * features.direction_norm(b, work.step, k)
+                    if value > numerator:
+                        gamma = numerator / value
+                else:
+                    gamma = 0.0
         self.n_visits += 1
         if self.averaging:
             # until now mu_b has stood for the iterates since[b] ... n_visits - 1

@@ -1,0 +1,1405 @@
+"""The estimators of labels: scikit-learn's contract, and what the documentation says."""
+
+import doctest
+import itertools
+import logging
+import os
+import pickle
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.datasets import load_iris, load_svmlight_file, load_wine
+from sklearn.exceptions import ConvergenceWarning, DataConversionWarning, NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics.pairwise import pairwise_kernels
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
+from sklearn.utils.estimator_checks import check_estimator, parametrize_with_checks
+
+import fastm4n
+import fastm4n.reference as ref
+from fastm4n import MulticlassClassifier, OrdinalClassifier
+from fastm4n.estimators._merge import hash_rows, merge_examples
+from fastm4n.estimators.simplex import cost_matrix
+
+ESTIMATORS = (MulticlassClassifier, OrdinalClassifier)
+SURROGATES = ("max_min", "max_margin", "log")
+ASYMMETRIC = [[0.0, 1.0, 4.0], [3.0, 0.0, 0.5], [0.5, 2.0, 0.0]]
+
+
+@pytest.fixture(scope="module")
+def iris():
+    X, y = load_iris(return_X_y=True)
+    return StandardScaler().fit_transform(X), y
+
+
+@pytest.fixture(scope="module")
+def binary(iris):
+    X, y = iris
+    return X[y > 0], y[y > 0]
+
+
+def fit(X, y, *args, cls=MulticlassClassifier, sample_weight=None, **parameters):
+    return cls(*args, random_state=0, **parameters).fit(X, y, sample_weight)
+
+
+def state(estimator):
+    """What a fit leaves, but for times."""
+    attributes = {
+        name: value for name, value in vars(estimator).items()
+        if name.endswith("_") and not name.startswith("_")}
+    history = attributes.pop("history_")
+    return {**attributes, **{key: v for key, v in history.items() if key != "seconds"}}
+
+
+def assert_same_fit(first, second):
+    a, b = state(first), state(second)
+    assert a.keys() == b.keys()
+    for name in a:
+        assert_array_equal(a[name], b[name], err_msg=name)
+
+
+def dual_point(estimator, y, p):
+    """mu, from the dual coefficients of a fit without merged examples."""
+    truth = np.eye(estimator.classes_.size)[np.searchsorted(estimator.classes_, y)]
+    return truth - estimator.alpha * estimator.dual_coef_ / p[:, np.newaxis]
+
+
+# scikit-learn's checks
+
+
+@pytest.mark.filterwarnings("ignore")
+@parametrize_with_checks([
+    MulticlassClassifier(),
+    OrdinalClassifier(),
+    MulticlassClassifier("log"),
+    MulticlassClassifier("max_margin", kernel="rbf"),
+    OrdinalClassifier("max_margin"),
+    OrdinalClassifier("log", kernel="rbf"),
+    MulticlassClassifier(step="fixed", max_iter=50),
+    MulticlassClassifier(loss="squared"),
+])
+def test_common_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_no_check_is_skipped(cls):
+    results = check_estimator(cls(), on_fail=None)
+    assert len(results) > 50
+    assert {result["check_name"]: result["status"] for result in results} == {
+        result["check_name"]: "passed" for result in results}
+
+
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_examples(cls):
+    runner = doctest.DocTestRunner()
+    tests = [test for test in doctest.DocTestFinder().find(cls, cls.__name__) if test.examples]
+    assert tests
+    assert all(runner.run(test).failed == 0 for test in tests)
+
+
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_documentation_names_every_parameter(cls):
+    for name in cls().get_params():
+        assert f"\n    {name} : " in cls.__doc__
+
+
+# what a fit is
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES)
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_linear_attributes(iris, surrogate, cls):
+    X, y = iris
+    clf = fit(X, y, surrogate, cls=cls, intercept_scaling=2.0)
+    assert clf.coef_.shape == (3, 4) and clf.intercept_.shape == (3,)
+    assert clf.coef_.dtype == clf.intercept_.dtype == np.float64
+    assert not hasattr(clf, "dual_coef_") and not hasattr(clf, "X_fit_")
+    scores = clf.decision_function(X)
+    assert scores.shape == (150, 3)
+    assert_allclose(scores, X @ clf.coef_.T + clf.intercept_, atol=1e-12)
+    assert_array_equal(clf.predict(X), clf.classes_[np.argmax(scores, axis=1)])
+    assert_array_equal(clf.classes_, [0, 1, 2])
+    assert clf.n_features_in_ == 4
+    assert clf.score(X, y) > (0.75 if cls is OrdinalClassifier else 0.9)
+    # the objective, from the weights alone
+    cost = clf.cost_matrix_
+    default = "zero_one" if cls is MulticlassClassifier else "absolute"
+    assert_array_equal(cost, cost_matrix(default, 3))
+    loss = np.mean([
+        ref.block_oracle(v, surrogate, label, cost)[2] - v[label] for v, label in zip(scores, y)])
+    norm = np.sum(clf.coef_**2) + np.sum((clf.intercept_ / 2.0) ** 2)
+    assert_allclose(clf.primal_objective_, loss + clf.alpha / 2 * norm, rtol=1e-12)
+    assert_allclose(clf.duality_gap_, clf.primal_objective_ - clf.dual_objective_, atol=1e-12)
+    assert 0 <= clf.duality_gap_ <= clf.tol == 1e-3
+    assert clf.history_["gap"][-1] == clf.duality_gap_
+    assert clf.history_["pass"][-1] == clf.n_iter_ > 0
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES)
+@pytest.mark.parametrize("kernel", ["rbf", "poly", "laplacian"])
+def test_kernel_attributes(iris, surrogate, kernel):
+    X, y = iris
+    X = X + 1e-6 * np.arange(150)[:, np.newaxis]  # no two the same
+    clf = fit(X, y, surrogate, kernel=kernel, gamma=0.2, degree=2, coef0=0.5,
+              intercept_scaling=2.0)
+    assert clf.dual_coef_.shape == (150, 3) and clf.intercept_.shape == (3,)
+    assert not hasattr(clf, "coef_")
+    assert_array_equal(clf.X_fit_, X)
+    parameters = {"gamma": 0.2, "degree": 2, "coef0": 0.5}
+    K = pairwise_kernels(X[:40], X, metric=kernel, filter_params=True, **parameters)
+    scores = clf.decision_function(X[:40])
+    assert_allclose(scores, K @ clf.dual_coef_ + clf.intercept_, atol=1e-11)
+    assert_allclose(clf.intercept_, 4.0 * clf.dual_coef_.sum(axis=0), atol=1e-10)
+    assert clf.score(X, y) > 0.9
+    # certified from the dual coefficients alone
+    p = np.full(150, 1 / 150)
+    K = pairwise_kernels(X, metric=kernel, filter_params=True, **parameters) + 4.0
+    mu = dual_point(clf, y, p)
+    assert np.all(mu >= -1e-12)
+    assert_allclose(mu.sum(axis=1), 1.0, atol=1e-9)
+    found = ref.certificate(K, y, np.maximum(mu, 0), p, clf.alpha, surrogate, None, gram=True)
+    assert_allclose(
+        (clf.primal_objective_, clf.dual_objective_, clf.duality_gap_), found[:3], atol=1e-8)
+
+
+@pytest.mark.parametrize("kernel", ["linear", "rbf"])
+def test_two_classes(binary, kernel):
+    X, y = binary
+    clf = fit(X, y, kernel=kernel)
+    scores = clf.decision_function(X)
+    assert scores.shape == (100,)
+    assert_array_equal(clf.predict(X), np.where(scores > 0, 2, 1))
+    if kernel == "linear":
+        assert clf.coef_.shape == (2, 4)
+        both = X @ clf.coef_.T + clf.intercept_
+    else:
+        assert clf.dual_coef_.shape == (100, 2)
+        K = pairwise_kernels(X, metric="rbf", gamma=1 / (4 * X.var()))
+        both = K @ clf.dual_coef_ + clf.intercept_
+    assert_allclose(scores, both[:, 1] - both[:, 0], atol=1e-11)
+
+
+def test_without_an_intercept(iris):
+    X, y = iris
+    assert_array_equal(fit(X, y, fit_intercept=False).intercept_, 0.0)
+    assert_array_equal(fit(X, y, fit_intercept=False, kernel="rbf").intercept_, 0.0)
+    # a constant column is the constant feature
+    inside = fit(X, y, tol=1e-5, max_iter=5000, intercept_scaling=3.0)
+    outside = fit(
+        np.column_stack([X, np.full(150, 3.0)]), y, tol=1e-5, max_iter=5000, fit_intercept=False)
+    assert_allclose(inside.primal_objective_, outside.primal_objective_, atol=1e-5)
+    assert_allclose(inside.intercept_, 3.0 * outside.coef_[:, -1], atol=0.05)
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES)
+def test_one_kernel_by_many_names(iris, surrogate):
+    """The linear kernel as weights, as a Gram matrix, as a polynomial, as a function."""
+    X, y = iris[0][::3], iris[1][::3]
+    weights = fit(X, y, surrogate, tol=1e-6, max_iter=20000)
+    scores = weights.decision_function(X)
+    step = "line_search" if surrogate == "log" else "exact"
+    for parameters, inputs in (
+        ({"kernel": "precomputed"}, X @ X.T),
+        ({"kernel": "poly", "degree": 1, "gamma": 1.0, "coef0": 0.0}, X),
+        ({"kernel": lambda a, b: float(a @ b)}, X),
+        ({"kernel": lambda a, b, scale: scale * float(a @ b), "kernel_params": {"scale": 1.0}}, X),
+    ):
+        clf = fit(inputs, y, surrogate, tol=1e-6, max_iter=20000, step=step, **parameters)
+        assert_allclose(clf.primal_objective_, weights.primal_objective_, atol=1e-6)
+        assert_allclose(clf.decision_function(inputs), scores, atol=0.02)
+
+
+@pytest.mark.parametrize("kernel", ["linear", "rbf", "laplacian"])
+@pytest.mark.parametrize("surrogate", SURROGATES)
+def test_kinds_of_input(iris, kernel, surrogate):
+    X, y = iris
+    # quarters, which float32 holds as well; many zeros
+    X = np.round(2 * X) / 4
+    dense = fit(X, y, surrogate, kernel=kernel)
+    disordered = sparse.csr_matrix(X)
+    for start, stop in zip(disordered.indptr[:-1], disordered.indptr[1:]):
+        disordered.indices[start:stop] = disordered.indices[start:stop][::-1].copy()
+        disordered.data[start:stop] = disordered.data[start:stop][::-1].copy()
+    disordered.has_sorted_indices = False
+    long = sparse.csr_matrix(X)
+    long.indices, long.indptr = long.indices.astype(np.int64), long.indptr.astype(np.int64)
+    coo = sparse.coo_matrix(X)
+    doubled = sparse.csr_matrix(
+        (np.repeat(coo.tocsr().data / 2, 2), np.repeat(coo.tocsr().indices, 2),
+         2 * coo.tocsr().indptr), shape=X.shape)
+    assert not doubled.has_canonical_format
+    given = doubled.indices.copy(), doubled.data.copy(), disordered.indices.copy()
+    for inputs in (
+        X.astype(np.float32), np.asfortranarray(X), X.tolist(), sparse.csr_matrix(X),
+        sparse.csr_array(X), sparse.csc_matrix(X), coo,
+        sparse.csr_matrix(X.astype(np.float32)), disordered, long, doubled,
+    ):
+        clf = fit(inputs, y, surrogate, kernel=kernel)
+        for name in ("primal_objective_", "dual_objective_"):
+            atol = clf.duality_gap_ + dense.duality_gap_
+            assert_allclose(getattr(clf, name), getattr(dense, name), atol=atol)
+        assert_allclose(clf.decision_function(X), dense.decision_function(X), atol=0.1)
+        for other in (X, sparse.csr_matrix(X)):
+            assert_allclose(clf.decision_function(other), clf.decision_function(X), atol=1e-5)
+    # what was given is as it was
+    for array, before in zip((doubled.indices, doubled.data, disordered.indices), given):
+        assert_array_equal(array, before)
+    assert long.indices.dtype == np.int64
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_formats_of_the_same_numbers_give_the_same_path(iris, dtype):
+    X, y = (np.round(2 * iris[0]) / 4).astype(dtype), iris[1]
+    dense, csr = (fit(Z, y, sampling="permutation") for Z in (X, sparse.csr_matrix(X)))
+    assert dense.n_iter_ == csr.n_iter_
+    assert_allclose(dense.coef_, csr.coef_, atol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("alpha", [0.3, 0.01])
+def test_max_margin_against_liblinear(iris, alpha):
+    X, y = iris
+    clf = fit(X, y, "max_margin", alpha=alpha, step="exact", tol=1e-6, max_iter=20000)
+    svc = LinearSVC(
+        multi_class="crammer_singer", C=1 / (alpha * 150), tol=1e-6, max_iter=100000,
+        random_state=0).fit(X, y)
+
+    def objective(W, b):
+        scores = X @ W.T + b
+        hinge = np.max(scores + 1 - np.eye(3)[y], axis=1) - scores[np.arange(150), y]
+        return hinge.mean() + alpha / 2 * (np.sum(W**2) + np.sum(b**2))
+
+    assert_allclose(clf.primal_objective_, objective(clf.coef_, clf.intercept_), rtol=1e-12)
+    assert clf.duality_gap_ <= 1e-6
+    assert_allclose(objective(svc.coef_, svc.intercept_), clf.primal_objective_, atol=2e-5)
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_log_against_logistic_regression(iris, binary, k):
+    X, y = iris if k == 3 else binary
+    alpha, n = 0.01, len(y)
+    clf = fit(X, y, "log", alpha=alpha, fit_intercept=False, tol=1e-10)
+    # two classes: one vector of weights is the difference of ours
+    C = 1 / (alpha * n) * (2 if k == 2 else 1)
+    other = LogisticRegression(C=C, fit_intercept=False, tol=1e-10, max_iter=10000).fit(X, y)
+    assert clf.duality_gap_ <= 1e-10
+    found = clf.coef_ if k == 3 else clf.coef_[1] - clf.coef_[:1]
+    assert_allclose(found, other.coef_, atol=1e-3)
+    assert_allclose(clf.predict_proba(X), other.predict_proba(X), atol=1e-3)
+
+
+@pytest.mark.parametrize("loss", ["zero_one", "absolute", "squared", ASYMMETRIC])
+def test_max_min_against_the_reference(iris, loss):
+    X, y = iris[0][::10], iris[1][::10]
+    clf = fit(X, y, loss=loss, alpha=0.1, tol=1e-4, max_iter=5000)
+    cost = cost_matrix(loss, 3)
+    assert_array_equal(clf.cost_matrix_, cost)
+    Z = np.column_stack([X, np.ones(len(X))])
+    result = ref.block_coordinate_frank_wolfe(
+        Z, y, n_classes=3, surrogate="max_min", cost=cost, alpha=0.1, n_passes=30)
+    _, primal, dual, gap = result.history[-1]
+    assert clf.dual_objective_ <= primal + 1e-9 and dual <= clf.primal_objective_ + 1e-9
+    assert gap < 0.05
+
+
+def test_convergence_warning(iris):
+    X, y = iris
+    with pytest.warns(ConvergenceWarning) as caught:
+        clf = fit(X, y, max_iter=2, tol=1e-9)
+    assert len(caught) == 1 and caught[0].filename == __file__
+    message = str(caught[0].message)
+    assert f"duality gap is {clf.duality_gap_:.3g} after 2 passes, above tol=1e-09" in message
+    assert clf.n_iter_ == 2 and clf.duality_gap_ > 1e-9
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit(X, y)
+
+
+def test_the_callback_ends_the_fit(iris):
+    rows = []
+    with pytest.warns(ConvergenceWarning, match="above tol=0"):
+        clf = fit(*iris, tol=0, callback=lambda row: rows.append(row) or len(rows) == 3)
+    assert len(rows) == 3 == len(clf.history_["pass"])
+    assert clf.n_iter_ == rows[-1]["pass"] and clf.duality_gap_ == rows[-1]["gap"]
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES)
+def test_a_larger_tolerance_is_never_overshot(iris, surrogate):
+    for tol in (0.3, 0.03, 1e-4):
+        assert 0 <= fit(*iris, surrogate, tol=tol, max_iter=5000).duality_gap_ <= tol
+
+
+# weights
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES)
+@pytest.mark.parametrize("kernel", ["linear", "rbf"])
+def test_weights_are_repetitions(iris, surrogate, kernel):
+    X, y = iris[0][::2], iris[1][::2]
+    weights = np.random.default_rng(0).integers(0, 4, len(y)).astype(float)
+    weighted = fit(X, y, surrogate, kernel=kernel, sample_weight=weights)
+    times = weights.astype(int)
+    repeated = fit(np.repeat(X, times, axis=0), np.repeat(y, times), surrogate, kernel=kernel)
+    # the same problem to the bit
+    assert weighted.duality_gap_ == repeated.duality_gap_
+    assert weighted.n_iter_ == repeated.n_iter_
+    assert_allclose(weighted.decision_function(X), repeated.decision_function(X), atol=1e-11)
+    if kernel == "linear":
+        assert_array_equal(weighted.coef_, repeated.coef_)
+    else:
+        assert weighted.dual_coef_.shape == (len(y), 3)
+        assert np.all(weighted.dual_coef_[times == 0] == 0)
+        starts = np.append(0, np.cumsum(times)[:-1])[times > 0]
+        assert_allclose(
+            np.add.reduceat(repeated.dual_coef_, starts), weighted.dual_coef_[times > 0],
+            atol=1e-12)
+
+
+def test_a_weight_of_zero_is_no_example(iris):
+    X, y = iris
+    weights = np.ones(150)
+    weights[y == 1] = 0.0
+    clf = fit(X, y, sample_weight=weights)
+    assert_array_equal(clf.classes_, [0, 2])
+    without = fit(X[y != 1], y[y != 1])
+    assert_array_equal(clf.coef_, without.coef_)
+    K = X @ X.T
+    clf = fit(K, y, kernel="precomputed", sample_weight=weights)
+    without = fit(K[np.ix_(y != 1, y != 1)], y[y != 1], kernel="precomputed")
+    assert_array_equal(clf.dual_coef_[y != 1], without.dual_coef_)
+    assert np.all(clf.dual_coef_[y == 1] == 0)
+
+
+@pytest.mark.parametrize("scale", [1e-200, 3.0, 1e200])
+def test_the_scale_of_weights_is_nothing(iris, scale):
+    X, y = iris
+    weights = np.random.default_rng(1).uniform(0.5, 2.0, 150)
+    one, other = (fit(X, y, sample_weight=s * weights) for s in (1.0, scale))
+    assert_allclose(one.coef_, other.coef_, atol=0.05)
+    assert_allclose(one.primal_objective_, other.primal_objective_, atol=1e-3)
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered", "ignore:invalid value encountered")
+@pytest.mark.xfail(strict=True, reason="the sum of the weights overflows unnoticed")
+@pytest.mark.parametrize("how", ["sample_weight", "class_weight"])
+def test_weights_whose_sum_overflows(iris, how):
+    X, y = iris
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        try:
+            if how == "sample_weight":
+                clf = fit(X, y, sample_weight=np.full(150, 1e308), max_iter=100)
+            else:
+                clf = fit(X, y, class_weight={0: 1e308}, max_iter=100)
+        except ValueError as error:
+            assert how in str(error)
+            return
+    assert np.isfinite(clf.duality_gap_) and clf.primal_objective_ > 0
+
+
+def test_class_weights(iris):
+    X, y = iris[0][20:], iris[1][20:]
+    given = fit(X, y, class_weight={0: 2.0, 2: 3})
+    by_sample = fit(X, y, sample_weight=np.array([2.0, 1.0, 3.0])[y])
+    assert_array_equal(given.coef_, by_sample.coef_)
+    balanced = fit(X, y, class_weight="balanced")
+    factors = len(y) / (3 * np.bincount(y))
+    by_sample = fit(X, y, sample_weight=factors[y])
+    assert_allclose(balanced.coef_, by_sample.coef_, atol=1e-9)
+    # balanced counts the weights of the samples, and both multiply
+    weights = np.random.default_rng(0).uniform(0.5, 2.0, len(y))
+    balanced = fit(X, y, class_weight="balanced", sample_weight=weights)
+    masses = weights / np.bincount(y, weights)[y]
+    assert_allclose(
+        balanced.primal_objective_, fit(X, y, sample_weight=masses).primal_objective_, atol=1e-3)
+    named = fit(X, np.array(["a", "b", "c"])[y], class_weight={"a": 2.0, "c": 3})
+    assert_array_equal(named.coef_, given.coef_)
+
+
+@pytest.mark.parametrize(("class_weight", "message"), [
+    ({7: 2.0}, r"class_weight names the class 7, which is not in y; its classes are \[0, 1, 2\]"),
+    ({"0": 2.0}, "class_weight names the class '0', which is not in y"),
+    ({1: -2.0}, r"class_weight\[1\] must be a finite number > 0, got -2.0"),
+    ({1: np.nan}, r"class_weight\[1\] must be a finite number > 0, got nan"),
+    ({1: "2"}, r"class_weight\[1\] must be a finite number > 0, got '2'"),
+    ("even", "class_weight must be a dict, 'balanced' or None, got 'even'"),
+    ([1.0, 2.0, 3.0], "class_weight must be a dict, 'balanced' or None"),
+])
+def test_bad_class_weights(iris, class_weight, message):
+    with pytest.raises(ValueError, match=message):
+        fit(*iris, class_weight=class_weight)
+
+
+# warm starts
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES)
+@pytest.mark.parametrize("kernel", ["linear", "rbf", "precomputed"])
+def test_warm_start(iris, surrogate, kernel):
+    X, y = iris
+    X = X @ X.T if kernel == "precomputed" else X
+    clf = fit(X, y, surrogate, kernel=kernel, alpha=0.1, warm_start=True)
+    assert clf.n_iter_ > 0
+    dual, gap = clf.dual_objective_, clf.duality_gap_
+    clf.fit(X, y)
+    assert clf.n_iter_ == 0
+    assert_array_equal(clf.history_["pass"], [0])
+    assert_allclose((clf.dual_objective_, clf.duality_gap_), (dual, gap), atol=1e-9)
+    for alpha in (0.05, 0.02, 0.5):
+        clf.set_params(alpha=alpha).fit(X, y)
+        assert clf.history_["pass"][0] == 0
+        cold = fit(X, y, surrogate, kernel=kernel, alpha=alpha)
+        assert clf.duality_gap_ <= 1e-3
+        assert abs(clf.primal_objective_ - cold.primal_objective_) <= 1e-3
+        assert clf.history_["dual"][-1] >= clf.history_["dual"][0] - 1e-12
+
+
+def test_a_smaller_alpha_starts_where_the_last_ended(iris):
+    X, y = iris
+    clf = fit(X, y, alpha=0.1, warm_start=True)
+    coef = clf.coef_
+    gaps = []
+    clf.set_params(alpha=0.09, callback=lambda row: gaps.append(row["gap"]) or True, tol=1e-9)
+    with pytest.warns(ConvergenceWarning):
+        clf.fit(X, y)
+    assert_allclose(clf.coef_, coef, atol=1e-9)
+    assert gaps[0] < 0.1
+
+
+@pytest.mark.parametrize("change", ["classes", "n_classes", "n_samples"])
+def test_a_warm_start_that_does_not_fit_is_cold(iris, change):
+    X, y = iris
+    clf = fit(X, y, warm_start=True)
+    X, y = {
+        "classes": (X, y + 1),
+        "n_classes": (X, y % 2),
+        "n_samples": (X[1:], y[1:]),
+    }[change]
+    clf.fit(X, y)
+    cold = fit(X, y)
+    assert_same_fit(clf, cold)
+    assert clf.history_["pass"][0] > 0
+
+
+def test_warm_start_with_other_weights_and_labels(iris):
+    """Any dual point is feasible for any weights and labels."""
+    X, y = iris
+    rng = np.random.default_rng(0)
+    clf = fit(X, y, warm_start=True)
+    for _ in range(4):
+        weights = rng.integers(0, 3, 150).astype(float)
+        other = np.where(rng.random(150) < 0.2, rng.integers(0, 3, 150), y)
+        clf.fit(X, other, sample_weight=weights)
+        cold = fit(X, other, sample_weight=weights)
+        assert clf.history_["pass"][0] == 0 and clf.duality_gap_ <= 1e-3
+        assert abs(clf.primal_objective_ - cold.primal_objective_) <= 1e-3
+
+
+def test_without_warm_start_nothing_is_kept(iris):
+    X, y = iris
+    clf = fit(X, y)
+    first = clone(clf).fit(X, y)
+    clf.fit(X, y)
+    assert_same_fit(clf, first)
+    warm = fit(X, y, warm_start=True)
+    warm.set_params(warm_start=False).fit(X, y)
+    assert_same_fit(warm, first)
+    assert len(pickle.dumps(warm)) == pytest.approx(len(pickle.dumps(first)), abs=200)
+
+
+# bad parameters and data
+
+
+@pytest.mark.parametrize(("parameter", "values", "message"), [
+    ("surrogate", ["hinge", None, 1], "surrogate must be one of .*got"),
+    ("sampling", ["random", None], "sampling must be one of .*got"),
+    ("step", ["newton", None, 0.5], "step must be one of .*got"),
+    ("oracle", ["lp", None], "oracle must be one of .*got"),
+    ("decode", ["mean", None], "decode must be one of .*got"),
+    ("kernel", ["gaussian", None, 3], "kernel must be a callable or one of .*got"),
+    ("gamma", ["big", -1.0, np.nan, np.inf, [1.0]],
+     "gamma must be 'scale', 'auto', None or a number >= 0"),
+    ("alpha", [0, -1.0, np.nan, np.inf, "1", True, None], "alpha must be a finite number > 0, got"),
+    ("tol", [-1e-3, np.nan, np.inf, "0", None], "tol must be a finite number >= 0, got"),
+    ("max_iter", [0, -1, 10.0, "5", True], "max_iter must be an integer > 0, got"),
+    ("oracle_iter", [0, 2.5], "oracle_iter must be an integer > 0, got"),
+    ("intercept_scaling", [0, -1.0, np.nan], "intercept_scaling must be a finite number > 0, got"),
+    ("cache_size", [0, -1, np.nan, np.inf], "cache_size must be a finite number > 0, got"),
+    ("callback", [1, "print"], "callback must be callable or None, got"),
+    ("kernel_params", [1, [("gamma", 1)]], "kernel_params must be a dict or None, got"),
+])
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_bad_parameters(iris, cls, parameter, values, message):
+    for value in values:
+        with pytest.raises(ValueError, match=message) as caught:
+            cls(**{parameter: value}).fit(*iris)
+        assert repr(value) in str(caught.value)
+
+
+@pytest.mark.parametrize(("loss", "message"), [
+    ("hinge", "loss must be one of .*or a cost matrix, got 'hinge'"),
+    (None, "loss must be a square matrix of costs"),
+    (np.zeros((3, 2)), r"loss must be a square matrix of costs, got shape \(3, 2\)"),
+    (np.zeros(3), r"loss must be a square matrix of costs, got shape \(3,\)"),
+    (np.zeros((4, 4)), "loss is a 4 x 4 matrix, but y has 3 classes"),
+    ([[0, 1, 1], [1, 0, -2], [1, 1, 0]], r"loss\[1, 2\] is -2: costs must not be negative"),
+    ([[0, 1, 1], [1, 0, 1], [1, 1, 3]], r"loss\[2, 2\] is 3: the diagonal must be zero"),
+    ([[0, 1, np.nan], [1, 0, 1], [1, 1, 0]], r"loss\[0, 2\] is nan: costs must be finite"),
+    ([[0, 1, np.inf], [1, 0, 1], [1, 1, 0]], r"loss\[0, 2\] is inf: costs must be finite"),
+    ([["a", "b"], ["c", "d"]], "loss must be one of .*or a cost matrix"),
+    ([[0], [1, 0]], "loss must be one of .*or a cost matrix"),
+])
+@pytest.mark.parametrize("surrogate", SURROGATES)
+def test_bad_costs(iris, loss, message, surrogate):
+    with pytest.raises(ValueError, match=message):
+        fit(*iris, surrogate, loss=loss)
+
+
+def test_policies_that_do_not_go_together(iris):
+    with pytest.raises(ValueError, match="mirror_prox' solves the max-min oracle.*got 'log'"):
+        fit(*iris, "log", oracle="mirror_prox")
+    with pytest.raises(ValueError, match="mirror_prox' solves the max-min oracle.*'max_margin'"):
+        fit(*iris, "max_margin", oracle="mirror_prox")
+    for parameters in ({"surrogate": "log"}, {"loss": "squared"}, {"oracle": "mirror_prox"}):
+        with pytest.raises(ValueError, match="step='exact' needs a closed-form maximiser"):
+            fit(*iris, step="exact", **parameters)
+
+
+@pytest.mark.parametrize("kernel", ["linear", "rbf", "precomputed"])
+@pytest.mark.parametrize(("spoil", "message"), [
+    (lambda X, y: (X[:0], y[:0]), "0 sample"),
+    (lambda X, y: (X[:, :0], y), "0 feature"),
+    (lambda X, y: (X[0], y), "Expected 2D array"),
+    (lambda X, y: (X[:-1], y), "inconsistent numbers of samples"),
+    (lambda X, y: (np.where(X == X[3, 1], np.nan, X), y), "Input X contains NaN"),
+    (lambda X, y: (np.where(X == X[3, 1], np.inf, X), y), "Input X contains infinity"),
+    (lambda X, y: (X, np.zeros(len(y))), "y has one class only"),
+    (lambda X, y: (X, y + 0.5), "Unknown label type"),
+    (lambda X, y: (X, np.where(y == 1, np.nan, y)), "Input y contains NaN"),
+    (lambda X, y: (X, np.column_stack([y, y])), "y should be a 1d array"),
+    (lambda X, y: (X, None), "requires y to be passed"),
+])
+def test_bad_data(iris, kernel, spoil, message):
+    X, y = iris
+    X = X @ X.T if kernel == "precomputed" else X
+    with pytest.raises(ValueError, match=message):
+        fit(*spoil(X, y), kernel=kernel)
+
+
+@pytest.mark.parametrize(("weights", "message"), [
+    (np.zeros(150), "[Ss]ample.weight.*(non-zero|zero for every)"),
+    (np.where(np.arange(150) == 7, -2.0, 1.0), r"sample_weight\[7\] is -2; weights must be >= 0"),
+    (np.full(150, np.nan), "sample_weight contains NaN"),
+    (np.full(150, np.inf), "sample_weight contains infinity"),
+    (np.ones(149), "sample_weight.shape"),
+    (np.ones((150, 2)), "[Ss]ample weights must be 1D"),
+    (np.repeat([1.0, 0.0, 0.0], 50), "y has one class only.*among the samples of non-zero weight"),
+])
+def test_bad_weights(iris, weights, message):
+    with pytest.raises(ValueError, match=message):
+        fit(*iris, sample_weight=weights)
+
+
+def test_columns_of_labels(iris):
+    X, y = iris
+    with pytest.warns(DataConversionWarning, match="column-vector y was passed"):
+        clf = fit(X, y[:, np.newaxis])
+    assert_array_equal(clf.predict(X), fit(X, y).predict(X))
+
+
+def test_not_fitted(iris):
+    X, y = iris
+    for method in ("predict", "decision_function"):
+        with pytest.raises(NotFittedError):
+            getattr(MulticlassClassifier(), method)(X)
+    with pytest.raises(NotFittedError):
+        MulticlassClassifier().score(X, y)
+    with pytest.raises(NotFittedError):
+        MulticlassClassifier("log").predict_proba(X)
+
+
+@pytest.mark.parametrize("kernel", ["linear", "rbf"])
+def test_bad_data_at_prediction(iris, kernel):
+    X, y = iris
+    clf = fit(X, y, kernel=kernel)
+    with pytest.raises(ValueError, match="X has 3 features, but .* is expecting 4"):
+        clf.predict(X[:, :3])
+    with pytest.raises(ValueError, match="Input X contains NaN"):
+        clf.predict(np.full((1, 4), np.nan))
+
+
+def test_unknown_labels_at_scoring(iris):
+    X, y = iris
+    clf = fit(X, y)
+    right = clf.score(X, y)
+    unseen = np.where(y == 2, 17, y)
+    with pytest.warns(UserWarning, match=r"y has labels that are not in classes_ \(17\)"):
+        found = clf.score(X, unseen)
+    assert_allclose(found, np.mean((clf.predict(X) == y) & (y != 2)))
+    assert found < right
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        clf.score(X, y)
+
+
+# kernels
+
+
+def test_gram_matrices_that_are_none(iris):
+    X, y = iris
+    K = X @ X.T
+    with pytest.raises(ValueError, match=r"kernel='precomputed' needs a square X.*\(150, 100\)"):
+        fit(K[:, :100], y, kernel="precomputed")
+    broken = K.copy()
+    broken[4, 4] = -1.0
+    with pytest.raises(ValueError, match=r"X is not positive semidefinite, X\[4, 4\] = -1"):
+        fit(broken, y, kernel="precomputed")
+    broken = K.copy()
+    broken[2, 5] += 7.0
+    with pytest.raises(ValueError, match=r"precomputed': X is not symmetric, X\[2, 5\] = "):
+        fit(broken, y, kernel="precomputed")
+    # a diagonal that may be, and a matrix that may not
+    broken = -K
+    np.fill_diagonal(broken, 0.0)
+    with pytest.raises(ValueError, match="'precomputed' is not positive semidefinite: .*negative"):
+        fit(broken, y, kernel="precomputed", fit_intercept=False)
+    with pytest.raises(TypeError, match="[Ss]parse"):
+        fit(sparse.csr_matrix(K), y, kernel="precomputed")
+
+
+def test_kernels_that_are_not_positive_semidefinite(iris):
+    X, y = iris
+    with pytest.raises(ValueError, match="kernel='sigmoid' is not positive semidefinite"):
+        fit(X, y, kernel="sigmoid", coef0=-1.0)
+    with pytest.raises(ValueError, match="kernel=.*is not positive semidefinite: K.0, 0. = -"):
+        fit(X, y, kernel=lambda a, b: -float(a @ b))
+
+
+def test_kernels_that_are_not_finite(iris):
+    X, y = iris
+    for value in (np.nan, np.inf):
+        with pytest.raises(ValueError, match="kernel=.*gave values that are not finite"):
+            fit(X[::5], y[::5], kernel=lambda a, b: value)
+
+
+@pytest.mark.parametrize("kernel", ["chi2", "additive_chi2"])
+def test_kernels_of_dense_data(iris, kernel):
+    X, y = np.abs(iris[0]), iris[1]
+    with pytest.raises(TypeError, match=f"kernel='{kernel}' failed on sparse X.*toarray"):
+        fit(sparse.csr_matrix(X), y, kernel=kernel)
+    with pytest.raises(ValueError, match="X contains negative values"):
+        fit(-X, y, kernel=kernel)
+    if kernel == "chi2":
+        clf = fit(X, y, kernel=kernel, gamma=0.5)
+        assert clf.duality_gap_ <= 1e-3
+        with pytest.raises(TypeError, match="kernel='chi2' failed on sparse X"):
+            clf.predict(sparse.csr_matrix(X))
+
+
+def test_callables_and_sparse_data(iris):
+    X, y = iris[0][::5], iris[1][::5]
+    with pytest.raises(TypeError, match="kernel=.*failed on sparse X"):
+        fit(sparse.csr_matrix(X), y, kernel=lambda a, b: float(np.dot(a, b)))
+
+
+@pytest.mark.parametrize(("gamma", "expected"), [
+    ("scale", lambda X: 1 / (X.shape[1] * X.var())), ("auto", lambda X: 1 / X.shape[1]),
+    (0.7, lambda X: 0.7), (None, lambda X: 1 / X.shape[1])])
+def test_gamma(iris, gamma, expected):
+    X, y = iris[0] + 1e-6 * np.arange(150)[:, np.newaxis], iris[1]
+    for inputs in (X, sparse.csr_matrix(X)):
+        clf = fit(inputs, y, kernel="rbf", gamma=gamma)
+        K = pairwise_kernels(X, metric="rbf", gamma=expected(X))
+        assert_allclose(
+            clf.decision_function(X), K @ clf.dual_coef_ + clf.intercept_, atol=1e-10)
+
+
+def test_gamma_counts_weights_as_repetitions(iris):
+    X, y = iris
+    weights = np.random.default_rng(0).integers(0, 4, 150)
+    clf = fit(X, y, kernel="rbf", sample_weight=weights)
+    K = pairwise_kernels(X, metric="rbf", gamma=1 / (4 * np.repeat(X, weights, axis=0).var()))
+    assert_allclose(clf.decision_function(X), K @ clf.dual_coef_ + clf.intercept_, atol=1e-10)
+
+
+def test_constant_features_have_a_gamma():
+    X, y = np.ones((6, 2)), np.array([0, 1, 2, 0, 1, 0])
+    clf = fit(X, y, kernel="rbf", alpha=0.1)
+    assert np.isfinite(clf.decision_function(X)).all()
+    assert_array_equal(clf.predict(X), 0)
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES)
+@pytest.mark.parametrize("sampling", ["gap", "permutation"])
+def test_a_small_cache_changes_nothing(iris, surrogate, sampling):
+    X, y = iris[0][::3], iris[1][::3]
+    options = {"kernel": "rbf", "sampling": sampling, "alpha": 0.03}
+    whole = fit(X, y, surrogate, **options)
+    # one row, ten rows, and all but a few
+    for cache_size in (1e-6, 0.004, 0.018):
+        cached = fit(X, y, surrogate, cache_size=cache_size, **options)
+        assert cached.duality_gap_ <= 1e-3
+        assert abs(cached.primal_objective_ - whole.primal_objective_) <= 1e-3
+        assert_allclose(cached.decision_function(X), whole.decision_function(X), atol=0.15)
+
+
+def test_a_small_cache_checks_the_kernel_too(iris):
+    X, y = iris
+    with pytest.raises(ValueError, match="is not positive semidefinite"):
+        fit(X, y, kernel="sigmoid", coef0=-1.0, cache_size=0.01)
+    with pytest.raises(TypeError, match="failed on sparse X"):
+        fit(sparse.csr_matrix(np.abs(X)), y, kernel="chi2", cache_size=0.01)
+
+
+# sizes of numbers
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES)
+def test_features_too_large_for_a_norm(iris, surrogate):
+    X, y = iris
+    for inputs in (1e300 * X, sparse.csr_matrix(1e300 * X), 1e155 * X):
+        with pytest.raises(ValueError, match="X has values too large.*row 0 .*Scale the features"):
+            fit(inputs, y, surrogate)
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered")
+@pytest.mark.xfail(
+    strict=True, raises=OverflowError, reason="gamma='scale' squares the mean as a Python float")
+@pytest.mark.parametrize("kernel", ["rbf", "poly"])
+def test_features_too_large_for_a_kernel(iris, kernel):
+    X, y = iris
+    with pytest.raises(ValueError, match=f"X|kernel='{kernel}'"):
+        fit(1e300 * X, y, kernel=kernel)
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered")
+@pytest.mark.xfail(
+    strict=True, raises=OverflowError, reason="gamma is computed where no kernel needs it")
+def test_a_large_gram_matrix(iris):
+    X, y = iris
+    fit(1e200 * (X @ X.T), y, kernel="precomputed", max_iter=5)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("scale", [1e150, 1e-150, 1e-300])
+@pytest.mark.parametrize("parameters", [
+    {}, {"surrogate": "max_margin"}, {"surrogate": "log"}, {"step": "exact"}, {"step": "fixed"},
+    {"loss": "squared"}, {"kernel": "rbf"}, {"kernel": "poly"}, {"fit_intercept": False}])
+def test_features_of_extreme_sizes(iris, scale, parameters):
+    X, y = iris
+    clf = fit(scale * X, y, max_iter=20, **parameters)
+    for value in (clf.duality_gap_, clf.primal_objective_, clf.dual_objective_, clf.intercept_,
+                  clf.decision_function(scale * X)):
+        assert np.isfinite(value).all()
+    assert clf.duality_gap_ >= 0
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("alpha", [1e-12, 1e12])
+@pytest.mark.parametrize("surrogate", SURROGATES)
+def test_alpha_of_extreme_sizes(iris, alpha, surrogate):
+    X, y = iris
+    clf = fit(X, y, surrogate, alpha=alpha, max_iter=30)
+    assert np.isfinite(clf.duality_gap_) and np.isfinite(clf.coef_).all()
+    if alpha > 1:
+        assert clf.duality_gap_ <= 1e-3 and np.abs(clf.coef_).max() < 1e-9
+
+
+# predictions
+
+
+@pytest.mark.parametrize("kernel", ["linear", "rbf"])
+@pytest.mark.parametrize("k", [2, 3])
+def test_probabilities(iris, binary, kernel, k):
+    X, y = iris if k == 3 else binary
+    clf = fit(X, y, "log", kernel=kernel)
+    proba = clf.predict_proba(X)
+    assert proba.shape == (len(y), k) and np.all(proba > 0)
+    assert_allclose(proba.sum(axis=1), 1.0, atol=1e-12)
+    assert_array_equal(clf.classes_[np.argmax(proba, axis=1)], clf.predict(X))
+    scores = clf.decision_function(X)
+    odds = np.log(proba[:, 1:] / proba[:, :1])
+    expected = scores[:, np.newaxis] if k == 2 else scores[:, 1:] - scores[:, :1]
+    assert_allclose(odds, expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("surrogate", ["max_min", "max_margin"])
+def test_margins_are_no_probabilities(iris, surrogate):
+    clf = fit(*iris, surrogate)
+    assert not hasattr(clf, "predict_proba")
+    with pytest.raises(AttributeError, match="predict_proba"):
+        clf.predict_proba(iris[0])
+    assert hasattr(MulticlassClassifier("log"), "predict_proba")
+
+
+def test_decoding_of_probabilities(iris):
+    X, y = iris
+    clf = fit(X, y, "log", loss=ASYMMETRIC, alpha=0.1)
+    risks = clf.predict_proba(X) @ np.array(ASYMMETRIC)
+    careful = clf.predict(X, decode="min_risk")
+    assert_array_equal(careful, np.argmin(risks, axis=1))
+    assert_array_equal(clf.predict(X), np.argmax(clf.decision_function(X), axis=1))
+    assert np.any(careful != clf.predict(X))
+    assert_array_equal(clf.set_params(decode="min_risk").predict(X), careful)
+    assert_array_equal(clf.predict(X, decode="map"), np.argmax(clf.decision_function(X), axis=1))
+
+
+@pytest.mark.parametrize("loss", ["zero_one", "absolute", ASYMMETRIC])
+def test_decoding_of_the_max_min_oracle(iris, loss):
+    X, y = iris
+    clf = fit(X, y, loss=loss, alpha=0.1)
+    cost = cost_matrix(loss, 3)
+    risks = np.array([ref.max_min_oracle(v, cost)[0] @ cost for v in clf.decision_function(X)])
+    found = clf.predict(X, decode="min_risk")
+    assert np.all(risks[np.arange(150), found] <= risks.min(axis=1) + 1e-7)
+
+
+def test_bad_decodings(iris):
+    X, y = iris
+    with pytest.raises(ValueError, match="decode='min_risk' weighs the costs.*max_margin"):
+        fit(X, y, "max_margin").predict(X, decode="min_risk")
+    with pytest.raises(ValueError, match="decode must be one of"):
+        fit(X, y).predict(X, decode="mean")
+
+
+# labels and levels
+
+
+@pytest.mark.parametrize("names", [
+    ["setosa", "versicolor", "virginica"], [-3, 5, 11], [0.0, 1.0, 2.0], [b"a", b"b", b"c"]])
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_labels_of_any_kind(iris, names, cls):
+    X, y = iris
+    labels = np.array(names)[y]
+    if isinstance(names[0], bytes):
+        labels = labels.astype("U1")
+    clf = fit(X, labels, cls=cls)
+    assert_array_equal(clf.classes_, np.unique(labels))
+    assert clf.predict(X).dtype == labels.dtype
+    assert_array_equal(clf.coef_, fit(X, y, cls=cls).coef_)
+    as_object = fit(X, labels.astype(object), cls=cls) if labels.dtype.kind == "U" else clf
+    assert_array_equal(as_object.predict(X), clf.predict(X))
+    assert clf.score(X, labels) == fit(X, y, cls=cls).score(X, y)
+
+
+def test_booleans(binary):
+    X, y = binary
+    clf = fit(X, y == 1)
+    assert_array_equal(clf.classes_, [False, True])
+    assert clf.score(X, y == 1) > 0.9
+
+
+def test_ordinal_is_multiclass_under_the_absolute_cost(iris):
+    X, y = iris
+    for surrogate in SURROGATES:
+        assert_same_fit(
+            fit(X, y, surrogate, cls=OrdinalClassifier), fit(X, y, surrogate, loss="absolute"))
+
+
+def test_levels(iris):
+    X, y = iris
+    names = np.array(["low", "middle", "high"])
+    clf = fit(X, names[y], cls=OrdinalClassifier, levels=["low", "middle", "high"])
+    assert_array_equal(clf.classes_, ["low", "middle", "high"])
+    by_number = fit(X, y, cls=OrdinalClassifier)
+    assert_array_equal(clf.coef_, by_number.coef_)
+    assert_array_equal(clf.predict(X), names[by_number.predict(X)])
+    # in the order of sorting it is another problem
+    by_name = fit(X, names[y], cls=OrdinalClassifier)
+    assert_array_equal(by_name.classes_, ["high", "low", "middle"])
+    assert abs(by_name.primal_objective_ - clf.primal_objective_) > 0.01
+    # reversed it is the same
+    turned = fit(X, names[y], cls=OrdinalClassifier, levels=names[::-1])
+    assert_allclose(turned.primal_objective_, clf.primal_objective_, atol=1e-3)
+    objects = fit(X, names[y].astype(object), cls=OrdinalClassifier, levels=tuple(names))
+    assert_array_equal(objects.coef_, clf.coef_)
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES)
+def test_levels_that_do_not_occur(iris, surrogate):
+    X, y = iris
+    clf = fit(X, y, surrogate, cls=OrdinalClassifier, levels=[0, 1, 9, 2], class_weight={9: 2.0})
+    assert_array_equal(clf.classes_, [0, 1, 9, 2])
+    assert clf.coef_.shape == (4, 4) and clf.cost_matrix_.shape == (4, 4)
+    assert clf.score(X, y) > 0.7
+    balanced = fit(
+        X, y, surrogate, cls=OrdinalClassifier, levels=[0, 1, 9, 2], class_weight="balanced")
+    assert_allclose(balanced.primal_objective_, clf.primal_objective_, atol=1e-3)
+    if surrogate == "log":
+        assert clf.predict_proba(X).shape == (150, 4)
+
+
+@pytest.mark.parametrize(("levels", "message"), [
+    ([0, 1], r"y\[100\] is .*2.*, which is not in levels"),
+    (["0", "1", "2"], r"y\[0\] is .*0.*, which is not in levels"),
+    ([0, 1, 1, 2], "levels must be one-dimensional, at least two, and without repeats"),
+    ([[0, 1, 2]], "levels must be one-dimensional"),
+    ([0], "levels must be .*at least two"),
+    ([], "levels must be .*at least two"),
+    (2, "levels must be one-dimensional"),
+    pytest.param([0, "1", None], "levels", marks=pytest.mark.xfail(
+        strict=True, raises=TypeError, reason="levels that cannot be sorted are not named")),
+])
+def test_bad_levels(iris, levels, message):
+    with pytest.raises(ValueError, match=message):
+        fit(*iris, cls=OrdinalClassifier, levels=levels)
+
+
+@pytest.mark.xfail(strict=True, reason="labels are counted among the samples of non-zero weight")
+def test_an_unknown_level_is_found_in_y(iris):
+    weights = np.ones(150)
+    weights[:10] = 0.0
+    with pytest.raises(ValueError, match=r"y\[100\] is"):
+        fit(*iris, cls=OrdinalClassifier, levels=[0, 1], sample_weight=weights)
+
+
+def test_the_squared_loss_of_levels():
+    assert_array_equal(cost_matrix("squared", 3), [[0, 1, 4], [1, 0, 1], [4, 1, 0]])
+    assert_array_equal(cost_matrix("absolute", 3), [[0, 1, 2], [1, 0, 1], [2, 1, 0]])
+    assert_array_equal(cost_matrix("zero_one", 2), [[0, 1], [1, 0]])
+
+
+# policies
+
+
+@pytest.mark.parametrize(("sampling", "step"), list(itertools.product(
+    ["gap", "uniform", "permutation"], ["line_search", "exact", "fixed"])))
+def test_policies_agree(iris, sampling, step):
+    X, y = iris
+    best = fit(X, y, alpha=0.1, tol=1e-6, step="exact", max_iter=5000)
+    tol = 0.02 if step == "fixed" else 1e-3
+    clf = fit(X, y, alpha=0.1, sampling=sampling, step=step, tol=tol, max_iter=3000)
+    assert -1e-12 <= clf.primal_objective_ - best.dual_objective_ <= tol + 1e-6
+
+
+@pytest.mark.parametrize("loss", ["zero_one", "squared"])
+def test_mirror_prox(iris, loss):
+    X, y = iris
+    exact = fit(X, y, alpha=0.1, loss=loss)
+    for warm in (True, False):
+        clf = fit(X, y, alpha=0.1, loss=loss, oracle="mirror_prox", oracle_iter=50,
+                  oracle_warm_start=warm, tol=0.1, max_iter=200)
+        assert clf.duality_gap_ <= 0.1
+        assert clf.primal_objective_ - exact.dual_objective_ <= 0.1 + 1e-9
+        assert clf.history_["oracle_error"][0] > 0
+
+
+# repeatable, portable, composable
+
+
+@pytest.mark.parametrize("parameters", [
+    {}, {"surrogate": "log"}, {"loss": "squared"}, {"kernel": "rbf"}, {"step": "fixed", "tol": 0.5},
+    {"kernel": "rbf", "cache_size": 0.01}, {"sampling": "uniform"}])
+def test_bits_repeat(iris, parameters):
+    X, y = iris
+    first = fit(X, y, **parameters)
+    assert_same_fit(first, fit(X, y, **parameters))
+    assert_same_fit(first, fit(X, y, n_jobs=2, **parameters))
+    order = np.random.default_rng(0).permutation(150)
+    shuffled = fit(X[order], y[order], **parameters)
+    assert shuffled.duality_gap_ == first.duality_gap_
+    assert_array_equal(shuffled.intercept_, first.intercept_)
+    if "kernel" not in parameters:
+        assert_array_equal(shuffled.coef_, first.coef_)
+    else:
+        assert_array_equal(shuffled.dual_coef_, first.dual_coef_[order])
+
+
+def test_seeds(iris):
+    X, y = iris
+    fits = [MulticlassClassifier(random_state=seed).fit(X, y) for seed in (1, 1, 2)]
+    assert_array_equal(fits[0].coef_, fits[1].coef_)
+    assert not np.array_equal(fits[0].coef_, fits[2].coef_)
+    one, two = (MulticlassClassifier(random_state=np.random.RandomState(5)).fit(X, y) for _ in "ab")
+    assert_array_equal(one.coef_, two.coef_)
+    before = np.random.get_state()[1].copy()
+    MulticlassClassifier(random_state=3).fit(X, y)
+    assert_array_equal(np.random.get_state()[1], before)
+
+
+@pytest.mark.parametrize("parameters", [{}, {"kernel": "rbf"}, {"warm_start": True}])
+def test_pickle_and_clone(iris, parameters):
+    X, y = iris
+    clf = fit(X, y, **parameters)
+    copy = pickle.loads(pickle.dumps(clf))
+    assert_same_fit(clf, copy)
+    assert_array_equal(copy.decision_function(X), clf.decision_function(X))
+    if "warm_start" in parameters:
+        assert copy.fit(X, y).n_iter_ == 0
+    fresh = clone(clf)
+    assert fresh.get_params() == clf.get_params()
+    assert not hasattr(fresh, "classes_")
+
+
+def test_the_path_of_model_selection(iris):
+    X, y = iris
+    pipeline = make_pipeline(StandardScaler(), MulticlassClassifier(random_state=0))
+    assert cross_val_score(pipeline, X, y, cv=3).min() > 0.85
+    search = GridSearchCV(
+        pipeline,
+        {"multiclassclassifier__alpha": [1.0, 0.01],
+         "multiclassclassifier__kernel": ["linear", "rbf"]},
+        cv=3).fit(X, y)
+    assert search.best_score_ > 0.9
+    K = X @ X.T
+    # rows and columns of a Gram matrix are split together
+    assert_allclose(
+        cross_val_score(fit(K, y, kernel="precomputed"), K, y, cv=3),
+        cross_val_score(MulticlassClassifier(random_state=0), X, y, cv=3), atol=0.021)
+    probabilities = GridSearchCV(
+        MulticlassClassifier("log"), {"alpha": [0.1, 0.01]}, scoring="neg_log_loss", cv=3)
+    assert probabilities.fit(X, y).best_params_ == {"alpha": 0.01}
+
+
+def test_precomputed_predictions(iris):
+    X, y = iris
+    clf = fit(X[::2] @ X[::2].T, y[::2], kernel="precomputed")
+    K = X[1::2] @ X[::2].T
+    assert_allclose(clf.decision_function(K), K @ clf.dual_coef_ + clf.intercept_, atol=1e-11)
+    assert clf.score(K, y[1::2]) > 0.9
+    with pytest.raises(ValueError, match="X has 150 features"):
+        clf.predict(X @ X.T)
+
+
+def test_data_frames(iris):
+    pd = pytest.importorskip("pandas")
+    X, y = iris
+    frame = pd.DataFrame(X, columns=["a", "b", "c", "d"])
+    labels = pd.Series(np.array(["x", "y", "z"])[y], index=np.arange(150)[::-1])
+    clf = fit(frame, labels)
+    assert_array_equal(clf.feature_names_in_, ["a", "b", "c", "d"])
+    assert_array_equal(clf.coef_, fit(X, y).coef_)
+    assert_array_equal(clf.predict(frame), np.array(["x", "y", "z"])[fit(X, y).predict(X)])
+    assert_allclose(clf.score(frame, labels), fit(X, y).score(X, y))
+    with pytest.warns(UserWarning, match="valid feature names"):
+        clf.predict(X)
+    with pytest.raises(ValueError, match="feature names should match"):
+        clf.predict(frame[["b", "a", "c", "d"]])
+    with pytest.raises(ValueError, match="contains NaN"):
+        fit(frame.mask(frame > 2), labels)
+
+
+def test_metadata_routing(iris):
+    import sklearn
+
+    X, y = iris
+    weights = np.random.default_rng(0).uniform(0.5, 2, 150)
+    with sklearn.config_context(enable_metadata_routing=True):
+        clf = MulticlassClassifier(random_state=0).set_fit_request(sample_weight=True)
+        scaler = StandardScaler().set_fit_request(sample_weight=False)
+        pipeline = make_pipeline(scaler, clf).fit(X, y, sample_weight=weights)
+    scaled = StandardScaler().fit_transform(X)
+    assert_array_equal(pipeline[-1].coef_, fit(scaled, y, sample_weight=weights).coef_)
+
+
+# talk
+
+
+def test_silence(iris, capfd):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit(*iris)
+        fit(*iris, kernel="rbf")
+    captured = capfd.readouterr()
+    assert (captured.out, captured.err) == ("", "")
+
+
+@pytest.mark.parametrize("with_tqdm", [True, False])
+def test_verbose(iris, with_tqdm, monkeypatch, capfd, caplog):
+    if with_tqdm:
+        pytest.importorskip("tqdm")
+    else:
+        monkeypatch.setitem(sys.modules, "tqdm.auto", None)
+    with caplog.at_level(logging.INFO, logger="fastm4n"):
+        clf = fit(*iris, verbose=2)
+    captured = capfd.readouterr()
+    assert captured.out == ""
+    assert ("gap=" in captured.err) == with_tqdm
+    messages = [record.getMessage() for record in caplog.records if record.name == "fastm4n"]
+    assert ("install tqdm to see a progress bar" in messages) != with_tqdm
+    assert messages[-1].startswith(f"pass {clf.n_iter_}: primal ")
+    assert messages[-1].endswith(f"gap {clf.duality_gap_:.3e}")
+    assert_array_equal(clf.coef_, fit(*iris).coef_)
+
+
+# failures and interrupts
+
+
+class Broken(Exception):
+    pass
+
+
+def broken(row):
+    raise Broken
+
+
+@pytest.mark.parametrize("error", [Broken, KeyboardInterrupt])
+def test_a_fit_that_fails_leaves_the_last(iris, error):
+    X, y = iris
+
+    def fail(row):
+        raise error
+
+    clf = fit(X, y)
+    before, scores = state(clf), clf.decision_function(X)
+    clf.set_params(callback=fail)
+    with pytest.raises(error):
+        clf.fit(10 * X, y % 2)
+    after = state(clf)
+    assert before.keys() == after.keys()
+    for name in before:
+        assert after[name] is before[name] or np.array_equal(after[name], before[name])
+    assert_array_equal(clf.decision_function(X), scores)
+
+
+@pytest.mark.xfail(strict=True, reason="the value of gamma='scale' is replaced before the fit")
+def test_a_kernel_fit_that_fails_leaves_the_last(iris):
+    X, y = iris
+    clf = fit(X, y, kernel="rbf")
+    scores = clf.decision_function(X)
+    with pytest.raises(Broken):
+        clf.set_params(callback=broken).fit(10 * X, y)
+    assert_array_equal(clf.decision_function(X), scores)
+
+
+@pytest.mark.xfail(
+    strict=True, raises=OverflowError, reason="the square of intercept_scaling overflows")
+def test_a_huge_intercept_scaling_of_a_kernel(iris):
+    with pytest.raises(ValueError, match="intercept_scaling"):
+        fit(*iris, kernel="rbf", intercept_scaling=1e200)
+
+
+@pytest.mark.parametrize("kernel", ["linear", "rbf"])
+def test_interrupts_keep_a_warm_start(iris, kernel):
+    X, y = iris
+    rows = []
+
+    def interrupt(row):
+        rows.append(row)
+        if len(rows) == 2:
+            raise KeyboardInterrupt
+
+    clf = MulticlassClassifier(
+        kernel=kernel, warm_start=True, tol=0, random_state=0, callback=interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        clf.fit(X, y)
+    assert clf.duality_gap_ == rows[-1]["gap"] and clf.n_iter_ == rows[-1]["pass"]
+    assert clf.score(X, y) > 0.8
+    clf.set_params(callback=None, tol=1e-3).fit(X, y)
+    assert clf.history_["pass"][0] == 0 and clf.duality_gap_ <= 1e-3
+    assert clf.history_["dual"][-1] >= rows[-1]["dual"] - 1e-12
+
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(fastm4n.__file__).resolve().parents[1])}
+
+# a real signal, in the middle of compiled code
+INTERRUPTED_FIT = """
+import signal, sys, threading
+import numpy as np
+from fastm4n import MulticlassClassifier
+from fastm4n.estimators import simplex
+
+warm_start, kernel = sys.argv[1] == "warm", sys.argv[2]
+rng = np.random.default_rng(0)
+X, y = rng.normal(size=(400, 20)), rng.integers(4, size=400)
+clf = MulticlassClassifier(kernel=kernel, gamma=0.1, random_state=0, alpha=1e-4, tol=0.05).fit(X, y)
+before, scores = dict(vars(clf)), clf.decision_function(X)
+clf.set_params(warm_start=warm_start, tol=0, max_iter=10**8)
+solve, started = simplex.solve, threading.Event()
+
+def announced(*args, **options):
+    threading.Timer(0.5, signal.raise_signal, (signal.SIGINT,)).start()
+    return solve(*args, **options)
+
+simplex.solve = announced
+try:
+    clf.fit(X, y)
+except KeyboardInterrupt:
+    pass
+else:
+    sys.exit("the fit ended by itself")
+if warm_start:
+    assert clf.classes_ is not before["classes_"]
+    assert 0 < clf.duality_gap_ < before["duality_gap_"], clf.duality_gap_
+    assert np.isfinite(clf.decision_function(X)).all()
+    assert abs(clf.primal_objective_ - clf.dual_objective_ - clf.duality_gap_) < 1e-9
+    simplex.solve = solve
+    gap = clf.duality_gap_
+    clf.set_params(tol=1.01 * gap + 1e-9).fit(X, y)
+    assert clf.n_iter_ == 0, clf.n_iter_
+else:
+    for name, value in before.items():
+        if name.endswith("_"):
+            assert vars(clf)[name] is value, name
+    assert np.array_equal(clf.decision_function(X), scores)
+print("done")
+"""
+
+
+@pytest.mark.parametrize("kernel", ["linear", "rbf"])
+@pytest.mark.parametrize("start", ["warm", "cold"])
+def test_signals(start, kernel):
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_FIT, start, kernel], capture_output=True, text=True,
+        timeout=300, env=ENVIRONMENT)
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+
+
+# a pass of seconds is left at once, with the dual point and the weights in step
+INTERRUPTED_PASS = """
+import signal, threading
+import numpy as np
+from fastm4n.features._linear import LinearFeatures, row_norms
+from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
+from fastm4n.solvers.block_coordinate import certify
+from fastm4n.structures._simplex import LogSimplex
+
+n = 400000
+X = np.random.default_rng(0).normal(size=(3, 4000)) / 60
+rows, y = np.arange(n) % 3, np.arange(n) % 10
+features = LinearFeatures(X, rows, row_norms(X, 0.0)[rows], 10, 0.0)
+engine = BlockCoordinateEngine(LogSimplex(y, 1 - np.eye(10)), features, np.full(n, 1 / n), 1.0, 0)
+threading.Timer(0.3, signal.raise_signal, (signal.SIGINT,)).start()
+try:
+    engine.run_pass(Sampling.UNIFORM, Step.LINE_SEARCH)
+except KeyboardInterrupt:
+    pass
+assert 0 < engine.n_visits < n, engine.n_visits
+coef = features.coef()[0]
+engine.rebuild_weights(engine.mu)
+assert np.abs(coef).max() > 0
+np.testing.assert_allclose(features.coef()[0], coef, atol=1e-12)
+print("done")
+"""
+
+
+def test_signals_within_a_pass():
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_PASS], capture_output=True, text=True, timeout=300,
+        env=ENVIRONMENT)
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+
+
+# merging of repeated examples
+
+
+def random_rows(seed, n=60, d=3):
+    rng = np.random.default_rng(seed)
+    X = rng.integers(-1, 2, (n, d)).astype(float)
+    return X, rng.integers(2, size=n), rng.uniform(0.5, 2.0, n)
+
+
+@pytest.mark.parametrize("d", [1, 3, 40])
+def test_hashes(d):
+    X = random_rows(0, d=d)[0]
+    hashes = hash_rows(X)
+    assert hashes.dtype == np.uint64
+    for other in (
+        sparse.csr_matrix(X), sparse.csr_array(X), X.astype(np.float32), np.asfortranarray(X),
+        sparse.csr_matrix(X.astype(np.float32)), np.where(X == 0, -0.0, X),
+    ):
+        assert_array_equal(hash_rows(other), hashes)
+    # explicit zeros are zeros
+    kept = sparse.csr_matrix(np.where(X == 0, 7.0, X))
+    kept.data[kept.data == 7.0] = 0.0
+    assert_array_equal(hash_rows(kept), hashes)
+    # equal hashes where rows are equal, and (here) nowhere else
+    assert len(np.unique(hashes)) == len(np.unique(X, axis=0))
+    if d > 1:
+        assert np.any(hash_rows(X[:, ::-1]) != hashes)
+
+
+def test_hashes_of_many_rows():
+    """In blocks of rows, for the sake of memory."""
+    X = np.random.default_rng(0).normal(size=(3000, 1000))
+    assert_array_equal(hash_rows(X)[[0, 1500, 2999]], hash_rows(X[[0, 1500, 2999]]))
+    assert_array_equal(hash_rows(np.zeros((4, 2))), 0)
+    assert_array_equal(hash_rows(sparse.csr_matrix((4, 2))), 0)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix, sparse.csr_array])
+@pytest.mark.parametrize("seed", range(3))
+def test_merging(kind, seed):
+    X, y, weights = random_rows(seed)
+    rows, block_weights, block_of = merge_examples(kind(X), y, weights)
+    examples = list(zip(map(tuple, X), y))
+    assert len(rows) == len(block_weights) == len(set(examples)) < 60
+    assert len({examples[row] for row in rows}) == len(rows)
+    for i, example in enumerate(examples):
+        assert examples[rows[block_of[i]]] == example
+    expected = {}
+    for example, weight in zip(examples, weights):
+        expected[example] = expected.get(example, 0.0) + weight
+    assert_allclose(block_weights, [expected[examples[row]] for row in rows])
+    # the order of the blocks is that of the contents
+    order = np.random.default_rng(9).permutation(60)
+    again, _, _ = merge_examples(kind(X[order]), y[order], weights[order])
+    assert [examples[order[row]] for row in again] == [examples[row] for row in rows]
+
+
+def test_merging_of_nothing():
+    X, y = np.arange(6.0).reshape(3, 2), np.array([1, 0, 1])
+    rows, weights, block_of = merge_examples(X, y, np.array([1.0, 2.0, 3.0]))
+    assert_array_equal(np.sort(rows), [0, 1, 2])
+    assert_array_equal(weights, np.array([1.0, 2.0, 3.0])[rows])
+    assert_array_equal(rows[block_of], [0, 1, 2])
+
+
+def test_merging_of_hashes_that_collide(monkeypatch):
+    """Rows are compared, not only their hashes."""
+    from fastm4n.estimators import _merge
+
+    X, y, weights = random_rows(4)
+    monkeypatch.setattr(_merge, "hash_rows", lambda X: np.zeros(X.shape[0], dtype=np.uint64))
+    rows, block_weights, block_of = merge_examples(X, y, weights)
+    for i in range(60):
+        assert_array_equal(X[rows[block_of[i]]], X[i])
+        assert y[rows[block_of[i]]] == y[i]
+    assert_allclose(block_weights.sum(), weights.sum())
+
+
+def test_repeated_examples_share_their_coefficients(iris):
+    X, y = iris[0][::3], iris[1][::3]
+    X, y = np.concatenate([X, X[:10]]), np.concatenate([y, y[:10]])
+    clf = fit(X, y, kernel="rbf")
+    assert_allclose(clf.dual_coef_[:10], clf.dual_coef_[-10:], atol=1e-15)
+    K = pairwise_kernels(X, metric="rbf", gamma=1 / (4 * X.var()))
+    assert_allclose(clf.decision_function(X), K @ clf.dual_coef_ + clf.intercept_, atol=1e-11)
+
+
+# real data
+
+
+def test_segment(data_folder):
+    """The kernel experiment of the max-min paper: the best step against the published one."""
+    X, y = load_svmlight_file(str(data_folder / "multiclass" / "segment.svm.gz"))
+    X = StandardScaler().fit_transform(X.toarray())
+    options = {"kernel": "rbf", "alpha": 0.01, "max_iter": 5, "tol": 1e-6}
+    with pytest.warns(ConvergenceWarning):
+        best, published = fit(X, y, **options), fit(X, y, step="fixed", **options)
+    assert best.duality_gap_ < 5e-4
+    assert published.duality_gap_ > 20 * best.duality_gap_
+    # both bracket the optimum
+    assert published.dual_objective_ <= best.primal_objective_
+    assert best.dual_objective_ <= published.primal_objective_
+
+
+def test_wine():
+    """Unscaled features of very different sizes."""
+    X, y = load_wine(return_X_y=True)
+    clf = fit(X, y, alpha=10.0, tol=1e-2, max_iter=5000)
+    assert clf.duality_gap_ <= 1e-2
+    scaled = make_pipeline(StandardScaler(), MulticlassClassifier(random_state=0))
+    assert scaled.fit(X, y).score(X, y) > 0.98
