@@ -335,7 +335,7 @@ def test_process_survives_a_reader_that_leaves():
 def test_imports_are_lazy(module):
     code = f"import sys, {module}; print(*sorted(m.split('.')[0] for m in sys.modules))"
     done = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-P", "-c", code],
         capture_output=True, text=True, check=True, timeout=60, env=ENVIRONMENT,
     )
     loaded = set(done.stdout.split())
@@ -352,7 +352,7 @@ def test_attributes_of_the_package():
         "from fastm4n import *\n"
         "assert MulticlassClassifier is fastm4n.MulticlassClassifier and __version__\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, env=ENVIRONMENT)
+    subprocess.run([sys.executable, "-P", "-c", code], check=True, timeout=60, env=ENVIRONMENT)
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         fastm4n.nothing  # noqa: B018
 
@@ -364,7 +364,8 @@ def test_a_missing_build_is_told(tmp_path):
         copy.parent.mkdir(exist_ok=True, parents=True)
         copy.write_bytes((package / name).read_bytes())
     done = subprocess.run(
-        [sys.executable, "-c", "import fastm4n"], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", "import fastm4n"], capture_output=True, text=True, timeout=60,
+        cwd=tmp_path,  # which -c puts first on the path: the copy without a build is met
     )
     assert done.returncode == 1
     assert "ImportError: The compiled parts of fastm4n were not found." in done.stderr

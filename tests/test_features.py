@@ -350,7 +350,7 @@ np.savez(sys.argv[1], **results)
 
 def fit_all(width, path):
     done = subprocess.run(
-        [sys.executable, "-c", FIT_ALL, str(path)], capture_output=True, text=True, timeout=300,
+        [sys.executable, "-P", "-c", FIT_ALL, str(path)], capture_output=True, text=True, timeout=300,
         env={**ENVIRONMENT, "FASTM4N_SIMD_WIDTH": width})
     assert done.returncode == 0, done.stderr
     with np.load(path) as results:
@@ -375,7 +375,7 @@ def test_vector_widths(tmp_path):
 @pytest.mark.parametrize("width", ["3", "16", "0", "wide", " 4"])
 def test_unknown_vector_widths(width):
     done = subprocess.run(
-        [sys.executable, "-c", "import fastm4n._simd._loops"], capture_output=True, text=True,
+        [sys.executable, "-P", "-c", "import fastm4n._simd._loops"], capture_output=True, text=True,
         timeout=300, env={**ENVIRONMENT, "FASTM4N_SIMD_WIDTH": width})
     assert done.returncode != 0
     assert "ValueError: The environment variable FASTM4N_SIMD_WIDTH must be" in done.stderr

@@ -8,7 +8,6 @@ from joblib import effective_n_jobs
 from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.metrics.pairwise import PAIRWISE_KERNEL_FUNCTIONS, pairwise_kernels
 from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
@@ -19,8 +18,14 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from fastm4n.estimators._kernels import (
+    CHUNK,
+    KERNELS,
+    kernel_features,
+    kernel_parameters,
+    kernel_values,
+)
 from fastm4n.estimators._merge import merge_examples
-from fastm4n.features._kernel import KernelFeatures
 from fastm4n.features._linear import LinearFeatures, row_norms
 from fastm4n.inference import max_min_absolute, max_min_game, max_min_zero_one, softmax
 from fastm4n.solvers.block_coordinate import SAMPLINGS, STEPS, NotPositiveSemidefinite, solve
@@ -37,10 +42,6 @@ SURROGATES = ("max_min", "max_margin", "log")
 ORACLES = ("exact", "mirror_prox")
 DECODINGS = ("map", "min_risk")
 LOSSES = ("zero_one", "absolute", "squared")
-
-# kernel values computed at once: 16 MiB of float64, which stay in cache from one step of
-# their computation to the next
-_KERNEL_CHUNK = 1 << 21
 
 
 def cost_matrix(loss, n_labels):
@@ -59,6 +60,8 @@ def cost_matrix(loss, n_labels):
             return distance**2
         raise ValueError(f"loss must be one of {LOSSES} or a cost matrix, got {loss!r}.")
     try:
+        if np.iscomplexobj(loss):
+            raise TypeError("complex costs")
         cost = np.array(loss, dtype=np.float64, order="C")
     except (TypeError, ValueError) as error:
         raise ValueError(f"loss must be one of {LOSSES} or a cost matrix: {error}") from error
@@ -85,13 +88,21 @@ def _check_choice(name, value, choices):
         raise ValueError(f"{name} must be one of {tuple(choices)}, got {value!r}.")
 
 
-def _check_number(name, value, *, low, strict=True, integer=False):
+def _is_number(value, *, low, strict=True, integer=False):
     kind = numbers.Integral if integer else numbers.Real
-    right = isinstance(value, kind) and not isinstance(value, (bool, np.bool_))
-    if not right or not np.isfinite(value) or value < low or (strict and value == low):
+    return (
+        isinstance(value, kind)
+        and not isinstance(value, (bool, np.bool_))
+        and bool(np.isfinite(value))
+        and (value > low if strict else value >= low)
+    )
+
+
+def _check_number(name, value, *, low, strict=True, integer=False):
+    if not _is_number(value, low=low, strict=strict, integer=integer):
         what = "an integer" if integer else "a finite number"
-        sign = ">" if strict else ">="
-        raise ValueError(f"{name} must be {what} {sign} {low}, got {value!r}.")
+        bound = "" if low == -np.inf else f" {'>' if strict else '>='} {low}"
+        raise ValueError(f"{name} must be {what}{bound}, got {value!r}.")
 
 
 def _has_proba(estimator):
@@ -180,6 +191,8 @@ class _SimplexClassifier(ClassifierMixin, BaseEstimator):
         _check_number("oracle_iter", self.oracle_iter, low=0, integer=True)
         _check_number("intercept_scaling", self.intercept_scaling, low=0)
         _check_number("cache_size", self.cache_size, low=0)
+        _check_number("degree", self.degree, low=0, strict=False)
+        _check_number("coef0", self.coef0, low=-np.inf)
         if self.callback is not None and not callable(self.callback):
             raise ValueError(f"callback must be callable or None, got {self.callback!r}.")
         if self.oracle == "mirror_prox" and self.surrogate != "max_min":
@@ -189,18 +202,27 @@ class _SimplexClassifier(ClassifierMixin, BaseEstimator):
             )
         if self.kernel_params is not None and not isinstance(self.kernel_params, dict):
             raise ValueError(f"kernel_params must be a dict or None, got {self.kernel_params!r}.")
-        known = (*sorted(PAIRWISE_KERNEL_FUNCTIONS), "precomputed")
         if not callable(self.kernel) and not (
-            isinstance(self.kernel, str) and self.kernel in known
-        ):
-            raise ValueError(f"kernel must be a callable or one of {known}, got {self.kernel!r}.")
-        if not (
-            self.gamma is None
-            or (isinstance(self.gamma, str) and self.gamma in ("scale", "auto"))
-            or (isinstance(self.gamma, numbers.Real) and 0 <= self.gamma < np.inf)
+            isinstance(self.kernel, str) and self.kernel in KERNELS
         ):
             raise ValueError(
+                f"kernel must be a callable or one of {KERNELS}, got {self.kernel!r}."
+            )
+        named = self.gamma is None or (
+            isinstance(self.gamma, str) and self.gamma in ("scale", "auto")
+        )
+        if not named and not _is_number(self.gamma, low=0, strict=False):
+            raise ValueError(
                 f"gamma must be 'scale', 'auto', None or a number >= 0, got {self.gamma!r}."
+            )
+        for name in ("fit_intercept", "oracle_warm_start", "warm_start"):
+            if not isinstance(getattr(self, name), (bool, np.bool_)):
+                raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}.")
+        # in float arithmetic, which overflows to inf where ** raises
+        if self.intercept_scaling * float(self.intercept_scaling) / self.alpha == np.inf:
+            raise ValueError(
+                f"intercept_scaling={self.intercept_scaling:g} is too large: its square divided "
+                f"by alpha={self.alpha:g} overflows."
             )
 
     def _check_weights(self, X, y, sample_weight):
@@ -213,9 +235,9 @@ class _SimplexClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError("sample_weight is zero for every sample: nothing is left to fit.")
         return weights
 
-    def _encode(self, y):
-        """classes_ and the index of each label in it."""
-        return np.unique(y, return_inverse=True)
+    def _encode(self, y, kept):
+        """classes_, and the index in it of each label among the samples kept."""
+        return np.unique(y[kept], return_inverse=True)
 
     def _class_weights(self, classes, labels, weights):
         """One factor per class from class_weight."""
@@ -245,86 +267,7 @@ class _SimplexClassifier(ClassifierMixin, BaseEstimator):
             factors[where[label]] = factor
         return factors
 
-    # ---------------------------------------------------------------------- kernels
-
-    def _resolve_gamma(self, X, p):
-        """The value of gamma; "scale" takes the variance under the weights p of the rows."""
-        if self.gamma == "auto":
-            return 1.0 / X.shape[1]
-        if self.gamma != "scale":
-            return self.gamma
-        squares = X.multiply(X) if sparse.issparse(X) else np.square(X, dtype=np.float64)
-        mean = float(np.sum(p * np.asarray(X.sum(axis=1, dtype=np.float64)).ravel())) / X.shape[1]
-        square = float(np.sum(p * np.asarray(squares.sum(axis=1)).ravel())) / X.shape[1]
-        scale = X.shape[1] * (square - mean**2)
-        return 1.0 / scale if np.isfinite(scale) and scale > 0 else 1.0
-
-    def _compute_kernel(self, A, B):
-        """Kernel values between the rows of A and of B, float64 and finite."""
-        parameters = dict(self.kernel_params or {})
-        if not callable(self.kernel):
-            for name, value in (
-                ("gamma", self._gamma), ("degree", self.degree), ("coef0", self.coef0)
-            ):
-                parameters.setdefault(name, value)
-        try:
-            K = pairwise_kernels(A, B, metric=self.kernel, filter_params=True, **parameters)
-        except (TypeError, ValueError) as error:
-            if sparse.issparse(A):
-                raise TypeError(
-                    f"kernel={self.kernel!r} failed on sparse X, it may need dense input: "
-                    f"use X.toarray(). ({error})"
-                ) from error
-            raise
-        K = np.ascontiguousarray(K, dtype=np.float64)
-        # one sum is cheaper than n^2 tests; it may overflow, so it only clears
-        if not np.isfinite(K.sum()) and not np.isfinite(K).all():
-            raise ValueError(
-                f"kernel={self.kernel!r} gave values that are not finite; scale the features "
-                "or change the kernel's parameters."
-            )
-        return K
-
-    def _kernel_features(self, X, rows, n_labels, intercept):
-        """Kernel map over X[rows], the Gram matrix held whole where the budget allows it."""
-        n = rows.size
-        budget = self.cache_size * 2.0**20
-        if self.kernel == "precomputed":
-            K = _checked_gram(X)
-            if not np.array_equal(rows, np.arange(X.shape[0])):
-                K = K[np.ix_(rows, rows)]
-            return KernelFeatures(np.diagonal(K).copy(), n_labels, intercept, gram=K)
-        points = X[rows]
-        if 8.0 * n * n <= budget:
-            gram = np.empty((n, n))
-            step = max(1, _KERNEL_CHUNK // n)
-            for start in range(0, n, step):
-                block = self._compute_kernel(points[start : start + step], points[start:])
-                gram[start : start + step, start:] = block
-                gram[start:, start : start + step] = block.T
-            self._check_diagonal(np.diagonal(gram))
-            return KernelFeatures(np.diagonal(gram).copy(), n_labels, intercept, gram=gram)
-        diagonal = np.empty(n)
-        step = 64
-        for start in range(0, n, step):
-            chunk = points[start : start + step]
-            diagonal[start : start + step] = np.diagonal(self._compute_kernel(chunk, chunk))
-        self._check_diagonal(diagonal)
-        return KernelFeatures(
-            diagonal,
-            n_labels,
-            intercept,
-            compute_rows=lambda blocks: self._compute_kernel(points[blocks], points),
-            n_cached=int(budget / (8.0 * n)),
-        )
-
-    def _check_diagonal(self, diagonal):
-        if (diagonal < 0).any():
-            row = int(np.flatnonzero(diagonal < 0)[0])
-            raise ValueError(
-                f"kernel={self.kernel!r} is not positive semidefinite: K[{row}, {row}] = "
-                f"{diagonal[row]:g} is a negative squared norm."
-            )
+    # -------------------------------------------------------------------------- fit
 
     def _linear_features(self, X, rows, n_labels, intercept):
         norms = row_norms(X, intercept)
@@ -336,8 +279,6 @@ class _SimplexClassifier(ClassifierMixin, BaseEstimator):
                 "StandardScaler."
             )
         return LinearFeatures(X, rows, norms[rows], n_labels, intercept)
-
-    # -------------------------------------------------------------------------- fit
 
     def _structure(self, labels, cost):
         if self.surrogate == "log":
@@ -383,6 +324,7 @@ class _SimplexClassifier(ClassifierMixin, BaseEstimator):
             If `max_iter` passes did not reach `tol`; the message states the gap.
         """
         self._check_parameters()
+        given = X
         X, y = validate_data(
             self,
             X,
@@ -401,14 +343,15 @@ class _SimplexClassifier(ClassifierMixin, BaseEstimator):
         X = _canonical(X)
         weights = self._check_weights(X, y, sample_weight)
         kept = np.flatnonzero(weights)
-        classes, labels = self._encode(y[kept])
+        classes, labels = self._encode(y, kept)
         weights = weights[kept]
         if np.unique(labels).size < 2:
             raise ValueError(
-                f"y has one class only, {classes[labels[0]]!r} (among the samples of non-zero "
-                "weight); a classifier needs at least two."
+                f"y has one class only, {classes[labels[:1]].tolist()[0]!r} (among the samples of "
+                "non-zero weight); a classifier needs at least two."
             )
-        weights = weights * self._class_weights(classes, labels, weights)[labels]
+        weights = _summable(weights)
+        weights = _summable(weights * self._class_weights(classes, labels, weights)[labels])
         cost = cost_matrix(self.loss, classes.size)
         intercept = float(self.intercept_scaling) if self.fit_intercept else 0.0
 
@@ -421,11 +364,22 @@ class _SimplexClassifier(ClassifierMixin, BaseEstimator):
         p = block_weights / block_weights.sum()
         samples = kept[rows]
         structure = self._structure(labels[rows], cost)
+        parameters = {}
         if self.kernel == "linear":
             features = self._linear_features(X, samples, classes.size, intercept)
         else:
-            self._gamma = self._resolve_gamma(X[samples], p)
-            features = self._kernel_features(X, samples, classes.size, intercept)
+            points = X if np.array_equal(samples, np.arange(X.shape[0])) else X[samples]
+            if self.kernel == "precomputed":
+                points = points[:, samples] if points is not X else X
+            else:
+                parameters = kernel_parameters(
+                    self.kernel, points, p, gamma=self.gamma, degree=self.degree,
+                    coef0=self.coef0, kernel_params=self.kernel_params,
+                )
+            features = kernel_features(
+                self.kernel, parameters, points, classes.size, intercept, self.alpha,
+                self.cache_size,
+            )
         mu0 = self._warm_start_point(samples, labels[rows], classes, y.shape[0])
         try:
             solution = solve(
@@ -460,15 +414,20 @@ class _SimplexClassifier(ClassifierMixin, BaseEstimator):
         mu = solution.mu.reshape(-1, classes.size)
         if self.kernel == "linear":
             self.coef_, self.intercept_ = features.coef()
-            stale = ("dual_coef_", "X_fit_")
+            stale = ("dual_coef_", "X_fit_", "_kernel_parameters")
         else:
             beta = -mu * (p / self.alpha)[:, np.newaxis]
             beta[np.arange(rows.size), labels[rows]] += p / self.alpha
             self.dual_coef_ = np.zeros((y.shape[0], classes.size))
             self.dual_coef_[kept] = shares[:, np.newaxis] * beta[block_of]
             self.intercept_ = intercept**2 * beta.sum(axis=0)
-            self.X_fit_ = X
+            self._kernel_parameters = parameters
             stale = ("coef_",)
+            if self.kernel == "precomputed":
+                stale = ("coef_", "X_fit_")
+            else:
+                # the caller may go on to change what is theirs
+                self.X_fit_ = X.copy() if X is given else X
         for name in stale:
             self.__dict__.pop(name, None)
         self.__dict__.pop("_warm_state", None)
@@ -532,11 +491,12 @@ class _SimplexClassifier(ClassifierMixin, BaseEstimator):
         if self.kernel == "precomputed":
             return scores + np.asarray(X[:, support] @ self.dual_coef_[support])
         points, beta = self.X_fit_[support], self.dual_coef_[support]
-        step = max(1, _KERNEL_CHUNK // support.size)
+        step = max(1, CHUNK // support.size)
         for start in range(0, X.shape[0], step):
-            scores[start : start + step] += (
-                self._compute_kernel(X[start : start + step], points) @ beta
+            values = kernel_values(
+                self.kernel, self._kernel_parameters, X[start : start + step], points
             )
+            scores[start : start + step] += values @ beta
         return scores
 
     def decision_function(self, X):
@@ -633,6 +593,8 @@ class _SimplexClassifier(ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self)
         labels = np.asarray(y)
+        if labels.dtype.kind == "f":
+            labels = labels[~np.isnan(labels)]  # refused by name below
         unknown = np.setdiff1d(labels, self.classes_) if labels.size else labels
         if unknown.size:
             shown = ", ".join(map(repr, unknown[:5].tolist()))
@@ -644,11 +606,16 @@ class _SimplexClassifier(ClassifierMixin, BaseEstimator):
         return super().score(X, y, sample_weight)
 
 
+def _summable(weights):
+    """weights, scaled where their sum would overflow; only their ratios matter."""
+    with np.errstate(over="ignore"):
+        return weights if np.isfinite(weights.sum()) else weights / weights.max() / weights.size
+
+
 def _canonical(X):
     """CSR with int32 indices, sorted, without duplicates; dense arrays as they are."""
     if not sparse.issparse(X):
         return X
-    X = sparse.csr_array(X) if not sparse.issparse(X) else X.tocsr()
     if not X.has_canonical_format:
         X = X.copy()
         X.sum_duplicates()
@@ -659,30 +626,6 @@ def _canonical(X):
         X = X.copy()
         X.indices = indices
     return X
-
-
-def _checked_gram(K):
-    """K as float64, symmetric and with a diagonal of squared norms."""
-    K = np.ascontiguousarray(K, dtype=np.float64)
-    diagonal = np.diagonal(K)
-    if (diagonal < 0).any():
-        row = int(np.flatnonzero(diagonal < 0)[0])
-        raise ValueError(
-            f"kernel='precomputed': X is not positive semidefinite, X[{row}, {row}] = "
-            f"{diagonal[row]:g} is a negative squared norm."
-        )
-    largest = np.abs(K).max()
-    step = max(1, _KERNEL_CHUNK // K.shape[0])
-    for start in range(0, K.shape[0], step):
-        skew = np.abs(K[start : start + step] - K[:, start : start + step].T) > 1e-6 * largest
-        if skew.any():
-            i, j = np.argwhere(skew)[0]
-            i += start
-            raise ValueError(
-                f"kernel='precomputed': X is not symmetric, X[{i}, {j}] = {K[i, j]:g} but "
-                f"X[{j}, {i}] = {K[j, i]:g}."
-            )
-    return K
 
 
 class MulticlassClassifier(_SimplexClassifier):
@@ -1089,18 +1032,24 @@ class OrdinalClassifier(_SimplexClassifier):
         )
         self.levels = levels
 
-    def _encode(self, y):
+    def _encode(self, y, kept):
         if self.levels is None:
-            return super()._encode(y)
+            return super()._encode(y, kept)
         levels = np.asarray(self.levels)
-        if levels.ndim != 1 or levels.size < 2 or np.unique(levels).size != levels.size:
+        try:
+            right = levels.ndim == 1 and levels.size >= 2 and np.unique(levels).size == levels.size
+        except TypeError as error:
+            raise ValueError(f"levels must be of one type: {error}.") from error
+        if not right:
             raise ValueError("levels must be one-dimensional, at least two, and without repeats.")
         order = np.argsort(levels, kind="stable")
-        place = np.searchsorted(levels, y, sorter=order)
+        try:
+            place = np.searchsorted(levels, y[kept], sorter=order)
+        except TypeError as error:
+            raise ValueError(f"levels and y must be of one type: {error}.") from error
         found = order[np.minimum(place, levels.size - 1)]
-        unknown = np.flatnonzero(levels[found] != y)
+        unknown = kept[levels[found] != y[kept]]
         if unknown.size:
-            raise ValueError(
-                f"y[{unknown[0]}] is {y[unknown[0]]!r}, which is not in levels."
-            )
+            row = int(unknown[0])
+            raise ValueError(f"y[{row}] is {y[[row]].tolist()[0]!r}, which is not in levels.")
         return levels, found

@@ -139,18 +139,21 @@ cdef class KernelFeatures(FeatureMap):
         self.n_computed_rows += len(wanted)
         used = np.asarray(self.last_used)
         owners = np.asarray(self.block_of)
+        cache = np.asarray(self.cache)
         if len(wanted) < used.size:
             targets = np.argpartition(used, len(wanted) - 1)[:len(wanted)]
         else:
             targets = np.arange(used.size)
         self.clock += 1
         for target, block, row in zip(targets, wanted, rows):
+            # in an order that an interrupt may cut anywhere
             if owners[target] >= 0:
                 slots[owners[target]] = -1
+                owners[target] = -1
+            cache[target] = row
             owners[target] = block
             slots[block] = target
             used[target] = self.clock
-            np.asarray(self.cache)[target] = row
 
     cdef int settle(self) except -1 nogil:
         if self.n_pending > 0:

@@ -177,7 +177,7 @@ cdef int max_min_game(
         G[i, j] = (cost[i, j] + v_i - max(v)) / max_cost + 2  in  (1, 3],
 
     whose solution, scaled by its value, is nu, and whose dual solution is mu.  Truths i
-    with v_i <= max(v) - max_cost are dominated and left out, which also keeps G well
+    with v_i - max(v) <= -max_cost are dominated and left out, which also keeps G well
     scaled for scores of any size.  After 20 k pivots Bland's rule takes over, so that
     it cannot cycle; after 200 k it stops.  The bounds are evaluated at the (feasible)
     mu and nu, whatever the pivots did, so they hold in any case.
@@ -201,7 +201,7 @@ cdef int max_min_game(
     # basis[:k]: what stands in each column; basis[k:]: in each row.  A number below k is
     # the prediction j, k + i the slack of the truth i.
     for i in range(k):
-        if i == best or v[i] > v[best] - max_cost:
+        if v[i] - v[best] > -max_cost:
             for j in range(k):
                 tableau[n_rows, j] = (cost[i, j] + (v[i] - v[best])) / max_cost + 2.0
             tableau[n_rows, k] = 1.0

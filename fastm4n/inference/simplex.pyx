@@ -1,5 +1,7 @@
 """The oracles of the simplex, for one vector of scores or a batch."""
 
+import numbers
+
 import numpy as np
 
 from fastm4n.inference cimport _simplex as kernels
@@ -8,6 +10,8 @@ from fastm4n.inference cimport _simplex as kernels
 cdef object _as_batch(scores, name):
     """(B, k) float64 C-ordered copy-or-view of scores, and whether it was one vector."""
     try:
+        if np.iscomplexobj(scores):
+            raise TypeError("got complex ones.")
         array = np.ascontiguousarray(scores, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} must be an array of real numbers: {error}") from error
@@ -89,7 +93,7 @@ def project_simplex(scores, total=1.0):
     >>> project_simplex([0.5, 1.5, -3.0])
     array([0., 1., 0.])
     """
-    if not (np.isscalar(total) and np.isfinite(total) and total > 0):
+    if not (isinstance(total, numbers.Real) and np.isfinite(total) and total > 0):
         raise ValueError(f"total must be a positive number, got {total!r}.")
     array, single = _as_batch(scores, "scores")
     cdef const double[:, ::1] v = array

@@ -283,7 +283,7 @@ def max_min_game(v, cost):
     cost = np.asarray(cost, dtype=float)
     k = len(v)
     best, top = max_oracle(v)
-    keep = np.flatnonzero((v > top - cost.max()) | (np.arange(k) == best))
+    keep = np.flatnonzero((v - top > -cost.max()) | (np.arange(k) == best))
     solution = linprog(
         np.append(top - v[keep], -1.0),
         A_ub=np.column_stack([-cost[keep].T, np.ones(k)]),

@@ -61,6 +61,8 @@ cdef class BlockCoordinateEngine:
     cdef readonly double oracle_error
     cdef uint64_t random_state
     cdef Py_ssize_t[::1] order
+    # where in the order a pass over it stands; -1 in other passes
+    cdef Py_ssize_t position
     # tree of sums over weighted gaps, four children a node: those of i are 4 i + 1 ... 4 i + 4
     cdef double[::1] tree
     cdef Py_ssize_t first_leaf
@@ -227,6 +229,8 @@ cdef class BlockCoordinateEngine:
 
     def fetch(self, Py_ssize_t b):
         """Make block b ready, and the blocks that are likely to need it next."""
+        if self.position >= 0:
+            return self.features.fetch(b, self.order[self.position + 1:])
         gaps = np.asarray(self.gaps)
         n_ahead = min(4 * FETCH_AHEAD, gaps.size)
         ahead = np.argpartition(-gaps, n_ahead - 1)[:n_ahead]
@@ -246,6 +250,7 @@ cdef class BlockCoordinateEngine:
         cdef Py_ssize_t until_check, every = max(
             1, <Py_ssize_t> min(1e9, 2e7 / max(1.0, self.features.visit_cost + 50 * self.structure.max_size)))
         self.oracle_error = 0.0
+        self.position = -1
         with nogil:
             if sampling == PERMUTATION:
                 self.shuffle()
@@ -254,6 +259,7 @@ cdef class BlockCoordinateEngine:
             until_check = every
             for i in range(n):
                 if sampling == PERMUTATION:
+                    self.position = i
                     b = self.order[i]
                 elif sampling == UNIFORM:
                     b = <Py_ssize_t> (self.uniform() * n)
@@ -343,7 +349,19 @@ cdef class BlockCoordinateEngine:
         self.rebuild_weights(self.mu_)
 
     def rebuild_weights(self, const double[::1] mu):
-        """w = w(mu), afresh: without the rounding that many updates leave."""
+        """w = w(mu), afresh: without the rounding that many updates leave.
+
+        If it is interrupted w is what it was before.
+        """
+        before = self.features.state()
+        try:
+            self.build_weights(mu)
+        except BaseException:
+            self.features.restore(before)
+            raise
+
+    def build_weights(self, const double[::1] mu):
+        """w = w(mu); left half built where a feature map is interrupted."""
         cdef Py_ssize_t b, j, offset, k
         cdef bint moved
         cdef Workspace work = self.work

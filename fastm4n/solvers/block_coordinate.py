@@ -109,8 +109,8 @@ def certify_average(engine, n_jobs=1):
     """The averaged dual point of the fixed step and its certificate; w is left as it was."""
     mu = engine.averaged_mu()
     state = engine.features.state()
-    engine.rebuild_weights(mu)
     try:
+        engine.rebuild_weights(mu)
         return mu, certify(engine, mu, n_jobs)
     finally:
         engine.features.restore(state)
@@ -272,6 +272,16 @@ def solve(
         stopped = callback is not None and bool(callback(row))
         return done or stopped
 
+    def settled():
+        """The point that is returned, w being left at it, and its certificate."""
+        if averaging:
+            point = engine.averaged_mu()
+            engine.rebuild_weights(point)
+            return point, certify(engine, point, n_jobs)
+        if latest is not None and latest[2] == engine.oracle_calls:
+            return latest[:2]
+        return engine.mu, certify(engine, engine.mu, n_jobs)
+
     try:
         # a warm start may have nothing left to do
         finished = mu is not None and check()
@@ -306,15 +316,14 @@ def solve(
         interrupted = True
     finally:
         progress.close()
-    if averaging:
-        point = engine.averaged_mu()
-        engine.rebuild_weights(point)
-        certificate = certify(engine, point, n_jobs)
-    elif latest is not None and latest[2] == engine.oracle_calls:
-        point, certificate, _ = latest
-    else:
-        # interrupted between two certificates
-        point, certificate = engine.mu, certify(engine, engine.mu, n_jobs)
+    try:
+        point, certificate = settled()
+    except KeyboardInterrupt:
+        # the first one while the result is put together; a second one goes through
+        if not keep_on_interrupt or interrupted:
+            raise
+        interrupted = True
+        point, certificate = settled()
     return Solution(
         mu=np.array(point),
         certificate=certificate,

@@ -1,0 +1,128 @@
+"""Kernels of the tabular estimators: their parameters, values, and Gram matrices."""
+
+import numpy as np
+from scipy import sparse
+from sklearn.metrics.pairwise import KERNEL_PARAMS, PAIRWISE_KERNEL_FUNCTIONS, pairwise_kernels
+
+from fastm4n.features._kernel import KernelFeatures
+
+KERNELS = (*sorted(PAIRWISE_KERNEL_FUNCTIONS), "precomputed")
+
+# kernel values computed at once: 16 MiB of float64, which stay in cache from one step of
+# their computation to the next
+CHUNK = 1 << 21
+
+
+def kernel_parameters(kernel, X, p, *, gamma, degree, coef0, kernel_params):
+    """Arguments for `kernel_values`, gamma="scale" and "auto" made numbers.
+
+    "scale" is 1 / (n_features * variance of X), the variance under the weights p of the
+    rows, so that a weight is a repetition.
+    """
+    parameters = {}
+    if not callable(kernel):
+        if gamma == "auto":
+            gamma = 1.0 / X.shape[1]
+        elif gamma == "scale":
+            with np.errstate(over="ignore", invalid="ignore"):
+                rows = np.asarray(X.sum(axis=1, dtype=np.float64)).ravel()
+                squares = X.multiply(X) if sparse.issparse(X) else np.square(X, dtype=np.float64)
+                mean = np.sum(p * rows) / X.shape[1]
+                square = np.sum(p * np.asarray(squares.sum(axis=1)).ravel()) / X.shape[1]
+                scale = X.shape[1] * (square - mean * mean)
+            gamma = float(1.0 / scale) if np.isfinite(scale) and scale > 0 else 1.0
+        known = KERNEL_PARAMS.get(kernel, ())
+        given = {"gamma": gamma, "degree": degree, "coef0": coef0}
+        parameters = {name: value for name, value in given.items() if name in known}
+    return {**parameters, **(kernel_params or {})}
+
+
+def kernel_values(kernel, parameters, A, B):
+    """Kernel values between the rows of A and of B: float64 and finite, or an error."""
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):
+            K = pairwise_kernels(A, B, metric=kernel, **parameters)
+    except (TypeError, ValueError) as error:
+        if sparse.issparse(A):
+            raise TypeError(
+                f"kernel={kernel!r} failed on sparse X, it may need dense input: "
+                f"use X.toarray(). ({error})"
+            ) from error
+        raise
+    K = np.ascontiguousarray(K, dtype=np.float64)
+    # one sum is cheaper than n^2 tests; it may overflow, so it only clears
+    with np.errstate(over="ignore", invalid="ignore"):
+        if not np.isfinite(K.sum()) and not np.isfinite(K).all():
+            raise ValueError(
+                f"kernel={kernel!r} gave values that are not finite; scale the features of X "
+                "or change the kernel's parameters."
+            )
+    return K
+
+
+def kernel_features(kernel, parameters, X, n_labels, intercept, alpha, cache_size):
+    """Kernel map over the rows of X, or over the Gram matrix X of kernel="precomputed".
+
+    The Gram matrix is held whole where cache_size, in MiB, allows it; otherwise rows are
+    computed when they are needed and as many as fit are kept.
+    """
+    n = X.shape[0]
+    if kernel == "precomputed":
+        gram = checked_gram(X)
+        diagonal = checked_diagonal(kernel, np.diagonal(gram), alpha)
+        return KernelFeatures(diagonal, n_labels, intercept, gram=gram)
+    budget = cache_size * 2.0**20
+    if 8.0 * n * n <= budget:
+        gram = np.empty((n, n))
+        step = max(1, CHUNK // n)
+        for start in range(0, n, step):
+            block = kernel_values(kernel, parameters, X[start : start + step], X[start:])
+            gram[start : start + step, start:] = block
+            gram[start:, start : start + step] = block.T
+        diagonal = checked_diagonal(kernel, np.diagonal(gram), alpha)
+        return KernelFeatures(diagonal, n_labels, intercept, gram=gram)
+    diagonal = np.empty(n)
+    for start in range(0, n, 64):
+        chunk = X[start : start + 64]
+        diagonal[start : start + 64] = np.diagonal(
+            kernel_values(kernel, parameters, chunk, chunk)
+        )
+    return KernelFeatures(
+        checked_diagonal(kernel, diagonal, alpha),
+        n_labels,
+        intercept,
+        compute_rows=lambda blocks: kernel_values(kernel, parameters, X[blocks], X),
+        n_cached=int(budget / (8.0 * n)),
+    )
+
+
+def checked_diagonal(kernel, diagonal, alpha):
+    """A copy of the squared norms K[b, b]: not negative, and finite over alpha."""
+    with np.errstate(over="ignore"):
+        wrong = np.flatnonzero((diagonal < 0) | ~np.isfinite(diagonal / alpha))
+    if wrong.size:
+        row = int(wrong[0])
+        value = f"K[{row}, {row}] = {diagonal[row]:g}"
+        if diagonal[row] < 0:
+            what = f"is not positive semidefinite: {value} is a negative squared norm"
+        else:
+            what = f"is too large: {value} divided by alpha={alpha:g} overflows; scale X"
+        raise ValueError(f"kernel={kernel!r} {what}.")
+    return np.array(diagonal)
+
+
+def checked_gram(K):
+    """K as C-ordered float64, square and symmetric."""
+    K = np.ascontiguousarray(K, dtype=np.float64)
+    largest = np.abs(K).max()
+    step = max(1, CHUNK // K.shape[0])
+    for start in range(0, K.shape[0], step):
+        skew = np.abs(K[start : start + step] - K[:, start : start + step].T) > 1e-6 * largest
+        if skew.any():
+            i, j = np.argwhere(skew)[0]
+            i += start
+            raise ValueError(
+                f"kernel='precomputed': X is not symmetric, X[{i}, {j}] = {K[i, j]:g} but "
+                f"X[{j}, {i}] = {K[j, i]:g}."
+            )
+    return K
