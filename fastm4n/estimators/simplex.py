@@ -29,6 +29,7 @@ from fastm4n.estimators._merge import merge_examples
 from fastm4n.features._linear import LinearFeatures, row_norms
 from fastm4n.inference import max_min_absolute, max_min_game, max_min_zero_one, softmax
 from fastm4n.solvers.block_coordinate import SAMPLINGS, STEPS, NotPositiveSemidefinite, solve
+from fastm4n.solvers.free_intercept import solve_free_intercept
 from fastm4n.structures._simplex import (
     LogSimplex,
     MaxMarginSimplex,
@@ -128,6 +129,7 @@ class _SimplexClassifier(ClassifierMixin, BaseEstimator):
         coef0,
         kernel_params,
         fit_intercept,
+        regularize_intercept,
         intercept_scaling,
         sampling,
         step,
@@ -154,6 +156,7 @@ class _SimplexClassifier(ClassifierMixin, BaseEstimator):
         self.coef0 = coef0
         self.kernel_params = kernel_params
         self.fit_intercept = fit_intercept
+        self.regularize_intercept = regularize_intercept
         self.intercept_scaling = intercept_scaling
         self.sampling = sampling
         self.step = step
@@ -215,7 +218,7 @@ class _SimplexClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError(
                 f"gamma must be 'scale', 'auto', None or a number >= 0, got {self.gamma!r}."
             )
-        for name in ("fit_intercept", "oracle_warm_start", "warm_start"):
+        for name in ("fit_intercept", "regularize_intercept", "oracle_warm_start", "warm_start"):
             if not isinstance(getattr(self, name), (bool, np.bool_)):
                 raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}.")
         # in float arithmetic, which overflows to inf where ** raises
@@ -365,6 +368,12 @@ class _SimplexClassifier(ClassifierMixin, BaseEstimator):
         samples = kept[rows]
         structure = self._structure(labels[rows], cost)
         parameters = {}
+        free_intercept = self.fit_intercept and not self.regularize_intercept
+        if free_intercept and self.kernel in ("linear", "precomputed"):
+            # proximal steps as long as the features are; most kernels are normed
+            norms = row_norms(X, 0.0) if self.kernel == "linear" else np.diagonal(X)
+            with np.errstate(over="ignore", invalid="ignore"):
+                intercept *= np.sqrt(np.maximum(1.0, np.sum(p * norms[samples])))
         if self.kernel == "linear":
             features = self._linear_features(X, samples, classes.size, intercept)
         else:
@@ -381,23 +390,33 @@ class _SimplexClassifier(ClassifierMixin, BaseEstimator):
                 self.cache_size,
             )
         mu0 = self._warm_start_point(samples, labels[rows], classes, y.shape[0])
+        options = dict(
+            mu=mu0,
+            sampling=self.sampling,
+            step=self.step,
+            tol=self.tol,
+            max_iter=self.max_iter,
+            seed=int(check_random_state(self.random_state).randint(2**31)),
+            n_jobs=effective_n_jobs(self.n_jobs),
+            verbose=self.verbose,
+            callback=self.callback,
+            keep_on_interrupt=self.warm_start,
+        )
         try:
-            solution = solve(
-                structure,
-                features,
-                p,
-                self.alpha,
-                mu=mu0,
-                sampling=self.sampling,
-                step=self.step,
-                tol=self.tol,
-                max_iter=self.max_iter,
-                seed=int(check_random_state(self.random_state).randint(2**31)),
-                n_jobs=effective_n_jobs(self.n_jobs),
-                verbose=self.verbose,
-                callback=self.callback,
-                keep_on_interrupt=self.warm_start,
-            )
+            if free_intercept:
+                truth = np.eye(classes.size)[labels[rows]]
+                if not truth.any(axis=0).all():
+                    absent = classes[~truth.any(axis=0)][:1].tolist()[0]
+                    raise ValueError(
+                        f"regularize_intercept=False needs every level to occur in y, or the "
+                        f"intercept of the missing ones has no minimum; {absent!r} does not occur."
+                    )
+                solution, intercepts = solve_free_intercept(
+                    structure, features, p, self.alpha, truth, intercept=intercept, **options
+                )
+            else:
+                solution = solve(structure, features, p, self.alpha, **options)
+                intercepts = features.constant_scores()
         except NotPositiveSemidefinite as error:
             raise ValueError(
                 f"kernel={self.kernel!r} is not positive semidefinite: {error}."
@@ -411,16 +430,16 @@ class _SimplexClassifier(ClassifierMixin, BaseEstimator):
         self.primal_objective_ = solution.certificate.primal
         self.dual_objective_ = solution.certificate.dual
         self.history_ = solution.history
+        self.intercept_ = intercepts
         mu = solution.mu.reshape(-1, classes.size)
         if self.kernel == "linear":
-            self.coef_, self.intercept_ = features.coef()
+            self.coef_ = features.coef()
             stale = ("dual_coef_", "X_fit_", "_kernel_parameters")
         else:
             beta = -mu * (p / self.alpha)[:, np.newaxis]
             beta[np.arange(rows.size), labels[rows]] += p / self.alpha
             self.dual_coef_ = np.zeros((y.shape[0], classes.size))
             self.dual_coef_[kept] = shares[:, np.newaxis] * beta[block_of]
-            self.intercept_ = intercept**2 * beta.sum(axis=0)
             self._kernel_parameters = parameters
             stale = ("coef_",)
             if self.kernel == "precomputed":
@@ -662,11 +681,15 @@ class MulticlassClassifier(_SimplexClassifier):
     kernel_params : dict, default=None
         Further arguments of the kernel.
     fit_intercept : bool, default=True
-        Whether to add a constant feature. Its weight is the intercept and is
-        **regularised** like the others; raise `intercept_scaling` to lessen that.
+        Whether to add a constant feature, whose weight is the intercept.
+    regularize_intercept : bool, default=True
+        Whether the intercept is penalised like the other weights. Without the penalty the
+        fit is a few warm-started ones, drawn to the last intercept each time (the
+        proximal-point method), and its gap is certified for the problem without it.
     intercept_scaling : float, default=1.0
         Value of the constant feature (its square is added to a kernel): the intercept's
-        penalty is alpha / 2 times its square over ``intercept_scaling ** 2``.
+        penalty is alpha / 2 times its square over ``intercept_scaling ** 2``. Without
+        the penalty, the larger the longer the proximal steps.
     sampling : {"gap", "uniform", "permutation"}, default="gap"
         Which example is next: with probability proportional to its last known gap [2]_,
         uniformly, or all in a new random order each pass.
@@ -783,6 +806,7 @@ class MulticlassClassifier(_SimplexClassifier):
         coef0=1.0,
         kernel_params=None,
         fit_intercept=True,
+        regularize_intercept=True,
         intercept_scaling=1.0,
         sampling="gap",
         step="line_search",
@@ -810,6 +834,7 @@ class MulticlassClassifier(_SimplexClassifier):
             coef0=coef0,
             kernel_params=kernel_params,
             fit_intercept=fit_intercept,
+            regularize_intercept=regularize_intercept,
             intercept_scaling=intercept_scaling,
             sampling=sampling,
             step=step,
@@ -862,11 +887,15 @@ class OrdinalClassifier(_SimplexClassifier):
     kernel_params : dict, default=None
         Further arguments of the kernel.
     fit_intercept : bool, default=True
-        Whether to add a constant feature. Its weight is the intercept and is
-        **regularised** like the others; raise `intercept_scaling` to lessen that.
+        Whether to add a constant feature, whose weight is the intercept.
+    regularize_intercept : bool, default=True
+        Whether the intercept is penalised like the other weights. Without the penalty the
+        fit is a few warm-started ones, drawn to the last intercept each time (the
+        proximal-point method), and its gap is certified for the problem without it.
     intercept_scaling : float, default=1.0
         Value of the constant feature (its square is added to a kernel): the intercept's
-        penalty is alpha / 2 times its square over ``intercept_scaling ** 2``.
+        penalty is alpha / 2 times its square over ``intercept_scaling ** 2``. Without
+        the penalty, the larger the longer the proximal steps.
     sampling : {"gap", "uniform", "permutation"}, default="gap"
         Which example is next: with probability proportional to its last known gap [2]_,
         uniformly, or all in a new random order each pass.
@@ -985,6 +1014,7 @@ class OrdinalClassifier(_SimplexClassifier):
         coef0=1.0,
         kernel_params=None,
         fit_intercept=True,
+        regularize_intercept=True,
         intercept_scaling=1.0,
         sampling="gap",
         step="line_search",
@@ -1013,6 +1043,7 @@ class OrdinalClassifier(_SimplexClassifier):
             coef0=coef0,
             kernel_params=kernel_params,
             fit_intercept=fit_intercept,
+            regularize_intercept=regularize_intercept,
             intercept_scaling=intercept_scaling,
             sampling=sampling,
             step=step,

@@ -8,6 +8,8 @@ cdef class FeatureMap:
     cdef readonly Py_ssize_t stride
     cdef readonly double visit_cost
     cdef const fastm4n_loops* loops
+    cdef double[::1] offset
+    cdef readonly bint has_offset
 
     cdef int scores(self, Py_ssize_t b, double[::1] v) except -1 nogil
     cdef int update(self, Py_ssize_t b, const double[::1] coefficients) except -1 nogil

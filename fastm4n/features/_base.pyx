@@ -5,6 +5,8 @@ scores of every training example instead.  `intercept` adds a constant feature o
 value to every example (0: none), so that the intercept is a weight like the others.
 """
 
+import numpy as np
+
 from fastm4n._simd._loops cimport loops_for, padded
 
 
@@ -26,9 +28,18 @@ cdef class FeatureMap:
         self.n_labels = n_labels
         self.loops = loops_for(n_labels)
         self.stride = padded(n_labels, self.loops)
+        self.offset = np.zeros(self.stride)
+
+    def set_offset(self, const double[::1] offset):
+        """Add fixed numbers to the scores of every block; they are no part of w."""
+        self.offset[:self.n_labels] = offset
+        self.has_offset = bool(np.any(np.asarray(offset)))
+
+    def constant_scores(self):
+        """What the constant feature adds to the scores of every block, (n_labels,)."""
 
     cdef int scores(self, Py_ssize_t b, double[::1] v) except -1 nogil:
-        """v = w' Phi(x_b), padded with zeros."""
+        """v = w' Phi(x_b) + offset, padded with zeros."""
         return 0
 
     cdef int update(self, Py_ssize_t b, const double[::1] coefficients) except -1 nogil:

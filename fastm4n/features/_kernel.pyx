@@ -82,7 +82,7 @@ cdef class KernelFeatures(FeatureMap):
         cdef Py_ssize_t j, p
         cdef double x
         for j in range(self.stride):
-            v[j] = self.F[b, j] + self.constant[j]
+            v[j] = self.F[b, j] + (self.constant[j] + self.offset[j])
         for p in range(self.n_pending):
             x = self.pending_rows[p][b]
             for j in range(self.stride):
@@ -162,6 +162,9 @@ cdef class KernelFeatures(FeatureMap):
                 self.stride, &self.F[0, 0])
             self.n_pending = 0
         return 0
+
+    def constant_scores(self):
+        return np.array(self.constant)[:self.n_labels]
 
     def clear(self):
         self.n_pending = 0

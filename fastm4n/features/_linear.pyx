@@ -114,7 +114,7 @@ cdef class LinearFeatures(FeatureMap):
         cdef const int* idx
         self.row(b, &start, &nnz, &idx)
         for j in range(self.stride):
-            v[j] = self.intercept * self.weights[self.n_features, j]
+            v[j] = self.offset[j] + self.intercept * self.weights[self.n_features, j]
         if nnz > 0:
             if self.data64 != NULL:
                 self.loops.scores_f64(
@@ -158,7 +158,9 @@ cdef class LinearFeatures(FeatureMap):
     def restore(self, const double[:, ::1] state):
         self.weights[:, :] = state
 
+    def constant_scores(self):
+        return self.intercept * np.asarray(self.weights)[self.n_features, :self.n_labels]
+
     def coef(self):
-        """Weights (n_labels, n_features) and intercepts (n_labels,), as new arrays."""
-        weights = np.asarray(self.weights)[:, :self.n_labels]
-        return weights[:self.n_features].T.copy(), self.intercept * weights[self.n_features]
+        """Weights without the constant feature's, (n_labels, n_features), a new array."""
+        return np.asarray(self.weights)[:self.n_features, :self.n_labels].T.copy()

@@ -280,13 +280,13 @@ cdef class BlockCoordinateEngine:
 
     def certify_range(self, Py_ssize_t start, Py_ssize_t stop, const double[::1] mu,
                       double[::1] loss, double[::1] gap, double[::1] concave,
-                      double[::1] inner):
+                      double[::1] inner, double[::1] shift):
         """Terms of the certificate at w and mu for the blocks start ... stop - 1.
 
         loss[b] = max_m h_b(m) + <v, m> - <v, phi(y_b)>, bounded from above;
         gap[b] = that maximum - h_b(mu_b) - <v, mu_b>; concave[b] = h_b(mu_b);
-        inner[b] = <v, phi(y_b) - mu_b>.  Safe from several threads at once after
-        `settle`, for disjoint ranges.
+        inner[b] = <v, phi(y_b) - mu_b>, and shift[b] the offset's part of it.  Safe from
+        several threads at once after `settle`, for disjoint ranges.
         """
         cdef Structure structure = self.structure
         cdef FeatureMap features = self.features
@@ -303,6 +303,11 @@ cdef class BlockCoordinateEngine:
                 score = features.loops.dot(&work.scores[0], &mu[offset], structure.size(b))
                 loss[b] = upper - truth
                 inner[b] = truth - score
+                shift[b] = 0.0
+                if features.has_offset:
+                    structure.truth_score(b, features.offset, &shift[b])
+                    shift[b] -= features.loops.dot(
+                        &features.offset[0], &mu[offset], structure.size(b))
                 gap[b] = max(0.0, upper - score - concave[b])
 
     def settle(self):

@@ -73,25 +73,25 @@ def certify(engine, mu, n_jobs=1):
     depend on their number.
     """
     n = engine.structure.n_blocks
-    loss, gap, concave, inner = (np.empty(n) for _ in range(4))
+    terms = loss, gap, concave, inner, shift = [np.empty(n) for _ in range(5)]
     engine.settle()
     cost = n * (50 * engine.structure.max_size + engine.features.visit_cost)
     if n_jobs > 1 and cost > PARALLEL_COST:
         edges = np.linspace(0, n, n_jobs + 1).astype(int)
         with ThreadPoolExecutor(n_jobs) as pool:
             futures = [
-                pool.submit(engine.certify_range, lo, hi, mu, loss, gap, concave, inner)
+                pool.submit(engine.certify_range, lo, hi, mu, *terms)
                 for lo, hi in zip(edges[:-1], edges[1:])
             ]
             for future in futures:
                 future.result()
     else:
-        engine.certify_range(0, n, mu, loss, gap, concave, inner)
+        engine.certify_range(0, n, mu, *terms)
     p = np.asarray(engine.weights)
     norm = engine.features.weight_norm()
     if norm is None:
-        norm = float(np.sum(p * inner)) / engine.alpha
-        scale = float(np.sum(p * np.abs(inner))) / engine.alpha
+        norm = float(np.sum(p * (inner - shift))) / engine.alpha
+        scale = float(np.sum(p * np.abs(inner - shift))) / engine.alpha
         if norm < -1e-9 * scale:
             raise NotPositiveSemidefinite(
                 f"the squared norm of w came out negative ({norm:.3g})"
@@ -99,7 +99,7 @@ def certify(engine, mu, n_jobs=1):
     penalty = 0.5 * engine.alpha * max(norm, 0.0)
     return Certificate(
         primal=float(np.sum(p * loss)) + penalty,
-        dual=float(np.sum(p * concave)) - penalty,
+        dual=float(np.sum(p * (concave - shift))) - penalty,
         gap=float(np.sum(p * gap)),
         block_gaps=gap,
     )

@@ -1,0 +1,141 @@
+"""An intercept without regularisation, by the proximal-point method.
+
+With a constant feature of value c the intercept is a weight, b = c w_0, and is penalised
+by alpha / 2 ||b / c||^2.  To be rid of the penalty the problem is solved again and again
+with the penalty centred at the last intercept,
+
+    min_{w, b}  sum_p p_b S(w' x_b + b, y_b) + alpha/2 ||w||^2 + alpha/2 ||(b - b_t) / c||^2,
+
+each time warm-started.  The dual of the problem without the penalty has one constraint
+more, sum_b p_b (phi(y_b) - mu_b) = 0; a dual point that nearly satisfies it is mixed with
+a constant one so that it does, and certifies the gap.
+"""
+
+import time
+
+import numpy as np
+
+from fastm4n.solvers.block_coordinate import (
+    HISTORY_KEYS,
+    Certificate,
+    Solution,
+    certify,
+    solve,
+)
+from fastm4n.solvers._block_coordinate import BlockCoordinateEngine
+
+
+def balance(mu, truth, p):
+    """The dual point (1 - theta) mu + theta q, balanced, for the smallest such theta.
+
+    Balanced is sum_b p_b mu_b = pi = sum_b p_b truth_b, so that the intercept has no
+    force on it.  With r = pi - sum_b p_b mu_b this needs q = pi + r (1 - theta) / theta in
+    the simplex: theta / (1 - theta) >= max_j -r_j / pi_j.
+
+    Parameters
+    ----------
+    mu, truth : ndarray of shape (n_blocks, n_labels)
+        Points of the simplex; every label occurs in truth.
+    p : ndarray of shape (n_blocks,)
+        Weights summing to one.
+
+    Returns
+    -------
+    balanced : ndarray of shape (n_blocks, n_labels)
+    """
+    pi = p @ truth
+    r = pi - p @ mu
+    ratio = np.max(-r / pi, initial=0.0)
+    if ratio <= 0.0:
+        return mu
+    theta = ratio / (1.0 + ratio)
+    q = np.maximum(pi + r / ratio, 0.0)
+    return (1.0 - theta) * mu + theta * (q / q.sum())
+
+
+def solve_free_intercept(
+    structure, features, weights, alpha, truth, *, mu=None, tol=1e-3, max_iter=1000, n_jobs=1,
+    callback=None, keep_on_interrupt=False, intercept=1.0, **options
+):
+    """`solve` for an intercept that is not regularised.
+
+    Parameters
+    ----------
+    structure, features, weights, alpha, mu, tol, max_iter, n_jobs, callback, keep_on_interrupt
+        As in `solve`; features with a constant feature of value `intercept`, and outputs
+        that are labels, each of which occurs.
+    truth : ndarray of shape (n_blocks, n_labels)
+        phi(y_b).
+    intercept : float
+        Value of the constant feature: the larger, the longer the proximal steps.
+    **options
+        Passed on to `solve`.
+
+    Returns
+    -------
+    solution : Solution
+        For the problem without the penalty on the intercept; its history has a row for
+        each proximal step.
+    intercepts : ndarray of shape (n_labels,)
+    """
+    start = time.perf_counter()
+    history = {key: [] for key in HISTORY_KEYS}
+    offset = np.zeros(truth.shape[1])
+    n_passes = n_calls = 0
+    best_dual = -np.inf
+    inner_tol = max(0.5 * tol, 0.05)
+    while True:
+        features.set_offset(offset)
+        features.clear()
+        solution = solve(
+            structure, features, weights, alpha, mu=mu, tol=inner_tol,
+            max_iter=max_iter - n_passes, n_jobs=n_jobs, keep_on_interrupt=keep_on_interrupt,
+            **options,
+        )
+        n_passes += solution.n_iter
+        n_calls += int(solution.history["oracle_calls"][-1]) if solution.n_iter else 0
+        mu = solution.mu
+        shift = features.constant_scores()
+        intercepts = offset + shift
+        state = features.state()
+        primal = solution.certificate.primal - 0.5 * alpha * float(np.sum((shift / intercept) ** 2))
+        balanced = balance(mu.reshape(truth.shape), truth, weights).ravel()
+        engine = BlockCoordinateEngine(structure, features, weights, alpha, 0)
+        features.set_offset(np.zeros_like(offset))
+        engine.rebuild_weights(balanced)
+        best_dual = max(best_dual, certify(engine, balanced, n_jobs).dual)
+        features.restore(state)
+        certificate = Certificate(
+            primal, best_dual, max(0.0, primal - best_dual), solution.certificate.block_gaps
+        )
+        row = {
+            "pass": n_passes,
+            "primal": certificate.primal,
+            "dual": certificate.dual,
+            "gap": certificate.gap,
+            "seconds": time.perf_counter() - start,
+            "oracle_calls": n_calls,
+            "oracle_error": float(solution.history["oracle_error"][-1]) if solution.n_iter else 0.0,
+        }
+        for key, value in row.items():
+            history[key].append(value)
+        stopped = callback is not None and bool(callback(row))
+        if (
+            certificate.gap <= tol or n_passes >= max_iter or solution.interrupted or stopped
+            # two steps in a row without a pass: the rest is rounding
+            or (solution.n_iter == 0 and len(history["gap"]) > 1 and inner_tol < 1e-14)
+        ):
+            break
+        inner_tol = min(inner_tol, max(0.25 * certificate.gap, 0.25 * tol))
+        if solution.n_iter == 0:
+            inner_tol *= 0.25
+        offset = intercepts
+    result = Solution(
+        mu=mu,
+        certificate=certificate,
+        n_iter=n_passes,
+        history={key: np.asarray(values) for key, values in history.items()},
+        converged=certificate.gap <= tol,
+        interrupted=solution.interrupted,
+    )
+    return result, intercepts

@@ -1,0 +1,183 @@
+"""Intercepts that are not regularised: the proximal-point solver and its certificate."""
+
+import warnings
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.optimize import minimize
+from sklearn.datasets import load_iris
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from fastm4n import MulticlassClassifier, OrdinalClassifier
+from fastm4n.reference import block_oracle, certificate
+from fastm4n.solvers.free_intercept import balance
+
+SURROGATES = ("max_min", "max_margin", "log")
+
+
+@pytest.fixture(scope="module")
+def iris():
+    X, y = load_iris(return_X_y=True)
+    rows = np.random.RandomState(0).permutation(150)[:90]
+    return X[rows], y[rows]
+
+
+@parametrize_with_checks([
+    MulticlassClassifier(regularize_intercept=False),
+    OrdinalClassifier("log", regularize_intercept=False, kernel="rbf"),
+])
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_balance(seed):
+    rng = np.random.default_rng(seed)
+    n, k = 30, 4
+    y = np.concatenate([np.arange(k), rng.integers(0, k, n - k)])
+    truth, mu, p = np.eye(k)[y], rng.dirichlet(np.full(k, 0.3), n), rng.dirichlet(np.ones(n))
+    balanced = balance(mu, truth, p)
+    assert (balanced >= 0).all()
+    assert_allclose(balanced.sum(axis=1), 1.0, atol=1e-12)
+    assert_allclose(p @ balanced, p @ truth, atol=1e-12)
+    # what is balanced stays as it is
+    assert_allclose(balance(balanced, truth, p), balanced, atol=1e-9)
+
+
+def primal(model, X, y, intercept):
+    """The objective without a penalty on the intercept, by the reference."""
+    loss = 0.0
+    for v, label in zip(X @ model.coef_.T + intercept, y):
+        loss += block_oracle(v, model.surrogate, label, model.cost_matrix_)[2] - v[label]
+    return loss / len(y) + 0.5 * model.alpha * np.sum(model.coef_**2)
+
+
+@pytest.mark.parametrize("alpha", [0.1, 0.01])
+def test_logistic_regression(iris, alpha):
+    X, y = iris
+    ours = MulticlassClassifier(
+        "log", alpha=alpha, regularize_intercept=False, tol=1e-10, max_iter=5000, random_state=0
+    ).fit(X, y)
+    theirs = LogisticRegression(C=1 / (alpha * len(y)), tol=1e-12, max_iter=10000).fit(X, y)
+    assert_allclose(ours.coef_, theirs.coef_, atol=1e-4)
+    centred = [b - b.mean() for b in (ours.intercept_, theirs.intercept_)]
+    assert_allclose(*centred, atol=5e-4)
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES)
+def test_the_certificate_is_of_the_problem_without_the_penalty(iris, surrogate):
+    X, y = iris
+    model = MulticlassClassifier(
+        surrogate, alpha=0.1, regularize_intercept=False, tol=1e-5, max_iter=5000, random_state=0
+    ).fit(X, y)
+    assert model.duality_gap_ <= 1e-5
+    assert_allclose(model.primal_objective_, primal(model, X, y, model.intercept_), atol=1e-9)
+    # no intercept near by, or found by a generic search, is better by more than the gap
+    found = minimize(
+        lambda b: primal(model, X, y, b), model.intercept_, method="Nelder-Mead",
+        options=dict(maxfev=150),
+    )
+    assert model.primal_objective_ - found.fun <= model.duality_gap_ + 1e-9
+    # the penalised problem's weights have a larger objective without the penalty
+    other = MulticlassClassifier(surrogate, alpha=0.1, tol=1e-5, random_state=0).fit(X, y)
+    assert primal(other, X, y, other.intercept_) >= model.dual_objective_
+    for key, values in model.history_.items():
+        assert len(values) == len(model.history_["pass"]), key
+    assert (np.diff(model.history_["dual"]) >= 0).all()
+
+
+def test_a_heavy_scaling_comes_near(iris):
+    X, y = iris
+    X = X - X.mean(axis=0)
+    free = MulticlassClassifier(
+        alpha=0.1, regularize_intercept=False, tol=1e-6, max_iter=5000, random_state=0
+    ).fit(X, y)
+    scaled = MulticlassClassifier(
+        alpha=0.1, intercept_scaling=100.0, tol=1e-5, max_iter=20000, random_state=0
+    ).fit(X, y)
+    assert_allclose(free.primal_objective_, scaled.primal_objective_, atol=1e-3)
+    assert free.dual_objective_ <= scaled.primal_objective_
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "precomputed"])
+@pytest.mark.parametrize("surrogate", SURROGATES)
+def test_kernels(iris, surrogate, kernel):
+    X, y = iris
+    inputs = X if kernel == "rbf" else X @ X.T
+    model = MulticlassClassifier(
+        surrogate, alpha=0.1, kernel=kernel, regularize_intercept=False, tol=1e-4, max_iter=5000,
+        random_state=0,
+    ).fit(inputs, y)
+    assert model.duality_gap_ <= 1e-4
+    assert model.score(inputs, y) > 0.7
+    if kernel == "precomputed":
+        linear = MulticlassClassifier(
+            surrogate, alpha=0.1, regularize_intercept=False, tol=1e-4, max_iter=5000,
+            random_state=0,
+        ).fit(X, y)
+        assert abs(model.primal_objective_ - linear.primal_objective_) <= 2e-4
+
+
+def test_a_shift_of_the_features_changes_nothing(iris):
+    """The intercept takes it up, at no cost; a penalised one would pay."""
+    X, y = iris
+    X = X - X.mean(axis=0)
+    values = [
+        MulticlassClassifier(
+            alpha=0.1, regularize_intercept=False, tol=1e-4, max_iter=20000, random_state=0
+        ).fit(X + shift, y).primal_objective_
+        for shift in (0.0, 3.0)
+    ]
+    assert abs(values[0] - values[1]) <= 1e-4
+
+
+def test_few_passes_warn_and_no_intercept_is_none(iris):
+    X, y = iris
+    with pytest.warns(ConvergenceWarning, match="certified duality gap"):
+        model = MulticlassClassifier(
+            regularize_intercept=False, tol=1e-9, max_iter=7, random_state=0
+        ).fit(X, y)
+    assert model.n_iter_ == 7
+    plain = MulticlassClassifier(fit_intercept=False, regularize_intercept=False).fit(X, y)
+    assert_allclose(plain.intercept_, 0.0)
+
+
+def test_a_level_that_does_not_occur_has_no_intercept(iris):
+    X, y = iris
+    with pytest.raises(ValueError, match="regularize_intercept=False needs every level.*3 does not"):
+        OrdinalClassifier(levels=[0, 1, 2, 3], regularize_intercept=False).fit(X, y)
+
+
+def test_callback_and_warm_start(iris):
+    X, y = iris
+    rows = []
+    model = MulticlassClassifier(
+        alpha=0.1, regularize_intercept=False, tol=1e-5, max_iter=5000, random_state=0,
+        warm_start=True, callback=rows.append,
+    ).fit(X, y)
+    assert [row["gap"] for row in rows] == model.history_["gap"].tolist()
+    cold = model.n_iter_
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.set_params(callback=None, alpha=0.09).fit(X, y)
+    assert model.duality_gap_ <= 1e-5
+    assert model.n_iter_ < 5 * cold
+    model.set_params(callback=lambda row: True, tol=0.0, max_iter=100)
+    with pytest.warns(ConvergenceWarning):
+        model.fit(X, y)
+    assert len(model.history_["pass"]) == 1
+
+
+def test_certificate_of_the_reference_bounds_from_below(iris):
+    """A balanced dual point has the same dual value with and without the constant feature."""
+    X, y = iris
+    rng = np.random.default_rng(0)
+    truth, p = np.eye(3)[y], np.full(len(y), 1 / len(y))
+    mu = balance(rng.dirichlet(np.ones(3), len(y)), truth, p)
+    cost = 1 - np.eye(3)
+    with_constant = np.column_stack([X, np.full(len(y), 5.0)])
+    values = [certificate(Z, y, mu, p, 0.1, "max_min", cost).dual for Z in (X, with_constant)]
+    assert_allclose(*values, atol=1e-10)
