@@ -139,7 +139,7 @@ def test_every_policy(surrogate, kind, sampling, step, gram, weighted):
         found = certify(engine, engine.mu)
     assert_certified(found, certificate, rtol=1e-7)
     if not gram:
-        assert_allclose(engine.features.coef()[0], expected.w.T, atol=1e-8)
+        assert_allclose(engine.features.coef(), expected.w.T, atol=1e-8)
 
 
 @pytest.mark.parametrize("surrogate", ["max_margin", "max_min"])
@@ -335,7 +335,7 @@ def test_features_are_left_at_the_solution(step):
     solution = solve(
         MaxMarginSimplex(y, zero_one(3)), features, p, 0.05, step=step, max_iter=25, tol=0)
     w = ref.primal_weights(X, y, solution.mu.reshape(40, 3), p, 0.05)
-    assert_allclose(features.coef()[0], w.T, atol=1e-12)
+    assert_allclose(features.coef(), w.T, atol=1e-12)
 
 
 @pytest.mark.parametrize("step", STEPS)

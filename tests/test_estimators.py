@@ -1271,10 +1271,10 @@ try:
 except KeyboardInterrupt:
     pass
 assert 0 < engine.n_visits < n, engine.n_visits
-coef = features.coef()[0]
+coef = features.coef()
 engine.rebuild_weights(engine.mu)
 assert np.abs(coef).max() > 0
-np.testing.assert_allclose(features.coef()[0], coef, atol=1e-12)
+np.testing.assert_allclose(features.coef(), coef, atol=1e-12)
 print("done")
 """
 

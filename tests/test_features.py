@@ -89,7 +89,7 @@ def test_linear_features(kind, d, k):
         # update, and the shape of what is handed out
         w = ref.primal_weights(Z, y, mu, p, alpha)
         scale = max(1.0, np.abs(w).max())
-        coef, constant = features.coef()
+        coef, constant = features.coef(), features.constant_scores()
         assert coef.flags.c_contiguous
         assert_allclose(coef, w[:-1].T, atol=1e-13 * scale)
         assert_allclose(constant, intercept * w[-1], atol=1e-12 * scale)
@@ -97,9 +97,9 @@ def test_linear_features(kind, d, k):
         # clear, state, restore
         state = features.state()
         features.clear()
-        assert not np.any(features.coef()[0]) and not np.any(features.coef()[1])
+        assert not np.any(features.coef()) and not np.any(features.constant_scores())
         features.restore(state)
-        assert_array_equal(features.coef()[0], coef)
+        assert_array_equal(features.coef(), coef)
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -115,7 +115,7 @@ def test_passes_over_linear_features(kind, k):
         with_constant(X[rows], 2.0), y, n_classes=k, surrogate="max_margin", cost=cost, alpha=0.05,
         weights=p, sampling="permutation", n_passes=4, random_state=3)
     assert_allclose(engine.mu, expected.mu.ravel(), atol=1e-10)
-    assert_allclose(features.coef()[0], expected.w[:-1].T, atol=1e-9)
+    assert_allclose(features.coef(), expected.w[:-1].T, atol=1e-9)
 
 
 def test_a_row_of_many_blocks():

@@ -272,16 +272,44 @@ class _SimplexClassifier(ClassifierMixin, BaseEstimator):
 
     # -------------------------------------------------------------------------- fit
 
-    def _linear_features(self, X, rows, n_labels, intercept):
-        norms = row_norms(X, intercept)
-        if not np.isfinite(norms / self.alpha).all():
-            row = int(np.flatnonzero(~np.isfinite(norms / self.alpha))[0])
-            raise ValueError(
-                f"X has values too large for float64: the squared norm of row {row} divided by "
-                f"alpha={self.alpha:g} overflows. Scale the features, for example with "
-                "StandardScaler."
+    def _features(self, X, samples, p, n_labels):
+        """Feature map over X[samples], the kernel's arguments, the constant feature's value."""
+        intercept = float(self.intercept_scaling) if self.fit_intercept else 0.0
+        if self.kernel == "linear":
+            norms = row_norms(X, 0.0)[samples]
+        elif self.kernel == "precomputed":
+            norms = np.diagonal(X)[samples]
+        else:
+            norms = np.ones(samples.size)  # most kernels are normed
+        if not self.regularize_intercept:
+            # proximal steps as long as the features are
+            with np.errstate(over="ignore", invalid="ignore"):
+                intercept *= np.sqrt(np.maximum(1.0, np.sum(p * norms)))
+        if self.kernel == "linear":
+            norms = norms + intercept**2
+            with np.errstate(over="ignore"):
+                large = samples[~np.isfinite(norms / self.alpha)]
+            if large.size:
+                row = int(large.min())
+                raise ValueError(
+                    f"X has values too large for float64: the squared norm of row {row} divided "
+                    f"by alpha={self.alpha:g} overflows. Scale the features, for example with "
+                    "StandardScaler."
+                )
+            return LinearFeatures(X, samples, norms, n_labels, intercept), {}, intercept
+        if self.kernel == "precomputed":
+            whole = np.array_equal(samples, np.arange(X.shape[0]))
+            points, parameters = X if whole else X[np.ix_(samples, samples)], {}
+        else:
+            points = X[samples]
+            parameters = kernel_parameters(
+                self.kernel, points, p, gamma=self.gamma, degree=self.degree, coef0=self.coef0,
+                kernel_params=self.kernel_params,
             )
-        return LinearFeatures(X, rows, norms[rows], n_labels, intercept)
+        features = kernel_features(
+            self.kernel, parameters, points, n_labels, intercept, self.alpha, self.cache_size
+        )
+        return features, parameters, intercept
 
     def _structure(self, labels, cost):
         if self.surrogate == "log":
@@ -327,7 +355,6 @@ class _SimplexClassifier(ClassifierMixin, BaseEstimator):
             If `max_iter` passes did not reach `tol`; the message states the gap.
         """
         self._check_parameters()
-        given = X
         X, y = validate_data(
             self,
             X,
@@ -356,7 +383,6 @@ class _SimplexClassifier(ClassifierMixin, BaseEstimator):
         weights = _summable(weights)
         weights = _summable(weights * self._class_weights(classes, labels, weights)[labels])
         cost = cost_matrix(self.loss, classes.size)
-        intercept = float(self.intercept_scaling) if self.fit_intercept else 0.0
 
         if self.kernel == "precomputed":
             rows, block_weights, block_of = np.arange(kept.size), weights, np.arange(kept.size)
@@ -367,28 +393,7 @@ class _SimplexClassifier(ClassifierMixin, BaseEstimator):
         p = block_weights / block_weights.sum()
         samples = kept[rows]
         structure = self._structure(labels[rows], cost)
-        parameters = {}
-        free_intercept = self.fit_intercept and not self.regularize_intercept
-        if free_intercept and self.kernel in ("linear", "precomputed"):
-            # proximal steps as long as the features are; most kernels are normed
-            norms = row_norms(X, 0.0) if self.kernel == "linear" else np.diagonal(X)
-            with np.errstate(over="ignore", invalid="ignore"):
-                intercept *= np.sqrt(np.maximum(1.0, np.sum(p * norms[samples])))
-        if self.kernel == "linear":
-            features = self._linear_features(X, samples, classes.size, intercept)
-        else:
-            points = X if np.array_equal(samples, np.arange(X.shape[0])) else X[samples]
-            if self.kernel == "precomputed":
-                points = points[:, samples] if points is not X else X
-            else:
-                parameters = kernel_parameters(
-                    self.kernel, points, p, gamma=self.gamma, degree=self.degree,
-                    coef0=self.coef0, kernel_params=self.kernel_params,
-                )
-            features = kernel_features(
-                self.kernel, parameters, points, classes.size, intercept, self.alpha,
-                self.cache_size,
-            )
+        features, parameters, intercept = self._features(X, samples, p, classes.size)
         mu0 = self._warm_start_point(samples, labels[rows], classes, y.shape[0])
         options = dict(
             mu=mu0,
@@ -403,7 +408,7 @@ class _SimplexClassifier(ClassifierMixin, BaseEstimator):
             keep_on_interrupt=self.warm_start,
         )
         try:
-            if free_intercept:
+            if self.fit_intercept and not self.regularize_intercept:
                 truth = np.eye(classes.size)[labels[rows]]
                 if not truth.any(axis=0).all():
                     absent = classes[~truth.any(axis=0)][:1].tolist()[0]
@@ -445,8 +450,7 @@ class _SimplexClassifier(ClassifierMixin, BaseEstimator):
             if self.kernel == "precomputed":
                 stale = ("coef_", "X_fit_")
             else:
-                # the caller may go on to change what is theirs
-                self.X_fit_ = X.copy() if X is given else X
+                self.X_fit_ = X.copy()  # the caller may go on to change what is theirs
         for name in stale:
             self.__dict__.pop(name, None)
         self.__dict__.pop("_warm_state", None)
@@ -738,7 +742,7 @@ class MulticlassClassifier(_SimplexClassifier):
     dual_coef_ : ndarray of shape (n_samples, n_classes)
         Coefficients of the training examples, for other kernels.
     X_fit_ : {ndarray, sparse matrix} of shape (n_samples, n_features)
-        The training examples, for other kernels.
+        The training examples, for other kernels than "linear" and "precomputed".
     intercept_ : ndarray of shape (n_classes,)
         Intercepts.
     classes_ : ndarray of shape (n_classes,)
@@ -947,7 +951,7 @@ class OrdinalClassifier(_SimplexClassifier):
     dual_coef_ : ndarray of shape (n_samples, n_classes)
         Coefficients of the training examples, for other kernels.
     X_fit_ : {ndarray, sparse matrix} of shape (n_samples, n_features)
-        The training examples, for other kernels.
+        The training examples, for other kernels than "linear" and "precomputed".
     intercept_ : ndarray of shape (n_classes,)
         Intercepts.
     classes_ : ndarray of shape (n_classes,)
