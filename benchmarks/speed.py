@@ -181,8 +181,8 @@ def against_linear_svc(repeats):
 
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                tol_a, error_a = loosest(ours, optimum * 1e-3 * 10.0 ** -np.arange(0, 2.6, 0.25))
-                tol_b, error_b = loosest(theirs, 10.0 ** -np.arange(0.5, 5, 0.25))
+                tol_a, error_a = loosest(ours, optimum * 1e-3 * 10.0 ** -np.arange(0, 2.6, 0.1))
+                tol_b, error_b = loosest(theirs, 10.0 ** -np.arange(0.5, 5, 0.1))
                 a, b = [], []
                 for _ in range(repeats):
                     a.append(cpu(lambda: ours(tol_a))[0])
