@@ -1397,3 +1397,18 @@ def test_wine():
     assert clf.duality_gap_ <= 1e-2
     scaled = make_pipeline(StandardScaler(), MulticlassClassifier(random_state=0))
     assert scaled.fit(X, y).score(X, y) > 0.98
+
+
+def test_a_fit_that_fails_leaves_no_trace(iris):
+    X, y = iris
+    clf = MulticlassClassifier(callback=broken, random_state=0)
+    with pytest.raises(Broken):
+        clf.fit(X, y)
+    with pytest.raises(NotFittedError):
+        clf.predict(X)
+    assert not hasattr(clf, "n_features_in_")
+    clf.set_params(callback=None).fit(X, y)
+    scores = clf.decision_function(X)
+    with pytest.raises(Broken):
+        clf.set_params(callback=broken).fit(X[:, :2], y)
+    assert_array_equal(clf.decision_function(X), scores)

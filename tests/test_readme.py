@@ -33,3 +33,11 @@ def test_commands_are_marked(name):
 def test_links_within_the_repository_are_of_known_places():
     for target in re.findall(r"\]\(([^)#:]+)\)", README.read_text("utf-8")):
         assert target.startswith("docs/") or (README.parent / target).is_file(), target
+
+
+def test_the_user_guide_runs_from_top_to_bottom(capsys):
+    guide = README.parent / "docs" / "user_guide.md"
+    namespace = {"__name__": "user_guide"}
+    for block in re.findall(r"^```python\n(.*?)^```$", guide.read_text("utf-8"), re.M | re.S):
+        exec(compile(block, str(guide), "exec"), namespace)
+    assert capsys.readouterr().out

@@ -355,6 +355,33 @@ class _SimplexClassifier(ClassifierMixin, BaseEstimator):
         ConvergenceWarning
             If `max_iter` passes did not reach `tol`; the message states the gap.
         """
+        seen = {name: self.__dict__.get(name) for name in ("n_features_in_", "feature_names_in_")}
+        try:
+            solution = self._fit(X, y, sample_weight)
+        except BaseException:
+            # validation has noted the new X already; the model is still the old one
+            for name, value in seen.items():
+                self.__dict__.pop(name, None)
+                if value is not None:
+                    setattr(self, name, value)
+            raise
+        if solution.interrupted:
+            raise KeyboardInterrupt
+        if not solution.converged:
+            warnings.warn(
+                f"The certified duality gap is {self.duality_gap_:.3g} after {self.n_iter_} "
+                f"passes, above tol={self.tol:g}. Increase max_iter or tol, scale the features, "
+                "or increase alpha.",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        return self
+
+    def __sklearn_is_fitted__(self):
+        return hasattr(self, "classes_")
+
+    def _fit(self, X, y, sample_weight):
+        """Validate, solve and, when nothing can fail any more, replace the fitted state."""
         self._check_parameters()
         X, y = validate_data(
             self,
@@ -459,17 +486,7 @@ class _SimplexClassifier(ClassifierMixin, BaseEstimator):
             full = np.zeros((y.shape[0], classes.size))
             full[kept] = mu[block_of]
             self._warm_state = full, kept, float(self.alpha)
-        if solution.interrupted:
-            raise KeyboardInterrupt
-        if not solution.converged:
-            warnings.warn(
-                f"The certified duality gap is {self.duality_gap_:.3g} after {self.n_iter_} "
-                f"passes, above tol={self.tol:g}. Increase max_iter or tol, scale the features, "
-                "or increase alpha.",
-                ConvergenceWarning,
-                stacklevel=2,
-            )
-        return self
+        return solution
 
     def _warm_start_point(self, samples, labels, classes, n_samples):
         """The dual point to start from, or None.
