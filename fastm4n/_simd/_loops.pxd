@@ -1,6 +1,7 @@
 """Vector loops over feature-major weights, chosen at import for the processor at hand."""
 
 cdef extern from "loops.h" nogil:
+    void fastm4n_prefetch(const void*) noexcept
     ctypedef struct fastm4n_loops:
         int width
         void (*scores_f64)(const double*, const int*, Py_ssize_t, const double*, Py_ssize_t, double*) noexcept nogil

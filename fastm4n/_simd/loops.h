@@ -5,6 +5,13 @@
 
 #include <stddef.h>
 
+/* Ask for the cache line at p; no address is wrong. */
+#if defined(__GNUC__) || defined(__clang__)
+#define fastm4n_prefetch(p) __builtin_prefetch(p)
+#else
+#define fastm4n_prefetch(p) ((void)(p))
+#endif
+
 typedef struct {
     int width; /* doubles per vector; strides are multiples of it */
 

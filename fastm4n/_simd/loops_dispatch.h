@@ -15,7 +15,6 @@
 
 #if defined(__GNUC__) || defined(__clang__)
 #define ALWAYS_INLINE inline __attribute__((always_inline))
-#define PREFETCH(p) __builtin_prefetch(p)
 #define CONCAT_(a, b) a##b
 #define CONCAT(a, b) CONCAT_(a, b)
 #define NAME(f) CONCAT(CONCAT(f, _v), VLEN)
@@ -85,7 +84,6 @@ static const fastm4n_loops *fastm4n_select_loops(ptrdiff_t n_labels, int width)
 
 #else /* a compiler without vector extensions: plain loops, which it may vectorise itself */
 #define ALWAYS_INLINE __forceinline
-#define PREFETCH(p) ((void)(p))
 #define NAME(f) f##_v1
 #define VLEN 1
 #include "loops_template.h"

@@ -116,7 +116,7 @@ static ALWAYS_INLINE void NAME(add_rows_tile)(const int T, const double **rows,
         }
         for (int u = 0; u < 2 && fetched < n_rows; ++u, ++fetched)
             for (ptrdiff_t c = stop; c < ahead; c += 8)
-                PREFETCH(rows[fetched] + c);
+                fastm4n_prefetch(rows[fetched] + c);
         for (ptrdiff_t b = 0; b < n_rows; ++b) {
             const double x0 = rows[b][r], x1 = rows[b][r + 1];
             for (int t = 0; t < T; ++t) {

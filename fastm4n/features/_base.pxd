@@ -17,4 +17,5 @@ cdef class FeatureMap:
         self, Py_ssize_t b, const double[::1] direction, Py_ssize_t k) noexcept nogil
     cdef double block_norm(self, Py_ssize_t b) noexcept nogil
     cdef bint ready(self, Py_ssize_t b) noexcept nogil
+    cdef void prefetch(self, Py_ssize_t b) noexcept nogil
     cdef int settle(self) except -1 nogil

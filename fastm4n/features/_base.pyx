@@ -62,6 +62,9 @@ cdef class FeatureMap:
     def fetch(self, Py_ssize_t b, candidates):
         """Make b ready, and as many of the candidates as is cheap."""
 
+    cdef void prefetch(self, Py_ssize_t b) noexcept nogil:
+        """Ask for the memory that `scores` of b will read; no result."""
+
     cdef int settle(self) except -1 nogil:
         """Finish updates that were put off; `scores` is then safe from many threads."""
         return 0

@@ -12,6 +12,7 @@ kept in a cache of stated size, least recently used first out.
 
 import numpy as np
 
+from fastm4n._simd._loops cimport fastm4n_prefetch
 from fastm4n.features._base cimport FeatureMap
 
 cdef enum:
@@ -110,6 +111,12 @@ cdef class KernelFeatures(FeatureMap):
             self.constant[j] += self.square * coefficients[j]
         self.n_pending += 1
         return 0
+
+    cdef void prefetch(self, Py_ssize_t b) noexcept nogil:
+        cdef Py_ssize_t p
+        fastm4n_prefetch(&self.F[b, 0])
+        for p in range(self.n_pending):
+            fastm4n_prefetch(self.pending_rows[p] + b)
 
     cdef double block_norm(self, Py_ssize_t b) noexcept nogil:
         return self.diagonal[b] + self.square

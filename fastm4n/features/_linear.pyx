@@ -8,6 +8,7 @@ many contiguous rows as it has non-zeros.
 import numpy as np
 from scipy import sparse
 
+from fastm4n._simd._loops cimport fastm4n_prefetch
 from fastm4n.features._base cimport FeatureMap
 
 
@@ -141,6 +142,20 @@ cdef class LinearFeatures(FeatureMap):
             for j in range(self.stride):
                 self.weights[self.n_features, j] += self.intercept * coefficients[j]
         return 0
+
+    cdef void prefetch(self, Py_ssize_t b) noexcept nogil:
+        # the first half KiB of a row; the hardware follows from there
+        cdef Py_ssize_t r = self.rows[b], start, stop, j
+        start = self.indptr[r] if self.is_sparse else r * self.n_features
+        stop = self.indptr[r + 1] if self.is_sparse else start + self.n_features
+        stop = min(stop, start + 64)
+        for j in range(start, stop, 8):
+            if self.data64 != NULL:
+                fastm4n_prefetch(self.data64 + j)
+            else:
+                fastm4n_prefetch(self.data32 + j)
+            if self.is_sparse:
+                fastm4n_prefetch(self.indices + j)
 
     cdef double block_norm(self, Py_ssize_t b) noexcept nogil:
         return self.norms[b]

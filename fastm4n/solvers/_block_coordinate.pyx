@@ -11,7 +11,7 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.math cimport fabs
 from libc.stdint cimport uint64_t
 
-from fastm4n._simd._loops cimport fastm4n_loops
+from fastm4n._simd._loops cimport fastm4n_loops, fastm4n_prefetch
 from fastm4n.features._base cimport FeatureMap
 from fastm4n.structures._base cimport Structure, Workspace
 
@@ -27,6 +27,8 @@ cpdef enum Step:
 
 cdef enum:
     FETCH_AHEAD = 64
+    # visits between asking for a block's memory and using it
+    PREFETCH = 4
 
 cdef double ROUNDING = 4e-16
 
@@ -141,16 +143,19 @@ cdef class BlockCoordinateEngine:
 
     cdef Py_ssize_t draw(self) noexcept nogil:
         """A block with probability proportional to p_b g_b; -1 where rounding led astray."""
-        cdef Py_ssize_t node = 0, child
-        cdef double rest = self.uniform() * self.tree[0], a, ab, abc
+        cdef Py_ssize_t node = 0, child, right
+        cdef double rest = self.uniform() * self.tree[0]
+        cdef double before[4]
+        before[0] = 0.0
         while node < self.first_leaf:
-            # no branches among the children: they would be coin tosses
+            # the table keeps the compiler from branches, which would be coin tosses
             child = 4 * node + 1
-            a = self.tree[child]
-            ab = a + self.tree[child + 1]
-            abc = ab + self.tree[child + 2]
-            node = child + (rest >= a) + (rest >= ab) + (rest >= abc)
-            rest -= abc if rest >= abc else (ab if rest >= ab else (a if rest >= a else 0.0))
+            before[1] = self.tree[child]
+            before[2] = before[1] + self.tree[child + 1]
+            before[3] = before[2] + self.tree[child + 2]
+            right = (rest >= before[1]) + (rest >= before[2]) + (rest >= before[3])
+            rest -= before[right]
+            node = child + right
         # sums of sums round: a last child of weight zero may be reached, about once in 1e15
         return node - self.first_leaf if self.tree[node] > 0.0 else -1
 
@@ -246,7 +251,7 @@ cdef class BlockCoordinateEngine:
         cdef Structure structure = self.structure
         cdef FeatureMap features = self.features
         cdef Workspace work = self.work
-        cdef Py_ssize_t i, b, n = self.gaps.shape[0]
+        cdef Py_ssize_t i, b, ahead, n = self.gaps.shape[0]
         cdef Py_ssize_t until_check, every = max(
             1, <Py_ssize_t> min(1e9, 2e7 / max(1.0, self.features.visit_cost + 50 * self.structure.max_size)))
         self.oracle_error = 0.0
@@ -261,6 +266,10 @@ cdef class BlockCoordinateEngine:
                 if sampling == PERMUTATION:
                     self.position = i
                     b = self.order[i]
+                    if i + PREFETCH < n:
+                        ahead = self.order[i + PREFETCH]
+                        features.prefetch(ahead)
+                        fastm4n_prefetch(&self.mu_[structure.offset(ahead)])
                 elif sampling == UNIFORM:
                     b = <Py_ssize_t> (self.uniform() * n)
                 elif self.tree[0] > 0.0:
