@@ -421,6 +421,13 @@ class _SimplexClassifier(ClassifierMixin, BaseEstimator):
         p = block_weights / block_weights.sum()
         samples = kept[rows]
         structure = self._structure(labels[rows], cost)
+        free_intercept = self.fit_intercept and not self.regularize_intercept
+        centre = None
+        if free_intercept and self.kernel == "linear" and not sparse.issparse(X):
+            # a free intercept takes up any shift of the features, and the solver has an
+            # easier time without one
+            centre = np.sum(p[:, np.newaxis] * X[samples], axis=0)
+            X = X - centre
         features, parameters, intercept = self._features(X, samples, p, classes.size)
         mu0 = self._warm_start_point(samples, labels[rows], classes, y.shape[0])
         options = dict(
@@ -436,7 +443,7 @@ class _SimplexClassifier(ClassifierMixin, BaseEstimator):
             keep_on_interrupt=self.warm_start,
         )
         try:
-            if self.fit_intercept and not self.regularize_intercept:
+            if free_intercept:
                 truth = np.eye(classes.size)[labels[rows]]
                 if not truth.any(axis=0).all():
                     absent = classes[~truth.any(axis=0)][:1].tolist()[0]
@@ -467,6 +474,8 @@ class _SimplexClassifier(ClassifierMixin, BaseEstimator):
         mu = solution.mu.reshape(-1, classes.size)
         if self.kernel == "linear":
             self.coef_ = features.coef()
+            if centre is not None:
+                self.intercept_ = intercepts - self.coef_ @ centre
             stale = ("dual_coef_", "X_fit_", "_kernel_parameters")
         else:
             beta = -mu * (p / self.alpha)[:, np.newaxis]
@@ -707,7 +716,8 @@ class MulticlassClassifier(_SimplexClassifier):
     regularize_intercept : bool, default=True
         Whether the intercept is penalised like the other weights. Without the penalty the
         fit is a few warm-started ones, drawn to the last intercept each time (the
-        proximal-point method), and its gap is certified for the problem without it.
+        proximal-point method), and its gap is certified for the problem without it. Linear
+        models centre a copy of dense features for it; sparse ones are taken as they are.
     intercept_scaling : float, default=1.0
         Value of the constant feature (its square is added to a kernel): the intercept's
         penalty is alpha / 2 times its square over ``intercept_scaling ** 2``. Without
@@ -854,7 +864,8 @@ class OrdinalClassifier(_SimplexClassifier):
     regularize_intercept : bool, default=True
         Whether the intercept is penalised like the other weights. Without the penalty the
         fit is a few warm-started ones, drawn to the last intercept each time (the
-        proximal-point method), and its gap is certified for the problem without it.
+        proximal-point method), and its gap is certified for the problem without it. Linear
+        models centre a copy of dense features for it; sparse ones are taken as they are.
     intercept_scaling : float, default=1.0
         Value of the constant feature (its square is added to a kernel): the intercept's
         penalty is alpha / 2 times its square over ``intercept_scaling ** 2``. Without
