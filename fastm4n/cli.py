@@ -85,44 +85,25 @@ class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
         super().__init__(prog, **kwargs)
 
 
-def _positive(text):
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number > 0")
-    return value
+def _number(kind, accepts, what):
+    """A parser of numbers of one kind that `accepts` takes; its errors say `what` they are."""
+
+    def parse(text):
+        try:
+            value = kind(text)
+        except ValueError:
+            value = None
+        if value is None or not accepts(value):
+            raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
+        return value
+
+    return parse
 
 
-def _fraction(text):
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number between 0 and 1")
-    return value
-
-
-def _count(text):
-    try:
-        value = int(text)
-    except ValueError:
-        value = 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not an integer >= 1")
-    return value
-
-
-def _seed(text):
-    try:
-        value = int(text)
-    except ValueError:
-        value = -1
-    if not 0 <= value < 2**32:
-        raise argparse.ArgumentTypeError(f"{text!r} is not an integer from 0 to 2**32 - 1")
-    return value
+_positive = _number(float, lambda value: 0 < value < math.inf, "a number > 0")
+_fraction = _number(float, lambda value: 0 < value < 1, "a number between 0 and 1")
+_count = _number(int, lambda value: value >= 1, "an integer >= 1")
+_seed = _number(int, lambda value: 0 <= value < 2**32, "an integer from 0 to 2**32 - 1")
 
 
 def _gamma(text):

@@ -84,6 +84,14 @@ def cost_matrix(loss, n_labels):
     return cost
 
 
+def closed_form_loss(cost):
+    """The name of the loss whose max-min oracle has a closed form and that `cost` is, or None."""
+    for name in ("zero_one", "absolute"):
+        if np.array_equal(cost, cost_matrix(name, cost.shape[0])):
+            return name
+    return None
+
+
 def _check_choice(name, value, choices):
     if not isinstance(value, str) or value not in choices:
         raise ValueError(f"{name} must be one of {tuple(choices)}, got {value!r}.")
@@ -319,12 +327,8 @@ class _SimplexClassifier(ClassifierMixin, BaseEstimator):
             return MaxMarginSimplex(labels, cost)
         if self.oracle == "mirror_prox":
             return MaxMinMirrorProx(labels, cost, self.oracle_iter, self.oracle_warm_start)
-        k = cost.shape[0]
-        if np.array_equal(cost, cost_matrix("zero_one", k)):
-            return MaxMinZeroOne(labels, cost)
-        if np.array_equal(cost, cost_matrix("absolute", k)):
-            return MaxMinAbsolute(labels, cost)
-        return MaxMinGame(labels, cost)
+        kinds = {"zero_one": MaxMinZeroOne, "absolute": MaxMinAbsolute, None: MaxMinGame}
+        return kinds[closed_form_loss(cost)](labels, cost)
 
     def fit(self, X, y, sample_weight=None):
         """Fit the model until its duality gap is certified to be at most `tol`.
@@ -602,12 +606,12 @@ class _SimplexClassifier(ClassifierMixin, BaseEstimator):
         """The maximiser of the surrogate's oracle: a distribution over the classes."""
         if self.surrogate == "log":
             return softmax(scores)[0]
-        cost = self.cost_matrix_
-        if np.array_equal(cost, cost_matrix("zero_one", cost.shape[0])):
+        loss = closed_form_loss(self.cost_matrix_)
+        if loss == "zero_one":
             return max_min_zero_one(scores)[0]
-        if np.array_equal(cost, cost_matrix("absolute", cost.shape[0])):
+        if loss == "absolute":
             return max_min_absolute(scores)[0]
-        return max_min_game(scores, cost)[0]
+        return max_min_game(scores, self.cost_matrix_)[0]
 
     @available_if(_has_proba)
     def predict_proba(self, X):

@@ -49,6 +49,33 @@ class Certificate:
     block_gaps: np.ndarray
 
 
+class History:
+    """Rows of certificates, timed from its creation."""
+
+    def __init__(self):
+        self.start = time.perf_counter()
+        self.columns = {key: [] for key in HISTORY_KEYS}
+
+    def add(self, n_passes, certificate, oracle_calls, oracle_error):
+        """Append a row; returns it as a dict."""
+        values = (
+            n_passes, certificate.primal, certificate.dual, certificate.gap,
+            time.perf_counter() - self.start, oracle_calls, oracle_error,
+        )
+        row = dict(zip(HISTORY_KEYS, values))
+        for key, value in row.items():
+            self.columns[key].append(value)
+        return row
+
+    @property
+    def last_pass(self):
+        """Passes made when the last row was added; 0 before the first."""
+        return self.columns["pass"][-1] if self.columns["pass"] else 0
+
+    def arrays(self):
+        return {key: np.asarray(values) for key, values in self.columns.items()}
+
+
 @dataclass
 class Solution:
     """What `solve` returns: a feasible dual point and its certificate."""
@@ -227,13 +254,12 @@ def solve(
     .. [2] A. Nowak-Vila, F. Bach, A. Rudi (2020). Consistent structured prediction with
        max-min margin Markov networks. ICML.
     """
-    start = time.perf_counter()
+    history = History()
     kind = step_kind(step, structure)
     averaging = kind == Step.FIXED
     engine = BlockCoordinateEngine(structure, features, weights, alpha, seed, averaging)
     if mu is not None:
         engine.set_mu(mu)
-    history = {key: [] for key in HISTORY_KEYS}
     progress = _Progress(verbose, max_iter, tol)
     n_passes = calls_before = 0
     latest = None
@@ -256,19 +282,13 @@ def solve(
             point, certificate = certified()
             done = certificate.gap <= tol
         n_calls = engine.oracle_calls - calls_before
-        row = {
-            "pass": n_passes,
-            "primal": certificate.primal,
-            "dual": certificate.dual,
-            "gap": certificate.gap,
-            "seconds": time.perf_counter() - start,
-            "oracle_calls": engine.oracle_calls,
-            "oracle_error": engine.oracle_error / n_calls if n_calls else 0.0,
-        }
         latest = point, certificate, engine.oracle_calls
-        progress.update(row, row["pass"] - (history["pass"][-1] if history["pass"] else 0))
-        for key, value in row.items():
-            history[key].append(value)
+        n_new = n_passes - history.last_pass
+        row = history.add(
+            n_passes, certificate, engine.oracle_calls,
+            engine.oracle_error / n_calls if n_calls else 0.0,
+        )
+        progress.update(row, n_new)
         stopped = callback is not None and bool(callback(row))
         return done or stopped
 
@@ -301,7 +321,7 @@ def solve(
                 sweep = stale <= SWEEP_BELOW * at_refresh
             # after a certificate that fell short the next early one waits, or slow fits
             # would make one every pass
-            since = n_passes - (history["pass"][-1] if history["pass"] else 0)
+            since = n_passes - history.last_pass
             early = stale <= tol and since >= min(GAP_EVERY, 1 + n_passes // 20)
             if (
                 n_passes % GAP_EVERY == 0
@@ -328,7 +348,7 @@ def solve(
         mu=np.array(point),
         certificate=certificate,
         n_iter=n_passes,
-        history={key: np.asarray(values) for key, values in history.items()},
+        history=history.arrays(),
         converged=certificate.gap <= tol,
         interrupted=interrupted,
     )

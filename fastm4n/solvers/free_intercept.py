@@ -11,13 +11,11 @@ more, sum_b p_b (phi(y_b) - mu_b) = 0; a dual point that nearly satisfies it is 
 a constant one so that it does, and certifies the gap.
 """
 
-import time
-
 import numpy as np
 
 from fastm4n.solvers.block_coordinate import (
-    HISTORY_KEYS,
     Certificate,
+    History,
     Solution,
     certify,
     solve,
@@ -78,15 +76,13 @@ def solve_free_intercept(
         each proximal step.
     intercepts : ndarray of shape (n_labels,)
     """
-    start = time.perf_counter()
-    history = {key: [] for key in HISTORY_KEYS}
+    history = History()
     offset = np.zeros(truth.shape[1])
     n_passes = n_calls = 0
     best_dual = -np.inf
     inner_tol = max(0.5 * tol, 0.05)
     while True:
         features.set_offset(offset)
-        features.clear()
         solution = solve(
             structure, features, weights, alpha, mu=mu, tol=inner_tol,
             max_iter=max_iter - n_passes, n_jobs=n_jobs, keep_on_interrupt=keep_on_interrupt,
@@ -108,22 +104,15 @@ def solve_free_intercept(
         certificate = Certificate(
             primal, best_dual, max(0.0, primal - best_dual), solution.certificate.block_gaps
         )
-        row = {
-            "pass": n_passes,
-            "primal": certificate.primal,
-            "dual": certificate.dual,
-            "gap": certificate.gap,
-            "seconds": time.perf_counter() - start,
-            "oracle_calls": n_calls,
-            "oracle_error": float(solution.history["oracle_error"][-1]) if solution.n_iter else 0.0,
-        }
-        for key, value in row.items():
-            history[key].append(value)
+        row = history.add(
+            n_passes, certificate, n_calls,
+            float(solution.history["oracle_error"][-1]) if solution.n_iter else 0.0,
+        )
         stopped = callback is not None and bool(callback(row))
         if (
             certificate.gap <= tol or n_passes >= max_iter or solution.interrupted or stopped
-            # two steps in a row without a pass: the rest is rounding
-            or (solution.n_iter == 0 and len(history["gap"]) > 1 and inner_tol < 1e-14)
+            # no pass was needed for a tolerance this small: the rest is rounding
+            or (solution.n_iter == 0 and inner_tol < 1e-14)
         ):
             break
         inner_tol = min(inner_tol, max(0.25 * certificate.gap, 0.25 * tol))
@@ -134,7 +123,7 @@ def solve_free_intercept(
         mu=mu,
         certificate=certificate,
         n_iter=n_passes,
-        history={key: np.asarray(values) for key, values in history.items()},
+        history=history.arrays(),
         converged=certificate.gap <= tol,
         interrupted=solution.interrupted,
     )
