@@ -56,6 +56,7 @@ def extensions():
 
 
 setup(
+    options={"build_ext": {"parallel": os.cpu_count()}},
     ext_modules=cythonize(
         list(extensions()), compiler_directives=DIRECTIVES, build_dir="build/cython", force=DEBUG
     )

@@ -8,8 +8,10 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fastm4n import estimators, inference, reference
-    from fastm4n.estimators import MulticlassClassifier, OrdinalClassifier
+    from fastm4n import datasets, estimators, inference, metrics, reference
+    from fastm4n.estimators import MulticlassClassifier, OrdinalClassifier, SequenceTagger
+    from fastm4n.sequences import Sequences
+    from fastm4n.vectorizer import SequenceVectorizer
 
     __version__: str
 
@@ -20,9 +22,18 @@ if find_spec("fastm4n.solvers._block_coordinate") is None:
         "'pip install -e .'."
     )
 
-__all__ = ["MulticlassClassifier", "OrdinalClassifier", "__version__"]
+# where each name is
+_NAMES = {
+    "MulticlassClassifier": "estimators",
+    "OrdinalClassifier": "estimators",
+    "SequenceTagger": "estimators",
+    "SequenceVectorizer": "vectorizer",
+    "Sequences": "sequences",
+}
 
-_MODULES = ("estimators", "inference", "reference")
+__all__ = [*_NAMES, "__version__"]
+
+_MODULES = ("datasets", "estimators", "inference", "metrics", "reference")
 
 
 def _version():
@@ -39,8 +50,8 @@ def __getattr__(name):
         return import_module(f"fastm4n.{name}")
     if name == "__version__":
         value = _version()
-    elif name in __all__:
-        value = getattr(import_module("fastm4n.estimators"), name)
+    elif name in _NAMES:
+        value = getattr(import_module(f"fastm4n.{_NAMES[name]}"), name)
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value

@@ -29,7 +29,7 @@ import fastm4n
 import fastm4n.reference as ref
 from fastm4n import MulticlassClassifier, OrdinalClassifier
 from fastm4n.estimators._merge import hash_rows, merge_examples
-from fastm4n.estimators.simplex import cost_matrix
+from fastm4n.estimators._base import cost_matrix
 
 ESTIMATORS = (MulticlassClassifier, OrdinalClassifier)
 SURROGATES = ("max_min", "max_margin", "log")
@@ -1205,6 +1205,8 @@ import numpy as np
 from fastm4n import MulticlassClassifier
 from fastm4n.estimators import simplex
 
+# a test run in the background may have been told to ignore it
+signal.signal(signal.SIGINT, signal.default_int_handler)
 warm_start, kernel = sys.argv[1] == "warm", sys.argv[2]
 rng = np.random.default_rng(0)
 X, y = rng.normal(size=(400, 20)), rng.integers(4, size=400)
@@ -1260,6 +1262,7 @@ from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, S
 from fastm4n.solvers.block_coordinate import certify
 from fastm4n.structures._simplex import LogSimplex
 
+signal.signal(signal.SIGINT, signal.default_int_handler)
 n = 400000
 X = np.random.default_rng(0).normal(size=(3, 4000)) / 60
 rows, y = np.arange(n) % 3, np.arange(n) % 10

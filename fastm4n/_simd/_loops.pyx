@@ -9,6 +9,9 @@ import os
 cdef extern from "loops_dispatch.h" nogil:
     int fastm4n_simd_width() noexcept
     const fastm4n_loops* fastm4n_select_loops(Py_ssize_t n_labels, int width) noexcept
+    fastm4n_assign_loop fastm4n_select_assign(Py_ssize_t n_columns, int width) noexcept
+    const fastm4n_chain_f64* fastm4n_select_chain_f64(Py_ssize_t n_labels, int width) noexcept
+    const fastm4n_chain_f32* fastm4n_select_chain_f32(Py_ssize_t n_labels, int width) noexcept
 
 cdef int WIDTH = fastm4n_simd_width()
 
@@ -36,6 +39,21 @@ def simd_width():
 cdef const fastm4n_loops* loops_for(Py_ssize_t n_labels) noexcept nogil:
     """The loops to use for vectors of n_labels scores."""
     return fastm4n_select_loops(n_labels, WIDTH)
+
+
+cdef fastm4n_assign_loop assign_for(Py_ssize_t n_columns) noexcept nogil:
+    """The assignment loop for so many columns; its rows are padded as those of `loops_for`."""
+    return fastm4n_select_assign(n_columns, WIDTH)
+
+
+cdef const fastm4n_chain_f64* chain_f64_for(Py_ssize_t n_labels) noexcept nogil:
+    """The recursions over chains of n_labels labels, in double."""
+    return fastm4n_select_chain_f64(n_labels, WIDTH)
+
+
+cdef const fastm4n_chain_f32* chain_f32_for(Py_ssize_t n_labels) noexcept nogil:
+    """The recursions over chains of n_labels labels, in float."""
+    return fastm4n_select_chain_f32(n_labels, WIDTH)
 
 
 cdef Py_ssize_t padded(Py_ssize_t n_labels, const fastm4n_loops* loops) noexcept nogil:

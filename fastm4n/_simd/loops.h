@@ -25,6 +25,11 @@ typedef struct {
                        ptrdiff_t stride);
     void (*update_f32)(const float *x, const int *idx, ptrdiff_t nnz, const double *c, double *W,
                        ptrdiff_t stride);
+    /* the same of the weights that have a one in `on`, a zero or one for each weight */
+    void (*update_some_f64)(const double *x, const int *idx, ptrdiff_t nnz, const double *c,
+                            const unsigned char *on, double *W, ptrdiff_t stride);
+    void (*update_some_f32)(const float *x, const int *idx, ptrdiff_t nnz, const double *c,
+                            const unsigned char *on, double *W, ptrdiff_t stride);
     /* F += rows' D, with rows given by pointers */
     void (*add_rows)(const double **rows, ptrdiff_t n_rows, const double *D, ptrdiff_t n,
                      ptrdiff_t stride, double *F);
@@ -43,6 +48,46 @@ typedef struct {
        entries are taken to be no less than the smallest normal double */
     void (*entropy_slopes)(const double *mu, const double *d, double gamma, ptrdiff_t n,
                            double *slope, double *bend);
+    /* ask for the rows of W that idx names */
+    void (*prefetch_rows)(const int *idx, ptrdiff_t nnz, const double *W, ptrdiff_t stride);
+    /* sum over t, s of G[t][s] d[t]' d[s], G being symmetric and given by its lower triangle,
+       row after row */
+    double (*gram_norm)(const double *gram, const double *d, ptrdiff_t T, ptrdiff_t stride);
+    /* || sum_e x[e] d[position[e]]' ||^2 for each feature, summed over the features: entry e is
+       that of feature[e], and those of a feature stand together.  on, unless NULL, has
+       a byte, zero or one, for each feature and label: zero leaves it out */
+    double (*entries_norm)(const double *x, const int *position, const int *feature, ptrdiff_t n,
+                           const double *d, const unsigned char *on, ptrdiff_t stride);
 } fastm4n_loops;
+
+/* Recursions over chains, in double and in float: see chain_template.h. */
+#define FASTM4N_CHAIN_TABLE(REAL)                                                              \
+    struct {                                                                                   \
+        int width; /* numbers per vector; strides are multiples of it */                       \
+        int (*are_scores)(const REAL *x, ptrdiff_t n);                                         \
+        void (*viterbi)(const REAL *unary, ptrdiff_t step, ptrdiff_t T, ptrdiff_t R,           \
+                        ptrdiff_t stride, const REAL *pair, ptrdiff_t pair_step, REAL *delta); \
+        void (*viterbi_path)(const REAL *delta, ptrdiff_t T, ptrdiff_t R, ptrdiff_t stride,    \
+                             const REAL *pair, ptrdiff_t pair_step, const REAL *PT,            \
+                             int *path);                                                       \
+        double (*exp_rows)(const REAL *in, ptrdiff_t step, ptrdiff_t rows, ptrdiff_t group, ptrdiff_t R,       \
+                           ptrdiff_t stride, REAL *out, double *range, int *forbidden);        \
+        int (*sum_product)(ptrdiff_t T, ptrdiff_t R, ptrdiff_t stride, REAL *e, const REAL *P, \
+                           const REAL *PT, ptrdiff_t pair_step, int check, REAL *alpha,        \
+                           REAL *beta, REAL *scale, REAL *node, double *log_z);                \
+        void (*edge_sum)(ptrdiff_t T, ptrdiff_t R, ptrdiff_t stride, const REAL *alpha,        \
+                         const REAL *e, const REAL *P, REAL *out);                             \
+        void (*edge)(ptrdiff_t R, ptrdiff_t stride, const REAL *alpha, const REAL *g,          \
+                     const REAL *P, REAL *out);                                                \
+    }
+
+typedef FASTM4N_CHAIN_TABLE(double) fastm4n_chain_f64;
+typedef FASTM4N_CHAIN_TABLE(float) fastm4n_chain_f32;
+
+/* One linear assignment problem: see assignment_template.h. */
+typedef int (*fastm4n_assign_loop)(const double *C, ptrdiff_t M, ptrdiff_t N, ptrdiff_t stride,
+                                   int cold, double *u, double *v, ptrdiff_t *col_of,
+                                   ptrdiff_t *row_of, double *d, double *closed, long long *from,
+                                   ptrdiff_t *scanned, ptrdiff_t *free_rows);
 
 #endif /* FASTM4N_LOOPS_H */

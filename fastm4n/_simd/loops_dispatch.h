@@ -22,6 +22,8 @@
 /* two doubles are in the baseline of x86-64 (SSE2) and of arm64 (NEON) */
 #define VLEN 2
 #include "loops_template.h"
+#include "chain_types.h"
+#include "assignment_template.h"
 #undef VLEN
 
 #if defined(__x86_64__)
@@ -35,6 +37,8 @@
 #endif
 #define VLEN 4
 #include "loops_template.h"
+#include "chain_types.h"
+#include "assignment_template.h"
 #undef VLEN
 #if defined(__clang__)
 #pragma clang attribute pop
@@ -46,6 +50,8 @@
 #endif
 #define VLEN 8
 #include "loops_template.h"
+#include "chain_types.h"
+#include "assignment_template.h"
 #undef VLEN
 #if defined(__clang__)
 #pragma clang attribute pop
@@ -82,11 +88,53 @@ static const fastm4n_loops *fastm4n_select_loops(ptrdiff_t n_labels, int width)
     return &table_v2;
 }
 
+/* The same for chains; in float a vector holds twice as many labels. */
+static const fastm4n_chain_f64 *fastm4n_select_chain_f64(ptrdiff_t n_labels, int width)
+{
+#ifdef FASTM4N_WIDE
+    if (width >= 8 && n_labels > 4)
+        return &chain_table_f64_v8;
+    if (width >= 4 && n_labels > 2)
+        return &chain_table_f64_v4;
+#endif
+    (void)n_labels;
+    (void)width;
+    return &chain_table_f64_v2;
+}
+
+static const fastm4n_chain_f32 *fastm4n_select_chain_f32(ptrdiff_t n_labels, int width)
+{
+#ifdef FASTM4N_WIDE
+    if (width >= 8 && n_labels > 8)
+        return &chain_table_f32_v8;
+    if (width >= 4 && n_labels > 4)
+        return &chain_table_f32_v4;
+#endif
+    (void)n_labels;
+    (void)width;
+    return &chain_table_f32_v2;
+}
+
+static fastm4n_assign_loop fastm4n_select_assign(ptrdiff_t n_columns, int width)
+{
+#ifdef FASTM4N_WIDE
+    if (width >= 8 && n_columns > 4)
+        return assign_v8;
+    if (width >= 4 && n_columns > 2)
+        return assign_v4;
+#endif
+    (void)n_columns;
+    (void)width;
+    return assign_v2;
+}
+
 #else /* a compiler without vector extensions: plain loops, which it may vectorise itself */
 #define ALWAYS_INLINE __forceinline
 #define NAME(f) f##_v1
 #define VLEN 1
 #include "loops_template.h"
+#include "chain_types.h"
+#include "assignment_template.h"
 #undef VLEN
 static int fastm4n_simd_width(void) { return 1; }
 static const fastm4n_loops *fastm4n_select_loops(ptrdiff_t n_labels, int width)
@@ -94,6 +142,24 @@ static const fastm4n_loops *fastm4n_select_loops(ptrdiff_t n_labels, int width)
     (void)n_labels;
     (void)width;
     return &table_v1;
+}
+static const fastm4n_chain_f64 *fastm4n_select_chain_f64(ptrdiff_t n_labels, int width)
+{
+    (void)n_labels;
+    (void)width;
+    return &chain_table_f64_v1;
+}
+static const fastm4n_chain_f32 *fastm4n_select_chain_f32(ptrdiff_t n_labels, int width)
+{
+    (void)n_labels;
+    (void)width;
+    return &chain_table_f32_v1;
+}
+static fastm4n_assign_loop fastm4n_select_assign(ptrdiff_t n_columns, int width)
+{
+    (void)n_columns;
+    (void)width;
+    return assign_v1;
 }
 #endif
 

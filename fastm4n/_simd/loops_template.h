@@ -16,6 +16,7 @@ typedef double NAME(vec);
 #define STORE(p, a) (*(p) = (a))
 #else
 typedef double NAME(vec) __attribute__((vector_size(VLEN * 8), aligned(8), may_alias));
+typedef signed char NAME(bytes) __attribute__((vector_size(VLEN), aligned(1), may_alias));
 #define LOAD(p) (*(const NAME(vec) *)(p))
 #define STORE(p, a) (*(NAME(vec) *)(p) = (a))
 #endif
@@ -93,10 +94,55 @@ typedef double NAME(vec) __attribute__((vector_size(VLEN * 8), aligned(8), may_a
             NAME(update_tile_##TAG)(1, x, idx, nnz, c + j, W + j, stride);                     \
     }
 
+/* The bytes at p, zeros and ones, as a vector. */
+static ALWAYS_INLINE NAME(vec) NAME(from_bytes)(const unsigned char *p)
+{
+#if VLEN == 1
+    return *p;
+#else
+    return __builtin_convertvector(*(const NAME(bytes) *)p, NAME(vec));
+#endif
+}
+
+#define UPDATE_SOME(REAL, TAG)                                                                 \
+    static ALWAYS_INLINE void NAME(update_some_tile_##TAG)(                                    \
+        const int T, const REAL *x, const int *idx, ptrdiff_t nnz, const double *c,            \
+        const unsigned char *on, double *W, ptrdiff_t stride)                                  \
+    {                                                                                          \
+        NAME(vec) step[4];                                                                     \
+        for (int t = 0; t < T; ++t)                                                            \
+            step[t] = LOAD(c + t * VLEN);                                                      \
+        for (ptrdiff_t f = 0; f < nnz; ++f) {                                                  \
+            const ptrdiff_t start = (idx ? (ptrdiff_t)idx[f] : f) * stride;                    \
+            const double xf = (double)x[f];                                                    \
+            for (int t = 0; t < T; ++t) {                                                      \
+                double *row = W + start + t * VLEN;                                            \
+                const NAME(vec) used = NAME(from_bytes)(on + start + t * VLEN);                \
+                STORE(row, LOAD(row) + xf * step[t] * used);                                   \
+            }                                                                                  \
+        }                                                                                      \
+    }                                                                                          \
+    static void NAME(update_some_##TAG)(const REAL *x, const int *idx, ptrdiff_t nnz,          \
+                                        const double *c, const unsigned char *on, double *W,   \
+                                        ptrdiff_t stride)                                      \
+    {                                                                                          \
+        ptrdiff_t j = 0;                                                                       \
+        for (; j + 4 * VLEN <= stride; j += 4 * VLEN)                                          \
+            NAME(update_some_tile_##TAG)(4, x, idx, nnz, c + j, on + j, W + j, stride);        \
+        if (j + 2 * VLEN <= stride) {                                                          \
+            NAME(update_some_tile_##TAG)(2, x, idx, nnz, c + j, on + j, W + j, stride);        \
+            j += 2 * VLEN;                                                                     \
+        }                                                                                      \
+        if (j < stride)                                                                        \
+            NAME(update_some_tile_##TAG)(1, x, idx, nnz, c + j, on + j, W + j, stride);        \
+    }
+
 SCORES(double, f64)
 SCORES(float, f32)
 UPDATE(double, f64)
 UPDATE(float, f32)
+UPDATE_SOME(double, f64)
+UPDATE_SOME(float, f32)
 
 /* F[r, :] += sum_b rows[b][r] * D[b, :] for start <= r < stop.  Two rows of F share each
    load of D.  Meanwhile the columns stop ... ahead - 1 of the rows are fetched: 64 streams
@@ -168,6 +214,7 @@ typedef long long NAME(ivec);
 #define SELECT(mask, a, b) ((mask) ? (a) : (b))
 
 static ALWAYS_INLINE double NAME(vexp)(double x) { return exp(x); }
+static ALWAYS_INLINE float NAME(vexpf)(float x) { return expf(x); }
 static ALWAYS_INLINE double NAME(vlog)(double x) { return log(x > DBL_MIN ? x : DBL_MIN); }
 #else
 typedef long long NAME(ivec) __attribute__((vector_size(VLEN * 8), aligned(8), may_alias));
@@ -206,6 +253,31 @@ static ALWAYS_INLINE NAME(vec) NAME(vexp)(NAME(vec) x)
     p = p * r + 1.0;
     const NAME(uvec) power = ((NAME(uvec))t + 1023) << 52;
     return NAME(select)(under, zero, p * (NAME(vec))power);
+}
+
+/* the same in float, twice as many at a time; zero below -87 */
+typedef float NAME(fvec) __attribute__((vector_size(VLEN * 8), aligned(4), may_alias));
+typedef int NAME(fint) __attribute__((vector_size(VLEN * 8), aligned(4), may_alias));
+typedef unsigned NAME(funt) __attribute__((vector_size(VLEN * 8), aligned(4), may_alias));
+
+static ALWAYS_INLINE NAME(fvec) NAME(vexpf)(NAME(fvec) x)
+{
+    const float shifter = 12582912.0f; /* 1.5 * 2^23 */
+    const NAME(fvec) zero = {0};
+    const NAME(fint) under = x < zero - 87.0f;
+    x = (NAME(fvec))(((NAME(fint))(zero - 87.0f) & under) | ((NAME(fint))x & ~under));
+    const NAME(fvec) t = x * 1.44269504f + shifter;
+    const NAME(fvec) n = t - shifter;
+    const NAME(fvec) r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+    NAME(fvec) p = r * 1.98412698e-4f + 1.38888889e-3f;
+    p = p * r + 8.33333333e-3f;
+    p = p * r + 4.16666667e-2f;
+    p = p * r + 1.66666667e-1f;
+    p = p * r + 0.5f;
+    p = p * r + 1.0f;
+    p = p * r + 1.0f;
+    const NAME(funt) power = ((NAME(funt))t + 127) << 23;
+    return (NAME(fvec))((NAME(fint))(p * (NAME(fvec))power) & ~under);
 }
 
 /* log(max(x, smallest normal double)); fdlibm's polynomial, within an ulp */
@@ -403,12 +475,83 @@ static void NAME(entropy_slopes)(const double *mu, const double *d, double gamma
     *bend = NAME(sum)(second);
 }
 
+static void NAME(prefetch_rows)(const int *idx, ptrdiff_t nnz, const double *W, ptrdiff_t stride)
+{
+    for (ptrdiff_t f = 0; f < nnz; ++f)
+        for (ptrdiff_t j = 0; j < stride; j += 8)
+            fastm4n_prefetch(W + (ptrdiff_t)idx[f] * stride + j);
+}
+
+static double NAME(gram_norm)(const double *gram, const double *d, ptrdiff_t T, ptrdiff_t stride)
+{
+    NAME(vec) total = {0};
+    for (ptrdiff_t j = 0; j < stride; j += VLEN) {
+        const double *row = gram;
+        for (ptrdiff_t t = 0; t < T; row += ++t) {
+            NAME(vec) acc0 = {0}, acc1 = {0};
+            ptrdiff_t s = 0;
+            for (; s + 2 <= t; s += 2) {
+                acc0 += row[s] * LOAD(d + s * stride + j);
+                acc1 += row[s + 1] * LOAD(d + (s + 1) * stride + j);
+            }
+            if (s < t)
+                acc0 += row[s] * LOAD(d + s * stride + j);
+            const NAME(vec) here = LOAD(d + t * stride + j);
+            total += here * (2.0 * (acc0 + acc1) + row[t] * here);
+        }
+    }
+    return NAME(sum)(total);
+}
+
+static ALWAYS_INLINE double NAME(entries_tile)(const int T, const double *x, const int *position,
+                                               const int *feature, ptrdiff_t n, const double *d,
+                                               const unsigned char *on, ptrdiff_t stride)
+{
+    const NAME(vec) zero = {0};
+    NAME(vec) acc[4], total = zero;
+    for (int t = 0; t < T; ++t)
+        acc[t] = zero;
+    for (ptrdiff_t e = 0; e < n; ++e) {
+        const double *row = d + position[e] * stride;
+        for (int t = 0; t < T; ++t)
+            acc[t] += x[e] * LOAD(row + t * VLEN);
+        if (e + 1 < n && feature[e + 1] == feature[e])
+            continue;
+        for (int t = 0; t < T; ++t) {
+            if (on)
+                acc[t] *= NAME(from_bytes)(on + feature[e] * stride + t * VLEN);
+            total += acc[t] * acc[t];
+            acc[t] = zero;
+        }
+    }
+    return NAME(sum)(total);
+}
+
+static double NAME(entries_norm)(const double *x, const int *position, const int *feature,
+                                 ptrdiff_t n, const double *d, const unsigned char *on,
+                                 ptrdiff_t stride)
+{
+    double total = 0.0;
+    ptrdiff_t j = 0;
+    for (; j + 4 * VLEN <= stride; j += 4 * VLEN)
+        total += NAME(entries_tile)(4, x, position, feature, n, d + j, on ? on + j : NULL, stride);
+    if (j + 2 * VLEN <= stride) {
+        total += NAME(entries_tile)(2, x, position, feature, n, d + j, on ? on + j : NULL, stride);
+        j += 2 * VLEN;
+    }
+    if (j < stride)
+        total += NAME(entries_tile)(1, x, position, feature, n, d + j, on ? on + j : NULL, stride);
+    return total;
+}
+
 static const fastm4n_loops NAME(table) = {
     VLEN,
     NAME(scores_f64),
     NAME(scores_f32),
     NAME(update_f64),
     NAME(update_f32),
+    NAME(update_some_f64),
+    NAME(update_some_f32),
     NAME(add_rows),
     NAME(dot),
     NAME(subtract),
@@ -417,12 +560,16 @@ static const fastm4n_loops NAME(table) = {
     NAME(softmax),
     NAME(entropy),
     NAME(entropy_slopes),
+    NAME(prefetch_rows),
+    NAME(gram_norm),
+    NAME(entries_norm),
 };
 
 #undef LOAD
 #undef STORE
 #undef SCORES
 #undef UPDATE
+#undef UPDATE_SOME
 #undef LANE
 #undef SELECT
 #undef WHOLE

@@ -1,5 +1,6 @@
-"""Estimators: one per task, under scikit-learn's contract."""
+"""Estimators with scikit-learn's interface, one per task."""
 
+from fastm4n.estimators.chain import SequenceTagger
 from fastm4n.estimators.simplex import MulticlassClassifier, OrdinalClassifier
 
-__all__ = ["MulticlassClassifier", "OrdinalClassifier"]
+__all__ = ["MulticlassClassifier", "OrdinalClassifier", "SequenceTagger"]

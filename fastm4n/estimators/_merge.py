@@ -14,10 +14,13 @@ _CHUNK = 1 << 20
 
 def _mix(values, constants):
     """Hashes of float64 values times odd constants, modulo 2**64; zero is hashed to zero."""
-    bits = (values + 0.0).view(np.uint64)  # -0.0 + 0.0 is 0.0
+    return _scramble((values + 0.0).view(np.uint64)) * constants  # -0.0 + 0.0 is 0.0
+
+
+def _scramble(bits):
     bits = (bits ^ (bits >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93)
     bits ^= bits >> np.uint64(29)
-    return bits * constants
+    return bits
 
 
 def hash_rows(X):
@@ -26,15 +29,17 @@ def hash_rows(X):
     constants = np.random.default_rng(0).integers(0, 2**63, size=d, dtype=np.uint64) * 2 + 1
     constants = constants.astype(np.uint64)
     hashes = np.zeros(n, dtype=np.uint64)
-    if sparse.issparse(X):
-        if X.nnz:
-            filled = np.flatnonzero(np.diff(X.indptr))
-            mixed = _mix(X.data.astype(np.float64), constants[X.indices])
-            hashes[filled] = np.add.reduceat(mixed, X.indptr[filled])
-    else:
-        step = max(1, _CHUNK // max(1, d))
-        for start in range(0, n, step):
-            block = np.ascontiguousarray(X[start : start + step], dtype=np.float64)
+    # a chunk of rows at a time: the temporary arrays are larger than the rows
+    step = max(1, int(_CHUNK * n / max(1, X.nnz if sparse.issparse(X) else X.size)))
+    for start in range(0, n, step):
+        block = X[start : start + step]
+        if sparse.issparse(X):
+            filled = np.flatnonzero(np.diff(block.indptr))
+            mixed = _mix(block.data.astype(np.float64), constants[block.indices])
+            if filled.size:
+                hashes[start + filled] = np.add.reduceat(mixed, block.indptr[filled])
+        else:
+            block = np.ascontiguousarray(block, dtype=np.float64)
             hashes[start : start + step] = _mix(block, constants).sum(axis=1, dtype=np.uint64)
     return hashes
 
@@ -59,18 +64,60 @@ def merge_examples(X, y, weights):
     block_of : ndarray of shape (n_samples,)
         The block of each example.
     """
-    hashes = hash_rows(X)
-    order = np.lexsort((hashes, y))
+    def equal(a, b):
+        if sparse.issparse(X):
+            return np.asarray((X[a] != X[b]).sum(axis=1)).ravel() == 0
+        return (X[a] == X[b]).all(axis=1)
+
+    return _merge(hash_rows(X), y, weights, equal)
+
+
+def merge_sequences(X, y, weights):
+    """Blocks of equal sequences.
+
+    Parameters
+    ----------
+    X : Sequences
+        Features.
+    y : ndarray of shape (n_positions,)
+        Integer labels.
+    weights : ndarray of shape (n_sequences,)
+        Positive.
+
+    Returns
+    -------
+    rows, block_weights, block_of
+        As in `merge_examples`, in sequences.
+    """
+    offsets = X.offsets
+    position = np.arange(offsets[-1]) - np.repeat(offsets[:-1], X.lengths)
+    labelled = hash_rows(X.values) + y.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    placed = _scramble(labelled) * (2 * position.astype(np.uint64) + np.uint64(1))
+    hashes = np.add.reduceat(placed, offsets[:-1])
+
+    def equal(a, b):
+        same = X.lengths[a] == X.lengths[b]
+        for i in np.flatnonzero(same):
+            left, right = X[a[i]], X[b[i]]
+            same[i] = (
+                np.array_equal(y[offsets[a[i]] : offsets[a[i] + 1]],
+                               y[offsets[b[i]] : offsets[b[i] + 1]])
+                and ((left != right).nnz == 0 if sparse.issparse(left)
+                     else np.array_equal(left, right))
+            )
+        return same
+
+    return _merge(hashes, X.lengths, weights, equal)
+
+
+def _merge(hashes, keys, weights, equal):
+    """Blocks of examples of equal hash and key for which equal(a, b) holds."""
+    order = np.lexsort((hashes, keys))
     same = np.zeros(order.size, dtype=bool)
     left, right = order[:-1], order[1:]
-    candidates = np.flatnonzero((hashes[left] == hashes[right]) & (y[left] == y[right]))
+    candidates = np.flatnonzero((hashes[left] == hashes[right]) & (keys[left] == keys[right]))
     if candidates.size:
-        a, b = X[left[candidates]], X[right[candidates]]
-        if sparse.issparse(X):
-            equal = np.asarray((a != b).sum(axis=1)).ravel() == 0
-        else:
-            equal = (a == b).all(axis=1)
-        same[candidates[equal] + 1] = True
+        same[candidates[equal(left[candidates], right[candidates])] + 1] = True
     block_of = np.empty(order.size, dtype=np.intp)
     block_of[order] = np.cumsum(~same) - 1
     rows = order[~same]

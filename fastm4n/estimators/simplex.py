@@ -1,14 +1,8 @@
 """Classification and ordinal regression: outputs that are one of k labels."""
 
-import numbers
-import warnings
-
 import numpy as np
-from joblib import effective_n_jobs
 from scipy import sparse
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
+from sklearn.base import ClassifierMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
@@ -18,6 +12,19 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from fastm4n.estimators._base import (
+    DECODINGS,
+    CertifiedEstimator,
+    canonical,
+    check_choice,
+    check_number,
+    check_weights,
+    closed_form_loss,
+    cost_matrix,
+    is_number,
+    summable,
+    warn_of_unknown,
+)
 from fastm4n.estimators._kernels import (
     CHUNK,
     KERNELS,
@@ -28,7 +35,7 @@ from fastm4n.estimators._kernels import (
 from fastm4n.estimators._merge import merge_examples
 from fastm4n.features._linear import LinearFeatures, row_norms
 from fastm4n.inference import max_min_absolute, max_min_game, max_min_zero_one, softmax
-from fastm4n.solvers.block_coordinate import SAMPLINGS, STEPS, NotPositiveSemidefinite, solve
+from fastm4n.solvers.block_coordinate import NotPositiveSemidefinite, solve
 from fastm4n.solvers.free_intercept import solve_free_intercept
 from fastm4n.structures._simplex import (
     LogSimplex,
@@ -39,81 +46,6 @@ from fastm4n.structures._simplex import (
     MaxMinZeroOne,
 )
 
-SURROGATES = ("max_min", "max_margin", "log")
-ORACLES = ("exact", "mirror_prox")
-DECODINGS = ("map", "min_risk")
-LOSSES = ("zero_one", "absolute", "squared")
-
-
-def cost_matrix(loss, n_labels):
-    """The (n_labels, n_labels) cost matrix of `loss`, a name or a matrix, validated.
-
-    cost[i, j] is the cost of predicting the j-th label where the truth is the i-th.
-    """
-    if isinstance(loss, str):
-        levels = np.arange(n_labels, dtype=np.float64)
-        distance = np.abs(levels[:, np.newaxis] - levels)
-        if loss == "zero_one":
-            return (distance > 0).astype(np.float64)
-        if loss == "absolute":
-            return distance
-        if loss == "squared":
-            return distance**2
-        raise ValueError(f"loss must be one of {LOSSES} or a cost matrix, got {loss!r}.")
-    try:
-        if np.iscomplexobj(loss):
-            raise TypeError("complex costs")
-        cost = np.array(loss, dtype=np.float64, order="C")
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"loss must be one of {LOSSES} or a cost matrix: {error}") from error
-    if cost.ndim != 2 or cost.shape[0] != cost.shape[1]:
-        raise ValueError(f"loss must be a square matrix of costs, got shape {cost.shape}.")
-    if cost.shape[0] != n_labels:
-        raise ValueError(
-            f"loss is a {cost.shape[0]} x {cost.shape[0]} matrix, but y has {n_labels} classes; "
-            "give one row and one column per class, in sorted order."
-        )
-    for wrong, what in (
-        (~np.isfinite(cost), "costs must be finite"),
-        (cost < 0, "costs must not be negative"),
-        ((cost != 0) & np.eye(n_labels, dtype=bool), "the diagonal must be zero"),
-    ):
-        if wrong.any():
-            i, j = np.argwhere(wrong)[0]
-            raise ValueError(f"loss[{i}, {j}] is {cost[i, j]:g}: {what}.")
-    return cost
-
-
-def closed_form_loss(cost):
-    """The name of the loss whose max-min oracle has a closed form and that `cost` is, or None."""
-    for name in ("zero_one", "absolute"):
-        if np.array_equal(cost, cost_matrix(name, cost.shape[0])):
-            return name
-    return None
-
-
-def _check_choice(name, value, choices):
-    if not isinstance(value, str) or value not in choices:
-        raise ValueError(f"{name} must be one of {tuple(choices)}, got {value!r}.")
-
-
-def _is_number(value, *, low, strict=True, integer=False):
-    kind = numbers.Integral if integer else numbers.Real
-    return (
-        isinstance(value, kind)
-        and not isinstance(value, (bool, np.bool_))
-        and bool(np.isfinite(value))
-        and (value > low if strict else value >= low)
-    )
-
-
-def _check_number(name, value, *, low, strict=True, integer=False):
-    if not _is_number(value, low=low, strict=strict, integer=integer):
-        what = "an integer" if integer else "a finite number"
-        bound = "" if low == -np.inf else f" {'>' if strict else '>='} {low}"
-        raise ValueError(f"{name} must be {what}{bound}, got {value!r}.")
-
-
 def _has_proba(estimator):
     if estimator.surrogate != "log":
         raise AttributeError(
@@ -123,7 +55,7 @@ def _has_proba(estimator):
     return True
 
 
-class _SimplexClassifier(ClassifierMixin, BaseEstimator):
+class _SimplexClassifier(ClassifierMixin, CertifiedEstimator):
     """What the two estimators share: everything but the default cost and how labels are read."""
 
     def __init__(
@@ -192,26 +124,12 @@ class _SimplexClassifier(ClassifierMixin, BaseEstimator):
     # ------------------------------------------------------------------- validation
 
     def _check_parameters(self):
-        _check_choice("surrogate", self.surrogate, SURROGATES)
-        _check_choice("sampling", self.sampling, SAMPLINGS)
-        _check_choice("step", self.step, STEPS)
-        _check_choice("oracle", self.oracle, ORACLES)
-        _check_choice("decode", self.decode, DECODINGS)
-        _check_number("alpha", self.alpha, low=0)
-        _check_number("tol", self.tol, low=0, strict=False)
-        _check_number("max_iter", self.max_iter, low=0, integer=True)
-        _check_number("oracle_iter", self.oracle_iter, low=0, integer=True)
-        _check_number("intercept_scaling", self.intercept_scaling, low=0)
-        _check_number("cache_size", self.cache_size, low=0)
-        _check_number("degree", self.degree, low=0, strict=False)
-        _check_number("coef0", self.coef0, low=-np.inf)
-        if self.callback is not None and not callable(self.callback):
-            raise ValueError(f"callback must be callable or None, got {self.callback!r}.")
-        if self.oracle == "mirror_prox" and self.surrogate != "max_min":
-            raise ValueError(
-                "oracle='mirror_prox' solves the max-min oracle; it needs surrogate='max_min', "
-                f"got {self.surrogate!r}."
-            )
+        self._check_solver_parameters()
+        check_number("oracle_iter", self.oracle_iter, low=0, integer=True)
+        check_number("intercept_scaling", self.intercept_scaling, low=0)
+        check_number("cache_size", self.cache_size, low=0)
+        check_number("degree", self.degree, low=0, strict=False)
+        check_number("coef0", self.coef0, low=-np.inf)
         if self.kernel_params is not None and not isinstance(self.kernel_params, dict):
             raise ValueError(f"kernel_params must be a dict or None, got {self.kernel_params!r}.")
         if not callable(self.kernel) and not (
@@ -223,29 +141,17 @@ class _SimplexClassifier(ClassifierMixin, BaseEstimator):
         named = self.gamma is None or (
             isinstance(self.gamma, str) and self.gamma in ("scale", "auto")
         )
-        if not named and not _is_number(self.gamma, low=0, strict=False):
+        if not named and not is_number(self.gamma, low=0, strict=False):
             raise ValueError(
                 f"gamma must be 'scale', 'auto', None or a number >= 0, got {self.gamma!r}."
             )
-        for name in ("fit_intercept", "regularize_intercept", "oracle_warm_start", "warm_start"):
-            if not isinstance(getattr(self, name), (bool, np.bool_)):
-                raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}.")
+        self._check_flags("fit_intercept", "regularize_intercept", "oracle_warm_start", "warm_start")
         # in float arithmetic, which overflows to inf where ** raises
         if self.intercept_scaling * float(self.intercept_scaling) / self.alpha == np.inf:
             raise ValueError(
                 f"intercept_scaling={self.intercept_scaling:g} is too large: its square divided "
                 f"by alpha={self.alpha:g} overflows."
             )
-
-    def _check_weights(self, X, y, sample_weight):
-        """Weights of the samples before classes are weighted; not negative, not all zero."""
-        weights = _check_sample_weight(sample_weight, X, dtype=np.float64)
-        if (weights < 0).any():
-            row = int(np.flatnonzero(weights < 0)[0])
-            raise ValueError(f"sample_weight[{row}] is {weights[row]:g}; weights must be >= 0.")
-        if not weights.any():
-            raise ValueError("sample_weight is zero for every sample: nothing is left to fit.")
-        return weights
 
     def _encode(self, y, kept):
         """classes_, and the index in it of each label among the samples kept."""
@@ -275,7 +181,7 @@ class _SimplexClassifier(ClassifierMixin, BaseEstimator):
                     f"class_weight names the class {label!r}, which is not in y; its classes "
                     f"are {classes.tolist()}."
                 )
-            _check_number(f"class_weight[{label!r}]", factor, low=0)
+            check_number(f"class_weight[{label!r}]", factor, low=0)
             factors[where[label]] = factor
         return factors
 
@@ -359,30 +265,7 @@ class _SimplexClassifier(ClassifierMixin, BaseEstimator):
         ConvergenceWarning
             If `max_iter` passes did not reach `tol`; the message states the gap.
         """
-        seen = {name: self.__dict__.get(name) for name in ("n_features_in_", "feature_names_in_")}
-        try:
-            solution = self._fit(X, y, sample_weight)
-        except BaseException:
-            # validation has noted the new X already; the model is still the old one
-            for name, value in seen.items():
-                self.__dict__.pop(name, None)
-                if value is not None:
-                    setattr(self, name, value)
-            raise
-        if solution.interrupted:
-            raise KeyboardInterrupt
-        if not solution.converged:
-            warnings.warn(
-                f"The certified duality gap is {self.duality_gap_:.3g} after {self.n_iter_} "
-                f"passes, above tol={self.tol:g}. Increase max_iter or tol, scale the features, "
-                "or increase alpha.",
-                ConvergenceWarning,
-                stacklevel=2,
-            )
-        return self
-
-    def __sklearn_is_fitted__(self):
-        return hasattr(self, "classes_")
+        return self._fit_or_restore(X, y, sample_weight)
 
     def _fit(self, X, y, sample_weight):
         """Validate, solve and, when nothing can fail any more, replace the fitted state."""
@@ -402,8 +285,8 @@ class _SimplexClassifier(ClassifierMixin, BaseEstimator):
                 f"kernel='precomputed' needs a square X, one row and column per sample, got "
                 f"shape {X.shape}."
             )
-        X = _canonical(X)
-        weights = self._check_weights(X, y, sample_weight)
+        X = canonical(X)
+        weights = check_weights(_check_sample_weight(sample_weight, X, dtype=np.float64))
         kept = np.flatnonzero(weights)
         classes, labels = self._encode(y, kept)
         weights = weights[kept]
@@ -412,8 +295,8 @@ class _SimplexClassifier(ClassifierMixin, BaseEstimator):
                 f"y has one class only, {classes[labels[:1]].tolist()[0]!r} (among the samples of "
                 "non-zero weight); a classifier needs at least two."
             )
-        weights = _summable(weights)
-        weights = _summable(weights * self._class_weights(classes, labels, weights)[labels])
+        weights = summable(weights)
+        weights = summable(weights * self._class_weights(classes, labels, weights)[labels])
         cost = cost_matrix(self.loss, classes.size)
 
         if self.kernel == "precomputed":
@@ -434,18 +317,7 @@ class _SimplexClassifier(ClassifierMixin, BaseEstimator):
             X = X - centre
         features, parameters, intercept = self._features(X, samples, p, classes.size)
         mu0 = self._warm_start_point(samples, labels[rows], classes, y.shape[0])
-        options = dict(
-            mu=mu0,
-            sampling=self.sampling,
-            step=self.step,
-            tol=self.tol,
-            max_iter=self.max_iter,
-            seed=int(check_random_state(self.random_state).randint(2**31)),
-            n_jobs=effective_n_jobs(self.n_jobs),
-            verbose=self.verbose,
-            callback=self.callback,
-            keep_on_interrupt=self.warm_start,
-        )
+        options = dict(mu=mu0, **self._solver_options())
         try:
             if free_intercept:
                 truth = np.eye(classes.size)[labels[rows]]
@@ -469,11 +341,7 @@ class _SimplexClassifier(ClassifierMixin, BaseEstimator):
         # from here on nothing fails: the fitted state changes as a whole
         self.classes_ = classes
         self.cost_matrix_ = cost
-        self.n_iter_ = solution.n_iter
-        self.duality_gap_ = solution.certificate.gap
-        self.primal_objective_ = solution.certificate.primal
-        self.dual_objective_ = solution.certificate.dual
-        self.history_ = solution.history
+        self._keep_solution(solution)
         self.intercept_ = intercepts
         mu = solution.mu.reshape(-1, classes.size)
         if self.kernel == "linear":
@@ -588,7 +456,7 @@ class _SimplexClassifier(ClassifierMixin, BaseEstimator):
             One of `classes_` each.
         """
         decode = self.decode if decode is None else decode
-        _check_choice("decode", decode, DECODINGS)
+        check_choice("decode", decode, DECODINGS)
         check_is_fitted(self)
         if decode == "min_risk" and self.surrogate == "max_margin":
             raise ValueError(
@@ -649,37 +517,8 @@ class _SimplexClassifier(ClassifierMixin, BaseEstimator):
         labels = np.asarray(y)
         if labels.dtype.kind == "f":
             labels = labels[~np.isnan(labels)]  # refused by name below
-        unknown = np.setdiff1d(labels, self.classes_) if labels.size else labels
-        if unknown.size:
-            shown = ", ".join(map(repr, unknown[:5].tolist()))
-            warnings.warn(
-                f"y has labels that are not in classes_ ({shown}); no prediction can match them.",
-                UserWarning,
-                stacklevel=2,
-            )
+        warn_of_unknown(np.unique(labels).tolist(), self.classes_)
         return super().score(X, y, sample_weight)
-
-
-def _summable(weights):
-    """weights, scaled where their sum would overflow; only their ratios matter."""
-    with np.errstate(over="ignore"):
-        return weights if np.isfinite(weights.sum()) else weights / weights.max() / weights.size
-
-
-def _canonical(X):
-    """CSR with int32 indices, sorted, without duplicates; dense arrays as they are."""
-    if not sparse.issparse(X):
-        return X
-    if not X.has_canonical_format:
-        X = X.copy()
-        X.sum_duplicates()
-    if X.shape[1] >= 2**31:
-        raise ValueError(f"X has {X.shape[1]} features; at most {2**31 - 1} are supported.")
-    if X.indices.dtype != np.int32:
-        indices = X.indices.astype(np.int32)
-        X = X.copy()
-        X.indices = indices
-    return X
 
 
 class MulticlassClassifier(_SimplexClassifier):

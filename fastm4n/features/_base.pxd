@@ -6,6 +6,7 @@ cdef class FeatureMap:
     cdef readonly Py_ssize_t n_blocks
     cdef readonly Py_ssize_t n_labels
     cdef readonly Py_ssize_t stride
+    cdef readonly Py_ssize_t size
     cdef readonly double visit_cost
     cdef const fastm4n_loops* loops
     cdef double[::1] offset

@@ -18,16 +18,19 @@ cdef class FeatureMap:
     n_blocks, n_labels : int
         Number of examples, and of scores per example.
     stride : int
-        n_labels padded to whole vectors: the length of every vector of scores.
+        n_labels padded to whole vectors, times the rows of labels of one position.
+    size : int
+        Length of the longest block's vector of scores, padding included.
     visit_cost : float
         Multiply-adds of one visit, about: how often the solver looks for signals.
     """
 
-    def __init__(self, Py_ssize_t n_blocks, Py_ssize_t n_labels):
+    def __init__(self, Py_ssize_t n_blocks, Py_ssize_t n_labels, Py_ssize_t n_rows=1):
         self.n_blocks = n_blocks
         self.n_labels = n_labels
         self.loops = loops_for(n_labels)
-        self.stride = padded(n_labels, self.loops)
+        self.stride = n_rows * padded(n_labels, self.loops)
+        self.size = self.stride
         self.offset = np.zeros(self.stride)
 
     def set_offset(self, const double[::1] offset):

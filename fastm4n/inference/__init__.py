@@ -1,8 +1,17 @@
 """Inference kernels: the oracles of the solvers, usable on their own.
 
-Every function takes one vector of scores or a batch of them.
+Those of the simplex take one vector of scores or a batch of them, those of chains one sequence
+or a batch, and `linear_assignment` one problem or a batch.
 """
 
+from fastm4n.inference.assignment import linear_assignment
+from fastm4n.inference.chain import (
+    chain_entropy,
+    max_min_chain,
+    sum_product,
+    viterbi,
+    viterbi_kbest,
+)
 from fastm4n.inference.simplex import (
     max_min_absolute,
     max_min_game,
@@ -14,11 +23,17 @@ from fastm4n.inference.simplex import (
 )
 
 __all__ = [
+    "chain_entropy",
+    "linear_assignment",
     "max_min_absolute",
+    "max_min_chain",
     "max_min_game",
     "max_min_mirror_prox",
     "max_min_zero_one",
     "max_oracle",
     "project_simplex",
     "softmax",
+    "sum_product",
+    "viterbi",
+    "viterbi_kbest",
 ]

@@ -120,11 +120,11 @@ cdef int max_min_absolute(
 
 
 cdef int game_bounds(
-    const double[::1] v, Py_ssize_t k, const double[:, ::1] cost,
+    const double[::1] v, Py_ssize_t m, Py_ssize_t k, const double[:, ::1] cost,
     const double[::1] mu, const double[::1] nu, double* lower, double* upper) except -1 nogil:
-    """Bounds on the value of the game from feasible mu and nu.
+    """Bounds on the value of the game of m truths and k predictions, from feasible mu and nu.
 
-    lower = min_j (cost' mu)_j + <v, mu>, upper = max_i (cost nu + v)_i.  O(k^2).
+    lower = min_j (cost' mu)_j + <v, mu>, upper = max_i (cost nu + v)_i.  O(m k).
     """
     cdef Py_ssize_t i, j
     cdef double total, linear = 0.0
@@ -132,10 +132,10 @@ cdef int game_bounds(
     upper[0] = -INFINITY
     for j in range(k):
         total = 0.0
-        for i in range(k):
+        for i in range(m):
             total += cost[i, j] * mu[i]
         lower[0] = min(lower[0], total)
-    for i in range(k):
+    for i in range(m):
         if mu[i] > 0:
             linear += v[i] * mu[i]
         total = v[i]
@@ -166,10 +166,10 @@ cdef int normalize(double[::1] mu, Py_ssize_t k, Py_ssize_t fallback) except -1 
 
 
 cdef int max_min_game(
-    const double[::1] v, Py_ssize_t k, const double[:, ::1] cost, double max_cost,
+    const double[::1] v, Py_ssize_t m, Py_ssize_t k, const double[:, ::1] cost, double max_cost,
     double[::1] mu, double[::1] nu, double[:, ::1] tableau, Py_ssize_t[::1] basis,
     double* lower, double* upper) except -1 nogil:
-    """Max-min oracle of any cost matrix: the matrix game, solved exactly.
+    """Max-min oracle of any costs of m truths and k predictions: the matrix game, exactly.
 
     Dantzig's simplex method on the game's linear program
 
@@ -178,29 +178,31 @@ cdef int max_min_game(
 
     whose solution, scaled by its value, is nu, and whose dual solution is mu.  Truths i
     with v_i - max(v) <= -max_cost are dominated and left out, which also keeps G well
-    scaled for scores of any size.  After 20 k pivots Bland's rule takes over, so that
-    it cannot cycle; after 200 k it stops.  The bounds are evaluated at the (feasible)
+    scaled for scores of any size.  After 10 (m + k) pivots Bland's rule takes over, so that
+    it cannot cycle; after 100 (m + k) it stops.  The bounds are evaluated at the (feasible)
     mu and nu, whatever the pivots did, so they hold in any case.
 
-    tableau is (k + 1, k + 1), basis (2 k + 1,): workspace.  O(k^2) a pivot, about k pivots.
+    tableau is (m + 1, k + 1), basis (m + k + 1,): workspace.  O(m k) a pivot, about
+    min(m, k) pivots.
     """
     cdef Py_ssize_t i, j, r, c, best = 0, n_rows = 0, n_pivots = 0, swap
     cdef double pivot, ratio, smallest, most, factor
-    for j in range(1, k):
-        if v[j] > v[best]:
-            best = j
+    for i in range(1, m):
+        if v[i] > v[best]:
+            best = i
+    for i in range(m):
+        mu[i] = 0.0
     for j in range(k):
-        mu[j] = 0.0
         nu[j] = 0.0
     if not max_cost > 0.0:
         mu[best] = 1.0
-        nu[best] = 1.0
+        nu[min(best, k - 1)] = 1.0
         lower[0] = v[best]
         upper[0] = v[best]
         return 0
     # basis[:k]: what stands in each column; basis[k:]: in each row.  A number below k is
     # the prediction j, k + i the slack of the truth i.
-    for i in range(k):
+    for i in range(m):
         if v[i] - v[best] > -max_cost:
             for j in range(k):
                 tableau[n_rows, j] = (cost[i, j] + (v[i] - v[best])) / max_cost + 2.0
@@ -211,12 +213,12 @@ cdef int max_min_game(
         tableau[n_rows, j] = -1.0
         basis[j] = j
     tableau[n_rows, k] = 0.0
-    while n_pivots < 200 * k:
+    while n_pivots < 100 * (m + k):
         c = -1
         most = -1e-12
         for j in range(k):
             if tableau[n_rows, j] < most:
-                if n_pivots < 20 * k:
+                if n_pivots < 10 * (m + k):
                     most = tableau[n_rows, j]
                     c = j
                 elif c < 0 or basis[j] < basis[c]:
@@ -226,8 +228,9 @@ cdef int max_min_game(
         r = -1
         smallest = INFINITY
         for i in range(n_rows):
-            if tableau[i, c] > 1e-12:
-                ratio = tableau[i, k] / tableau[i, c]
+            # a pivot that is rounding of a zero would spoil the tableau
+            if tableau[i, c] > 1e-9:
+                ratio = max(0.0, tableau[i, k]) / tableau[i, c]
                 if ratio < smallest or (ratio == smallest and basis[k + i] < basis[k + r]):
                     smallest = ratio
                     r = i
@@ -240,13 +243,12 @@ cdef int max_min_game(
             factor = tableau[i, c] * pivot
             if factor == 0.0:
                 continue
+            # the column itself is set afterwards, so that the loop has no branch
             for j in range(k + 1):
-                if j != c:
-                    tableau[i, j] -= factor * tableau[r, j]
+                tableau[i, j] -= factor * tableau[r, j]
             tableau[i, c] = -factor
         for j in range(k + 1):
-            if j != c:
-                tableau[r, j] *= pivot
+            tableau[r, j] *= pivot
         tableau[r, c] = pivot
         swap = basis[c]
         basis[c] = basis[k + r]
@@ -258,9 +260,9 @@ cdef int max_min_game(
     for j in range(k):
         if basis[j] >= k:
             mu[basis[j] - k] = tableau[n_rows, j]
-    normalize(mu, k, best)
-    normalize(nu, k, best)
-    return game_bounds(v, k, cost, mu, nu, lower, upper)
+    normalize(mu, m, best)
+    normalize(nu, k, min(best, k - 1))
+    return game_bounds(v, m, k, cost, mu, nu, lower, upper)
 
 
 cdef int log_softmax_step(
@@ -343,7 +345,7 @@ cdef int max_min_mirror_prox(
     argmax(v, k, &best)
     normalize(mu, k, best)
     normalize(nu, k, best)
-    return game_bounds(v, k, cost, mu, nu, lower, upper)
+    return game_bounds(v, k, k, cost, mu, nu, lower, upper)
 
 
 cdef int log_line_search(

@@ -312,7 +312,7 @@ def max_min_game(scores, cost):
     cdef double max_cost = costs.max(), lower
     with nogil:
         for b in range(v.shape[0]):
-            kernels.max_min_game(v[b], k, c, max_cost, mu[b], nu[b], tableau, basis, &lower, &value[b])
+            kernels.max_min_game(v[b], k, k, c, max_cost, mu[b], nu[b], tableau, basis, &lower, &value[b])
     return _unbatch(single, marginals, strategies, values)
 
 

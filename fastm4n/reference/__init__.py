@@ -6,6 +6,8 @@ are what the tests and the benchmarks compare it with.
 - `simplex`: the oracles, projections and line searches of one block whose marginal
   polytope is the probability simplex.
 - `block_coordinate`: block-coordinate Frank-Wolfe over such blocks, and its certificate.
+- `chain`: inference and oracles of a block whose output is a sequence of labels.
+- `chain_solver`: block-coordinate Frank-Wolfe over such sequences, and its certificate.
 """
 
 from .block_coordinate import (
@@ -16,6 +18,30 @@ from .block_coordinate import (
     block_gaps,
     certificate,
     primal_weights,
+)
+from .chain import (
+    chain_concave_part,
+    chain_entropy,
+    chain_indicator,
+    chain_oracle,
+    max_min_chain_bounds,
+    max_min_column_generation,
+    max_min_mirror_prox_chain,
+    score_labelling,
+    sum_product,
+    viterbi,
+    viterbi_kbest,
+)
+from .chain_solver import (
+    ChainPoint,
+    ChainResult,
+    ChainWeights,
+    chain_block_coordinate_frank_wolfe,
+    chain_certificate,
+    chain_features,
+    chain_point,
+    chain_primal_weights,
+    chain_scores,
 )
 from .simplex import (
     block_oracle,
@@ -36,17 +62,33 @@ from .simplex import (
 
 __all__ = [
     "Certificate",
+    "ChainPoint",
+    "ChainResult",
+    "ChainWeights",
     "Result",
     "SplitMix64",
     "block_coordinate_frank_wolfe",
     "block_gaps",
     "block_oracle",
     "certificate",
+    "chain_block_coordinate_frank_wolfe",
+    "chain_certificate",
+    "chain_concave_part",
+    "chain_entropy",
+    "chain_features",
+    "chain_indicator",
+    "chain_oracle",
+    "chain_point",
+    "chain_primal_weights",
+    "chain_scores",
     "concave_part",
     "log_line_search",
     "max_min_absolute",
+    "max_min_chain_bounds",
+    "max_min_column_generation",
     "max_min_game",
     "max_min_mirror_prox",
+    "max_min_mirror_prox_chain",
     "max_min_objective",
     "max_min_oracle",
     "max_min_zero_one",
@@ -54,6 +96,10 @@ __all__ = [
     "maximize_block",
     "primal_weights",
     "project_simplex",
+    "score_labelling",
     "simplex_threshold",
     "softmax",
+    "sum_product",
+    "viterbi",
+    "viterbi_kbest",
 ]

@@ -27,6 +27,7 @@ cpdef enum Step:
 
 cdef enum:
     FETCH_AHEAD = 64
+    MOST_HALVINGS = 20
     # visits between asking for a block's memory and using it
     PREFETCH = 4
 
@@ -98,7 +99,7 @@ cdef class BlockCoordinateEngine:
         if averaging:
             self.mu_sum = np.zeros(size)
             self.since = np.ones(n, dtype=np.int64)
-        self.work = structure.workspace(features.stride)
+        self.work = structure.workspace(features.size)
 
     # ------------------------------------------------------------------ random numbers
 
@@ -173,10 +174,11 @@ cdef class BlockCoordinateEngine:
         cdef long long done
         cdef const fastm4n_loops* loops = features.loops
         features.scores(b, work.scores)
+        current = self.t[b] + loops.dot(&work.scores[0], &self.mu_[offset], k)
+        work.current = current
         structure.oracle(b, work, &lower, &upper)
         self.oracle_calls += 1
         self.oracle_error += upper - lower
-        current = self.t[b] + loops.dot(&work.scores[0], &self.mu_[offset], k)
         gap = upper - current
         if gap <= ROUNDING * (fabs(upper) + fabs(current)):
             # what cannot be told from rounding is not worth a draw, nor a step
@@ -197,7 +199,9 @@ cdef class BlockCoordinateEngine:
                 structure.block_step(
                     b, self.mu_, offset, work, curvature * features.block_norm(b))
             moved = loops.subtract(&work.atom[0], &self.mu_[offset], &work.step[0], k)
-            if structure.has_line_search:
+            if structure.has_natural_step:
+                moved = self.natural_step(structure, features, work, b, current)
+            elif structure.has_line_search:
                 structure.line_search(
                     b, self.mu_, offset, work, curvature * features.block_norm(b), &gamma)
             elif step == LINE_SEARCH:
@@ -228,9 +232,49 @@ cdef class BlockCoordinateEngine:
             loops.advance(&self.mu_[offset], &work.step[0], gamma, k)
         for j in range(k):
             work.step[j] *= -curvature
-        structure.concave(b, self.mu_, offset, &self.t[b])
+        structure.concave(b, self.mu_, offset, work, &self.t[b])
         features.update(b, work.step)
         return 0
+
+    cdef double natural_step(self, Structure structure, FeatureMap features, Workspace work,
+                             Py_ssize_t b, double current) except? -1.0 nogil:
+        """work.atom and t_b = the dual point of a step in theta; work.step = atom - mu_b.
+
+        The step is halved until the dual rises by it.  Where that does not come about (mu_b may
+        be no dual point of any theta, after a warm start) a step along the chord to the
+        oracle's atom does raise it.  Returns ||work.step||^2, 0 for no step.
+        """
+        cdef Py_ssize_t j, k = structure.size(b), offset = structure.offset(b), attempt
+        cdef double curvature = self.weights[b] / self.alpha, size, concave, gain, moved, upper
+        cdef const fastm4n_loops* loops = features.loops
+        structure.natural_size(
+            b, work, curvature * features.direction_norm(b, work.step, k), &size)
+        for attempt in range(MOST_HALVINGS):
+            if size == 0.0:
+                break
+            structure.propose(b, work, size, &concave)
+            moved = loops.subtract(&work.atom[0], &self.mu_[offset], &work.step[0], k)
+            gain = (
+                concave + loops.dot(&work.scores[0], &work.atom[0], k) - current
+                - 0.5 * curvature * features.direction_norm(b, work.step, k))
+            if gain > 0.0:
+                structure.accept(b, work)
+                self.t[b] = concave
+                return moved
+            size *= 0.5
+        structure.oracle(b, work, &concave, &upper)
+        gain = concave - current
+        if gain <= ROUNDING * fabs(current):
+            return 0.0
+        loops.subtract(&work.atom[0], &self.mu_[offset], &work.step[0], k)
+        moved = curvature * features.direction_norm(b, work.step, k)
+        size = gain / moved if moved > gain else 1.0
+        for j in range(k):
+            work.atom[j] = self.mu_[offset + j] + size * work.step[j]
+        concave -= loops.dot(&work.scores[0], &work.step[0], k) + loops.dot(
+            &work.scores[0], &self.mu_[offset], k)
+        self.t[b] += size * (concave - self.t[b])
+        return loops.subtract(&work.atom[0], &self.mu_[offset], &work.step[0], k)
 
     def fetch(self, Py_ssize_t b):
         """Make block b ready, and the blocks that are likely to need it next."""
@@ -293,23 +337,25 @@ cdef class BlockCoordinateEngine:
         """Terms of the certificate at w and mu for the blocks start ... stop - 1.
 
         loss[b] = max_m h_b(m) + <v, m> - <v, phi(y_b)>, bounded from above;
-        gap[b] = that maximum - h_b(mu_b) - <v, mu_b>; concave[b] = h_b(mu_b);
+        gap[b] = that maximum - h_b(mu_b) - <v, mu_b>; concave[b] = h_b(mu_b), holding a
+        lower bound of it on entry, which stays where h_b is not known from mu_b;
         inner[b] = <v, phi(y_b) - mu_b>, and shift[b] the offset's part of it.  Safe from
         several threads at once after `settle`, for disjoint ranges.
         """
         cdef Structure structure = self.structure
         cdef FeatureMap features = self.features
-        cdef Workspace work = structure.workspace(features.stride)
+        cdef Workspace work = structure.workspace(features.size)
         cdef Py_ssize_t b, offset
         cdef double upper, truth, score
         with nogil:
             for b in range(start, stop):
                 offset = structure.offset(b)
                 features.scores(b, work.scores)
+                structure.concave(b, mu, offset, work, &concave[b])
+                score = features.loops.dot(&work.scores[0], &mu[offset], structure.size(b))
+                work.current = concave[b] + score
                 structure.bound(b, work, &upper)
                 structure.truth_score(b, work.scores, &truth)
-                structure.concave(b, mu, offset, &concave[b])
-                score = features.loops.dot(&work.scores[0], &mu[offset], structure.size(b))
                 loss[b] = upper - truth
                 inner[b] = truth - score
                 shift[b] = 0.0
@@ -352,14 +398,33 @@ cdef class BlockCoordinateEngine:
                 out[offset + j] = (out[offset + j] + rest * self.mu_[offset + j]) / total
         return average
 
-    def set_mu(self, const double[::1] mu):
-        """Move to the dual point mu: t and w follow."""
+    @property
+    def concave(self):
+        """t_b = h_b(mu_b), or a lower bound of it, for each block: a view."""
+        return np.asarray(self.t)
+
+    def set_mu(self, const double[::1] mu, const double[::1] concave=None, double shrink=1.0):
+        """Move to the dual point phi(y) + shrink (mu - phi(y)): t and w follow.
+
+        concave: lower bounds of h_b at mu, for structures that cannot tell it from mu; shrunk
+        they hold at the new point, h_b being concave and zero at phi(y).
+        """
         cdef Structure structure = self.structure
-        cdef Py_ssize_t b
+        cdef Workspace work = self.work
+        cdef Py_ssize_t b, j, offset
         self.mu_[:] = mu
+        if concave is not None:
+            self.t[:] = concave
         with nogil:
             for b in range(self.gaps.shape[0]):
-                structure.concave(b, self.mu_, structure.offset(b), &self.t[b])
+                offset = structure.offset(b)
+                if shrink != 1.0:
+                    structure.truth(b, work.step, 0)
+                    for j in range(structure.size(b)):
+                        self.mu_[offset + j] = (
+                            work.step[j] + shrink * (self.mu_[offset + j] - work.step[j]))
+                    self.t[b] *= shrink
+                structure.concave(b, self.mu_, offset, work, &self.t[b])
         self.rebuild_weights(self.mu_)
 
     def rebuild_weights(self, const double[::1] mu):

@@ -47,6 +47,7 @@ class Certificate:
     dual: float
     gap: float
     block_gaps: np.ndarray
+    concave: np.ndarray = None  # h_b(mu_b) of each block, or a lower bound of it
 
 
 class History:
@@ -101,6 +102,7 @@ def certify(engine, mu, n_jobs=1):
     """
     n = engine.structure.n_blocks
     terms = loss, gap, concave, inner, shift = [np.empty(n) for _ in range(5)]
+    concave[:] = engine.concave
     engine.settle()
     cost = n * (50 * engine.structure.max_size + engine.features.visit_cost)
     if n_jobs > 1 and cost > PARALLEL_COST:
@@ -129,6 +131,7 @@ def certify(engine, mu, n_jobs=1):
         dual=float(np.sum(p * (concave - shift))) - penalty,
         gap=float(np.sum(p * gap)),
         block_gaps=gap,
+        concave=concave,
     )
 
 
@@ -190,6 +193,8 @@ def solve(
     alpha,
     *,
     mu=None,
+    concave=None,
+    shrink=1.0,
     sampling="gap",
     step="line_search",
     tol=1e-3,
@@ -226,6 +231,11 @@ def solve(
         Regularisation.
     mu : ndarray, default=None
         Feasible dual point to start from, flat; phi(y) (w = 0) by default.
+    concave : ndarray of shape (n_blocks,), default=None
+        Lower bounds of h_b(mu_b), for structures that cannot tell it from mu.
+    shrink : float
+        Start from phi(y) + shrink (mu - phi(y)): of shrink = alpha / old alpha, for an alpha
+        that has become smaller, w stays what it was.
     sampling : {"gap", "uniform", "permutation"}
     step : {"line_search", "exact", "fixed"}
     tol : float
@@ -259,7 +269,7 @@ def solve(
     averaging = kind == Step.FIXED
     engine = BlockCoordinateEngine(structure, features, weights, alpha, seed, averaging)
     if mu is not None:
-        engine.set_mu(mu)
+        engine.set_mu(mu, concave, shrink)
     progress = _Progress(verbose, max_iter, tol)
     n_passes = calls_before = 0
     latest = None
@@ -345,7 +355,7 @@ def solve(
         interrupted = True
         point, certificate = settled()
     return Solution(
-        mu=np.array(point),
+        mu=point,  # the engine's own, which ends here
         certificate=certificate,
         n_iter=n_passes,
         history=history.arrays(),

@@ -1,6 +1,7 @@
 """What the solver asks of one kind of output."""
 
 cdef class Workspace:
+    cdef double current
     cdef double[::1] scores
     cdef double[::1] atom
     cdef double[::1] step
@@ -13,13 +14,15 @@ cdef class Structure:
     cdef readonly Py_ssize_t max_size
     cdef readonly bint has_line_search
     cdef readonly bint has_block_step
+    cdef readonly bint has_natural_step
 
     cdef Py_ssize_t offset(self, Py_ssize_t b) noexcept nogil
     cdef Py_ssize_t size(self, Py_ssize_t b) noexcept nogil
     cdef int truth(self, Py_ssize_t b, double[::1] mu, Py_ssize_t offset) except -1 nogil
     cdef int truth_score(self, Py_ssize_t b, const double[::1] v, double* value) except -1 nogil
     cdef int concave(
-        self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, double* value) except -1 nogil
+        self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, Workspace work,
+        double* value) except -1 nogil
     cdef int oracle(
         self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil
     cdef int bound(self, Py_ssize_t b, Workspace work, double* upper) except -1 nogil
@@ -29,3 +32,8 @@ cdef class Structure:
     cdef int block_step(
         self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, Workspace work,
         double curvature) except -1 nogil
+    cdef int natural_size(
+        self, Py_ssize_t b, Workspace work, double curvature, double* step) except -1 nogil
+    cdef int propose(
+        self, Py_ssize_t b, Workspace work, double step, double* concave) except -1 nogil
+    cdef int accept(self, Py_ssize_t b, Workspace work) except -1 nogil

@@ -3,14 +3,20 @@
 A structure owns the true outputs and the loss, and knows the concave function h_b of the
 surrogate on the marginal polytope of each block b.  It never sees features: it is given
 the scores v of a block.  A new kind of output is one subclass of `Structure`; which of
-the optional parts it has is declared by `has_line_search` and `has_block_step`.
+the optional parts it has is declared by `has_line_search`, `has_block_step` and
+`has_natural_step`.
 """
 
 import numpy as np
 
+from libc.math cimport INFINITY
+
 
 cdef class Workspace:
     """Scratch arrays of one thread, so that no kernel allocates.
+
+    `current` is the block's value h_b(mu_b) + <v, mu_b> when an oracle is asked: one that is
+    inexact can stop when its error is small beside what is left to gain.
 
     Parameters
     ----------
@@ -21,6 +27,7 @@ cdef class Workspace:
     """
 
     def __init__(self, Py_ssize_t size, Py_ssize_t n_rows=1, Py_ssize_t n_columns=1):
+        self.current = INFINITY
         self.scores = np.zeros(size)
         self.atom = np.zeros(size)
         self.step = np.zeros(size)
@@ -44,6 +51,10 @@ cdef class Structure:
     has_block_step : bool
         Whether `block_step` is there: the exact maximiser over a whole block, for
         features whose curvature is the same in every direction.
+    has_natural_step : bool
+        Whether dual points are the oracle's answers to scores theta that the structure keeps,
+        and steps move those: `natural_size`, `propose` and `accept` are there, and
+        `state` and `restore`.
     """
 
     def workspace(self, Py_ssize_t size):
@@ -66,9 +77,20 @@ cdef class Structure:
         """value = <v, phi(y_b)>."""
         return 0
 
+    def state(self):
+        """A copy of what a natural step keeps beside the dual point, or None."""
+        return None
+
+    def restore(self, state):
+        """Bring back what `state` gave."""
+
     cdef int concave(
-        self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, double* value) except -1 nogil:
-        """value = h_b(mu), for mu in the polytope."""
+        self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, Workspace work,
+        double* value) except -1 nogil:
+        """value = h_b(mu), for mu in the polytope.
+
+        Where h_b cannot be had from mu alone, value is left: it is a lower bound already.
+        """
         return 0
 
     cdef int oracle(
@@ -97,4 +119,21 @@ cdef class Structure:
         self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, Workspace work,
         double curvature) except -1 nogil:
         """work.atom = argmax_m h_b(m) + <work.scores, m> - curvature/2 ||m - mu||^2."""
+        return 0
+
+    cdef int natural_size(
+        self, Py_ssize_t b, Workspace work, double curvature, double* step) except -1 nogil:
+        """Best step, to second order, from theta towards work.scores.
+
+        work.step is the oracle's atom less mu; curvature is that of the penalty along it.
+        """
+        return 0
+
+    cdef int propose(
+        self, Py_ssize_t b, Workspace work, double step, double* concave) except -1 nogil:
+        """work.atom = the dual point of (1 - step) theta + step work.scores, and its h."""
+        return 0
+
+    cdef int accept(self, Py_ssize_t b, Workspace work) except -1 nogil:
+        """Make the last proposal theta."""
         return 0

@@ -59,7 +59,8 @@ cdef class MaxMarginSimplex(SimplexStructure):
         self.has_block_step = True
 
     cdef int concave(
-        self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, double* value) except -1 nogil:
+        self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, Workspace work,
+        double* value) except -1 nogil:
         value[0] = self.loops.dot(&self.cost[self.y[b], 0], &mu[offset], self.n_labels)
         return 0
 
@@ -114,7 +115,8 @@ cdef class LogSimplex(SimplexStructure):
         self.has_line_search = True
 
     cdef int concave(
-        self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, double* value) except -1 nogil:
+        self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, Workspace work,
+        double* value) except -1 nogil:
         value[0] = self.loops.entropy(&mu[offset], self.n_labels)
         return 0
 
@@ -135,7 +137,8 @@ cdef class MaxMinSimplex(SimplexStructure):
     """M4N: h(mu) = min_j (cost' mu)_j; base of the oracles for it."""
 
     cdef int concave(
-        self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, double* value) except -1 nogil:
+        self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, Workspace work,
+        double* value) except -1 nogil:
         cdef Py_ssize_t i, j
         cdef double total
         value[0] = INFINITY
@@ -155,7 +158,8 @@ cdef class MaxMinZeroOne(MaxMinSimplex):
         self.has_block_step = True
 
     cdef int concave(
-        self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, double* value) except -1 nogil:
+        self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, Workspace work,
+        double* value) except -1 nogil:
         value[0] = max(0.0, 1.0 - self.loops.maximum(&mu[offset], self.n_labels))
         return 0
 
@@ -191,7 +195,8 @@ cdef class MaxMinAbsolute(MaxMinSimplex):
     """M4N under the cost |i - j| of ordered levels; the oracle has a closed form."""
 
     cdef int concave(
-        self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, double* value) except -1 nogil:
+        self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, Workspace work,
+        double* value) except -1 nogil:
         """The minimum over predictions is the sum of the smaller tails of mu; O(k)."""
         cdef Py_ssize_t j
         cdef double below = 0.0, above = 0.0, total = 0.0
@@ -225,8 +230,8 @@ cdef class MaxMinGame(MaxMinSimplex):
     cdef int oracle(
         self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil:
         return kernels.max_min_game(
-            work.scores, self.n_labels, self.cost, self.max_cost, work.atom, work.scratch,
-            work.table, work.index, lower, upper)
+            work.scores, self.n_labels, self.n_labels, self.cost, self.max_cost, work.atom,
+            work.scratch, work.table, work.index, lower, upper)
 
 
 cdef class MaxMinMirrorProx(MaxMinSimplex):
@@ -279,5 +284,5 @@ cdef class MaxMinMirrorProx(MaxMinSimplex):
     cdef int bound(self, Py_ssize_t b, Workspace work, double* upper) except -1 nogil:
         cdef double lower
         return kernels.max_min_game(
-            work.scores, self.n_labels, self.cost, self.max_cost, work.atom, work.scratch,
-            work.table, work.index, &lower, upper)
+            work.scores, self.n_labels, self.n_labels, self.cost, self.max_cost, work.atom,
+            work.scratch, work.table, work.index, &lower, upper)

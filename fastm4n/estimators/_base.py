@@ -1,0 +1,208 @@
+"""What all estimators share: parameters of the solver, and a fitted state that changes as a whole."""
+
+import numbers
+import warnings
+
+import numpy as np
+from joblib import effective_n_jobs
+from scipy import sparse
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+
+from fastm4n.solvers.block_coordinate import SAMPLINGS, STEPS
+
+SURROGATES = ("max_min", "max_margin", "log")
+DECODINGS = ("map", "min_risk")
+LOSSES = ("zero_one", "absolute", "squared")
+
+
+def cost_matrix(loss, n_labels):
+    """The (n_labels, n_labels) cost matrix of `loss`, a name or a matrix, validated.
+
+    cost[i, j] is the cost of predicting the j-th label where the truth is the i-th.
+    """
+    if isinstance(loss, str):
+        levels = np.arange(n_labels, dtype=np.float64)
+        distance = np.abs(levels[:, np.newaxis] - levels)
+        if loss == "zero_one":
+            return (distance > 0).astype(np.float64)
+        if loss == "absolute":
+            return distance
+        if loss == "squared":
+            return distance**2
+        raise ValueError(f"loss must be one of {LOSSES} or a cost matrix, got {loss!r}.")
+    try:
+        if np.iscomplexobj(loss):
+            raise TypeError("complex costs")
+        cost = np.array(loss, dtype=np.float64, order="C")
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"loss must be one of {LOSSES} or a cost matrix: {error}") from error
+    if cost.ndim != 2 or cost.shape[0] != cost.shape[1]:
+        raise ValueError(f"loss must be a square matrix of costs, got shape {cost.shape}.")
+    if cost.shape[0] != n_labels:
+        raise ValueError(
+            f"loss is a {cost.shape[0]} x {cost.shape[0]} matrix, but y has {n_labels} classes; "
+            "give one row and one column per class, in sorted order."
+        )
+    for wrong, what in (
+        (~np.isfinite(cost), "costs must be finite"),
+        (cost < 0, "costs must not be negative"),
+        ((cost != 0) & np.eye(n_labels, dtype=bool), "the diagonal must be zero"),
+    ):
+        if wrong.any():
+            i, j = np.argwhere(wrong)[0]
+            raise ValueError(f"loss[{i}, {j}] is {cost[i, j]:g}: {what}.")
+    return cost
+
+
+def closed_form_loss(cost):
+    """The name of the loss whose max-min oracle has a closed form and that `cost` is, or None."""
+    for name in ("zero_one", "absolute"):
+        if np.array_equal(cost, cost_matrix(name, cost.shape[0])):
+            return name
+    return None
+
+
+def check_choice(name, value, choices):
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(f"{name} must be one of {tuple(choices)}, got {value!r}.")
+
+
+def is_number(value, *, low, strict=True, integer=False):
+    kind = numbers.Integral if integer else numbers.Real
+    return (
+        isinstance(value, kind)
+        and not isinstance(value, (bool, np.bool_))
+        and bool(np.isfinite(value))
+        and (value > low if strict else value >= low)
+    )
+
+
+def check_number(name, value, *, low, strict=True, integer=False):
+    if not is_number(value, low=low, strict=strict, integer=integer):
+        what = "an integer" if integer else "a finite number"
+        bound = "" if low == -np.inf else f" {'>' if strict else '>='} {low}"
+        raise ValueError(f"{name} must be {what}{bound}, got {value!r}.")
+
+
+class CertifiedEstimator(BaseEstimator):
+    """Base of the estimators: `_fit` validates, solves and then replaces the fitted state."""
+
+    # what of the parameters says how the oracles are solved; the first is the default
+    _oracles = ("exact", "mirror_prox")
+
+    def _check_solver_parameters(self):
+        check_choice("surrogate", self.surrogate, SURROGATES)
+        check_choice("sampling", self.sampling, SAMPLINGS)
+        check_choice("step", self.step, STEPS)
+        check_choice("oracle", self.oracle, self._oracles)
+        check_choice("decode", self.decode, DECODINGS)
+        check_number("alpha", self.alpha, low=0)
+        check_number("tol", self.tol, low=0, strict=False)
+        check_number("max_iter", self.max_iter, low=0, integer=True)
+        if self.callback is not None and not callable(self.callback):
+            raise ValueError(f"callback must be callable or None, got {self.callback!r}.")
+        if self.oracle == "mirror_prox" and self.surrogate != "max_min":
+            raise ValueError(
+                "oracle='mirror_prox' solves the max-min oracle; it needs surrogate='max_min', "
+                f"got {self.surrogate!r}."
+            )
+
+    def _check_flags(self, *names):
+        for name in names:
+            if not isinstance(getattr(self, name), (bool, np.bool_)):
+                raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}.")
+
+    def _solver_options(self):
+        """Arguments of `solve` that are parameters of the estimator."""
+        return dict(
+            sampling=self.sampling,
+            step=self.step,
+            tol=self.tol,
+            max_iter=self.max_iter,
+            seed=int(check_random_state(self.random_state).randint(2**31)),
+            n_jobs=effective_n_jobs(self.n_jobs),
+            verbose=self.verbose,
+            callback=self.callback,
+            keep_on_interrupt=self.warm_start,
+        )
+
+    def _fit_or_restore(self, *args):
+        """Call `_fit`; where it fails, what validation has noted of the new data goes again."""
+        seen = {name: self.__dict__.get(name) for name in ("n_features_in_", "feature_names_in_")}
+        try:
+            solution = self._fit(*args)
+        except BaseException:
+            # validation has noted the new X already; the model is still the old one
+            for name, value in seen.items():
+                self.__dict__.pop(name, None)
+                if value is not None:
+                    setattr(self, name, value)
+            raise
+        if solution.interrupted:
+            raise KeyboardInterrupt
+        if not solution.converged:
+            warnings.warn(
+                f"The certified duality gap is {self.duality_gap_:.3g} after {self.n_iter_} "
+                f"passes, above tol={self.tol:g}. Increase max_iter or tol, scale the features, "
+                "or change alpha.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        return self
+
+    def __sklearn_is_fitted__(self):
+        return hasattr(self, "classes_")
+
+    def _keep_solution(self, solution):
+        self.n_iter_ = solution.n_iter
+        self.duality_gap_ = solution.certificate.gap
+        self.primal_objective_ = solution.certificate.primal
+        self.dual_objective_ = solution.certificate.dual
+        self.history_ = solution.history
+
+
+def check_weights(weights):
+    """Refuse sample weights that are negative, or zero altogether."""
+    if (weights < 0).any():
+        row = int(np.flatnonzero(weights < 0)[0])
+        raise ValueError(f"sample_weight[{row}] is {weights[row]:g}; weights must be >= 0.")
+    if not weights.any():
+        raise ValueError("sample_weight is zero for every sample: nothing is left to fit.")
+    return weights
+
+
+def warn_of_unknown(labels, classes, stacklevel=3):
+    """Warn of labels to be scored that no prediction can match."""
+    known = set(classes.tolist())
+    unknown = sorted({label for label in labels if label not in known}, key=repr)
+    if unknown:
+        shown = ", ".join(map(repr, unknown[:5]))
+        warnings.warn(
+            f"y has labels that are not in classes_ ({shown}); no prediction can match them.",
+            UserWarning,
+            stacklevel=stacklevel,
+        )
+
+
+def summable(weights):
+    """weights, scaled where their sum would overflow; only their ratios matter."""
+    with np.errstate(over="ignore"):
+        return weights if np.isfinite(weights.sum()) else weights / weights.max() / weights.size
+
+
+def canonical(X):
+    """CSR with int32 indices, sorted, without duplicates; dense arrays as they are."""
+    if not sparse.issparse(X):
+        return X
+    if not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+    if X.shape[1] >= 2**31:
+        raise ValueError(f"X has {X.shape[1]} features; at most {2**31 - 1} are supported.")
+    if X.indices.dtype != np.int32:
+        indices = X.indices.astype(np.int32)
+        X = X.copy()
+        X.indices = indices
+    return X

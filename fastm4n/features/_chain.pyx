@@ -1,0 +1,368 @@
+"""Linear features of sequences: emissions, transitions, start and end.
+
+A block is T rows of one matrix.  Its vector of scores is T rows of `stride` numbers, the
+scores of the labels at each position, and then the scores of the transitions out of each label:
+R rows shared by all positions, or, where transitions depend on features, R rows for each of
+the T - 1 transitions.
+"""
+
+import numpy as np
+
+from libc.string cimport memcpy, memset
+
+from fastm4n.features._linear cimport LinearMap
+
+cdef enum:
+    # a longer block has no Gram matrix of its positions: the cost stays linear in its length
+    GRAM_LENGTH = 64
+    # positions between asking for weights and using them
+    AHEAD = 2
+
+
+cdef class PositionMap(LinearMap):
+    """Rows of one matrix, cut into blocks: base of the features of sequences.
+
+    Parameters
+    ----------
+    X : C-ordered ndarray or canonical CSR with int32 indices, float32 or float64
+        Positions of all sequences; not copied.
+    starts, lengths : ndarray of shape (n_blocks,)
+        The rows of X that belong to each block.
+    n_labels, n_more, intercept, n_rows
+        As in `LinearMap`.
+    used : uint8 array of the shape of the weights, default=None
+        One for the weights that there are; the others stay zero.
+    """
+
+    def __init__(self, X, starts, lengths, Py_ssize_t n_labels, Py_ssize_t n_more,
+                 double intercept, Py_ssize_t n_rows=1, used=None):
+        super().__init__(X, starts.shape[0], n_labels, n_more, intercept, n_rows)
+        self.starts = np.ascontiguousarray(starts, dtype=np.intp)
+        self.lengths = np.ascontiguousarray(lengths, dtype=np.intp)
+        if self.n_blocks and (
+            starts.min() < 0 or lengths.min() < 0 or (starts + lengths).max() > X.shape[0]
+        ):
+            raise IndexError(f"blocks must lie in 0 ... {X.shape[0] - 1}.")
+        if used is not None:
+            if used.shape != (self.weights.shape[0], self.stride):
+                raise ValueError("used does not fit the features and labels.")
+            self.used = used
+            self.on = &self.used[0, 0]
+        self.visit_cost = 2.0 * self.stride * (
+            (self.n_values / max(1, X.shape[0]) + 10) * np.mean(lengths))
+
+    def use(self, double[:, ::1] weights):
+        """Score with these weights instead of those that `update` has made."""
+        if weights.shape[0] != self.weights.shape[0] or weights.shape[1] != self.stride:
+            raise ValueError("weights do not fit the features and labels.")
+        self.weights = weights
+
+    def prepare_norms(self):
+        """What `position_norm` needs: Gram matrices of short blocks, sorted entries of others."""
+        lengths = np.asarray(self.lengths)
+        short = lengths <= (GRAM_LENGTH if self.on == NULL else 0)
+        sizes = np.where(short, lengths * (lengths + 1) // 2, 0)
+        self.gram_start = np.concatenate([[0], np.cumsum(sizes)]).astype(np.intp)
+        self.gram = np.zeros(max(1, sizes.sum()))
+        cdef double[::1] dense = np.zeros(self.n_features)
+        cdef Py_ssize_t b
+        with nogil:
+            for b in range(self.n_blocks):
+                if self.has_gram(b):
+                    self.fill_gram(b, dense)
+        if self.is_sparse:
+            self.sort_entries(np.flatnonzero(~short))
+
+    def sort_entries(self, blocks):
+        """The entries of these blocks, by feature and then by position."""
+        lengths = np.asarray(self.lengths)[blocks]
+        first = np.cumsum(lengths) - lengths
+        position = np.arange(lengths.sum()) - np.repeat(first, lengths)
+        rows = self.X[np.repeat(np.asarray(self.starts)[blocks], lengths) + position]
+        counts = np.diff(rows.indptr)
+        of_row = np.repeat(np.arange(blocks.size), lengths)
+        # rows are in order already, and a stable sort leaves them so within a feature
+        key = np.repeat(of_row, counts) * self.n_features + rows.indices
+        order = np.argsort(key, kind="stable")
+        sizes = np.zeros(self.n_blocks + 1, dtype=np.intp)
+        sizes[blocks + 1] = np.bincount(
+            of_row, weights=counts, minlength=blocks.size).astype(np.intp)
+        self.entry_start = np.cumsum(sizes)
+        self.entry_position = np.repeat(position, counts)[order].astype(np.intc)
+        self.entry_feature = rows.indices[order].astype(np.intc)
+        self.entry_value = rows.data[order].astype(np.float64)
+
+    cdef bint has_gram(self, Py_ssize_t b) noexcept nogil:
+        """Gram matrices know nothing of weights that are not used."""
+        return self.on == NULL and self.lengths[b] <= GRAM_LENGTH
+
+    cdef int fill_gram(self, Py_ssize_t b, double[::1] dense) noexcept nogil:
+        """x_t' x_s + intercept^2 for s <= t; dense is zero before and after."""
+        cdef Py_ssize_t t, s, f, start, nnz, begin, at = self.gram_start[b], T = self.lengths[b]
+        cdef const int* idx
+        cdef double total, constant = self.intercept * self.intercept
+        for t in range(T):
+            self.row(self.starts[b] + t, &start, &nnz, &idx)
+            for f in range(nnz):
+                dense[idx[f] if idx != NULL else f] = (
+                    self.data64[start + f] if self.data64 != NULL else self.data32[start + f])
+            begin = start
+            for s in range(t + 1):
+                self.row(self.starts[b] + s, &start, &nnz, &idx)
+                total = constant
+                if idx == NULL and self.data64 != NULL:
+                    total += self.loops.dot(&dense[0], self.data64 + start, nnz)
+                elif idx == NULL:
+                    for f in range(nnz):
+                        total += dense[f] * self.data32[start + f]
+                elif self.data64 != NULL:
+                    for f in range(nnz):
+                        total += dense[idx[f]] * self.data64[start + f]
+                else:
+                    for f in range(nnz):
+                        total += dense[idx[f]] * self.data32[start + f]
+                self.gram[at] = total
+                at += 1
+            self.row(self.starts[b] + t, &start, &nnz, &idx)
+            for f in range(nnz):
+                dense[idx[f] if idx != NULL else f] = 0.0
+        return 0
+
+    cdef int position_scores(self, Py_ssize_t b, double* v) noexcept nogil:
+        """v = the scores of each position, a row of stride numbers after the other."""
+        cdef Py_ssize_t t, j, nnz, start, stride = self.stride, T = self.lengths[b]
+        cdef Py_ssize_t constant = self.n_features
+        cdef const int* idx
+        for t in range(T):
+            if self.is_sparse and t + AHEAD < T:
+                self.row(self.starts[b] + t + AHEAD, &start, &nnz, &idx)
+                self.loops.prefetch_rows(idx, nnz, &self.weights[0, 0], stride)
+            for j in range(stride):
+                v[t * stride + j] = self.intercept * self.weights[constant, j]
+            self.add_scores(self.starts[b] + t, v + t * stride)
+        return 0
+
+    cdef int position_update(self, Py_ssize_t b, const double* coefficients) noexcept nogil:
+        """w += sum_t x_t coefficients_t', with the constant feature."""
+        cdef Py_ssize_t t, j, stride = self.stride, constant = self.n_features
+        cdef const double* c = coefficients
+        for t in range(self.lengths[b]):
+            if self.loops.dot(c, c, stride) == 0.0:
+                pass
+            elif self.on != NULL:
+                self.add_some(self.starts[b] + t, c)
+                for j in range(stride):
+                    if self.used[constant, j]:
+                        self.weights[constant, j] += self.intercept * c[j]
+            else:
+                self.add_row(self.starts[b] + t, c)
+                if self.intercept != 0.0:
+                    for j in range(stride):
+                        self.weights[constant, j] += self.intercept * c[j]
+            c += stride
+        return 0
+
+    cdef int add_some(self, Py_ssize_t r, const double* coefficients) noexcept nogil:
+        """w += x_r coefficients', in the weights that are used."""
+        cdef Py_ssize_t start, nnz
+        cdef const int* idx
+        self.row(r, &start, &nnz, &idx)
+        if nnz > 0:
+            if self.data64 != NULL:
+                self.loops.update_some_f64(
+                    self.data64 + start, idx, nnz, coefficients, self.on, &self.weights[0, 0],
+                    self.stride)
+            else:
+                self.loops.update_some_f32(
+                    self.data32 + start, idx, nnz, coefficients, self.on, &self.weights[0, 0],
+                    self.stride)
+        return 0
+
+    cdef double position_norm(self, Py_ssize_t b, const double* direction) noexcept nogil:
+        """||sum_t x_t direction_t'||^2 in the weights that are used, with the constant feature."""
+        if self.has_gram(b):
+            return self.loops.gram_norm(
+                &self.gram[self.gram_start[b]], direction, self.lengths[b], self.stride)
+        return self.long_norm(b, direction)
+
+    cdef double long_norm(self, Py_ssize_t b, const double* direction) noexcept nogil:
+        """The same by features, for blocks without a Gram matrix."""
+        cdef Py_ssize_t T = self.lengths[b], stride = self.stride, f, t, j, label, width
+        cdef Py_ssize_t entry, first = self.starts[b] * self.n_features
+        cdef Py_ssize_t start = self.n_features if self.is_sparse else 0
+        cdef double total = 0.0, x
+        # a tile of labels at a time: the sums live on the stack
+        cdef double[64] sums
+        if self.is_sparse and self.entry_start[b + 1] > self.entry_start[b]:
+            entry = self.entry_start[b]
+            total += self.loops.entries_norm(
+                &self.entry_value[entry], &self.entry_position[entry], &self.entry_feature[entry],
+                self.entry_start[b + 1] - entry, direction, self.on, stride)
+        # the features of dense rows, and the constant one
+        for label in range(0, stride, 64):
+            width = min(64, stride - label)
+            for f in range(start, self.n_features + 1):
+                memset(sums, 0, sizeof(sums))
+                for t in range(T):
+                    if f == self.n_features:
+                        x = self.intercept
+                    else:
+                        x = (self.data64[first + t * self.n_features + f] if self.data64 != NULL
+                             else self.data32[first + t * self.n_features + f])
+                    if x == 0.0:
+                        continue
+                    for j in range(width):
+                        sums[j] += x * direction[t * stride + label + j]
+                for j in range(width):
+                    if self.on == NULL or self.on[f * stride + label + j]:
+                        total += sums[j] * sums[j]
+        return total
+
+    cdef void prefetch(self, Py_ssize_t b) noexcept nogil:
+        if self.lengths[b] > 0:
+            self.prefetch_row(self.starts[b])
+
+    def all_weights(self):
+        """The weights themselves: rows of the features, the constant one, and those behind."""
+        return np.asarray(self.weights)
+
+
+cdef class ChainFeatures(PositionMap):
+    """Scores of chains.
+
+    Parameters
+    ----------
+    X : C-ordered ndarray or canonical CSR with int32 indices, float32 or float64
+        Positions of all sequences; not copied.
+    starts, lengths : ndarray of shape (n_blocks,)
+        The rows of X that belong to each block, lengths being > 0.
+    n_labels : int
+    intercept : float
+        Value of the constant feature of each position, 0 for none.
+    ends : bool
+        Whether the first and the last position have weights of their own.
+    transitions : bool
+        Whether transitions have weights; they must where they depend on features.
+    edge_X : as X, default=None
+        Features of the transition into each position, a row for each row of X; None
+        where all transitions share their scores.
+    weights : ndarray of shape (n_features + 3 + n_labels, stride), default=None
+        Weights to use as they are, for predictions: what only updates need is then left out.
+        n_labels rows less where edge_X is given.
+    edge_weights : ndarray of shape (edge_X.shape[1] + 1, n_labels * stride), default=None
+        The same of the transitions' features; the last row is their constant part.
+    used, edge_used : uint8 arrays of the shapes of weights and edge_weights, default=None
+        One for the weights that there are; the others stay zero.
+
+    Attributes
+    ----------
+    pair_step : int
+        Numbers from the scores of one transition to those of the next, 0 where all share them.
+    edges : PositionMap or None
+        The transitions' features and weights, where transitions depend on features.
+    """
+
+    def __init__(self, X, starts, lengths, Py_ssize_t n_labels, double intercept, bint ends,
+                 bint transitions, edge_X=None, weights=None, edge_weights=None, used=None,
+                 edge_used=None):
+        per_edge = edge_X is not None
+        super().__init__(
+            X, starts, lengths, n_labels, 3 if per_edge else 3 + n_labels, intercept, used=used)
+        if self.n_blocks and lengths.min() < 1:
+            raise IndexError("blocks must have positions.")
+        self.ends = ends
+        self.transitions = transitions
+        longest = int(lengths.max(initial=1))
+        matrices = 1
+        if per_edge:
+            if edge_X.shape[0] != X.shape[0]:
+                raise ValueError(f"edge_X has {edge_X.shape[0]} rows, but X has {X.shape[0]}.")
+            # a position's features score the transition into it; the first has none
+            self.edges = PositionMap(
+                edge_X, starts + 1, lengths - 1, n_labels, 1, 1.0, n_labels, edge_used)
+            self.pair_step = self.edges.stride
+            self.visit_cost += self.edges.visit_cost
+            matrices = max(1, longest - 1)
+        self.size = (longest + matrices * n_labels) * self.stride
+        self.visit_cost += 2.0 * self.stride * n_labels
+        for part, given in ((self, weights), (self.edges, edge_weights)):
+            if part is not None and weights is None:
+                part.prepare_norms()
+            elif part is not None:
+                part.use(given)
+
+    cdef int scores(self, Py_ssize_t b, double[::1] v) except -1 nogil:
+        cdef Py_ssize_t j, stride = self.stride, nodes = self.lengths[b] * stride
+        cdef Py_ssize_t constant = self.n_features
+        self.position_scores(b, &v[0])
+        if self.ends:
+            for j in range(stride):
+                v[j] += self.weights[constant + 1, j]
+                v[nodes - stride + j] += self.weights[constant + 2, j]
+        if self.pair_step:
+            self.edges.position_scores(b, &v[nodes])
+        else:
+            memcpy(
+                &v[nodes], &self.weights[constant + 3, 0],
+                self.n_labels * stride * sizeof(double))
+        return 0
+
+    cdef int update(self, Py_ssize_t b, const double[::1] coefficients) except -1 nogil:
+        cdef Py_ssize_t j, i, stride = self.stride, nodes = self.lengths[b] * stride
+        cdef Py_ssize_t constant = self.n_features
+        self.position_update(b, &coefficients[0])
+        if self.ends:
+            for j in range(stride):
+                self.weights[constant + 1, j] += coefficients[j]
+                self.weights[constant + 2, j] += coefficients[nodes - stride + j]
+        if self.pair_step:
+            self.edges.position_update(b, &coefficients[nodes])
+        elif self.transitions and self.on != NULL:
+            for i in range(self.n_labels):
+                for j in range(stride):
+                    if self.used[constant + 3 + i, j]:
+                        self.weights[constant + 3 + i, j] += coefficients[nodes + i * stride + j]
+        elif self.transitions:
+            for i in range(self.n_labels):
+                for j in range(stride):
+                    self.weights[constant + 3 + i, j] += coefficients[nodes + i * stride + j]
+        return 0
+
+    cdef double direction_norm(
+        self, Py_ssize_t b, const double[::1] direction, Py_ssize_t k) noexcept nogil:
+        cdef Py_ssize_t stride = self.stride, nodes = self.lengths[b] * stride
+        cdef Py_ssize_t i
+        cdef const double* last = &direction[nodes - stride]
+        cdef double total = self.position_norm(b, &direction[0])
+        if self.ends:
+            total += self.loops.dot(&direction[0], &direction[0], stride)
+            total += self.loops.dot(last, last, stride)
+        if self.pair_step:
+            total += self.edges.position_norm(b, &direction[nodes])
+        elif self.transitions and self.on != NULL:
+            for i in range(self.n_labels * stride):
+                if self.used[self.n_features + 3 + i // stride, i % stride]:
+                    total += direction[nodes + i] * direction[nodes + i]
+        elif self.transitions:
+            total += self.loops.dot(
+                &direction[nodes], &direction[nodes], self.n_labels * stride)
+        return total
+
+    # what `LinearMap` has of w, with the transitions' own weights
+
+    def weight_norm(self):
+        norm = super().weight_norm()
+        return norm if self.edges is None else norm + self.edges.weight_norm()
+
+    def clear(self):
+        super().clear()
+        if self.edges is not None:
+            self.edges.clear()
+
+    def state(self):
+        return super().state(), None if self.edges is None else self.edges.state()
+
+    def restore(self, state):
+        super().restore(state[0])
+        if self.edges is not None:
+            self.edges.restore(state[1])

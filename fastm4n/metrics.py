@@ -1,0 +1,324 @@
+"""Scores of predicted label sequences."""
+
+from collections import Counter
+
+import numpy as np
+
+from fastm4n.sequences import Sequences
+
+__all__ = [
+    "sequence_accuracy",
+    "span_f1_score",
+    "span_precision_recall_f1",
+    "spans",
+    "token_accuracy",
+]
+
+AVERAGES = ("micro", "macro", "weighted", None)
+SCHEMES = ("conlleval",)
+
+# Tags of neighbouring tokens, both of one type, between which a chunk ends and another
+# starts. The first line is conlleval's own table; the rest is what the versions of it for
+# BIOES add: a chunk of one token (S), and a beginning after an end.
+_BREAKS = frozenset(
+    "BB IB EE EI "
+    "EB BS IS ES SB SI SE SS".split()
+)
+_OUTSIDE = ("O", ".")
+_SINGLE = ("[", "]")
+_TAGS = ("B", "I", "E", "S", *_SINGLE)
+
+
+def spans(labels, *, scheme="conlleval"):
+    """Find the typed spans that a label sequence marks.
+
+    Parameters
+    ----------
+    labels : sequence of str
+        Tags of one sequence: ``O``, or one of ``B``, ``I``, ``E``, ``S`` (also ``[`` and
+        ``]``, chunks of one token), a hyphen and a type. IOB1, IOB2, IOE and BIOES are
+        read by the same rules, and an ``I`` where nothing began begins a span.
+    scheme : {"conlleval"}, default="conlleval"
+        The rules: those of conlleval, the script of the CoNLL-2000 shared task. To these its
+        versions for BIOES add the tag ``S`` and the step from ``E`` to ``B``.
+
+    Returns
+    -------
+    spans : list of tuple (type, start, stop)
+        In order. The tokens of a span are ``labels[start:stop]``.
+
+    Examples
+    --------
+    >>> from fastm4n.metrics import spans
+    >>> spans(["B-NP", "I-NP", "B-NP", "O", "I-VP"])
+    [('NP', 0, 2), ('NP', 2, 3), ('VP', 4, 5)]
+    """
+    _check_scheme(scheme)
+    if isinstance(labels, (str, bytes)):
+        raise TypeError(f"labels must be a sequence of labels, not the string {labels!r}.")
+    return _spans(_as_list(labels), {}, {}, "labels")
+
+
+def span_f1_score(
+    y_true, y_pred, *, average="micro", scheme="conlleval", labels=None, zero_division=0.0
+):
+    """F1 score of spans: a span is right if its type and both its ends are.
+
+    Parameters
+    ----------
+    y_true : list of label sequences, or Sequences
+        Annotated labels, as :func:`spans` takes them.
+    y_pred : list of label sequences, or Sequences
+        Predicted labels.
+    average : {"micro", "macro", "weighted"} or None, default="micro"
+        Over the types: ``"micro"`` counts the spans of all types together, as conlleval does;
+        ``"macro"`` is the mean of the types' scores; ``"weighted"`` is this mean, weighted by
+        the number of annotated spans. None gives the scores of all types.
+    scheme : {"conlleval"}, default="conlleval"
+        How labels mark spans, see :func:`spans`.
+    labels : list of str, default=None
+        Types to count, in this order; all that occur, sorted, by default.
+    zero_division : float, default=0.0
+        Score where there is neither an annotated nor a predicted span. NaN is left out of means.
+
+    Returns
+    -------
+    score : float, or ndarray of shape (n_types,) if average is None
+
+    See Also
+    --------
+    span_precision_recall_f1 : Also precision and recall.
+
+    Examples
+    --------
+    >>> from fastm4n.metrics import span_f1_score
+    >>> y_true = [["B-NP", "I-NP", "O", "B-VP"]]
+    >>> y_pred = [["B-NP", "I-NP", "O", "B-NP"]]
+    >>> span_f1_score(y_true, y_pred)
+    0.5
+    >>> span_f1_score(y_true, y_pred, average=None)
+    array([0.66666667, 0.        ])
+    """
+    return span_precision_recall_f1(
+        y_true, y_pred, average=average, scheme=scheme, labels=labels, zero_division=zero_division
+    )[2]
+
+
+def span_precision_recall_f1(
+    y_true, y_pred, *, average="micro", scheme="conlleval", labels=None, zero_division=0.0
+):
+    """Precision, recall and F1 score of spans.
+
+    Parameters
+    ----------
+    y_true : list of label sequences, or Sequences
+        Annotated labels, as :func:`spans` takes them.
+    y_pred : list of label sequences, or Sequences
+        Predicted labels.
+    average : {"micro", "macro", "weighted"} or None, default="micro"
+        Over the types, as in :func:`span_f1_score`.
+    scheme : {"conlleval"}, default="conlleval"
+        How labels mark spans, see :func:`spans`.
+    labels : list of str, default=None
+        Types to count, in this order; all that occur, sorted, by default.
+    zero_division : float, default=0.0
+        Precision where nothing is predicted, recall where nothing is annotated, F1 where
+        neither is. NaN is left out of means.
+
+    Returns
+    -------
+    precision, recall, f1 : float, or ndarrays of shape (n_types,) if average is None
+
+    Examples
+    --------
+    >>> from fastm4n.metrics import span_precision_recall_f1
+    >>> precision, recall, f1 = span_precision_recall_f1(
+    ...     [["B-NP", "I-NP", "O", "B-VP"]], [["B-NP", "I-NP", "O", "O"]]
+    ... )
+    >>> precision, recall, round(f1, 3)
+    (1.0, 0.5, 0.667)
+    """
+    _check_scheme(scheme)
+    if average not in AVERAGES:
+        raise ValueError(f"average must be one of {AVERAGES}, got {average!r}.")
+    if isinstance(labels, str):
+        raise TypeError(f"labels must be a list of types, not the string {labels!r}.")
+    if not (0 <= zero_division <= 1 or zero_division != zero_division):
+        raise ValueError(f"zero_division must be in [0, 1] or NaN, got {zero_division!r}.")
+    tags, breaks = {}, {}
+    true, found, right = Counter(), Counter(), Counter()
+    for i, (annotated, predicted) in enumerate(_pairs(y_true, y_pred)):
+        annotated = _spans(annotated, tags, breaks, f"y_true[{i}]")
+        predicted = _spans(predicted, tags, breaks, f"y_pred[{i}]")
+        true.update(kind for kind, _, _ in annotated)
+        found.update(kind for kind, _, _ in predicted)
+        right.update(kind for kind, _, _ in set(annotated).intersection(predicted))
+    kinds = sorted({*true, *found}) if labels is None else list(labels)
+    true, found, right = (
+        np.array([counter[kind] for kind in kinds], dtype=float)
+        for counter in (true, found, right)
+    )
+    weights = true if average == "weighted" else None
+    if average == "micro":
+        true, found, right = (counts.sum(keepdims=True) for counts in (true, found, right))
+    scores = (
+        _ratio(right, found, zero_division),
+        _ratio(right, true, zero_division),
+        _ratio(2 * right, true + found, zero_division),
+    )
+    if average is None:
+        return scores
+    return tuple(_mean(score, weights, zero_division) for score in scores)
+
+
+def token_accuracy(y_true, y_pred):
+    """Share of the tokens whose label is right.
+
+    Parameters
+    ----------
+    y_true : list of label sequences, or Sequences
+    y_pred : list of label sequences, or Sequences
+
+    Returns
+    -------
+    accuracy : float
+
+    Examples
+    --------
+    >>> from fastm4n.metrics import token_accuracy
+    >>> token_accuracy([["a", "b"], ["a", "c"]], [["a", "b"], ["a", "a"]])
+    0.75
+    """
+    right = total = 0
+    for annotated, predicted in _pairs(y_true, y_pred):
+        right += sum(a == p for a, p in zip(annotated, predicted))
+        total += len(annotated)
+    if not total:
+        raise ValueError("y_true and y_pred hold no labels.")
+    return right / total
+
+
+def sequence_accuracy(y_true, y_pred):
+    """Share of the sequences all of whose labels are right.
+
+    Parameters
+    ----------
+    y_true : list of label sequences, or Sequences
+    y_pred : list of label sequences, or Sequences
+
+    Returns
+    -------
+    accuracy : float
+        A sequence of length 0 counts as right.
+
+    Examples
+    --------
+    >>> from fastm4n.metrics import sequence_accuracy
+    >>> sequence_accuracy([["a", "b"], ["a", "c"]], [["a", "b"], ["a", "a"]])
+    0.5
+    """
+    right = total = 0
+    for annotated, predicted in _pairs(y_true, y_pred):
+        right += annotated == predicted
+        total += 1
+    if not total:
+        raise ValueError("y_true and y_pred hold no sequences.")
+    return right / total
+
+
+def _spans(labels, tags, breaks, where):
+    """The spans of a list of labels; tags and breaks remember what was worked out before."""
+    found = []
+    previous, start = "O", None
+    for t, label in enumerate(labels):
+        step = breaks.get((previous, label))
+        if step is None:
+            if label not in tags:
+                tags[label] = _split(label, f"{where}[{t}]")
+            step = breaks[previous, label] = _step(
+                tags.get(previous, ("O", "")), tags[label]
+            )
+        ends, starts = step
+        if ends and start is not None:
+            found.append((tags[previous][1], start, t))
+            start = None
+        if starts:
+            start = t
+        previous = label
+    if start is not None:
+        found.append((tags[previous][1], start, len(labels)))
+    return found
+
+
+def _split(label, where):
+    """Tag and type of a label."""
+    if isinstance(label, str):
+        tag, _, kind = label.partition("-")
+        if label in _OUTSIDE or tag in _TAGS:
+            return tag, kind
+    raise ValueError(
+        f"{where} is {label!r}: labels must be 'O', or one of B, I, E, S, a hyphen and a type, as "
+        "in 'B-NP'. In BILOU, write E for L and S for U."
+    )
+
+
+def _step(previous, current):
+    """Whether a span ends, and whether one starts, between two tokens."""
+    (tag_before, kind_before), (tag, kind) = previous, current
+    other = kind_before != kind or tag_before + tag in _BREAKS
+    outside, outside_before = tag in _OUTSIDE, tag_before in _OUTSIDE
+    starts = not outside and (other or outside_before or tag in _SINGLE)
+    ends = not outside_before and (other or outside or tag_before in _SINGLE or starts)
+    return ends, starts
+
+
+def _pairs(y_true, y_pred):
+    """Pairs of lists of labels, of equal lengths."""
+    for name, y in (("y_true", y_true), ("y_pred", y_pred)):
+        if isinstance(y, (str, bytes, dict)) or not hasattr(y, "__len__"):
+            raise TypeError(
+                f"{name} must be a list of label sequences or Sequences, not "
+                f"{type(y).__name__}."
+            )
+        if isinstance(y, Sequences) and y.values.ndim != 1:
+            raise ValueError(f"{name} must hold labels, but its values have 2 dimensions.")
+    if len(y_true) != len(y_pred):
+        raise ValueError(
+            f"y_true has {len(y_true)} sequences, y_pred has {len(y_pred)}: they must be as many."
+        )
+    for i, (annotated, predicted) in enumerate(zip(y_true, y_pred)):
+        for name, labels in (("y_true", annotated), ("y_pred", predicted)):
+            if isinstance(labels, (str, bytes)) or not hasattr(labels, "__len__"):
+                raise TypeError(
+                    f"{name}[{i}] must be a sequence of labels, not {labels!r}. One sequence "
+                    f"alone goes into a list: [{name}]."
+                )
+        if len(annotated) != len(predicted):
+            raise ValueError(
+                f"Sequence {i} has {len(annotated)} labels in y_true and {len(predicted)} in "
+                "y_pred: they must be as many."
+            )
+        yield _as_list(annotated), _as_list(predicted)
+
+
+def _as_list(labels):
+    return labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
+
+
+def _check_scheme(scheme):
+    if scheme not in SCHEMES:
+        raise ValueError(f"scheme must be one of {SCHEMES}, got {scheme!r}.")
+
+
+def _ratio(part, whole, zero_division):
+    result = np.full(len(whole), float(zero_division))
+    return np.divide(part, whole, out=result, where=whole > 0)
+
+
+def _mean(scores, weights, zero_division):
+    known = ~np.isnan(scores)
+    weights = np.ones(len(scores)) if weights is None else weights
+    total = weights[known].sum()
+    if not total:
+        return float(zero_division)
+    return float(scores[known] @ weights[known] / total)

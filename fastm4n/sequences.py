@@ -1,0 +1,410 @@
+"""A ragged container: one buffer of rows and the offsets that cut it into sequences."""
+
+from numbers import Integral
+
+import numpy as np
+import scipy.sparse as sp
+
+__all__ = ["Sequences"]
+
+
+class Sequences:
+    """Sequences of rows that lie end to end in one buffer.
+
+    It is indexed like a list of sequences, and scikit-learn's splitters, cross-validation and
+    searches index it as they index an array. An integer gives the rows of one sequence;
+    a slice, integers or a mask give a new `Sequences`. As usual of arrays, an integer or a
+    slice of step 1 gives a view; sparse rows are always copied.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n_tokens, n_columns) or (n_tokens,), or sparse matrix
+        The rows of all sequences: features, dense or sparse, or one label per row. It is
+        not copied if it is an array or in CSR format.
+    offsets : array-like of int, shape (n_sequences + 1,)
+        Sequence i is the rows ``offsets[i]:offsets[i + 1]``. The first offset is 0, the last
+        one the number of rows, and none is below the one before it; a sequence may be empty.
+
+    Attributes
+    ----------
+    values : ndarray or CSR matrix or array
+    offsets : ndarray of int64, shape (n_sequences + 1,)
+        Read-only.
+    lengths : ndarray of int64, shape (n_sequences,)
+    shape : tuple (n_sequences,)
+    n_tokens : int
+    dtype : dtype of the values
+
+    See Also
+    --------
+    SequenceVectorizer : Makes sequences of CSR rows from dicts or attribute strings.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastm4n import Sequences
+    >>> X = Sequences.from_list([[[0.0, 1.0], [2.0, 3.0]], [[4.0, 5.0]]])
+    >>> X
+    <Sequences: 2 sequences, 3 rows, 2 columns, float64>
+    >>> X[1]
+    array([[4., 5.]])
+    >>> X[np.array([1, 0])].offsets
+    array([0, 1, 3])
+    >>> y = Sequences.from_list([["B", "I"], ["O"]])
+    >>> [list(map(str, labels)) for labels in y]
+    [['B', 'I'], ['O']]
+    """
+
+    def __init__(self, values, offsets):
+        self.values = _as_values(values)
+        # a copy: what the caller does to its own array must not break the invariants
+        offsets = np.array(_integers(offsets, "offsets"), dtype=np.int64)
+        n_tokens = self.values.shape[0]
+        if len(offsets) == 0 or offsets[0] != 0:
+            first = f"begin with {offsets[0]}" if len(offsets) else "are empty"
+            raise ValueError(f"offsets must begin with 0; they {first}.")
+        decrease = np.flatnonzero(offsets[1:] < offsets[:-1])
+        if len(decrease):
+            i = decrease[0]
+            raise ValueError(
+                f"offsets must not decrease; sequence {i} would begin at row {offsets[i]} and end "
+                f"at row {offsets[i + 1]}."
+            )
+        if offsets[-1] != n_tokens:
+            raise ValueError(
+                f"The last of the offsets must be the number of rows of values, {n_tokens}; it is "
+                f"{offsets[-1]}."
+            )
+        offsets.flags.writeable = False
+        self.offsets = offsets
+
+    @classmethod
+    def from_list(cls, sequences):
+        """Lay sequences end to end.
+
+        Parameters
+        ----------
+        sequences : iterable of arrays, sparse matrices or label sequences
+            Either 2-D arrays of one number of columns, or sparse matrices likewise, or
+            label sequences. Dtypes are promoted to one that holds them all; labels of
+            several kinds (say strings and integers) become an array of objects.
+
+        Returns
+        -------
+        sequences : Sequences
+
+        Examples
+        --------
+        >>> from fastm4n import Sequences
+        >>> Sequences.from_list([[0, 1, 1], [2]]).values
+        array([0, 1, 1, 2])
+        """
+        if isinstance(sequences, cls):
+            return sequences
+        if isinstance(sequences, (str, bytes, dict)):
+            raise TypeError(
+                f"sequences must be a list of sequences, not a {type(sequences).__name__}."
+            )
+        sequences = list(sequences)
+        sparse = [sp.issparse(sequence) for sequence in sequences]
+        if not any(sparse):
+            values, lengths = _concatenate(sequences)
+        elif all(sparse):
+            values, lengths = _stack(sequences)
+        else:
+            other = sparse.index(not sparse[0])
+            dense_first = "an array" if sparse[other] else "a sparse matrix"
+            raise TypeError(
+                f"The sequences must be all arrays or all sparse matrices; sequence 0 is "
+                f"{dense_first}, sequence {other} is not."
+            )
+        return cls.from_lengths(values, lengths)
+
+    @classmethod
+    def from_lengths(cls, values, lengths):
+        """Cut one buffer of rows into sequences of given lengths.
+
+        Parameters
+        ----------
+        values : ndarray or sparse matrix
+            The rows of all sequences, as in the constructor.
+        lengths : array-like of int, shape (n_sequences,)
+            Number of rows of each sequence. They add up to the number of rows.
+
+        Returns
+        -------
+        sequences : Sequences
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from fastm4n import Sequences
+        >>> Sequences.from_lengths(np.arange(5), [2, 3])[1]
+        array([2, 3, 4])
+        """
+        values = _as_values(values)
+        lengths = _integers(lengths, "lengths")
+        negative = np.flatnonzero(lengths < 0)
+        if len(negative):
+            i = negative[0]
+            raise ValueError(f"lengths must not be negative; sequence {i} has {lengths[i]}.")
+        offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        if offsets[-1] != values.shape[0]:
+            raise ValueError(
+                f"lengths must add up to the number of rows of values, {values.shape[0]}; they add "
+                f"up to {offsets[-1]}."
+            )
+        return cls(values, offsets)
+
+    @property
+    def lengths(self):
+        """Number of rows of each sequence."""
+        return np.diff(self.offsets)
+
+    @property
+    def shape(self):
+        """The tuple (n_sequences,)."""
+        return (len(self.offsets) - 1,)
+
+    @property
+    def ndim(self):
+        """1: the container is a vector of sequences."""
+        return 1
+
+    @property
+    def n_tokens(self):
+        """Number of rows of all sequences."""
+        return self.values.shape[0]
+
+    @property
+    def dtype(self):
+        """Dtype of the values."""
+        return self.values.dtype
+
+    def __len__(self):
+        return len(self.offsets) - 1
+
+    def __iter__(self):
+        offsets = self.offsets.tolist()
+        for start, stop in zip(offsets[:-1], offsets[1:]):
+            yield self.values[start:stop]
+
+    def __getitem__(self, key):
+        # scikit-learn writes X[key, ...] for whatever has a shape
+        if isinstance(key, tuple):
+            if len(key) != 2 or key[1] is not Ellipsis:
+                raise IndexError(
+                    "Sequences have one axis: index them by one integer, slice, mask or array of "
+                    "integers."
+                )
+            key = key[0]
+        n = len(self)
+        if isinstance(key, slice):
+            start, stop, step = key.indices(n)
+            if step == 1:
+                stop = max(start, stop)
+                offsets = self.offsets[start : stop + 1]
+                return type(self)(self.values[offsets[0] : offsets[-1]], offsets - offsets[0])
+            return self._take(np.arange(start, stop, step))
+        if isinstance(key, Integral) and not isinstance(key, bool):
+            return self._one(int(key))
+        key = np.asarray(key)
+        if key.ndim == 0 and key.dtype.kind in "iu":
+            return self._one(int(key))
+        if key.ndim != 1 or (key.dtype.kind not in "biu" and len(key)):
+            raise IndexError(
+                "Sequences are indexed by an integer, a slice, a mask or a vector of integers; "
+                f"got {key.ndim} dimension(s) of {key.dtype}."
+            )
+        if key.dtype.kind == "b":
+            if len(key) != n:
+                raise IndexError(f"A mask of length {len(key)} does not fit {n} sequences.")
+            return self._take(np.flatnonzero(key))
+        key = key.astype(np.int64)
+        outside = np.flatnonzero((key < -n) | (key >= n))
+        if len(outside):
+            raise IndexError(f"There is no sequence {key[outside[0]]}: there are {n}.")
+        return self._take(key)
+
+    def _one(self, i):
+        n = len(self)
+        if not -n <= i < n:
+            raise IndexError(f"There is no sequence {i}: there are {n}.")
+        i %= n
+        return self.values[self.offsets[i] : self.offsets[i + 1]]
+
+    def _take(self, key):
+        starts = self.offsets[:-1][key]
+        lengths = self.offsets[1:][key] - starts
+        offsets = np.zeros(len(key) + 1, dtype=np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        # row j of the result, in its sequence i, is row starts[i] + (j - offsets[i])
+        rows = np.repeat(starts - offsets[:-1], lengths)
+        rows += np.arange(offsets[-1])
+        return type(self)(self.values[rows], offsets)
+
+    def equals(self, other):
+        """Whether other has the same sequences, of equal values.
+
+        Parameters
+        ----------
+        other : object
+
+        Returns
+        -------
+        equal : bool
+            Dtypes may differ; NaN is not equal to NaN, as in :func:`numpy.array_equal`.
+
+        Examples
+        --------
+        >>> from fastm4n import Sequences
+        >>> y = Sequences.from_list([["B", "I"], ["O"]])
+        >>> y.equals(y[:]), y.equals(y[::-1])
+        (True, False)
+        """
+        if not isinstance(other, Sequences) or not np.array_equal(self.offsets, other.offsets):
+            return False
+        ours, theirs = self.values, other.values
+        if sp.issparse(ours) != sp.issparse(theirs) or ours.shape != theirs.shape:
+            return False
+        if sp.issparse(ours):
+            return (ours != theirs).nnz == 0
+        return np.array_equal(ours, theirs)
+
+    def __repr__(self):
+        n = len(self)
+        columns = "" if self.values.ndim == 1 else f", {self.values.shape[1]} columns"
+        sparse = "CSR of " if sp.issparse(self.values) else ""
+        return (
+            f"<{type(self).__name__}: {n} sequence{'s' if n != 1 else ''}, {self.n_tokens} rows"
+            f"{columns}, {sparse}{self.dtype}>"
+        )
+
+    def __reduce__(self):
+        return type(self), (self.values, self.offsets)
+
+    def __array__(self, dtype=None, copy=None):
+        # a vector of sequences, also where equal lengths would make a matrix
+        if dtype is not None and np.dtype(dtype) != object:
+            raise TypeError(
+                f"Sequences are an array of objects only, not of {np.dtype(dtype)}; their rows are "
+                "in .values."
+            )
+        if copy is False:
+            raise ValueError("Sequences cannot become an array of objects without a copy.")
+        array = np.empty(len(self), dtype=object)
+        for i, rows in enumerate(self):
+            array[i] = rows
+        return array
+
+    def __array_function__(self, func, types, args, kwargs):
+        # cross_val_predict joins the predictions of its folds by np.concatenate
+        if func is not np.concatenate:
+            return NotImplemented
+        return _join(*args, **kwargs)
+
+
+def _join(parts, axis=0):
+    """The sequences of several containers, one after the other."""
+    parts = list(parts)
+    if axis != 0 or not all(isinstance(part, Sequences) for part in parts):
+        raise TypeError("Sequences are concatenated with sequences, along axis 0.")
+    joined = Sequences.from_list([part.values for part in parts])
+    return Sequences.from_lengths(
+        joined.values, np.concatenate([part.lengths for part in parts])
+    )
+
+
+def _as_values(values):
+    """An array of one or two dimensions, or a CSR matrix."""
+    if sp.issparse(values):
+        if values.ndim != 2:
+            raise ValueError(f"Sparse values must have 2 dimensions; they have {values.ndim}.")
+        return values.tocsr()
+    # not a subclass: indexing a memory map would give a memory map of the result
+    values = _as_array(values)
+    if values.ndim not in (1, 2):
+        raise ValueError(
+            "values must have 2 dimensions (features) or 1 (labels); they have "
+            f"{values.ndim}."
+        )
+    return values
+
+
+def _as_array(sequence):
+    """The array of one sequence; labels of several kinds remain what they are."""
+    array = np.asarray(sequence)
+    if array.dtype.kind in "US" and not hasattr(sequence, "dtype"):
+        kinds = set(map(type, sequence)) if array.ndim == 1 else set()
+        if not (all(issubclass(kind, str) for kind in kinds)
+                or all(issubclass(kind, bytes) for kind in kinds)):
+            array = np.asarray(sequence, dtype=object)
+    return array
+
+
+def _integers(numbers, name):
+    array = np.asarray(numbers)
+    if array.ndim != 1:
+        raise ValueError(f"{name} must have 1 dimension; they have {array.ndim}.")
+    if array.dtype.kind not in "iu" and len(array):
+        raise TypeError(f"{name} must be integers; they are {array.dtype}.")
+    return array.astype(np.int64, copy=False)
+
+
+def _concatenate(sequences):
+    """Arrays end to end, and their lengths."""
+    arrays = []
+    for i, sequence in enumerate(sequences):
+        if isinstance(sequence, (str, bytes, dict)):
+            raise TypeError(
+                f"Sequence {i} is a {type(sequence).__name__}; it must be an array or a list."
+            )
+        if not hasattr(sequence, "__len__"):
+            sequence = list(sequence) if hasattr(sequence, "__iter__") else sequence
+        try:
+            array = _as_array(sequence)
+        except ValueError as error:
+            raise ValueError(f"Sequence {i} is not an array: {error}") from None
+        if array.ndim not in (1, 2):
+            raise ValueError(
+                f"Sequence {i} must have 2 dimensions (features) or 1 (labels); it has "
+                f"{array.ndim}."
+            )
+        arrays.append(array)
+    lengths = [len(array) for array in arrays]
+    # an empty list says nothing of columns or of a dtype
+    telling = [i for i, array in enumerate(arrays) if array.ndim == 2 or len(array)]
+    if not telling:
+        return (arrays[0] if arrays else np.empty(0)), lengths
+    first = telling[0]
+    for i in telling:
+        _check_columns(i, arrays[i], first, arrays[first])
+    arrays = [arrays[i] for i in telling]
+    dtypes = {array.dtype for array in arrays}
+    # numbers beside strings would be turned into strings
+    kinds = {dtype.kind if dtype.kind in "USOmMV" else "number" for dtype in dtypes}
+    dtype = object if len(kinds) > 1 else np.result_type(*dtypes)
+    return np.concatenate([array.astype(dtype, copy=False) for array in arrays]), lengths
+
+
+def _stack(matrices):
+    """Sparse matrices as one CSR matrix, and their lengths."""
+    matrices = [matrix.tocsr() for matrix in matrices]
+    for i, matrix in enumerate(matrices):
+        if matrix.ndim != 2:
+            raise ValueError(f"Sequence {i} must have 2 dimensions; it has {matrix.ndim}.")
+        _check_columns(i, matrix, 0, matrices[0])
+    return sp.vstack(matrices, format="csr"), [matrix.shape[0] for matrix in matrices]
+
+
+def _check_columns(i, rows, first, first_rows):
+    if rows.shape[1:] != first_rows.shape[1:]:
+        raise ValueError(
+            f"Sequence {i} has {_columns(rows)}, sequence {first} has {_columns(first_rows)}; all "
+            "must have the same."
+        )
+
+
+def _columns(rows):
+    return f"{rows.shape[1]} columns" if rows.ndim == 2 else "one label per row"

@@ -1,0 +1,153 @@
+"""The linear assignment kernel against SciPy's, and its dual solution as a certificate."""
+
+import itertools
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.optimize import linear_sum_assignment
+
+from fastm4n.inference import linear_assignment
+
+KINDS = ("normal", "ties", "forbidden", "large")
+
+
+def problem(rng, kind, shape):
+    cost = rng.normal(size=shape)
+    if kind == "ties":
+        cost = rng.integers(0, 3, shape).astype(float)
+    elif kind == "forbidden":
+        cost[rng.random(shape) < 0.3] = np.inf
+    elif kind == "large":
+        cost = 1e6 * cost + rng.integers(0, 2, shape)
+    return cost
+
+
+def assert_optimal(cost, maximize, rows, columns, u, v):
+    """A feasible assignment and feasible potentials of equal value."""
+    sign = -1.0 if maximize else 1.0
+    scale = np.max(np.abs(cost[np.isfinite(cost)]))
+    assert_array_equal(rows, np.sort(rows))
+    assert rows.size == min(cost.shape)
+    assert np.unique(rows).size == rows.size and np.unique(columns).size == columns.size
+    slack = sign * (cost - (u[:, np.newaxis] + v))
+    assert slack.min() >= -1e-12 * scale
+    assert_allclose(slack[rows, columns], 0.0, atol=1e-12 * scale)
+    for potentials, used in ((u, rows), (v, columns)):
+        rest = np.setdiff1d(np.arange(potentials.size), used)
+        assert not potentials[rest].any()
+        if potentials.size > rows.size:
+            assert (sign * potentials).max() <= 1e-12 * scale
+    assert_allclose(u.sum() + v.sum(), cost[rows, columns].sum(), atol=1e-11 * scale)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("maximize", [False, True])
+def test_against_scipy(kind, maximize):
+    rng = np.random.default_rng(KINDS.index(kind))
+    n_feasible = 0
+    for _ in range(150):
+        cost = problem(rng, kind, tuple(rng.integers(1, 20, 2)))
+        cost = -cost if maximize else cost
+        try:
+            expected = linear_sum_assignment(cost, maximize)
+        except ValueError:
+            with pytest.raises(ValueError, match="cost forbids every assignment"):
+                linear_assignment(cost, maximize)
+            continue
+        n_feasible += 1
+        found = linear_assignment(cost, maximize, return_potentials=True)
+        assert_optimal(cost, maximize, *found)
+        assert_allclose(cost[found[:2]].sum(), cost[expected].sum(), rtol=1e-12, atol=1e-12)
+    assert n_feasible > 50
+
+
+def test_against_enumeration():
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        cost = rng.normal(size=(5, 5))
+        best = min(cost[range(5), order].sum() for order in itertools.permutations(range(5)))
+        assert_allclose(cost[linear_assignment(cost)].sum(), best, rtol=1e-13)
+
+
+@pytest.mark.parametrize("size", [60, 257])
+@pytest.mark.parametrize("kind", ["normal", "ties"])
+def test_larger_problems(size, kind):
+    cost = problem(np.random.default_rng(size), kind, (size, size))
+    found = linear_assignment(cost, return_potentials=True)
+    assert_optimal(cost, False, *found)
+
+
+@pytest.mark.parametrize("shape", [(6, 6), (4, 7), (7, 4), (1, 1), (1, 9)])
+@pytest.mark.parametrize("maximize", [False, True])
+def test_a_batch_is_its_problems(shape, maximize):
+    costs = np.random.default_rng(0).normal(size=(20, *shape))
+    batch = linear_assignment(costs, maximize, return_potentials=True)
+    for b, cost in enumerate(costs):
+        for found, expected in zip(batch, linear_assignment(cost, maximize, return_potentials=True)):
+            assert_array_equal(found[b], expected)
+
+
+@pytest.mark.parametrize("maximize", [False, True])
+def test_any_potentials_lead_to_an_optimum(maximize):
+    rng = np.random.default_rng(1)
+    for scale in (0.0, 1e-3, 1.0, 1e3):
+        costs = rng.normal(size=(10, 12, 12))
+        start = linear_assignment(costs, maximize, return_potentials=True)[3]
+        start = start + scale * rng.normal(size=start.shape)
+        rows, columns, u, v = linear_assignment(
+            costs, maximize, potentials=start, return_potentials=True
+        )
+        for b, cost in enumerate(costs):
+            assert_optimal(cost, maximize, rows[b], columns[b], u[b], v[b])
+            single = linear_assignment(cost, maximize, potentials=start[b])
+            assert_array_equal(single[1], columns[b])
+
+
+def test_potentials_of_the_solution_give_the_solution():
+    cost = np.random.default_rng(2).normal(size=(30, 30))
+    rows, columns, u, v = linear_assignment(cost, return_potentials=True)
+    again = linear_assignment(cost, potentials=v, return_potentials=True)
+    assert_array_equal(again[1], columns)
+    assert_optimal(cost, False, *again)
+
+
+@pytest.mark.parametrize("shape", [(0, 0), (0, 3), (3, 0), (0, 4, 4), (5, 0, 2)])
+def test_empty_problems(shape):
+    rows, columns = linear_assignment(np.zeros(shape))
+    assert rows.shape == columns.shape == (*shape[:-2], min(shape[-2:]))
+
+
+def test_kinds_of_input():
+    cost = np.random.default_rng(3).normal(size=(6, 6))
+    expected = linear_assignment(cost)[1]
+    wide = np.zeros((12, 6))
+    wide[::2] = cost
+    frozen = cost.copy()
+    frozen.flags.writeable = False
+    for given in (cost.tolist(), np.asfortranarray(cost), wide[::2], frozen, frozen.T.copy().T):
+        assert_array_equal(linear_assignment(given)[1], expected)
+    assert_array_equal(linear_assignment((8 * cost).astype(int))[0], np.arange(6))
+    assert_array_equal(cost, frozen)
+
+
+@pytest.mark.parametrize(
+    "args, options, message",
+    [
+        (([[1.0, np.nan]],), {}, r"cost\[0, 1\] is nan"),
+        (([[1.0, -np.inf]],), {}, r"cost\[0, 1\] is -inf"),
+        (([[1.0, np.inf]], True), {}, r"cost\[0, 1\] is inf"),
+        ((np.full((2, 2, 2), np.nan),), {}, r"cost\[0, 0, 0\] is nan"),
+        ((np.full((2, 2), np.inf),), {}, "cost forbids every assignment"),
+        (([[[1.0]], [[np.inf]]],), {}, "cost of problem 1 forbids every assignment"),
+        (([1.0, 2.0],), {}, r"shape \(M, N\)"),
+        (([["a"]],), {}, "real numbers"),
+        (([[1j]],), {}, "real numbers"),
+        (([[1.0, 2.0]],), {"potentials": [0.0, 0.0]}, "square"),
+        ((np.eye(2),), {"potentials": [0.0]}, "one number for each column"),
+        ((np.eye(2),), {"potentials": [0.0, np.nan]}, "must be finite"),
+    ],
+)
+def test_bad_input(args, options, message):
+    with pytest.raises(ValueError, match=message):
+        linear_assignment(*args, **options)

@@ -1,0 +1,267 @@
+"""Weights only of what occurs in the training data, against plain NumPy."""
+
+import itertools
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.optimize import minimize
+from sklearn.exceptions import ConvergenceWarning
+
+from fastm4n import SequenceTagger
+from fastm4n.reference.chain import (
+    chain_concave_part,
+    chain_indicator,
+    chain_oracle,
+    score_labelling,
+    viterbi,
+)
+
+SURROGATES = ("max_min", "max_margin", "log")
+R, D = 4, 9
+COST = 1.0 - np.eye(R)
+NAMES = ("coef", "intercept", "start", "end", "transitions", "edges")
+SELECTED = [2, 7, 3]
+
+
+def make_data(lengths=(3, 5, 1, 4, 2, 3), seed=0):
+    """Sparse features and labels; no sequence is another, and not all pairs occur."""
+    rng = np.random.default_rng(seed)
+    X, y = [], []
+    for i, T in enumerate(lengths):
+        x = rng.normal(size=(T, D)) * (rng.random((T, D)) < 0.25)
+        x[:, 0] = i + 1.0
+        X.append(x / 3.0)
+        y.append((rng.integers(0, R) + np.cumsum(rng.random(T) < 0.4)) % R)
+    for j in range(R):
+        y[j % len(y)][0] = j  # every label occurs
+    return X, y
+
+
+def tagger(surrogate, **parameters):
+    parameters = {"states": "observed", "random_state": 0, **parameters}
+    return SequenceTagger(surrogate, **parameters)
+
+
+def arrays_of(model):
+    edges = getattr(model, "transition_feature_coef_", np.zeros((0, R, R)))
+    return [model.coef_.T, model.intercept_, model.start_coef_, model.end_coef_,
+            model.transition_coef_, edges]
+
+
+def features_of(x, nodes, edges, columns):
+    """Phi(x) mu, in the order of `arrays_of`."""
+    return [x.T @ nodes, nodes.sum(axis=0), nodes[0], nodes[-1], edges.sum(axis=0),
+            np.einsum("tf,tij->fij", x[1:, columns], edges)]
+
+
+def masks_of(X, y, columns):
+    """What occurs, one position after the other."""
+    emissions, transitions = np.zeros((D, R)), np.zeros((R, R))
+    edges = np.zeros((len(columns), R, R))
+    for x, labels in zip(X, y):
+        for t, row in enumerate(x):
+            emissions[row != 0, labels[t]] = 1
+            if t > 0:
+                transitions[labels[t - 1], labels[t]] = 1
+                edges[row[columns] != 0, labels[t - 1], labels[t]] = 1
+    return [emissions, np.ones(R), np.ones(R), np.ones(R), transitions, edges]
+
+
+def chain_of(model, x, columns):
+    unary = x @ model.coef_.T + model.intercept_
+    unary[0] += model.start_coef_
+    unary[-1] += model.end_coef_
+    return unary, model.transition_coef_ + np.einsum(
+        "tf,fij->tij", x[1:, columns], arrays_of(model)[5])
+
+
+def dual_point(model, per_edge):
+    """(nodes, edges or their sum) of each sequence, from what a warm start keeps."""
+    state, stride = model._warm_state, model._packed.shape[1]
+    points, at = {}, 0
+    for b in state["blocks"]:
+        T = state["lengths"][b]
+        n_rows = T + (T - 1 if per_edge else 1) * R
+        rows = state["mu"][at : at + n_rows * stride].reshape(-1, stride)[:, :R]
+        points[b] = rows[:T], rows[T:].reshape(-1, R, R)
+        at += n_rows * stride
+    return points
+
+
+def check_certificate(model, X, y, columns, rtol):
+    """w is the masked w(mu), and P and D are those of the problem in the used weights."""
+    masks = masks_of(X, y, columns)
+    total, primal, dual = [0.0] * 6, 0.0, 0.0
+    for b, (nodes, edges) in dual_point(model, bool(columns)).items():
+        x, labels = X[b], y[b]
+        truth = chain_indicator(labels, R)
+        if columns:
+            change = features_of(x, truth[0] - nodes, truth[1] - edges, columns)
+        else:
+            difference = truth[1].sum(axis=0, keepdims=True) - edges
+            change = features_of(x, truth[0] - nodes, np.zeros((len(x) - 1, R, R)), columns)
+            change[4] = difference[0]
+        total = [a + c / (model.alpha * len(X)) for a, c in zip(total, change)]
+        unary, pairwise = chain_of(model, x, columns)
+        upper = chain_oracle(unary, pairwise, model.surrogate, labels, COST, 1e-10)[3]
+        primal += (upper - score_labelling(labels, unary, pairwise)) / len(X)
+        if model.surrogate != "log" or columns:
+            dual += chain_concave_part(nodes, edges, model.surrogate, labels, COST) / len(X)
+    hidden = sum(np.sum((1 - mask) * w**2) for mask, w in zip(masks, total))
+    assert hidden > 1e-3  # the masks do something
+    total = [mask * w for mask, w in zip(masks, total)]
+    penalty = model.alpha / 2 * sum(np.sum(w**2) for w in total)
+    for name, given, expected, mask in zip(NAMES, arrays_of(model), total, masks):
+        assert_allclose(given, expected, atol=1e-8, err_msg=name)
+        assert not given[mask == 0].any()
+    assert_allclose(model.primal_objective_, primal + penalty, rtol, rtol)
+    if model.surrogate != "log" or columns:
+        assert_allclose(model.dual_objective_, dual - penalty, rtol, rtol)
+    assert_allclose(
+        model.duality_gap_, model.primal_objective_ - model.dual_objective_, atol=1e-9)
+
+
+@pytest.mark.parametrize("columns", [[], SELECTED])
+@pytest.mark.parametrize("kind", ["dense", "csr", "csr32"])
+@pytest.mark.parametrize("surrogate", SURROGATES)
+def test_certificate(surrogate, kind, columns):
+    X, y = make_data()
+    given = X
+    if kind != "dense":
+        dtype = np.float32 if kind == "csr32" else np.float64
+        X = [x.astype(dtype).astype(float) for x in X]
+        given = [sp.csr_array(x.astype(dtype)) for x in X]
+    for max_iter, tol in (3, 0.0), (4000, 5e-3):
+        model = tagger(
+            surrogate, alpha=0.1, tol=tol, max_iter=max_iter, warm_start=True,
+            transition_features=columns or None)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore" if max_iter == 3 else "error", ConvergenceWarning)
+            model.fit(given, y)
+        exact = surrogate != "max_min"
+        check_certificate(model, X, y, columns, 1e-9 if exact else model.duality_gap_)
+    for x, labels in zip(X, model.predict(given)):
+        assert_array_equal(labels, viterbi(*chain_of(model, x, columns))[0])
+
+
+@pytest.mark.parametrize("columns", [[], SELECTED])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_long_sequences(columns, sparse):
+    X, y = make_data((80, 2, 66, 1), seed=3)
+    model = tagger(
+        "max_margin", alpha=1.0, tol=0.02, max_iter=4000, warm_start=True,
+        transition_features=columns or None)
+    model.fit([sp.csr_array(x) for x in X] if sparse else X, y)
+    assert model.duality_gap_ <= 0.02
+    check_certificate(model, X, y, columns, 1e-9)
+
+
+def log_objective(flat, X, y, alpha, columns, masks):
+    """P of the log surrogate in the used weights, and its gradient, by enumeration."""
+    used = np.concatenate([mask.ravel() for mask in masks])
+    value, slope = 0.5 * alpha * flat @ flat, alpha * flat
+    for x, labels in zip(X, y):
+        all_labels = list(itertools.product(range(R), repeat=len(x)))
+        rows = np.array([
+            np.concatenate([part.ravel() for part in features_of(
+                x, *chain_indicator(labelling, R), columns)])
+            for labelling in all_labels
+        ]) * used
+        scores = rows @ flat
+        truth = all_labels.index(tuple(labels.tolist()))
+        p = np.exp(scores - scores.max())
+        value += (scores.max() + np.log(p.sum()) - scores[truth]) / len(X)
+        slope = slope + (p / p.sum() @ rows - rows[truth]) / len(X)
+    return value, slope
+
+
+@pytest.mark.parametrize("columns", [[], SELECTED])
+def test_log_optimum_is_that_of_lbfgs(columns):
+    X, y = make_data((3, 4, 1, 2, 3))
+    masks = masks_of(X, y, columns)
+    arguments = X, y, 0.05, columns, masks
+    best = minimize(
+        log_objective, np.zeros(sum(mask.size for mask in masks)), arguments, "L-BFGS-B",
+        jac=True, options={"maxiter": 5000, "gtol": 1e-10, "ftol": 1e-15})
+    for tol in 1e-2, 1e-8:
+        model = tagger("log", alpha=0.05, tol=tol, transition_features=columns or None).fit(X, y)
+        flat = np.concatenate([array.ravel() for array in arrays_of(model)])
+        value = log_objective(flat, *arguments)[0]
+        assert_allclose(model.primal_objective_, value, rtol=1e-10)
+        assert value - best.fun <= model.duality_gap_ + 1e-10 and model.duality_gap_ <= tol
+    assert_allclose(flat, best.x, atol=1e-3)
+    every = tagger("log", alpha=0.05, tol=1e-8, states="all", transition_features=columns or None)
+    assert every.fit(X, y).primal_objective_ < model.primal_objective_ - 1e-3
+
+
+@pytest.mark.parametrize("columns", [[], SELECTED])
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("length", [6, 70])
+def test_step_size(columns, sparse, length):
+    """One visit ends where the dual is largest on its segment: the norm is that of used weights."""
+    X, y = make_data((length,), seed=5)
+    y[0][1:4] = range(1, R)  # every label occurs
+    x, labels = X[0], y[0]
+    model = tagger(
+        "max_margin", alpha=0.5, tol=0.0, max_iter=1, warm_start=True,
+        transition_features=columns or None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit([sp.csr_array(x)] if sparse else X, y)
+    truth = chain_indicator(labels, R)
+    atom = chain_indicator(viterbi(COST[labels], np.zeros((R, R)))[0], R)
+    direction = features_of(x, atom[0] - truth[0], atom[1] - truth[1], columns)
+    masks = masks_of(X, y, columns)
+    norm = sum(np.sum(mask * part**2) for mask, part in zip(masks, direction))
+    whole = sum(np.sum(part**2) for part in direction)
+    assert norm < whole - 1.0
+    step = min(1.0, 0.5 / norm)  # the loss of the atom is 1, as it is nowhere right
+    nodes = dual_point(model, bool(columns))[0][0]
+    assert_allclose(nodes, truth[0] + step * (atom[0] - truth[0]), atol=1e-12)
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES)
+def test_nothing_changes_where_all_occurs(surrogate):
+    rng = np.random.default_rng(0)
+    X = [rng.normal(size=(15, 3)) for _ in range(2)]
+    y = [rng.integers(0, 2, 15) for _ in range(2)]
+    options = {"alpha": 10.0, "tol": 1e-2, "max_iter": 5000}
+    observed = tagger(surrogate, **options).fit(X, y)
+    every = tagger(surrogate, states="all", **options).fit(X, y)
+    assert max(observed.duality_gap_, every.duality_gap_) <= 1e-2
+    assert_allclose(observed.primal_objective_, every.primal_objective_, atol=1e-2)
+    for a, b in zip(arrays_of(observed), arrays_of(every)):
+        assert_allclose(a, b, atol=2 * np.sqrt(2 * 1e-2 / 10.0))
+
+
+def test_what_occurs():
+    """Stored zeros do not occur, nor do sequences of weight zero."""
+    X, y = make_data()
+    stored = []
+    for x in X:
+        T = len(x)
+        stored.append(sp.csr_array(
+            (x.ravel(), np.tile(np.arange(D), T), np.arange(T + 1) * D), shape=x.shape))
+    plain = tagger("log", alpha=0.1).fit([sp.csr_array(x) for x in X], y)
+    other = tagger("log", alpha=0.1).fit(stored, y)
+    for a, b in zip(arrays_of(plain), arrays_of(other)):
+        assert_allclose(a, b, atol=1e-10)
+    weights = [1, 0, 1, 1, 1, 1]
+    weighted = tagger("log", alpha=0.1).fit(X, y, weights)
+    without = tagger("log", alpha=0.1).fit(X[:1] + X[2:], y[:1] + y[2:])
+    for a, b in zip(arrays_of(weighted), arrays_of(without)):
+        assert_array_equal(a, b)
+
+
+def test_transitions_are_left_out_with_observed_states():
+    X, y = make_data()
+    model = tagger("log", fit_transitions=False, alpha=0.1).fit(X, y)
+    assert not model.transition_coef_.any() and model.coef_.any()
+
+
+def test_bad_states():
+    with pytest.raises(ValueError, match="states must be one of .*'observed'.*, got 'some'"):
+        tagger("log", states="some").fit(*make_data())
