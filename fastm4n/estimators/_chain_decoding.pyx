@@ -3,7 +3,7 @@
 import numpy as np
 
 from fastm4n.features._chain cimport ChainFeatures
-from fastm4n.inference._chain cimport ChainScratch, MaxMinScratch
+from fastm4n.inference._chain cimport ChainMaxMin, ChainScratch
 
 from libc.math cimport INFINITY
 from libc.string cimport memcpy
@@ -70,7 +70,7 @@ def marginals(
 
 
 def max_min_nodes(
-    ChainFeatures features, ChainScratch scratch, MaxMinScratch max_min, double[::1] scores,
+    ChainFeatures features, ChainMaxMin max_min, double[::1] scores,
     double[::1] point, double tol, Py_ssize_t start, Py_ssize_t stop,
     const Py_ssize_t[::1] offsets, double[:, ::1] out):
     """Node marginals of the max-min oracle of the sequences start ... stop - 1."""
@@ -80,12 +80,9 @@ def max_min_nodes(
         for b in range(start, stop):
             T = features.lengths[b]
             features.scores(b, scores)
-            max_min.n_columns = 0
-            max_min.n_rows = 0
-            max_min.generate(
-                &scores[0], T, &scores[T * features.stride], features.pair_step, scratch,
-                INFINITY, 0.0, tol, 500, &lower, &upper)
-            max_min.mixture(T, features.pair_step, &point[0])
+            max_min.begin(&scores[0], T)
+            max_min.generate(INFINITY, 0.0, tol, 500, &lower, &upper)
+            max_min.mixture(&point[0])
             for t in range(T):
                 memcpy(
                     &out[offsets[b] + t, 0], &point[t * features.stride],

@@ -24,7 +24,7 @@ from fastm4n.estimators._base import (
 from fastm4n.estimators._merge import merge_sequences
 from fastm4n.features._chain import ChainFeatures
 from fastm4n.inference import viterbi_kbest
-from fastm4n.inference._chain import ChainScratch, MaxMinScratch
+from fastm4n.inference._chain import ChainMaxMin, ChainScratch
 from fastm4n.sequences import Sequences
 from fastm4n.solvers.block_coordinate import solve
 from fastm4n.structures._chain import (
@@ -630,19 +630,18 @@ class SequenceTagger(CertifiedEstimator):
         offsets = X.offsets.astype(np.intp)
         if self.surrogate == "log":
             forbidden = self._forbidden(allowed_transitions)
-    
+
         def run(start, stop):
-            scratch = ChainScratch(self.classes_.size, longest)
             scores, point = np.zeros(features.size), np.zeros(features.size)
             if self.surrogate == "log":
                 decoding.marginals(
-                    features, scratch, forbidden, scores, point, start, stop, offsets, nodes,
-                    values,
+                    features, ChainScratch(self.classes_.size, longest), forbidden, scores, point,
+                    start, stop, offsets, nodes, values,
                 )
             else:
                 decoding.max_min_nodes(
-                    features, scratch,
-                    MaxMinScratch(self.cost_matrix_, longest, False, features.pair_step != 0),
+                    features,
+                    ChainMaxMin(self.cost_matrix_, longest, False, features.pair_step != 0),
                     scores, point, RISK_TOL, start, stop, offsets, nodes,
                 )
 

@@ -1,4 +1,4 @@
-"""Recursions over chains of T positions and R labels, and the max-min oracles built on them.
+"""Recursions over chains of T positions and R labels, and what max-min oracles ask of chains.
 
 A labelling y scores sum_t unary[t, y_t] + sum_t pair[y_t, y_{t+1}].  Rows of labels are
 `stride` numbers long, R padded to whole vectors; those of unary scores begin every `step`
@@ -11,20 +11,16 @@ import numpy as np
 
 from libc.math cimport INFINITY, exp, log, sqrt
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memset
 
 from fastm4n._simd._loops cimport chain_f32_for, chain_f64_for, loops_for, padded
-from fastm4n.inference._simplex cimport max_min_game, max_min_zero_one
+from fastm4n.inference._max_min cimport MaxMinScratch
+from fastm4n.inference._simplex cimport max_min_zero_one
 
 # Scores further apart than this, at one position and one transition together, take the
 # recursions in log space: exp of the difference must stay far from underflow
 cdef double WIDE_F64 = 300.0
 cdef double WIDE_F32 = 40.0
-
-cdef enum:
-    # Viterbi calls after which column generation from labellings of the last time gets the free
-    # mixtures, too
-    SEED_AFTER = 10
 
 
 cdef int viterbi_chain(
@@ -60,14 +56,14 @@ cdef double path_score(
 
 
 cdef void transpose(
-    const real* pair, Py_ssize_t R, Py_ssize_t stride, real* PT) noexcept nogil:
-    """PT = pair', with -inf behind the labels."""
+    const real* pair, Py_ssize_t R, Py_ssize_t stride, real pad, real* PT) noexcept nogil:
+    """PT = pair', with `pad` behind the labels."""
     cdef Py_ssize_t i, j
     for j in range(R):
         for i in range(R):
             PT[j * stride + i] = pair[i * stride + j]
         for i in range(R, stride):
-            PT[j * stride + i] = -<real> INFINITY
+            PT[j * stride + i] = pad
 
 
 cdef int exp_pair(
@@ -78,7 +74,6 @@ cdef int exp_pair(
     shift is the sum of the maxima, spread the largest distance of a finite score from
     its maximum, forbidden whether there are scores of -inf.
     """
-    cdef Py_ssize_t i, j
     spread[0] = 0.0
     forbidden[0] = 0
     if real is double:
@@ -86,9 +81,7 @@ cdef int exp_pair(
     else:
         shift[0] = chain_f32_for(R).exp_rows(pair, stride, count * R, R, R, stride, P, spread, forbidden)
     if PT != NULL:
-        for i in range(R):
-            for j in range(R):
-                PT[j * stride + i] = P[i * stride + j]
+        transpose(P, R, stride, <real> 0.0, PT)
     return 0
 
 
@@ -353,7 +346,7 @@ cdef class ChainScratch:
         cdef double* transposed = NULL
         if pair_step == 0 and 2 * T > self.R:
             transposed = &self.PT[0]
-            transpose(pair, self.R, self.stride, transposed)
+            transpose(pair, self.R, self.stride, <double> -INFINITY, transposed)
         return viterbi_chain(
             unary, self.stride, T, self.R, self.stride, pair, pair_step, transposed, &self.delta[0],
             &self.path[0], score)
@@ -386,11 +379,11 @@ cdef class ChainScratch:
         return status
 
 
-cdef class MaxMinScratch:
+cdef class ChainMaxMin(MaxMinScratch):
     """Workspace of one thread for the max-min oracles of a chain.
 
-    The loss is the mean over positions of cost[y_t, y'_t].  As it is a sum over positions,
-    the adversary's distribution may be taken independent over them: nu_t in the simplex.
+    As the loss is a sum over positions, and any label may be at any of them, the adversary's
+    distribution may be taken independent over positions: nu_t in the simplex.
 
     Parameters
     ----------
@@ -398,146 +391,88 @@ cdef class MaxMinScratch:
     max_length : int
     mirror_prox : bool
         Whether to hold the arrays of mirror prox, or those of column generation.
-    edges : bool
+    per_edge : bool
         Whether each transition has scores of its own.
-    capacity : int
-        Most labellings of either player at a time.
+    chain : ChainScratch, default=None
+        For the recursions.
     """
 
-    def __init__(self, cost, Py_ssize_t max_length, bint mirror_prox, bint edges=False,
-                 Py_ssize_t capacity=64):
+    def __init__(self, cost, Py_ssize_t max_length, bint mirror_prox, bint per_edge=False,
+                 chain=None):
         n_labels = cost.shape[0]
-        self.loops = loops_for(n_labels)
-        self.R = n_labels
-        self.stride = padded(n_labels, self.loops)
-        self.max_length = max(1, max_length)
-        self.capacity = capacity
-        self.max_cost = np.max(cost)
-        self.zero_one = np.array_equal(cost, 1.0 - np.eye(n_labels))
-        wide = np.zeros((n_labels, self.stride))
-        wide[:, :n_labels] = cost
-        self.cost = wide.ravel()
-        wide = np.zeros((n_labels, self.stride))
-        wide[:, :n_labels] = cost.T
-        self.cost_t = wide.ravel()
-        nodes = self.max_length * self.stride
-        matrices = max(1, max_length - 1) if edges else 1
-        self.buffer = np.zeros(self.stride)
-        if mirror_prox:
-            self.half = np.zeros(nodes + matrices * n_labels * self.stride)
-            self.point = np.zeros(nodes + matrices * n_labels * self.stride)
-            self.gradient = np.zeros(nodes)
-            self.gradient_nu = np.zeros(nodes)
-            self.nu = np.zeros(nodes)
-            self.half_nu = np.zeros(nodes)
-            self.mean_nu = np.zeros(nodes)
-        else:
-            self.augmented = np.zeros(nodes)
-            self.answer = np.zeros(self.max_length, dtype=np.intc)
-            self.weights = np.zeros(capacity + 1)
-            # one more than labellings: the free mixtures
-            self.game = np.zeros((capacity + 1, capacity + 1))
-            self.values = np.zeros(capacity + 1)
-            self.p = np.zeros(capacity + 1)
-            self.q = np.zeros(capacity + 1)
-            self.best_p = np.zeros(capacity + 1)
-            self.tableau = np.zeros((capacity + 2, capacity + 2))
-            self.basis = np.zeros(2 * capacity + 3, dtype=np.intp)
-            self.free_mu = np.zeros(nodes + matrices * n_labels * self.stride)
-            self.free_nu = np.zeros(nodes)
-            self.free_mu_cost = np.zeros(nodes)
-            self.free_nu_cost = np.zeros(nodes)
-            self.shares = np.zeros(self.stride)
-            self.columns = np.zeros(self.max_length * capacity, dtype=np.intc)
-            self.rows = np.zeros(self.max_length * capacity, dtype=np.intc)
+        self.chain = ChainScratch(n_labels, max_length) if chain is None else chain
+        matrix = n_labels * self.chain.stride
+        self.pair_step = matrix if per_edge else 0
+        super().__init__(
+            cost, max_length, (max(1, max_length - 1) if per_edge else 1) * matrix, mirror_prox)
+        self.shares = np.zeros(self.stride)
 
-    cdef double concave(self, const double* mu, Py_ssize_t T) noexcept nogil:
-        """h(mu) = (1/T) sum_t min_j (cost' mu_t)_j, from the node marginals (T, stride)."""
+    cdef void begin(self, const double* v, Py_ssize_t T) noexcept nogil:
+        """The scores to solve for: T rows, and behind them those of transitions."""
+        self.v = v
+        self.T = T
+        self.n_columns = 0
+        self.n_rows = 0
+
+    cdef Py_ssize_t n_more(self) noexcept nogil:
+        return (self.T - 1 if self.pair_step else 1) * self.R * self.stride
+
+    cdef const int* best_labelling(self, const double* unary, double* value) noexcept nogil:
+        self.chain.viterbi(
+            unary, self.T, self.v + self.T * self.stride, self.pair_step, value)
+        return &self.chain.path[0]
+
+    cdef double best_answer(self, const double* expected, int* answer) noexcept nogil:
         cdef Py_ssize_t t, j
         cdef double total = 0.0, least
-        for t in range(T):
-            if self.zero_one:
-                total += max(0.0, 1.0 - self.loops.maximum(mu + t * self.stride, self.R))
-                continue
-            memset(&self.buffer[0], 0, self.stride * sizeof(double))
-            self.loops.scores_f64(
-                mu + t * self.stride, NULL, self.R, &self.cost[0], self.stride, &self.buffer[0])
-            least = self.buffer[0]
+        for t in range(self.T):
+            answer[t] = 0
+            least = expected[0]
             for j in range(1, self.R):
-                least = min(least, self.buffer[j])
+                if expected[j] < least:
+                    least = expected[j]
+                    answer[t] = <int> j
             total += least
-        return total / T
+            expected += self.stride
+        return total
 
-    cdef int add_column(
-        self, const double* v, Py_ssize_t T, const double* pair, Py_ssize_t pair_step,
-        const int* labels) noexcept nogil:
-        """A labelling of the maximising player, its score and its losses; 0 where known or full."""
-        cdef Py_ssize_t t, c, r, m = self.n_columns
-        cdef double loss
-        cdef bint same
-        if m == self.capacity:
-            return 0
-        for c in range(m):
-            same = True
-            for t in range(T):
-                if self.columns[t * self.capacity + c] != labels[t]:
-                    same = False
-                    break
-            if same:
-                return 0
-        for t in range(T):
-            self.columns[t * self.capacity + m] = labels[t]
-        self.values[m] = path_score(v, self.stride, T, self.stride, pair, pair_step, labels)
-        for r in range(self.n_rows):
-            loss = 0.0
-            for t in range(T):
-                loss += self.cost[labels[t] * self.stride + self.rows[t * self.capacity + r]]
-            self.game[m, r] = loss / T
-        self.n_columns = m + 1
-        return 1
+    cdef double concave(self, const double* mu) noexcept nogil:
+        """h(mu) = (1/T) sum_t min_j (cost' mu_t)_j; without products for the 0-1 cost."""
+        cdef Py_ssize_t t
+        cdef double total = 0.0
+        if not self.zero_one:
+            return MaxMinScratch.concave(self, mu)
+        for t in range(self.T):
+            total += max(0.0, 1.0 - self.loops.maximum(mu + t * self.stride, self.R))
+        return total / self.T
 
-    cdef int add_row(self, Py_ssize_t T, const int* labels) noexcept nogil:
-        """A labelling of the adversary; 0 where known or full."""
-        cdef Py_ssize_t t, c, r, m = self.n_rows
-        cdef double loss
-        cdef bint same
-        if m == self.capacity:
-            return 0
-        for r in range(m):
-            same = True
-            for t in range(T):
-                if self.rows[t * self.capacity + r] != labels[t]:
-                    same = False
-                    break
-            if same:
-                return 0
-        for t in range(T):
-            self.rows[t * self.capacity + m] = labels[t]
-        for c in range(self.n_columns):
-            loss = 0.0
-            for t in range(T):
-                loss += self.cost[self.columns[t * self.capacity + c] * self.stride + labels[t]]
-            self.game[c, m] = loss / T
-        self.n_rows = m + 1
-        return 1
+    cdef double labelling_score(self, const int* labels) noexcept nogil:
+        return path_score(
+            self.v, self.stride, self.T, self.stride, self.v + self.T * self.stride,
+            self.pair_step, labels)
 
-    cdef int seed(
-        self, const double* v, Py_ssize_t T, Py_ssize_t pair_step) except -1 nogil:
-        """Free mixtures for both players: the solution of the game without transitions.
+    cdef void add_more(self, Py_ssize_t c, double weight, double* more) noexcept nogil:
+        cdef Py_ssize_t t
+        for t in range(1, self.T):
+            more[
+                (t - 1) * self.pair_step
+                + self.columns[(t - 1) * self.capacity + c] * self.stride
+                + self.columns[t * self.capacity + c]] += weight
 
-        Position by position, in the closed form of the 0-1 cost; independent over positions.
-        Where scores are small beside max(cost) / T many labels of every position are in play,
-        and labellings would find the mixture of them one at a time.
+    cdef int free_mixtures(self) except -1 nogil:
+        """The solution of the game without transitions, by the closed form of the 0-1 cost.
+
+        Independent over positions.  Where scores are small beside max(cost) / T many labels of
+        every position are in play, and labellings would find the mixture of them one at a time.
         """
         cdef Py_ssize_t t, i, j, at
-        cdef double value, scale = T / self.max_cost if self.max_cost > 0.0 else 0.0
-        cdef double* edges = &self.free_mu[T * self.stride]
-        cdef Py_ssize_t matrices = T - 1 if pair_step else 1
-        memset(edges, 0, matrices * self.R * self.stride * sizeof(double))
-        for t in range(T):
+        cdef double value, scale = self.T / self.max_cost if self.max_cost > 0.0 else 0.0
+        cdef double* edges = &self.free_mu[self.T * self.stride]
+        memset(edges, 0, self.n_more() * sizeof(double))
+        for t in range(self.T):
             at = t * self.stride
             for j in range(self.R):
-                self.buffer[j] = scale * v[at + j]
+                self.buffer[j] = scale * self.v[at + j]
             max_min_zero_one(self.buffer, self.R, self.shares, &value)
             for j in range(self.R):
                 self.free_mu[at + j] = self.shares[j]
@@ -558,297 +493,35 @@ cdef class MaxMinScratch:
                     value = self.free_mu[at - self.stride + i]
                     if value > 0.0:
                         for j in range(self.R):
-                            edges[(t - 1) * pair_step + i * self.stride + j] += (
+                            edges[(t - 1) * self.pair_step + i * self.stride + j] += (
                                 value * self.free_mu[at + j])
-        self.use_free(v, T, matrices)
         return 0
 
-    cdef int use_free(self, const double* v, Py_ssize_t T, Py_ssize_t matrices) noexcept nogil:
-        """What the game needs of the free mixtures: scores and expected costs."""
-        cdef Py_ssize_t t, at
-        self.has_free = True
-        self.free_value = self.loops.dot(
-            v, &self.free_mu[0], (T + matrices * self.R) * self.stride)
-        memset(&self.free_mu_cost[0], 0, T * self.stride * sizeof(double))
-        memset(&self.free_nu_cost[0], 0, T * self.stride * sizeof(double))
-        for t in range(T):
-            at = t * self.stride
-            self.loops.scores_f64(
-                &self.free_mu[at], NULL, self.R, &self.cost[0], self.stride,
-                &self.free_mu_cost[at])
-            self.loops.scores_f64(
-                &self.free_nu[at], NULL, self.R, &self.cost_t[0], self.stride,
-                &self.free_nu_cost[at])
-        return 0
+    cdef double step_size(self) noexcept nogil:
+        """Inverse of the coupling's bound in the norms of the entropies.
 
-    cdef int gather(
-        self, const double* v, Py_ssize_t T, Py_ssize_t pair_step) noexcept nogil:
-        """Make room: the best mixtures of both become the free ones, and most labellings go.
-
-        Neither bound is lost, as both mixtures stay in the game.
+        These are one-strongly convex for the largest of the positions' l1 norms (mu) and for
+        their Euclidean norm (nu); with costs centred to max(cost) / 2, and half the l1 norm of a
+        difference on either side, the coupling (1/T) sum_t mu_t' cost nu_t is at most
+        max(cost) / (2 sqrt(T)) in them.
         """
-        cdef Py_ssize_t t, c, r, j, at, kept = 0, matrices = T - 1 if pair_step else 1
-        # buffers of the augmented scores serve as the place where nu is put together
-        for t in range(T):
-            at = t * self.stride
-            for j in range(self.stride):
-                self.augmented[at + j] = (
-                    self.q[self.n_rows] * self.free_nu[at + j] if self.has_free else 0.0)
-            for r in range(self.n_rows):
-                self.augmented[at + self.rows[t * self.capacity + r]] += self.q[r]
-        self.mixture(T, pair_step, &self.free_mu[0])
-        memcpy(&self.free_nu[0], &self.augmented[0], T * self.stride * sizeof(double))
-        self.use_free(v, T, matrices)
-        for c in range(self.n_columns):
-            if self.p[c] > 0.0 and 2 * kept < self.capacity:
-                if kept < c:
-                    for t in range(T):
-                        self.columns[t * self.capacity + kept] = self.columns[t * self.capacity + c]
-                    self.values[kept] = self.values[c]
-                    for r in range(self.n_rows):
-                        self.game[kept, r] = self.game[c, r]
-                kept += 1
-        self.n_columns = kept
-        for c in range(self.capacity + 1):
-            self.best_p[c] = 0.0
-        self.best_p[kept] = 1.0
-        kept = 0
-        for r in range(self.n_rows):
-            if self.q[r] > 0.0 and 2 * kept < self.capacity:
-                if kept < r:
-                    for t in range(T):
-                        self.rows[t * self.capacity + kept] = self.rows[t * self.capacity + r]
-                    for c in range(self.n_columns):
-                        self.game[c, kept] = self.game[c, r]
-                kept += 1
-        self.n_rows = kept
+        return 2.0 * sqrt(<double> self.T) / self.max_cost if self.max_cost > 0.0 else 1.0
+
+    cdef int project(self, const double* theta, double* mu) except -1 nogil:
+        cdef Py_ssize_t nodes = self.T * self.stride
+        cdef double log_z
+        self.chain.sum_product(
+            theta, self.T, theta + nodes, self.pair_step, mu, mu + nodes, &log_z)
         return 0
 
-    cdef void place_free(self, Py_ssize_t T) noexcept nogil:
-        """The free mixtures as the last column and the last row of the game."""
-        cdef Py_ssize_t t, c, r, m = self.n_columns, k = self.n_rows
-        cdef double total
-        for r in range(k):
-            total = 0.0
-            for t in range(T):
-                total += self.free_mu_cost[t * self.stride + self.rows[t * self.capacity + r]]
-            self.game[m, r] = total / T
-        for c in range(m):
-            total = 0.0
-            for t in range(T):
-                total += self.free_nu_cost[t * self.stride + self.columns[t * self.capacity + c]]
-            self.game[c, k] = total / T
-        self.game[m, k] = self.loops.dot(
-            &self.free_mu[0], &self.free_nu_cost[0], T * self.stride) / T
-        self.values[m] = self.free_value
-
-    cdef int generate(
-        self, const double* v, Py_ssize_t T, const double* pair, Py_ssize_t pair_step,
-        ChainScratch chain, double current, double slack, double tol, Py_ssize_t max_calls,
-        double* lower, double* upper) except -1 nogil:
-        """Max-min oracle by column generation: max_mu <v, mu> + h(mu).
-
-        Both players keep labellings: n_columns and n_rows of them on entry, which must have
-        been added for these scores; beside them, from the first call or the SEED_AFTER-th on, each
-        has a free mixture.  The columns, with weights best_p, make the mixture that is
-        returned.  Their game is solved exactly; the maximiser's answer to the adversary's
-        mixture nu is a Viterbi call on v + A nu, whose score is an upper bound on the value,
-        and the adversary's answer to the mixture mu is a minimum at each position, which gives h(mu)
-        and a lower bound.  Stops when upper - lower <= max(tol, slack (upper - current)), when
-        neither player has a better answer, or after max_calls Viterbi calls.  n_calls counts
-        them.
-        """
-        cdef Py_ssize_t t, r, c, j, at, m, k
-        cdef double value, game_lower, game_upper, linear, h, least
-        cdef int found
-        lower[0] = -INFINITY
-        upper[0] = INFINITY  # until a Viterbi call is made
-        self.n_calls = 0
-        self.has_free = False
-        if self.n_columns == 0 or self.n_rows == 0:
-            self.seed(v, T, pair_step)
-        while True:
-            m = self.n_columns + self.has_free
-            k = self.n_rows + self.has_free
-            if self.has_free:
-                self.place_free(T)
-            value = 0.0
-            for c in range(m):
-                for r in range(k):
-                    value = max(value, self.game[c, r])
-            max_min_game(
-                self.values, m, k, self.game, value, self.p, self.q, self.tableau, self.basis,
-                &game_lower, &game_upper)
-            linear = h = 0.0
-            for c in range(m):
-                if self.p[c] > 0.0:
-                    linear += self.p[c] * self.values[c]
-            for t in range(T):
-                at = t * self.stride
-                for j in range(self.stride):
-                    self.buffer[j] = (
-                        self.p[self.n_columns] * self.free_mu_cost[at + j] if self.has_free else 0.0)
-                self.loops.scores_f64(
-                    &self.p[0], &self.columns[t * self.capacity], self.n_columns, &self.cost[0],
-                    self.stride, &self.buffer[0])
-                self.answer[t] = 0
-                least = self.buffer[0]
-                for j in range(1, self.R):
-                    if self.buffer[j] < least:
-                        least = self.buffer[j]
-                        self.answer[t] = <int> j
-                h += least
-            value = linear + h / T
-            if value > lower[0]:
-                lower[0] = value
-                for c in range(m):
-                    self.best_p[c] = self.p[c]
-                for c in range(m, self.capacity + 1):
-                    self.best_p[c] = 0.0
-            if self.enough(lower[0], upper[0], current, slack, tol) or self.n_calls >= max_calls:
-                break
-            for r in range(k):
-                self.weights[r] = self.q[r] / T
-            for t in range(T):
-                at = t * self.stride
-                for j in range(self.stride):
-                    self.augmented[at + j] = v[at + j]
-                    if self.has_free:
-                        self.augmented[at + j] += (
-                            self.weights[self.n_rows] * self.free_nu_cost[at + j])
-                self.loops.scores_f64(
-                    &self.weights[0], &self.rows[t * self.capacity], self.n_rows,
-                    &self.cost_t[0], self.stride, &self.augmented[at])
-            chain.viterbi(&self.augmented[0], T, pair, pair_step, &value)
-            self.n_calls += 1
-            upper[0] = min(upper[0], value)
-            if self.enough(lower[0], upper[0], current, slack, tol):
-                break
-            if self.n_columns == self.capacity or self.n_rows == self.capacity:
-                self.gather(v, T, pair_step)
-            elif self.n_calls == SEED_AFTER and not self.has_free:
-                self.seed(v, T, pair_step)
-            m = self.n_columns
-            found = self.add_row(T, &self.answer[0])
-            found |= self.add_column(v, T, pair, pair_step, &chain.path[0])
-            if self.has_free and self.n_columns > m:
-                # the weight of the free mixture stands behind those of the labellings
-                self.best_p[m + 1] = self.best_p[m]
-                self.best_p[m] = 0.0
-            if not found:
-                break
-        # adversary and maximiser meet up to rounding
-        upper[0] = max(upper[0], lower[0])
-        return 0
-
-    cdef bint enough(
-        self, double lower, double upper, double current, double slack, double tol) noexcept nogil:
-        return upper < INFINITY and upper - lower <= max(tol, slack * (upper - current))
-
-    cdef void mixture(
-        self, Py_ssize_t T, Py_ssize_t pair_step, double* mu) noexcept nogil:
-        """mu = sum_c best_p[c] phi(column c): nodes, then transitions, all of them written."""
-        cdef Py_ssize_t t, c, here, before, matrices = T - 1 if pair_step else 1
-        cdef double* edges = mu + T * self.stride
-        cdef double share = self.best_p[self.n_columns] if self.has_free else 0.0
-        for here in range((T + matrices * self.R) * self.stride):
-            mu[here] = share * self.free_mu[here] if share > 0.0 else 0.0
-        for c in range(self.n_columns):
-            if self.best_p[c] == 0.0:
-                continue
-            for t in range(T):
-                here = self.columns[t * self.capacity + c]
-                mu[t * self.stride + here] += self.best_p[c]
-                if t > 0:
-                    before = self.columns[(t - 1) * self.capacity + c]
-                    edges[(t - 1) * pair_step + before * self.stride + here] += self.best_p[c]
-
-    cdef int mirror_prox(
-        self, const double* v, Py_ssize_t T, const double* pair, Py_ssize_t pair_step,
-        Py_ssize_t n_iter, ChainScratch chain, double* theta, double* log_nu, double* mu,
-        double* lower, double* upper) except -1 nogil:
-        """Max-min oracle by saddle-point mirror prox (Nowak-Vila et al., Algorithm 2).
-
-        mu is kept by its natural parameters theta (nodes and transitions), so that its
-        projection is sum-product; nu by log_nu, independent over positions.  Entropic steps
-        from what is given in theta and log_nu, which hold the last iterate on return; the
-        averages of the half-step points (Theorem G.1) are mu and the nu of the bounds.  The
-        entropies are one-strongly convex for the largest of the positions' l1 norms (mu) and
-        for their Euclidean norm (nu); with costs centred to max(cost) / 2, and half the l1
-        norm of a difference on either side, the coupling (1/T) sum_t mu_t' cost nu_t is at most
-        max(cost) / (2 sqrt(T)) in them, and eta its inverse.  Two sum-products an iteration.
-        """
-        cdef Py_ssize_t t, j, it, nodes = T * self.stride
-        cdef Py_ssize_t size = nodes + (T - 1 if pair_step else 1) * self.R * self.stride
-        cdef double eta = 2.0 * sqrt(<double> T) / self.max_cost if self.max_cost > 0.0 else 1.0
-        cdef double log_z, value
-        cdef const double* at
-        memset(mu, 0, size * sizeof(double))
-        memset(&self.mean_nu[0], 0, nodes * sizeof(double))
-        self.n_calls = 0
-        chain.sum_product(theta, T, theta + nodes, pair_step, &self.point[0], &self.point[nodes], &log_z)
-        self.normalize_nu(log_nu, T)
-        for it in range(n_iter):
-            # half a step, with the gradients at (mu, nu)
-            self.gradients(v, T, &self.point[0])
-            for j in range(size):
-                value = self.gradient[j] if j < nodes else v[j]
-                self.half[j] = theta[j] + eta * value
-            for j in range(nodes):
-                self.half_nu[j] = log_nu[j] - eta * self.gradient_nu[j]
-            chain.sum_product(
-                &self.half[0], T, &self.half[nodes], pair_step, &self.point[0],
-                &self.point[nodes], &log_z)
-            self.normalize_nu(&self.half_nu[0], T)
-            for j in range(size):
-                mu[j] += self.point[j]
-            for j in range(nodes):
-                self.mean_nu[j] += self.nu[j]
-            # the step, with the gradients there
-            self.gradients(v, T, &self.point[0])
-            for j in range(size):
-                value = self.gradient[j] if j < nodes else v[j]
-                theta[j] += eta * value
-            for j in range(nodes):
-                log_nu[j] -= eta * self.gradient_nu[j]
-            chain.sum_product(
-                theta, T, theta + nodes, pair_step, &self.point[0], &self.point[nodes], &log_z)
-            self.normalize_nu(log_nu, T)
-            self.n_calls += 2
-        for j in range(size):
-            mu[j] /= n_iter
-        lower[0] = self.concave(mu, T) + self.loops.dot(v, mu, size)
-        for t in range(T):
-            for j in range(self.stride):
-                self.nu[t * self.stride + j] = self.mean_nu[t * self.stride + j] / n_iter
-        self.gradients(v, T, mu)
-        chain.viterbi(&self.gradient[0], T, pair, pair_step, upper)
-        upper[0] = max(upper[0], lower[0])
-        return 0
-
-    cdef int normalize_nu(self, double* log_nu, Py_ssize_t T) noexcept nogil:
-        """nu = softmax of each row of log_nu, which is shifted to have its largest entry at 0."""
+    cdef int project_answer(self, double* log_nu) except -1 nogil:
+        """Softmax of each row of log_nu, which is shifted to have its largest entry at 0."""
         cdef Py_ssize_t t, j
         cdef double top
-        for t in range(T):
-            top = self.loops.maximum(log_nu + t * self.stride, self.R)
+        for t in range(self.T):
+            top = self.loops.maximum(log_nu, self.R)
             for j in range(self.R):
-                log_nu[t * self.stride + j] -= top
-            self.loops.softmax(log_nu + t * self.stride, self.R, &self.nu[t * self.stride])
-        return 0
-
-    cdef int gradients(self, const double* v, Py_ssize_t T, const double* mu) noexcept nogil:
-        """gradient = v + cost nu / T and gradient_nu = cost' mu / T at each position."""
-        cdef Py_ssize_t t, j, at
-        for t in range(T):
-            at = t * self.stride
-            memset(&self.gradient[at], 0, self.stride * sizeof(double))
-            memset(&self.gradient_nu[at], 0, self.stride * sizeof(double))
-            self.loops.scores_f64(
-                &self.nu[at], NULL, self.R, &self.cost_t[0], self.stride, &self.gradient[at])
-            self.loops.scores_f64(
-                mu + at, NULL, self.R, &self.cost[0], self.stride, &self.gradient_nu[at])
-            for j in range(self.stride):
-                self.gradient[at + j] = v[at + j] + self.gradient[at + j] / T
-                self.gradient_nu[at + j] /= T
+                log_nu[j] -= top
+            self.loops.softmax(log_nu, self.R, &self.nu[t * self.stride])
+            log_nu += self.stride
         return 0

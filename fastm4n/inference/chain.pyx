@@ -10,7 +10,7 @@ from libc.string cimport memcpy
 
 from fastm4n._simd._loops cimport chain_f32_for, chain_f64_for
 from fastm4n.inference cimport _chain as kernels
-from fastm4n.inference._chain cimport ChainScratch, MaxMinScratch, real
+from fastm4n.inference._chain cimport ChainMaxMin, real
 
 
 cdef Py_ssize_t vector_width(bint single, Py_ssize_t n_labels):
@@ -138,7 +138,7 @@ cdef Py_ssize_t viterbi_batch(
     cdef real* transposed = NULL
     if pair_step == 0:
         transposed = &PT[0]
-        kernels.transpose(&pair[0, 0, 0], R, stride, transposed)
+        kernels.transpose(&pair[0, 0, 0], R, stride, -<real> INFINITY, transposed)
     for b in range(scores.shape[0]):
         T = offsets[b + 1] - offsets[b]
         scores[b] = 0.0
@@ -529,8 +529,7 @@ def max_min_chain(
         raise ValueError(f"n_iter must be > 0, got {n_iter!r}.")
     cdef Py_ssize_t pair_step = batch.pair_step
     cdef Py_ssize_t matrices = max(0, T - 1) if pair_step else 1
-    cdef ChainScratch chain = ChainScratch(R, T)
-    cdef MaxMinScratch scratch = MaxMinScratch(cost, T, oracle == "mirror_prox", pair_step != 0)
+    cdef ChainMaxMin scratch = ChainMaxMin(cost, T, oracle == "mirror_prox", pair_step != 0)
     cdef double[::1] v = np.zeros((T + matrices * R) * stride)
     cdef double[::1] mu = np.zeros(v.shape[0])
     cdef double[::1] theta = np.zeros(v.shape[0])
@@ -539,14 +538,12 @@ def max_min_chain(
     if matrices:
         np.asarray(v)[T * stride:].reshape(matrices, R, stride)[...] = batch.pair[:matrices]
     cdef double lower, upper, tolerance = tol
-    cdef double* edges = &v[0] + T * stride
+    scratch.begin(&v[0], T)
     if oracle == "mirror_prox":
-        scratch.mirror_prox(
-            &v[0], T, edges, pair_step, many, chain, &theta[0], &log_nu[0], &mu[0], &lower, &upper)
+        scratch.mirror_prox(many, &theta[0], &log_nu[0], &mu[0], &lower, &upper)
     else:
-        scratch.generate(
-            &v[0], T, edges, pair_step, chain, INFINITY, 0.0, tolerance, many, &lower, &upper)
-        scratch.mixture(T, pair_step, &mu[0])
+        scratch.generate(INFINITY, 0.0, tolerance, many, &lower, &upper)
+        scratch.mixture(&mu[0])
     point = np.asarray(mu)
     marginals = point[T * stride:].reshape(matrices, R, stride)[:, :, :R]
     return (

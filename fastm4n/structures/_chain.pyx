@@ -9,42 +9,20 @@ predicting y'_t where the truth is y_t.  One class per concave function h and or
 
 import numpy as np
 
-from libc.math cimport fabs
 from libc.string cimport memset
 
 from fastm4n._simd._loops cimport fastm4n_loops, loops_for, padded
-from fastm4n.inference._chain cimport ChainScratch, MaxMinScratch
+from fastm4n.inference._chain cimport ChainMaxMin, ChainScratch
 from fastm4n.structures._base cimport Structure, Workspace
-
-cdef enum:
-    # labellings of each player that a block of the max-min oracle keeps between visits
-    KEPT = 16
-    # most Viterbi calls of a visit, and of a certificate
-    VISIT_CALLS = 30
-    BOUND_CALLS = 100
-
-# the max-min oracle of a visit stops when its error is this share of the block's gap; that of
-# a certificate at the second share
-cdef double VISIT_SLACK = 0.3
-cdef double BOUND_SLACK = 0.02
-# A step of the log surrogate that is small, as the curvature is large, goes by this share
-# further than is best for its block alone: as in over-relaxation of coordinate descent, the
-# blocks that follow make up for it
-cdef double RELAXATION = 0.5
-
-cdef double ROUNDING = 1e-13
-
-# the log surrogate's first theta gives the true label of a position this probability, by itself
-cdef double FIRST_PROBABILITY = 0.99
-cdef double LOG_2 = 0.6931471805599453
+from fastm4n.structures._labellings cimport KeptLabellings, NaturalScores
 
 
 cdef class ChainWorkspace(Workspace):
     """Scratch of one thread: that of the solver, of the recursions and of max-min oracles."""
 
     cdef ChainScratch chain
-    cdef MaxMinScratch max_min
-    cdef MaxMinScratch mirror_prox
+    cdef ChainMaxMin max_min
+    cdef ChainMaxMin mirror_prox
 
     def __init__(self, Py_ssize_t size, chain, max_min=None):
         super().__init__(size)
@@ -170,37 +148,28 @@ cdef class MaxMarginChain(ChainStructure):
 cdef class LogChain(ChainStructure):
     """CRF: h(mu) = entropy in nats of the distribution over labellings; sum-product oracle.
 
-    A dual point is kept together with the scores theta, of the shape of v, of the chain whose
-    marginals it is: the entropy of summed marginals alone is not known.  A step moves theta
-    towards v, so that dual points are marginals of chains; see `natural_size`.  The first
-    step of a block goes from phi(y_b), whose theta would be infinite: the smaller it is,
-    the larger the scores of the true labels that it starts from.
+    A dual point is kept together with the scores of the chain whose marginals it is: the
+    entropy of summed marginals alone is not known.
     """
 
-    cdef double[::1] theta
-    # zero where a step has been made, and one more than the proposals made where not
-    cdef unsigned char[::1] is_first
-    cdef double first_score
+    cdef NaturalScores natural
 
     def __init__(self, y, lengths, cost, per_edge=False):
         super().__init__(y, lengths, cost, per_edge)
         self.has_natural_step = True
-        cdef Py_ssize_t b, t
-        size = 0 if self.n_blocks == 0 else self.offset(self.n_blocks - 1) + self.size(self.n_blocks - 1)
-        self.theta = np.zeros(size)
-        self.is_first = np.ones(self.n_blocks, dtype=np.uint8)
-        self.first_score = np.log(FIRST_PROBABILITY / (1 - FIRST_PROBABILITY) * max(1, self.n_labels - 1))
-        for b in range(self.n_blocks):
-            for t in range(self.length(b)):
-                self.theta[self.offset(b) + t * self.stride + self.y[self.starts[b] + t]] = self.first_score
+        firsts = np.asarray(self.starts)[: self.n_blocks]
+        begins = np.array([self.offset(b) for b in range(self.n_blocks)], dtype=np.intp)
+        position = np.arange(self.y.shape[0]) - np.repeat(firsts, lengths)
+        last = self.n_blocks - 1
+        self.natural = NaturalScores(
+            self.offset(last) + self.size(last) if self.n_blocks else 0, self.n_blocks,
+            self.n_labels, np.repeat(begins, lengths) + position * self.stride + self.y)
 
     def state(self):
-        return np.array(self.theta), np.array(self.is_first)
+        return self.natural.state()
 
     def restore(self, state):
-        theta, is_first = state
-        np.asarray(self.theta)[:] = theta
-        np.asarray(self.is_first)[:] = is_first
+        self.natural.restore(state)
 
     cdef int oracle(
         self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil:
@@ -213,24 +182,13 @@ cdef class LogChain(ChainStructure):
 
     cdef int natural_size(
         self, Py_ssize_t b, Workspace work, double curvature, double* step) except -1 nogil:
-        cdef Py_ssize_t k = self.size(b), offset = self.offset(b)
-        cdef double slope = self.loops.dot(&work.scores[0], &work.step[0], k) - self.loops.dot(
-            &self.theta[offset], &work.step[0], k)
-        cdef double best = slope / (slope + curvature)
-        step[0] = best * (1.0 + RELAXATION * (1.0 - best)) if slope > 0.0 else 0.0
+        step[0] = self.natural.step_size(self.offset(b), self.size(b), work, curvature)
         return 0
 
     cdef int propose(
         self, Py_ssize_t b, Workspace work, double step, double* concave) except -1 nogil:
-        cdef Py_ssize_t j, k = self.size(b), offset = self.offset(b)
-        cdef Py_ssize_t T = self.length(b), nodes = T * self.stride
-        cdef double keep = 1.0 - step
-        if self.is_first[b]:
-            # each further proposal halves the mass that leaves the true labels
-            keep = 1.0 + (self.is_first[b] - 1) * LOG_2 / self.first_score
-            self.is_first[b] = min(200, self.is_first[b] + 1)
-        for j in range(k):
-            work.scratch[j] = keep * self.theta[offset + j] + step * work.scores[j]
+        cdef Py_ssize_t k = self.size(b), T = self.length(b), nodes = T * self.stride
+        self.natural.mix(b, self.offset(b), k, work, step)
         (<ChainWorkspace> work).chain.sum_product(
             &work.scratch[0], T, &work.scratch[nodes], self.pair_step, &work.atom[0],
             &work.atom[nodes], concave)
@@ -238,99 +196,45 @@ cdef class LogChain(ChainStructure):
         return 0
 
     cdef int accept(self, Py_ssize_t b, Workspace work) except -1 nogil:
-        cdef Py_ssize_t j, offset = self.offset(b)
-        for j in range(self.size(b)):
-            self.theta[offset + j] = work.scratch[j]
-        self.is_first[b] = 0
+        self.natural.keep(b, self.offset(b), self.size(b), work)
         return 0
 
 
 cdef class MaxMinChain(ChainStructure):
-    """M4N: h(mu) = (1/T) sum_t min_j (cost' mu_t)_j; the oracle is column generation.
+    """M4N: h(mu) = (1/T) sum_t min_j (cost' mu_t)_j; the oracle is column generation."""
 
-    Each block keeps the labellings that its last mixtures were made of.
-    """
-
-    # labels of column c of position p: columns[p * KEPT + c]
-    cdef unsigned short[::1] columns
-    cdef unsigned short[::1] rows
-    cdef unsigned char[::1] n_columns
-    cdef unsigned char[::1] n_rows
+    cdef KeptLabellings kept
 
     def __init__(self, y, lengths, cost, per_edge=False):
         super().__init__(y, lengths, cost, per_edge)
-        n_positions = self.y.shape[0]
-        self.columns = np.zeros(n_positions * KEPT, dtype=np.uint16)
-        self.rows = np.zeros(n_positions * KEPT, dtype=np.uint16)
-        self.n_columns = np.zeros(self.n_blocks, dtype=np.uint8)
-        self.n_rows = np.zeros(self.n_blocks, dtype=np.uint8)
+        self.kept = KeptLabellings(self.n_blocks, self.y.shape[0])
 
     def workspace(self, Py_ssize_t size):
+        chain = ChainScratch(self.n_labels, self.max_length)
         return ChainWorkspace(
-            size, ChainScratch(self.n_labels, self.max_length),
-            MaxMinScratch(
-                self.cost_matrix, self.max_length, False, self.pair_step != 0))
+            size, chain,
+            ChainMaxMin(self.cost_matrix, self.max_length, False, self.pair_step != 0, chain))
 
     cdef int concave(
         self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, Workspace work,
         double* value) except -1 nogil:
-        value[0] = (<ChainWorkspace> work).max_min.concave(&mu[offset], self.length(b))
-        return 0
-
-    cdef int generate(
-        self, Py_ssize_t b, Workspace work, ChainScratch chain, MaxMinScratch scratch,
-        double slack, Py_ssize_t max_calls, double* lower, double* upper) except -1 nogil:
-        """Column generation from the labellings of the last time; keeps those in use.
-
-        chain and scratch are those of work: a nogil function may borrow objects, not fetch them.
-        """
-        cdef Py_ssize_t t, c, kept, T = self.length(b), first = self.starts[b]
-        cdef const double* pair = &work.scores[T * self.stride]
-        scratch.n_columns = 0
-        scratch.n_rows = 0
-        for c in range(self.n_columns[b]):
-            for t in range(T):
-                chain.path[t] = self.columns[(first + t) * KEPT + c]
-            scratch.add_column(&work.scores[0], T, pair, self.pair_step, &chain.path[0])
-        for c in range(self.n_rows[b]):
-            for t in range(T):
-                chain.path[t] = self.rows[(first + t) * KEPT + c]
-            scratch.add_row(T, &chain.path[0])
-        scratch.generate(
-            &work.scores[0], T, pair, self.pair_step, chain, work.current, slack,
-            ROUNDING * (1.0 + fabs(work.current)), max_calls, lower, upper)
-        kept = 0
-        for c in range(scratch.n_columns - 1, -1, -1):
-            if kept < KEPT and (scratch.best_p[c] > 0.0 or scratch.p[c] > 0.0):
-                for t in range(T):
-                    self.columns[(first + t) * KEPT + kept] = (
-                        <unsigned short> scratch.columns[t * scratch.capacity + c])
-                kept += 1
-        self.n_columns[b] = <unsigned char> kept
-        kept = 0
-        for c in range(scratch.n_rows - 1, -1, -1):
-            if kept < KEPT and scratch.q[c] > 0.0:
-                for t in range(T):
-                    self.rows[(first + t) * KEPT + kept] = (
-                        <unsigned short> scratch.rows[t * scratch.capacity + c])
-                kept += 1
-        self.n_rows[b] = <unsigned char> kept
+        (<ChainWorkspace> work).max_min.begin(NULL, self.length(b))
+        value[0] = (<ChainWorkspace> work).max_min.concave(&mu[offset])
         return 0
 
     cdef int oracle(
         self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil:
-        self.generate(
-            b, work, (<ChainWorkspace> work).chain, (<ChainWorkspace> work).max_min, VISIT_SLACK,
-            VISIT_CALLS, lower, upper)
-        (<ChainWorkspace> work).max_min.mixture(
-            self.length(b), self.pair_step, &work.atom[0])
+        (<ChainWorkspace> work).max_min.begin(&work.scores[0], self.length(b))
+        self.kept.generate(
+            b, self.starts[b], (<ChainWorkspace> work).max_min, work.current, False, lower, upper)
+        (<ChainWorkspace> work).max_min.mixture(&work.atom[0])
         return 0
 
     cdef int bound(self, Py_ssize_t b, Workspace work, double* upper) except -1 nogil:
         cdef double lower
-        return self.generate(
-            b, work, (<ChainWorkspace> work).chain, (<ChainWorkspace> work).max_min, BOUND_SLACK,
-            BOUND_CALLS, &lower, upper)
+        (<ChainWorkspace> work).max_min.begin(&work.scores[0], self.length(b))
+        return self.kept.generate(
+            b, self.starts[b], (<ChainWorkspace> work).max_min, work.current, True, &lower, upper)
 
 
 cdef class MaxMinChainMirrorProx(MaxMinChain):
@@ -363,12 +267,9 @@ cdef class MaxMinChainMirrorProx(MaxMinChain):
         self.log_nu = np.zeros(size)
 
     def workspace(self, Py_ssize_t size):
-        work = ChainWorkspace(
-            size, ChainScratch(self.n_labels, self.max_length),
-            MaxMinScratch(
-                self.cost_matrix, self.max_length, False, self.pair_step != 0))
-        (<ChainWorkspace> work).mirror_prox = MaxMinScratch(
-            self.cost_matrix, self.max_length, True, self.pair_step != 0)
+        cdef ChainWorkspace work = super().workspace(size)
+        work.mirror_prox = ChainMaxMin(
+            self.cost_matrix, self.max_length, True, self.pair_step != 0, work.chain)
         return work
 
     cdef int oracle(
@@ -378,7 +279,7 @@ cdef class MaxMinChainMirrorProx(MaxMinChain):
             for j in range(self.size(b)):
                 self.theta[j] = 0.0
                 self.log_nu[j] = 0.0
+        (<ChainWorkspace> work).mirror_prox.begin(&work.scores[0], T)
         return (<ChainWorkspace> work).mirror_prox.mirror_prox(
-            &work.scores[0], T, &work.scores[T * self.stride], self.pair_step,
-            self.n_iter if self.n_iter > 0 else 10 * T, (<ChainWorkspace> work).chain,
-            &self.theta[at], &self.log_nu[at], &work.atom[0], lower, upper)
+            self.n_iter if self.n_iter > 0 else 10 * T, &self.theta[at], &self.log_nu[at],
+            &work.atom[0], lower, upper)
