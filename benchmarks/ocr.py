@@ -328,12 +328,12 @@ def whole_fits(size):
     rows = []
     for title, options in (
         ("column generation", {}),
-        ("mirror prox, 10 T iterations, warm", dict(oracle="mirror_prox")),
-        ("mirror prox, 10 T iterations, cold",
-         dict(oracle="mirror_prox", oracle_warm_start=False)),
-        ("mirror prox, 20 iterations, warm", dict(oracle="mirror_prox", oracle_iter=20)),
-        ("mirror prox, 20 iterations, cold",
-         dict(oracle="mirror_prox", oracle_iter=20, oracle_warm_start=False)),
+        ("mirror prox, 10 T iterations, warm",
+         dict(oracle="mirror_prox", oracle_warm_start=True)),
+        ("mirror prox, 10 T iterations, cold", dict(oracle="mirror_prox")),
+        ("mirror prox, 20 iterations, warm",
+         dict(oracle="mirror_prox", oracle_iter=20, oracle_warm_start=True)),
+        ("mirror prox, 20 iterations, cold", dict(oracle="mirror_prox", oracle_iter=20)),
     ):
         repeats = 1 if options else size.repeats
         seconds, model = seconds_of_fit(

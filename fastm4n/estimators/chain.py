@@ -1,6 +1,5 @@
 """Sequence labelling: outputs that are chains of labels."""
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
@@ -26,7 +25,7 @@ from fastm4n.features._chain import ChainFeatures
 from fastm4n.inference import viterbi_kbest
 from fastm4n.inference._chain import ChainMaxMin, ChainScratch
 from fastm4n.sequences import Sequences
-from fastm4n.solvers.block_coordinate import solve
+from fastm4n.solvers.block_coordinate import in_threads, solve
 from fastm4n.structures._chain import (
     LogChain,
     MaxMarginChain,
@@ -36,8 +35,6 @@ from fastm4n.structures._chain import (
 
 STATES = ("all", "observed")
 
-# sequences below this many multiply-adds are not worth a second thread
-PARALLEL_COST = 2e6
 # dense features of at most this share of non-zeros are trained on in CSR
 MOSTLY_ZERO = 0.3
 # tolerance of the max-min oracles behind decode="min_risk"
@@ -410,7 +407,7 @@ class SequenceTagger(CertifiedEstimator):
 
     def _keep_weights(self, features, selected):
         """Fitted weights, as views of the rows that the compiled loops read."""
-        packed, d, R = features.all_weights(), self.n_features_in_, self.classes_.size
+        packed, d = features.all_weights(), self.n_features_in_
         packed[d] *= features.intercept
         self._packed = packed
         for name in ("_packed_edges", "transition_feature_coef_", "transition_features_"):
@@ -540,17 +537,8 @@ class SequenceTagger(CertifiedEstimator):
 
     def _in_threads(self, features, n_sequences, function):
         """Call function(start, stop) on ranges that make up all sequences."""
-        n_jobs = effective_n_jobs(self.n_jobs)
-        if n_sequences * features.visit_cost < PARALLEL_COST:
-            n_jobs = 1
-        edges = np.linspace(0, n_sequences, min(n_jobs, max(1, n_sequences)) + 1).astype(int)
-        ranges = list(zip(edges[:-1].tolist(), edges[1:].tolist()))
-        if len(ranges) == 1:
-            function(*ranges[0])
-            return
-        with ThreadPoolExecutor(len(ranges)) as pool:
-            for future in [pool.submit(function, *part) for part in ranges]:
-                future.result()
+        cost = n_sequences * features.visit_cost
+        in_threads(function, n_sequences, cost, effective_n_jobs(self.n_jobs))
 
     def predict(self, X, decode=None, *, allowed_transitions=None, lengths=None):
         """Predicted labels.
@@ -573,15 +561,19 @@ class SequenceTagger(CertifiedEstimator):
         """
         decode = self.decode if decode is None else decode
         check_choice("decode", decode, DECODINGS)
-        check_is_fitted(self)
-        if decode == "min_risk":
-            return self._predict_min_risk(X, allowed_transitions, lengths)
-        labels, offsets = self._predict_map(X, allowed_transitions, lengths)
-        return Sequences(self.classes_[labels], offsets)
-
-    def _predict_map(self, X, allowed_transitions, lengths):
-        """Numbers of the labels of highest score, of all positions, and the offsets."""
         X, features = self._prepare(X, lengths)
+        return Sequences(self._predicted(X, features, decode, allowed_transitions), X.offsets)
+
+    def _predicted(self, X, features, decode, allowed_transitions=None):
+        """Labels of all positions of what `_prepare` gives."""
+        if decode == "min_risk":
+            labels = self._least_risk(X, features, allowed_transitions)
+        else:
+            labels = self._best_labels(X, features, allowed_transitions)
+        return self.classes_[labels]
+
+    def _best_labels(self, X, features, allowed_transitions=None):
+        """Numbers of the labels of highest score, of all positions."""
         forbidden = self._forbidden(allowed_transitions)
         labels = np.zeros(X.n_tokens, dtype=np.intc)
         values = np.zeros(len(X))
@@ -595,9 +587,10 @@ class SequenceTagger(CertifiedEstimator):
 
         self._in_threads(features, len(X), run)
         _check_paths(values)
-        return labels, X.offsets
+        return labels
 
-    def _predict_min_risk(self, X, allowed_transitions, lengths):
+    def _least_risk(self, X, features, allowed_transitions):
+        """Numbers of the labels of least expected cost, of all positions."""
         if self.surrogate == "max_margin":
             raise ValueError(
                 "decode='min_risk' weighs the costs by a distribution over the labels, and "
@@ -608,22 +601,20 @@ class SequenceTagger(CertifiedEstimator):
                 "decode='min_risk' labels positions one by one and cannot keep to "
                 "allowed_transitions; use decode='map'."
             )
-        nodes = self._nodes(X, lengths)
-        risks = nodes.values @ self.cost_matrix_
+        risks = self._nodes(X, features) @ self.cost_matrix_
         labels = np.argmin(risks, axis=1)
         if self.surrogate == "max_min":
             # the adversary makes labels equally risky, up to the oracle's tolerance, which is one
             # of the mean over positions: among those, the label of the highest score
-            first, _ = self._predict_map(X, None, lengths)
+            first = self._best_labels(X, features)
             every = np.arange(labels.size)
-            slack = RISK_TOL * np.repeat(nodes.lengths, nodes.lengths)
+            slack = RISK_TOL * np.repeat(X.lengths, X.lengths)
             tied = risks[every, first] <= risks[every, labels] + slack
             labels = np.where(tied, first, labels)
-        return Sequences(self.classes_[labels], nodes.offsets)
+        return labels
 
-    def _nodes(self, X, lengths, allowed_transitions=None):
-        """Node marginals of the surrogate's oracle, (n_positions, n_labels) for each sequence."""
-        X, features = self._prepare(X, lengths)
+    def _nodes(self, X, features, allowed_transitions=None):
+        """Node marginals of the surrogate's oracle, (n_tokens, n_labels)."""
         longest = int(X.lengths.max(initial=1))
         nodes = np.zeros((X.n_tokens, self.classes_.size))
         values = np.zeros(len(X))
@@ -647,7 +638,7 @@ class SequenceTagger(CertifiedEstimator):
 
         self._in_threads(features, len(X), run)
         _check_paths(values)
-        return Sequences(nodes, X.offsets)
+        return nodes
 
     @available_if(_has_marginals)
     def predict_marginals(self, X, *, allowed_transitions=None, lengths=None):
@@ -664,7 +655,8 @@ class SequenceTagger(CertifiedEstimator):
             An array of shape (n_positions, n_labels) for each sequence, columns as in
             `classes_`.
         """
-        return self._nodes(X, lengths, allowed_transitions)
+        X, features = self._prepare(X, lengths)
+        return Sequences(self._nodes(X, features, allowed_transitions), X.offsets)
 
     def predict_kbest(self, X, k, *, allowed_transitions=None, lengths=None):
         """The k labellings of highest score of each sequence.
@@ -734,11 +726,10 @@ class SequenceTagger(CertifiedEstimator):
         -------
         accuracy : float
         """
-        check_is_fitted(self)
-        X = _as_features(X, lengths)
+        X, features = self._prepare(X, lengths)
         truth = _as_labels(y, X, lengths)
         warn_of_unknown(_distinct(truth), self.classes_)
-        predicted = self.predict(X).values.tolist()
+        predicted = self._predicted(X, features, self.decode).tolist()
         right = np.fromiter((a == b for a, b in zip(truth, predicted)), bool, len(truth))
         weights = None
         if sample_weight is not None:

@@ -316,8 +316,10 @@ class _SimplexClassifier(ClassifierMixin, CertifiedEstimator):
             centre = np.sum(p[:, np.newaxis] * X[samples], axis=0)
             X = X - centre
         features, parameters, intercept = self._features(X, samples, p, classes.size)
-        mu0 = self._warm_start_point(samples, labels[rows], classes, y.shape[0])
-        options = dict(mu=mu0, **self._solver_options())
+        options = dict(
+            **self._warm_start_point(samples, labels[rows], classes, y.shape[0]),
+            **self._solver_options(),
+        )
         try:
             if free_intercept:
                 truth = np.eye(classes.size)[labels[rows]]
@@ -370,25 +372,24 @@ class _SimplexClassifier(ClassifierMixin, CertifiedEstimator):
         return solution
 
     def _warm_start_point(self, samples, labels, classes, n_samples):
-        """The dual point to start from, or None.
+        """Arguments of `solve` that start from the last dual point, where that fits.
 
         For a smaller alpha the last dual point is drawn towards phi(y) so that w stays what it
         was; for a larger one it is kept, and w shrinks.
         """
         state = getattr(self, "_warm_state", None)
         if not self.warm_start or state is None:
-            return None
+            return {}
         full, kept, alpha = state
         if full.shape != (n_samples, classes.size) or not np.array_equal(classes, self.classes_):
-            return None
+            return {}
         known = np.zeros(n_samples, dtype=bool)
         known[kept] = True
         mu = full[samples]
-        truth = np.zeros_like(mu)
-        truth[np.arange(samples.size), labels] = 1.0
-        mu[~known[samples]] = truth[~known[samples]]
-        ratio = min(1.0, self.alpha / alpha)
-        return (truth + ratio * (mu - truth)).ravel()
+        new = np.flatnonzero(~known[samples])
+        mu[new] = 0.0
+        mu[new, labels[new]] = 1.0
+        return dict(mu=mu.ravel(), shrink=min(1.0, self.alpha / alpha))
 
     # ---------------------------------------------------------------------- predict
 

@@ -5,9 +5,6 @@ from fastm4n.features._linear cimport LinearMap
 cdef class PositionMap(LinearMap):
     cdef const Py_ssize_t[::1] starts
     cdef const Py_ssize_t[::1] lengths
-    # a byte for each weight, zero for those that stay zero; NULL where all may be used
-    cdef const unsigned char[:, ::1] used
-    cdef const unsigned char* on
     # lower triangles of the short blocks' Gram matrices, row after row
     cdef double[::1] gram
     cdef Py_ssize_t[::1] gram_start
@@ -21,7 +18,6 @@ cdef class PositionMap(LinearMap):
     cdef int fill_gram(self, Py_ssize_t b, double[::1] dense) noexcept nogil
     cdef int position_scores(self, Py_ssize_t b, double* v) noexcept nogil
     cdef int position_update(self, Py_ssize_t b, const double* coefficients) noexcept nogil
-    cdef int add_some(self, Py_ssize_t r, const double* coefficients) noexcept nogil
     cdef double position_norm(self, Py_ssize_t b, const double* direction) noexcept nogil
     cdef double long_norm(self, Py_ssize_t b, const double* direction) noexcept nogil
 

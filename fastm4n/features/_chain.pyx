@@ -28,26 +28,19 @@ cdef class PositionMap(LinearMap):
         Positions of all sequences; not copied.
     starts, lengths : ndarray of shape (n_blocks,)
         The rows of X that belong to each block.
-    n_labels, n_more, intercept, n_rows
+    n_labels, n_more, intercept, n_rows, used
         As in `LinearMap`.
-    used : uint8 array of the shape of the weights, default=None
-        One for the weights that there are; the others stay zero.
     """
 
     def __init__(self, X, starts, lengths, Py_ssize_t n_labels, Py_ssize_t n_more,
                  double intercept, Py_ssize_t n_rows=1, used=None):
-        super().__init__(X, starts.shape[0], n_labels, n_more, intercept, n_rows)
+        super().__init__(X, starts.shape[0], n_labels, n_more, intercept, n_rows, used)
         self.starts = np.ascontiguousarray(starts, dtype=np.intp)
         self.lengths = np.ascontiguousarray(lengths, dtype=np.intp)
         if self.n_blocks and (
             starts.min() < 0 or lengths.min() < 0 or (starts + lengths).max() > X.shape[0]
         ):
             raise IndexError(f"blocks must lie in 0 ... {X.shape[0] - 1}.")
-        if used is not None:
-            if used.shape != (self.weights.shape[0], self.stride):
-                raise ValueError("used does not fit the features and labels.")
-            self.used = used
-            self.on = &self.used[0, 0]
         self.visit_cost = 2.0 * self.stride * (
             (self.n_values / max(1, X.shape[0]) + 10) * np.mean(lengths))
 
@@ -98,7 +91,7 @@ cdef class PositionMap(LinearMap):
 
     cdef int fill_gram(self, Py_ssize_t b, double[::1] dense) noexcept nogil:
         """x_t' x_s + intercept^2 for s <= t; dense is zero before and after."""
-        cdef Py_ssize_t t, s, f, start, nnz, begin, at = self.gram_start[b], T = self.lengths[b]
+        cdef Py_ssize_t t, s, f, start, nnz, at = self.gram_start[b], T = self.lengths[b]
         cdef const int* idx
         cdef double total, constant = self.intercept * self.intercept
         for t in range(T):
@@ -106,7 +99,6 @@ cdef class PositionMap(LinearMap):
             for f in range(nnz):
                 dense[idx[f] if idx != NULL else f] = (
                     self.data64[start + f] if self.data64 != NULL else self.data32[start + f])
-            begin = start
             for s in range(t + 1):
                 self.row(self.starts[b] + s, &start, &nnz, &idx)
                 total = constant
@@ -147,35 +139,13 @@ cdef class PositionMap(LinearMap):
         cdef Py_ssize_t t, j, stride = self.stride, constant = self.n_features
         cdef const double* c = coefficients
         for t in range(self.lengths[b]):
-            if self.loops.dot(c, c, stride) == 0.0:
-                pass
-            elif self.on != NULL:
-                self.add_some(self.starts[b] + t, c)
-                for j in range(stride):
-                    if self.used[constant, j]:
-                        self.weights[constant, j] += self.intercept * c[j]
-            else:
+            if self.loops.dot(c, c, stride) != 0.0:
                 self.add_row(self.starts[b] + t, c)
                 if self.intercept != 0.0:
                     for j in range(stride):
-                        self.weights[constant, j] += self.intercept * c[j]
+                        if self.on == NULL or self.used[constant, j]:
+                            self.weights[constant, j] += self.intercept * c[j]
             c += stride
-        return 0
-
-    cdef int add_some(self, Py_ssize_t r, const double* coefficients) noexcept nogil:
-        """w += x_r coefficients', in the weights that are used."""
-        cdef Py_ssize_t start, nnz
-        cdef const int* idx
-        self.row(r, &start, &nnz, &idx)
-        if nnz > 0:
-            if self.data64 != NULL:
-                self.loops.update_some_f64(
-                    self.data64 + start, idx, nnz, coefficients, self.on, &self.weights[0, 0],
-                    self.stride)
-            else:
-                self.loops.update_some_f32(
-                    self.data32 + start, idx, nnz, coefficients, self.on, &self.weights[0, 0],
-                    self.stride)
         return 0
 
     cdef double position_norm(self, Py_ssize_t b, const double* direction) noexcept nogil:

@@ -11,6 +11,9 @@ cdef class LinearMap(FeatureMap):
     cdef const long long[::1] indptr
     cdef readonly Py_ssize_t n_values
     cdef double[:, ::1] weights
+    # a byte for each weight, zero for those that stay zero; NULL where all may be used
+    cdef const unsigned char[:, ::1] used
+    cdef const unsigned char* on
     cdef readonly Py_ssize_t n_features
     cdef readonly double intercept
 

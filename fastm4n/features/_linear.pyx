@@ -44,14 +44,21 @@ cdef class LinearMap(FeatureMap):
         Value of the constant feature, 0 for none; its weights are the row behind the features'.
     n_rows : int
         Rows of n_labels scores that a row of X has, each padded.
+    used : uint8 array of the shape of the weights, default=None
+        One for the weights that there are; the others stay zero.
     """
 
     def __init__(self, X, Py_ssize_t n_blocks, Py_ssize_t n_labels, Py_ssize_t n_more,
-                 double intercept, Py_ssize_t n_rows=1):
+                 double intercept, Py_ssize_t n_rows=1, used=None):
         super().__init__(n_blocks, n_labels, n_rows)
         self.n_features = X.shape[1]
         self.intercept = intercept
         self.weights = np.zeros((self.n_features + n_more, self.stride))
+        if used is not None:
+            if used.shape != (self.weights.shape[0], self.stride):
+                raise ValueError("used does not fit the features and labels.")
+            self.used = used
+            self.on = &self.used[0, 0]
         self.X = X  # keeps the buffers below alive
         cdef const double[::1] view64
         cdef const float[::1] view32
@@ -107,17 +114,25 @@ cdef class LinearMap(FeatureMap):
         return 0
 
     cdef int add_row(self, Py_ssize_t r, const double* coefficients) noexcept nogil:
-        """w += x_r coefficients'."""
+        """w += x_r coefficients', in the weights that are used."""
         cdef Py_ssize_t start, nnz
         cdef const int* idx
+        cdef double* weights = &self.weights[0, 0]
         self.row(r, &start, &nnz, &idx)
-        if nnz > 0:
-            if self.data64 != NULL:
-                self.loops.update_f64(
-                    self.data64 + start, idx, nnz, coefficients, &self.weights[0, 0], self.stride)
-            else:
-                self.loops.update_f32(
-                    self.data32 + start, idx, nnz, coefficients, &self.weights[0, 0], self.stride)
+        if nnz == 0:
+            return 0
+        if self.data64 != NULL and self.on == NULL:
+            self.loops.update_f64(
+                self.data64 + start, idx, nnz, coefficients, weights, self.stride)
+        elif self.data64 != NULL:
+            self.loops.update_some_f64(
+                self.data64 + start, idx, nnz, coefficients, self.on, weights, self.stride)
+        elif self.on == NULL:
+            self.loops.update_f32(
+                self.data32 + start, idx, nnz, coefficients, weights, self.stride)
+        else:
+            self.loops.update_some_f32(
+                self.data32 + start, idx, nnz, coefficients, self.on, weights, self.stride)
         return 0
 
     cdef void prefetch_row(self, Py_ssize_t r) noexcept nogil:

@@ -93,6 +93,21 @@ class NotPositiveSemidefinite(ValueError):
     """The squared norm of w came out negative."""
 
 
+def in_threads(function, n, cost, n_jobs):
+    """Call function(start, stop) on ranges that make up 0 ... n, in at most n_jobs threads.
+
+    In this thread alone where `cost`, in multiply-adds, is not worth another one.
+    """
+    n_jobs = min(n_jobs if cost > PARALLEL_COST else 1, max(1, n))
+    if n_jobs == 1:
+        function(0, n)
+        return
+    edges = np.linspace(0, n, n_jobs + 1).astype(int).tolist()
+    with ThreadPoolExecutor(n_jobs) as pool:
+        for future in [pool.submit(function, *part) for part in zip(edges[:-1], edges[1:])]:
+            future.result()
+
+
 def certify(engine, mu, n_jobs=1):
     """Certificate at the dual point mu, the feature map holding w(mu).
 
@@ -105,17 +120,9 @@ def certify(engine, mu, n_jobs=1):
     concave[:] = engine.concave
     engine.settle()
     cost = n * (50 * engine.structure.max_size + engine.features.visit_cost)
-    if n_jobs > 1 and cost > PARALLEL_COST:
-        edges = np.linspace(0, n, n_jobs + 1).astype(int)
-        with ThreadPoolExecutor(n_jobs) as pool:
-            futures = [
-                pool.submit(engine.certify_range, lo, hi, mu, *terms)
-                for lo, hi in zip(edges[:-1], edges[1:])
-            ]
-            for future in futures:
-                future.result()
-    else:
-        engine.certify_range(0, n, mu, *terms)
+    in_threads(
+        lambda start, stop: engine.certify_range(start, stop, mu, *terms), n, cost, n_jobs
+    )
     p = np.asarray(engine.weights)
     norm = engine.features.weight_norm()
     if norm is None:

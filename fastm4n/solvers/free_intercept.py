@@ -52,14 +52,15 @@ def balance(mu, truth, p):
 
 
 def solve_free_intercept(
-    structure, features, weights, alpha, truth, *, mu=None, tol=1e-3, max_iter=1000, n_jobs=1,
-    callback=None, keep_on_interrupt=False, intercept=1.0, **options
+    structure, features, weights, alpha, truth, *, mu=None, shrink=1.0, tol=1e-3, max_iter=1000,
+    n_jobs=1, callback=None, keep_on_interrupt=False, intercept=1.0, **options
 ):
     """`solve` for an intercept that is not regularised.
 
     Parameters
     ----------
-    structure, features, weights, alpha, mu, tol, max_iter, n_jobs, callback, keep_on_interrupt
+    structure, features, weights, alpha, mu, shrink, tol, max_iter, n_jobs, callback, \
+            keep_on_interrupt
         As in `solve`; features with a constant feature of value `intercept`, and outputs
         that are labels, each of which occurs.
     truth : ndarray of shape (n_blocks, n_labels)
@@ -84,13 +85,13 @@ def solve_free_intercept(
     while True:
         features.set_offset(offset)
         solution = solve(
-            structure, features, weights, alpha, mu=mu, tol=inner_tol,
+            structure, features, weights, alpha, mu=mu, shrink=shrink, tol=inner_tol,
             max_iter=max_iter - n_passes, n_jobs=n_jobs, keep_on_interrupt=keep_on_interrupt,
             **options,
         )
         n_passes += solution.n_iter
         n_calls += int(solution.history["oracle_calls"][-1]) if solution.n_iter else 0
-        mu = solution.mu
+        mu, shrink = solution.mu, 1.0
         shift = features.constant_scores()
         intercepts = offset + shift
         state = features.state()
