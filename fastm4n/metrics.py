@@ -300,8 +300,8 @@ def kendall_tau_score(y_true, y_pred, *, form="auto", sample_weight=None):
     >>> from fastm4n.metrics import kendall_tau_score
     >>> kendall_tau_score(["a>b>c>d", "a>b>c>d"], ["a>b>c>d", "d>c>b>a"])
     0.0
-    >>> kendall_tau_score([[1, 2, 3]], [[1, 3, 2]])
-    0.3333333333333333
+    >>> kendall_tau_score([[1, 2, 3, 4, 5]], [[1, 3, 2, 4, 5]])
+    0.8
     """
     true, predicted = _places(y_true, y_pred, form)
     size = true.shape[1]

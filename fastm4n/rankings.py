@@ -270,7 +270,7 @@ def _permutations(ranks, base, input_name, noun):
     good = (ranks >= base) & (ranks <= base + size - 1)
     if ranks.dtype.kind == "f":
         good &= ranks == np.trunc(ranks)
-    places = np.where(good, ranks, base).astype(np.intp) - base
+    places = np.where(good, ranks, base).astype(np.intp, order="C") - base
     inverse = _inverse(places)
     bad = np.flatnonzero(~good.all(axis=1) | (inverse < 0).any(axis=1))
     if len(bad):
@@ -294,11 +294,12 @@ def _fault(row, base, input_name, noun):
     for i, value in enumerate(row):
         if value != value:
             return f"has no {noun} in column {i}, but NaN. {_PARTIAL}"
-        if value in (np.inf, -np.inf) or value < 0:
+        whole = value not in (np.inf, -np.inf) and value == int(value)
+        value = int(value) if whole else value
+        if value < 0 or value == np.inf:
             return f"has the {noun} {value} in column {i}: {noun}s are finite and not negative."
-        if value != int(value):
+        if not whole:
             return f"has the {noun} {value} in column {i}: {noun}s are whole numbers. {_TIES}"
-        value = int(value)
         if value in seen:
             return f"has the {noun} {value} in columns {seen[value]} and {i}. {_TIES}"
         seen[value] = i

@@ -638,7 +638,7 @@ def load_label_ranking(path):
     columns = items = None
     values, rankings = array("d"), []
     known = {}  # one string object for each ranking that was checked
-    rows = csv.reader(lines, strict=True)
+    rows = csv.reader(lines, skipinitialspace=True, strict=True)
     while True:
         try:
             fields = next(rows, None)
