@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fastm4n import datasets, estimators, inference, metrics, reference
+    from fastm4n import datasets, estimators, inference, metrics, rankings, reference
     from fastm4n.estimators import MulticlassClassifier, OrdinalClassifier, SequenceTagger
     from fastm4n.sequences import Sequences
     from fastm4n.vectorizer import SequenceVectorizer
@@ -33,7 +33,7 @@ _NAMES = {
 
 __all__ = [*_NAMES, "__version__"]
 
-_MODULES = ("datasets", "estimators", "inference", "metrics", "reference")
+_MODULES = ("datasets", "estimators", "inference", "metrics", "rankings", "reference")
 
 
 def _version():

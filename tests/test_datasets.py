@@ -17,8 +17,10 @@ from fastm4n.datasets import (
     load_conll,
     load_conllu,
     load_crfsuite,
+    load_label_ranking,
     load_svmlight_sequences,
 )
+from fastm4n.rankings import as_places
 from fastm4n.sequences import Sequences
 from fastm4n.vectorizer import SequenceVectorizer
 
@@ -34,12 +36,20 @@ CONLLU = """\
 """
 CRFSUITE = "B-NP\tw=the\tbos\nI-NP\tw=cat\n\nO\tw=änd\n"
 SVMLIGHT = "1 qid:3 1:0.5 3:1 # änd\n2 qid:3 2:-1e-1\n\n1 qid:1 1:1\n"
+RANKINGS = "u,v,ranking\n0.5,1,b>ä>c\n-2e-1,0,ä>b>c\n"
+
+
+def load_ranking_columns(path):
+    """What the reader gives, with names."""
+    return dict(zip("Xy", load_label_ranking(path)))
+
 
 LOADERS = {
     "conll": (load_conll, CONLL),
     "conllu": (load_conllu, CONLLU),
     "crfsuite": (load_crfsuite, CRFSUITE),
     "svmlight": (load_svmlight_sequences, SVMLIGHT),
+    "rankings": (load_ranking_columns, RANKINGS),
 }
 
 
@@ -105,7 +115,7 @@ def test_a_file_that_is_no_text(loader, tmp_path):
     for junk, message in [
         (b"", "is empty"),
         (gzip.compress(b""), "is empty"),
-        (b"\n \n", "holds no (tokens|words)"),
+        (b"\n \n", "holds no (tokens|words|examples)"),
         (first + b"\n\xe4nd" + rest, r"line 2: byte 1 of the line, b'\\xe4', is not UTF-8"),
         (content.encode("utf-16"), "line 1: byte 1 of the line, b'.xff', is not UTF-8"),
         (first + b"\x00\n" + rest, "line 1: .* no text file"),
@@ -473,6 +483,70 @@ def test_svmlight_of_handwritten_words(data_folder, tmp_path):
     read = load_svmlight_sequences(path, n_features=128)
     assert_array_equal(read.X.values.toarray(), rows)
     assert read.y.equals(Sequences(labels, data["offsets"][:201]))
+
+
+# -------------------------------------------------------------------------------- rankings
+
+
+def test_label_ranking():
+    X, y = load_label_ranking(text(RANKINGS))
+    assert X.dtype == np.float64 and X.tolist() == [[0.5, 1.0], [-0.2, 0.0]]
+    assert y.dtype.kind == "U" and y.tolist() == ["b>ä>c", "ä>b>c"]
+    X, y = load_label_ranking(text("u,ranking\n1,a\n"))
+    assert X.tolist() == [[1.0]] and y.tolist() == ["a"]
+
+
+def test_label_ranking_quotes_and_spaces():
+    lines = '"u, u", v , ranking\n "1", 2 , b > a \n\n"3", "4","a > b"\n'
+    X, y = load_label_ranking(text(lines))
+    assert X.tolist() == [[1.0, 2.0], [3.0, 4.0]]
+    assert y.tolist() == ["b > a", "a > b"]
+    assert as_places(y)[0].tolist() == [[1, 0], [0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ("1,2,b>a\n", r"<StringIO>, line 1: the columns are \['1', '2', 'b>a'\], but .* 'ranking'"),
+        ("u,ranking,v\n", "line 1: the columns are"),
+        ("ranking\na>b\n", "line 1: the columns are"),
+        ("u;ranking\n1;a>b\n", r"line 1: the columns are \['u;ranking'\].* separated by commas"),
+        ("u,ranking\n\n1,2,a>b\n", r"line 3: 3 column\(s\) where 2 were expected: '1,2,a>b'"),
+        ("u,ranking\na>b\n", r"line 2: 1 column\(s\) where 2"),
+        ("u,ranking\n1,a>b\nx,a>b\n", "line 3: u is 'x', which is not a finite number"),
+        ("u,v,ranking\n1,,a>b\n", "line 2: v is '', which is not a finite number"),
+        ("u,ranking\nnan,a>b\n", "line 2: u is 'nan'"),
+        ("u,ranking\n1e999,a>b\n", "line 2: u is '1e999'"),
+        ("u,ranking\n1_0,a>b\n", "line 2: u is '1_0'"),
+        ("u,ranking\n1,\n", "line 2: the ranking '' is not of the form 'b>a>c'"),
+        ("u,ranking\n1,a>>b\n", "line 2: the ranking 'a>>b' is not of the form"),
+        ("u,ranking\n1,a>b=c\n", "line 2: the ranking 'a>b=c' is not .* Ties are not supported"),
+        ("u,ranking\n1,a>b>a\n", "line 2: the ranking 'a>b>a' is not .* each item once"),
+        ("u,ranking\n1,a>b\n1,a>b>c\n", "line 3: the ranking 'a>b>c' is not one of .*items a, b,"),
+        ("u,ranking\n1,a>b>c\n1,a>b\n", "line 3: the ranking 'a>b' is not one of .*items a, b, c,"),
+        ("u,ranking\n1,a>b\n1,a>B\n", "line 3: the ranking 'a>B' is not one of"),
+        ('u,ranking\n1,"a>b\n', "line 2: not comma-separated values"),
+        ('u,ranking\n1,"a>b"c\n', "line 2: not comma-separated values"),
+        ("u,ranking\n", "<StringIO> holds no examples"),
+    ],
+)
+def test_label_ranking_errors(lines, message):
+    with pytest.raises(ValueError, match=message):
+        load_label_ranking(text(lines))
+
+
+def test_label_ranking_benchmark(data_folder):
+    shapes = {"bodyfat": (252, 7, 7), "glass": (214, 9, 6), "vehicle": (846, 18, 4),
+              "vowel": (528, 10, 11), "wine": (178, 13, 3)}
+    for name, (n, n_features, n_items) in shapes.items():
+        path = data_folder / "label_ranking" / f"{name}.csv"
+        X, y = load_label_ranking(path)
+        assert X.shape == (n, n_features) and y.shape == (n,)
+        columns = range(n_features)
+        assert_array_equal(X, np.loadtxt(path, delimiter=",", skiprows=1, usecols=columns))
+        places, items = as_places(y)
+        assert places.shape == (n, n_items)
+        assert items.tolist() == list("abcdefghijk"[:n_items])
 
 
 # ----------------------------------------------------------------------- chunking attributes

@@ -1,20 +1,25 @@
-"""Scores of spans against conlleval, and shares of right labels."""
+"""Scores of spans against conlleval, shares of right labels, and scores of rankings."""
 
 import doctest
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.stats import kendalltau, spearmanr
 
 import fastm4n.metrics
 from fastm4n.datasets import load_conll
 from fastm4n.metrics import (
+    hamming_ranking_loss,
+    kendall_tau_score,
     sequence_accuracy,
     span_f1_score,
     span_precision_recall_f1,
     spans,
+    spearman_rho_score,
     token_accuracy,
 )
+from fastm4n.rankings import places_to_orderings, places_to_strings
 from fastm4n.sequences import Sequences
 
 # conlleval decides token by token, from the tags before and here; types are looked at apart.
@@ -352,6 +357,98 @@ def test_what_is_no_list_of_label_sequences(score, y_pred, error, message):
 def test_a_string_is_no_label_sequence():
     with pytest.raises(TypeError, match="not the string 'BIO'"):
         spans("BIO")
+
+
+# ------------------------------------------------------------------------------- rankings
+
+RANKING = [hamming_ranking_loss, kendall_tau_score, spearman_rho_score]
+BY_ROW = {
+    hamming_ranking_loss: lambda true, found: np.mean(true != found),
+    kendall_tau_score: lambda true, found: kendalltau(true, found).statistic,
+    spearman_rho_score: lambda true, found: spearmanr(true, found).statistic,
+}
+
+
+def rankings(n, n_items, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.permuted(np.tile(np.arange(n_items), (n, 1)), axis=1)
+
+
+@pytest.mark.parametrize("score", RANKING)
+@pytest.mark.parametrize("n_items", [2, 3, 7, 40])
+def test_rankings_row_by_row(score, n_items):
+    y_true, y_pred = rankings(30, n_items), rankings(30, n_items, seed=1)
+    y_pred[:5] = y_true[:5]
+    y_pred[5:10] = n_items - 1 - y_true[5:10]
+    expected = np.array([BY_ROW[score](true, found) for true, found in zip(y_true, y_pred)])
+    for b in range(30):
+        assert_allclose(score(y_true[b : b + 1], y_pred[b : b + 1]), expected[b], atol=1e-14)
+    result = score(y_true, y_pred)
+    assert type(result) is float
+    assert_allclose(result, expected.mean(), atol=1e-14)
+    weights = np.random.default_rng(2).random(30)
+    weights[3] = 0
+    weighted = score(y_true, y_pred, sample_weight=weights)
+    assert_allclose(weighted, np.average(expected, weights=weights), atol=1e-14)
+    for scale in (1e-300, 1e300, 1e308):
+        assert_allclose(score(y_true, y_pred, sample_weight=weights * scale), weighted, atol=1e-12)
+    repeated = np.arange(30) % 4
+    assert_allclose(
+        score(y_true, y_pred, sample_weight=repeated.tolist()),
+        score(np.repeat(y_true, repeated, axis=0), np.repeat(y_pred, repeated, axis=0)),
+        atol=1e-14,
+    )
+
+
+@pytest.mark.parametrize("score", RANKING)
+def test_rankings_in_all_forms(score):
+    y_true, y_pred = rankings(20, 5), rankings(20, 5, seed=1)
+    expected = score(y_true, y_pred)
+    items = np.array(["e", "b", "a", "d", "c"])
+    for write in (places_to_orderings, places_to_strings):
+        pair = write(y_true, items), write(y_pred, items)
+        assert_allclose(score(*pair), expected, atol=1e-14)
+        assert_allclose(score(pair[0].tolist(), pair[1].tolist()), expected, atol=1e-14)
+    assert_allclose(score(y_true + 1, y_pred), expected, atol=1e-14)
+    pair = [places_to_orderings(y, range(5)) for y in (y_true, y_pred)]
+    assert_allclose(score(*pair, form="ordering"), expected, atol=1e-14)
+
+
+def test_right_and_reversed_rankings():
+    for n_items in (1, 2, 5, 300):
+        y = rankings(4, n_items)
+        assert hamming_ranking_loss(y, y) == 0.0
+        assert kendall_tau_score(y, y) == spearman_rho_score(y, y) == 1.0
+        assert kendall_tau_score(y, y, sample_weight=[0.1, 0.7, 0.3, 0]) == 1.0
+        if n_items > 1:
+            backwards = n_items - 1 - y
+            assert kendall_tau_score(y, backwards) == spearman_rho_score(y, backwards) == -1.0
+
+
+@pytest.mark.parametrize("score", RANKING)
+@pytest.mark.parametrize(
+    ("y_true", "y_pred", "arguments", "message"),
+    [
+        (["a>b", "b>a"], ["a>b"], {}, "y_true has 2 rankings, y_pred has 1: they must be as many"),
+        (["a>b"], ["a>c"], {}, "y_true ranks the items 'a', 'b', y_pred ranks 'a', 'c': they must"),
+        (["a>b"], ["a>b>c"], {}, "y_true ranks the items 'a', 'b', y_pred ranks 'a', 'b', 'c'"),
+        (["a>b"], [[1, 2]], {}, "y_pred ranks 0, 1: .* in the same form"),
+        (rankings(1, 20), [[1, 2]], {}, r"8, 9 \.\.\. \(20 in all\), y_pred ranks 0, 1:"),
+        (["a>b", "a=b"], ["a>b", "a>b"], {}, r"y_true\[1\] is 'a=b'\. Ties"),
+        (["a>b", "a>b"], ["a>b", "a>a"], {}, r"y_pred\[1\] holds 'a' 2 times"),
+        ([], [], {}, "y_true holds no rankings"),
+        (["a>b"], ["a>b"], {"form": "rank"}, "form must be one of"),
+        (["a>b"], ["a>b"], {"sample_weight": [1, 1]}, r"sample_weight must have shape \(1,\)"),
+        (["a>b"], ["a>b"], {"sample_weight": 1}, r"sample_weight must have shape \(1,\).*\(\)"),
+        (["a>b"], ["a>b"], {"sample_weight": [-1]}, r"sample_weight\[0\] is -1; weights must"),
+        (["a>b"] * 2, ["a>b"] * 2, {"sample_weight": [1, np.nan]}, r"sample_weight\[1\] is nan"),
+        (["a>b"] * 2, ["a>b"] * 2, {"sample_weight": [np.inf, 1]}, r"sample_weight\[0\] is inf"),
+        (["a>b"], ["a>b"], {"sample_weight": [0]}, "sample_weight is zero for every ranking"),
+    ],
+)
+def test_rankings_that_cannot_be_scored(score, y_true, y_pred, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        score(y_true, y_pred, **arguments)
 
 
 def test_examples():

@@ -1,9 +1,10 @@
-"""Readers of the text formats of sequence labelling.
+"""Readers of the text formats of sequence labelling and label ranking.
 
 All read UTF-8, plain or compressed by gzip, from a path or a file object, and name file and line
 in their errors.
 """
 
+import csv
 import gzip
 import io
 import os
@@ -602,6 +603,98 @@ def load_svmlight_sequences(path, *, n_features=None, zero_based="auto", dtype=n
         y=Sequences(labels, offsets),
         qid=np.fromiter(sequences, np.int64, len(sequences)),
     )
+
+
+def load_label_ranking(path):
+    """Read examples with rankings from comma-separated values.
+
+    The first line names the columns. All hold numbers, but the last: it is called ``ranking`` and
+    holds strings such as ``b>a>c``, best first, of the same items in every line. The data sets of
+    the label ranking literature are distributed in this form.
+
+    Parameters
+    ----------
+    path : str, path or file object
+        UTF-8 text, plain or compressed by gzip. Values may be quoted.
+
+    Returns
+    -------
+    X : ndarray of float64, shape (n, n_features)
+    y : ndarray of str, shape (n,)
+        The rankings, as :func:`fastm4n.rankings.as_places` takes them.
+
+    Examples
+    --------
+    >>> import io
+    >>> from fastm4n.datasets import load_label_ranking
+    >>> X, y = load_label_ranking(io.StringIO("u,v,ranking\\n0.5,1,b>a>c\\n-2,0,a>b>c\\n"))
+    >>> X
+    array([[ 0.5,  1. ],
+           [-2. ,  0. ]])
+    >>> y.tolist()
+    ['b>a>c', 'a>b>c']
+    """
+    lines = _Lines(path)
+    columns = items = None
+    values, rankings = array("d"), []
+    known = {}  # one string object for each ranking that was checked
+    rows = csv.reader(lines, skipinitialspace=True, strict=True)
+    while True:
+        try:
+            fields = next(rows, None)
+        except csv.Error as error:
+            raise lines.error(f"not comma-separated values ({error}).") from None
+        if fields is None:
+            break
+        if not any(field.strip(_SPACE) for field in fields):
+            continue
+        if columns is None:
+            columns = [field.strip(_SPACE) for field in fields]
+            if columns[-1] != "ranking" or len(columns) < 2:
+                raise lines.error(
+                    f"the columns are {columns!r:.80}, but numbers were expected, and a last "
+                    "column 'ranking'. The first line must name the columns, separated by commas."
+                )
+            continue
+        if len(fields) != len(columns):
+            raise lines.error(
+                f"{len(fields)} column(s) where {len(columns)} were expected: "
+                f"{','.join(fields)!r:.80}."
+            )
+        ranking = fields.pop().strip(_SPACE)
+        for column, field in zip(columns, fields):
+            try:
+                value = _number(field)
+            except ValueError:
+                value = np.nan
+            if not np.isfinite(value):
+                raise lines.error(f"{column} is {field!r}, which is not a finite number.")
+            values.append(value)
+        if ranking not in known:
+            ranked = _ranked(ranking, lines)
+            if items is None:
+                items = ranked
+            elif ranked != items:
+                raise lines.error(
+                    f"the ranking {ranking!r} is not one of the items {', '.join(items)}, which "
+                    "are ranked in the lines before."
+                )
+            known[ranking] = ranking
+        rankings.append(known[ranking])
+    if not rankings:
+        raise ValueError(f"{lines.name} holds no examples.")
+    return np.array(values).reshape(len(rankings), -1), np.array(rankings)
+
+
+def _ranked(ranking, lines):
+    """The items of a ranking, sorted."""
+    items = sorted(item.strip() for item in ranking.split(">"))
+    if "" in items or "=" in ranking or len(set(items)) < len(items):
+        raise lines.error(
+            f"the ranking {ranking!r} is not of the form 'b>a>c', with each item once. Ties are "
+            "not supported."
+        )
+    return items
 
 
 def _number(text):
