@@ -2,6 +2,7 @@
 
 cdef extern from "loops.h" nogil:
     void fastm4n_prefetch(const void*) noexcept
+    int fastm4n_lowest_bit(unsigned int) noexcept
     ctypedef struct fastm4n_loops:
         int width
         void (*scores_f64)(const double*, const int*, Py_ssize_t, const double*, Py_ssize_t, double*) noexcept nogil

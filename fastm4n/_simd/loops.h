@@ -12,6 +12,19 @@
 #define fastm4n_prefetch(p) ((void)(p))
 #endif
 
+/* The number of the lowest bit that is one, of a number that has one. */
+#if defined(__GNUC__) || defined(__clang__)
+#define fastm4n_lowest_bit(bits) __builtin_ctz(bits)
+#else
+static int fastm4n_lowest_bit(unsigned bits)
+{
+    int number = 0;
+    for (; !(bits & 1u); bits >>= 1)
+        ++number;
+    return number;
+}
+#endif
+
 typedef struct {
     int width; /* doubles per vector; strides are multiples of it */
 

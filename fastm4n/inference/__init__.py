@@ -1,7 +1,7 @@
 """Inference kernels: the oracles of the solvers, usable on their own.
 
 Those of the simplex take one vector of scores or a batch of them, those of chains one sequence
-or a batch, and `linear_assignment` one problem or a batch.
+or a batch, and `linear_assignment` and those of permutations one problem or a batch.
 """
 
 from fastm4n.inference.assignment import linear_assignment
@@ -12,6 +12,7 @@ from fastm4n.inference.chain import (
     viterbi,
     viterbi_kbest,
 )
+from fastm4n.inference.permutation import permanent, permutation_marginals, sinkhorn
 from fastm4n.inference.simplex import (
     max_min_absolute,
     max_min_game,
@@ -31,7 +32,10 @@ __all__ = [
     "max_min_mirror_prox",
     "max_min_zero_one",
     "max_oracle",
+    "permanent",
+    "permutation_marginals",
     "project_simplex",
+    "sinkhorn",
     "softmax",
     "sum_product",
     "viterbi",

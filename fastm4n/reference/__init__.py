@@ -8,6 +8,7 @@ are what the tests and the benchmarks compare it with.
 - `block_coordinate`: block-coordinate Frank-Wolfe over such blocks, and its certificate.
 - `chain`: inference and oracles of a block whose output is a sequence of labels.
 - `chain_solver`: block-coordinate Frank-Wolfe over such sequences, and its certificate.
+- `permutation`: inference of a block whose output is a permutation.
 """
 
 from .block_coordinate import (
@@ -43,6 +44,13 @@ from .chain_solver import (
     chain_primal_weights,
     chain_scores,
 )
+from .permutation import (
+    best_permutation,
+    permanent,
+    permutation_marginals,
+    round_to_birkhoff,
+    sinkhorn,
+)
 from .simplex import (
     block_oracle,
     concave_part,
@@ -67,6 +75,7 @@ __all__ = [
     "ChainWeights",
     "Result",
     "SplitMix64",
+    "best_permutation",
     "block_coordinate_frank_wolfe",
     "block_gaps",
     "block_oracle",
@@ -94,10 +103,14 @@ __all__ = [
     "max_min_zero_one",
     "max_oracle",
     "maximize_block",
+    "permanent",
+    "permutation_marginals",
     "primal_weights",
     "project_simplex",
+    "round_to_birkhoff",
     "score_labelling",
     "simplex_threshold",
+    "sinkhorn",
     "softmax",
     "sum_product",
     "viterbi",

@@ -1,0 +1,43 @@
+"""Inference over permutations; see the .pyx for what each kernel solves."""
+
+from fastm4n._simd._loops cimport fastm4n_loops
+
+
+cdef class PermutationScratch:
+    cdef readonly Py_ssize_t max_items
+    cdef bint has_tables
+    # the matrix of costs, then of reduced scores; weights by rows and by columns
+    cdef double[::1] reduced, weights, transposed
+    cdef double[::1] u, v, distance, closed, start, shift, a, b, c, r, row_left, column_left
+    cdef Py_ssize_t[::1] place, item_at, scanned, free_rows
+    cdef long long[::1] parents
+    # subset recursion: totals of both directions, sizes of the sets of high positions,
+    # coefficients and sums by size and position
+    cdef double[::1] forward, backward, coefficients, sums
+    cdef unsigned char[::1] sizes
+
+    cdef int assign(
+        self, const double* scores, Py_ssize_t M, int* place,
+        double* value) noexcept nogil
+    cdef int assign_min(
+        self, const double* costs, Py_ssize_t M, int* place,
+        double* value) noexcept nogil
+    cdef int sum_product(
+        self, const double* scores, Py_ssize_t M, double* mu, double* log_z) noexcept nogil
+    cdef int sinkhorn(
+        self, const double* scores, Py_ssize_t M, double tol, Py_ssize_t max_iter, bint warm,
+        bint rounding, double* mu, double* row, double* column) noexcept nogil
+    cdef void round_to_birkhoff(
+        self, const double* scores, Py_ssize_t M, double* mu) noexcept nogil
+
+    cdef int solve(self, const double* scores, Py_ssize_t M, double sign) noexcept nogil
+    cdef bint reduce(self, const double* scores, Py_ssize_t M) noexcept nogil
+    cdef void sum_columns(
+        self, const fastm4n_loops* loops, const double* a, const double* K, Py_ssize_t M,
+        Py_ssize_t stride) noexcept nogil
+    cdef void subsets(self, Py_ssize_t m, Py_ssize_t stride) noexcept nogil
+    cdef void fill_allowed(
+        self, const double* scores, Py_ssize_t M, double* mu, double least) noexcept nogil
+
+cdef double ryser(
+    const double[:, ::1] columns, Py_ssize_t first, Py_ssize_t last, double[::1] x) noexcept nogil

@@ -1,0 +1,570 @@
+"""Inference over permutations: assignment, sum-product over subsets, and Sinkhorn's projection.
+
+An output puts M items at M positions, phi(p) is the M x M permutation matrix with ones at
+(i, p_i), and the marginal polytope is Birkhoff's: the doubly stochastic matrices (Nowak-Vila,
+Bach and Rudi 2020, example 2.2 and appendix G.3).  A permutation scores sum_i S[i, p_i].
+Matrices are M x M, C-contiguous, without padding; no score is NaN or +inf, and -inf forbids
+an item at a position.
+
+Assignments are the start of all three kernels: with the potentials of the positions taken
+off, the best permutation has reduced scores of zero and no other is above it, so that
+exponentials of scores of any size neither overflow nor vanish altogether.
+"""
+
+import numpy as np
+
+from libc.math cimport exp, fabs, log, INFINITY
+
+from fastm4n._simd._loops cimport (
+    assign_for, fastm4n_assign_loop, fastm4n_lowest_bit, fastm4n_loops, loops_for, padded)
+
+cdef enum:
+    # a block of the subset recursion is the subsets of the lowest three positions
+    LOW = 3
+    LANES = 8
+
+# what a factor may be before it goes into the potentials
+cdef double LEAST_FACTOR = 1e-100
+cdef double EPSILON = 2.220446049250313e-16
+
+
+cdef double two_sum(double x, double y, double* error) noexcept nogil:
+    """x + y, rounded, and exactly what the rounding lost (Knuth)."""
+    cdef double total = x + y, part = total - x
+    error[0] = (x - (total - part)) + (y - part)
+    return total
+
+
+cdef class PermutationScratch:
+    """Workspace of one thread for at most max_items items.
+
+    with_tables: whether `sum_product` will be called, which needs 2^(max_items + 1) doubles.
+    """
+
+    def __init__(self, Py_ssize_t max_items, bint with_tables=False):
+        # room for the largest vectors and for the items that the recursion adds
+        cdef Py_ssize_t rows = max(max_items, LOW), stride = (rows + 7) // 8 * 8
+        self.max_items = max_items
+        self.has_tables = with_tables
+        self.reduced = np.zeros(rows * stride)
+        self.weights = np.zeros(rows * stride)
+        self.transposed = np.zeros(rows * stride)
+        self.u, self.v, self.distance, self.closed = np.zeros((4, stride))
+        self.start, self.shift, self.a, self.b = np.zeros((4, stride))
+        self.c, self.r, self.row_left, self.column_left = np.zeros((4, stride))
+        self.place, self.item_at, self.scanned, self.free_rows = np.zeros(
+            (4, stride), dtype=np.intp)
+        self.parents = np.zeros(stride, dtype=np.int64)
+        tables = rows if with_tables else 0
+        self.forward = np.zeros(with_tables << tables)
+        self.backward = np.zeros(with_tables << tables)
+        self.coefficients = np.zeros(tables * tables * LANES)
+        self.sums = np.zeros(tables * tables * LANES)
+        sizes = np.zeros(1, dtype=np.uint8)
+        for _ in range(tables - LOW):
+            sizes = np.concatenate([sizes, sizes + np.uint8(1)])
+        self.sizes = sizes
+
+    cdef int solve(self, const double* scores, Py_ssize_t M, double sign) noexcept nogil:
+        """self.place and self.v of the assignment that minimises sign * scores; M > 0."""
+        cdef Py_ssize_t i, j, stride = padded(M, loops_for(M))
+        cdef double* C = &self.reduced[0]
+        for i in range(M):
+            for j in range(M):
+                C[j] = sign * scores[j]
+            for j in range(M, stride):
+                C[j] = INFINITY
+            scores += M
+            C += stride
+        return assign_for(M)(
+            &self.reduced[0], M, M, stride, True, &self.u[0], &self.v[0], &self.place[0],
+            &self.item_at[0], &self.distance[0], &self.closed[0], &self.parents[0],
+            &self.scanned[0], &self.free_rows[0])
+
+    cdef int assign(
+        self, const double* scores, Py_ssize_t M, int* place, double* value) noexcept nogil:
+        """place[i], the position of item i in a permutation of largest score, and that score.
+
+        value is summed in the order of items.  1 where every permutation scores -inf, else 0.
+        O(M^3) at worst.
+        """
+        cdef Py_ssize_t i
+        value[0] = 0.0
+        if M and self.solve(scores, M, -1.0):
+            return 1
+        for i in range(M):
+            place[i] = <int>self.place[i]
+            value[0] += scores[i * M + place[i]]
+        return 0
+
+    cdef int assign_min(
+        self, const double* costs, Py_ssize_t M, int* place, double* value) noexcept nogil:
+        """The same of least cost; here inf forbids."""
+        cdef Py_ssize_t i
+        value[0] = 0.0
+        if M and self.solve(costs, M, 1.0):
+            return 1
+        for i in range(M):
+            place[i] = <int>self.place[i]
+            value[0] += costs[i * M + place[i]]
+        return 0
+
+    cdef bint reduce(self, const double* scores, Py_ssize_t M) noexcept nogil:
+        """reduced[i, j] = (scores[i, j] - start[j]) - (the same at j = place[i]).
+
+        To the last digit of the result, whatever the size of the scores.  Returns whether
+        all scores are finite.
+        """
+        cdef Py_ssize_t i, j, stride = padded(M, loops_for(M))
+        cdef double* out = &self.reduced[0]
+        cdef double* start = &self.start[0]
+        cdef double x, y, total, e, f, g, base, base_start
+        cdef bint finite = True
+        for i in range(M):
+            base, base_start = scores[self.place[i]], start[self.place[i]]
+            for j in range(M):
+                if scores[j] == -INFINITY:
+                    finite = False
+                    out[j] = -INFINITY
+                else:
+                    x = two_sum(scores[j], -base, &e)
+                    y = two_sum(base_start, -start[j], &f)
+                    total = two_sum(x, y, &g)
+                    out[j] = total + (e + f + g)
+            scores += M
+            out += stride
+        return finite
+
+    cdef int sum_product(
+        self, const double* scores, Py_ssize_t M, double* mu, double* log_z) noexcept nogil:
+        """Marginals (M, M) and log-partition of p(perm) proportional to exp(score), exactly.
+
+        forward[S] is the total weight of the first |S| items at the positions S, backward[S]
+        that of the other items at the other positions.  All terms are positive: nothing
+        cancels, unlike in Ryser's formula.  The scratch must have tables.  Returns 2 where
+        every permutation scores -inf, else 0.  O(2^M M).
+        """
+        cdef Py_ssize_t i, j, m = max(M, LOW), stride = padded(m, loops_for(m))
+        cdef Py_ssize_t narrow = padded(max(1, M), loops_for(max(1, M)))
+        cdef double* Q = &self.weights[0]
+        cdef double total
+        log_z[0] = 0.0
+        if M == 0:
+            return 0
+        if self.solve(scores, M, -1.0):
+            return 2
+        for j in range(M):
+            self.start[j] = -self.v[j]
+        self.reduce(scores, M)
+        cdef const fastm4n_loops* loops = loops_for(M)
+        for i in range(M):
+            log_z[0] += scores[i * M + self.place[i]]
+        total = 0.0
+        for i in range(M):
+            total += loops.softmax(&self.reduced[i * narrow], M, Q + i * stride)
+        # items and positions that are added have one place each: the totals stay the same
+        for i in range(m):
+            for j in range(M if i < M else 0, m):
+                Q[i * stride + j] = i == j
+        self.subsets(m, stride)
+        total += log(self.backward[0])
+        log_z[0] += total
+        for i in range(M):
+            for j in range(M):
+                mu[i * M + j] = self.transposed[i * stride + j] / self.backward[0]
+        return 0
+
+    cdef void subsets(self, Py_ssize_t m, Py_ssize_t stride) noexcept nogil:
+        """The recursions over subsets of m >= 3 positions, and sums of their products.
+
+        transposed[i, j] becomes the weight of all permutations with item i at j.
+        Subsets go by blocks that share all but the lowest positions: sets of higher positions
+        are vectors of their subsets of lower ones.
+        """
+        cdef Py_ssize_t c, i, j, k, lane, n_blocks = <Py_ssize_t>1 << (m - LOW)
+        cdef unsigned int h, rest, every = <unsigned int>n_blocks - 1
+        cdef const double* Q = &self.weights[0]
+        cdef const double* q
+        cdef const double* other
+        cdef double* f
+        cdef double* g
+        cdef double* s
+        cdef double x[LANES]
+        cdef double* coefficients = &self.coefficients[0]
+        cdef double* sums = &self.sums[0]
+        cdef double* out = &self.transposed[0]
+        cdef const unsigned char* sizes = &self.sizes[0]
+        cdef Py_ssize_t table = m * LANES
+        # size of each subset of the lowest positions
+        cdef unsigned char* low_sizes = [0, 1, 1, 2, 1, 2, 2, 3]
+        for c in range(m - LOW + 1):
+            for j in range(m):
+                for lane in range(LANES):
+                    i = c + low_sizes[lane] - 1
+                    coefficients[c * table + j * LANES + lane] = (
+                        Q[i * stride + j] if i >= 0 else 0.0)
+                    sums[c * table + j * LANES + lane] = 0.0
+        for h in range(<unsigned int>n_blocks):
+            c = sizes[h]
+            for lane in range(LANES):
+                x[lane] = 0.0
+            x[0] = h == 0
+            rest = h
+            while rest:
+                j = fastm4n_lowest_bit(rest)
+                rest &= rest - 1
+                other = &self.forward[(h ^ (<unsigned int>1 << j)) * LANES]
+                q = coefficients + c * table + (j + LOW) * LANES
+                for lane in range(LANES):
+                    x[lane] += other[lane] * q[lane]
+            q = Q + c * stride
+            x[1] += x[0] * q[0]
+            x[2] += x[0] * q[1]
+            x[4] += x[0] * q[2]
+            q += stride
+            x[3] += x[1] * q[1] + x[2] * q[0]
+            x[5] += x[1] * q[2] + x[4] * q[0]
+            x[6] += x[2] * q[2] + x[4] * q[1]
+            q += stride
+            x[7] += x[3] * q[2] + x[5] * q[1] + x[6] * q[0]
+            f = &self.forward[h * LANES]
+            for lane in range(LANES):
+                f[lane] = x[lane]
+        for k in range(n_blocks):
+            h = every - <unsigned int>k
+            c = sizes[h]
+            f = &self.forward[h * LANES]
+            for lane in range(LANES):
+                x[lane] = 0.0
+            x[7] = h == every
+            rest = every ^ h
+            while rest:
+                j = fastm4n_lowest_bit(rest)
+                rest &= rest - 1
+                other = &self.backward[(h ^ (<unsigned int>1 << j)) * LANES]
+                q = coefficients + (c + 1) * table + (j + LOW) * LANES
+                s = sums + c * table + (j + LOW) * LANES
+                for lane in range(LANES):
+                    x[lane] += other[lane] * q[lane]
+                    s[lane] += other[lane] * f[lane]
+            q = Q + (c + 2) * stride
+            x[6] += x[7] * q[0]
+            x[5] += x[7] * q[1]
+            x[3] += x[7] * q[2]
+            q -= stride
+            x[4] += x[5] * q[0] + x[6] * q[1]
+            x[2] += x[3] * q[0] + x[6] * q[2]
+            x[1] += x[3] * q[1] + x[5] * q[2]
+            q -= stride
+            x[0] += x[1] * q[0] + x[2] * q[1] + x[4] * q[2]
+            g = &self.backward[h * LANES]
+            for lane in range(LANES):
+                g[lane] = x[lane]
+            # the sums of low position j are at the subsets without it
+            s = sums + c * table
+            s[0] += f[0] * x[1]
+            s[2] += f[2] * x[3]
+            s[4] += f[4] * x[5]
+            s[6] += f[6] * x[7]
+            s += LANES
+            s[0] += f[0] * x[2]
+            s[1] += f[1] * x[3]
+            s[4] += f[4] * x[6]
+            s[5] += f[5] * x[7]
+            s += LANES
+            s[0] += f[0] * x[4]
+            s[1] += f[1] * x[5]
+            s[2] += f[2] * x[6]
+            s[3] += f[3] * x[7]
+        for i in range(m):
+            for j in range(m):
+                out[i * stride + j] = 0.0
+        for c in range(m - LOW + 1):
+            for j in range(m):
+                for lane in range(LANES):
+                    # of all m items none is left: those lanes are of full sets, without a sum
+                    i = c + low_sizes[lane]
+                    if i < m:
+                        out[i * stride + j] += (
+                            sums[c * table + j * LANES + lane] * Q[i * stride + j])
+
+    cdef int sinkhorn(
+        self, const double* scores, Py_ssize_t M, double tol, Py_ssize_t max_iter, bint warm,
+        bint rounding, double* mu, double* row, double* column) noexcept nogil:
+        """argmax <scores, mu> + H(mu) over doubly stochastic mu, by Sinkhorn and Knopp.
+
+        mu[i, j] = exp(scores[i, j] + row[i] + column[j]), with rows that sum to one; it ends
+        as soon as the columns do, up to tol in l1 norm, or after max_iter updates of
+        the columns.  column is where it starts if warm; otherwise it starts from the potentials
+        of the assignment.  With rounding, mu is then moved into the polytope.
+
+        The factors of rows and columns multiply a fixed matrix of exponentials.  They go
+        into the potentials, and the exponentials are made afresh, at the end and where they
+        leave the range in which nothing is lost.
+
+        Returns the number of updates, or -1 where every permutation scores -inf.
+        O(M^2) an update.
+        """
+        if M == 0:
+            return 0
+        cdef const fastm4n_loops* loops = loops_for(M)
+        cdef Py_ssize_t i, j, k, n = 0, stride = padded(M, loops)
+        cdef double* K = &self.weights[0]
+        cdef double* KT = &self.transposed[0]
+        cdef double* R = &self.reduced[0]
+        cdef double* a = &self.a[0]
+        cdef double* b = &self.b[0]
+        cdef double* c = &self.c[0]
+        cdef double* r = &self.r[0]
+        cdef double* start = &self.start[0]
+        cdef double* shift = &self.shift[0]
+        cdef double error, x, top
+        cdef bint safe
+        if warm:
+            for i in range(M):
+                start[i] = -column[i]
+                k = 0
+                for j in range(1, M):
+                    if scores[i * M + j] + column[j] > scores[i * M + k] + column[k]:
+                        k = j
+                self.place[i] = k
+                if scores[i * M + k] == -INFINITY:
+                    return -1
+            if not self.reduce(scores, M):
+                # potentials do not say whether the finite scores hold a permutation
+                if self.solve(scores, M, -1.0):
+                    return -1
+                self.reduce(scores, M)
+        else:
+            if self.solve(scores, M, -1.0):
+                return -1
+            for j in range(M):
+                start[j] = -self.v[j]
+            self.reduce(scores, M)
+        for j in range(M):
+            shift[j] = 0.0
+        while True:
+            for i in range(M):
+                for j in range(M):
+                    c[j] = R[i * stride + j] + shift[j]
+                row[i] = -loops.softmax(c, M, K + i * stride)
+                for j in range(M, stride):
+                    K[i * stride + j] = 0.0
+                a[i] = 1.0
+            self.sum_columns(loops, a, K, M, stride)
+            error = 0.0
+            safe = True
+            for j in range(M):
+                error += fabs(c[j] - 1.0)
+                safe &= c[j] > LEAST_FACTOR
+                b[j] = 1.0
+            if error <= tol or n >= max_iter:
+                break
+            if not safe:
+                for j in range(M):
+                    top = -INFINITY
+                    for i in range(M):
+                        top = max(top, R[i * stride + j] + row[i])
+                    x = 0.0
+                    for i in range(M):
+                        x += exp(R[i * stride + j] + row[i] - top)
+                    shift[j] = -(top + log(x))
+                n += 1
+                continue
+            for i in range(M):
+                for j in range(M):
+                    KT[j * stride + i] = K[i * stride + j]
+            for j in range(M):
+                for i in range(M, stride):
+                    KT[j * stride + i] = 0.0
+            while safe and error > tol and n < max_iter:
+                for j in range(stride):
+                    r[j] = 0.0
+                for j in range(M):
+                    b[j] = 1.0 / c[j]
+                loops.scores_f64(b, NULL, M, KT, stride, r)
+                for i in range(M):
+                    a[i] = 1.0 / r[i]
+                self.sum_columns(loops, a, K, M, stride)
+                error = 0.0
+                for j in range(M):
+                    error += fabs(c[j] * b[j] - 1.0)
+                    safe &= LEAST_FACTOR < c[j] < 1.0 / LEAST_FACTOR
+                n += 1
+            for j in range(M):
+                shift[j] += log(b[j])
+        for i in range(M):
+            k = self.place[i]
+            row[i] -= scores[i * M + k] - start[k]
+            for j in range(M):
+                mu[i * M + j] = K[i * stride + j]
+        for j in range(M):
+            column[j] = shift[j] - start[j]
+        if rounding:
+            self.round_to_birkhoff(scores, M, mu)
+        return <int>n
+
+    cdef void sum_columns(
+        self, const fastm4n_loops* loops, const double* a, const double* K, Py_ssize_t M,
+        Py_ssize_t stride) noexcept nogil:
+        """self.c = K' a."""
+        cdef Py_ssize_t j
+        for j in range(stride):
+            self.c[j] = 0.0
+        loops.scores_f64(a, NULL, M, K, stride, &self.c[0])
+
+    cdef void round_to_birkhoff(
+        self, const double* scores, Py_ssize_t M, double* mu) noexcept nogil:
+        """Move non-negative mu into the polytope; the l1 distance is at most twice its errors.
+
+        Rows and columns above one are scaled down, and what all miss then is added as the
+        product of what rows and what columns miss (Altschuler, Weed and Rigollet 2017,
+        algorithm 2).
+        Where a score of -inf forbids that, it is added along augmenting paths.  scores,
+        of which nothing else is read, may be NULL.
+        """
+        cdef Py_ssize_t i, j
+        cdef double total, row_total = 0.0, column_total = 0.0
+        cdef bint allowed = True
+        for j in range(M):
+            self.column_left[j] = 0.0
+        for i in range(M):
+            total = 0.0
+            for j in range(M):
+                total += mu[i * M + j]
+            total = 1.0 / total if total > 1.0 else 1.0
+            for j in range(M):
+                mu[i * M + j] *= total
+                self.column_left[j] += mu[i * M + j]
+        for j in range(M):
+            self.b[j] = 1.0 / self.column_left[j] if self.column_left[j] > 1.0 else 1.0
+            self.column_left[j] = 1.0
+        for i in range(M):
+            self.row_left[i] = 1.0
+            for j in range(M):
+                mu[i * M + j] *= self.b[j]
+                self.row_left[i] -= mu[i * M + j]
+                self.column_left[j] -= mu[i * M + j]
+            self.row_left[i] = max(self.row_left[i], 0.0)
+            row_total += self.row_left[i]
+        for j in range(M):
+            self.column_left[j] = max(self.column_left[j], 0.0)
+            column_total += self.column_left[j]
+        if scores != NULL:
+            for i in range(M * M):
+                allowed &= scores[i] > -INFINITY
+        if not allowed:
+            self.fill_allowed(scores, M, mu, M * EPSILON)
+            return
+        total = max(row_total, column_total)
+        if total > 0.0:
+            for i in range(M):
+                for j in range(M):
+                    mu[i * M + j] += self.row_left[i] * (self.column_left[j] / total)
+
+    cdef void fill_allowed(
+        self, const double* scores, Py_ssize_t M, double* mu, double least) noexcept nogil:
+        """Add row_left and column_left to mu along shortest augmenting paths of finite scores.
+
+        Some permutation has a finite score, so that the largest flow fills every row and column;
+        what is below `least` is rounding and stays.
+        """
+        cdef Py_ssize_t i, j, k, head, tail, sink
+        cdef double amount
+        # the row from which a column was reached and the column from which a row was, or -2
+        cdef Py_ssize_t* row_of = &self.item_at[0]
+        cdef Py_ssize_t* column_of = &self.scanned[0]
+        cdef Py_ssize_t* queue = &self.free_rows[0]
+        while True:
+            head = tail = 0
+            sink = -1
+            for i in range(M):
+                row_of[i] = column_of[i] = -2
+                if self.row_left[i] > least:
+                    column_of[i] = -1
+                    queue[tail] = i
+                    tail += 1
+            while head < tail and sink < 0:
+                i = queue[head]
+                head += 1
+                for j in range(M):
+                    if row_of[j] != -2 or scores[i * M + j] == -INFINITY:
+                        continue
+                    row_of[j] = i
+                    if self.column_left[j] > least:
+                        sink = j
+                        break
+                    for k in range(M):
+                        if column_of[k] == -2 and mu[k * M + j] > 0.0:
+                            column_of[k] = j
+                            queue[tail] = k
+                            tail += 1
+            if sink < 0:
+                return
+            amount = self.column_left[sink]
+            j = sink
+            while True:
+                i = row_of[j]
+                j = column_of[i]
+                if j < 0:
+                    break
+                amount = min(amount, mu[i * M + j])
+            amount = min(amount, self.row_left[i])
+            self.row_left[i] -= amount
+            self.column_left[sink] -= amount
+            j = sink
+            while True:
+                i = row_of[j]
+                mu[i * M + j] += amount
+                j = column_of[i]
+                if j < 0:
+                    break
+                mu[i * M + j] -= amount
+
+
+cdef double ryser(
+    const double[:, ::1] columns, Py_ssize_t first, Py_ssize_t last,
+    double[::1] x) noexcept nogil:
+    """Terms first to last - 1 of Ryser's formula for the permanent, in Gray-code order.
+
+    In the form of Nijenhuis and Wilf (1978), which has half as many terms:
+
+        perm(A) = 2 (-1)^(M-1) sum_S (-1)^|S| prod_i x_i,
+        x_i = A[i, M-1] - sum_j A[i, j] / 2 + sum_{j in S} A[i, j],
+
+    over the subsets S of all columns but the last.  columns[j] is column j; x is scratch.
+    The sums over S are made afresh for the first term, and from then on one column goes in
+    or out.  O(M) a term.
+    """
+    cdef Py_ssize_t i, j, t, M = columns.shape[0], gray = first ^ (first >> 1)
+    cdef const double* column
+    cdef double total = 0.0, error, lost = 0.0, p, q, half
+    cdef double sign = 1.0 - 2.0 * (first & 1)
+    for i in range(M):
+        p = 0.0
+        for j in range(M - 1):
+            # a half of every column, with the sign of its being in or out
+            half = 0.5 * columns[j, i]
+            p += half if gray >> j & 1 else -half
+        x[i] = p + 0.5 * columns[M - 1, i]
+    for t in range(first, last):
+        if t > first:
+            j = fastm4n_lowest_bit(<unsigned int>t)
+            column = &columns[j, 0]
+            if (t ^ (t >> 1)) >> j & 1:
+                for i in range(M):
+                    x[i] += column[i]
+            else:
+                for i in range(M):
+                    x[i] -= column[i]
+        # two products, which do not wait for one another
+        p, q = sign, 1.0
+        for i in range(0, M - 1, 2):
+            p *= x[i]
+            q *= x[i + 1]
+        if M & 1:
+            p *= x[M - 1]
+        total = two_sum(total, p * q, &error)
+        lost += error
+        sign = -sign
+    return total + lost
