@@ -12,7 +12,12 @@ from fastm4n.inference.chain import (
     viterbi,
     viterbi_kbest,
 )
-from fastm4n.inference.permutation import permanent, permutation_marginals, sinkhorn
+from fastm4n.inference.permutation import (
+    max_min_permutation,
+    permanent,
+    permutation_marginals,
+    sinkhorn,
+)
 from fastm4n.inference.simplex import (
     max_min_absolute,
     max_min_game,
@@ -30,6 +35,7 @@ __all__ = [
     "max_min_chain",
     "max_min_game",
     "max_min_mirror_prox",
+    "max_min_permutation",
     "max_min_zero_one",
     "max_oracle",
     "permanent",

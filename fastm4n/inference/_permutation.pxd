@@ -1,6 +1,7 @@
 """Inference over permutations; see the .pyx for what each kernel solves."""
 
 from fastm4n._simd._loops cimport fastm4n_loops
+from fastm4n.inference._max_min cimport MaxMinScratch
 
 
 cdef class PermutationScratch:
@@ -17,10 +18,10 @@ cdef class PermutationScratch:
     cdef unsigned char[::1] sizes
 
     cdef int assign(
-        self, const double* scores, Py_ssize_t M, int* place,
+        self, const double* scores, Py_ssize_t M, Py_ssize_t step, int* place,
         double* value) noexcept nogil
     cdef int assign_min(
-        self, const double* costs, Py_ssize_t M, int* place,
+        self, const double* costs, Py_ssize_t M, Py_ssize_t step, int* place,
         double* value) noexcept nogil
     cdef int sum_product(
         self, const double* scores, Py_ssize_t M, double* mu, double* log_z) noexcept nogil
@@ -30,7 +31,8 @@ cdef class PermutationScratch:
     cdef void round_to_birkhoff(
         self, const double* scores, Py_ssize_t M, double* mu) noexcept nogil
 
-    cdef int solve(self, const double* scores, Py_ssize_t M, double sign) noexcept nogil
+    cdef int solve(
+        self, const double* scores, Py_ssize_t M, Py_ssize_t step, double sign) noexcept nogil
     cdef bint reduce(self, const double* scores, Py_ssize_t M) noexcept nogil
     cdef void sum_columns(
         self, const fastm4n_loops* loops, const double* a, const double* K, Py_ssize_t M,
@@ -38,6 +40,24 @@ cdef class PermutationScratch:
     cdef void subsets(self, Py_ssize_t m, Py_ssize_t stride) noexcept nogil
     cdef void fill_allowed(
         self, const double* scores, Py_ssize_t M, double* mu, double least) noexcept nogil
+
+
+cdef class PermutationMaxMin(MaxMinScratch):
+    cdef PermutationScratch permutations
+    # rows padded as those of the costs
+    cdef double[::1] scores
+    cdef double[::1] compact, packed
+    cdef int[::1] best
+    # potentials of the last projections of either player
+    cdef double[::1] row, column, answer_column
+    cdef bint is_warm, is_answer_warm
+
+    cdef void begin(self, const double* v, Py_ssize_t M) noexcept nogil
+    cdef void unpack(self, const double* matrix, double* rows) noexcept nogil
+    cdef void pack(self, const double* rows, double* matrix) noexcept nogil
+    cdef double concave_of(self, const double* mu) noexcept nogil
+    cdef void packed_mixture(self, double* mu) noexcept nogil
+
 
 cdef double ryser(
     const double[:, ::1] columns, Py_ssize_t first, Py_ssize_t last, double[::1] x) noexcept nogil

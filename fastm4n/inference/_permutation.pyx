@@ -14,15 +14,21 @@ exponentials of scores of any size neither overflow nor vanish altogether.
 import numpy as np
 
 from libc.math cimport exp, fabs, log, INFINITY
+from libc.string cimport memcpy, memset
 
 from fastm4n._simd._loops cimport (
     assign_for, fastm4n_assign_loop, fastm4n_lowest_bit, fastm4n_loops, loops_for, padded)
+from fastm4n.inference._max_min cimport MaxMinScratch
 
 cdef enum:
     # a block of the subset recursion is the subsets of the lowest three positions
     LOW = 3
     LANES = 8
+    # most updates of a projection in mirror prox
+    PROJECTION_UPDATES = 100
 
+# and the error of the columns' sums at which it ends
+cdef double PROJECTION_TOL = 1e-6
 # what a factor may be before it goes into the potentials
 cdef double LEAST_FACTOR = 1e-100
 cdef double EPSILON = 2.220446049250313e-16
@@ -65,7 +71,8 @@ cdef class PermutationScratch:
             sizes = np.concatenate([sizes, sizes + np.uint8(1)])
         self.sizes = sizes
 
-    cdef int solve(self, const double* scores, Py_ssize_t M, double sign) noexcept nogil:
+    cdef int solve(
+        self, const double* scores, Py_ssize_t M, Py_ssize_t step, double sign) noexcept nogil:
         """self.place and self.v of the assignment that minimises sign * scores; M > 0."""
         cdef Py_ssize_t i, j, stride = padded(M, loops_for(M))
         cdef double* C = &self.reduced[0]
@@ -74,7 +81,7 @@ cdef class PermutationScratch:
                 C[j] = sign * scores[j]
             for j in range(M, stride):
                 C[j] = INFINITY
-            scores += M
+            scores += step
             C += stride
         return assign_for(M)(
             &self.reduced[0], M, M, stride, True, &self.u[0], &self.v[0], &self.place[0],
@@ -82,31 +89,33 @@ cdef class PermutationScratch:
             &self.scanned[0], &self.free_rows[0])
 
     cdef int assign(
-        self, const double* scores, Py_ssize_t M, int* place, double* value) noexcept nogil:
+        self, const double* scores, Py_ssize_t M, Py_ssize_t step, int* place,
+        double* value) noexcept nogil:
         """place[i], the position of item i in a permutation of largest score, and that score.
 
-        value is summed in the order of items.  1 where every permutation scores -inf, else 0.
-        O(M^3) at worst.
+        Rows of scores begin every `step` numbers.  value is summed in the order of items.  1
+        where every permutation scores -inf, else 0.  O(M^3) at worst.
         """
         cdef Py_ssize_t i
         value[0] = 0.0
-        if M and self.solve(scores, M, -1.0):
+        if M and self.solve(scores, M, step, -1.0):
             return 1
         for i in range(M):
             place[i] = <int>self.place[i]
-            value[0] += scores[i * M + place[i]]
+            value[0] += scores[i * step + place[i]]
         return 0
 
     cdef int assign_min(
-        self, const double* costs, Py_ssize_t M, int* place, double* value) noexcept nogil:
+        self, const double* costs, Py_ssize_t M, Py_ssize_t step, int* place,
+        double* value) noexcept nogil:
         """The same of least cost; here inf forbids."""
         cdef Py_ssize_t i
         value[0] = 0.0
-        if M and self.solve(costs, M, 1.0):
+        if M and self.solve(costs, M, step, 1.0):
             return 1
         for i in range(M):
             place[i] = <int>self.place[i]
-            value[0] += costs[i * M + place[i]]
+            value[0] += costs[i * step + place[i]]
         return 0
 
     cdef bint reduce(self, const double* scores, Py_ssize_t M) noexcept nogil:
@@ -151,7 +160,7 @@ cdef class PermutationScratch:
         log_z[0] = 0.0
         if M == 0:
             return 0
-        if self.solve(scores, M, -1.0):
+        if self.solve(scores, M, M, -1.0):
             return 2
         for j in range(M):
             self.start[j] = -self.v[j]
@@ -332,11 +341,11 @@ cdef class PermutationScratch:
                     return -1
             if not self.reduce(scores, M):
                 # potentials do not say whether the finite scores hold a permutation
-                if self.solve(scores, M, -1.0):
+                if self.solve(scores, M, M, -1.0):
                     return -1
                 self.reduce(scores, M)
         else:
-            if self.solve(scores, M, -1.0):
+            if self.solve(scores, M, M, -1.0):
                 return -1
             for j in range(M):
                 start[j] = -self.v[j]
@@ -520,6 +529,132 @@ cdef class PermutationScratch:
                 if j < 0:
                     break
                 mu[i * M + j] -= amount
+
+cdef class PermutationMaxMin(MaxMinScratch):
+    """Workspace of one thread for the max-min oracles of permutations.
+
+    The loss is the mean over items of cost[p_i, p'_i].  Both players' marginals are doubly
+    stochastic, so that both answer by an assignment (Nowak-Vila, Bach and Rudi 2020, G.3).
+
+    Parameters
+    ----------
+    cost : ndarray of shape (max_items, max_items)
+        Of smaller problems the first rows and columns count.
+    mirror_prox : bool
+        Whether to hold the arrays of mirror prox, or those of column generation.
+    """
+
+    def __init__(self, cost, bint mirror_prox):
+        max_items = cost.shape[0]
+        super().__init__(cost, max_items, 0, mirror_prox)
+        self.permutations = PermutationScratch(max_items)
+        self.scores = np.zeros(max_items * self.stride)
+        self.compact = np.zeros(max_items * max_items)
+        self.best = np.zeros(max(1, max_items), dtype=np.intc)
+        if mirror_prox:
+            self.packed = np.zeros(max_items * max_items)
+            self.row = np.zeros(max_items)
+            self.column = np.zeros(max_items)
+            self.answer_column = np.zeros(max_items)
+
+    cdef void begin(self, const double* v, Py_ssize_t M) noexcept nogil:
+        """The scores (M, M) to solve for; NULL where only costs are asked for."""
+        self.T = M
+        self.R = M
+        self.n_columns = 0
+        self.n_rows = 0
+        self.is_warm = False
+        self.is_answer_warm = False
+        self.v = &self.scores[0]
+        if v != NULL:
+            self.unpack(v, &self.scores[0])
+
+    cdef void unpack(self, const double* matrix, double* rows) noexcept nogil:
+        """rows (M, stride) = matrix (M, M), padded with zeros."""
+        cdef Py_ssize_t i
+        for i in range(self.T):
+            memcpy(rows + i * self.stride, matrix + i * self.T, self.T * sizeof(double))
+            memset(rows + i * self.stride + self.T, 0, (self.stride - self.T) * sizeof(double))
+
+    cdef void pack(self, const double* rows, double* matrix) noexcept nogil:
+        """matrix (M, M) = rows (M, stride)."""
+        cdef Py_ssize_t i
+        for i in range(self.T):
+            memcpy(matrix + i * self.T, rows + i * self.stride, self.T * sizeof(double))
+
+    cdef double concave_of(self, const double* mu) noexcept nogil:
+        """h of a matrix (M, M)."""
+        self.unpack(mu, &self.scores[0])
+        return self.concave(&self.scores[0])
+
+    cdef void packed_mixture(self, double* mu) noexcept nogil:
+        """`mixture` as a matrix (M, M)."""
+        self.mixture(&self.expected[0])
+        self.pack(&self.expected[0], mu)
+
+    cdef const int* best_labelling(self, const double* unary, double* value) noexcept nogil:
+        self.permutations.assign(unary, self.T, self.stride, &self.best[0], value)
+        return &self.best[0]
+
+    cdef double best_answer(self, const double* expected, int* answer) noexcept nogil:
+        cdef double total
+        self.permutations.assign_min(expected, self.T, self.stride, answer, &total)
+        return total
+
+    cdef double labelling_score(self, const int* labels) noexcept nogil:
+        cdef Py_ssize_t i
+        cdef double total = 0.0
+        for i in range(self.T):
+            total += self.v[i * self.stride + labels[i]]
+        return total
+
+    cdef int free_mixtures(self) except -1 nogil:
+        """All permutations alike: what is optimal where scores are small beside the costs."""
+        cdef Py_ssize_t i, j
+        cdef double share = 1.0 / self.T
+        for i in range(self.T):
+            for j in range(self.stride):
+                self.free_mu[i * self.stride + j] = share if j < self.T else 0.0
+                self.free_nu[i * self.stride + j] = share if j < self.T else 0.0
+        return 0
+
+    cdef double step_size(self) noexcept nogil:
+        """Inverse of the coupling's bound in the norms of the entropies.
+
+        Entropies summed over rows are one-strongly convex for the Euclidean norm of the rows'
+        l1 norms; with costs centred to max(cost) / 2 the coupling (1/M) sum_i mu_i' cost nu_i is at
+        most max(cost) / (2 M) in it.
+        """
+        return 2.0 * self.T / self.max_cost if self.max_cost > 0.0 else 1.0
+
+    cdef int project(self, const double* theta, double* mu) except -1 nogil:
+        """Sinkhorn's projection; nearly doubly stochastic."""
+        self.pack(theta, &self.compact[0])
+        self.permutations.sinkhorn(
+            &self.compact[0], self.T, PROJECTION_TOL, PROJECTION_UPDATES, self.is_warm, False,
+            &self.packed[0], &self.row[0], &self.column[0])
+        self.is_warm = True
+        self.unpack(&self.packed[0], mu)
+        return 0
+
+    cdef int project_answer(self, double* log_nu) except -1 nogil:
+        self.pack(log_nu, &self.compact[0])
+        self.permutations.sinkhorn(
+            &self.compact[0], self.T, PROJECTION_TOL, PROJECTION_UPDATES, self.is_answer_warm,
+            False, &self.packed[0], &self.row[0], &self.answer_column[0])
+        self.is_answer_warm = True
+        self.unpack(&self.packed[0], &self.nu[0])
+        return 0
+
+    cdef int make_feasible(self, double* mu, double* nu) except -1 nogil:
+        """Rounded to the polytope, so that both are points that a bound may be made of."""
+        self.pack(mu, &self.compact[0])
+        self.permutations.round_to_birkhoff(NULL, self.T, &self.compact[0])
+        self.unpack(&self.compact[0], mu)
+        self.pack(nu, &self.compact[0])
+        self.permutations.round_to_birkhoff(NULL, self.T, &self.compact[0])
+        self.unpack(&self.compact[0], nu)
+        return 0
 
 
 cdef double ryser(

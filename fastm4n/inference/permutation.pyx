@@ -9,7 +9,9 @@ import numpy as np
 
 from cpython.exc cimport PyErr_CheckSignals
 
-from fastm4n.inference._permutation cimport PermutationScratch, ryser
+from libc.math cimport INFINITY
+
+from fastm4n.inference._permutation cimport PermutationMaxMin, PermutationScratch, ryser
 
 # the tables of 20 items take 16 MB, those of 30 would take 16 GB
 MAX_SUBSET_ITEMS = 20
@@ -73,9 +75,10 @@ def _best_permutations(scores, bint maximize=True):
     with nogil:
         for b in range(n_problems):
             if maximize:
-                failed = scratch.assign(&S[b, 0, 0], n_items, &place[b, 0], &value[b])
+                failed = scratch.assign(&S[b, 0, 0], n_items, n_items, &place[b, 0], &value[b])
             else:
-                failed = scratch.assign_min(&S[b, 0, 0], n_items, &place[b, 0], &value[b])
+                failed = scratch.assign_min(
+                    &S[b, 0, 0], n_items, n_items, &place[b, 0], &value[b])
             if failed:
                 break
     if failed:
@@ -341,3 +344,98 @@ def permutation_marginals(scores):
     if failed:
         raise _infeasible(single, b)
     return (marginals[0], float(values[0])) if single else (marginals, values)
+
+
+def max_min_permutation(scores, cost=None, *, oracle="column_generation", tol=1e-9, n_iter=None):
+    """Max-min oracle of permutations: max over mu of <scores, mu> + min over p' of E L(p, p').
+
+    Parameters
+    ----------
+    scores : array-like of shape (M, M) or (n_problems, M, M)
+        Finite scores of items (rows) at positions (columns).
+    cost : array-like of shape (M, M), default=None
+        cost[j, k]: cost of predicting position k for an item whose position is j; L is its mean
+        over items. 0-1 by default, which makes L the Hamming loss divided by M.
+    oracle : {"column_generation", "mirror_prox"}, default="column_generation"
+        Permutations of both players and their game, priced by assignments; or the
+        saddle-point mirror prox of [1]_ with Sinkhorn's projections.
+    tol : float, default=1e-9
+        Difference of the bounds at which column generation stops.
+    n_iter : int, default=None
+        Iterations of mirror prox (20 by default), or most assignments of the maximising player in
+        column generation (1000 by default).
+
+    Returns
+    -------
+    mu : ndarray of the shape of scores
+        The maximiser, doubly stochastic.
+    lower, upper : float, or ndarray of shape (n_problems,)
+        Bounds on the maximum; lower is the value at mu.
+    n_calls : int, or ndarray of shape (n_problems,)
+        Assignments of the maximising player, or projections of either.
+
+    Raises
+    ------
+    ValueError
+        If scores are not finite or not square, or cost does not fit them.
+
+    References
+    ----------
+    .. [1] A. Nowak-Vila, F. Bach, A. Rudi (2020). Consistent structured prediction with
+       max-min margin Markov networks. ICML. Appendix G.3.
+
+    Examples
+    --------
+    >>> from fastm4n.inference import max_min_permutation
+    >>> mu, lower, upper, n_calls = max_min_permutation([[0.2, 0.0], [0.0, 0.1]])
+    >>> mu.round(6).tolist(), round(lower, 6), round(upper, 6)
+    ([[0.5, 0.5], [0.5, 0.5]], 0.65, 0.65)
+    """
+    if not isinstance(oracle, str) or oracle not in ("column_generation", "mirror_prox"):
+        raise ValueError(
+            f"oracle must be 'column_generation' or 'mirror_prox', got {oracle!r}."
+        )
+    array, single = _as_matrices(scores, "scores")
+    if not np.isfinite(array).all():
+        where = np.argwhere(~np.isfinite(array))[0].tolist()
+        raise ValueError(
+            f"scores{where[1:] if single else where} is {array[tuple(where)]}; scores must be finite."
+        )
+    B, M = array.shape[:2]
+    if M == 0:
+        raise ValueError("scores has no items.")
+    cost = 1.0 - np.eye(M) if cost is None else np.array(cost, dtype=np.float64)
+    if cost.shape != (M, M) or not np.isfinite(cost).all() or (cost < 0).any():
+        raise ValueError(f"cost must be a ({M}, {M}) matrix of finite numbers >= 0.")
+    cdef bint is_mirror_prox = oracle == "mirror_prox"
+    if n_iter is None:
+        n_iter = 20 if is_mirror_prox else 1000
+    if not isinstance(n_iter, numbers.Integral) or n_iter < 1:
+        raise ValueError(f"n_iter must be an integer > 0, got {n_iter!r}.")
+    marginals, lowers, uppers = np.empty_like(array), np.zeros(B), np.zeros(B)
+    calls = np.zeros(B, dtype=np.int64)
+    cdef PermutationMaxMin scratch = PermutationMaxMin(cost, is_mirror_prox)
+    cdef const double[:, :, ::1] S = array
+    cdef double[:, :, ::1] mu = marginals
+    cdef double[::1] lower = lowers, upper = uppers
+    cdef long long[::1] n_calls = calls
+    cdef double[::1] theta = np.zeros(M * scratch.stride), log_nu = np.zeros(M * scratch.stride)
+    cdef double[::1] point = np.zeros(M * scratch.stride)
+    cdef Py_ssize_t b, n_problems = B, n_items = M, most = n_iter
+    cdef double tolerance = tol
+    with nogil:
+        for b in range(n_problems):
+            scratch.begin(&S[b, 0, 0], n_items)
+            if is_mirror_prox:
+                theta[:] = 0.0
+                log_nu[:] = 0.0
+                scratch.mirror_prox(
+                    most, &theta[0], &log_nu[0], &point[0], &lower[b], &upper[b])
+                scratch.pack(&point[0], &mu[b, 0, 0])
+            else:
+                scratch.generate(INFINITY, 0.0, tolerance, most, &lower[b], &upper[b])
+                scratch.packed_mixture(&mu[b, 0, 0])
+            n_calls[b] = scratch.n_calls
+    if single:
+        return marginals[0], float(lowers[0]), float(uppers[0]), int(calls[0])
+    return marginals, lowers, uppers, calls
