@@ -307,11 +307,11 @@ def test_a_plan_that_stopped_early_is_feasible(kind, max_iter):
 
 
 def test_rounding_keeps_to_pairs_that_are_allowed():
-    # only the identity is allowed: the entries above the diagonal vanish as one over n_iter
+    # only the identity is allowed, and plans come to it slowly
     scores = np.where(np.tri(12, dtype=bool).T, 0.0, -np.inf)
-    raw, n_iter = sinkhorn(scores, tol=1e-9, max_iter=50, rounding=False)
-    assert n_iter == 50 and np.abs(raw.sum(axis=0) - 1.0).sum() > 1e-3
-    plan, _ = sinkhorn(scores, tol=1e-9, max_iter=50)
+    raw, n_iter = sinkhorn(scores, tol=1e-9, max_iter=9, rounding=False)
+    assert n_iter == 9 and np.abs(raw.sum(axis=0) - 1.0).sum() > 1e-3
+    plan, _ = sinkhorn(scores, tol=1e-9, max_iter=9)
     assert_allclose(plan, np.eye(12), rtol=0, atol=1e-12)
     assert_doubly_stochastic(plan)
 

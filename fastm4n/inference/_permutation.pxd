@@ -32,6 +32,12 @@ cdef class PermutationScratch:
 
     cdef int solve(self, const double* scores, Py_ssize_t M, double sign) noexcept nogil
     cdef bint reduce(self, const double* scores, Py_ssize_t M) noexcept nogil
+    cdef double normalise(
+        self, const fastm4n_loops* loops, Py_ssize_t M, Py_ssize_t stride, double* row,
+        double* error) noexcept nogil
+    cdef double newton_direction(
+        self, Py_ssize_t M, Py_ssize_t stride, double* largest) noexcept nogil
+    cdef void balance(self, Py_ssize_t M, Py_ssize_t stride) noexcept nogil
     cdef void sum_columns(
         self, const fastm4n_loops* loops, const double* a, const double* K, Py_ssize_t M,
         Py_ssize_t stride) noexcept nogil
