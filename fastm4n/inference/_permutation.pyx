@@ -486,6 +486,9 @@ cdef class PermutationScratch:
                 for k in range(j):
                     W[j * stride + k] += total * K[i * stride + k]
         for j in range(M - 1, 0, -1):
+            # rounding alone must not move what hardly hangs together
+            if fabs(rest[j]) <= 4 * M * EPSILON:
+                rest[j] = 0.0
             total = 0.0
             for k in range(j):
                 total += W[j * stride + k]
