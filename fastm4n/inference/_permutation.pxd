@@ -5,7 +5,6 @@ from fastm4n._simd._loops cimport fastm4n_loops
 
 cdef class PermutationScratch:
     cdef readonly Py_ssize_t max_items
-    cdef bint has_tables
     # the matrix of costs, then of reduced scores; weights by rows and by columns
     cdef double[::1] reduced, weights, transposed
     cdef double[::1] u, v, distance, closed, start, shift, a, b, c, r, row_left, column_left

@@ -50,7 +50,6 @@ cdef class PermutationScratch:
         # room for the largest vectors and for the items that the recursion adds
         cdef Py_ssize_t rows = max(max_items, LOW), stride = (rows + 7) // 8 * 8
         self.max_items = max_items
-        self.has_tables = with_tables
         self.reduced = np.zeros(rows * stride)
         self.weights = np.zeros(rows * stride)
         self.transposed = np.zeros(rows * stride)
