@@ -325,7 +325,7 @@ def permutation_marginals(scores):
     if M > MAX_SUBSET_ITEMS:
         raise ValueError(
             f"scores has {M} items; exact marginals take tables of 2^{M} subsets, and the limit "
-            f"is {MAX_SUBSET_ITEMS} items. The nearest that is feasible past it is sinkhorn(scores)."
+            f"is {MAX_SUBSET_ITEMS} items. sinkhorn(scores) has no limit, and approximates them."
         )
     marginals, values = np.empty_like(array), np.zeros(B)
     cdef PermutationScratch scratch = PermutationScratch(M, with_tables=True)
