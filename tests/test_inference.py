@@ -105,8 +105,9 @@ FUNCTIONS = {
         v, absolute(np.shape(v)[-1]) ** 2, n_iter=5),
 }
 GAMES = ("max_min_game", "max_min_mirror_prox")
-# those of chains have tests of their own
+# those of chains and of permutations have tests of their own
 CHAINS = ("chain_entropy", "max_min_chain", "sum_product", "viterbi", "viterbi_kbest")
+PERMUTATIONS = ("linear_assignment", "permanent", "permutation_marginals", "sinkhorn")
 
 
 def as_tuple(result):
@@ -117,7 +118,7 @@ def as_tuple(result):
 
 
 def test_exports():
-    assert sorted([*FUNCTIONS, *CHAINS, "linear_assignment"]) == inference.__all__
+    assert sorted([*FUNCTIONS, *CHAINS, *PERMUTATIONS]) == inference.__all__
 
 
 @pytest.mark.parametrize("name", inference.__all__)

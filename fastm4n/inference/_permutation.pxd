@@ -6,7 +6,6 @@ from fastm4n.inference._max_min cimport MaxMinScratch
 
 cdef class PermutationScratch:
     cdef readonly Py_ssize_t max_items
-    cdef bint has_tables
     # the matrix of costs, then of reduced scores; weights by rows and by columns
     cdef double[::1] reduced, weights, transposed
     cdef double[::1] u, v, distance, closed, start, shift, a, b, c, r, row_left, column_left
@@ -34,6 +33,12 @@ cdef class PermutationScratch:
     cdef int solve(
         self, const double* scores, Py_ssize_t M, Py_ssize_t step, double sign) noexcept nogil
     cdef bint reduce(self, const double* scores, Py_ssize_t M) noexcept nogil
+    cdef double normalise(
+        self, const fastm4n_loops* loops, Py_ssize_t M, Py_ssize_t stride, double* row,
+        double* error) noexcept nogil
+    cdef double newton_direction(
+        self, Py_ssize_t M, Py_ssize_t stride, double* largest) noexcept nogil
+    cdef void balance(self, Py_ssize_t M, Py_ssize_t stride) noexcept nogil
     cdef void sum_columns(
         self, const fastm4n_loops* loops, const double* a, const double* K, Py_ssize_t M,
         Py_ssize_t stride) noexcept nogil

@@ -31,6 +31,11 @@ cdef enum:
 cdef double PROJECTION_TOL = 1e-6
 # what a factor may be before it goes into the potentials
 cdef double LEAST_FACTOR = 1e-100
+# reduced scores below this ask for a start inside the dual solutions of the assignment
+cdef double SHARP = -10.0
+# of Newton's method, in the potentials, and how often it is halved
+cdef double LONGEST_STEP = 10.0
+cdef Py_ssize_t MAX_HALVINGS = 8
 cdef double EPSILON = 2.220446049250313e-16
 
 
@@ -51,7 +56,6 @@ cdef class PermutationScratch:
         # room for the largest vectors and for the items that the recursion adds
         cdef Py_ssize_t rows = max(max_items, LOW), stride = (rows + 7) // 8 * 8
         self.max_items = max_items
-        self.has_tables = with_tables
         self.reduced = np.zeros(rows * stride)
         self.weights = np.zeros(rows * stride)
         self.transposed = np.zeros(rows * stride)
@@ -309,15 +313,16 @@ cdef class PermutationScratch:
 
         The factors of rows and columns multiply a fixed matrix of exponentials.  They go
         into the potentials, and the exponentials are made afresh, at the end and where they
-        leave the range in which nothing is lost.
+        leave the range in which nothing is lost.  Where the updates converge slowly, as they do
+        for sharp scores, steps of Newton's method for the dual take their place.
 
         Returns the number of updates, or -1 where every permutation scores -inf.
-        O(M^2) an update.
+        O(M^2) an update, O(M^3) if it is Newton's.
         """
         if M == 0:
             return 0
         cdef const fastm4n_loops* loops = loops_for(M)
-        cdef Py_ssize_t i, j, k, n = 0, stride = padded(M, loops)
+        cdef Py_ssize_t i, j, k, n = 0, halving, round_end, stride = padded(M, loops)
         cdef double* K = &self.weights[0]
         cdef double* KT = &self.transposed[0]
         cdef double* R = &self.reduced[0]
@@ -327,8 +332,10 @@ cdef class PermutationScratch:
         cdef double* r = &self.r[0]
         cdef double* start = &self.start[0]
         cdef double* shift = &self.shift[0]
-        cdef double error, x, top
-        cdef bint safe
+        cdef double error, before, value, value_before, slope, step, x, top
+        cdef bint safe, sharp, newton = False, accepted
+        for j in range(M):
+            shift[j] = 0.0
         if warm:
             for i in range(M):
                 start[i] = -column[i]
@@ -350,25 +357,44 @@ cdef class PermutationScratch:
             for j in range(M):
                 start[j] = -self.v[j]
             self.reduce(scores, M)
-        for j in range(M):
-            shift[j] = 0.0
-        while True:
+            sharp = False
             for i in range(M):
                 for j in range(M):
-                    c[j] = R[i * stride + j] + shift[j]
-                row[i] = -loops.softmax(c, M, K + i * stride)
-                for j in range(M, stride):
-                    K[i * stride + j] = 0.0
-                a[i] = 1.0
-            self.sum_columns(loops, a, K, M, stride)
-            error = 0.0
+                    sharp |= R[i * stride + j] < SHARP
+            if sharp:
+                self.balance(M, stride)
+        value = self.normalise(loops, M, stride, row, &error)
+        while error > tol and n < max_iter:
+            if newton:
+                slope = self.newton_direction(M, stride, &top)
+                value_before, before = value, error
+                for j in range(M):
+                    self.distance[j] = shift[j]
+                step = min(1.0, LONGEST_STEP / top) if top > 0.0 else 1.0
+                accepted = False
+                halving = 0
+                while not accepted and halving < MAX_HALVINGS and n < max_iter:
+                    for j in range(M):
+                        shift[j] = self.distance[j] + step * self.u[j]
+                    value = self.normalise(loops, M, stride, row, &error)
+                    # close to the optimum rises of the value are below its rounding
+                    accepted = (
+                        value >= value_before + 0.1 * step * slope or error <= 0.5 * before)
+                    step *= 0.5
+                    halving += 1
+                    n += 1
+                if accepted:
+                    continue
+                newton = False
+                for j in range(M):
+                    shift[j] = self.distance[j]
+                value = self.normalise(loops, M, stride, row, &error)
+                if error <= tol or n >= max_iter:
+                    break
             safe = True
             for j in range(M):
-                error += fabs(c[j] - 1.0)
                 safe &= c[j] > LEAST_FACTOR
                 b[j] = 1.0
-            if error <= tol or n >= max_iter:
-                break
             if not safe:
                 for j in range(M):
                     top = -INFINITY
@@ -379,14 +405,16 @@ cdef class PermutationScratch:
                         x += exp(R[i * stride + j] + row[i] - top)
                     shift[j] = -(top + log(x))
                 n += 1
+                value = self.normalise(loops, M, stride, row, &error)
                 continue
-            for i in range(M):
-                for j in range(M):
-                    KT[j * stride + i] = K[i * stride + j]
             for j in range(M):
+                for i in range(M):
+                    KT[j * stride + i] = K[i * stride + j]
                 for i in range(M, stride):
                     KT[j * stride + i] = 0.0
-            while safe and error > tol and n < max_iter:
+            # a step of Newton's costs about as much as 2 M updates
+            round_end = min(max_iter, n + 10 + 2 * M)
+            while safe and error > tol and n < round_end:
                 for j in range(stride):
                     r[j] = 0.0
                 for j in range(M):
@@ -400,8 +428,10 @@ cdef class PermutationScratch:
                     error += fabs(c[j] * b[j] - 1.0)
                     safe &= LEAST_FACTOR < c[j] < 1.0 / LEAST_FACTOR
                 n += 1
+            newton = n >= round_end
             for j in range(M):
                 shift[j] += log(b[j])
+            value = self.normalise(loops, M, stride, row, &error)
         for i in range(M):
             k = self.place[i]
             row[i] -= scores[i * M + k] - start[k]
@@ -412,6 +442,108 @@ cdef class PermutationScratch:
         if rounding:
             self.round_to_birkhoff(scores, M, mu)
         return <int>n
+
+    cdef double normalise(
+        self, const fastm4n_loops* loops, Py_ssize_t M, Py_ssize_t stride, double* row,
+        double* error) noexcept nogil:
+        """weights = exp(reduced + row + shift) with rows that sum to one, c the sums of columns.
+
+        error is their l1 distance from one. Returns sum(row) + sum(shift), the concave
+        function of shift whose maximum is the dual solution.
+        """
+        cdef Py_ssize_t i, j
+        cdef double value = 0.0
+        cdef double* K = &self.weights[0]
+        cdef const double* R = &self.reduced[0]
+        for i in range(M):
+            for j in range(M):
+                self.b[j] = R[i * stride + j] + self.shift[j]
+            row[i] = -loops.softmax(&self.b[0], M, K + i * stride)
+            value += row[i]
+            for j in range(M, stride):
+                K[i * stride + j] = 0.0
+            self.a[i] = 1.0
+        self.sum_columns(loops, &self.a[0], K, M, stride)
+        error[0] = 0.0
+        for j in range(M):
+            error[0] += fabs(self.c[j] - 1.0)
+            value += self.shift[j]
+        return value
+
+    cdef double newton_direction(
+        self, Py_ssize_t M, Py_ssize_t stride, double* largest) noexcept nogil:
+        """u, the step of Newton's method for shift, and its largest entry; returns its slope.
+
+        The Hessian is a Laplacian, with weights sum_i K[i, j] K[i, k] between positions j and k.
+        It is eliminated a position at a time by sums of positive terms, so that weights
+        of any size keep their digits. O(M^3).
+        """
+        cdef Py_ssize_t i, j, k
+        cdef const double* K = &self.weights[0]
+        cdef double* W = &self.transposed[0]
+        cdef double* rest = &self.r[0]
+        cdef double* u = &self.u[0]
+        cdef double total, slope = 0.0
+        for j in range(M):
+            rest[j] = 1.0 - self.c[j]
+            for k in range(j):
+                W[j * stride + k] = 0.0
+        for i in range(M):
+            for j in range(1, M):
+                total = K[i * stride + j]
+                for k in range(j):
+                    W[j * stride + k] += total * K[i * stride + k]
+        for j in range(M - 1, 0, -1):
+            # rounding alone must not move what hardly hangs together
+            if fabs(rest[j]) <= 4 * M * EPSILON:
+                rest[j] = 0.0
+            total = 0.0
+            for k in range(j):
+                total += W[j * stride + k]
+            # the degree, for the way back
+            u[j] = total
+            if total > LEAST_FACTOR:
+                for k in range(j):
+                    rest[k] += W[j * stride + k] / total * rest[j]
+                    for i in range(k):
+                        W[k * stride + i] += W[j * stride + k] / total * W[j * stride + i]
+        u[0] = largest[0] = 0.0
+        for j in range(1, M):
+            total = rest[j]
+            for k in range(j):
+                total += W[j * stride + k] * u[k]
+            # without any weight, a position is on its own
+            u[j] = total / u[j] if u[j] > LEAST_FACTOR else 0.0
+            largest[0] = max(largest[0], fabs(u[j]))
+            slope += (1.0 - self.c[j]) * u[j]
+        return slope
+
+    cdef void balance(self, Py_ssize_t M, Py_ssize_t stride) noexcept nogil:
+        """Move shift among the dual solutions of the assignment, away from their boundary.
+
+        The best other position of each item then lies as far below its own as the best
+        other item of its position. Where scores are sharp the optimum is near there.
+        """
+        cdef Py_ssize_t sweep, i, j, k
+        cdef const double* R = &self.reduced[0]
+        cdef double by_item, by_position, change = 1.0
+        for sweep in range(2 * M):
+            if change < 0.5:
+                return
+            change = 0.0
+            for i in range(M):
+                j = self.place[i]
+                by_item = by_position = -INFINITY
+                for k in range(M):
+                    if k != i:
+                        by_item = max(
+                            by_item, R[i * stride + self.place[k]] + self.shift[self.place[k]])
+                        by_position = max(
+                            by_position, R[k * stride + j] - self.shift[self.place[k]])
+                if by_item > -INFINITY and by_position > -INFINITY:
+                    by_item = 0.5 * (by_item - by_position) - self.shift[j]
+                    self.shift[j] += by_item
+                    change = max(change, fabs(by_item))
 
     cdef void sum_columns(
         self, const fastm4n_loops* loops, const double* a, const double* K, Py_ssize_t M,
