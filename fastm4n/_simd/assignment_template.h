@@ -73,8 +73,11 @@ static ALWAYS_INLINE void NAME(two_least)(const double *c, const double *v, ptrd
     }
 }
 
-/* v holds column potentials on entry (zeros where N > M), unless cold.  d, closed, from:
-   stride; scanned: N; free_rows: M.  Returns 1 where no assignment is finite. */
+/* Of equally near columns one without a row is next: it ends the path, where costs are tied. */
+#define HAS_ROW ((long long)1 << 40)
+
+/* v holds column potentials on entry (zeros where N > M), unless cold.  d, closed: stride;
+   from: 2 stride; scanned: N; free_rows: M.  Returns 1 where no assignment is finite. */
 static int NAME(assign)(const double *C, ptrdiff_t M, ptrdiff_t N, ptrdiff_t stride, int cold,
                         double *u, double *v, ptrdiff_t *col_of, ptrdiff_t *row_of, double *d,
                         double *closed, long long *from, ptrdiff_t *scanned, ptrdiff_t *free_rows)
@@ -133,6 +136,9 @@ static int NAME(assign)(const double *C, ptrdiff_t M, ptrdiff_t N, ptrdiff_t str
             }
         }
     }
+    long long *rank = from + stride;
+    for (ptrdiff_t j = 0; j < stride; ++j)
+        rank[j] = j < N && row_of[j] >= 0 ? j + HAS_ROW : j;
     /* the rows that are left: shortest augmenting paths over reduced costs (Dijkstra) */
     for (ptrdiff_t k = 0; k < n_free; ++k) {
         const ptrdiff_t start = free_rows[k];
@@ -146,8 +152,8 @@ static int NAME(assign)(const double *C, ptrdiff_t M, ptrdiff_t N, ptrdiff_t str
             const double *c = C + i * stride;
             NAME(vec) low = zero + INFINITY;
             NAME(ivec) low_at = (NAME(ivec)){0};
-            NAME(ivec) numbers = *(const NAME(ivec) *)NAME(column_numbers);
-            for (ptrdiff_t j = 0; j < stride; j += VLEN, numbers += VLEN) {
+            for (ptrdiff_t j = 0; j < stride; j += VLEN) {
+                const NAME(ivec) number = *(const NAME(ivec) *)(rank + j);
                 const NAME(vec) old = AVEC(d + j), shut = AVEC(closed + j);
                 const NAME(vec) x = AVEC(c + j) - AVEC(v + j) - offset + shut;
                 const NAME(ivec) better = (NAME(ivec))(x < old);
@@ -156,11 +162,13 @@ static int NAME(assign)(const double *C, ptrdiff_t M, ptrdiff_t N, ptrdiff_t str
                 *(NAME(ivec) *)(from + j) = AIPICK(
                     better, (NAME(ivec)){0} + (long long)i, *(const NAME(ivec) *)(from + j));
                 const NAME(vec) open = now + shut;
-                const NAME(ivec) lower = (NAME(ivec))(open < low);
+                const NAME(ivec) lower =
+                    (NAME(ivec))(open < low) |
+                    ((NAME(ivec))(open == low) & (NAME(ivec))(number < low_at));
                 low = APICK(lower, open, low);
-                low_at = AIPICK(lower, numbers, low_at);
+                low_at = AIPICK(lower, number, low_at);
             }
-            const ptrdiff_t j = NAME(least)(low, low_at, &reached);
+            const ptrdiff_t j = NAME(least)(low, low_at, &reached) & (HAS_ROW - 1);
             if (reached == INFINITY)
                 return 1;
             closed[j] = INFINITY;
@@ -182,12 +190,14 @@ static int NAME(assign)(const double *C, ptrdiff_t M, ptrdiff_t N, ptrdiff_t str
                 break;
             j = before;
         }
+        rank[sink] += HAS_ROW;
     }
     for (ptrdiff_t i = 0; i < M; ++i)
         u[i] = C[i * stride + col_of[i]] - v[col_of[i]];
     return 0;
 }
 
+#undef HAS_ROW
 #undef AVEC
 #undef APUT
 #undef ALANE

@@ -127,7 +127,7 @@ def linear_assignment(cost, maximize=False, *, potentials=None, return_potential
     cdef Py_ssize_t[:, ::1] col_of = columns
     cdef Py_ssize_t[::1] row_of = np.zeros(stride, dtype=np.intp)
     cdef double[:, ::1] work = np.zeros((2, stride))
-    cdef long long[::1] parents = np.zeros(stride, dtype=np.int64)
+    cdef long long[::1] parents = np.zeros(2 * stride, dtype=np.int64)
     cdef Py_ssize_t[::1] scanned = np.zeros(stride, dtype=np.intp)
     cdef Py_ssize_t[::1] free_rows = np.zeros(max(1, M), dtype=np.intp)
     if B and M:
