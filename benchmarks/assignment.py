@@ -4,10 +4,10 @@
 
 prints each section as a Markdown table and writes them to docs/assignment.md, and the figures to
 benchmarks/results/assignment.json; with --quick (fewer and smaller problems, one repeat) it
-prints alone. fastm4n takes a batch of dense float64 problems in one call; scipy's solver and lapx's take one
-after another, or lapx its batch in one thread where it has such a function. Every total is
-compared with scipy's before the clock is started. Times are CPU seconds of one thread, medians,
-the contestants taking turns.
+prints alone. fastm4n takes a batch of dense float64 problems in one call; scipy's solver and
+lapx's take one after another, or lapx its batch in one thread where it has such a function.
+Every total is compared with scipy's before the clock is started. Times are CPU seconds of one
+thread, medians, the contestants taking turns.
 """
 
 import argparse
@@ -177,8 +177,8 @@ def cold_section(family, entries):
         rows.append((
             f"{M:,}", f"{entry['problems']:,}", micro(ours), micro(scipy),
             micro(lapx["lapjv"]) if lapx else "-",
-            f"{micro(lapx[best])} ({best})" if lapx else "-", f"{scipy / ours:.2f}",
-            f"{lapx['lapjv'] / ours:.2f}" if lapx else "-", f"{fastest / ours:.2f}",
+            f"{micro(lapx[best])} ({best})" if lapx else "-", f"{scipy / ours:.2g}",
+            f"{lapx['lapjv'] / ours:.2g}" if lapx else "-", f"{fastest / ours:.2g}",
             verdict(ratio, target),
         ))
     head = ("M", "problems a call", "fastm4n", "scipy", "lapjv", "best of lapx",
@@ -201,7 +201,7 @@ def warm_section(entries):
         row = [f"{entry['M']:,}", f"{entry['problems']:,}"]
         for times in entry["microseconds"].values():
             ratio = times["cold"] / times["warm"]
-            row += [micro(times["cold"]), micro(times["warm"]), f"{ratio:.2f}",
+            row += [micro(times["cold"]), micro(times["warm"]), f"{ratio:.2g}",
                     verdict(ratio, WARM_TARGET)]
         rows.append(row)
     head = ["M", "problems a call"]

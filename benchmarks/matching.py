@@ -1,0 +1,329 @@
+"""Matching the columns of two scans of a digit: Matcher against matchings that learn less.
+
+    python benchmarks/matching.py [--quick] [--splits 5]
+
+writes docs/matching.md and docs/images/matching_columns.png. The scans are scikit-learn's digits,
+8 x 8 pixels. Two scans a and b of the same class make a pair; the columns of b are shuffled, and
+the truth is where the column of b that has the place of column i of a went. The images are
+divided into training and test before pairs are made, and an image is in one pair at most.
+
+An entry (i, j) of X describes column i of a, which keeps its place, and the shuffled column j of
+b. With p, q columns of 8 pixels in [0, 1], "compared" means p * q, |p - q| and (p - q)^2, pixel by
+pixel: column i of a and column j of b, compared; their sums of pixels, compared; columns i - 1 and
+i + 1 of a (zeros at the border) and column j of b, compared; the pixels of column j of b, at
+places of their own for each i. No place of column j in b is in them. A constant is not among them:
+all perfect matchings have the same number of pairs, so that its weight would stay zero.
+
+--quick takes one split, a third of the training pairs and a shorter grid, and says so on the page.
+"""
+
+import argparse
+import warnings
+
+import numpy as np
+from _peers import ROOT, cpu, describe, environment, table
+from matplotlib.figure import Figure
+from matplotlib.patches import ConnectionPatch
+from scipy.optimize import linear_sum_assignment
+from sklearn.datasets import load_digits
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from threadpoolctl import threadpool_limits
+
+from fastm4n import Matcher
+
+IMAGES = ROOT / "docs" / "images"
+M = 8
+TRAIN = 0.6
+SURROGATES = {"max_margin": "M3N", "log": "CRF", "max_min": "M4N"}
+ALPHAS, QUICK_ALPHAS = (1.0, 1e-1, 1e-2, 1e-3, 1e-4), (1e-1, 1e-2)
+PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+TOL = 1e-2
+EUCLIDEAN, ROWS = "Euclidean distances, not learned", "logistic regression of single pairs"
+N_DRAWN = 3
+RIGHT = dict(color="#0072b2", linestyle="-", linewidth=1.8)
+LIKE = dict(color="#999999", linestyle="-", linewidth=1.2)
+WRONG = dict(color="#d55e00", linestyle="--", linewidth=1.8)
+
+INTRODUCTION = """# Matching columns of scans
+
+Made by `python benchmarks/matching.py{options}`: CPU seconds of one thread.
+{run}
+
+Two scans of the same digit, 8 x 8 pixels, from scikit-learn; the columns of the second one are
+shuffled, and each column of the first is to be matched with the one that had its place. Every
+split has {train} pairs for training and {test} for testing, and no image is in two pairs. A pair
+of columns has {features} features, from their pixels, sums, the neighbours in the first scan, and
+the place in it; `benchmarks/matching.py` says which. The first matching sees distances of columns
+and learns nothing. The second one asks of each pair of columns by itself whether they match, and
+then takes the best assignment of the log-odds. `Matcher` learns from whole matchings.
+
+Some columns cannot be told apart: the margins of a scan are often blank. So "columns right" is at
+most {ceiling:.1f} % on average for anyone, and "right, or the same to look at" also counts a column
+that has the same pixels as the right one. Chance is 12.5 %.
+"""
+
+
+def draw_pairs(indexes, classes, rng):
+    """(n_pairs, 2) indexes of images of the same class, each at most once, in random order."""
+    pairs = []
+    for digit in np.unique(classes):
+        members = rng.permutation(indexes[classes[indexes] == digit])
+        pairs.append(members[: len(members) // 2 * 2].reshape(-1, 2))
+    return rng.permutation(np.concatenate(pairs))
+
+
+def columns_of(images, pairs, rng):
+    """Columns of a and, shuffled, of b, (n_pairs, M, M) with pixels last; the truth y."""
+    a, b = (images[pairs[:, k]].transpose(0, 2, 1) / 16.0 for k in (0, 1))
+    places = np.array([rng.permutation(M) for _ in pairs])
+    return a, np.take_along_axis(b, places[:, :, None], 1), np.argsort(places, axis=1)
+
+
+def compare(p, q):
+    return [p * q, np.abs(p - q), (p - q) ** 2]
+
+
+def features(a, b):
+    """(n_pairs, M, M, d), as the head of this file says."""
+    n = len(a)
+    rows, columns = a[:, :, None], b[:, None]
+    padded = np.pad(a, ((0, 0), (1, 1), (0, 0)))
+    placed = np.zeros((n, M, M, M, M))
+    for i in range(M):
+        placed[:, i, :, i] = b
+    return np.concatenate([
+        *compare(rows, columns),
+        *compare(rows.sum(axis=3, keepdims=True), columns.sum(axis=3, keepdims=True)),
+        *compare(padded[:, :-2, None], columns), *compare(padded[:, 2:, None], columns),
+        placed.reshape(n, M, M, M * M),
+    ], axis=3)
+
+
+def problems(seed, share=1.0):
+    """Training and test problems of one split: dicts with a, b, X, y and digit."""
+    digits = load_digits()
+    rng = np.random.RandomState(seed)
+    order = rng.permutation(len(digits.target))
+    cut = int(TRAIN * len(order))
+    parts = []
+    for indexes, part in ((order[:cut], share), (order[cut:], 1.0)):
+        pairs = draw_pairs(indexes, digits.target, rng)
+        pairs = pairs[: int(part * len(pairs))]
+        a, b, y = columns_of(digits.images, pairs, rng)
+        parts.append(
+            {"a": a, "b": b, "X": features(a, b), "y": y, "digit": digits.target[pairs[:, 0]]}
+        )
+    train, test = parts
+    centre, spread = train["X"].mean(axis=(0, 1, 2)), train["X"].std(axis=(0, 1, 2))
+    for part in parts:
+        part["X"] = (part["X"] - centre) / np.where(spread > 0, spread, 1)
+    return train, test
+
+
+def subset(problem, rows):
+    return {name: values[rows] for name, values in problem.items()}
+
+
+def assign(scores):
+    return np.array([linear_sum_assignment(score, maximize=True)[1] for score in scores])
+
+
+def take(b, y):
+    return np.take_along_axis(b, y[:, :, None], 1)
+
+
+def shares(found, problem):
+    """Per cent of the columns that are right, and of those that look like the right one."""
+    alike = (take(problem["b"], found) == take(problem["b"], problem["y"])).all(axis=2)
+    return 100 * np.array([(found == problem["y"]).mean(), alike.mean()])
+
+
+def ceiling(problem):
+    """The share that is right at best: among columns of the same pixels there is but chance."""
+    same = (problem["b"][:, :, None] == problem["b"][:, None]).all(axis=3).sum(axis=2)
+    return 100 * (1 / same).mean()
+
+
+class Rows:
+    """Logistic regression of single pairs of columns, then assignment of the log-odds."""
+
+    def __init__(self, C):
+        self.model = LogisticRegression(C=C, max_iter=1000)
+
+    def fit(self, X, y):
+        matched = y[:, :, None] == np.arange(M)
+        self.model.fit(X.reshape(-1, X.shape[3]), matched.ravel())
+        return self
+
+    def predict(self, X):
+        return assign(X @ self.model.coef_[0])
+
+
+def choose(make, grid, train):
+    """The parameter of the best model on a fifth of the training pairs."""
+    cut = len(train["y"]) * 4 // 5
+    fitting, held_out = (subset(train, rows) for rows in (slice(cut), slice(cut, None)))
+    found = [
+        shares(make(value).fit(fitting["X"], fitting["y"]).predict(held_out["X"]), held_out)[1]
+        for value in grid
+    ]
+    return grid[int(np.argmax(found))]
+
+
+def run(train, test, alphas):
+    """{name: what came out} of one split."""
+    distances = np.linalg.norm(test["a"][:, :, None] - test["b"][:, None], axis=3)
+    results = {EUCLIDEAN: {"found": assign(-distances)}}
+    contestants = {ROWS: (Rows, PENALTIES)}
+    for surrogate, name in SURROGATES.items():
+        def make(alpha, surrogate=surrogate):
+            return Matcher(surrogate=surrogate, alpha=alpha, tol=TOL, random_state=0)
+        contestants[name] = make, alphas
+    for name, (make, grid) in contestants.items():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            parameter = choose(make, grid, train)
+            seconds, model = cpu(lambda: make(parameter).fit(train["X"], train["y"]))
+        results[name] = {
+            "found": model.predict(test["X"]), "parameter": parameter, "seconds": seconds,
+            "train": shares(model.predict(train["X"]), train)[0],
+        }
+        if name != ROWS:
+            results[name] |= {"gap": model.duality_gap_, "passes": model.n_iter_}
+    for result in results.values():
+        result["shares"] = shares(result["found"], test)
+    return results
+
+
+def mean_and_error(values):
+    values = np.asarray(values, dtype=float)
+    if len(values) == 1:
+        return f"{values[0]:.1f}"
+    return f"{values.mean():.1f} ± {values.std(ddof=1) / np.sqrt(len(values)):.1f}"
+
+
+def results_section(runs):
+    rows = []
+    for name in runs[0]:
+        column = {key: [run[name][key] for run in runs] for key in runs[0][name]}
+        right, alike = np.transpose(column["shares"])
+        learned, certified = "parameter" in column, "gap" in column
+        letter = "alpha" if certified else "C"
+        rows.append((
+            name, mean_and_error(right), mean_and_error(alike),
+            mean_and_error(column["train"]) if learned else "",
+            f"{letter} = {np.median(column['parameter']):g}" if learned else "",
+            f"{max(column['gap']):.1e}" if certified else "",
+            f"{np.median(column['passes']):.0f}" if certified else "",
+            f"{np.median(column['seconds']):.2f}" if learned else "",
+        ))
+    head = ("matching", "columns right, %", "right, or the same to look at, %",
+            "columns right in training, %", "median choice", "largest certified gap",
+            "median passes", "median CPU s of a fit")
+    return table(f"Test pairs, {len(runs)} random split{'s' * (len(runs) > 1)}", head, rows) + (
+        f"\n`tol` is {TOL:g}. Alpha, and C of the logistic regression, are chosen on a fifth of\n"
+        "the training pairs, and the fit is made anew on all of them; seconds are of that fit.\n"
+        + "± is the standard error of the mean, a guide only: the splits share images.\n"
+        * (len(runs) > 1)
+    )
+
+
+def typical(test, results, names):
+    """Test pairs of different digits on which the named matchings do nearly as on average."""
+    alike = [
+        (take(test["b"], results[name]["found"]) == take(test["b"], test["y"])).all(axis=2)
+        for name in names
+    ]
+    rates = np.mean(alike, axis=2)
+    order = np.argsort(np.abs(rates - rates.mean(axis=1, keepdims=True)).sum(axis=0), kind="stable")
+    _, first = np.unique(test["digit"][order], return_index=True)
+    return order[np.sort(first)[:N_DRAWN]]
+
+
+def draw(test, results, path):
+    """Typical test pairs: unlearned above, learned below."""
+    methods = {"not learned": EUCLIDEAN, "learned, M4N": SURROGATES["max_min"]}
+    examples = typical(test, results, methods.values())
+    figure = Figure(figsize=(10, 8), dpi=130)
+    outer = figure.add_gridspec(
+        len(methods), len(examples), left=0.02, right=0.98, top=0.9, bottom=0.1, hspace=0.36,
+        wspace=0.12,
+    )
+    for r, (title, name) in enumerate(methods.items()):
+        for c, k in enumerate(examples):
+            one = subset(test, slice(k, k + 1))
+            found = results[name]["found"][k : k + 1]
+            original, matched = (take(one["b"], y)[0] for y in (one["y"], found))
+            grid = outer[r, c].subgridspec(2, 2, hspace=0.35, wspace=0.12).subplots()
+            pictures = (one["a"][0], original, one["b"][0], matched)
+            for axes, columns in zip(grid.flat, pictures):
+                axes.imshow(columns.T, cmap="gray_r", vmin=0, vmax=1)
+                axes.set(xticks=[], yticks=[])
+            for axes, label in zip(grid[0], ("a", "b")):
+                axes.set_title(label, fontsize="small", pad=3)
+            for axes, label in zip(grid[1], ("b, shuffled", "b, as matched")):
+                axes.set_xlabel(label, fontsize="small", labelpad=3)
+            alike = (original == matched).all(axis=1)
+            right = (found == one["y"])[0]
+            for i, j in enumerate(found[0]):
+                style = RIGHT if right[i] else LIKE if alike[i] else WRONG
+                figure.add_artist(ConnectionPatch(
+                    (i, M - 0.5), (j, -0.5), "data", "data", axesA=grid[0, 0], axesB=grid[1, 0],
+                    **style,
+                ))
+            place = outer[r, c].get_position(figure)
+            figure.text(
+                (place.x0 + place.x1) / 2, place.y1 + 0.035, f"{title}: {right.sum()} right, "
+                f"{(alike & ~right).sum()} alike, {(~alike).sum()} wrong", ha="center",
+            )
+    entries = [
+        figure.axes[0].plot([], [], label=label, **style)[0]
+        for label, style in (
+            ("right", RIGHT), ("not the right one, but the same pixels", LIKE), ("wrong", WRONG)
+        )
+    ]
+    figure.legend(handles=entries, loc="lower center", ncols=3, frameon=False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="less of everything")
+    parser.add_argument("--splits", type=int)
+    args = parser.parse_args()
+    splits = args.splits or (1 if args.quick else 5)
+    share, alphas = (1 / 3, QUICK_ALPHAS) if args.quick else (1.0, ALPHAS)
+    runs, ceilings = [], []
+    with threadpool_limits(1):
+        for seed in range(splits):
+            train, test = problems(seed, share)
+            runs.append(run(train, test, alphas))
+            ceilings.append(ceiling(test))
+            if seed == 0:
+                draw(test, runs[0], IMAGES / "matching_columns.png")
+                sizes = {
+                    "train": len(train["y"]), "test": len(test["y"]),
+                    "features": train["X"].shape[3],
+                }
+    options = (" --quick" if args.quick else "") + (f" --splits {splits}" if args.splits else "")
+    parts = [
+        INTRODUCTION.format(
+            options=options, run=describe(environment("scipy", "scikit-learn")),
+            ceiling=np.mean(ceilings), **sizes,
+        ),
+        results_section(runs),
+        "## A picture\n\nTest pairs of the first split, of three digits, on which both matchings "
+        "do nearly as on average.\n\n"
+        "![Pairs of scans, one above the other, with lines between the columns that were matched; "
+        "above by distances, below by the learned weights](images/matching_columns.png)\n",
+    ]
+    print("\n".join(parts))
+    (ROOT / "docs" / "matching.md").write_text("\n".join(parts))
+
+
+if __name__ == "__main__":
+    main()
