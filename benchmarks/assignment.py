@@ -177,8 +177,8 @@ def cold_section(family, entries):
         rows.append((
             f"{M:,}", f"{entry['problems']:,}", micro(ours), micro(scipy),
             micro(lapx["lapjv"]) if lapx else "-",
-            f"{micro(lapx[best])} ({best})" if lapx else "-", f"{scipy / ours:.2g}",
-            f"{lapx['lapjv'] / ours:.2g}" if lapx else "-", f"{fastest / ours:.2g}",
+            f"{micro(lapx[best])} ({best})" if lapx else "-", f"{scipy / ours:.3g}",
+            f"{lapx['lapjv'] / ours:.3g}" if lapx else "-", f"{fastest / ours:.3g}",
             verdict(ratio, target),
         ))
     head = ("M", "problems a call", "fastm4n", "scipy", "lapjv", "best of lapx",
@@ -201,7 +201,7 @@ def warm_section(entries):
         row = [f"{entry['M']:,}", f"{entry['problems']:,}"]
         for times in entry["microseconds"].values():
             ratio = times["cold"] / times["warm"]
-            row += [micro(times["cold"]), micro(times["warm"]), f"{ratio:.2g}",
+            row += [micro(times["cold"]), micro(times["warm"]), f"{ratio:.3g}",
                     verdict(ratio, WARM_TARGET)]
         rows.append(row)
     head = ["M", "problems a call"]

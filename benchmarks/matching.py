@@ -1,11 +1,12 @@
-"""Matching the columns of two scans of a digit: Matcher against matchings that learn less.
+"""Matching columns of scans and points of photographs: Matcher and matchings that learn less.
 
     python benchmarks/matching.py [--quick] [--splits 5]
 
-writes docs/matching.md and docs/images/matching_columns.png. The scans are scikit-learn's digits,
-8 x 8 pixels. Two scans a and b of the same class make a pair; the columns of b are shuffled, and
-the truth is where the column of b that has the place of column i of a went. The images are
-divided into training and test before pairs are made, and an image is in one pair at most.
+writes docs/matching.md, docs/images/matching_columns.png and docs/images/matching_points.png. The
+points are those of _keypoints.py. The scans are scikit-learn's digits, 8 x 8 pixels. Two scans a
+and b of the same class make a pair; the columns of b are shuffled, and the truth is where the
+column of b that has the place of column i of a went. The images are divided into training and
+test before pairs are made, and an image is in one pair at most.
 
 An entry (i, j) of X describes column i of a, which keeps its place, and the shuffled column j of
 b. With p, q columns of 8 pixels in [0, 1], "compared" means p * q, |p - q| and (p - q)^2, pixel by
@@ -14,12 +15,14 @@ i + 1 of a (zeros at the border) and column j of b, compared; the pixels of colu
 places of their own for each i. No place of column j in b is in them. A constant is not among them:
 all perfect matchings have the same number of pairs, so that its weight would stay zero.
 
---quick takes one split, a third of the training pairs and a shorter grid, and says so on the page.
+--quick takes one split, a third of the training problems and a shorter grid, and says so on the
+page.
 """
 
 import argparse
 import warnings
 
+import _keypoints
 import numpy as np
 from _peers import ROOT, cpu, describe, environment, table
 from matplotlib.figure import Figure
@@ -39,28 +42,48 @@ SURROGATES = {"max_margin": "M3N", "log": "CRF", "max_min": "M4N"}
 ALPHAS, QUICK_ALPHAS = (1.0, 1e-1, 1e-2, 1e-3, 1e-4), (1e-1, 1e-2)
 PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 TOL = 1e-2
+N_TRAIN, N_TEST = 400, 200  # of points
 EUCLIDEAN, ROWS = "Euclidean distances, not learned", "logistic regression of single pairs"
-N_DRAWN = 3
+DRAWN = {"not learned": EUCLIDEAN, "learned, M4N": SURROGATES["max_min"]}
 RIGHT = dict(color="#0072b2", linestyle="-", linewidth=1.8)
 LIKE = dict(color="#999999", linestyle="-", linewidth=1.2)
 WRONG = dict(color="#d55e00", linestyle="--", linewidth=1.8)
 
-INTRODUCTION = """# Matching columns of scans
+INTRODUCTION = """# Matching
 
 Made by `python benchmarks/matching.py{options}`: CPU seconds of one thread.
 {run}
+
+Each task has three ways of matching. The first one sees Euclidean distances and learns nothing. The
+second one asks of each pair by itself whether it is right, by logistic regression, and then takes
+the best assignment of the log-odds. `Matcher` learns from whole matchings. `tol` is {tol:g}. Alpha,
+and C of the logistic regression, are chosen on a fifth of the training problems, and the fit is
+made anew on all of them; seconds are of that fit. ± is the standard error of the mean over the
+splits, a guide only: they share images.
+"""
+
+COLUMNS = """## Columns of scans
 
 Two scans of the same digit, 8 x 8 pixels, from scikit-learn; the columns of the second one are
 shuffled, and each column of the first is to be matched with the one that had its place. Every
 split has {train} pairs for training and {test} for testing, and no image is in two pairs. A pair
 of columns has {features} features, from their pixels, sums, the neighbours in the first scan, and
-the place in it; `benchmarks/matching.py` says which. The first matching sees distances of columns
-and learns nothing. The second one asks of each pair of columns by itself whether they match, and
-then takes the best assignment of the log-odds. `Matcher` learns from whole matchings.
+the place in it; `benchmarks/matching.py` says which. Distances are those of columns.
 
 Some columns cannot be told apart: the margins of a scan are often blank. So "columns right" is at
 most {ceiling:.1f} % on average for anyone, and "right, or the same to look at" also counts a column
 that has the same pixels as the right one. Chance is 12.5 %.
+"""
+
+POINTS = """## Points of photographs
+
+{points} corners of a window of a photograph are to be found in a copy that is turned by up to 60
+degrees, scaled, sheared, of other brightness, and noisy. The {train} training windows are of one
+photograph that comes with scikit-learn, a temple, and the {test} test windows of the other, a
+flower; a split is a new draw of windows and distortions. A pair of points has {features} features,
+from patches of 7 x 7 samples around them, sample by sample, and from their means and standard
+deviations in rings, which stay when a patch is turned; positions are not used
+(`benchmarks/_keypoints.py`). Distances are those of patches. Chance is {chance:.1f} %.
 """
 
 
@@ -100,7 +123,7 @@ def features(a, b):
     ], axis=3)
 
 
-def problems(seed, share=1.0):
+def column_problems(seed, share=1.0):
     """Training and test problems of one split: dicts with a, b, X, y and digit."""
     digits = load_digits()
     rng = np.random.RandomState(seed)
@@ -114,11 +137,25 @@ def problems(seed, share=1.0):
         parts.append(
             {"a": a, "b": b, "X": features(a, b), "y": y, "digit": digits.target[pairs[:, 0]]}
         )
-    train, test = parts
-    centre, spread = train["X"].mean(axis=(0, 1, 2)), train["X"].std(axis=(0, 1, 2))
+    return standardised(*parts)
+
+
+def point_problems(seed, share=1.0):
+    """Training and test problems of points: dicts with a, b, X, y, pictures and positions."""
+    rng = np.random.RandomState(seed)
+    sizes = int(share * N_TRAIN), N_TEST
+    return standardised(*(
+        _keypoints.problems(image, n, rng) for image, n in zip(_keypoints.photographs(), sizes)
+    ))
+
+
+def standardised(*parts):
+    """Each feature of all parts with the mean and spread of the first taken out."""
+    X = parts[0]["X"]
+    centre, spread = X.mean(axis=(0, 1, 2)), X.std(axis=(0, 1, 2))
     for part in parts:
         part["X"] = (part["X"] - centre) / np.where(spread > 0, spread, 1)
-    return train, test
+    return parts
 
 
 def subset(problem, rows):
@@ -146,13 +183,13 @@ def ceiling(problem):
 
 
 class Rows:
-    """Logistic regression of single pairs of columns, then assignment of the log-odds."""
+    """Logistic regression of single pairs, then assignment of the log-odds."""
 
     def __init__(self, C):
         self.model = LogisticRegression(C=C, max_iter=1000)
 
     def fit(self, X, y):
-        matched = y[:, :, None] == np.arange(M)
+        matched = y[:, :, None] == np.arange(X.shape[2])
         self.model.fit(X.reshape(-1, X.shape[3]), matched.ravel())
         return self
 
@@ -203,7 +240,7 @@ def mean_and_error(values):
     return f"{values.mean():.1f} ± {values.std(ddof=1) / np.sqrt(len(values)):.1f}"
 
 
-def results_section(runs):
+def results_table(runs, what, alike_too=False):
     rows = []
     for name in runs[0]:
         column = {key: [run[name][key] for run in runs] for key in runs[0][name]}
@@ -211,46 +248,41 @@ def results_section(runs):
         learned, certified = "parameter" in column, "gap" in column
         letter = "alpha" if certified else "C"
         rows.append((
-            name, mean_and_error(right), mean_and_error(alike),
+            name, mean_and_error(right), *([mean_and_error(alike)] if alike_too else []),
             mean_and_error(column["train"]) if learned else "",
             f"{letter} = {np.median(column['parameter']):g}" if learned else "",
             f"{max(column['gap']):.1e}" if certified else "",
             f"{np.median(column['passes']):.0f}" if certified else "",
             f"{np.median(column['seconds']):.2f}" if learned else "",
         ))
-    head = ("matching", "columns right, %", "right, or the same to look at, %",
-            "columns right in training, %", "median choice", "largest certified gap",
+    head = ("matching", f"{what} right, %",
+            *(["right, or the same to look at, %"] if alike_too else []),
+            f"{what} right in training, %", "median choice", "largest certified gap",
             "median passes", "median CPU s of a fit")
-    return table(f"Test pairs, {len(runs)} random split{'s' * (len(runs) > 1)}", head, rows) + (
-        f"\n`tol` is {TOL:g}. Alpha, and C of the logistic regression, are chosen on a fifth of\n"
-        "the training pairs, and the fit is made anew on all of them; seconds are of that fit.\n"
-        + "± is the standard error of the mean, a guide only: the splits share images.\n"
-        * (len(runs) > 1)
-    )
+    return table(f"Test {what}, {len(runs)} split{'s' * (len(runs) > 1)}", head, rows)
 
 
 def typical(test, results, names):
-    """Test pairs of different digits on which the named matchings do nearly as on average."""
+    """Test problems in which the named matchings do nearly as on average; these first."""
     alike = [
         (take(test["b"], results[name]["found"]) == take(test["b"], test["y"])).all(axis=2)
         for name in names
     ]
     rates = np.mean(alike, axis=2)
-    order = np.argsort(np.abs(rates - rates.mean(axis=1, keepdims=True)).sum(axis=0), kind="stable")
+    return np.argsort(np.abs(rates - rates.mean(axis=1, keepdims=True)).sum(axis=0), kind="stable")
+
+
+def draw_columns(test, results, path):
+    """Typical test pairs of different digits: unlearned above, learned below."""
+    order = typical(test, results, DRAWN.values())
     _, first = np.unique(test["digit"][order], return_index=True)
-    return order[np.sort(first)[:N_DRAWN]]
-
-
-def draw(test, results, path):
-    """Typical test pairs: unlearned above, learned below."""
-    methods = {"not learned": EUCLIDEAN, "learned, M4N": SURROGATES["max_min"]}
-    examples = typical(test, results, methods.values())
+    examples = order[np.sort(first)[:3]]
     figure = Figure(figsize=(10, 8), dpi=130)
     outer = figure.add_gridspec(
-        len(methods), len(examples), left=0.02, right=0.98, top=0.9, bottom=0.1, hspace=0.36,
+        len(DRAWN), len(examples), left=0.02, right=0.98, top=0.9, bottom=0.1, hspace=0.36,
         wspace=0.12,
     )
-    for r, (title, name) in enumerate(methods.items()):
+    for r, (title, name) in enumerate(DRAWN.items()):
         for c, k in enumerate(examples):
             one = subset(test, slice(k, k + 1))
             found = results[name]["found"][k : k + 1]
@@ -277,13 +309,46 @@ def draw(test, results, path):
                 (place.x0 + place.x1) / 2, place.y1 + 0.035, f"{title}: {right.sum()} right, "
                 f"{(alike & ~right).sum()} alike, {(~alike).sum()} wrong", ha="center",
             )
+    legend = {"right": RIGHT, "not the right one, but the same pixels": LIKE, "wrong": WRONG}
+    save(figure, legend, path)
+
+
+def draw_points(test, results, path):
+    """Typical test problems, window and copy side by side: unlearned above, learned below."""
+    examples = typical(test, results, DRAWN.values())[:2]
+    figure = Figure(figsize=(10, 6), dpi=130)
+    outer = figure.add_gridspec(
+        len(DRAWN), len(examples), left=0.02, right=0.98, top=0.93, bottom=0.07, hspace=0.15,
+        wspace=0.06,
+    )
+    for r, (title, name) in enumerate(DRAWN.items()):
+        for c, k in enumerate(examples):
+            grid = outer[r, c].subgridspec(1, 2, wspace=0.06).subplots()
+            points, copied = test["points"][k], test["found"][k]
+            for axes, part, places in zip(grid, ("window", "copy"), (points, copied)):
+                axes.imshow(test[part][k], cmap="gray")
+                axes.plot(places[:, 1], places[:, 0], "o", color="white", markersize=3.5,
+                          markeredgecolor="black")
+                axes.set(xticks=[], yticks=[])
+            found = results[name]["found"][k]
+            right = found == test["y"][k]
+            for i, j in enumerate(found):
+                figure.add_artist(ConnectionPatch(
+                    points[i, ::-1], copied[j, ::-1], "data", "data", axesA=grid[0],
+                    axesB=grid[1], **(RIGHT if right[i] else WRONG),
+                ))
+            place = outer[r, c].get_position(figure)
+            figure.text((place.x0 + place.x1) / 2, place.y1 + 0.01,
+                        f"{title}: {right.sum()} right, {(~right).sum()} wrong", ha="center")
+    save(figure, {"right": RIGHT, "wrong": WRONG}, path)
+
+
+def save(figure, legend, path):
+    """Write a picture with a legend of lines below it."""
     entries = [
-        figure.axes[0].plot([], [], label=label, **style)[0]
-        for label, style in (
-            ("right", RIGHT), ("not the right one, but the same pixels", LIKE), ("wrong", WRONG)
-        )
+        figure.axes[0].plot([], [], label=label, **style)[0] for label, style in legend.items()
     ]
-    figure.legend(handles=entries, loc="lower center", ncols=3, frameon=False)
+    figure.legend(handles=entries, loc="lower center", ncols=len(entries), frameon=False)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
 
@@ -297,29 +362,42 @@ def main():
     args = parser.parse_args()
     splits = args.splits or (1 if args.quick else 5)
     share, alphas = (1 / 3, QUICK_ALPHAS) if args.quick else (1.0, ALPHAS)
-    runs, ceilings = [], []
+    found, drawn, ceilings = {"columns": [], "points": []}, {}, []
+    tasks = {"columns": (column_problems, draw_columns), "points": (point_problems, draw_points)}
     with threadpool_limits(1):
-        for seed in range(splits):
-            train, test = problems(seed, share)
-            runs.append(run(train, test, alphas))
-            ceilings.append(ceiling(test))
-            if seed == 0:
-                draw(test, runs[0], IMAGES / "matching_columns.png")
-                sizes = {
-                    "train": len(train["y"]), "test": len(test["y"]),
-                    "features": train["X"].shape[3],
-                }
+        for task, (make, draw) in tasks.items():
+            for seed in range(splits):
+                train, test = make(seed, share)
+                found[task].append(run(train, test, alphas))
+                if task == "columns":
+                    ceilings.append(ceiling(test))
+                if seed == 0:
+                    draw(test, found[task][0], IMAGES / f"matching_{task}.png")
+                    drawn[task] = {
+                        "train": len(train["y"]), "test": len(test["y"]),
+                        "features": train["X"].shape[3],
+                    }
     options = (" --quick" if args.quick else "") + (f" --splits {splits}" if args.splits else "")
+    described = describe(environment("scipy", "scikit-learn"))
+    picture = (
+        "{} of the first split in which both matchings do nearly as on average.\n\n![{}]({})\n"
+    )
     parts = [
-        INTRODUCTION.format(
-            options=options, run=describe(environment("scipy", "scikit-learn")),
-            ceiling=np.mean(ceilings), **sizes,
+        INTRODUCTION.format(options=options, run=described, tol=TOL),
+        COLUMNS.format(ceiling=np.mean(ceilings), **drawn["columns"]),
+        results_table(found["columns"], "columns", alike_too=True),
+        picture.format(
+            "Test pairs of three digits", "Pairs of scans, one above the other, with lines between "
+            "matched columns; above by distances, below learned", "images/matching_columns.png",
         ),
-        results_section(runs),
-        "## A picture\n\nTest pairs of the first split, of three digits, on which both matchings "
-        "do nearly as on average.\n\n"
-        "![Pairs of scans, one above the other, with lines between the columns that were matched; "
-        "above by distances, below by the learned weights](images/matching_columns.png)\n",
+        POINTS.format(
+            points=_keypoints.N_POINTS, chance=100 / _keypoints.N_POINTS, **drawn["points"]
+        ),
+        results_table(found["points"], "points"),
+        picture.format(
+            "Test windows", "Windows and their copies, side by side, with lines between matched "
+            "points; above by distances, below learned", "images/matching_points.png",
+        ),
     ]
     print("\n".join(parts))
     (ROOT / "docs" / "matching.md").write_text("\n".join(parts))
