@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fastm4n import datasets, estimators, inference, metrics, rankings, reference
-    from fastm4n.estimators import MulticlassClassifier, OrdinalClassifier, SequenceTagger
+    from fastm4n.estimators import (
+        LabelRanker,
+        Matcher,
+        MulticlassClassifier,
+        OrdinalClassifier,
+        SequenceTagger,
+    )
     from fastm4n.sequences import Sequences
     from fastm4n.vectorizer import SequenceVectorizer
 
@@ -24,6 +30,8 @@ if find_spec("fastm4n.solvers._block_coordinate") is None:
 
 # where each name is
 _NAMES = {
+    "LabelRanker": "estimators",
+    "Matcher": "estimators",
     "MulticlassClassifier": "estimators",
     "OrdinalClassifier": "estimators",
     "SequenceTagger": "estimators",

@@ -86,6 +86,11 @@ def as_places(y, form="auto", items=None, *, input_name="y"):
     >>> as_places([[2, 3, 1]], form="ordering")[0]
     array([[2, 0, 1]])
     """
+    return read_rankings(y, form, items, input_name)[:2]
+
+
+def read_rankings(y, form="auto", items=None, input_name="y"):
+    """`as_places`, and the form of the rankings and the lowest of their ranks (None without)."""
     if form not in FORMS:
         raise ValueError(f"form must be one of {FORMS}, got {form!r}.")
     if isinstance(y, (str, bytes)):
@@ -106,11 +111,12 @@ def as_places(y, form="auto", items=None, *, input_name="y"):
     if form == "auto":
         form = _guess(y)
     if form == "ranks":
-        return _from_ranks(y, items, input_name)
+        places, items, base = _from_ranks(y, items, input_name)
+        return places, items, form, base
     if form == "string":
-        return _from_strings(y, items, input_name)
+        return *_from_strings(y, items, input_name), form, None
     names, lengths = _flatten(y, input_name)
-    return _from_names(names, lengths, range(len(y)), items, input_name)
+    return *_from_names(names, lengths, range(len(y)), items, input_name), form, None
 
 
 def places_to_orderings(places, items):
@@ -228,7 +234,7 @@ def _from_ranks(y, items, input_name):
             f"{input_name}[0] has {size} items, but items has {len(items)}: they must be as many."
         )
     base = int(ranks[0].min() >= 1)
-    return _permutations(ranks, base, input_name, "rank")[0], items
+    return _permutations(ranks, base, input_name, "rank")[0], items, base
 
 
 def _rank_array(y, input_name):

@@ -17,10 +17,11 @@ DECODINGS = ("map", "min_risk")
 LOSSES = ("zero_one", "absolute", "squared")
 
 
-def cost_matrix(loss, n_labels):
+def cost_matrix(loss, n_labels, noun="classes"):
     """The (n_labels, n_labels) cost matrix of `loss`, a name or a matrix, validated.
 
-    cost[i, j] is the cost of predicting the j-th label where the truth is the i-th.
+    cost[i, j] is the cost of predicting the j-th label where the truth is the i-th; errors call
+    the labels `noun`.
     """
     if isinstance(loss, str):
         levels = np.arange(n_labels, dtype=np.float64)
@@ -42,8 +43,8 @@ def cost_matrix(loss, n_labels):
         raise ValueError(f"loss must be a square matrix of costs, got shape {cost.shape}.")
     if cost.shape[0] != n_labels:
         raise ValueError(
-            f"loss is a {cost.shape[0]} x {cost.shape[0]} matrix, but y has {n_labels} classes; "
-            "give one row and one column per class, in sorted order."
+            f"loss is a {cost.shape[0]} x {cost.shape[0]} matrix, but y has {n_labels} {noun}; "
+            "give one row and one column for each of them, in their order."
         )
     for wrong, what in (
         (~np.isfinite(cost), "costs must be finite"),
@@ -171,6 +172,22 @@ def check_weights(weights):
     if not weights.any():
         raise ValueError("sample_weight is zero for every sample: nothing is left to fit.")
     return weights
+
+
+def as_weights(sample_weight, n, noun):
+    """One finite weight >= 0 for each of n samples, which errors call `noun`; not all of them 0."""
+    if sample_weight is None:
+        return np.ones(n)
+    weights = np.asarray(sample_weight, dtype=np.float64)
+    if weights.shape != (n,):
+        raise ValueError(
+            f"sample_weight must have shape ({n},), one weight for each {noun}; got "
+            f"{weights.shape}."
+        )
+    if not np.isfinite(weights).all():
+        row = int(np.flatnonzero(~np.isfinite(weights))[0])
+        raise ValueError(f"sample_weight[{row}] is {weights[row]}; weights must be finite.")
+    return check_weights(weights)
 
 
 def warn_of_unknown(labels, classes, stacklevel=3):

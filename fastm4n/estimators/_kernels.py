@@ -4,6 +4,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.metrics.pairwise import KERNEL_PARAMS, PAIRWISE_KERNEL_FUNCTIONS, pairwise_kernels
 
+from fastm4n.estimators._base import check_number, is_number
 from fastm4n.features._kernel import KernelFeatures
 
 KERNELS = (*sorted(PAIRWISE_KERNEL_FUNCTIONS), "precomputed")
@@ -11,6 +12,23 @@ KERNELS = (*sorted(PAIRWISE_KERNEL_FUNCTIONS), "precomputed")
 # kernel values computed at once: 16 MiB of float64, which stay in cache from one step of
 # their computation to the next
 CHUNK = 1 << 21
+
+
+def check_kernel(estimator):
+    """Refuse parameters of an estimator that say nothing of a kernel."""
+    check_number("cache_size", estimator.cache_size, low=0)
+    check_number("degree", estimator.degree, low=0, strict=False)
+    check_number("coef0", estimator.coef0, low=-np.inf)
+    kernel, gamma, kernel_params = estimator.kernel, estimator.gamma, estimator.kernel_params
+    if kernel_params is not None and not isinstance(kernel_params, dict):
+        raise ValueError(f"kernel_params must be a dict or None, got {kernel_params!r}.")
+    if not callable(kernel) and not (isinstance(kernel, str) and kernel in KERNELS):
+        raise ValueError(f"kernel must be a callable or one of {KERNELS}, got {kernel!r}.")
+    named = gamma is None or (isinstance(gamma, str) and gamma in ("scale", "auto"))
+    if not named and not is_number(gamma, low=0, strict=False):
+        raise ValueError(
+            f"gamma must be 'scale', 'auto', None or a number >= 0, got {gamma!r}."
+        )
 
 
 def kernel_parameters(kernel, X, p, *, gamma, degree, coef0, kernel_params):
@@ -60,6 +78,18 @@ def kernel_values(kernel, parameters, A, B):
     return K
 
 
+def gram_matrix(kernel, parameters, X):
+    """Kernel values between all rows of X, symmetric to the bit."""
+    n = X.shape[0]
+    gram = np.empty((n, n))
+    step = max(1, CHUNK // n)
+    for start in range(0, n, step):
+        block = kernel_values(kernel, parameters, X[start : start + step], X[start:])
+        gram[start : start + step, start:] = block
+        gram[start:, start : start + step] = block.T
+    return gram
+
+
 def kernel_features(kernel, parameters, X, n_labels, intercept, alpha, cache_size):
     """Kernel map over the rows of X, or over the Gram matrix X of kernel="precomputed".
 
@@ -73,12 +103,7 @@ def kernel_features(kernel, parameters, X, n_labels, intercept, alpha, cache_siz
         return KernelFeatures(diagonal, n_labels, intercept, gram=gram)
     budget = cache_size * 2.0**20
     if 8.0 * n * n <= budget:
-        gram = np.empty((n, n))
-        step = max(1, CHUNK // n)
-        for start in range(0, n, step):
-            block = kernel_values(kernel, parameters, X[start : start + step], X[start:])
-            gram[start : start + step, start:] = block
-            gram[start:, start : start + step] = block.T
+        gram = gram_matrix(kernel, parameters, X)
         diagonal = checked_diagonal(kernel, np.diagonal(gram), alpha)
         return KernelFeatures(diagonal, n_labels, intercept, gram=gram)
     diagonal = np.empty(n)

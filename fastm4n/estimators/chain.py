@@ -12,10 +12,10 @@ from fastm4n.estimators import _chain_decoding as decoding
 from fastm4n.estimators._base import (
     DECODINGS,
     CertifiedEstimator,
+    as_weights,
     canonical,
     check_choice,
     check_number,
-    check_weights,
     cost_matrix,
     summable,
     warn_of_unknown,
@@ -359,7 +359,7 @@ class SequenceTagger(CertifiedEstimator):
         X = _as_features(X, lengths)
         selected = _selected(self.transition_features, X.values.shape[1])
         labels = _as_labels(y, X, lengths)
-        weights = _as_weights(sample_weight, len(X))
+        weights = as_weights(sample_weight, len(X), "sequence")
         kept = np.flatnonzero(weights)
         if kept.size < len(X):
             chosen = Sequences(np.arange(len(labels)), X.offsets)[kept].values
@@ -733,7 +733,7 @@ class SequenceTagger(CertifiedEstimator):
         right = np.fromiter((a == b for a, b in zip(truth, predicted)), bool, len(truth))
         weights = None
         if sample_weight is not None:
-            weights = np.repeat(summable(_as_weights(sample_weight, len(X))), X.lengths)
+            weights = np.repeat(summable(as_weights(sample_weight, len(X), "sequence")), X.lengths)
         return float(np.average(right, weights=weights))
 
     def explain(self, feature_names=None, n_strongest=20):
@@ -1047,22 +1047,6 @@ def _distinct(labels):
         return set(labels)
     except TypeError as error:
         raise ValueError(f"labels must be hashable: {error}.") from error
-
-
-def _as_weights(sample_weight, n_sequences):
-    """One finite weight >= 0 for each sequence, not all of them 0."""
-    if sample_weight is None:
-        return np.ones(n_sequences)
-    weights = np.asarray(sample_weight, dtype=np.float64)
-    if weights.shape != (n_sequences,):
-        raise ValueError(
-            f"sample_weight must have shape ({n_sequences},), one weight for each sequence; got "
-            f"{weights.shape}."
-        )
-    if not np.isfinite(weights).all():
-        row = int(np.flatnonzero(~np.isfinite(weights))[0])
-        raise ValueError(f"sample_weight[{row}] is {weights[row]}; weights must be finite.")
-    return check_weights(weights)
 
 
 def _encode(labels):

@@ -1,42 +1,24 @@
 """Classification and ordinal regression: outputs that are one of k labels."""
 
 import numpy as np
-from scipy import sparse
 from sklearn.base import ClassifierMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import (
-    _check_sample_weight,
-    check_is_fitted,
-    column_or_1d,
-    validate_data,
-)
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d
 
 from fastm4n.estimators._base import (
     DECODINGS,
-    CertifiedEstimator,
     canonical,
     check_choice,
     check_number,
     check_weights,
     closed_form_loss,
     cost_matrix,
-    is_number,
     summable,
     warn_of_unknown,
 )
-from fastm4n.estimators._kernels import (
-    CHUNK,
-    KERNELS,
-    kernel_features,
-    kernel_parameters,
-    kernel_values,
-)
-from fastm4n.estimators._merge import merge_examples
-from fastm4n.features._linear import LinearFeatures, row_norms
+from fastm4n.estimators._vectors import VectorEstimator
 from fastm4n.inference import max_min_absolute, max_min_game, max_min_zero_one, softmax
-from fastm4n.solvers.block_coordinate import NotPositiveSemidefinite, solve
-from fastm4n.solvers.free_intercept import solve_free_intercept
 from fastm4n.structures._simplex import (
     LogSimplex,
     MaxMarginSimplex,
@@ -45,6 +27,7 @@ from fastm4n.structures._simplex import (
     MaxMinMirrorProx,
     MaxMinZeroOne,
 )
+
 
 def _has_proba(estimator):
     if estimator.surrogate != "log":
@@ -55,7 +38,7 @@ def _has_proba(estimator):
     return True
 
 
-class _SimplexClassifier(ClassifierMixin, CertifiedEstimator):
+class _SimplexClassifier(ClassifierMixin, VectorEstimator):
     """What the two estimators share: everything but the default cost and how labels are read."""
 
     def __init__(
@@ -115,43 +98,12 @@ class _SimplexClassifier(ClassifierMixin, CertifiedEstimator):
         self.verbose = verbose
         self.callback = callback
 
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = self.kernel == "precomputed"
-        tags.input_tags.sparse = self.kernel != "precomputed"
-        return tags
-
     # ------------------------------------------------------------------- validation
 
     def _check_parameters(self):
         self._check_solver_parameters()
-        check_number("oracle_iter", self.oracle_iter, low=0, integer=True)
-        check_number("intercept_scaling", self.intercept_scaling, low=0)
-        check_number("cache_size", self.cache_size, low=0)
-        check_number("degree", self.degree, low=0, strict=False)
-        check_number("coef0", self.coef0, low=-np.inf)
-        if self.kernel_params is not None and not isinstance(self.kernel_params, dict):
-            raise ValueError(f"kernel_params must be a dict or None, got {self.kernel_params!r}.")
-        if not callable(self.kernel) and not (
-            isinstance(self.kernel, str) and self.kernel in KERNELS
-        ):
-            raise ValueError(
-                f"kernel must be a callable or one of {KERNELS}, got {self.kernel!r}."
-            )
-        named = self.gamma is None or (
-            isinstance(self.gamma, str) and self.gamma in ("scale", "auto")
-        )
-        if not named and not is_number(self.gamma, low=0, strict=False):
-            raise ValueError(
-                f"gamma must be 'scale', 'auto', None or a number >= 0, got {self.gamma!r}."
-            )
-        self._check_flags("fit_intercept", "regularize_intercept", "oracle_warm_start", "warm_start")
-        # in float arithmetic, which overflows to inf where ** raises
-        if self.intercept_scaling * float(self.intercept_scaling) / self.alpha == np.inf:
-            raise ValueError(
-                f"intercept_scaling={self.intercept_scaling:g} is too large: its square divided "
-                f"by alpha={self.alpha:g} overflows."
-            )
+        self._check_vector_parameters()
+        self._check_flags("regularize_intercept")
 
     def _encode(self, y, kept):
         """classes_, and the index in it of each label among the samples kept."""
@@ -186,45 +138,6 @@ class _SimplexClassifier(ClassifierMixin, CertifiedEstimator):
         return factors
 
     # -------------------------------------------------------------------------- fit
-
-    def _features(self, X, samples, p, n_labels):
-        """Feature map over X[samples], the kernel's arguments, the constant feature's value."""
-        intercept = float(self.intercept_scaling) if self.fit_intercept else 0.0
-        if self.kernel == "linear":
-            norms = row_norms(X, 0.0)[samples]
-        elif self.kernel == "precomputed":
-            norms = np.diagonal(X)[samples]
-        else:
-            norms = np.ones(samples.size)  # most kernels are normed
-        if not self.regularize_intercept:
-            # proximal steps as long as the features are
-            with np.errstate(over="ignore", invalid="ignore"):
-                intercept *= np.sqrt(np.maximum(1.0, np.sum(p * norms)))
-        if self.kernel == "linear":
-            norms = norms + intercept**2
-            with np.errstate(over="ignore"):
-                large = samples[~np.isfinite(norms / self.alpha)]
-            if large.size:
-                row = int(large.min())
-                raise ValueError(
-                    f"X has values too large for float64: the squared norm of row {row} divided "
-                    f"by alpha={self.alpha:g} overflows. Scale the features, for example with "
-                    "StandardScaler."
-                )
-            return LinearFeatures(X, samples, norms, n_labels, intercept), {}, intercept
-        if self.kernel == "precomputed":
-            whole = np.array_equal(samples, np.arange(X.shape[0]))
-            points, parameters = X if whole else X[np.ix_(samples, samples)], {}
-        else:
-            points = X[samples]
-            parameters = kernel_parameters(
-                self.kernel, points, p, gamma=self.gamma, degree=self.degree, coef0=self.coef0,
-                kernel_params=self.kernel_params,
-            )
-        features = kernel_features(
-            self.kernel, parameters, points, n_labels, intercept, self.alpha, self.cache_size
-        )
-        return features, parameters, intercept
 
     def _structure(self, labels, cost):
         if self.surrogate == "log":
@@ -270,21 +183,10 @@ class _SimplexClassifier(ClassifierMixin, CertifiedEstimator):
     def _fit(self, X, y, sample_weight):
         """Validate, solve and, when nothing can fail any more, replace the fitted state."""
         self._check_parameters()
-        X, y = validate_data(
-            self,
-            X,
-            y,
-            accept_sparse="csr" if self.kernel != "precomputed" else False,
-            dtype=[np.float64, np.float32],
-            order="C",
-        )
+        X, y = self._validated(X, y)
         check_classification_targets(y)
         y = column_or_1d(y, warn=True)
-        if self.kernel == "precomputed" and X.shape[0] != X.shape[1]:
-            raise ValueError(
-                f"kernel='precomputed' needs a square X, one row and column per sample, got "
-                f"shape {X.shape}."
-            )
+        self._check_square(X)
         X = canonical(X)
         weights = check_weights(_check_sample_weight(sample_weight, X, dtype=np.float64))
         kept = np.flatnonzero(weights)
@@ -295,132 +197,31 @@ class _SimplexClassifier(ClassifierMixin, CertifiedEstimator):
                 f"y has one class only, {classes[labels[:1]].tolist()[0]!r} (among the samples of "
                 "non-zero weight); a classifier needs at least two."
             )
+        occurs = np.bincount(labels, minlength=classes.size) > 0
+        if self._has_free_intercept() and not occurs.all():
+            absent = classes[~occurs][:1].tolist()[0]
+            raise ValueError(
+                f"regularize_intercept=False needs every level to occur in y, or the "
+                f"intercept of the missing ones has no minimum; {absent!r} does not occur."
+            )
         weights = summable(weights)
         weights = summable(weights * self._class_weights(classes, labels, weights)[labels])
         cost = cost_matrix(self.loss, classes.size)
-
-        if self.kernel == "precomputed":
-            rows, block_weights, block_of = np.arange(kept.size), weights, np.arange(kept.size)
-        else:
-            inner = X if kept.size == X.shape[0] else X[kept]
-            rows, block_weights, block_of = merge_examples(inner, labels, weights)
-        shares = weights / block_weights[block_of]
-        p = block_weights / block_weights.sum()
-        samples = kept[rows]
-        structure = self._structure(labels[rows], cost)
-        free_intercept = self.fit_intercept and not self.regularize_intercept
-        centre = None
-        if free_intercept and self.kernel == "linear" and not sparse.issparse(X):
-            # a free intercept takes up any shift of the features, and the solver has an
-            # easier time without one
-            centre = np.sum(p[:, np.newaxis] * X[samples], axis=0)
-            X = X - centre
-        features, parameters, intercept = self._features(X, samples, p, classes.size)
-        options = dict(
-            **self._warm_start_point(samples, labels[rows], classes, y.shape[0]),
-            **self._solver_options(),
+        solution, state = self._fit_vectors(
+            X, kept, labels, weights, classes.size,
+            structure=lambda labels: self._structure(labels, cost),
+            truth=lambda labels: np.eye(classes.size)[labels],
+            same_task=hasattr(self, "classes_") and np.array_equal(classes, self.classes_),
         )
-        try:
-            if free_intercept:
-                truth = np.eye(classes.size)[labels[rows]]
-                if not truth.any(axis=0).all():
-                    absent = classes[~truth.any(axis=0)][:1].tolist()[0]
-                    raise ValueError(
-                        f"regularize_intercept=False needs every level to occur in y, or the "
-                        f"intercept of the missing ones has no minimum; {absent!r} does not occur."
-                    )
-                solution, intercepts = solve_free_intercept(
-                    structure, features, p, self.alpha, truth, intercept=intercept, **options
-                )
-            else:
-                solution = solve(structure, features, p, self.alpha, **options)
-                intercepts = features.constant_scores()
-        except NotPositiveSemidefinite as error:
-            raise ValueError(
-                f"kernel={self.kernel!r} is not positive semidefinite: {error}."
-            ) from error
 
         # from here on nothing fails: the fitted state changes as a whole
         self.classes_ = classes
         self.cost_matrix_ = cost
         self._keep_solution(solution)
-        self.intercept_ = intercepts
-        mu = solution.mu.reshape(-1, classes.size)
-        if self.kernel == "linear":
-            self.coef_ = features.coef()
-            if centre is not None:
-                self.intercept_ = intercepts - self.coef_ @ centre
-            stale = ("dual_coef_", "X_fit_", "_kernel_parameters")
-        else:
-            beta = -mu * (p / self.alpha)[:, np.newaxis]
-            beta[np.arange(rows.size), labels[rows]] += p / self.alpha
-            self.dual_coef_ = np.zeros((y.shape[0], classes.size))
-            self.dual_coef_[kept] = shares[:, np.newaxis] * beta[block_of]
-            self._kernel_parameters = parameters
-            stale = ("coef_",)
-            if self.kernel == "precomputed":
-                stale = ("coef_", "X_fit_")
-            else:
-                self.X_fit_ = X.copy()  # the caller may go on to change what is theirs
-        for name in stale:
-            self.__dict__.pop(name, None)
-        self.__dict__.pop("_warm_state", None)
-        if self.warm_start:
-            full = np.zeros((y.shape[0], classes.size))
-            full[kept] = mu[block_of]
-            self._warm_state = full, kept, float(self.alpha)
+        self._keep_vectors(state)
         return solution
 
-    def _warm_start_point(self, samples, labels, classes, n_samples):
-        """Arguments of `solve` that start from the last dual point, where that fits.
-
-        For a smaller alpha the last dual point is drawn towards phi(y) so that w stays what it
-        was; for a larger one it is kept, and w shrinks.
-        """
-        state = getattr(self, "_warm_state", None)
-        if not self.warm_start or state is None:
-            return {}
-        full, kept, alpha = state
-        if full.shape != (n_samples, classes.size) or not np.array_equal(classes, self.classes_):
-            return {}
-        known = np.zeros(n_samples, dtype=bool)
-        known[kept] = True
-        mu = full[samples]
-        new = np.flatnonzero(~known[samples])
-        mu[new] = 0.0
-        mu[new, labels[new]] = 1.0
-        return dict(mu=mu.ravel(), shrink=min(1.0, self.alpha / alpha))
-
     # ---------------------------------------------------------------------- predict
-
-    def _scores(self, X):
-        """Scores of all classes, (n_samples, n_classes)."""
-        check_is_fitted(self)
-        X = validate_data(
-            self,
-            X,
-            accept_sparse="csr" if self.kernel != "precomputed" else False,
-            dtype=[np.float64, np.float32],
-            order="C",
-            reset=False,
-        )
-        if hasattr(self, "coef_"):
-            scores = X @ self.coef_.T
-            return np.asarray(scores, dtype=np.float64) + self.intercept_
-        support = np.flatnonzero(self.dual_coef_.any(axis=1))
-        scores = np.tile(self.intercept_, (X.shape[0], 1))
-        if support.size == 0:
-            return scores
-        if self.kernel == "precomputed":
-            return scores + np.asarray(X[:, support] @ self.dual_coef_[support])
-        points, beta = self.X_fit_[support], self.dual_coef_[support]
-        step = max(1, CHUNK // support.size)
-        for start in range(0, X.shape[0], step):
-            values = kernel_values(
-                self.kernel, self._kernel_parameters, X[start : start + step], points
-            )
-            scores[start : start + step] += values @ beta
-        return scores
 
     def decision_function(self, X):
         """Scores of the classes.

@@ -1,0 +1,83 @@
+"""What the estimators of permutations share: structures, and predictions from scores."""
+
+import numpy as np
+
+from fastm4n.inference import linear_assignment, max_min_permutation, permutation_marginals
+from fastm4n.inference.permutation import MAX_SUBSET_ITEMS
+from fastm4n.structures._permutation import (
+    LogPermutation,
+    MaxMarginPermutation,
+    MaxMinPermutation,
+    MaxMinPermutationMirrorProx,
+)
+
+# tolerance of the max-min oracles behind decode="min_risk"
+RISK_TOL = 1e-6
+
+
+def has_marginals(estimator):
+    if estimator.surrogate != "log":
+        raise AttributeError(
+            f"predict_marginals needs surrogate='log', and this one is {estimator.surrogate!r}: "
+            "margins are not probabilities."
+        )
+    return True
+
+
+def permutation_structure(estimator, places, sizes, cost):
+    """The structure of an estimator's surrogate and oracle."""
+    if estimator.step == "exact":
+        raise ValueError(
+            "step='exact' needs a closed-form maximiser of the dual over a block, which "
+            "permutations do not have; use step='line_search'."
+        )
+    if estimator.surrogate == "log":
+        if estimator.step == "fixed":
+            raise ValueError(
+                "step='fixed' averages dual points, and the entropy of an average of distributions "
+                "is not known from its marginals; use step='line_search' with surrogate='log'."
+            )
+        most = int(sizes.max(initial=0))
+        if most > MAX_SUBSET_ITEMS:
+            raise ValueError(
+                f"surrogate='log' sums over the 2^M subsets of M items, for M of at most "
+                f"{MAX_SUBSET_ITEMS}, and y has permutations of {most}; use 'max_min' or "
+                "'max_margin', which take time O(M^3)."
+            )
+        return LogPermutation(places, sizes, cost)
+    if estimator.surrogate == "max_margin":
+        return MaxMarginPermutation(places, sizes, cost)
+    if estimator.oracle == "mirror_prox":
+        return MaxMinPermutationMirrorProx(
+            places, sizes, cost, estimator.oracle_iter, estimator.oracle_warm_start
+        )
+    return MaxMinPermutation(places, sizes, cost)
+
+
+def best_permutations(scores):
+    """Positions of the items in the permutations of largest score, (n, M) of scores (n, M, M)."""
+    return linear_assignment(scores, maximize=True)[1]
+
+
+def distribution(surrogate, scores, cost):
+    """Marginals of the surrogate's oracle, (n, M, M): the CRF's, or those of the max-min game."""
+    if surrogate == "log":
+        return permutation_marginals(scores)[0]
+    if surrogate == "max_margin":
+        raise ValueError(
+            "decode='min_risk' weighs the costs by a distribution over permutations, and "
+            "surrogate='max_margin' has none; use 'log' or 'max_min'."
+        )
+    return max_min_permutation(scores, cost, tol=RISK_TOL)[0]
+
+
+def least_risk(marginals, scores, cost):
+    """Permutations of least expected cost; of those that are level, the one of highest score."""
+    M = scores.shape[1]
+    risks = marginals @ cost / max(1, M)
+    places = linear_assignment(risks)[1]
+    first = best_permutations(scores)
+    rows = np.arange(scores.shape[0])[:, np.newaxis], np.arange(M)
+    # the adversary makes permutations equally risky, up to the oracle's tolerance
+    level = risks[(*rows, first)].sum(axis=1) <= risks[(*rows, places)].sum(axis=1) + RISK_TOL
+    return np.where(level[:, np.newaxis], first, places)

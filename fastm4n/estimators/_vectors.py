@@ -1,0 +1,244 @@
+"""What estimators of one vector x an example share: linear weights or a kernel, and the fit."""
+
+import numpy as np
+from scipy import sparse
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from fastm4n.estimators._base import CertifiedEstimator, check_number
+from fastm4n.estimators._kernels import (
+    CHUNK,
+    check_kernel,
+    kernel_features,
+    kernel_parameters,
+    kernel_values,
+)
+from fastm4n.estimators._merge import merge_examples
+from fastm4n.features._linear import LinearFeatures, row_norms
+from fastm4n.solvers.block_coordinate import NotPositiveSemidefinite, solve
+from fastm4n.solvers.free_intercept import solve_free_intercept
+
+
+class VectorEstimator(CertifiedEstimator):
+    """Base of the estimators whose outputs have a fixed number of scores, linear in Phi(x).
+
+    Those that can fit an intercept without penalty have a parameter `regularize_intercept`.
+    """
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = self.kernel == "precomputed"
+        tags.input_tags.sparse = self.kernel != "precomputed"
+        return tags
+
+    # ------------------------------------------------------------------- validation
+
+    def _check_vector_parameters(self):
+        check_number("oracle_iter", self.oracle_iter, low=0, integer=True)
+        check_number("intercept_scaling", self.intercept_scaling, low=0)
+        check_kernel(self)
+        self._check_flags("fit_intercept", "oracle_warm_start", "warm_start")
+        # in float arithmetic, which overflows to inf where ** raises
+        if self.intercept_scaling * float(self.intercept_scaling) / self.alpha == np.inf:
+            raise ValueError(
+                f"intercept_scaling={self.intercept_scaling:g} is too large: its square divided "
+                f"by alpha={self.alpha:g} overflows."
+            )
+
+    def _validated(self, X, *y, reset=True):
+        """X, and y where it is given, as `validate_data` makes them for the kernel."""
+        return validate_data(
+            self,
+            X,
+            *y,
+            accept_sparse="csr" if self.kernel != "precomputed" else False,
+            dtype=[np.float64, np.float32],
+            order="C",
+            reset=reset,
+        )
+
+    def _check_square(self, X):
+        if self.kernel == "precomputed" and X.shape[0] != X.shape[1]:
+            raise ValueError(
+                f"kernel='precomputed' needs a square X, one row and column per sample, got "
+                f"shape {X.shape}."
+            )
+
+    # -------------------------------------------------------------------------- fit
+
+    def _has_free_intercept(self):
+        """Whether the intercept is not penalised."""
+        return self.fit_intercept and not getattr(self, "regularize_intercept", True)
+
+    def _features(self, X, samples, p, n_labels):
+        """Feature map over X[samples], the kernel's arguments, the constant feature's value."""
+        intercept = float(self.intercept_scaling) if self.fit_intercept else 0.0
+        if self.kernel == "linear":
+            norms = row_norms(X, 0.0)[samples]
+        elif self.kernel == "precomputed":
+            norms = np.diagonal(X)[samples]
+        else:
+            norms = np.ones(samples.size)  # most kernels are normed
+        if self._has_free_intercept():
+            # proximal steps as long as the features are
+            with np.errstate(over="ignore", invalid="ignore"):
+                intercept *= np.sqrt(np.maximum(1.0, np.sum(p * norms)))
+        if self.kernel == "linear":
+            norms = norms + intercept**2
+            with np.errstate(over="ignore"):
+                large = samples[~np.isfinite(norms / self.alpha)]
+            if large.size:
+                row = int(large.min())
+                raise ValueError(
+                    f"X has values too large for float64: the squared norm of row {row} divided "
+                    f"by alpha={self.alpha:g} overflows. Scale the features, for example with "
+                    "StandardScaler."
+                )
+            return LinearFeatures(X, samples, norms, n_labels, intercept), {}, intercept
+        if self.kernel == "precomputed":
+            whole = np.array_equal(samples, np.arange(X.shape[0]))
+            points, parameters = X if whole else X[np.ix_(samples, samples)], {}
+        else:
+            points = X[samples]
+            parameters = kernel_parameters(
+                self.kernel, points, p, gamma=self.gamma, degree=self.degree, coef0=self.coef0,
+                kernel_params=self.kernel_params,
+            )
+        features = kernel_features(
+            self.kernel, parameters, points, n_labels, intercept, self.alpha, self.cache_size
+        )
+        return features, parameters, intercept
+
+    def _fit_vectors(self, X, kept, outputs, weights, n_scores, structure, truth, same_task):
+        """Solve; returns the solution and the attributes that it gives the estimator.
+
+        Parameters
+        ----------
+        X : canonical features of all samples, or their Gram matrix
+        kept : ndarray of shape (n_kept,)
+            Samples of non-zero weight.
+        outputs, weights : ndarray of shape (n_kept,)
+            Numbers that are equal where outputs are; positive weights.
+        n_scores : int
+        structure, truth : callable
+            Of the outputs of all blocks: the structure, and phi(y_b), (n_blocks, n_scores).
+        same_task : bool
+            Whether the last fit, if any, had outputs of the same kind.
+        """
+        if self.kernel == "precomputed":
+            rows, block_weights, block_of = np.arange(kept.size), weights, np.arange(kept.size)
+        else:
+            inner = X if kept.size == X.shape[0] else X[kept]
+            rows, block_weights, block_of = merge_examples(inner, outputs, weights)
+        shares = weights / block_weights[block_of]
+        p = block_weights / block_weights.sum()
+        samples = kept[rows]
+        structure = structure(outputs[rows])
+        n_samples = X.shape[0]
+        free_intercept = self._has_free_intercept()
+        centre = None
+        if free_intercept and self.kernel == "linear" and not sparse.issparse(X):
+            # a free intercept takes up any shift of the features, and the solver has an
+            # easier time without one
+            centre = np.sum(p[:, np.newaxis] * X[samples], axis=0)
+            X_inner = X - centre
+        else:
+            X_inner = X
+        features, parameters, intercept = self._features(X_inner, samples, p, n_scores)
+        options = self._solver_options()
+        if self.warm_start and same_task:
+            options.update(
+                self._warm_start_point(structure, samples, truth(outputs[rows]), n_samples)
+            )
+        try:
+            if free_intercept:
+                solution, intercepts = solve_free_intercept(
+                    structure, features, p, self.alpha, truth(outputs[rows]), intercept=intercept, **options
+                )
+            else:
+                solution = solve(structure, features, p, self.alpha, **options)
+                intercepts = features.constant_scores()
+        except NotPositiveSemidefinite as error:
+            raise ValueError(
+                f"kernel={self.kernel!r} is not positive semidefinite: {error}."
+            ) from error
+
+        mu = solution.mu.reshape(-1, n_scores)
+        state = {"intercept_": intercepts}
+        if self.kernel == "linear":
+            state["coef_"] = features.coef()
+            if centre is not None:
+                state["intercept_"] = intercepts - state["coef_"] @ centre
+        else:
+            beta = (truth(outputs[rows]) - mu) * (p / self.alpha)[:, np.newaxis]
+            state["dual_coef_"] = np.zeros((n_samples, n_scores))
+            state["dual_coef_"][kept] = shares[:, np.newaxis] * beta[block_of]
+            state["_kernel_parameters"] = parameters
+            if self.kernel != "precomputed":
+                state["X_fit_"] = X.copy()  # the caller may go on to change what is theirs
+        if self.warm_start:
+            full = np.zeros((n_samples, n_scores))
+            full[kept] = mu[block_of]
+            state["_warm_state"] = dict(
+                full=full, kept=kept, alpha=float(self.alpha), blocks=samples,
+                natural=structure.state(), concave=solution.certificate.concave,
+                surrogate=self.surrogate,
+            )
+        return solution, state
+
+    def _keep_vectors(self, state):
+        """Replace the fitted weights, or dual coefficients, by those of `_fit_vectors`."""
+        for name in ("coef_", "dual_coef_", "X_fit_", "_kernel_parameters", "_warm_state"):
+            self.__dict__.pop(name, None)
+        self.__dict__.update(state)
+
+    def _warm_start_point(self, structure, samples, truth, n_samples):
+        """Arguments of `solve` that start from the last dual point, where that fits.
+
+        For a smaller alpha the last dual point is drawn towards phi(y) so that w stays what it
+        was; for a larger one it is kept, and w shrinks.
+        """
+        state = getattr(self, "_warm_state", None)
+        if state is None or state["full"].shape != (n_samples, truth.shape[1]):
+            return {}
+        shrink = min(1.0, self.alpha / state["alpha"])
+        mu = state["full"][samples]
+        if structure.has_natural_step:
+            # the dual point goes with scores that are kept block by block
+            if state["surrogate"] != self.surrogate or not np.array_equal(
+                state["blocks"], samples
+            ):
+                return {}
+            structure.restore(state["natural"])
+            return dict(mu=mu.ravel(), concave=state["concave"], shrink=shrink)
+        known = np.zeros(n_samples, dtype=bool)
+        known[state["kept"]] = True
+        new = ~known[samples]
+        mu[new] = truth[new]
+        return dict(mu=mu.ravel(), shrink=shrink)
+
+    # ---------------------------------------------------------------------- predict
+
+    def _scores(self, X):
+        """All scores, (n_samples, n_scores)."""
+        check_is_fitted(self)
+        X = self._validated(X, reset=False)
+        intercept = np.ravel(self.intercept_)
+        if hasattr(self, "coef_"):
+            scores = X @ self.coef_.reshape(intercept.size, -1).T
+            return np.asarray(scores, dtype=np.float64) + intercept
+        beta = self.dual_coef_.reshape(-1, intercept.size)
+        support = np.flatnonzero(beta.any(axis=1))
+        beta = beta[support]
+        scores = np.tile(intercept, (X.shape[0], 1))
+        if support.size == 0:
+            return scores
+        if self.kernel == "precomputed":
+            return scores + np.asarray(X[:, support] @ beta)
+        points = self.X_fit_[support]
+        step = max(1, CHUNK // support.size)
+        for start in range(0, X.shape[0], step):
+            values = kernel_values(
+                self.kernel, self._kernel_parameters, X[start : start + step], points
+            )
+            scores[start : start + step] += values @ beta
+        return scores

@@ -1,0 +1,592 @@
+"""Matching: outputs that are permutations, with scores from features of pairs."""
+
+import numpy as np
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from fastm4n.estimators._base import (
+    DECODINGS,
+    CertifiedEstimator,
+    as_weights,
+    check_choice,
+    check_number,
+    cost_matrix,
+    summable,
+)
+from fastm4n.estimators._kernels import (
+    CHUNK,
+    check_kernel,
+    checked_diagonal,
+    gram_matrix,
+    kernel_parameters,
+    kernel_values,
+)
+from fastm4n.estimators._merge import merge_sequences
+from fastm4n.estimators._permutations import (
+    best_permutations,
+    distribution,
+    has_marginals,
+    least_risk,
+    permutation_structure,
+)
+from fastm4n.features._pairs import PairFeatures, PairKernelFeatures
+from fastm4n.sequences import Sequences
+from fastm4n.solvers.block_coordinate import NotPositiveSemidefinite, solve
+
+
+class Matcher(CertifiedEstimator):
+    """Matching of two sets by M4N, structural SVM or CRF on permutations, with a certified gap.
+
+    Learns to match M things with M others, from features x_ij of each pair: the nodes of two
+    graphs, or points in two frames. A matching p scores sum_i ``coef_ @ x[i, p_i]``, or the same
+    with a kernel. Minimises mean_i S(scores of X_i, y_i) + alpha / 2 ||w||^2, S being the
+    surrogate of the mean cost over the things matched, by block-coordinate Frank-Wolfe on the dual.
+
+    Parameters
+    ----------
+    surrogate : {"max_min", "max_margin", "log"}, default="max_min"
+        The loss that is minimised: "max_min" is the M4N of [1]_, consistent for every
+        cost; "max_margin" the structural SVM (M3N); "log" the CRF, whose exact marginals take
+        2^M steps an example, for M of at most 20.
+    alpha : float, default=0.01
+        Regularisation: alpha / 2 times the squared norm of the weights is added to the
+        mean loss.
+    loss : {"zero_one", "absolute", "squared"} or array of shape (M, M), default="zero_one"
+        What a mistake costs: loss[j, k] for matching with k what belongs to j. The loss of a
+        matching is the mean over its pairs. "zero_one" is the share of wrong ones; the others
+        take columns as ordered. A matrix needs examples of one size. The "log" surrogate
+        uses it for ``decode="min_risk"`` only.
+    kernel : str or callable, default="linear"
+        "linear" keeps weights, every other kernel of
+        `sklearn.metrics.pairwise.pairwise_kernels` or a callable, between the features of
+        pairs, keeps dual coefficients.
+    gamma : {"scale", "auto"}, float or None, default="scale"
+        Kernel coefficient, as in `sklearn.svm.SVC`; None is the kernel's own default.
+    degree : float, default=3
+        Degree of the polynomial kernel.
+    coef0 : float, default=1.0
+        Constant of the polynomial and sigmoid kernels.
+    kernel_params : dict, default=None
+        Further arguments of the kernel.
+    sampling : {"gap", "uniform", "permutation"}, default="gap"
+        Which example is next: with probability proportional to its last known gap [2]_,
+        uniformly, or all in a new random order each pass.
+    step : {"line_search", "fixed"}, default="line_search"
+        "line_search" is the Frank-Wolfe step with the best step size, in closed form; "fixed" is
+        the step 2n / (t + 2n) of [1]_ with averaging. "log" takes steps of its own, in the
+        scores whose marginals the dual point is, and knows "line_search" only.
+    oracle : {"column_generation", "mirror_prox"}, default="column_generation"
+        How "max_min" oracles are solved: by assignments and small matrix games, as exactly as the
+        gap needs, or by the saddle-point mirror prox of [1]_ with Sinkhorn's projections, for
+        comparison. The certified gap does not depend on it.
+    oracle_iter : int, default=20
+        Iterations of mirror prox.
+    oracle_warm_start : bool, default=False
+        Whether mirror prox starts from where it ended at the last visit.
+    tol : float, default=1e-3
+        Absolute duality gap at which the fit ends.
+    max_iter : int, default=1000
+        Most passes over the examples.
+    decode : {"map", "min_risk"}, default="map"
+        Prediction of the highest score, or of the least expected cost under the marginals
+        ("log") or the oracle's distribution ("max_min").
+    cache_size : float, default=2048
+        Most memory for kernel values in MiB: 8 bytes for each two pairs of things.
+    warm_start : bool, default=False
+        Whether to start from the dual point of the last fit, if that had as many
+        examples of the same sizes; alpha may change.
+    n_jobs : int, default=None
+        Threads of the certificate. The result does not depend on it.
+    random_state : int, RandomState instance or None, default=None
+        Seed of the order of visits: an int gives the same bits on the same machine.
+    verbose : int, default=0
+        A progress bar (with tqdm) and lines in the log "fastm4n".
+    callback : callable, default=None
+        Called after each certificate with a dict of its row of `history_`; a true result
+        ends the fit.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_features,)
+        Weights, for ``kernel="linear"``.
+    dual_coef_ : ndarray of shape (n_pairs,)
+        Coefficients of the training examples' pairs, for other kernels.
+    X_fit_ : ndarray of shape (n_pairs, n_features)
+        Those pairs' features, example after example and row after row.
+    cost_matrix_ : ndarray of shape (M, M)
+        The costs of `loss`, M being the largest size; of smaller examples the first rows and
+        columns count.
+    duality_gap_ : float
+        Certified gap: the objective is at most this much above its minimum.
+    primal_objective_, dual_objective_ : float
+        The two values that differ by the gap.
+    n_iter_ : int
+        Passes made.
+    history_ : dict of ndarray
+        "pass", "primal", "dual", "gap", "seconds", "oracle_calls" and "oracle_error" (mean
+        of the oracle's own bounds' difference during the pass) at each certificate.
+    n_features_in_ : int
+        Number of features of a pair.
+
+    See Also
+    --------
+    LabelRanker : Rankings of a fixed set of items, from one vector of features.
+
+    Notes
+    -----
+    A feature that is the same for all pairs of a row, or of a column, adds the same to the score of
+    every matching and learns nothing; so there is no intercept.
+
+    The duality gap is a bound: it is computed from feasible dual points and upper bounds of the
+    oracles at the end of the fit, with the weights recomputed from the dual point. Examples that
+    occur more than once are merged into one of larger weight, and the blocks are ordered
+    by content, so that a fit depends neither on the order of the examples nor on whether
+    a weight is written as a repetition.
+
+    A pass costs O(n_pairs n_features + n_examples M^3) and memory is that of the features and
+    O(n_pairs + n_features); for kernels O(n_pairs^2) both.
+
+    References
+    ----------
+    .. [1] A. Nowak-Vila, F. Bach, A. Rudi (2020). Consistent structured prediction with
+       max-min margin Markov networks. ICML. Example 2.2 and appendix G.3.
+    .. [2] A. Osokin, J.-B. Alayrac, I. Lukasewitz, P. Dokania, S. Lacoste-Julien (2016).
+       Minding the gaps for block Frank-Wolfe optimization of structured SVMs. ICML.
+
+    Examples
+    --------
+    Points in two frames; the features of a pair are squared differences of the coordinates.
+
+    >>> import numpy as np
+    >>> from fastm4n import Matcher
+    >>> rng = np.random.default_rng(0)
+    >>> before = rng.normal(size=(30, 5, 2))
+    >>> y = rng.permuted(np.tile(np.arange(5), (30, 1)), axis=1)
+    >>> after = np.empty_like(before)
+    >>> np.put_along_axis(after, y[:, :, None], before + 0.01 * rng.normal(size=(30, 5, 2)), 1)
+    >>> X = (before[:, :, None] - after[:, None]) ** 2
+    >>> matcher = Matcher(alpha=1e-3, random_state=0).fit(X[:20], y[:20])
+    >>> float(matcher.score(X[20:], y[20:]))
+    1.0
+    """
+
+    _oracles = ("column_generation", "mirror_prox")
+
+    def __init__(
+        self,
+        surrogate="max_min",
+        *,
+        alpha=0.01,
+        loss="zero_one",
+        kernel="linear",
+        gamma="scale",
+        degree=3,
+        coef0=1.0,
+        kernel_params=None,
+        sampling="gap",
+        step="line_search",
+        oracle="column_generation",
+        oracle_iter=20,
+        oracle_warm_start=False,
+        tol=1e-3,
+        max_iter=1000,
+        decode="map",
+        cache_size=2048,
+        warm_start=False,
+        n_jobs=None,
+        random_state=None,
+        verbose=0,
+        callback=None,
+    ):
+        self.surrogate = surrogate
+        self.alpha = alpha
+        self.loss = loss
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.kernel_params = kernel_params
+        self.sampling = sampling
+        self.step = step
+        self.oracle = oracle
+        self.oracle_iter = oracle_iter
+        self.oracle_warm_start = oracle_warm_start
+        self.tol = tol
+        self.max_iter = max_iter
+        self.decode = decode
+        self.cache_size = cache_size
+        self.warm_start = warm_start
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+        self.callback = callback
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False
+        tags.input_tags.three_d_array = False
+        tags.target_tags.required = True
+        return tags
+
+    # -------------------------------------------------------------------------- fit
+
+    def fit(self, X, y, sample_weight=None):
+        """Fit the model until its duality gap is certified to be at most `tol`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_examples, M, M, n_features), or list of array-like of shape \
+                (M_i, M_i, n_features)
+            Features of each pair.
+        y : array-like of int of shape (n_examples, M), or list of array-like of shape (M_i,)
+            y[b][i] is the column that belongs to row i: a permutation of 0 ... M_i - 1.
+        sample_weight : array-like of shape (n_examples,), default=None
+            Non-negative weights; 2 is the example given twice, 0 the example left out.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
+
+        Raises
+        ------
+        ValueError
+            For invalid parameters or data, naming the argument and what is wrong with it.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If `max_iter` passes did not reach `tol`; the message states the gap.
+        """
+        return self._fit_or_restore(X, y, sample_weight)
+
+    def _fit(self, X, y, sample_weight):
+        """Validate, solve and, when nothing can fail any more, replace the fitted state."""
+        self._check_solver_parameters()
+        check_number("oracle_iter", self.oracle_iter, low=0, integer=True)
+        check_kernel(self)
+        if isinstance(self.kernel, str) and self.kernel == "precomputed":
+            raise ValueError(
+                "kernel='precomputed' is not supported for pairs; give a name or a callable."
+            )
+        self._check_flags("oracle_warm_start", "warm_start")
+        values, sizes = _as_pairs(X)
+        places = _as_matchings(y, sizes)
+        weights = as_weights(sample_weight, sizes.size, "example")
+        kept = np.flatnonzero(weights)
+        starts = np.concatenate([[0], np.cumsum(sizes**2)])
+        # the pairs of an example are a sequence, labelled by the columns of their rows
+        inner = Sequences(values, starts)[kept]
+        columns = np.concatenate([np.repeat(places[b], sizes[b]) for b in kept])
+        rows, block_weights, _ = merge_sequences(inner, columns, summable(weights[kept]))
+        blocks = kept[rows]
+        p = block_weights / block_weights.sum()
+        block_sizes = sizes[blocks]
+        largest = int(block_sizes.max())
+        if not isinstance(self.loss, str) and (sizes != sizes[0]).any():
+            raise ValueError(
+                "loss is a matrix, which needs examples of one size, but X has examples of "
+                f"{sizes.min()} to {sizes.max()} rows; use a name."
+            )
+        cost = cost_matrix(self.loss, largest, "columns")
+        places = [places[b] for b in blocks]
+        structure = permutation_structure(self, np.concatenate(places), block_sizes, cost)
+        features, points, parameters = self._features(
+            values, starts[blocks], block_sizes**2, p
+        )
+        start = self._warm_start_point(structure, blocks, sizes)
+        try:
+            solution = solve(
+                structure, features, p, self.alpha, **start, **self._solver_options()
+            )
+        except NotPositiveSemidefinite as error:
+            raise ValueError(
+                f"kernel={self.kernel!r} is not positive semidefinite: {error}."
+            ) from error
+
+        # from here on nothing fails: the fitted state changes as a whole
+        for name in ("coef_", "dual_coef_", "X_fit_", "_kernel_parameters", "_warm_state"):
+            self.__dict__.pop(name, None)
+        self.n_features_in_ = values.shape[1]
+        self.cost_matrix_ = cost
+        self._keep_solution(solution)
+        if self.kernel == "linear":
+            self.coef_ = features.coef()
+        else:
+            truth = np.concatenate([np.eye(len(place))[place].ravel() for place in places])
+            scale = np.repeat(p / self.alpha, block_sizes**2)
+            self.dual_coef_ = scale * (truth - solution.mu)
+            self.X_fit_ = points
+            self._kernel_parameters = parameters
+        if self.warm_start:
+            self._warm_state = dict(
+                blocks=blocks, sizes=sizes, mu=solution.mu, natural=structure.state(),
+                concave=solution.certificate.concave, alpha=float(self.alpha),
+                surrogate=self.surrogate,
+            )
+        return solution
+
+    def _features(self, values, starts, counts, p):
+        """Feature map over the blocks; for kernels also the rows that it has, and parameters."""
+        if self.kernel == "linear":
+            with np.errstate(over="ignore"):
+                norms = np.einsum("ij,ij->i", values, values) / self.alpha
+            large = np.flatnonzero(~np.isfinite(norms))
+            if large.size:
+                raise ValueError(
+                    "X has values too large for float64: the squared norm of row "
+                    f"{large[0]} of all pairs divided by alpha={self.alpha:g} overflows. "
+                    "Scale the features."
+                )
+            return PairFeatures(values, starts, counts), None, None
+        rows = np.concatenate(
+            [np.arange(start, start + count) for start, count in zip(starts, counts)]
+        )
+        points = values[rows]
+        if 8.0 * rows.size**2 > self.cache_size * 2.0**20:
+            raise ValueError(
+                f"kernel={self.kernel!r} needs {8.0 * rows.size**2 / 2.0**20:.0f} MiB for "
+                f"{rows.size} pairs, and cache_size is {self.cache_size:g}; raise it, or use "
+                "kernel='linear' on features of sklearn.kernel_approximation.Nystroem."
+            )
+        parameters = kernel_parameters(
+            self.kernel, points, np.repeat(p / counts, counts), gamma=self.gamma,
+            degree=self.degree, coef0=self.coef0, kernel_params=self.kernel_params,
+        )
+        gram = gram_matrix(self.kernel, parameters, points)
+        checked_diagonal(self.kernel, np.diagonal(gram), self.alpha)
+        return PairKernelFeatures(gram, np.cumsum(counts) - counts, counts), points, parameters
+
+    def _warm_start_point(self, structure, blocks, sizes):
+        """Arguments of `solve` that start from the last dual point, where that fits.
+
+        For a smaller alpha it is drawn towards phi(y) so that w stays what it was; for a larger
+        one it is kept, and w shrinks.
+        """
+        state = getattr(self, "_warm_state", None)
+        if (
+            not self.warm_start or state is None or state["surrogate"] != self.surrogate
+            or not np.array_equal(state["blocks"], blocks)
+            or not np.array_equal(state["sizes"], sizes)
+        ):
+            return {}
+        structure.restore(state["natural"])
+        shrink = min(1.0, self.alpha / state["alpha"])
+        return dict(mu=state["mu"], concave=state["concave"], shrink=shrink)
+
+    def __sklearn_is_fitted__(self):
+        return hasattr(self, "n_features_in_")
+
+    # ---------------------------------------------------------------------- predict
+
+    def decision_function(self, X):
+        """Scores of all pairs.
+
+        Parameters
+        ----------
+        X : as in `fit`
+            Features of each pair.
+
+        Returns
+        -------
+        scores : ndarray of shape (n_examples, M, M), or list of ndarray of shape (M_i, M_i)
+            A list where X is a list.
+        """
+        return _shaped(X, self._scores(X))
+
+    def _scores(self, X):
+        """A list with a matrix of scores for each example."""
+        check_is_fitted(self)
+        values, sizes = _as_pairs(X)
+        if values.shape[1] != self.n_features_in_:
+            raise ValueError(
+                f"X has {values.shape[1]} features, but {type(self).__name__} is expecting "
+                f"{self.n_features_in_} features as input."
+            )
+        if hasattr(self, "coef_"):
+            scores = values @ self.coef_
+        else:
+            support = np.flatnonzero(self.dual_coef_)
+            points, beta = self.X_fit_[support], self.dual_coef_[support]
+            scores = np.zeros(values.shape[0])
+            step = max(1, CHUNK // max(1, support.size))
+            for start in range(0, values.shape[0] if support.size else 0, step):
+                scores[start : start + step] = kernel_values(
+                    self.kernel, self._kernel_parameters, values[start : start + step], points
+                ) @ beta
+        ends = np.cumsum(sizes**2)
+        return [
+            scores[end - size**2 : end].reshape(size, size) for end, size in zip(ends, sizes)
+        ]
+
+    def predict(self, X, decode=None):
+        """Predicted matchings.
+
+        Parameters
+        ----------
+        X : as in `fit`
+            Features of each pair.
+        decode : {"map", "min_risk"}, default=None
+            Overrides the parameter `decode`.
+
+        Returns
+        -------
+        y : ndarray of shape (n_examples, M), or list of ndarray of shape (M_i,)
+            The column matched to each row. A list where X is a list.
+        """
+        decode = self.decode if decode is None else decode
+        check_choice("decode", decode, DECODINGS)
+        scores = self._scores(X)
+        if decode == "map":
+            return _shaped(X, _by_size(best_permutations, scores))
+        return _shaped(X, _by_size(
+            lambda batch: least_risk(self._distribution(batch), batch, self._cost_of(batch)),
+            scores,
+        ))
+
+    def _cost_of(self, batch):
+        """The costs of examples of one size, which may be larger than those of the fit."""
+        size = batch.shape[1]
+        if size <= self.cost_matrix_.shape[0]:
+            return np.ascontiguousarray(self.cost_matrix_[:size, :size])
+        return cost_matrix(self.loss, size, "columns")
+
+    def _distribution(self, batch):
+        return distribution(self.surrogate, batch, self._cost_of(batch))
+
+    @available_if(has_marginals)
+    def predict_marginals(self, X):
+        """Probabilities of each pair being matched, for ``surrogate="log"`` only.
+
+        Parameters
+        ----------
+        X : as in `fit`
+            Features of each pair.
+
+        Returns
+        -------
+        marginals : ndarray of shape (n_examples, M, M), or list of ndarray of shape (M_i, M_i)
+            Doubly stochastic matrices, exact. A list where X is a list.
+        """
+        return _shaped(X, _by_size(self._distribution, self._scores(X)))
+
+    def score(self, X, y, sample_weight=None):
+        """Mean share of the rows that `predict` matches as in y.
+
+        Parameters
+        ----------
+        X, y : as in `fit`
+            Features of each pair, and true matchings.
+        sample_weight : array-like of shape (n_examples,), default=None
+            Weights.
+
+        Returns
+        -------
+        share : float
+            One less the mean Hamming loss.
+        """
+        predicted = self.predict(X)
+        truth = _as_matchings(y, np.array([len(columns) for columns in predicted], dtype=np.intp))
+        right = [np.mean(a == b) for a, b in zip(truth, predicted)]
+        weights = None
+        if sample_weight is not None:
+            weights = summable(as_weights(sample_weight, len(right), "example"))
+        return float(np.average(right, weights=weights))
+
+
+def _shaped(X, parts):
+    """One array where X is one, or the list."""
+    return np.stack(parts) if isinstance(X, np.ndarray) and X.dtype != object else parts
+
+
+def _by_size(function, matrices):
+    """function(batch) for the matrices of each size at once; a list in their order."""
+    sizes = np.array([len(matrix) for matrix in matrices])
+    results = [None] * len(matrices)
+    for size in np.unique(sizes):
+        chosen = np.flatnonzero(sizes == size)
+        for b, result in zip(chosen, function(np.stack([matrices[b] for b in chosen]))):
+            results[b] = result
+    return results
+
+
+def _as_pairs(X):
+    """Features of all pairs, (n_pairs, n_features) in float64, and the examples' sizes."""
+    if isinstance(X, np.ndarray) and X.dtype != object:
+        parts = [X]
+        if X.ndim != 4:
+            raise ValueError(
+                "X must have shape (n_examples, M, M, n_features), or be a list of arrays of "
+                f"shape (M_i, M_i, n_features); got shape {X.shape}."
+            )
+        if X.shape[0] == 0:
+            raise ValueError("X has no examples.")
+        shapes = [X.shape[1:]] * X.shape[0]
+    else:
+        if isinstance(X, (str, bytes, dict)) or not hasattr(X, "__len__"):
+            raise ValueError("X must be an array, or a list with an array for each example.")
+        if len(X) == 0:
+            raise ValueError("X has no examples.")
+        parts = []
+        for b, part in enumerate(X):
+            try:
+                parts.append(np.asarray(part))
+            except ValueError as error:
+                raise ValueError(f"X[{b}] is not an array: {error}") from error
+        shapes = [part.shape for part in parts]
+    for b, shape in enumerate(shapes):
+        if len(shape) != 3 or shape[0] != shape[1]:
+            raise ValueError(
+                f"X[{b}] has shape {shape}; it must be (M, M, n_features): as many rows as columns."
+            )
+        if shape[0] == 0 or shape[2] == 0:
+            raise ValueError(f"X[{b}] has shape {shape}: it has no pairs or no features.")
+        if shape[2] != shapes[0][2]:
+            raise ValueError(f"X[{b}] has {shape[2]} features, but X[0] has {shapes[0][2]}.")
+    for b, part in enumerate(parts):
+        if part.dtype.kind not in "biuf":
+            raise ValueError(f"X must hold real numbers, got {part.dtype} in X[{b}].")
+    sizes = np.array([shape[0] for shape in shapes], dtype=np.intp)
+    flat = [part.reshape(-1, shapes[0][2]) for part in parts]
+    values = flat[0] if len(flat) == 1 else np.concatenate(flat)
+    values = np.ascontiguousarray(values, dtype=np.float64)
+    if not np.isfinite(np.sum(values)) and not np.isfinite(values).all():
+        row, feature = np.argwhere(~np.isfinite(values))[0]
+        ends = np.cumsum(sizes**2)
+        b = int(np.searchsorted(ends, row, side="right"))
+        i, j = divmod(int(row - (ends[b] - sizes[b] ** 2)), int(sizes[b]))
+        raise ValueError(
+            f"X[{b}] has {values[row, feature]} at pair ({i}, {j}), feature {feature}: features "
+            "must be finite."
+        )
+    return values, sizes
+
+
+def _as_matchings(y, sizes):
+    """A list of the examples' permutations, as intp arrays."""
+    if isinstance(y, (str, bytes, dict)) or not hasattr(y, "__len__"):
+        raise ValueError("y must be a list with a permutation for each example.")
+    if len(y) != sizes.size:
+        raise ValueError(f"y has {len(y)} matchings, but X has {sizes.size} examples.")
+    places = []
+    for b, given in enumerate(y):
+        try:
+            part = np.asarray(given)
+        except ValueError as error:
+            raise ValueError(f"y[{b}] is not a permutation: {error}") from error
+        size = int(sizes[b])
+        if part.shape != (size,):
+            raise ValueError(
+                f"y[{b}] has shape {part.shape}, but X[{b}] has {size} rows: give the column "
+                "of each."
+            )
+        whole = part.dtype.kind in "iu" or (
+            part.dtype.kind == "f" and bool(np.isfinite(part).all() and (part == part.round()).all())
+        )
+        if not whole or part.min() < 0 or part.max() >= size or np.unique(part).size != size:
+            raise ValueError(
+                f"y[{b}] is {part.tolist()}, which is not a permutation of 0 ... {size - 1}: every "
+                "row needs a column of its own."
+            )
+        places.append(part.astype(np.intp))
+    return places
