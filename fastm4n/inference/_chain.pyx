@@ -22,6 +22,11 @@ from fastm4n.inference._simplex cimport max_min_zero_one
 cdef double WIDE_F64 = 300.0
 cdef double WIDE_F32 = 40.0
 
+cdef enum:
+    # Viterbi calls after which column generation from labellings of the last time gets the free
+    # mixtures, too
+    SEED_AFTER = 10
+
 
 cdef int viterbi_chain(
     const real* unary, Py_ssize_t step, Py_ssize_t T, Py_ssize_t R, Py_ssize_t stride, const real* pair,
@@ -404,7 +409,8 @@ cdef class ChainMaxMin(MaxMinScratch):
         matrix = n_labels * self.chain.stride
         self.pair_step = matrix if per_edge else 0
         super().__init__(
-            cost, max_length, (max(1, max_length - 1) if per_edge else 1) * matrix, mirror_prox)
+            cost, max_length, (max(1, max_length - 1) if per_edge else 1) * matrix, mirror_prox,
+            SEED_AFTER)
         self.shares = np.zeros(self.stride)
 
     cdef void begin(self, const double* v, Py_ssize_t T) noexcept nogil:

@@ -6,7 +6,7 @@ from fastm4n._simd._loops cimport fastm4n_loops
 cdef class MaxMinScratch:
     # labels, and numbers from one part's row of labels to the next
     cdef Py_ssize_t R, stride
-    cdef Py_ssize_t max_parts, capacity
+    cdef Py_ssize_t max_parts, capacity, seed_after
     cdef bint zero_one
     cdef double max_cost
     cdef const fastm4n_loops* loops
@@ -29,6 +29,8 @@ cdef class MaxMinScratch:
     cdef Py_ssize_t[::1] basis
     # a mixture of each player that is no labelling, the last column and row of the game
     cdef bint has_free
+    # whether the better mixtures are to come at once, and whether they came
+    cdef bint expect_dense, is_dense
     cdef double free_value
     cdef double[::1] free_mu, free_nu, free_mu_cost, free_nu_cost
     # mirror prox
@@ -41,6 +43,7 @@ cdef class MaxMinScratch:
     cdef double labelling_score(self, const int* labels) noexcept nogil
     cdef void add_more(self, Py_ssize_t c, double weight, double* more) noexcept nogil
     cdef int free_mixtures(self) except -1 nogil
+    cdef bint better_mixtures(self, double current, double slack, double tol) except -1 nogil
     cdef double step_size(self) noexcept nogil
     cdef int project(self, const double* theta, double* mu) except -1 nogil
     cdef int project_answer(self, double* log_nu) except -1 nogil

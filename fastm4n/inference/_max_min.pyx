@@ -14,11 +14,6 @@ from libc.string cimport memcpy, memset
 from fastm4n._simd._loops cimport loops_for, padded
 from fastm4n.inference._simplex cimport max_min_game
 
-cdef enum:
-    # oracle calls after which column generation from labellings of the last time gets the free
-    # mixtures, too
-    SEED_AFTER = 10
-
 
 cdef class MaxMinScratch:
     """Workspace of one thread for the max-min oracles of labellings; base of the structures' own.
@@ -35,17 +30,22 @@ cdef class MaxMinScratch:
         Most scores behind those of the parts.
     mirror_prox : bool
         Whether to hold the arrays of mirror prox, or those of column generation.
+    seed_after : int
+        Calls of the max oracle after which column generation from labellings of the last time
+        gets the free mixtures, too.
     capacity : int
         Most labellings of either player at a time.
     """
 
     def __init__(self, cost, Py_ssize_t max_parts, Py_ssize_t n_more, bint mirror_prox,
-                 Py_ssize_t capacity=64):
+                 Py_ssize_t seed_after, Py_ssize_t capacity=64):
         n_labels = cost.shape[0]
         self.loops = loops_for(n_labels)
         self.R = n_labels
         self.stride = padded(n_labels, self.loops)
         self.max_parts = max(1, max_parts)
+        self.seed_after = seed_after
+        self.expect_dense = False
         self.capacity = capacity
         self.max_cost = np.max(cost)
         self.zero_one = np.array_equal(cost, 1.0 - np.eye(n_labels))
@@ -110,6 +110,13 @@ cdef class MaxMinScratch:
     cdef int free_mixtures(self) except -1 nogil:
         """A distribution of each player to begin with, as free_mu and free_nu."""
         return 0
+
+    cdef bint better_mixtures(self, double current, double slack, double tol) except -1 nogil:
+        """The same where labellings alone take long; False where there are none that are better.
+
+        They need not be better than what ends `generate` with the same arguments.
+        """
+        return False
 
     cdef double step_size(self) noexcept nogil:
         """Step of mirror prox."""
@@ -271,8 +278,9 @@ cdef class MaxMinScratch:
         """Max-min oracle by column generation: max_mu <v, mu> + h(mu).
 
         Both players keep labellings: n_columns and n_rows of them on entry, which must have
-        been added for these scores; beside them, from the first call or the SEED_AFTER-th on, each
-        has a free mixture.  The columns, with weights best_p, make the mixture that is
+        been added for these scores; beside them, from the first call or the seed_after-th on, each
+        has a free mixture; the better ones, where the structure has them, come instead of all
+        labellings, at once if expect_dense.  is_dense tells whether they came.  The columns, with weights best_p, make the mixture that is
         returned.  Their game is solved exactly; the maximiser's answer to the adversary's
         mixture nu is the best labelling under v + A nu, whose score is an upper bound on the value,
         and the adversary's answer to the mixture mu is its labelling of least expected cost, which
@@ -288,7 +296,10 @@ cdef class MaxMinScratch:
         upper[0] = INFINITY  # until the max oracle is called
         self.n_calls = 0
         self.has_free = False
-        if self.n_columns == 0 or self.n_rows == 0:
+        self.is_dense = self.expect_dense and self.better_mixtures(current, slack, tol)
+        if self.is_dense:
+            self.use_free()
+        elif self.n_columns == 0 or self.n_rows == 0:
             self.free_mixtures()
             self.use_free()
         while True:
@@ -344,9 +355,19 @@ cdef class MaxMinScratch:
                 break
             if self.n_columns == self.capacity or self.n_rows == self.capacity:
                 self.gather()
-            elif self.n_calls == SEED_AFTER and not self.has_free:
-                self.free_mixtures()
-                self.use_free()
+            elif self.n_calls == self.seed_after and not self.is_dense:
+                self.is_dense = self.better_mixtures(current, slack, tol)
+                if self.is_dense:
+                    # the players would leave these mixtures for labellings whose answers are
+                    # not in the game; and the bound may be that of a mixture that is replaced
+                    self.n_columns = 0
+                    self.n_rows = 0
+                    lower[0] = -INFINITY
+                    self.use_free()
+                    continue
+                if not self.has_free:
+                    self.free_mixtures()
+                    self.use_free()
             m = self.n_columns
             found = self.add_row(&self.answer[0])
             found |= self.add_column(labels)

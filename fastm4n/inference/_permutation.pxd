@@ -56,13 +56,25 @@ cdef class PermutationMaxMin(MaxMinScratch):
     # potentials of the last projections of either player
     cdef double[::1] row, column, answer_column
     cdef bint is_warm, is_answer_warm
+    # interior-point method: slacks, multipliers, moves and right-hand sides, (M, M) each; moves
+    # of the potentials; the linear system, factorised, with the solution as its last column
+    cdef bint has_interior
+    cdef double[:, ::1] interior, moves, system
 
     cdef void begin(self, const double* v, Py_ssize_t M) noexcept nogil
     cdef void unpack(self, const double* matrix, double* rows) noexcept nogil
     cdef void pack(self, const double* rows, double* matrix) noexcept nogil
     cdef double concave_of(self, const double* mu) noexcept nogil
     cdef void packed_mixture(self, double* mu) noexcept nogil
+    cdef int interior_point(self, double current, double slack, double tol) except -1 nogil
+    cdef bint newton(self, Py_ssize_t M, bint factorize) noexcept nogil
+    cdef void add_weights(
+        self, Py_ssize_t i, Py_ssize_t j, bint has_column, Py_ssize_t r, Py_ssize_t c,
+        double weight) noexcept nogil
 
+
+cdef double boundary(
+    const double* x, const double* move, Py_ssize_t n, double most) noexcept nogil
 
 cdef double ryser(
     const double[:, ::1] columns, Py_ssize_t first, Py_ssize_t last, double[::1] x) noexcept nogil

@@ -11,6 +11,8 @@ cdef class KeptLabellings:
     cdef unsigned short[::1] rows
     cdef unsigned char[::1] n_columns
     cdef unsigned char[::1] n_rows
+    # visits that a block still makes without labellings
+    cdef unsigned char[::1] dense
 
     cdef int generate(
         self, Py_ssize_t b, Py_ssize_t first, MaxMinScratch scratch, double current, bint certify,

@@ -12,6 +12,8 @@ cdef enum:
     # most calls of the max oracle in a visit, and in a certificate
     VISIT_CALLS = 30
     BOUND_CALLS = 100
+    # visits of a block without labellings, once its mixtures have come to be of too many
+    DENSE_VISITS = 8
 
 # the max-min oracle of a visit stops when its error is this share of the block's gap; that of
 # a certificate at the second share
@@ -43,6 +45,7 @@ cdef class KeptLabellings:
         self.rows = np.zeros(n_parts * KEPT, dtype=np.uint16)
         self.n_columns = np.zeros(n_blocks, dtype=np.uint8)
         self.n_rows = np.zeros(n_blocks, dtype=np.uint8)
+        self.dense = np.zeros(n_blocks, dtype=np.uint8)
 
     cdef int generate(
         self, Py_ssize_t b, Py_ssize_t first, MaxMinScratch scratch, double current, bint certify,
@@ -62,9 +65,12 @@ cdef class KeptLabellings:
             for t in range(T):
                 labels[t] = self.rows[(first + t) * KEPT + c]
             scratch.add_row(labels)
+        scratch.expect_dense = self.dense[b] > 0
         scratch.generate(
             current, BOUND_SLACK if certify else VISIT_SLACK, ROUNDING * (1.0 + fabs(current)),
             BOUND_CALLS if certify else VISIT_CALLS, lower, upper)
+        if scratch.is_dense:
+            self.dense[b] = <unsigned char> (self.dense[b] - 1 if self.dense[b] else DENSE_VISITS)
         kept = 0
         for c in range(scratch.n_columns - 1, -1, -1):
             if kept < KEPT and (scratch.best_p[c] > 0.0 or scratch.p[c] > 0.0):
