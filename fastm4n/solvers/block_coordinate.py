@@ -222,8 +222,8 @@ def solve(
         + \tfrac{\alpha}{2} \|w\|^2, \qquad v_b = w^\top \Phi(x_b),
 
     through its dual, one block at a time.  The gap of all blocks is refreshed every 10
-    passes, and as soon as the gaps met during a pass add up to no more than `tol`; only
-    a refreshed gap stops the solver.  Gap sampling begins with a sweep over all blocks in
+    passes, and as soon as the gaps met during a pass, reduced as at the last refresh, add up to
+    no more than `tol`; only a refreshed gap stops the solver.  Gap sampling begins with a sweep over all blocks in
     random order, and makes another whenever the gaps it goes by have halved.
 
     Parameters
@@ -280,6 +280,7 @@ def solve(
     progress = _Progress(verbose, max_iter, tol)
     n_passes = calls_before = 0
     latest = None
+    fresh_share = 1.0
     interrupted = False
 
     def certified():
@@ -290,8 +291,12 @@ def solve(
 
     def check():
         """Certify where the solver stands; returns whether it is done."""
-        nonlocal latest
+        nonlocal latest, fresh_share
+        stale = engine.stale_gap()
         point, certificate = certified()
+        if n_passes > 0 and stale > 0.0:
+            # gaps met during a pass are those before the steps: how much is left of them
+            fresh_share = min(1.0, certificate.gap / stale)
         done = certificate.gap <= tol
         if (done or n_passes == max_iter) and n_passes > FRESH_PASSES and not averaging:
             # what is returned is certified without the rounding that updates leave in w
@@ -339,7 +344,7 @@ def solve(
             # after a certificate that fell short the next early one waits, or slow fits
             # would make one every pass
             since = n_passes - history.last_pass
-            early = stale <= tol and since >= min(GAP_EVERY, 1 + n_passes // 20)
+            early = stale * fresh_share <= tol and since >= min(GAP_EVERY, 1 + n_passes // 20)
             if (
                 n_passes % GAP_EVERY == 0
                 or n_passes == max_iter
