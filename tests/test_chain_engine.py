@@ -702,7 +702,7 @@ def test_bits_repeat_whatever_the_threads(surrogate, oracle, monkeypatch):
             assert getattr(other.certificate, name) == getattr(one.certificate, name)
         for key in set(HISTORY_KEYS) - {"seconds"}:
             assert_array_equal(other.history[key], one.history[key])
-    assert set(calls) == {2, 3, 50}
+    assert set(calls) == {2, 3, 21}  # a thread has a block at least
     different = problem.solve(surrogate, oracle, **{**options, "seed": 4, "max_iter": 2})
     assert not np.array_equal(different.mu, one.mu)
 
