@@ -88,8 +88,8 @@ cdef class PermutationScratch:
             scores += step
             C += stride
         return assign_for(M)(
-            &self.reduced[0], M, M, stride, True, &self.u[0], &self.v[0], &self.place[0],
-            &self.item_at[0], &self.distance[0], &self.closed[0], &self.parents[0],
+            &self.reduced[0], M, M, stride, stride, True, 0, &self.u[0], &self.v[0],
+            &self.place[0], &self.item_at[0], &self.distance[0], &self.closed[0], &self.parents[0],
             &self.scanned[0], &self.free_rows[0])
 
     cdef int assign(
