@@ -233,7 +233,7 @@ static ALWAYS_INLINE int NAME(reduce)(const double *C, ptrdiff_t M, ptrdiff_t st
 {
     for (int round = 0; round < 2; ++round) {
         const ptrdiff_t n_now = *n_free;
-        ptrdiff_t budget = 4 * M;
+        ptrdiff_t budget = M;
         *n_free = 0;
         for (ptrdiff_t k = 0; k < n_now; ++k) {
             ptrdiff_t i = free_rows[k];
