@@ -112,6 +112,112 @@ def test_potentials_of_the_solution_give_the_solution():
     assert_optimal(cost, False, *again)
 
 
+def near_problem(rng, kind, size):
+    if kind == "constant":
+        return np.full((size, size), 2.5)
+    if kind == "products":
+        return np.outer(rng.permutation(size) + 1.0, rng.permutation(size) + 1.0)
+    if kind == "hamming":
+        return 1.0 - np.eye(size)[rng.permutation(size)]
+    return problem(rng, kind, (size, size))
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "constant", "products", "hamming"])
+@pytest.mark.parametrize("size", [1, 2, 5, 8, 9, 21, 65])
+@pytest.mark.parametrize("maximize", [False, True])
+def test_warm_starts_from_near_costs(kind, size, maximize):
+    rng = np.random.default_rng(size)
+    sign = -1.0 if maximize else 1.0
+    costs = np.array([sign * near_problem(rng, kind, size) for _ in range(6)])
+    # so that there is an assignment
+    costs[:, range(size), rng.permutation(size)] = sign
+    start = linear_assignment(costs, maximize, return_potentials=True)[3]
+    for distance in (0.0, 1e-3, 1e-1):
+        near = costs * (1 + distance * rng.uniform(-1, 1, costs.shape))
+        found = linear_assignment(near, maximize, potentials=start, return_potentials=True)
+        for b, cost in enumerate(near):
+            assert_optimal(cost, maximize, *(part[b] for part in found))
+            best = cost[linear_sum_assignment(cost, maximize)].sum()
+            assert_allclose(cost[found[0][b], found[1][b]].sum(), best, rtol=1e-12, atol=1e-12)
+        assert_array_equal(linear_assignment(near, maximize, potentials=start)[1], found[1])
+
+
+def test_returned_potentials_leave_rows_their_columns():
+    rng = np.random.default_rng(4)
+    costs = rng.random((50, 20, 20))
+    _, columns, _, v = linear_assignment(costs, return_potentials=True)
+    near = costs * (1 + 1e-3 * rng.uniform(-1, 1, costs.shape))
+    # four in five do from a corner of the dual solutions
+    best = (near - v[:, np.newaxis]).argmin(axis=2)
+    assert np.mean(best == columns) > 0.94
+
+
+def test_a_sequence_of_warm_starts():
+    rng = np.random.default_rng(5)
+    cost = rng.normal(size=(17, 17))
+    v = np.zeros(17)
+    for _ in range(60):
+        cost = cost + 0.03 * rng.normal(size=cost.shape)
+        found = linear_assignment(cost, potentials=v, return_potentials=True)
+        assert_optimal(cost, False, *found)
+        v = found[3]
+
+
+@pytest.mark.parametrize("size", [3, 8, 30])
+@pytest.mark.parametrize("kind", ["normal", "ties", "large"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda v: v + 1e12,
+        lambda v: 1e12 * v,
+        lambda v: v - 1e12 * (np.arange(v.size) == 1),
+        lambda v: v + 1e12 * (np.arange(v.size) == 1),
+        lambda v: v - 1e308 * (np.arange(v.size) == 0),
+        lambda v: np.where(np.arange(v.size) % 2, 1.7e308, -1.7e308),
+        lambda v: np.full(v.size, -1.7e308),
+    ],
+)
+def test_extreme_potentials_lose_no_digits(size, kind, damage):
+    cost = problem(np.random.default_rng(size), kind, (size, size))
+    start = damage(linear_assignment(cost, return_potentials=True)[3])
+    found = linear_assignment(cost, potentials=start, return_potentials=True)
+    assert_optimal(cost, False, *found)
+    assert_allclose(
+        cost[found[:2]].sum(), cost[linear_sum_assignment(cost)].sum(), rtol=1e-12, atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("warm", [False, True])
+@pytest.mark.parametrize("size", [5, 8])
+def test_bad_costs_are_found_in_their_place(warm, size):
+    """Also where the row before it is read in whole vectors."""
+    costs = np.random.default_rng(6).random((3, size, size))
+    options = {"potentials": np.zeros((3, size))} if warm else {}
+    for place in ((0, 0, 0), (1, 0, 0), (1, size - 1, size - 1), (2, 0, 1), (2, size - 1, 0)):
+        for value in (np.nan, -np.inf):
+            bad = costs.copy()
+            bad[place] = value
+            message = rf"cost\[{', '.join(map(str, place))}\] is {value}"
+            with pytest.raises(ValueError, match=message):
+                linear_assignment(bad, **options)
+    forbidden = costs.copy()
+    forbidden[1, :, 2] = np.inf
+    with pytest.raises(ValueError, match="cost of problem 1 forbids every assignment"):
+        linear_assignment(forbidden, **options)
+    forbidden = costs.copy()
+    forbidden[2, 3] = np.inf
+    with pytest.raises(ValueError, match="cost of problem 2 forbids every assignment"):
+        linear_assignment(forbidden, **options)
+
+
+@pytest.mark.parametrize("shape", [(0, 0), (0, 4, 4), (5, 0, 0)])
+def test_empty_problems_with_potentials(shape):
+    found = linear_assignment(
+        np.zeros(shape), potentials=np.zeros(shape[:-1]), return_potentials=True
+    )
+    assert all(part.shape == shape[:-1] for part in found)
+
+
 @pytest.mark.parametrize("shape", [(0, 0), (0, 3), (3, 0), (0, 4, 4), (5, 0, 2)])
 def test_empty_problems(shape):
     rows, columns = linear_assignment(np.zeros(shape))

@@ -40,7 +40,7 @@ cdef extern from "loops.h" nogil:
         int (*sum_product)(Py_ssize_t, Py_ssize_t, Py_ssize_t, float*, const float*, const float*, Py_ssize_t, int, float*, float*, float*, float*, double*) noexcept nogil
         void (*edge_sum)(Py_ssize_t, Py_ssize_t, Py_ssize_t, const float*, const float*, const float*, float*) noexcept nogil
         void (*edge)(Py_ssize_t, Py_ssize_t, const float*, const float*, const float*, float*) noexcept nogil
-    ctypedef int (*fastm4n_assign_loop)(const double*, Py_ssize_t, Py_ssize_t, Py_ssize_t, int, double*, double*, Py_ssize_t*, Py_ssize_t*, double*, double*, long long*, Py_ssize_t*, Py_ssize_t*) noexcept nogil
+    ctypedef int (*fastm4n_assign_loop)(const double*, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, int, int, double*, double*, Py_ssize_t*, Py_ssize_t*, double*, double*, long long*, Py_ssize_t*, Py_ssize_t*) noexcept nogil
 
 cdef fastm4n_assign_loop assign_for(Py_ssize_t n_columns) noexcept nogil
 cdef const fastm4n_chain_f64* chain_f64_for(Py_ssize_t n_labels) noexcept nogil

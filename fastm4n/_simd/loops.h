@@ -98,9 +98,10 @@ typedef FASTM4N_CHAIN_TABLE(double) fastm4n_chain_f64;
 typedef FASTM4N_CHAIN_TABLE(float) fastm4n_chain_f32;
 
 /* One linear assignment problem: see assignment_template.h. */
-typedef int (*fastm4n_assign_loop)(const double *C, ptrdiff_t M, ptrdiff_t N, ptrdiff_t stride,
-                                   int cold, double *u, double *v, ptrdiff_t *col_of,
-                                   ptrdiff_t *row_of, double *d, double *closed, long long *from,
-                                   ptrdiff_t *scanned, ptrdiff_t *free_rows);
+typedef int (*fastm4n_assign_loop)(const double *C, ptrdiff_t M, ptrdiff_t N, ptrdiff_t step,
+                                   ptrdiff_t stride, int cold, int sweeps, double *u, double *v,
+                                   ptrdiff_t *col_of, ptrdiff_t *row_of, double *d,
+                                   double *distance, long long *from, ptrdiff_t *scanned,
+                                   ptrdiff_t *free_rows);
 
 #endif /* FASTM4N_LOOPS_H */

@@ -8,7 +8,7 @@ cdef class PermutationScratch:
     cdef readonly Py_ssize_t max_items
     # the matrix of costs, then of reduced scores; weights by rows and by columns
     cdef double[::1] reduced, weights, transposed
-    cdef double[::1] u, v, distance, closed, start, shift, a, b, c, r, row_left, column_left
+    cdef double[::1] u, v, distance, reached, start, shift, a, b, c, r, row_left, column_left
     cdef Py_ssize_t[::1] place, item_at, scanned, free_rows
     cdef long long[::1] parents
     # subset recursion: totals of both directions, sizes of the sets of high positions,

@@ -68,7 +68,7 @@ cdef class PermutationScratch:
         self.reduced = np.zeros(rows * stride)
         self.weights = np.zeros(rows * stride)
         self.transposed = np.zeros(rows * stride)
-        self.u, self.v, self.distance, self.closed = np.zeros((4, stride))
+        self.u, self.v, self.distance, self.reached = np.zeros((4, stride))
         self.start, self.shift, self.a, self.b = np.zeros((4, stride))
         self.c, self.r, self.row_left, self.column_left = np.zeros((4, stride))
         self.place, self.item_at, self.scanned, self.free_rows = np.zeros(
@@ -97,8 +97,8 @@ cdef class PermutationScratch:
             scores += step
             C += stride
         return assign_for(M)(
-            &self.reduced[0], M, M, stride, True, &self.u[0], &self.v[0], &self.place[0],
-            &self.item_at[0], &self.distance[0], &self.closed[0], &self.parents[0],
+            &self.reduced[0], M, M, stride, stride, True, 0, &self.u[0], &self.v[0],
+            &self.place[0], &self.item_at[0], &self.distance[0], &self.reached[0], &self.parents[0],
             &self.scanned[0], &self.free_rows[0])
 
     cdef int assign(

@@ -3,36 +3,46 @@
 import numpy as np
 
 from libc.math cimport INFINITY
+from libc.string cimport memcpy
 
 from fastm4n._simd._loops cimport assign_for, fastm4n_assign_loop, loops_for, padded
 
+cdef enum:
+    # of centring: after two of them few rows lose their columns to a small change of costs
+    SWEEPS = 2
+
 
 cdef Py_ssize_t assign_batch(
-    const double[:, :, ::1] costs, bint cold, double[:, ::1] C, double[:, ::1] u,
-    double[:, ::1] v, Py_ssize_t[:, ::1] col_of, Py_ssize_t[::1] row_of, double[:, ::1] work,
-    long long[::1] parents, Py_ssize_t[::1] scanned, Py_ssize_t[::1] free_rows) noexcept nogil:
+    const double[:, :, ::1] costs, const double[:, ::1] start, bint cold, bint keep,
+    double[:, ::1] C, double[:, ::1] u, double[:, ::1] v, Py_ssize_t[:, ::1] col_of,
+    Py_ssize_t[::1] row_of, double[:, ::1] work, long long[::1] parents,
+    Py_ssize_t[::1] scanned, Py_ssize_t[::1] free_rows) noexcept nogil:
     """Solve all problems; returns how many were solved before one that has no assignment.
 
-    -1 - b where a cost of problem b is NaN or -inf.
+    -1 where a cost is NaN or -inf.  The potentials of problem b are in row b of u and v if
+    `keep`, or else in row 0, those to start from in row b of `start` unless `cold`.  The last
+    problem goes through C, whose rows have room for whole vectors: in the others a vector that
+    reaches over the end of a row reads costs that follow.
     """
     cdef Py_ssize_t b, i, j, M = costs.shape[1], N = costs.shape[2], stride = C.shape[1]
+    cdef Py_ssize_t step = N, at = 0
     cdef fastm4n_assign_loop assign = assign_for(N)
-    cdef const double* row
-    cdef double* to
-    cdef bint right
+    cdef const double* given
+    cdef int failed, sweeps = SWEEPS if keep and M == N else 0
     for b in range(costs.shape[0]):
-        right = True
-        for i in range(M):
-            row = &costs[b, i, 0]
-            to = &C[i, 0]
-            for j in range(N):
-                to[j] = row[j]
-                right &= row[j] > -INFINITY
-        if not right:
-            return -1 - b
-        if assign(&C[0, 0], M, N, stride, cold, &u[b, 0], &v[b, 0], &col_of[b, 0], &row_of[0],
-                  &work[0, 0], &work[1, 0], &parents[0], &scanned[0], &free_rows[0]):
-            return b
+        given = &costs[b, 0, 0]
+        if b == costs.shape[0] - 1 and stride != N:
+            for i in range(M):
+                memcpy(&C[i, 0], given + i * N, N * sizeof(double))
+            given, step = &C[0, 0], stride
+        at = b if keep else 0
+        if not cold:
+            memcpy(&v[at, 0], &start[b, 0], N * sizeof(double))
+        failed = assign(
+            given, M, N, step, stride, cold, sweeps, &u[at, 0], &v[at, 0], &col_of[b, 0],
+            &row_of[0], &work[0, 0], &work[1, 0], &parents[0], &scanned[0], &free_rows[0])
+        if failed:
+            return -1 if failed == 2 else b
     return costs.shape[0]
 
 
@@ -46,9 +56,9 @@ def linear_assignment(cost, maximize=False, *, potentials=None, return_potential
     maximize : bool, default=False
         Whether the total is to be largest.
     potentials : array-like of shape (N,) or (n_problems, N), default=None
-        Potentials of the columns to start from, for square problems: those of a problem
-        with costs nearly the same make the solution faster. Any finite ones give an
-        optimal solution.
+        Potentials of the columns to start from, for square problems: those that were returned
+        for nearly the same costs make the solution faster. Any finite ones give an optimal
+        solution; where they leave too many rows without a column, it starts afresh.
     return_potentials : bool, default=False
         Whether to return the dual solution, too.
 
@@ -72,6 +82,11 @@ def linear_assignment(cost, maximize=False, *, potentials=None, return_potential
     Shortest augmenting paths with potentials [1]_ after a reduction by rows, over whole vectors
     of columns: O(min(M, N)^2 max(M, N)) time at worst. In float64.
 
+    Dual solutions of square problems are a polytope, and the method ends in a corner of it, where
+    many ``u[i] + v[j] <= cost[i, j]`` off the assignment hold with equality, and a small change of
+    costs breaks them. Potentials that are returned are moved inside, in O(M^2): started from
+    those, each row first takes its best column, and only rows that meet in a column need paths.
+
     References
     ----------
     .. [1] R. Jonker, A. Volgenant (1987). A shortest augmenting path algorithm for dense and
@@ -82,6 +97,12 @@ def linear_assignment(cost, maximize=False, *, potentials=None, return_potential
     >>> from fastm4n.inference import linear_assignment
     >>> rows, columns = linear_assignment([[4, 1, 3], [2, 0, 5], [3, 2, 2]])
     >>> columns.tolist()
+    [1, 0, 2]
+
+    From the potentials of a problem to one nearly the same:
+
+    >>> v = linear_assignment([[4, 1, 3], [2, 0, 5], [3, 2, 2]], return_potentials=True)[3]
+    >>> linear_assignment([[4.1, 1, 3], [2, 0, 4.9], [3, 2.1, 2]], potentials=v)[1].tolist()
     [1, 0, 2]
     """
     try:
@@ -104,7 +125,10 @@ def linear_assignment(cost, maximize=False, *, potentials=None, return_potential
     batch = np.ascontiguousarray(batch)
     B, M, N = batch.shape
     cdef Py_ssize_t stride = padded(max(1, N), loops_for(max(1, N)))
-    u, wide = np.zeros((B, M)), np.zeros((B, stride))
+    # potentials that are not asked for share a row, which stays in the cache
+    n_kept = B if return_potentials else 1
+    u, wide = np.zeros((n_kept, M)), np.zeros((n_kept, stride))
+    start = np.zeros((1, N))
     if potentials is not None:
         start = np.asarray(potentials, dtype=np.float64)
         if M != N:
@@ -117,12 +141,13 @@ def linear_assignment(cost, maximize=False, *, potentials=None, return_potential
             )
         if not np.isfinite(start).all():
             raise ValueError("potentials must be finite.")
-        wide[:, :N] = -start if maximize else start
-    columns = np.zeros((B, M), dtype=np.intp)
+        start = np.ascontiguousarray(-start if maximize else start).reshape(B, N)
+    columns = np.empty((B, M), dtype=np.intp)
     cdef Py_ssize_t done = B
-    cdef bint cold = potentials is None
+    cdef bint cold = potentials is None, keep = return_potentials
     cdef const double[:, :, ::1] costs = batch
-    cdef double[:, ::1] C = np.full((M, stride), np.inf)
+    cdef const double[:, ::1] first = start
+    cdef double[:, ::1] C = np.zeros((M if stride != N else 1, stride))
     cdef double[:, ::1] u_view = u, v_view = wide
     cdef Py_ssize_t[:, ::1] col_of = columns
     cdef Py_ssize_t[::1] row_of = np.zeros(stride, dtype=np.intp)
@@ -133,12 +158,11 @@ def linear_assignment(cost, maximize=False, *, potentials=None, return_potential
     if B and M:
         with nogil:
             done = assign_batch(
-                costs, cold, C, u_view, v_view, col_of, row_of, work, parents, scanned, free_rows)
+                costs, first, cold, keep, C, u_view, v_view, col_of, row_of, work,
+                parents, scanned, free_rows)
     if done < 0:
-        b = -1 - done
-        bad = np.isnan(given if single else given[b]) | (
-            (given if single else given[b]) == (np.inf if maximize else -np.inf))
-        where = np.argwhere(bad)[0].tolist() if single else [b, *np.argwhere(bad)[0].tolist()]
+        bad = np.isnan(given) | (given == (np.inf if maximize else -np.inf))
+        where = np.argwhere(bad)[0].tolist()
         raise ValueError(
             f"cost{where} is {given[tuple(where)]}; costs are finite, or "
             f"{'-inf' if maximize else 'inf'} for a pair that is forbidden."
@@ -154,5 +178,5 @@ def linear_assignment(cost, maximize=False, *, potentials=None, return_potential
         order = np.argsort(columns, axis=1)
         rows, columns = np.take_along_axis(columns, order, 1), np.take_along_axis(rows, order, 1)
         u, v = v, u
-    result = (rows, columns) + ((u.copy(), v.copy()) if return_potentials else ())
+    result = (rows, columns) + ((u, np.ascontiguousarray(v)) if return_potentials else ())
     return tuple(part[0] for part in result) if single else result
