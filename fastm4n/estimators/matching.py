@@ -1,6 +1,7 @@
 """Matching: outputs that are permutations, with scores from features of pairs."""
 
 import numpy as np
+from scipy import sparse
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
@@ -343,9 +344,10 @@ class Matcher(CertifiedEstimator):
             [np.arange(start, start + count) for start, count in zip(starts, counts)]
         )
         points = values[rows]
-        if 8.0 * rows.size**2 > self.cache_size * 2.0**20:
+        needed = 8.0 * rows.size**2 / 2.0**20
+        if needed > self.cache_size:
             raise ValueError(
-                f"kernel={self.kernel!r} needs {8.0 * rows.size**2 / 2.0**20:.0f} MiB for "
+                f"kernel={self.kernel!r} needs {needed:.3g} MiB for "
                 f"{rows.size} pairs, and cache_size is {self.cache_size:g}; raise it, or use "
                 "kernel='linear' on features of sklearn.kernel_approximation.Nystroem."
             )
@@ -449,6 +451,11 @@ class Matcher(CertifiedEstimator):
         size = batch.shape[1]
         if size <= self.cost_matrix_.shape[0]:
             return np.ascontiguousarray(self.cost_matrix_[:size, :size])
+        if not isinstance(self.loss, str):
+            raise ValueError(
+                f"X has an example of {size} rows, but loss is a matrix for "
+                f"{self.cost_matrix_.shape[0]}; predict with decode='map'."
+            )
         return cost_matrix(self.loss, size, "columns")
 
     def _distribution(self, batch):
@@ -523,7 +530,9 @@ def _as_pairs(X):
             raise ValueError("X has no examples.")
         shapes = [X.shape[1:]] * X.shape[0]
     else:
-        if isinstance(X, (str, bytes, dict)) or not hasattr(X, "__len__"):
+        if (
+            isinstance(X, (str, bytes, dict)) or not hasattr(X, "__len__") or sparse.issparse(X)
+        ):
             raise ValueError("X must be an array, or a list with an array for each example.")
         if len(X) == 0:
             raise ValueError("X has no examples.")
@@ -550,7 +559,9 @@ def _as_pairs(X):
     flat = [part.reshape(-1, shapes[0][2]) for part in parts]
     values = flat[0] if len(flat) == 1 else np.concatenate(flat)
     values = np.ascontiguousarray(values, dtype=np.float64)
-    if not np.isfinite(np.sum(values)) and not np.isfinite(values).all():
+    with np.errstate(over="ignore", invalid="ignore"):
+        suspect = not np.isfinite(np.sum(values))  # a sum is cheap, but may overflow
+    if suspect and not np.isfinite(values).all():
         row, feature = np.argwhere(~np.isfinite(values))[0]
         ends = np.cumsum(sizes**2)
         b = int(np.searchsorted(ends, row, side="right"))
@@ -566,6 +577,8 @@ def _as_matchings(y, sizes):
     """A list of the examples' permutations, as intp arrays."""
     if isinstance(y, (str, bytes, dict)) or not hasattr(y, "__len__"):
         raise ValueError("y must be a list with a permutation for each example.")
+    if hasattr(y, "__array__"):
+        y = np.asarray(y)  # data frames are iterated over by their columns
     if len(y) != sizes.size:
         raise ValueError(f"y has {len(y)} matchings, but X has {sizes.size} examples.")
     places = []

@@ -277,6 +277,10 @@ class LabelRanker(VectorEstimator):
         self._check_solver_parameters()
         self._check_vector_parameters()
         check_choice("form", self.form, FORMS)
+        if y is None:
+            raise ValueError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None."
+            )
         X = self._validated(X)
         self._check_square(X)
         places, items, form, base = read_rankings(y, self.form)
