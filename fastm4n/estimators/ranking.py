@@ -101,7 +101,8 @@ class LabelRanker(VectorEstimator):
         bytes); where it does not, its rows are computed as needed and this much of them kept.
     warm_start : bool, default=False
         Whether to start from the dual point of the last fit, if that had as many samples
-        and the same items; alpha may change. Keeps n_samples x n_items^2 numbers.
+        and the same items; alpha may change. Keeps n_samples x n_items^2 numbers, twice as
+        many for "log", which starts from fits of "log" alone.
     n_jobs : int, default=None
         Threads of the certificate. The result does not depend on it.
     random_state : int, RandomState instance or None, default=None
