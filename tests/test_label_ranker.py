@@ -22,6 +22,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fastm4n import LabelRanker
+from fastm4n.datasets import load_label_ranking
 from fastm4n.inference import max_min_permutation
 from fastm4n.metrics import kendall_tau_score
 from fastm4n.rankings import as_places, places_to_orderings, places_to_strings
@@ -629,8 +630,18 @@ def test_warm_start_with_other_data(data, surrogate):
         assert ranker.duality_gap_ <= 0.02
         assert ranker.dual_objective_ <= cold.primal_objective_ + 1e-9
         assert cold.dual_objective_ <= ranker.primal_objective_ + 1e-9
-        if surrogate != "log":
-            assert ranker.history_["pass"][0] == 0
+        assert ranker.history_["pass"][0] == 0
+
+
+@pytest.mark.parametrize(("first", "second"), list(itertools.permutations(SURROGATES, 2)))
+def test_warm_start_with_another_surrogate(data, first, second):
+    ranker = fit(*data, first, warm_start=True).set_params(surrogate=second).fit(*data)
+    cold = fit(*data, second)
+    assert ranker.duality_gap_ <= 0.02
+    assert ranker.dual_objective_ <= cold.primal_objective_ + 1e-9
+    assert cold.dual_objective_ <= ranker.primal_objective_ + 1e-9
+    # marginals do not tell the scores that steps of "log" are made in
+    assert (ranker.history_["pass"][0] == 0) == (second != "log")
 
 
 @pytest.mark.parametrize("change", [
@@ -838,3 +849,19 @@ def test_bad_features(data, kernel, spoil, message):
         ranker.predict(spoil(X))
     with pytest.raises(ValueError, match="features, but LabelRanker is expecting"):
         ranker.predict(X[:, :3])
+
+
+# real data
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES)
+@pytest.mark.parametrize(("name", "kernel", "least"), [
+    ("wine", "linear", 0.85), ("glass", "rbf", 0.75)])
+def test_data_of_the_papers(data_folder, surrogate, name, kernel, least):
+    X, y = load_label_ranking(data_folder / "label_ranking" / f"{name}.csv")
+    order = np.random.default_rng(0).permutation(len(y))
+    train, test = order[: 2 * len(y) // 3], order[2 * len(y) // 3 :]
+    X, y = np.asarray(X), np.asarray(y)
+    ranker = fit(X[train], y[train], surrogate, kernel=kernel, alpha=3e-3)
+    assert ranker.duality_gap_ <= 0.02
+    assert kendall_tau_score(y[test], ranker.predict(X[test])) > least
