@@ -179,10 +179,16 @@ class VectorEstimator(CertifiedEstimator):
             full = np.zeros((n_samples, n_scores))
             full[kept] = mu[block_of]
             state["_warm_state"] = dict(
-                full=full, kept=kept, alpha=float(self.alpha), blocks=samples,
-                natural=structure.state(), concave=solution.certificate.concave,
-                surrogate=self.surrogate,
-            )
+                full=full, kept=kept, alpha=float(self.alpha), surrogate=self.surrogate)
+            if structure.has_natural_step:
+                # the dual point goes with scores that are kept block by block
+                theta, is_first = structure.state()
+                natural = np.zeros((n_samples, n_scores)), np.ones(n_samples, dtype=np.uint8)
+                natural[0][kept] = theta.reshape(-1, n_scores)[block_of]
+                natural[1][kept] = is_first[block_of]
+                concave = np.zeros(n_samples)
+                concave[kept] = solution.certificate.concave[block_of]
+                state["_warm_state"].update(natural=natural, concave=concave)
         return solution, state
 
     def _keep_vectors(self, state):
@@ -200,21 +206,21 @@ class VectorEstimator(CertifiedEstimator):
         state = getattr(self, "_warm_state", None)
         if state is None or state["full"].shape != (n_samples, truth.shape[1]):
             return {}
-        shrink = min(1.0, self.alpha / state["alpha"])
         mu = state["full"][samples]
-        if structure.has_natural_step:
-            # the dual point goes with scores that are kept block by block
-            if state["surrogate"] != self.surrogate or not np.array_equal(
-                state["blocks"], samples
-            ):
-                return {}
-            structure.restore(state["natural"])
-            return dict(mu=mu.ravel(), concave=state["concave"], shrink=shrink)
         known = np.zeros(n_samples, dtype=bool)
         known[state["kept"]] = True
-        new = ~known[samples]
-        mu[new] = truth[new]
-        return dict(mu=mu.ravel(), shrink=shrink)
+        known = known[samples]
+        mu[~known] = truth[~known]
+        start = dict(mu=mu.ravel(), shrink=min(1.0, self.alpha / state["alpha"]))
+        if structure.has_natural_step:
+            if state["surrogate"] != self.surrogate:
+                return {}
+            theta, is_first = structure.state()
+            theta.reshape(mu.shape)[known] = state["natural"][0][samples[known]]
+            is_first[known] = state["natural"][1][samples[known]]
+            structure.restore((theta, is_first))
+            start["concave"] = state["concave"][samples]
+        return start
 
     # ---------------------------------------------------------------------- predict
 

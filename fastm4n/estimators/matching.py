@@ -1,6 +1,7 @@
 """Matching: outputs that are permutations, with scores from features of pairs."""
 
 import numpy as np
+from scipy import sparse
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
@@ -94,7 +95,7 @@ class Matcher(CertifiedEstimator):
         Most memory for kernel values in MiB: 8 bytes for each two pairs of things.
     warm_start : bool, default=False
         Whether to start from the dual point of the last fit, if that had as many
-        examples of the same sizes; alpha may change.
+        examples of the same sizes and the same surrogate; alpha may change.
     n_jobs : int, default=None
         Threads of the certificate. The result does not depend on it.
     random_state : int, RandomState instance or None, default=None
@@ -278,7 +279,7 @@ class Matcher(CertifiedEstimator):
         # the pairs of an example are a sequence, labelled by the columns of their rows
         inner = Sequences(values, starts)[kept]
         columns = np.concatenate([np.repeat(places[b], sizes[b]) for b in kept])
-        rows, block_weights, _ = merge_sequences(inner, columns, summable(weights[kept]))
+        rows, block_weights, block_of = merge_sequences(inner, columns, summable(weights[kept]))
         blocks = kept[rows]
         p = block_weights / block_weights.sum()
         block_sizes = sizes[blocks]
@@ -294,7 +295,8 @@ class Matcher(CertifiedEstimator):
         features, points, parameters = self._features(
             values, starts[blocks], block_sizes**2, p
         )
-        start = self._warm_start_point(structure, blocks, sizes)
+        truth = np.concatenate([np.eye(len(place))[place].ravel() for place in places])
+        start = self._warm_start_point(structure, blocks, sizes, truth)
         try:
             solution = solve(
                 structure, features, p, self.alpha, **start, **self._solver_options()
@@ -313,17 +315,12 @@ class Matcher(CertifiedEstimator):
         if self.kernel == "linear":
             self.coef_ = features.coef()
         else:
-            truth = np.concatenate([np.eye(len(place))[place].ravel() for place in places])
             scale = np.repeat(p / self.alpha, block_sizes**2)
             self.dual_coef_ = scale * (truth - solution.mu)
             self.X_fit_ = points
             self._kernel_parameters = parameters
         if self.warm_start:
-            self._warm_state = dict(
-                blocks=blocks, sizes=sizes, mu=solution.mu, natural=structure.state(),
-                concave=solution.certificate.concave, alpha=float(self.alpha),
-                surrogate=self.surrogate,
-            )
+            self._keep_warm_state(structure, solution, sizes, kept, block_sizes, block_of)
         return solution
 
     def _features(self, values, starts, counts, p):
@@ -339,13 +336,12 @@ class Matcher(CertifiedEstimator):
                     "Scale the features."
                 )
             return PairFeatures(values, starts, counts), None, None
-        rows = np.concatenate(
-            [np.arange(start, start + count) for start, count in zip(starts, counts)]
-        )
+        rows = _ranges(starts, counts)
         points = values[rows]
-        if 8.0 * rows.size**2 > self.cache_size * 2.0**20:
+        needed = 8.0 * rows.size**2 / 2.0**20
+        if needed > self.cache_size:
             raise ValueError(
-                f"kernel={self.kernel!r} needs {8.0 * rows.size**2 / 2.0**20:.0f} MiB for "
+                f"kernel={self.kernel!r} needs {needed:.3g} MiB for "
                 f"{rows.size} pairs, and cache_size is {self.cache_size:g}; raise it, or use "
                 "kernel='linear' on features of sklearn.kernel_approximation.Nystroem."
             )
@@ -357,7 +353,28 @@ class Matcher(CertifiedEstimator):
         checked_diagonal(self.kernel, np.diagonal(gram), self.alpha)
         return PairKernelFeatures(gram, np.cumsum(counts) - counts, counts), points, parameters
 
-    def _warm_start_point(self, structure, blocks, sizes):
+    def _keep_warm_state(self, structure, solution, sizes, kept, block_sizes, block_of):
+        """The dual point and what goes with it, example by example."""
+        ends = np.cumsum(sizes**2)
+        to = _ranges((ends - sizes**2)[kept], sizes[kept] ** 2)
+        counts = block_sizes**2
+        source = _ranges((np.cumsum(counts) - counts)[block_of], counts[block_of])
+        state = dict(
+            sizes=sizes, alpha=float(self.alpha), surrogate=self.surrogate,
+            known=np.zeros(sizes.size, dtype=bool), mu=np.zeros(ends[-1]),
+            concave=np.zeros(sizes.size),
+        )
+        state["known"][kept] = True
+        state["mu"][to] = solution.mu[source]
+        state["concave"][kept] = solution.certificate.concave[block_of]
+        if structure.has_natural_step:
+            theta, is_first = structure.state()
+            state["theta"], state["is_first"] = np.zeros(ends[-1]), np.ones_like(sizes)
+            state["theta"][to] = theta[source]
+            state["is_first"][kept] = is_first[block_of]
+        self._warm_state = state
+
+    def _warm_start_point(self, structure, blocks, sizes, truth):
         """Arguments of `solve` that start from the last dual point, where that fits.
 
         For a smaller alpha it is drawn towards phi(y) so that w stays what it was; for a larger
@@ -366,13 +383,22 @@ class Matcher(CertifiedEstimator):
         state = getattr(self, "_warm_state", None)
         if (
             not self.warm_start or state is None or state["surrogate"] != self.surrogate
-            or not np.array_equal(state["blocks"], blocks)
             or not np.array_equal(state["sizes"], sizes)
         ):
             return {}
-        structure.restore(state["natural"])
-        shrink = min(1.0, self.alpha / state["alpha"])
-        return dict(mu=state["mu"], concave=state["concave"], shrink=shrink)
+        counts = sizes**2
+        source = _ranges((np.cumsum(counts) - counts)[blocks], counts[blocks])
+        known = state["known"][blocks]
+        known_entries = np.repeat(known, counts[blocks])
+        if structure.has_natural_step:
+            theta, is_first = structure.state()
+            theta[known_entries] = state["theta"][source[known_entries]]
+            is_first[known] = state["is_first"][blocks[known]]
+            structure.restore((theta, is_first))
+        return dict(
+            mu=np.where(known_entries, state["mu"][source], truth),
+            concave=state["concave"][blocks], shrink=min(1.0, self.alpha / state["alpha"]),
+        )
 
     def __sklearn_is_fitted__(self):
         return hasattr(self, "n_features_in_")
@@ -449,6 +475,11 @@ class Matcher(CertifiedEstimator):
         size = batch.shape[1]
         if size <= self.cost_matrix_.shape[0]:
             return np.ascontiguousarray(self.cost_matrix_[:size, :size])
+        if not isinstance(self.loss, str):
+            raise ValueError(
+                f"X has an example of {size} rows, but loss is a matrix for "
+                f"{self.cost_matrix_.shape[0]}; predict with decode='map'."
+            )
         return cost_matrix(self.loss, size, "columns")
 
     def _distribution(self, batch):
@@ -494,6 +525,11 @@ class Matcher(CertifiedEstimator):
         return float(np.average(right, weights=weights))
 
 
+def _ranges(starts, counts):
+    """The numbers start ... start + count - 1 of all ranges, one range after the other."""
+    return np.concatenate([np.arange(start, start + n) for start, n in zip(starts, counts)])
+
+
 def _shaped(X, parts):
     """One array where X is one, or the list."""
     return np.stack(parts) if isinstance(X, np.ndarray) and X.dtype != object else parts
@@ -523,7 +559,9 @@ def _as_pairs(X):
             raise ValueError("X has no examples.")
         shapes = [X.shape[1:]] * X.shape[0]
     else:
-        if isinstance(X, (str, bytes, dict)) or not hasattr(X, "__len__"):
+        if (
+            isinstance(X, (str, bytes, dict)) or not hasattr(X, "__len__") or sparse.issparse(X)
+        ):
             raise ValueError("X must be an array, or a list with an array for each example.")
         if len(X) == 0:
             raise ValueError("X has no examples.")
@@ -550,7 +588,9 @@ def _as_pairs(X):
     flat = [part.reshape(-1, shapes[0][2]) for part in parts]
     values = flat[0] if len(flat) == 1 else np.concatenate(flat)
     values = np.ascontiguousarray(values, dtype=np.float64)
-    if not np.isfinite(np.sum(values)) and not np.isfinite(values).all():
+    with np.errstate(over="ignore", invalid="ignore"):
+        suspect = not np.isfinite(np.sum(values))  # a sum is cheap, but may overflow
+    if suspect and not np.isfinite(values).all():
         row, feature = np.argwhere(~np.isfinite(values))[0]
         ends = np.cumsum(sizes**2)
         b = int(np.searchsorted(ends, row, side="right"))
@@ -566,6 +606,8 @@ def _as_matchings(y, sizes):
     """A list of the examples' permutations, as intp arrays."""
     if isinstance(y, (str, bytes, dict)) or not hasattr(y, "__len__"):
         raise ValueError("y must be a list with a permutation for each example.")
+    if hasattr(y, "__array__"):
+        y = np.asarray(y)  # data frames are iterated over by their columns
     if len(y) != sizes.size:
         raise ValueError(f"y has {len(y)} matchings, but X has {sizes.size} examples.")
     places = []
@@ -581,7 +623,7 @@ def _as_matchings(y, sizes):
                 "of each."
             )
         whole = part.dtype.kind in "iu" or (
-            part.dtype.kind == "f" and bool(np.isfinite(part).all() and (part == part.round()).all())
+            part.dtype.kind == "f" and np.isfinite(part).all() and (part == part.round()).all()
         )
         if not whole or part.min() < 0 or part.max() >= size or np.unique(part).size != size:
             raise ValueError(

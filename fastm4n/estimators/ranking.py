@@ -101,7 +101,8 @@ class LabelRanker(VectorEstimator):
         bytes); where it does not, its rows are computed as needed and this much of them kept.
     warm_start : bool, default=False
         Whether to start from the dual point of the last fit, if that had as many samples
-        and the same items; alpha may change. Keeps n_samples x n_items^2 numbers.
+        and the same items; alpha may change. Keeps n_samples x n_items^2 numbers, twice as
+        many for "log", which starts from fits of "log" alone.
     n_jobs : int, default=None
         Threads of the certificate. The result does not depend on it.
     random_state : int, RandomState instance or None, default=None
@@ -277,6 +278,10 @@ class LabelRanker(VectorEstimator):
         self._check_solver_parameters()
         self._check_vector_parameters()
         check_choice("form", self.form, FORMS)
+        if y is None:
+            raise ValueError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None."
+            )
         X = self._validated(X)
         self._check_square(X)
         places, items, form, base = read_rankings(y, self.form)
