@@ -761,22 +761,33 @@ cdef class PermutationMaxMin(MaxMinScratch):
 
     cdef int project(self, const double* theta, double* mu) except -1 nogil:
         """Sinkhorn's projection; nearly doubly stochastic."""
-        self.pack(theta, &self.compact[0])
-        self.permutations.sinkhorn(
-            &self.compact[0], self.T, PROJECTION_TOL, PROJECTION_UPDATES, self.is_warm, False,
-            &self.packed[0], &self.row[0], &self.column[0])
+        self.project_entries(theta, &self.column[0], self.is_warm)
         self.is_warm = True
         self.unpack(&self.packed[0], mu)
         return 0
 
     cdef int project_answer(self, double* log_nu) except -1 nogil:
-        self.pack(log_nu, &self.compact[0])
-        self.permutations.sinkhorn(
-            &self.compact[0], self.T, PROJECTION_TOL, PROJECTION_UPDATES, self.is_answer_warm,
-            False, &self.packed[0], &self.row[0], &self.answer_column[0])
+        self.project_entries(log_nu, &self.answer_column[0], self.is_answer_warm)
         self.is_answer_warm = True
         self.unpack(&self.packed[0], &self.nu[0])
         return 0
+
+    cdef void project_entries(
+        self, const double* theta, double* column, bint warm) noexcept nogil:
+        """packed = Sinkhorn's projection of theta, from the potentials in column if warm.
+
+        Scores far larger than the costs move theta so far between two projections that the
+        last potentials are a worse start than those of an assignment.
+        """
+        cdef int n
+        self.pack(theta, &self.compact[0])
+        n = self.permutations.sinkhorn(
+            &self.compact[0], self.T, PROJECTION_TOL, PROJECTION_UPDATES, warm, False,
+            &self.packed[0], &self.row[0], column)
+        if warm and n == PROJECTION_UPDATES:
+            self.permutations.sinkhorn(
+                &self.compact[0], self.T, PROJECTION_TOL, PROJECTION_UPDATES, False, False,
+                &self.packed[0], &self.row[0], column)
 
     cdef int make_feasible(self, double* mu, double* nu) except -1 nogil:
         """Rounded to the polytope, so that both are points that a bound may be made of."""
