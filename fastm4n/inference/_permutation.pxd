@@ -62,6 +62,8 @@ cdef class PermutationMaxMin(MaxMinScratch):
     cdef void pack(self, const double* rows, double* matrix) noexcept nogil
     cdef double concave_of(self, const double* mu) noexcept nogil
     cdef void packed_mixture(self, double* mu) noexcept nogil
+    cdef void start_again(
+        self, const double* mu, double* theta, double* log_nu) noexcept nogil
     cdef void project_entries(
         self, const double* theta, double* column, bint warm) noexcept nogil
 

@@ -31,6 +31,9 @@ cdef enum:
 cdef double PROJECTION_TOL = 1e-6
 # what a factor may be before it goes into the potentials
 cdef double LEAST_FACTOR = 1e-100
+# probabilities that warm starts of mirror prox lift smaller ones to: those that have vanished
+# would take many iterations to come back
+cdef double LEAST_START = 1e-3
 # reduced scores below this ask for a start inside the dual solutions of the assignment
 cdef double SHARP = -10.0
 # of Newton's method, in the potentials, and how often it is halved
@@ -771,6 +774,18 @@ cdef class PermutationMaxMin(MaxMinScratch):
         self.is_answer_warm = True
         self.unpack(&self.packed[0], &self.nu[0])
         return 0
+
+    cdef void start_again(
+        self, const double* mu, double* theta, double* log_nu) noexcept nogil:
+        """theta and log_nu for the next call of mirror prox: the averages of the last one.
+
+        mu is what that call wrote.  The last iterates would be a poor start, as they run ahead of
+        the averages, into corners of the polytope.
+        """
+        cdef Py_ssize_t j
+        for j in range(self.T * self.stride):
+            theta[j] = log(max(mu[j], LEAST_START))
+            log_nu[j] = log(max(self.nu[j], LEAST_START))
 
     cdef void project_entries(
         self, const double* theta, double* column, bint warm) noexcept nogil:

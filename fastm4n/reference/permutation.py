@@ -431,8 +431,8 @@ def max_min_permutation_mirror_prox(scores, cost, n_iter=20, start=None, tol=1e-
     n_iter : int
         At least 1.
     start : pair of arrays of shape (M, M), optional
-        (mu, nu); uniform if not given.  Entries below 1e-30 are lifted to it, or a position
-        dropped before could never come back.
+        (mu, nu), as returned by another call; uniform if not given.  Entries below 1e-3 are
+        lifted to it, as those that have vanished would take many iterations to come back.
     tol : float
         The l1 error of the sums of columns at which a projection ends.
 
@@ -473,7 +473,7 @@ def max_min_permutation_mirror_prox(scores, cost, n_iter=20, start=None, tol=1e-
     if start is None:
         theta, psi = np.zeros((2, M, M))
     else:
-        theta, psi = (np.log(np.maximum(matrix, 1e-30)) for matrix in start)
+        theta, psi = (np.log(np.maximum(matrix, 1e-3)) for matrix in start)
     eta = 2.0 * M / cost.max() if cost.max() > 0 else 1.0
 
     def ascend(nu):
