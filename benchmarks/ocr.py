@@ -30,7 +30,7 @@ from threadpoolctl import threadpool_limits
 
 from fastm4n import SequenceTagger, Sequences, reference
 from fastm4n.inference import max_min_chain
-from fastm4n.reference import chain_solver
+from fastm4n.reference import structured
 from fastm4n.solvers import block_coordinate
 
 ALPHA = 0.01
@@ -454,7 +454,7 @@ def against_reference(size):
         tolerance = max(float(model.history_["oracle_error"][-1]), 1e-9)
         nothing = block_coordinate.Certificate(0.0, 0.0, 0.0, np.zeros(len(X)))
         # neither side's certificates are in the times
-        with mock.patch.object(chain_solver, "chain_certificate", lambda *_: nothing):
+        with mock.patch.object(structured.Blocks, "certificate", lambda *_: nothing):
             slow = [
                 cpu(lambda: reference.chain_block_coordinate_frank_wolfe(
                     list(X), list(y), n_labels=26, surrogate=surrogate, alpha=ALPHA,

@@ -14,6 +14,7 @@ import fastm4n
 import fastm4n.reference as ref
 from fastm4n.features._kernel import KernelFeatures
 from fastm4n.features._linear import LinearFeatures, row_norms
+from fastm4n.features._pairs import PairFeatures, PairKernelFeatures
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
 from fastm4n.solvers.block_coordinate import certify, certify_average
 from fastm4n.structures._simplex import MaxMarginSimplex
@@ -310,6 +311,133 @@ def test_the_average_leaves_the_weights_as_they_were():
 def test_gram_must_be_square():
     with pytest.raises(ValueError, match="gram must be square"):
         KernelFeatures(np.ones(3), 2, 0.0, gram=np.ones((3, 4)))
+
+
+# features of pairs
+
+
+class Pairs:
+    """Blocks of k rows each, a row for every label, and their certificates in plain NumPy."""
+
+    def __init__(self, k, d, n=17, seed=0):
+        rng = np.random.default_rng(100 * seed + 10 * k + d)
+        self.rows = rng.normal(size=(n * k, d)) * (rng.random((n * k, d)) < 0.7)
+        self.starts, self.sizes = np.arange(n) * k, np.full(n, k)
+        self.y, p = rng.integers(k, size=n), rng.uniform(0.5, 2.0, n)
+        self.p, self.cost, self.alpha = p / p.sum(), random_cost(rng, k), 0.3
+        self.mu = rng.dirichlet(np.ones(k), n)
+        self.k = k
+
+    def features(self, kind):
+        if kind == "kernel":
+            return PairKernelFeatures(self.rows @ self.rows.T, self.starts, self.sizes)
+        return PairFeatures(self.rows, self.starts, self.sizes)
+
+    def engine(self, features):
+        return BlockCoordinateEngine(
+            MaxMarginSimplex(self.y, self.cost), features, self.p, self.alpha, 0)
+
+    def blocks(self):
+        return np.array([self.rows[a:a + self.k] for a in self.starts])
+
+    def weights(self, mu):
+        return np.einsum(
+            "b,bkd,bk->d", self.p / self.alpha, self.blocks(), np.eye(self.k)[self.y] - mu)
+
+    def certificate(self, mu):
+        w = self.weights(mu)
+        v, own = self.blocks() @ w, np.arange(len(self.y))
+        upper, h = np.max(v + self.cost[self.y], axis=1), np.sum(self.cost[self.y] * mu, axis=1)
+        penalty = 0.5 * self.alpha * w @ w
+        gaps = np.maximum(0.0, upper - h - np.sum(v * mu, axis=1))
+        return ref.Certificate(
+            self.p @ (upper - v[own, self.y]) + penalty, self.p @ h - penalty, self.p @ gaps, gaps)
+
+
+@pytest.mark.parametrize("kind", ["rows", "kernel"])
+@pytest.mark.parametrize("d", [1, 3, 8, 65])
+@pytest.mark.parametrize("k", LABELS)
+def test_pair_features(kind, k, d):
+    pairs = Pairs(k, d)
+    features = pairs.features(kind)
+    assert (features.n_blocks, features.n_labels) == (17, k)
+    assert features.stride == features.size >= k
+    engine = pairs.engine(features)
+    # scores, at the start and at any other point
+    for point in (np.eye(k)[pairs.y], pairs.mu):
+        engine.set_mu(point.ravel())
+        assert_certified(certify(engine, engine.mu), pairs.certificate(point))
+    # update, and the shape of what is handed out
+    w = pairs.weights(pairs.mu)
+    scale = max(1.0, np.abs(w).max())
+    if kind == "rows":
+        assert features.n_features == d
+        assert features.coef().shape == (d,)
+        assert_allclose(features.coef(), w, atol=1e-13 * scale)
+        assert_allclose(features.weight_norm(), w @ w, rtol=1e-12, atol=1e-14)
+    else:
+        assert features.weight_norm() is None
+        assert_allclose(features.state(), pairs.rows @ w, atol=1e-12 * d * scale)
+    # clear, state, restore, which are copies
+    state = features.state()
+    before = state.copy()
+    features.clear()
+    assert not np.any(features.state())
+    assert_array_equal(state, before)
+    features.restore(state)
+    state[:] = 7.0
+    assert_array_equal(features.state(), before)
+
+
+@pytest.mark.parametrize("kind", ["rows", "kernel"])
+@pytest.mark.parametrize("k", LABELS[1:])
+def test_norms_of_directions_of_pairs(kind, k):
+    """The length of the first step, of each block by itself, is the norm's only use."""
+    lengths = []
+    for b in range(6):
+        pairs = Pairs(k, 5, seed=1)
+        pairs.starts, pairs.sizes = pairs.starts[b:b + 1], pairs.sizes[:1]
+        pairs.y, pairs.p = pairs.y[b:b + 1], np.ones(1)
+        if kind == "kernel":
+            pairs.rows, pairs.starts = pairs.blocks()[0], np.zeros(1, dtype=int)
+        pairs.alpha = 2.0
+        engine = pairs.engine(pairs.features(kind))
+        engine.run_pass(Sampling.PERMUTATION, Step.LINE_SEARCH)
+        truth = np.eye(k)[pairs.y[0]]
+        direction = np.eye(k)[np.argmax(pairs.cost[pairs.y[0]])] - truth
+        norm = np.sum((pairs.blocks()[0].T @ direction) ** 2)
+        ascent = pairs.cost[pairs.y[0]].max()
+        step = min(1.0, pairs.alpha * ascent / norm) if norm > 0 else 1.0
+        assert_allclose(engine.mu, truth + step * direction, atol=1e-12)
+        lengths.append(step)
+    assert min(lengths) < 1.0
+
+
+def test_pairs_that_share_rows():
+    """Blocks may name any rows, in any order, and overlap."""
+    pairs = Pairs(4, 6)
+    pairs.starts = np.array([3, 0, 5, 3, 64, 1, 2, 9, 7, 7, 7, 20, 33, 12, 50, 1, 0])
+    engine = pairs.engine(pairs.features("rows"))
+    engine.set_mu(pairs.mu.ravel())
+    assert_certified(certify(engine, engine.mu), pairs.certificate(pairs.mu))
+
+
+@pytest.mark.parametrize("kind", [PairFeatures, PairKernelFeatures])
+def test_pair_features_refuse_what_they_cannot_hold(kind):
+    values = np.eye(4)
+    for starts, sizes in (([0, 3], [2, 2]), ([-1, 2], [2, 2]), ([4, 0], [1, 3])):
+        with pytest.raises(IndexError, match=r"blocks must lie in 0 \.\.\. 3"):
+            kind(values, np.array(starts), np.array(sizes))
+    with pytest.raises(ValueError, match="ndarray is not C-contiguous"):
+        kind(np.asfortranarray(np.arange(16.0).reshape(4, 4)), np.array([0, 2]), np.array([2, 2]))
+    with pytest.raises(ValueError, match="Buffer dtype mismatch"):
+        kind(values.astype(np.float32), np.array([0, 2]), np.array([2, 2]))
+
+
+def test_a_gram_matrix_of_pairs_has_a_row_for_each():
+    for gram, sizes in ((np.ones((4, 3)), [2, 2]), (np.ones((5, 5)), [2, 2])):
+        with pytest.raises(ValueError, match="gram must be square, with one row for each row"):
+            PairKernelFeatures(gram, np.array([0, 2]), np.array(sizes))
 
 
 # vector widths

@@ -40,6 +40,9 @@ cdef double PROJECTION_TOL = 1e-6
 cdef double TO_BOUNDARY = 0.99
 # what a factor may be before it goes into the potentials
 cdef double LEAST_FACTOR = 1e-100
+# probabilities that warm starts of mirror prox lift smaller ones to: those that have vanished
+# would take many iterations to come back
+cdef double LEAST_START = 1e-3
 # reduced scores below this ask for a start inside the dual solutions of the assignment
 cdef double SHARP = -10.0
 # of Newton's method, in the potentials, and how often it is halved
@@ -965,22 +968,45 @@ cdef class PermutationMaxMin(MaxMinScratch):
 
     cdef int project(self, const double* theta, double* mu) except -1 nogil:
         """Sinkhorn's projection; nearly doubly stochastic."""
-        self.pack(theta, &self.compact[0])
-        self.permutations.sinkhorn(
-            &self.compact[0], self.T, PROJECTION_TOL, PROJECTION_UPDATES, self.is_warm, False,
-            &self.packed[0], &self.row[0], &self.column[0])
+        self.project_entries(theta, &self.column[0], self.is_warm)
         self.is_warm = True
         self.unpack(&self.packed[0], mu)
         return 0
 
     cdef int project_answer(self, double* log_nu) except -1 nogil:
-        self.pack(log_nu, &self.compact[0])
-        self.permutations.sinkhorn(
-            &self.compact[0], self.T, PROJECTION_TOL, PROJECTION_UPDATES, self.is_answer_warm,
-            False, &self.packed[0], &self.row[0], &self.answer_column[0])
+        self.project_entries(log_nu, &self.answer_column[0], self.is_answer_warm)
         self.is_answer_warm = True
         self.unpack(&self.packed[0], &self.nu[0])
         return 0
+
+    cdef void start_again(
+        self, const double* mu, double* theta, double* log_nu) noexcept nogil:
+        """theta and log_nu for the next call of mirror prox: the averages of the last one.
+
+        mu is what that call wrote.  The last iterates would be a poor start, as they run ahead of
+        the averages, into corners of the polytope.
+        """
+        cdef Py_ssize_t j
+        for j in range(self.T * self.stride):
+            theta[j] = log(max(mu[j], LEAST_START))
+            log_nu[j] = log(max(self.nu[j], LEAST_START))
+
+    cdef void project_entries(
+        self, const double* theta, double* column, bint warm) noexcept nogil:
+        """packed = Sinkhorn's projection of theta, from the potentials in column if warm.
+
+        Scores far larger than the costs move theta so far between two projections that the
+        last potentials are a worse start than those of an assignment.
+        """
+        cdef int n
+        self.pack(theta, &self.compact[0])
+        n = self.permutations.sinkhorn(
+            &self.compact[0], self.T, PROJECTION_TOL, PROJECTION_UPDATES, warm, False,
+            &self.packed[0], &self.row[0], column)
+        if warm and n == PROJECTION_UPDATES:
+            self.permutations.sinkhorn(
+                &self.compact[0], self.T, PROJECTION_TOL, PROJECTION_UPDATES, False, False,
+                &self.packed[0], &self.row[0], column)
 
     cdef int make_feasible(self, double* mu, double* nu) except -1 nogil:
         """Rounded to the polytope, so that both are points that a bound may be made of."""

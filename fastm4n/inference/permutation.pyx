@@ -378,7 +378,8 @@ def max_min_permutation(scores, cost=None, *, oracle="column_generation", tol=1e
     Raises
     ------
     ValueError
-        If scores are not finite or not square, or cost does not fit them.
+        If scores are not finite or not square, or cost does not fit them, or an option is
+        not among those above.
 
     References
     ----------
@@ -396,6 +397,8 @@ def max_min_permutation(scores, cost=None, *, oracle="column_generation", tol=1e
         raise ValueError(
             f"oracle must be 'column_generation' or 'mirror_prox', got {oracle!r}."
         )
+    if not (isinstance(tol, numbers.Real) and 0 <= tol < np.inf):
+        raise ValueError(f"tol must be a finite number >= 0, got {tol!r}.")
     array, single = _as_matrices(scores, "scores")
     if not np.isfinite(array).all():
         where = np.argwhere(~np.isfinite(array))[0].tolist()

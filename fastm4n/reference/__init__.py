@@ -7,8 +7,9 @@ are what the tests and the benchmarks compare it with.
   polytope is the probability simplex.
 - `block_coordinate`: block-coordinate Frank-Wolfe over such blocks, and its certificate.
 - `chain`: inference and oracles of a block whose output is a sequence of labels.
-- `chain_solver`: block-coordinate Frank-Wolfe over such sequences, and its certificate.
-- `permutation`: inference of a block whose output is a permutation.
+- `permutation`: inference and oracles of a block whose output is a permutation.
+- `structured`: block-coordinate Frank-Wolfe over blocks of any structure, and its certificate;
+  `chain_solver` and `permutation_solver` are those of sequences and of permutations.
 """
 
 from .block_coordinate import (
@@ -46,10 +47,26 @@ from .chain_solver import (
 )
 from .permutation import (
     best_permutation,
+    max_min_permutation,
+    max_min_permutation_bounds,
+    max_min_permutation_mirror_prox,
     permanent,
+    permutation_concave_part,
+    permutation_entropy,
+    permutation_indicator,
     permutation_marginals,
+    permutation_oracle,
     round_to_birkhoff,
     sinkhorn,
+)
+from .permutation_solver import (
+    PermutationPoint,
+    PermutationResult,
+    permutation_block_coordinate_frank_wolfe,
+    permutation_certificate,
+    permutation_point,
+    permutation_primal_weights,
+    vector_pairs,
 )
 from .simplex import (
     block_oracle,
@@ -73,6 +90,8 @@ __all__ = [
     "ChainPoint",
     "ChainResult",
     "ChainWeights",
+    "PermutationPoint",
+    "PermutationResult",
     "Result",
     "SplitMix64",
     "best_permutation",
@@ -100,11 +119,22 @@ __all__ = [
     "max_min_mirror_prox_chain",
     "max_min_objective",
     "max_min_oracle",
+    "max_min_permutation",
+    "max_min_permutation_bounds",
+    "max_min_permutation_mirror_prox",
     "max_min_zero_one",
     "max_oracle",
     "maximize_block",
     "permanent",
+    "permutation_block_coordinate_frank_wolfe",
+    "permutation_certificate",
+    "permutation_concave_part",
+    "permutation_entropy",
+    "permutation_indicator",
     "permutation_marginals",
+    "permutation_oracle",
+    "permutation_point",
+    "permutation_primal_weights",
     "primal_weights",
     "project_simplex",
     "round_to_birkhoff",
@@ -113,6 +143,7 @@ __all__ = [
     "sinkhorn",
     "softmax",
     "sum_product",
+    "vector_pairs",
     "viterbi",
     "viterbi_kbest",
 ]

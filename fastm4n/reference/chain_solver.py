@@ -1,7 +1,7 @@
 """Block-coordinate Frank-Wolfe over chains, and its certificate.
 
-The problem is that of `fastm4n.reference.block_coordinate`; a block is a sequence x (T, d)
-with labels y (T,), whose scores are linear in w = (emissions, intercept, start, end,
+The problem and its solver are those of `fastm4n.reference.structured`; a block is a sequence
+x (T, d) with labels y (T,), whose scores are linear in w = (emissions, intercept, start, end,
 transitions),
 
     unary[t] = emissions x_t + intercept (+ start if t = 0) (+ end if t = T - 1),
@@ -12,14 +12,6 @@ and Phi(x) phi collects what multiplies each part:
     emissions  sum_t phi_t x_t',   intercept  sum_t phi_t,   start  phi_0,   end  phi_{T-1},
     transitions  sum_t phi_{t,t+1}.
 
-With weights p_i > 0, sum_i p_i = 1, and the h_i of `fastm4n.reference.chain`,
-
-    primal  P(w)  = sum_i p_i [ max_mu h_i(mu) + <v_i, mu> - <v_i, phi(y_i)> ] + (alpha / 2) ||w||^2
-    dual    D(mu) = sum_i p_i h_i(mu_i) - (alpha / 2) ||w(mu)||^2
-            w(mu) = (1 / alpha) sum_i p_i Phi(x_i) (phi(y_i) - mu_i)
-    gap     P(w(mu)) - D(mu) = sum_i p_i g_i,
-            g_i = [ max_mu h_i(mu) + <v_i, mu> ] - [ h_i(mu_i) + <v_i, mu_i> ] >= 0.
-
 The state of a block is its nodes and summed edges (mu_i), which is all that w(mu) and h ask
 for; that of the log surrogate the natural parameters (unary, pairwise) whose sum-product
 mu_i is, as the entropy of mu_i asks for each edge.
@@ -28,18 +20,14 @@ References
 ----------
 .. [1] A. Nowak-Vila, F. Bach and A. Rudi, "Consistent structured prediction with max-min
    margin Markov networks", ICML 2020.
-.. [2] A. Osokin, J.-B. Alayrac, I. Lukasewitz, P. Dokania and S. Lacoste-Julien, "Minding
-   the gaps for block Frank-Wolfe optimization of structured SVMs", ICML 2016.
-.. [3] R. Le Priol, A. Piche and S. Lacoste-Julien, "Adaptive stochastic dual coordinate
-   ascent for conditional random fields", UAI 2018.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from .block_coordinate import Certificate, SplitMix64, _block_weights, _clipped_ratio, _visits
 from .chain import chain_concave_part, chain_entropy, chain_indicator, chain_oracle, sum_product
+from .structured import Blocks
 
 
 class ChainWeights(NamedTuple):
@@ -70,10 +58,6 @@ class ChainResult(NamedTuple):
     states: list
     w: ChainWeights
     history: np.ndarray
-
-
-def _squared_norm(w):
-    return float(sum(np.sum(part * part) for part in w))
 
 
 def _truth(y, n_labels):
@@ -170,14 +154,36 @@ def chain_point(state, surrogate, y, cost):
         nodes, transitions, chain_concave_part(nodes, None, surrogate, y, cost))
 
 
-def _change_of_w(x, old, new, scale, fit):
-    """What w(mu) gains when a block goes from the point old to new; scale is p_i / alpha."""
-    features = chain_features(x, old[0] - new[0], old[1] - new[1], fit)
-    return ChainWeights(*(scale * part for part in features))
+class _Chains(Blocks):
+    """Sequences, for `fastm4n.reference.structured`."""
 
+    def __init__(self, X, y, n_labels, surrogate, alpha, weights, cost, fit, oracle_tol=1e-9):
+        super().__init__(len(y), surrogate, alpha, weights)
+        unknown = set(fit) - set(ChainWeights._fields)
+        if unknown:
+            raise ValueError(f"fit names unknown parts {sorted(unknown)} of {ChainWeights._fields}")
+        self.X, self.y, self.n_labels = [np.asarray(x, dtype=float) for x in X], y, n_labels
+        self.cost = 1.0 - np.eye(n_labels) if cost is None else np.asarray(cost, dtype=float)
+        self.fit, self.oracle_tol = fit, oracle_tol
 
-def _add(w, change):
-    return ChainWeights(*(a + b for a, b in zip(w, change)))
+    def scores(self, i, w):
+        return chain_scores(self.X[i], ChainWeights(*w))
+
+    def features(self, i, parts):
+        return chain_features(self.X[i], *parts, self.fit)
+
+    def truth(self, i):
+        return _truth(self.y[i], self.n_labels)
+
+    def first_theta(self, i):
+        R = self.n_labels
+        return np.log(100.0 * R) * self.truth(i)[0], np.zeros((R, R))
+
+    def point(self, i, state):
+        return chain_point(state, self.surrogate, self.y[i], self.cost)
+
+    def oracle(self, i, v):
+        return chain_oracle(*v, self.surrogate, self.y[i], self.cost, self.oracle_tol)
 
 
 def chain_primal_weights(X, y, points, weights, alpha, fit=ChainWeights._fields):
@@ -205,17 +211,9 @@ def chain_primal_weights(X, y, points, weights, alpha, fit=ChainWeights._fields)
     >>> w.emissions.tolist(), w.end.tolist()
     ([[1.0], [-1.0]], [0.5, -0.5])
     """
-    p = _block_weights(weights, len(y))
-    total = None
-    for i, point in enumerate(points):
-        part = _change_of_w(X[i], _truth(y[i], point.nodes.shape[1]), point, p[i] / alpha, fit)
-        total = part if total is None else _add(total, part)
-    return total
-
-
-def _inner(unary, pairwise, nodes, transitions):
-    """<v, mu>."""
-    return float(np.sum(unary * nodes) + np.sum(pairwise * transitions))
+    n_labels = points[0].nodes.shape[1]
+    chains = _Chains(X, y, n_labels, None, alpha, weights, None, fit)
+    return ChainWeights(*chains.primal_weights(points))
 
 
 def chain_certificate(
@@ -224,8 +222,7 @@ def chain_certificate(
 ):
     """Primal, dual and gap at w(mu), from nothing but the states.
 
-    The gap is at least P(w) - P*: the primal has upper bounds on the oracles' values, and the
-    dual is at most P* ([1]_, E.1 and E.2; [2]_, equation 6).
+    The gap is at least P(w) - P* (see `fastm4n.reference.structured`).
 
     Parameters
     ----------
@@ -259,53 +256,16 @@ def chain_certificate(
     >>> primal, dual, gap, gaps.tolist()
     (1.0, 0.0, 1.0, [1.0])
     """
-    n, R = len(y), states[0][0].shape[1]
-    cost = 1.0 - np.eye(R) if cost is None else np.asarray(cost, dtype=float)
-    p = _block_weights(weights, n)
-    points = [chain_point(states[i], surrogate, y[i], cost) for i in range(n)]
-    w = chain_primal_weights(X, y, points, p, alpha, fit)
-    penalty = 0.5 * alpha * _squared_norm(w)
-    losses, gaps = np.zeros(n), np.zeros(n)
-    for i, (nodes, transitions, h) in enumerate(points):
-        v = chain_scores(X[i], w)
-        upper = chain_oracle(*v, surrogate, y[i], cost, oracle_tol)[3]
-        losses[i] = upper - _inner(*v, *_truth(y[i], R))
-        gaps[i] = max(0.0, upper - h - _inner(*v, nodes, transitions))
-    dual = float(p @ [point.h for point in points]) - penalty
-    return Certificate(float(p @ losses) + penalty, dual, float(p @ gaps), gaps)
-
-
-def _rise(v, old, new, change, scale):
-    """Change of the dual, divided by p_i, by a step of block i."""
-    linear = _inner(*v, new.nodes - old.nodes, new.transitions - old.transitions)
-    return new.h - old.h + linear - 0.5 * _squared_norm(change) / scale
+    n_labels = states[0][0].shape[1]
+    chains = _Chains(X, y, n_labels, surrogate, alpha, weights, cost, fit, oracle_tol)
+    return chains.certificate(states)
 
 
 def chain_block_coordinate_frank_wolfe(
     X, y, *, n_labels, surrogate, cost=None, alpha, weights=None, fit=ChainWeights._fields,
     sampling="gap", n_passes, random_state=0, gap_every=10, oracle_tol=1e-9,
 ):
-    """Maximise D(mu) block by block ([1]_, Algorithm 1; [2]_, Algorithms 1 and 2).
-
-    A visit of block i calls its oracle at its scores v, for a point s; keeps the block's
-    gap; and moves the block towards s.  Let q = (p_i / alpha) ||Phi(x_i) (s - mu_i)||^2.
-
-    *max_margin, max_min*: mu_i moves to mu_i + gamma (s - mu_i), with the gamma in [0, 1] that
-    maximises a lower bound of the dual, h_i being concave:
-
-        gamma [ h_i(s) + <v, s> - h_i(mu_i) - <v, mu_i> ] - (gamma^2 / 2) q.
-
-    *log*: the natural parameters theta move to theta + gamma (v - theta), and mu_i with them
-    ([3]_ moves mu_i on the line to s, for which each edge has to be kept).  The dual rises at
-    first: its gradient in mu_i is p_i (v - theta), and mu_i moves along Cov (v - theta), Cov
-    being the covariance of phi(y) under theta.  For the length, look at the line from mu_i to
-    s: the slope of the dual, divided by p_i, is S = <v - theta, s - mu_i> at mu_i, which is
-    KL(s, mu_i) + KL(mu_i, s), and -q at s, where v is the natural parameter.  Were it linear
-    in between, it would vanish at
-
-        gamma = S / (S + q),
-
-    which is halved until the dual does not fall.
+    """Maximise D(mu) block by block: `Blocks.frank_wolfe` of sequences ([1]_, Algorithm 1).
 
     Parameters
     ----------
@@ -358,56 +318,7 @@ def chain_block_coordinate_frank_wolfe(
     >>> result.history[:, 0].tolist(), bool(result.history[-1, 3] < 0.05)
     ([10.0, 20.0], True)
     """
-    if sampling not in ("gap", "uniform", "permutation"):
-        raise ValueError(f"unknown sampling {sampling!r}")
-    unknown = set(fit) - set(ChainWeights._fields)
-    if unknown:
-        raise ValueError(f"fit names unknown parts {sorted(unknown)} of {ChainWeights._fields}")
-    n, R = len(y), n_labels
-    X = [np.asarray(x, dtype=float) for x in X]
-    cost = 1.0 - np.eye(R) if cost is None else np.asarray(cost, dtype=float)
-    p = _block_weights(weights, n)
-
-    if surrogate == "log":
-        states = [(np.log(100.0 * R) * _truth(labels, R)[0], np.zeros((R, R))) for labels in y]
-    else:
-        states = [_truth(labels, R) for labels in y]
-    points = [chain_point(states[i], surrogate, y[i], cost) for i in range(n)]
-    w = chain_primal_weights(X, y, points, p, alpha, fit)
-
-    stale_gaps = np.zeros(n)
-    order = list(range(n))
-    rng = SplitMix64(random_state)
-    history = []
-    for pass_number in range(1, n_passes + 1):
-        for i in _visits(sampling, pass_number, order, p, stale_gaps, rng):
-            state, (nodes, transitions, h) = states[i], points[i]
-            v = chain_scores(X[i], w)
-            *s, h_s, upper = chain_oracle(*v, surrogate, y[i], cost, oracle_tol)
-            stale_gaps[i] = max(0.0, upper - h - _inner(*v, nodes, transitions))
-
-            scale = p[i] / alpha
-            curvature = _squared_norm(_change_of_w(X[i], points[i], s, scale, fit)) / scale
-            if surrogate == "log":
-                target = v
-                slope = _inner(
-                    v[0] - state[0], v[1] - state[1], s[0] - nodes, s[1] - transitions)
-                gamma = _clipped_ratio(slope, slope + curvature)
-            else:
-                target = s
-                ascent = h_s + _inner(*v, s[0] - nodes, s[1] - transitions) - h
-                gamma = _clipped_ratio(ascent, curvature)
-            while gamma > 1e-12:
-                new_state = tuple((1.0 - gamma) * a + gamma * b for a, b in zip(state, target))
-                new = chain_point(new_state, surrogate, y[i], cost)
-                change = _change_of_w(X[i], points[i], new, scale, fit)
-                if surrogate != "log" or _rise(v, points[i], new, change, scale) >= 0:
-                    states[i], points[i], w = new_state, new, _add(w, change)
-                    break
-                gamma *= 0.5
-
-        if pass_number % gap_every == 0 or pass_number == n_passes:
-            row = chain_certificate(X, y, states, p, alpha, surrogate, cost, fit, oracle_tol)
-            stale_gaps[:] = row.block_gaps
-            history.append((pass_number, row.primal, row.dual, row.gap))
-    return ChainResult(states, w, np.array(history).reshape(-1, 4))
+    chains = _Chains(X, y, n_labels, surrogate, alpha, weights, cost, fit, oracle_tol)
+    states, w, history = chains.frank_wolfe(
+        sampling=sampling, n_passes=n_passes, random_state=random_state, gap_every=gap_every)
+    return ChainResult(states, ChainWeights(*w), history)

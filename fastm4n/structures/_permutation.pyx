@@ -262,5 +262,8 @@ cdef class MaxMinPermutationMirrorProx(MaxMinPermutation):
         (<PermutationWorkspace> work).mirror_prox.begin(&work.scores[0], M)
         (<PermutationWorkspace> work).mirror_prox.mirror_prox(
             self.n_iter, &self.theta[at], &self.log_nu[at], &self.point[0], lower, upper)
+        if self.warm_start:
+            (<PermutationWorkspace> work).mirror_prox.start_again(
+                &self.point[0], &self.theta[at], &self.log_nu[at])
         (<PermutationWorkspace> work).mirror_prox.pack(&self.point[0], &work.atom[0])
         return 0
