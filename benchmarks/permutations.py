@@ -125,8 +125,8 @@ def visits(size):
         ))
     head = ("surrogate and oracle", "µs a visit", "certified gap",
             "mean oracle gap of the last pass", "published code, µs a visit", "published / ours")
-    text = table(f"A visit on glass ({len(y)} rankings of 6 items), {VISITS_PASSES} passes", head, rows)
-    return text + (
+    title = f"A visit on glass ({len(y)} rankings of 6 items), {VISITS_PASSES} passes"
+    return table(title, head, rows) + (
         "\nMeans over the passes, certificates apart. The figures of the code published with the "
         "M4N paper were\nmeasured on another machine; its max-min oracle is mirror prox with 20 "
         "iterations.\n"
@@ -297,8 +297,8 @@ def against_features(size):
         rows.append((f"{d:,}", *(f"{1e6 * found[s]:,.1f}" for s in TITLES)))
     head = ("features", *(f"{t}, µs a visit" for t in TITLES.values()))
     return table(
-        f"A visit against the number of features: {SYNTHETIC} synthetic rankings of 6 items, linear",
-        head, rows,
+        f"A visit against the number of features: {SYNTHETIC} synthetic rankings of 6 items, "
+        "linear", head, rows,
     ), figures
 
 
@@ -332,7 +332,8 @@ def memory(size):
         figures.append(dict(items=M, bytes=found))
         rows.append((M, f"{8 * M * M:,}", *cells))
     head = ("M", "8 M^2", *TITLES.values())
-    return table("Bytes an example, one feature, and in brackets as multiples of 8 M^2", head, rows) + (
+    title = "Bytes an example, one feature, and in brackets as multiples of 8 M^2"
+    return table(title, head, rows) + (
         "\nGrowth of the peak of a fit with the number of examples, between n and 2 n, by "
         "tracemalloc: the\ndual point, the copies that are made of it for a step back and for the "
         "result, and what a surrogate keeps\nbeside. The features are apart.\n"
