@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 from sklearn.datasets import load_iris, load_svmlight_file, load_wine
 
+from fastm4n.datasets import load_label_ranking
+
 # name: (number of features, rows used) of the svmlight files
 _SVMLIGHT = {"segment": (19, None), "vehicle": (18, None), "satimage": (36, None), "letter": (16, 15000)}
 _SHIPPED = {"iris": load_iris, "wine": load_wine}
@@ -24,6 +26,7 @@ _ORDINAL = {
 
 MULTICLASS = ("segment", "iris", "wine", "vehicle", "satimage", "letter")
 ORDINAL = tuple(_ORDINAL)
+RANKING = ("glass", "bodyfat", "wine", "vowel", "vehicle")
 
 
 def folder():
@@ -57,3 +60,10 @@ def load_ordinal(name):
         rows = list(csv.reader(stream))[1:]
     table = np.array(rows, dtype=float)
     return table[:, 1:], table[:, 0].astype(int)
+
+
+def load_ranking(name):
+    """X (float64) and rankings such as "b>a>c", or None where the file is not there."""
+    root = folder()
+    file = root / "label_ranking" / f"{name}.csv" if root else None
+    return load_label_ranking(file) if file is not None and file.exists() else None
