@@ -595,7 +595,9 @@ def test_warm_start(data, surrogate, kernel):
     ranker.fit(X, y)
     assert ranker.n_iter_ == 0
     assert_array_equal(ranker.history_["pass"], [0])
-    assert_allclose((ranker.dual_objective_, ranker.duality_gap_), (dual, gap), atol=1e-9)
+    assert_allclose(ranker.dual_objective_, dual, atol=1e-9)
+    # bounds of max-min oracles are as exact as the gap needs, and start from the last ones
+    assert_allclose(ranker.duality_gap_, gap, rtol=0.02 if surrogate == "max_min" else 1e-9)
     for alpha in (0.1, 0.05, 0.5):
         ranker.set_params(alpha=alpha).fit(X, y)
         cold = fit(X, y, surrogate, kernel=kernel, alpha=alpha)
