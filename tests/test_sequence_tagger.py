@@ -20,7 +20,6 @@ from sklearn.utils import estimator_checks
 
 import fastm4n.reference as ref
 from fastm4n import MulticlassClassifier, SequenceTagger, Sequences
-from fastm4n.estimators import chain
 from fastm4n.inference import max_min_chain
 from fastm4n.metrics import span_f1_score
 from fastm4n.solvers import block_coordinate as driver
