@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from _data import RANKING, load_ranking
-from _peers import RESULTS, ROOT, cpu, describe, environment, medians, table
+from _peers import RESULTS, ROOT, cpu, describe, environment, table
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 from ocr import TITLES, stopwatch

@@ -554,7 +554,9 @@ def test_warm_start(data, surrogate, kernel):
     matcher.fit(X, y)
     assert matcher.n_iter_ == 0
     assert_array_equal(matcher.history_["pass"], [0])
-    assert_allclose((matcher.dual_objective_, matcher.duality_gap_), (dual, gap), atol=1e-9)
+    assert_allclose(matcher.dual_objective_, dual, atol=1e-9)
+    # bounds of max-min oracles are as exact as the gap needs, and start from the last ones
+    assert_allclose(matcher.duality_gap_, gap, rtol=0.02 if surrogate == "max_min" else 1e-9)
     for alpha in (0.1, 0.05, 0.5):
         matcher.set_params(alpha=alpha).fit(X, y)
         cold = fit(X, y, surrogate, kernel=kernel, alpha=alpha)

@@ -242,7 +242,7 @@ def test_max_margin_of_other_shapes(kind, sizes, d):
         assert_allclose(found, state, atol=1e-9)
 
 
-@pytest.mark.parametrize("kind", PAIRS + ("linear",))
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("sampling", ["permutation", "uniform"])
 def test_fixed_steps_and_their_average(kind, sampling):
     """Step 2 n / (t + 2 n), and the average of the iterates weighted by their numbers."""
@@ -282,7 +282,8 @@ def test_averages_of_max_min(oracle, sampling):
     # the weights of the last iterate are left
     assert_allclose(
         engine.features.coef(), problem.reference_weights(problem.unpack(engine.mu)), atol=1e-9)
-    solution = problem.solve("max_min", oracle, step="fixed", sampling=sampling, max_iter=7, tol=0.0)
+    solution = problem.solve(
+        "max_min", oracle, step="fixed", sampling=sampling, max_iter=7, tol=0.0)
     points = problem.unpack(solution.mu)
     assert_doubly_stochastic(points)
     assert_certified_above(solution.certificate, problem.certificate("max_min", points))
@@ -455,7 +456,8 @@ def test_extremes(surrogate, oracle):
     """One item, two items; strong and weak regularisation, features of any size."""
     for sizes, alpha, scale in (
             ((1, 1), 0.1, 1.0), ((2,), 1e-3, 1.0), ((2, 1), 1e3, 1.0), ((5,), 1e-5, 1.0),
-            ((3, 2), 1e6, 1.0), ((3, 2, 1), 1.0, 1e3), ((4, 4), 1e-6, 1e-3), ((3,), 1.0, 0.0)):
+            ((3, 2), 1e6, 1.0), ((3, 2, 1), 1.0, 1e3), ((4, 4), 1e-6, 1e-3), ((3,), 1.0, 0.0),
+            ((3, 2), 1.0, 1e6)):
         problem = Problem(14, sizes=sizes, alpha=alpha)
         problem.X = [scale * x for x in problem.X]
         engine = problem.engine(surrogate, oracle=oracle)

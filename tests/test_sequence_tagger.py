@@ -20,7 +20,6 @@ from sklearn.utils import estimator_checks
 
 import fastm4n.reference as ref
 from fastm4n import MulticlassClassifier, SequenceTagger, Sequences
-from fastm4n.estimators import chain
 from fastm4n.inference import max_min_chain
 from fastm4n.metrics import span_f1_score
 from fastm4n.solvers import block_coordinate as driver
@@ -1126,11 +1125,11 @@ def test_a_smaller_alpha_starts_where_the_last_ended(data, surrogate):
     assert gaps[0] < 0.05 + 0.1 * np.log(3) * np.mean([len(x) for x in X])
 
 
-@pytest.mark.parametrize("change", ["labels", "lengths", "number", "surrogate", "weights"])
+@pytest.mark.parametrize("change", ["labels", "lengths", "number", "surrogate"])
 def test_a_warm_start_that_does_not_fit_is_cold(data, change):
     X, y = data
     tagger = fit(X, y, warm_start=True)
-    options, weights = {}, None
+    options = {}
     if change == "labels":
         y = [["z" if label == "c" else label for label in part] for part in y]
     elif change == "lengths":
@@ -1139,13 +1138,36 @@ def test_a_warm_start_that_does_not_fit_is_cold(data, change):
         y = [part[1:] if i == longest else part for i, part in enumerate(y)]
     elif change == "number":
         X, y = X[1:], y[1:]
-    elif change == "surrogate":
-        options = {"surrogate": "log"}
     else:
-        weights = np.append(0.0, np.ones(len(X) - 1))
-    tagger.set_params(**options).fit(X, y, weights)
-    assert_same_fit(tagger, fit(X, y, sample_weight=weights, **options))
+        options = {"surrogate": "log"}
+    tagger.set_params(**options).fit(X, y)
+    assert_same_fit(tagger, fit(X, y, **options))
     assert tagger.history_["pass"][0] > 0
+
+
+@pytest.mark.parametrize("per_edge", [None, [0, 2]])
+@pytest.mark.parametrize("surrogate", SURROGATES)
+def test_a_warm_start_with_other_data(data, surrogate, per_edge):
+    """Dual points go with their sequences, whatever order the blocks have."""
+    X, y = data
+    weights = np.ones(len(X))
+    weights[[0, 5]] = 0.0
+    parameters = {"tol": 0.02, "transition_features": per_edge}
+    tagger = fit(X, y, surrogate, sample_weight=weights, warm_start=True, **parameters)
+    rng = np.random.default_rng(0)
+    moved = [x + 0.01 * rng.normal(size=x.shape) for x in X]
+    other = [labels if b % 5 else labels[::-1] for b, labels in enumerate(y)]
+    for X_new, y_new in ((X, y), (moved, y), (moved, other)):
+        tagger.fit(X_new, y_new)
+        cold = fit(X_new, y_new, surrogate, **parameters)
+        # of a fit whose weights were zero before, and then of one of other features
+        assert tagger.history_["pass"][0] == 0
+        assert tagger.duality_gap_ <= 0.02
+        assert tagger.dual_objective_ <= cold.primal_objective_
+        assert cold.dual_objective_ <= tagger.primal_objective_
+        if y_new is y:
+            assert tagger.history_["gap"][0] < 0.2 * cold.history_["gap"].max() or (
+                tagger.n_iter_ < cold.n_iter_)
 
 
 @pytest.mark.parametrize("surrogate", SURROGATES)

@@ -140,8 +140,8 @@ class SequenceTagger(CertifiedEstimator):
         Transitions that predictions may make, rows and columns as in `classes_`. "bio" lets
         "I-x" follow "B-x" and "I-x" only, and not come first. Fits do not use it.
     warm_start : bool, default=False
-        Whether to start from the dual point of the last fit, if that had as many
-        sequences of the same lengths and the same labels; alpha may change.
+        Whether to start from the dual point of the last fit, if that had as many sequences of
+        the same lengths, the same labels and the same surrogate; alpha may change.
     n_jobs : int, default=None
         Threads of the certificate and of predictions. Results do not depend on it.
     random_state : int, RandomState instance or None, default=None
@@ -385,7 +385,7 @@ class SequenceTagger(CertifiedEstimator):
         )
         codes = Sequences(codes, inner.offsets)[rows].values
         structure = self._structure(codes, block_lengths, cost)
-        start = self._warm_start_point(structure, kept[rows], X, classes)
+        start = self._warm_start_point(structure, kept[rows], codes, X, classes)
         solution = solve(
             structure, features, p, self.alpha, **start, **self._solver_options()
         )
@@ -398,8 +398,10 @@ class SequenceTagger(CertifiedEstimator):
         self._keep_weights(features, selected)
         self.__dict__.pop("_warm_state", None)
         if self.warm_start:
+            owner = np.full(len(X), -1)
+            owner[kept] = block_of
             self._warm_state = dict(
-                blocks=kept[rows], lengths=X.lengths, mu=solution.mu,
+                owner=owner, blocks=kept[rows], lengths=X.lengths, mu=solution.mu,
                 concave=solution.certificate.concave, theta=structure.state(),
                 alpha=float(self.alpha), surrogate=self.surrogate, per_edge=selected is not None,
             )
@@ -429,24 +431,50 @@ class SequenceTagger(CertifiedEstimator):
         else:
             self.transition_coef_ = views[4]
 
-    def _warm_start_point(self, structure, blocks, X, classes):
+    def _warm_start_point(self, structure, blocks, codes, X, classes):
         """Arguments of `solve` that start from the last dual point, where that fits.
 
         For a smaller alpha it is drawn towards phi(y) so that w stays what it was; for a larger
-        one it is kept, and w shrinks.
+        one it is kept, and w shrinks. A sequence that had no weight starts from phi(y).
         """
         state = getattr(self, "_warm_state", None)
+        per_edge = self.transition_features is not None
         if (
             not self.warm_start or state is None or state["surrogate"] != self.surrogate
-            or state["per_edge"] != (self.transition_features is not None)
-            or not np.array_equal(state["blocks"], blocks)
+            or state["per_edge"] != per_edge
             or not np.array_equal(state["lengths"], X.lengths)
             or not np.array_equal(classes, self.classes_)
         ):
             return {}
-        ratio = min(1.0, self.alpha / state["alpha"])
-        structure.restore(state["theta"])
-        return dict(mu=state["mu"], concave=state["concave"], shrink=ratio)
+        R, stride = classes.size, _stride(classes.size)
+        sizes = (X.lengths + (X.lengths - 1 if per_edge else 1) * R) * stride
+        owners = state["owner"][blocks]
+        known = owners >= 0
+        # where the numbers of each block are, now and in the last fit
+        now = np.cumsum(sizes[blocks]) - sizes[blocks]
+        then = np.cumsum(sizes[state["blocks"]]) - sizes[state["blocks"]]
+        counts = sizes[blocks][known]
+        within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        to = np.repeat(now[known], counts) + within
+        source = np.repeat(then[owners[known]], counts) + within
+        mu = np.zeros(sizes[blocks].sum())
+        mu[to] = state["mu"][source]
+        ends = np.cumsum(X.lengths[blocks])
+        for b in np.flatnonzero(~known):
+            T = X.lengths[blocks[b]]
+            labels = codes[ends[b] - T : ends[b]]
+            rows = mu[now[b] : now[b] + sizes[blocks[b]]].reshape(-1, stride)
+            rows[np.arange(T), labels] = 1.0
+            first = T + (R * np.arange(T - 1) if per_edge else 0)
+            np.add.at(rows, (first + labels[:-1], labels[1:]), 1.0)
+        start = dict(mu=mu, shrink=min(1.0, self.alpha / state["alpha"]))
+        if structure.has_natural_step:
+            theta, is_first = structure.state()
+            theta[to] = state["theta"][0][source]
+            is_first[known] = state["theta"][1][owners[known]]
+            structure.restore((theta, is_first))
+            start["concave"] = np.where(known, state["concave"][owners], 0.0)
+        return start
 
     # ---------------------------------------------------------------------- predict
 

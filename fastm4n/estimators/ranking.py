@@ -88,7 +88,7 @@ class LabelRanker(VectorEstimator):
     oracle_iter : int, default=20
         Iterations of mirror prox.
     oracle_warm_start : bool, default=False
-        Whether mirror prox starts from where it ended at the last visit.
+        Whether mirror prox starts from what it gave at the block's last visit.
     tol : float, default=1e-3
         Absolute duality gap at which the fit ends.
     max_iter : int, default=1000

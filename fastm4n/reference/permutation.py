@@ -451,7 +451,7 @@ def max_min_permutation_mirror_prox(scores, cost, n_iter=20, start=None, tol=1e-
     each row, so that the entries of cost may be taken to be at most c/2 in size, and the
     coupling is at most
 
-        (1/M) sum_i |m_i' cost n_i|  <=  (c / 2M) (sum_i ||m_i||_1^2)^(1/2) (sum_i ||n_i||_1^2)^(1/2).
+        (1/M) sum_i |m_i' cost n_i|  <=  (c / 2M) N(m) N(n),   N(m)^2 = sum_i ||m_i||_1^2.
 
     Hence eta = 2 M / c.  From the uniform start both divergences are at most M log M, and so
 
