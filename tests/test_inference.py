@@ -107,7 +107,8 @@ FUNCTIONS = {
 GAMES = ("max_min_game", "max_min_mirror_prox")
 # those of chains and of permutations have tests of their own
 CHAINS = ("chain_entropy", "max_min_chain", "sum_product", "viterbi", "viterbi_kbest")
-PERMUTATIONS = ("linear_assignment", "permanent", "permutation_marginals", "sinkhorn")
+PERMUTATIONS = (
+    "linear_assignment", "max_min_permutation", "permanent", "permutation_marginals", "sinkhorn")
 
 
 def as_tuple(result):
