@@ -10,8 +10,17 @@ are what the tests and the benchmarks compare it with.
 - `permutation`: inference and oracles of a block whose output is a permutation.
 - `structured`: block-coordinate Frank-Wolfe over blocks of any structure, and its certificate;
   `chain_solver` and `permutation_solver` are those of sequences and of permutations.
+- `baselines`: what these are compared with, batch Frank-Wolfe and stochastic subgradient steps.
 """
 
+from .baselines import (
+    BatchResult,
+    SimplexBlocks,
+    SubgradientResult,
+    batch_frank_wolfe,
+    optimum_radius,
+    stochastic_subgradient,
+)
 from .block_coordinate import (
     Certificate,
     Result,
@@ -35,6 +44,7 @@ from .chain import (
     viterbi_kbest,
 )
 from .chain_solver import (
+    ChainBlocks,
     ChainPoint,
     ChainResult,
     ChainWeights,
@@ -60,6 +70,7 @@ from .permutation import (
     sinkhorn,
 )
 from .permutation_solver import (
+    PermutationBlocks,
     PermutationPoint,
     PermutationResult,
     permutation_block_coordinate_frank_wolfe,
@@ -86,14 +97,20 @@ from .simplex import (
 )
 
 __all__ = [
+    "BatchResult",
     "Certificate",
+    "ChainBlocks",
     "ChainPoint",
     "ChainResult",
     "ChainWeights",
+    "PermutationBlocks",
     "PermutationPoint",
     "PermutationResult",
     "Result",
+    "SimplexBlocks",
     "SplitMix64",
+    "SubgradientResult",
+    "batch_frank_wolfe",
     "best_permutation",
     "block_coordinate_frank_wolfe",
     "block_gaps",
@@ -125,6 +142,7 @@ __all__ = [
     "max_min_zero_one",
     "max_oracle",
     "maximize_block",
+    "optimum_radius",
     "permanent",
     "permutation_block_coordinate_frank_wolfe",
     "permutation_certificate",
@@ -142,6 +160,7 @@ __all__ = [
     "simplex_threshold",
     "sinkhorn",
     "softmax",
+    "stochastic_subgradient",
     "sum_product",
     "vector_pairs",
     "viterbi",

@@ -93,6 +93,14 @@ def chain_scores(x, w):
     return unary, w.transitions
 
 
+def _fitted(parts, fit):
+    """`ChainWeights` of the parts that are fitted, and zeros for the others."""
+    return ChainWeights(*(
+        part if name in fit else np.zeros_like(part)
+        for name, part in zip(ChainWeights._fields, parts, strict=True)
+    ))
+
+
 def chain_features(x, nodes, transitions, fit=ChainWeights._fields):
     """Phi(x) phi, for a point phi or a difference of two points.
 
@@ -117,11 +125,8 @@ def chain_features(x, nodes, transitions, fit=ChainWeights._fields):
     >>> features.emissions.tolist(), features.start.tolist(), features.end.tolist()
     ([[1.0, 2.0], [3.0, 4.0]], [1.0, 0.0], [0.0, 0.0])
     """
-    parts = ChainWeights(nodes.T @ x, nodes.sum(axis=0), nodes[0], nodes[-1], transitions)
-    return ChainWeights(*(
-        part if name in fit else np.zeros_like(part)
-        for name, part in zip(ChainWeights._fields, parts)
-    ))
+    return _fitted(
+        (nodes.T @ x, nodes.sum(axis=0), nodes[0], nodes[-1], transitions), fit)
 
 
 def chain_point(state, surrogate, y, cost):
@@ -154,10 +159,17 @@ def chain_point(state, surrogate, y, cost):
         nodes, transitions, chain_concave_part(nodes, None, surrogate, y, cost))
 
 
-class _Chains(Blocks):
-    """Sequences, for `fastm4n.reference.structured`."""
+class ChainBlocks(Blocks):
+    """Sequences, for `fastm4n.reference.structured` and its baselines.
 
-    def __init__(self, X, y, n_labels, surrogate, alpha, weights, cost, fit, oracle_tol=1e-9):
+    Its parameters are those of `chain_block_coordinate_frank_wolfe`; w and the oracles' points are
+    in the forms of `ChainWeights` and of `ChainPoint`.
+    """
+
+    def __init__(
+        self, X, y, n_labels, surrogate, alpha, weights=None, cost=None,
+        fit=ChainWeights._fields, oracle_tol=1e-9,
+    ):
         super().__init__(len(y), surrogate, alpha, weights)
         unknown = set(fit) - set(ChainWeights._fields)
         if unknown:
@@ -171,6 +183,9 @@ class _Chains(Blocks):
 
     def features(self, i, parts):
         return chain_features(self.X[i], *parts, self.fit)
+
+    def fitted(self, w):
+        return _fitted(w, self.fit)
 
     def truth(self, i):
         return _truth(self.y[i], self.n_labels)
@@ -212,7 +227,7 @@ def chain_primal_weights(X, y, points, weights, alpha, fit=ChainWeights._fields)
     ([[1.0], [-1.0]], [0.5, -0.5])
     """
     n_labels = points[0].nodes.shape[1]
-    chains = _Chains(X, y, n_labels, None, alpha, weights, None, fit)
+    chains = ChainBlocks(X, y, n_labels, None, alpha, weights, None, fit)
     return ChainWeights(*chains.primal_weights(points))
 
 
@@ -257,7 +272,7 @@ def chain_certificate(
     (1.0, 0.0, 1.0, [1.0])
     """
     n_labels = states[0][0].shape[1]
-    chains = _Chains(X, y, n_labels, surrogate, alpha, weights, cost, fit, oracle_tol)
+    chains = ChainBlocks(X, y, n_labels, surrogate, alpha, weights, cost, fit, oracle_tol)
     return chains.certificate(states)
 
 
@@ -318,7 +333,7 @@ def chain_block_coordinate_frank_wolfe(
     >>> result.history[:, 0].tolist(), bool(result.history[-1, 3] < 0.05)
     ([10.0, 20.0], True)
     """
-    chains = _Chains(X, y, n_labels, surrogate, alpha, weights, cost, fit, oracle_tol)
+    chains = ChainBlocks(X, y, n_labels, surrogate, alpha, weights, cost, fit, oracle_tol)
     states, w, history = chains.frank_wolfe(
         sampling=sampling, n_passes=n_passes, random_state=random_state, gap_every=gap_every)
     return ChainResult(states, ChainWeights(*w), history)

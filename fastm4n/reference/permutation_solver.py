@@ -101,10 +101,14 @@ def permutation_point(state, surrogate, y, cost):
     return PermutationPoint(state, permutation_concave_part(state, surrogate, y, cost))
 
 
-class _Permutations(Blocks):
-    """Permutations, for `fastm4n.reference.structured`."""
+class PermutationBlocks(Blocks):
+    """Permutations, for `fastm4n.reference.structured` and its baselines.
 
-    def __init__(self, X, y, surrogate, alpha, weights, cost):
+    Its parameters are those of `permutation_block_coordinate_frank_wolfe`; w is a tuple of one
+    array (d,).
+    """
+
+    def __init__(self, X, y, surrogate, alpha, weights=None, cost=None):
         super().__init__(len(y), surrogate, alpha, weights)
         self.X = [np.asarray(x, dtype=float) for x in X]
         self.y = [np.asarray(places) for places in y]
@@ -157,7 +161,7 @@ def permutation_primal_weights(X, y, points, weights, alpha):
     >>> permutation_primal_weights([x], [[0, 1]], [np.full((2, 2), 0.5)], None, alpha=1.0).tolist()
     [1.0]
     """
-    blocks = _Permutations(X, y, None, alpha, weights, None)
+    blocks = PermutationBlocks(X, y, None, alpha, weights, None)
     return blocks.primal_weights([PermutationPoint(mu, 0.0) for mu in points])[0]
 
 
@@ -194,7 +198,7 @@ def permutation_certificate(X, y, states, weights, alpha, surrogate, cost=None):
     >>> primal, dual, gap, gaps.tolist()
     (1.0, 0.0, 1.0, [1.0])
     """
-    blocks = _Permutations(X, y, surrogate, alpha, weights, cost)
+    blocks = PermutationBlocks(X, y, surrogate, alpha, weights, cost)
     return blocks.certificate([(state,) for state in states])
 
 
@@ -249,7 +253,7 @@ def permutation_block_coordinate_frank_wolfe(
     >>> result.history[:, 0].tolist(), bool(result.history[-1, 3] < 0.05)
     ([10.0, 20.0], True)
     """
-    blocks = _Permutations(X, y, surrogate, alpha, weights, cost)
+    blocks = PermutationBlocks(X, y, surrogate, alpha, weights, cost)
     states, w, history = blocks.frank_wolfe(
         sampling=sampling, n_passes=n_passes, random_state=random_state, gap_every=gap_every)
     return PermutationResult([state for (state,) in states], w[0], history)

@@ -27,6 +27,8 @@ References
    ascent for conditional random fields", UAI 2018.
 """
 
+import functools
+
 import numpy as np
 
 from .block_coordinate import Certificate, SplitMix64, _block_weights, _clipped_ratio, _visits
@@ -43,6 +45,10 @@ def _minus(one, other):
 
 def _plus(one, other):
     return tuple(a + b for a, b in zip(one, other, strict=True))
+
+
+def _total(tuples):
+    return functools.reduce(_plus, tuples)
 
 
 class Blocks:
@@ -93,13 +99,45 @@ class Blocks:
         scale = self.p[i] / self.alpha
         return tuple(scale * part for part in self.features(i, _minus(old, new)))
 
+    def fitted(self, w):
+        """w with zeros in the parts that are not fitted; by default all are."""
+        return w
+
     def primal_weights(self, points):
         """w(mu)  ([1]_, section 5.1, its sign put right), of points (*mu_i, h_i)."""
-        w = None
-        for i, (*mu, _) in enumerate(points):
-            part = self.change_of_w(i, self.truth(i), mu)
-            w = part if w is None else _plus(w, part)
-        return w
+        return _total(
+            self.change_of_w(i, self.truth(i), mu) for i, (*mu, _) in enumerate(points))
+
+    def examine(self, w):
+        """Every block's scores and oracle at w, and P(w).
+
+        Returns
+        -------
+        scores : list of tuples of arrays
+        answers : list of tuples of arrays, h_i(s) and upper
+            As the oracle's.
+        primal : float
+            P(w), from above: with the upper bounds of the oracles' values.
+        """
+        scores = [self.scores(i, w) for i in range(self.n)]
+        answers = [self.oracle(i, v) for i, v in enumerate(scores)]
+        losses = [
+            answer[-1] - _inner(v, self.truth(i))
+            for i, (v, answer) in enumerate(zip(scores, answers))]
+        return scores, answers, float(self.p @ losses) + 0.5 * self.alpha * _inner(w, w)
+
+    def gap(self, v, point, upper):
+        """g_i of a block at its scores v, for an upper bound of its oracle's value."""
+        *mu, h = point
+        return max(0.0, upper - h - _inner(v, mu))
+
+    def certificate_of(self, points, w, scores, answers, primal):
+        """The certificate at the points, where w = w(mu) has been examined."""
+        gaps = np.array([
+            self.gap(v, point, answer[-1])
+            for v, point, answer in zip(scores, points, answers)])
+        dual = float(self.p @ [point[-1] for point in points]) - 0.5 * self.alpha * _inner(w, w)
+        return Certificate(primal, dual, float(self.p @ gaps), gaps)
 
     def certificate(self, states):
         """Primal, dual and gap at w(mu), from nothing but the states.
@@ -109,44 +147,90 @@ class Blocks:
         """
         points = [self.point(i, state) for i, state in enumerate(states)]
         w = self.primal_weights(points)
-        penalty = 0.5 * self.alpha * _inner(w, w)
-        losses, gaps = np.zeros(self.n), np.zeros(self.n)
-        for i, (*mu, h) in enumerate(points):
-            v = self.scores(i, w)
-            upper = self.oracle(i, v)[-1]
-            losses[i] = upper - _inner(v, self.truth(i))
-            gaps[i] = max(0.0, upper - h - _inner(v, mu))
-        dual = float(self.p @ [point[-1] for point in points]) - penalty
-        return Certificate(float(self.p @ losses) + penalty, dual, float(self.p @ gaps), gaps)
+        return self.certificate_of(points, w, *self.examine(w))
 
-    def rise(self, i, v, old, new, change):
-        """Change of the dual, divided by p_i, by a step of block i from the point old to new."""
-        scale = self.p[i] / self.alpha
-        linear = _inner(v, _minus(new[:-1], old[:-1]))
-        return new[-1] - old[-1] + linear - 0.5 * _inner(change, change) / scale
+    def start(self):
+        """The blocks' first states: the truth, or for "log" one near to it."""
+        is_log = self.surrogate == "log"
+        return [self.first_theta(i) if is_log else self.truth(i) for i in range(self.n)]
+
+    def step(self, group, states, points, w, scores, answers):
+        """One step of length gamma of the blocks of a group, from the answers of their oracles.
+
+        Let q = alpha ||sum_i (p_i / alpha) Phi(x_i) (s_i - mu_i)||^2, sums being over the group.
+
+        *max_margin, max_min*: mu_i moves to mu_i + gamma (s_i - mu_i), with the gamma in [0, 1]
+        that maximises a lower bound of the dual, h_i being concave (for max_margin the dual
+        itself, h_i being linear):
+
+            gamma sum_i p_i [ h_i(s_i) + <v_i, s_i> - h_i(mu_i) - <v_i, mu_i> ] - (gamma^2 / 2) q.
+
+        *log*: the natural parameters theta_i move to theta_i + gamma (v_i - theta_i), and mu_i
+        with them ([3]_ moves mu_i on the line to s_i, for which the distribution that mu_i comes
+        from has to be kept).  The dual rises at first: its gradient in mu_i is
+        p_i (v_i - theta_i), and mu_i moves along Cov (v_i - theta_i), Cov being the covariance
+        of phi(y) under theta_i.  For the length, look at the line from mu_i to s_i: the slope of
+        the dual is S = sum_i p_i <v_i - theta_i, s_i - mu_i> at mu_i, where
+        <v_i - theta_i, s_i - mu_i> = KL(s_i, mu_i) + KL(mu_i, s_i), and -q at s_i, where v_i is
+        the natural parameter.  Were it linear in between, it would vanish at
+
+            gamma = S / (S + q),
+
+        which is halved until the dual does not fall.
+
+        Parameters
+        ----------
+        group : sequence of int
+        states, points : list
+            Of all blocks; those of the group are replaced.
+        w : tuple of arrays
+        scores, answers : list
+            Of the group's blocks at w, as those that `examine` returns.
+
+        Returns
+        -------
+        w : tuple of arrays
+            At the new points.
+        """
+        is_log = self.surrogate == "log"
+        old = [points[i] for i in group]
+
+        def change_to(new):
+            """What w gains when the group goes to the points new, with their h."""
+            return _total(
+                self.change_of_w(i, a[:-1], b[:-1]) for i, a, b in zip(group, old, new))
+
+        ascent = 0.0
+        for i, v, (*s, h_s, _), (*mu, h) in zip(group, scores, answers, old):
+            move = _minus(s, mu)
+            gain = (
+                _inner(_minus(v, states[i]), move) if is_log else h_s + _inner(v, move) - h)
+            ascent += self.p[i] * gain
+        change = change_to([answer[:-1] for answer in answers])
+        curvature = self.alpha * _inner(change, change)
+        gamma = _clipped_ratio(ascent, ascent + curvature if is_log else curvature)
+        targets = scores if is_log else [answer[:-2] for answer in answers]
+        while gamma > 1e-12:
+            new_states = [
+                tuple((1.0 - gamma) * a + gamma * b for a, b in zip(states[i], target, strict=True))
+                for i, target in zip(group, targets)]
+            new = [self.point(i, state) for i, state in zip(group, new_states)]
+            change = change_to(new)
+            rise = sum(
+                self.p[i] * (b[-1] - a[-1] + _inner(v, _minus(b[:-1], a[:-1])))
+                for i, v, a, b in zip(group, scores, old, new))
+            if not is_log or rise >= 0.5 * self.alpha * _inner(change, change):
+                for i, state, point in zip(group, new_states, new):
+                    states[i], points[i] = state, point
+                return _plus(w, change)
+            gamma *= 0.5
+        return w
 
     def frank_wolfe(self, *, sampling, n_passes, random_state, gap_every):
         """Maximise D(mu) block by block ([1]_, Algorithm 1; [2]_, Algorithms 1 and 2).
 
         A visit of block i calls its oracle at its scores v, for a point s; keeps the block's
-        gap; and moves the block towards s.  Let q = (p_i / alpha) ||Phi(x_i) (s - mu_i)||^2.
-
-        *max_margin, max_min*: mu_i moves to mu_i + gamma (s - mu_i), with the gamma in [0, 1]
-        that maximises a lower bound of the dual, h_i being concave:
-
-            gamma [ h_i(s) + <v, s> - h_i(mu_i) - <v, mu_i> ] - (gamma^2 / 2) q.
-
-        *log*: the natural parameters theta move to theta + gamma (v - theta), and mu_i with
-        them ([3]_ moves mu_i on the line to s, for which the distribution that mu_i comes from
-        has to be kept).  The dual rises at first: its gradient in mu_i is p_i (v - theta), and
-        mu_i moves along Cov (v - theta), Cov being the covariance of phi(y) under theta.  For
-        the length, look at the line from mu_i to s: the slope of the dual, divided by p_i, is
-        S = <v - theta, s - mu_i> at mu_i, which is KL(s, mu_i) + KL(mu_i, s), and -q at s,
-        where v is the natural parameter.  Were it linear in between, it would vanish at
-
-            gamma = S / (S + q),
-
-        which is halved until the dual does not fall.
+        gap; and moves the block towards s, by `step`.
 
         Parameters
         ----------
@@ -170,8 +254,7 @@ class Blocks:
         """
         if sampling not in ("gap", "uniform", "permutation"):
             raise ValueError(f"unknown sampling {sampling!r}")
-        is_log = self.surrogate == "log"
-        states = [self.first_theta(i) if is_log else self.truth(i) for i in range(self.n)]
+        states = self.start()
         points = [self.point(i, state) for i, state in enumerate(states)]
         w = self.primal_weights(points)
         stale_gaps = np.zeros(self.n)
@@ -180,30 +263,10 @@ class Blocks:
         history = []
         for pass_number in range(1, n_passes + 1):
             for i in _visits(sampling, pass_number, order, self.p, stale_gaps, rng):
-                state, (*mu, h) = states[i], points[i]
                 v = self.scores(i, w)
-                *s, h_s, upper = self.oracle(i, v)
-                stale_gaps[i] = max(0.0, upper - h - _inner(v, mu))
-
-                change = self.change_of_w(i, mu, s)
-                curvature = _inner(change, change) * self.alpha / self.p[i]
-                move = _minus(s, mu)
-                if is_log:
-                    target = v
-                    slope = _inner(_minus(v, state), move)
-                    gamma = _clipped_ratio(slope, slope + curvature)
-                else:
-                    target = s
-                    gamma = _clipped_ratio(h_s + _inner(v, move) - h, curvature)
-                while gamma > 1e-12:
-                    new_state = tuple(
-                        (1.0 - gamma) * a + gamma * b for a, b in zip(state, target, strict=True))
-                    new = self.point(i, new_state)
-                    change = self.change_of_w(i, mu, new[:-1])
-                    if not is_log or self.rise(i, v, points[i], new, change) >= 0:
-                        states[i], points[i], w = new_state, new, _plus(w, change)
-                        break
-                    gamma *= 0.5
+                answer = self.oracle(i, v)
+                stale_gaps[i] = self.gap(v, points[i], answer[-1])
+                w = self.step([i], states, points, w, [v], [answer])
 
             if pass_number % gap_every == 0 or pass_number == n_passes:
                 row = self.certificate(states)

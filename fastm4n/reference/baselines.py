@@ -1,0 +1,296 @@
+"""Two baselines that block-coordinate Frank-Wolfe is compared with, over blocks of any structure.
+
+Both are given `Blocks`: `SimplexBlocks` (one label an example), `ChainBlocks` or
+`PermutationBlocks`; the problem is that of `fastm4n.reference.structured`.
+
+`batch_frank_wolfe` steps in all blocks at once.  It works on the dual, so each iterate has a
+certificate.  `stochastic_subgradient` works on the primal.  It has no dual point, and so its
+objective is all that it can report: how far it is from the optimum must be learnt elsewhere.
+
+References
+----------
+.. [1] A. Osokin, J.-B. Alayrac, I. Lukasewitz, P. Dokania and S. Lacoste-Julien, "Minding
+   the gaps for block Frank-Wolfe optimization of structured SVMs", ICML 2016.
+.. [2] S. Lacoste-Julien, M. Jaggi, M. Schmidt and P. Pletscher, "Block-coordinate Frank-Wolfe
+   optimization for structural SVMs", ICML 2013.
+.. [3] S. Shalev-Shwartz, Y. Singer and N. Srebro, "Pegasos: primal estimated sub-gradient
+   solver for SVM", ICML 2007.
+.. [4] S. Lacoste-Julien, M. Schmidt and F. Bach, "A simpler approach to obtaining an O(1/t)
+   convergence rate for the projected stochastic subgradient method", 2012.
+.. [5] A. Rakhlin, O. Shamir and K. Sridharan, "Making gradient descent optimal for strongly
+   convex stochastic optimization", ICML 2012.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .block_coordinate import SplitMix64, _visits
+from .simplex import _unit, block_oracle, concave_part, softmax
+from .structured import Blocks, _inner, _minus, _plus
+
+
+class BatchResult(NamedTuple):
+    """What `batch_frank_wolfe` returns.
+
+    ``states`` are the blocks' last states and ``w`` a tuple of arrays; ``history`` has a row
+    (iteration, primal, dual, gap) for the start and for each iterate.
+    """
+
+    states: list
+    w: tuple
+    history: np.ndarray
+
+
+class SubgradientResult(NamedTuple):
+    """What `stochastic_subgradient` returns.
+
+    ``w_average`` and ``w`` are the weighted average and the last iterate, tuples of arrays;
+    ``history`` has a row (pass, primal at the average) for each pass that was looked at.
+    """
+
+    w_average: tuple
+    w: tuple
+    history: np.ndarray
+
+
+class SimplexBlocks(Blocks):
+    """One of k labels an example, for `fastm4n.reference.structured` and its baselines.
+
+    w is a tuple of one array (d, k).  The state of a block is mu_i (k,), or for "log" the scores
+    whose softmax it is.
+
+    Parameters
+    ----------
+    X : array of shape (n, d)
+    y : array of int of shape (n,)
+        Labels in 0, ..., n_classes - 1.
+    n_classes : int
+    surrogate : {"max_margin", "max_min", "log"}
+    alpha : float
+    weights : array of shape (n,), optional
+        Positive, divided by their sum; equal if not given.
+    cost : array of shape (n_classes, n_classes), optional
+        0-1 if not given; unused by "log".
+
+    Examples
+    --------
+    >>> blocks = SimplexBlocks([[1.0], [-1.0]], [0, 1], 2, "max_margin", alpha=0.1)
+    >>> blocks.certificate(blocks.start()).gap
+    1.0
+    """
+
+    def __init__(self, X, y, n_classes, surrogate, alpha, weights=None, cost=None):
+        super().__init__(len(y), surrogate, alpha, weights)
+        self.X, self.y, self.n_classes = np.asarray(X, dtype=float), y, n_classes
+        self.cost = 1.0 - np.eye(n_classes) if cost is None else np.asarray(cost, dtype=float)
+
+    def scores(self, i, w):
+        return (self.X[i] @ w[0],)
+
+    def features(self, i, parts):
+        return (np.outer(self.X[i], parts[0]),)
+
+    def truth(self, i):
+        return (_unit(self.n_classes, self.y[i]),)
+
+    def first_theta(self, i):
+        return (np.log(100.0 * self.n_classes) * self.truth(i)[0],)
+
+    def point(self, i, state):
+        mu = softmax(state[0])[0] if self.surrogate == "log" else state[0]
+        return mu, concave_part(mu, self.surrogate, self.y[i], self.cost)
+
+    def oracle(self, i, v):
+        return block_oracle(v[0], self.surrogate, self.y[i], self.cost)[:3]
+
+
+def _check_not_empty(blocks):
+    if blocks.n == 0:
+        raise ValueError("blocks has no examples; give it at least one.")
+
+
+def batch_frank_wolfe(blocks, *, n_iter):
+    """Maximise D(mu) by steps in all blocks at once ([2]_, Algorithm 2; [1]_, Algorithm 8).
+
+    An iteration calls the oracles of all blocks at w(mu), for points s_i, and moves all blocks
+    towards them by one gamma, found by line search (`Blocks.step`, the group being all blocks).
+    The gap needs no more than the same calls.
+
+    An iteration costs n oracle calls, as much as a pass of the block-coordinate method, and
+    the least gap is O(1 / n_iter) for "max_margin" ([2]_, section 3).
+
+    Parameters
+    ----------
+    blocks : Blocks
+    n_iter : int
+        Steps.
+
+    Returns
+    -------
+    BatchResult
+        (states, w, history), with n_iter + 1 rows of history.  The dual never falls, and each
+        gap is at least P(w) - P*, as that of `Blocks.certificate`.
+
+    Raises
+    ------
+    ValueError
+        If there are no examples.
+
+    Notes
+    -----
+    The start is that of `Blocks.frank_wolfe`.  For "max_min" the line search is on a lower bound
+    of the dual; for "log" the step is one in natural parameters.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X, y = np.array([[2.0, 1.0], [0.0, 1.0], [-2.0, 1.0]]), np.array([0, 1, 2])
+    >>> blocks = SimplexBlocks(X, y, 3, "max_min", alpha=0.1)
+    >>> result = batch_frank_wolfe(blocks, n_iter=200)
+    >>> np.argmax(X @ result.w[0], axis=1).tolist()
+    [0, 1, 2]
+    >>> bool(np.all(np.diff(result.history[:, 2]) >= 0)), bool(result.history[-1, 3] < 0.05)
+    (True, True)
+    """
+    _check_not_empty(blocks)
+    states = blocks.start()
+    points = [blocks.point(i, state) for i, state in enumerate(states)]
+    history = []
+    for iteration in range(n_iter + 1):
+        # afresh, so that each row of the history follows from nothing but the states
+        w = blocks.primal_weights(points)
+        scores, answers, primal = blocks.examine(w)
+        row = blocks.certificate_of(points, w, scores, answers, primal)
+        history.append((iteration, row.primal, row.dual, row.gap))
+        if iteration < n_iter:
+            blocks.step(range(blocks.n), states, points, w, scores, answers)
+    return BatchResult(states, w, np.array(history))
+
+
+def optimum_radius(blocks):
+    """A radius of a ball that holds the optimum: ||w*||^2 <= P(0) / alpha.
+
+    At the optimum P = D, that is alpha ||w*||^2 = sum_i p_i [ h_i(mu*_i) - l_i(w*) ], where the
+    surrogate losses l_i are not negative and h_i is at most its maximum, the loss at w = 0
+    ([3]_, Theorem 1, of the hinge loss, where P(0) = 1).
+
+    Examples
+    --------
+    >>> optimum_radius(SimplexBlocks([[1.0], [-1.0]], [0, 1], 2, "max_margin", alpha=0.25))
+    2.0
+    """
+    _check_not_empty(blocks)
+    # the features of no point at all are zeros in the form of w
+    zeros = blocks.features(0, _minus(blocks.truth(0), blocks.truth(0)))
+    return float(np.sqrt(blocks.examine(zeros)[-1] / blocks.alpha))
+
+
+def _box(bounds, zeros):
+    """(lower, upper), each in the form of w."""
+    lower, upper = (
+        tuple(np.full_like(part, bound) for part in zeros) if np.ndim(bound) == 0 else
+        tuple(np.broadcast_to(b, part.shape) for b, part in zip(bound, zeros, strict=True))
+        for bound in bounds)
+    for k, (low, high) in enumerate(zip(lower, upper)):
+        if not np.all(low <= high):
+            raise ValueError(
+                f"bounds of part {k} of w have a lower one above the upper, or NaN; "
+                "give lower <= upper.")
+    return lower, upper
+
+
+def stochastic_subgradient(
+    blocks, *, n_passes, sampling="uniform", random_state=0, bounds=None, primal_every=1,
+):
+    """Minimise P(w) by projected stochastic subgradient steps ([3]_; [4]_; [2]_, section 6).
+
+    Visit t = 1, 2, ... takes a block i and s_i, a maximiser of its oracle at w.  As l_i(w) is a
+    maximum over points of the polytope, s_i gives a subgradient of it, and with the step
+    1 / (alpha t)
+
+        w <- Proj[ (1 - 1/t) w + (n p_i / (alpha t)) Phi(x_i) (phi(y_i) - s_i) ],
+
+    Proj being the projection on the ball of `optimum_radius`, or on the bounds.  What counts is the
+    average (2 / (t (t + 1))) sum_k k w_k of the iterates w_k.  Under uniform sampling its expected
+    distance P - P* is at most 5 B^2 / (alpha (t + 1)), where B bounds the subgradients' norms: by
+    the argument of [4]_, which has 2 for steps 2 / (alpha (t + 1)), and
+    E ||w_t - w*||^2 <= 4 B^2 / (alpha^2 t) for these ([5]_, Lemma 1).
+
+    Parameters
+    ----------
+    blocks : Blocks
+    n_passes : int
+        A pass is n visits, of one oracle call each.
+    sampling : {"uniform", "permutation"}
+        "uniform" draws each visit; "permutation" visits all blocks in a new order every pass.
+    random_state : int
+        Seed.
+    bounds : pair (lower, upper), optional
+        P is minimised over lower <= w <= upper ([1]_, section H.1), instead of over all w.
+        Either is a number, or a tuple of arrays in the form of w; parts of w that are not fitted
+        are zero all the same.
+    primal_every : int
+        The history gets a row after each primal_every passes and after the last; a row costs
+        n more oracle calls.
+
+    Returns
+    -------
+    SubgradientResult
+        (w_average, w, history).  The history has the primal alone, from above: there is no dual
+        point here to make a certificate of.
+
+    Raises
+    ------
+    ValueError
+        If there are no examples, for an unknown sampling, and if a lower bound is above the upper.
+
+    Notes
+    -----
+    An inexact oracle (that of "max_min" of chains ends at its tolerance) makes of s_i an
+    epsilon-subgradient, with its error for epsilon, by which the bound above grows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X, y = np.array([[2.0, 1.0], [0.0, 1.0], [-2.0, 1.0]]), np.array([0, 1, 2])
+    >>> blocks = SimplexBlocks(X, y, 3, "log", alpha=0.1)
+    >>> result = stochastic_subgradient(blocks, n_passes=300, primal_every=300)
+    >>> best = batch_frank_wolfe(blocks, n_iter=300).history[-1, 2]
+    >>> result.history[:, 0].tolist(), bool(result.history[-1, 1] - best < 0.01)
+    ([300.0], True)
+    >>> result = stochastic_subgradient(blocks, n_passes=10, bounds=(0.0, 0.5))
+    >>> bool(result.w[0].min() >= 0.0), bool(result.w_average[0].max() <= 0.5)
+    (True, True)
+    """
+    if sampling not in ("uniform", "permutation"):
+        raise ValueError(f"sampling must be 'uniform' or 'permutation', got {sampling!r}.")
+    _check_not_empty(blocks)
+    radius = optimum_radius(blocks)
+    w = average = blocks.features(0, _minus(blocks.truth(0), blocks.truth(0)))
+    box = None if bounds is None else _box(bounds, w)
+
+    def project(w):
+        if box is not None:
+            return blocks.fitted(tuple(map(np.clip, w, *box)))
+        norm = np.sqrt(_inner(w, w))
+        return w if norm <= radius else tuple((radius / norm) * part for part in w)
+
+    order = list(range(blocks.n))
+    rng = SplitMix64(random_state)
+    history = []
+    t = 0
+    for pass_number in range(1, n_passes + 1):
+        for i in _visits(sampling, pass_number, order, blocks.p, None, rng):
+            t += 1
+            *s, _, _ = blocks.oracle(i, blocks.scores(i, w))
+            towards_truth = blocks.change_of_w(i, blocks.truth(i), s)
+            w = project(_plus(
+                tuple((1.0 - 1.0 / t) * part for part in w),
+                tuple((blocks.n / t) * part for part in towards_truth)))
+            average = _plus(
+                tuple((t - 1.0) / (t + 1.0) * part for part in average),
+                tuple(2.0 / (t + 1.0) * part for part in w))
+        if pass_number % primal_every == 0 or pass_number == n_passes:
+            history.append((pass_number, blocks.examine(average)[-1]))
+    return SubgradientResult(average, w, np.array(history).reshape(-1, 2))

@@ -1,0 +1,297 @@
+"""Batch Frank-Wolfe and the stochastic subgradient method against the block-coordinate solver."""
+
+import doctest
+import functools
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.optimize import minimize
+from scipy.special import logsumexp
+
+import fastm4n.reference as ref
+from fastm4n.reference import baselines, structured
+
+SURROGATES = ("max_margin", "max_min", "log")
+KINDS = ("simplex", "chain", "permutation")
+CASES = [(kind, surrogate) for kind in KINDS for surrogate in SURROGATES]
+
+
+def small_blocks(kind, surrogate, seed=0, n=6, alpha=0.5):
+    rng = np.random.default_rng(seed)
+    weights = rng.uniform(0.5, 2.0, n)
+    if kind == "simplex":
+        X, y = rng.normal(size=(n, 2)), rng.integers(3, size=n)
+        cost = np.abs(np.subtract.outer(range(3), range(3))).astype(float)
+        return ref.SimplexBlocks(X, y, 3, surrogate, alpha, weights, cost)
+    if kind == "chain":
+        lengths = rng.integers(1, 4, size=n)
+        X = [rng.normal(size=(T, 2)) for T in lengths]
+        y = [rng.integers(2, size=T) for T in lengths]
+        return ref.ChainBlocks(
+            X, y, 2, surrogate, alpha, weights, fit=("emissions", "start", "transitions"))
+    sizes = rng.integers(1, 4, size=n)
+    X = [rng.normal(size=(M, M, 3)) for M in sizes]
+    y = [rng.permutation(M) for M in sizes]
+    return ref.PermutationBlocks(X, y, surrogate, alpha, weights)
+
+
+@functools.cache
+def best(kind, surrogate):
+    """The last row of a long run of the block-coordinate solver, and its w."""
+    _, w, history = small_blocks(kind, surrogate).frank_wolfe(
+        sampling="gap", n_passes=150, random_state=0, gap_every=150)
+    _, primal, dual, gap = history[-1]
+    assert gap < 2e-2
+    return primal, dual, w
+
+
+@functools.cache
+def batch(kind, surrogate):
+    return ref.batch_frank_wolfe(small_blocks(kind, surrogate), n_iter=300)
+
+
+def norm(w):
+    return np.sqrt(sum(np.sum(part * part) for part in w))
+
+
+def flat(w):
+    return np.concatenate([np.ravel(part) for part in w])
+
+
+def box_optimum(blocks, lower, upper):
+    """min P(w) over a box, of labels under the log surrogate, by a generic solver."""
+    def primal(w):
+        scores = blocks.X @ w.reshape(-1, blocks.n_classes)
+        losses = logsumexp(scores, axis=1) - scores[np.arange(blocks.n), blocks.y]
+        return blocks.p @ losses + blocks.alpha / 2 * (w @ w)
+
+    size = blocks.X.shape[1] * blocks.n_classes
+    start = np.clip(np.zeros(size), lower, upper)
+    return minimize(
+        primal, start, method="L-BFGS-B", bounds=[(lower, upper)] * size,
+        options={"ftol": 1e-14, "gtol": 1e-9}).fun
+
+
+def test_doctests():
+    failed, attempted = doctest.testmod(baselines)
+    assert failed == 0 and attempted > 10
+
+
+# the blocks of labels
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES)
+def test_simplex_blocks_are_those_of_the_solver_of_labels(surrogate):
+    blocks = small_blocks("simplex", surrogate)
+    rng = np.random.default_rng(1)
+    states = [(rng.normal(size=3),) for _ in range(blocks.n)]
+    if surrogate != "log":
+        states = [(np.exp(theta) / np.exp(theta).sum(),) for (theta,) in states]
+    mu = np.array([blocks.point(i, state)[0] for i, state in enumerate(states)])
+    expected = ref.certificate(
+        blocks.X, blocks.y, mu, blocks.p, blocks.alpha, surrogate, blocks.cost)
+    found = blocks.certificate(states)
+    assert_allclose(found[:3], expected[:3], rtol=1e-12)
+    assert_allclose(found.block_gaps, expected.block_gaps, atol=1e-12)
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES)
+def test_simplex_blocks_with_extreme_features(surrogate):
+    blocks = ref.SimplexBlocks([[1e6], [-1e6]], [0, 1], 2, surrogate, alpha=1.0)
+    history = ref.batch_frank_wolfe(blocks, n_iter=20).history
+    assert np.all(np.isfinite(history)) and np.all(np.diff(history[:, 2]) >= 0)
+    result = ref.stochastic_subgradient(blocks, n_passes=5)
+    assert np.all(np.isfinite(result.history)) and np.all(np.isfinite(flat(result.w)))
+
+
+# batch Frank-Wolfe
+
+
+@pytest.mark.parametrize(("kind", "surrogate"), CASES)
+def test_batch_dual_rises_below_every_primal(kind, surrogate):
+    iteration, primal, dual, gap = batch(kind, surrogate).history.T
+    assert iteration.tolist() == list(range(301))
+    assert np.all(np.diff(dual) >= -1e-13)
+    assert dual[-1] > dual[0] + 0.01
+    assert dual[-1] <= primal.min() + 1e-12
+    assert_allclose(primal - dual, gap, atol=1e-9)
+
+
+@pytest.mark.parametrize(("kind", "surrogate"), CASES)
+def test_batch_gap_bounds_the_distance(kind, surrogate):
+    best_primal, best_dual, _ = best(kind, surrogate)
+    _, primal, dual, gap = batch(kind, surrogate).history.T
+    # P* lies between the best dual and the best primal that anyone has found
+    assert np.all(gap >= primal - min(best_primal, primal.min()) - 1e-12)
+    assert np.all(dual <= best_primal + 1e-12) and np.all(primal >= best_dual - 1e-12)
+
+
+@pytest.mark.parametrize(("kind", "surrogate"), CASES)
+def test_batch_comes_to_the_optimum(kind, surrogate):
+    best_primal, best_dual, w = best(kind, surrogate)
+    result = batch(kind, surrogate)
+    _, primal, dual, gap = result.history[-1]
+    tol = 1e-8 if surrogate == "log" else 2e-2
+    assert gap < tol
+    assert best_primal - dual < 2 * tol + (best_primal - best_dual)
+    # by strong convexity both are within sqrt(2 (P - P*) / alpha) of w*
+    alpha = small_blocks(kind, surrogate).alpha
+    assert np.linalg.norm(flat(w) - flat(result.w)) <= (
+        np.sqrt(2 * gap / alpha) + np.sqrt(2 * (best_primal - best_dual) / alpha))
+
+
+@pytest.mark.parametrize(("kind", "surrogate"), CASES)
+def test_batch_history_follows_from_the_states(kind, surrogate):
+    result = batch(kind, surrogate)
+    row = small_blocks(kind, surrogate).certificate(result.states)
+    assert_allclose(result.history[-1, 1:], row[:3], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_batch_line_search_of_max_margin_is_exact(kind):
+    blocks = small_blocks(kind, "max_margin")
+    first = ref.batch_frank_wolfe(blocks, n_iter=1)
+    truth = blocks.start()
+    scores, answers, _ = blocks.examine(blocks.primal_weights(
+        [blocks.point(i, state) for i, state in enumerate(truth)]))
+
+    def dual(gamma):
+        return blocks.certificate([
+            tuple((1 - gamma) * a + gamma * b for a, b in zip(state, answer[:-2]))
+            for state, answer in zip(truth, answers)]).dual
+
+    assert first.history[1, 2] >= max(map(dual, np.linspace(0, 1, 101))) - 1e-12
+
+
+@pytest.mark.parametrize(("kind", "surrogate"), CASES)
+def test_with_one_example_a_pass_is_a_batch_step(kind, surrogate):
+    blocks = small_blocks(kind, surrogate, n=1)
+    rows = ref.batch_frank_wolfe(blocks, n_iter=8).history[1:]
+    _, _, expected = blocks.frank_wolfe(
+        sampling="permutation", n_passes=8, random_state=0, gap_every=1)
+    assert_allclose(rows, expected, rtol=1e-9, atol=1e-12)
+
+
+# the stochastic subgradient method
+
+
+@pytest.mark.parametrize(("kind", "surrogate"), CASES)
+def test_the_ball_holds_the_optimum(kind, surrogate):
+    primal, dual, w = best(kind, surrogate)
+    blocks = small_blocks(kind, surrogate)
+    radius = ref.optimum_radius(blocks)
+    # the long run's w is within sqrt(2 gap / alpha) of the optimum's
+    assert norm(w) - np.sqrt(2 * (primal - dual) / blocks.alpha) <= radius
+    zeros = tuple(np.zeros_like(part) for part in w)
+    assert_allclose(radius, np.sqrt(blocks.examine(zeros)[-1] / blocks.alpha), rtol=1e-12)
+
+
+@pytest.mark.parametrize(("kind", "surrogate"), CASES)
+@pytest.mark.parametrize("sampling", ["uniform", "permutation"])
+def test_subgradient_average_comes_to_the_optimum(kind, surrogate, sampling):
+    best_primal, best_dual, _ = best(kind, surrogate)
+    blocks = small_blocks(kind, surrogate)
+    result = ref.stochastic_subgradient(
+        blocks, n_passes=150, sampling=sampling, primal_every=100)
+    assert result.history[:, 0].tolist() == [100, 150]
+    assert result.history[-1, 1] >= best_dual - 1e-12
+    assert result.history[-1, 1] - best_primal < 0.05
+    assert_allclose(result.history[-1, 1], blocks.examine(result.w_average)[-1], rtol=1e-12)
+    assert norm(result.w) <= ref.optimum_radius(blocks) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES)
+def test_subgradient_keeps_the_rate_in_the_mean(surrogate):
+    blocks = small_blocks("simplex", surrogate)
+    best_primal, _, _ = best("simplex", surrogate)
+    # ||g|| <= alpha ||w|| + n p_b ||x_b|| ||phi(y_b) - s||
+    largest = blocks.alpha * ref.optimum_radius(blocks) + np.sqrt(2) * np.max(
+        blocks.n * blocks.p * np.linalg.norm(blocks.X, axis=1))
+    rows = np.mean([
+        ref.stochastic_subgradient(blocks, n_passes=20, random_state=seed).history
+        for seed in range(10)], axis=0)
+    bound = 5 * largest**2 / (blocks.alpha * (blocks.n * rows[:, 0] + 1))
+    assert np.all(rows[:, 1] - best_primal <= bound)
+    assert rows[-1, 1] < rows[0, 1]
+
+
+def test_subgradient_steps_are_those_of_the_formula():
+    blocks = small_blocks("simplex", "max_margin", n=1, alpha=0.5)
+    x, y = blocks.X[0], blocks.y[0]
+    w, iterates = np.zeros((2, 3)), []
+    for t in range(1, 6):
+        s, _, _ = blocks.oracle(0, (x @ w,))
+        w = w - (blocks.alpha * w + np.outer(x, s - np.eye(3)[y])) / (blocks.alpha * t)
+        w *= min(1.0, ref.optimum_radius(blocks) / np.linalg.norm(w))
+        iterates.append(w)
+    result = ref.stochastic_subgradient(blocks, n_passes=5)
+    assert_allclose(result.w[0], w, atol=1e-12)
+    assert_allclose(
+        result.w_average[0], np.average(iterates, axis=0, weights=range(1, 6)), atol=1e-12)
+
+
+@pytest.mark.parametrize(("kind", "surrogate"), CASES)
+def test_bounds_are_respected(kind, surrogate):
+    blocks = small_blocks(kind, surrogate)
+    result = ref.stochastic_subgradient(blocks, n_passes=5, bounds=(-0.05, 0.1))
+    for w in result.w, result.w_average:
+        assert flat(w).min() >= -0.05 and flat(w).max() <= 0.1 + 1e-15
+    # of the iterates some are at a bound, so that it matters
+    assert flat(result.w).max() == 0.1 or flat(result.w).min() == -0.05
+
+
+@pytest.mark.parametrize("bounds", [(0.0, 0.2), (-0.1, 0.1), (0.1, np.inf), (-np.inf, np.inf)])
+def test_subgradient_comes_to_the_optimum_within_bounds(bounds):
+    blocks = small_blocks("simplex", "log")
+    result = ref.stochastic_subgradient(
+        blocks, n_passes=300, bounds=bounds, primal_every=300)
+    expected = box_optimum(blocks, *bounds)
+    assert -1e-9 <= result.history[-1, 1] - expected < 0.01
+
+
+def test_bounds_of_parts():
+    blocks = small_blocks("chain", "max_margin")
+    shapes = [(2, 2), (2,), (2,), (2,), (2, 2)]
+    lower = tuple(np.full(shape, 0.1 * k) for k, shape in enumerate(shapes))
+    upper = tuple(part + 0.2 for part in lower)
+    w = ref.ChainWeights(
+        *ref.stochastic_subgradient(blocks, n_passes=3, bounds=(lower, upper)).w)
+    # intercept and end are not fitted, and stay zero
+    assert np.all(w.intercept == 0) and np.all(w.end == 0)
+    for name in blocks.fit:
+        k = ref.ChainWeights._fields.index(name)
+        part = getattr(w, name)
+        assert np.all(part >= lower[k]) and np.all(part <= upper[k])
+
+
+def test_equal_seeds_give_equal_runs():
+    blocks = small_blocks("permutation", "max_margin")
+    runs = [ref.stochastic_subgradient(blocks, n_passes=3, random_state=s) for s in (7, 7, 8)]
+    assert np.array_equal(flat(runs[0].w), flat(runs[1].w))
+    assert not np.array_equal(flat(runs[0].w), flat(runs[2].w))
+
+
+# errors
+
+
+def test_errors():
+    blocks = small_blocks("simplex", "max_margin")
+    with pytest.raises(ValueError, match="sampling must be 'uniform' or 'permutation', got 'gap'"):
+        ref.stochastic_subgradient(blocks, n_passes=1, sampling="gap")
+    with pytest.raises(ValueError, match="bounds of part 0 of w have a lower one above"):
+        ref.stochastic_subgradient(blocks, n_passes=1, bounds=(1.0, 0.0))
+    empty = ref.SimplexBlocks(np.zeros((0, 2)), [], 3, "max_margin", 0.1, weights=[])
+    for call in (
+        lambda: ref.batch_frank_wolfe(empty, n_iter=1),
+        lambda: ref.stochastic_subgradient(empty, n_passes=1),
+        lambda: ref.optimum_radius(empty),
+    ):
+        with pytest.raises(ValueError, match="blocks has no examples"):
+            call()
+
+
+def test_a_kind_of_blocks_must_say_what_it_is():
+    blocks = structured.Blocks(1, "max_margin", 1.0, None)
+    with pytest.raises(NotImplementedError):
+        ref.batch_frank_wolfe(blocks, n_iter=1)
