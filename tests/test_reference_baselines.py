@@ -14,6 +14,8 @@ from fastm4n.reference import baselines, structured
 
 SURROGATES = ("max_margin", "max_min", "log")
 KINDS = ("simplex", "chain", "permutation")
+N_PASSES = {"max_margin": 400, "max_min": 60, "log": 40}
+N_ITER = {"max_margin": 300, "max_min": 60, "log": 20}
 CASES = [(kind, surrogate) for kind in KINDS for surrogate in SURROGATES]
 
 
@@ -40,7 +42,7 @@ def small_blocks(kind, surrogate, seed=0, n=6, alpha=0.5):
 def best(kind, surrogate):
     """The last row of a long run of the block-coordinate solver, and its w."""
     _, w, history = small_blocks(kind, surrogate).frank_wolfe(
-        sampling="gap", n_passes=150, random_state=0, gap_every=150)
+        sampling="gap", n_passes=N_PASSES[surrogate], random_state=0, gap_every=100)
     _, primal, dual, gap = history[-1]
     assert gap < 2e-2
     return primal, dual, w
@@ -48,7 +50,7 @@ def best(kind, surrogate):
 
 @functools.cache
 def batch(kind, surrogate):
-    return ref.batch_frank_wolfe(small_blocks(kind, surrogate), n_iter=300)
+    return ref.batch_frank_wolfe(small_blocks(kind, surrogate), n_iter=N_ITER[surrogate])
 
 
 def norm(w):
@@ -111,7 +113,7 @@ def test_simplex_blocks_with_extreme_features(surrogate):
 @pytest.mark.parametrize(("kind", "surrogate"), CASES)
 def test_batch_dual_rises_below_every_primal(kind, surrogate):
     iteration, primal, dual, gap = batch(kind, surrogate).history.T
-    assert iteration.tolist() == list(range(301))
+    assert iteration.tolist() == list(range(N_ITER[surrogate] + 1))
     assert np.all(np.diff(dual) >= -1e-13)
     assert dual[-1] > dual[0] + 0.01
     assert dual[-1] <= primal.min() + 1e-12
@@ -132,7 +134,7 @@ def test_batch_comes_to_the_optimum(kind, surrogate):
     best_primal, best_dual, w = best(kind, surrogate)
     result = batch(kind, surrogate)
     _, primal, dual, gap = result.history[-1]
-    tol = 1e-8 if surrogate == "log" else 2e-2
+    tol = 1e-6 if surrogate == "log" else 2e-2
     assert gap < tol
     assert best_primal - dual < 2 * tol + (best_primal - best_dual)
     # by strong convexity both are within sqrt(2 (P - P*) / alpha) of w*
@@ -193,8 +195,8 @@ def test_subgradient_average_comes_to_the_optimum(kind, surrogate, sampling):
     best_primal, best_dual, _ = best(kind, surrogate)
     blocks = small_blocks(kind, surrogate)
     result = ref.stochastic_subgradient(
-        blocks, n_passes=150, sampling=sampling, primal_every=100)
-    assert result.history[:, 0].tolist() == [100, 150]
+        blocks, n_passes=50, sampling=sampling, primal_every=30)
+    assert result.history[:, 0].tolist() == [30, 50]
     assert result.history[-1, 1] >= best_dual - 1e-12
     assert result.history[-1, 1] - best_primal < 0.05
     assert_allclose(result.history[-1, 1], blocks.examine(result.w_average)[-1], rtol=1e-12)

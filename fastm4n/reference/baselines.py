@@ -189,8 +189,10 @@ def optimum_radius(blocks):
 def _box(bounds, zeros):
     """(lower, upper), each in the form of w."""
     lower, upper = (
-        tuple(np.full_like(part, bound) for part in zeros) if np.ndim(bound) == 0 else
-        tuple(np.broadcast_to(b, part.shape) for b, part in zip(bound, zeros, strict=True))
+        tuple(
+            np.broadcast_to(b, part.shape)
+            for b, part in zip(
+                bound if isinstance(bound, tuple) else (bound,) * len(zeros), zeros, strict=True))
         for bound in bounds)
     for k, (low, high) in enumerate(zip(lower, upper)):
         if not np.all(low <= high):
