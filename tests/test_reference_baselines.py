@@ -256,7 +256,7 @@ def test_bounds_of_parts():
     blocks = small_blocks("chain", "max_margin")
     shapes = [(2, 2), (2,), (2,), (2,), (2, 2)]
     lower = tuple(np.full(shape, 0.1 * k) for k, shape in enumerate(shapes))
-    upper = tuple(part + 0.2 for part in lower)
+    upper = (0.2, 0.3, 0.4, 0.5, np.full((2, 2), 0.6))
     w = ref.ChainWeights(
         *ref.stochastic_subgradient(blocks, n_passes=3, bounds=(lower, upper)).w)
     # intercept and end are not fitted, and stay zero
@@ -265,6 +265,15 @@ def test_bounds_of_parts():
         k = ref.ChainWeights._fields.index(name)
         part = getattr(w, name)
         assert np.all(part >= lower[k]) and np.all(part <= upper[k])
+
+
+def test_no_passes():
+    blocks = small_blocks("chain", "max_margin")
+    result = ref.stochastic_subgradient(blocks, n_passes=0, bounds=(0.5, 1.0))
+    assert result.history.shape == (0, 2)
+    w = ref.ChainWeights(*result.w)
+    assert np.all(w.emissions == 0.5) and np.all(w.end == 0.0)
+    assert ref.batch_frank_wolfe(blocks, n_iter=0).history[:, 0].tolist() == [0]
 
 
 def test_equal_seeds_give_equal_runs():
@@ -283,6 +292,10 @@ def test_errors():
         ref.stochastic_subgradient(blocks, n_passes=1, sampling="gap")
     with pytest.raises(ValueError, match="bounds of part 0 of w have a lower one above"):
         ref.stochastic_subgradient(blocks, n_passes=1, bounds=(1.0, 0.0))
+    with pytest.raises(ValueError, match="bounds of part 0 of w have a lower one above"):
+        ref.stochastic_subgradient(blocks, n_passes=1, bounds=(np.nan, 0.0))
+    with pytest.raises(ValueError, match="the upper bounds have 2 parts, but w has 1"):
+        ref.stochastic_subgradient(blocks, n_passes=1, bounds=(0.0, (1.0, 1.0)))
     empty = ref.SimplexBlocks(np.zeros((0, 2)), [], 3, "max_margin", 0.1, weights=[])
     for call in (
         lambda: ref.batch_frank_wolfe(empty, n_iter=1),

@@ -110,15 +110,21 @@ def _check_not_empty(blocks):
         raise ValueError("blocks has no examples; give it at least one.")
 
 
+def _zeros(blocks):
+    """w = 0, as the features of a difference of no length."""
+    truth = blocks.truth(0)
+    return blocks.features(0, _minus(truth, truth))
+
+
 def batch_frank_wolfe(blocks, *, n_iter):
-    """Maximise D(mu) by steps in all blocks at once ([2]_, Algorithm 2; [1]_, Algorithm 8).
+    """Maximise D(mu) by steps in all blocks at once ([2]_, Algorithm 2).
 
     An iteration calls the oracles of all blocks at w(mu), for points s_i, and moves all blocks
     towards them by one gamma, found by line search (`Blocks.step`, the group being all blocks).
-    The gap needs no more than the same calls.
+    The gap needs no more than the same calls.  [1]_, Algorithm 8, is this with bounds of w.
 
     An iteration costs n oracle calls, as much as a pass of the block-coordinate method, and
-    the least gap is O(1 / n_iter) for "max_margin" ([2]_, section 3).
+    for "max_margin" the least gap so far is O(1 / n_iter) ([2]_).
 
     Parameters
     ----------
@@ -173,7 +179,7 @@ def optimum_radius(blocks):
 
     At the optimum P = D, that is alpha ||w*||^2 = sum_i p_i [ h_i(mu*_i) - l_i(w*) ], where the
     surrogate losses l_i are not negative and h_i is at most its maximum, the loss at w = 0
-    ([3]_, Theorem 1, of the hinge loss, where P(0) = 1).
+    ([3]_ has this for the hinge loss, where P(0) = 1).
 
     Examples
     --------
@@ -181,21 +187,20 @@ def optimum_radius(blocks):
     2.0
     """
     _check_not_empty(blocks)
-    # the features of no point at all are zeros in the form of w
-    zeros = blocks.features(0, _minus(blocks.truth(0), blocks.truth(0)))
-    return float(np.sqrt(blocks.examine(zeros)[-1] / blocks.alpha))
+    return float(np.sqrt(blocks.examine(_zeros(blocks))[-1] / blocks.alpha))
 
 
 def _box(bounds, zeros):
-    """(lower, upper), each in the form of w."""
+    """(lower, upper), each a tuple of arrays that go with the parts of w."""
     lower, upper = (
-        tuple(
-            np.broadcast_to(b, part.shape)
-            for b, part in zip(
-                bound if isinstance(bound, tuple) else (bound,) * len(zeros), zeros, strict=True))
-        for bound in bounds)
+        bound if isinstance(bound, tuple) else (bound,) * len(zeros) for bound in bounds)
+    for name, bound in ("lower", lower), ("upper", upper):
+        if len(bound) != len(zeros):
+            raise ValueError(
+                f"the {name} bounds have {len(bound)} parts, but w has {len(zeros)}; "
+                "give a number, or one entry for each part.")
     for k, (low, high) in enumerate(zip(lower, upper)):
-        if not np.all(low <= high):
+        if not np.all(np.asarray(low) <= high):
             raise ValueError(
                 f"bounds of part {k} of w have a lower one above the upper, or NaN; "
                 "give lower <= upper.")
@@ -205,7 +210,7 @@ def _box(bounds, zeros):
 def stochastic_subgradient(
     blocks, *, n_passes, sampling="uniform", random_state=0, bounds=None, primal_every=1,
 ):
-    """Minimise P(w) by projected stochastic subgradient steps ([3]_; [4]_; [2]_, section 6).
+    """Minimise P(w) by projected stochastic subgradient steps ([3]_; [4]_; a baseline of [2]_).
 
     Visit t = 1, 2, ... takes a block i and s_i, a maximiser of its oracle at w.  As l_i(w) is a
     maximum over points of the polytope, s_i gives a subgradient of it, and with the step
@@ -230,8 +235,8 @@ def stochastic_subgradient(
         Seed.
     bounds : pair (lower, upper), optional
         P is minimised over lower <= w <= upper ([1]_, section H.1), instead of over all w.
-        Either is a number, or a tuple of arrays in the form of w; parts of w that are not fitted
-        are zero all the same.
+        Either is a number, or a tuple of a number or an array for each part of w; parts that are
+        not fitted are zero all the same.
     primal_every : int
         The history gets a row after each primal_every passes and after the last; a row costs
         n more oracle calls.
@@ -245,7 +250,8 @@ def stochastic_subgradient(
     Raises
     ------
     ValueError
-        If there are no examples, for an unknown sampling, and if a lower bound is above the upper.
+        If there are no examples, for an unknown sampling, if bounds have not one entry for each
+        part of w, and if a lower bound is above the upper.
 
     Notes
     -----
@@ -268,16 +274,20 @@ def stochastic_subgradient(
     if sampling not in ("uniform", "permutation"):
         raise ValueError(f"sampling must be 'uniform' or 'permutation', got {sampling!r}.")
     _check_not_empty(blocks)
-    radius = optimum_radius(blocks)
-    w = average = blocks.features(0, _minus(blocks.truth(0), blocks.truth(0)))
-    box = None if bounds is None else _box(bounds, w)
+    zeros = _zeros(blocks)
+    if bounds is None:
+        radius = optimum_radius(blocks)
 
-    def project(w):
-        if box is not None:
+        def project(w):
+            norm = np.sqrt(_inner(w, w))
+            return w if norm <= radius else tuple((radius / norm) * part for part in w)
+    else:
+        box = _box(bounds, zeros)
+
+        def project(w):
             return blocks.fitted(tuple(map(np.clip, w, *box)))
-        norm = np.sqrt(_inner(w, w))
-        return w if norm <= radius else tuple((radius / norm) * part for part in w)
 
+    w = average = project(zeros)
     order = list(range(blocks.n))
     rng = SplitMix64(random_state)
     history = []
