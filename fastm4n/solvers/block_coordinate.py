@@ -31,6 +31,7 @@ FRESH_PASSES = 20
 
 # threads pay for themselves from about this many multiply-adds in a pass over all blocks
 PARALLEL_COST = 5e6
+RANGES_PER_THREAD = 8
 
 HISTORY_KEYS = ("pass", "primal", "dual", "gap", "seconds", "oracle_calls", "oracle_error")
 
@@ -102,7 +103,8 @@ def in_threads(function, n, cost, n_jobs):
     if n_jobs == 1:
         function(0, n)
         return
-    edges = np.linspace(0, n, n_jobs + 1).astype(int).tolist()
+    # several ranges a thread, as blocks differ in size and often come in its order
+    edges = np.linspace(0, n, min(n, RANGES_PER_THREAD * n_jobs) + 1).astype(int).tolist()
     with ThreadPoolExecutor(n_jobs) as pool:
         for future in [pool.submit(function, *part) for part in zip(edges[:-1], edges[1:])]:
             future.result()
