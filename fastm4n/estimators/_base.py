@@ -14,6 +14,8 @@ from fastm4n.solvers.block_coordinate import SAMPLINGS, STEPS
 
 SURROGATES = ("max_min", "max_margin", "log")
 DECODINGS = ("map", "min_risk")
+# tolerance of the max-min oracles behind decode="min_risk"
+RISK_TOL = 1e-6
 LOSSES = ("zero_one", "absolute", "squared")
 
 
@@ -162,6 +164,16 @@ class CertifiedEstimator(BaseEstimator):
         self.primal_objective_ = solution.certificate.primal
         self.dual_objective_ = solution.certificate.dual
         self.history_ = solution.history
+
+
+def has_marginals(estimator):
+    """Whether there is `predict_marginals`: for `available_if`."""
+    if estimator.surrogate != "log":
+        raise AttributeError(
+            f"predict_marginals needs surrogate='log', and this one is {estimator.surrogate!r}: "
+            "margins are not probabilities."
+        )
+    return True
 
 
 def check_weights(weights):

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from fastm4n.estimators._base import RISK_TOL
 from fastm4n.inference import linear_assignment, max_min_permutation, permutation_marginals
 from fastm4n.inference.permutation import MAX_SUBSET_ITEMS
 from fastm4n.structures._permutation import (
@@ -10,18 +11,6 @@ from fastm4n.structures._permutation import (
     MaxMinPermutation,
     MaxMinPermutationMirrorProx,
 )
-
-# tolerance of the max-min oracles behind decode="min_risk"
-RISK_TOL = 1e-6
-
-
-def has_marginals(estimator):
-    if estimator.surrogate != "log":
-        raise AttributeError(
-            f"predict_marginals needs surrogate='log', and this one is {estimator.surrogate!r}: "
-            "margins are not probabilities."
-        )
-    return True
 
 
 def permutation_structure(estimator, places, sizes, cost):

@@ -152,7 +152,8 @@ class VectorEstimator(CertifiedEstimator):
         try:
             if free_intercept:
                 solution, intercepts = solve_free_intercept(
-                    structure, features, p, self.alpha, truth(outputs[rows]), intercept=intercept, **options
+                    structure, features, p, self.alpha, truth(outputs[rows]),
+                    intercept=intercept, **options,
                 )
             else:
                 solution = solve(structure, features, p, self.alpha, **options)

@@ -11,16 +11,19 @@ from sklearn.utils.validation import check_is_fitted
 from fastm4n.estimators import _chain_decoding as decoding
 from fastm4n.estimators._base import (
     DECODINGS,
+    RISK_TOL,
     CertifiedEstimator,
     as_weights,
     canonical,
     check_choice,
     check_number,
     cost_matrix,
+    has_marginals,
     summable,
     warn_of_unknown,
 )
 from fastm4n.estimators._merge import merge_sequences
+from fastm4n.estimators._warm import start_from, warm_state
 from fastm4n.features._chain import ChainFeatures
 from fastm4n.inference import viterbi_kbest
 from fastm4n.inference._chain import ChainMaxMin, ChainScratch
@@ -37,17 +40,6 @@ STATES = ("all", "observed")
 
 # dense features of at most this share of non-zeros are trained on in CSR
 MOSTLY_ZERO = 0.3
-# tolerance of the max-min oracles behind decode="min_risk"
-RISK_TOL = 1e-6
-
-
-def _has_marginals(estimator):
-    if estimator.surrogate != "log":
-        raise AttributeError(
-            f"predict_marginals needs surrogate='log', and this one is {estimator.surrogate!r}: "
-            "margins are not probabilities."
-        )
-    return True
 
 
 class Explanation(NamedTuple):
@@ -398,11 +390,8 @@ class SequenceTagger(CertifiedEstimator):
         self._keep_weights(features, selected)
         self.__dict__.pop("_warm_state", None)
         if self.warm_start:
-            owner = np.full(len(X), -1)
-            owner[kept] = block_of
-            self._warm_state = dict(
-                owner=owner, blocks=kept[rows], lengths=X.lengths, mu=solution.mu,
-                concave=solution.certificate.concave, theta=structure.state(),
+            self._warm_state = warm_state(
+                solution, structure, kept[rows], kept, block_of, len(X), lengths=X.lengths,
                 alpha=float(self.alpha), surrogate=self.surrogate, per_edge=selected is not None,
             )
         return solution
@@ -432,11 +421,7 @@ class SequenceTagger(CertifiedEstimator):
             self.transition_coef_ = views[4]
 
     def _warm_start_point(self, structure, blocks, codes, X, classes):
-        """Arguments of `solve` that start from the last dual point, where that fits.
-
-        For a smaller alpha it is drawn towards phi(y) so that w stays what it was; for a larger
-        one it is kept, and w shrinks. A sequence that had no weight starts from phi(y).
-        """
+        """Arguments of `solve` that start from the last dual point, where that fits."""
         state = getattr(self, "_warm_state", None)
         per_edge = self.transition_features is not None
         if (
@@ -446,35 +431,20 @@ class SequenceTagger(CertifiedEstimator):
             or not np.array_equal(classes, self.classes_)
         ):
             return {}
-        R, stride = classes.size, _stride(classes.size)
-        sizes = (X.lengths + (X.lengths - 1 if per_edge else 1) * R) * stride
-        owners = state["owner"][blocks]
-        known = owners >= 0
-        # where the numbers of each block are, now and in the last fit
-        now = np.cumsum(sizes[blocks]) - sizes[blocks]
-        then = np.cumsum(sizes[state["blocks"]]) - sizes[state["blocks"]]
-        counts = sizes[blocks][known]
-        within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        to = np.repeat(now[known], counts) + within
-        source = np.repeat(then[owners[known]], counts) + within
-        mu = np.zeros(sizes[blocks].sum())
-        mu[to] = state["mu"][source]
-        ends = np.cumsum(X.lengths[blocks])
-        for b in np.flatnonzero(~known):
-            T = X.lengths[blocks[b]]
-            labels = codes[ends[b] - T : ends[b]]
-            rows = mu[now[b] : now[b] + sizes[blocks[b]]].reshape(-1, stride)
+        R, stride, lengths = classes.size, _stride(classes.size), X.lengths[blocks]
+        starts = np.cumsum(lengths) - lengths
+
+        def truth(b):
+            T = lengths[b]
+            labels = codes[starts[b] : starts[b] + T]
+            rows = np.zeros((T + (T - 1 if per_edge else 1) * R, stride))
             rows[np.arange(T), labels] = 1.0
             first = T + (R * np.arange(T - 1) if per_edge else 0)
             np.add.at(rows, (first + labels[:-1], labels[1:]), 1.0)
-        start = dict(mu=mu, shrink=min(1.0, self.alpha / state["alpha"]))
-        if structure.has_natural_step:
-            theta, is_first = structure.state()
-            theta[to] = state["theta"][0][source]
-            is_first[known] = state["theta"][1][owners[known]]
-            structure.restore((theta, is_first))
-            start["concave"] = np.where(known, state["concave"][owners], 0.0)
-        return start
+            return rows.ravel()
+
+        sizes = (X.lengths + (X.lengths - 1 if per_edge else 1) * R) * stride
+        return start_from(state, structure, blocks, sizes, self.alpha, truth)
 
     # ---------------------------------------------------------------------- predict
 
@@ -668,7 +638,7 @@ class SequenceTagger(CertifiedEstimator):
         _check_paths(values)
         return nodes
 
-    @available_if(_has_marginals)
+    @available_if(has_marginals)
     def predict_marginals(self, X, *, allowed_transitions=None, lengths=None):
         """Probabilities of the labels at each position, for ``surrogate="log"`` only.
 

@@ -12,6 +12,7 @@ from fastm4n.estimators._base import (
     check_choice,
     check_number,
     cost_matrix,
+    has_marginals,
     summable,
 )
 from fastm4n.estimators._kernels import (
@@ -26,10 +27,10 @@ from fastm4n.estimators._merge import merge_sequences
 from fastm4n.estimators._permutations import (
     best_permutations,
     distribution,
-    has_marginals,
     least_risk,
     permutation_structure,
 )
+from fastm4n.estimators._warm import ranges, start_from, warm_state
 from fastm4n.features._pairs import PairFeatures, PairKernelFeatures
 from fastm4n.sequences import Sequences
 from fastm4n.solvers.block_coordinate import NotPositiveSemidefinite, solve
@@ -295,8 +296,7 @@ class Matcher(CertifiedEstimator):
         features, points, parameters = self._features(
             values, starts[blocks], block_sizes**2, p
         )
-        truth = np.concatenate([np.eye(len(place))[place].ravel() for place in places])
-        start = self._warm_start_point(structure, blocks, sizes, truth)
+        start = self._warm_start_point(structure, blocks, sizes, places)
         try:
             solution = solve(
                 structure, features, p, self.alpha, **start, **self._solver_options()
@@ -315,12 +315,16 @@ class Matcher(CertifiedEstimator):
         if self.kernel == "linear":
             self.coef_ = features.coef()
         else:
+            truth = np.concatenate([np.eye(len(place))[place].ravel() for place in places])
             scale = np.repeat(p / self.alpha, block_sizes**2)
             self.dual_coef_ = scale * (truth - solution.mu)
             self.X_fit_ = points
             self._kernel_parameters = parameters
         if self.warm_start:
-            self._keep_warm_state(structure, solution, sizes, kept, block_sizes, block_of)
+            self._warm_state = warm_state(
+                solution, structure, blocks, kept, block_of, sizes.size, sizes=sizes,
+                alpha=float(self.alpha), surrogate=self.surrogate,
+            )
         return solution
 
     def _features(self, values, starts, counts, p):
@@ -336,7 +340,7 @@ class Matcher(CertifiedEstimator):
                     "Scale the features."
                 )
             return PairFeatures(values, starts, counts), None, None
-        rows = _ranges(starts, counts)
+        rows = ranges(starts, counts)
         points = values[rows]
         needed = 8.0 * rows.size**2 / 2.0**20
         if needed > self.cache_size:
@@ -353,51 +357,17 @@ class Matcher(CertifiedEstimator):
         checked_diagonal(self.kernel, np.diagonal(gram), self.alpha)
         return PairKernelFeatures(gram, np.cumsum(counts) - counts, counts), points, parameters
 
-    def _keep_warm_state(self, structure, solution, sizes, kept, block_sizes, block_of):
-        """The dual point and what goes with it, example by example."""
-        ends = np.cumsum(sizes**2)
-        to = _ranges((ends - sizes**2)[kept], sizes[kept] ** 2)
-        counts = block_sizes**2
-        source = _ranges((np.cumsum(counts) - counts)[block_of], counts[block_of])
-        state = dict(
-            sizes=sizes, alpha=float(self.alpha), surrogate=self.surrogate,
-            known=np.zeros(sizes.size, dtype=bool), mu=np.zeros(ends[-1]),
-            concave=np.zeros(sizes.size),
-        )
-        state["known"][kept] = True
-        state["mu"][to] = solution.mu[source]
-        state["concave"][kept] = solution.certificate.concave[block_of]
-        if structure.has_natural_step:
-            theta, is_first = structure.state()
-            state["theta"], state["is_first"] = np.zeros(ends[-1]), np.ones_like(sizes)
-            state["theta"][to] = theta[source]
-            state["is_first"][kept] = is_first[block_of]
-        self._warm_state = state
-
-    def _warm_start_point(self, structure, blocks, sizes, truth):
-        """Arguments of `solve` that start from the last dual point, where that fits.
-
-        For a smaller alpha it is drawn towards phi(y) so that w stays what it was; for a larger
-        one it is kept, and w shrinks.
-        """
+    def _warm_start_point(self, structure, blocks, sizes, places):
+        """Arguments of `solve` that start from the last dual point, where that fits."""
         state = getattr(self, "_warm_state", None)
         if (
             not self.warm_start or state is None or state["surrogate"] != self.surrogate
             or not np.array_equal(state["sizes"], sizes)
         ):
             return {}
-        counts = sizes**2
-        source = _ranges((np.cumsum(counts) - counts)[blocks], counts[blocks])
-        known = state["known"][blocks]
-        known_entries = np.repeat(known, counts[blocks])
-        if structure.has_natural_step:
-            theta, is_first = structure.state()
-            theta[known_entries] = state["theta"][source[known_entries]]
-            is_first[known] = state["is_first"][blocks[known]]
-            structure.restore((theta, is_first))
-        return dict(
-            mu=np.where(known_entries, state["mu"][source], truth),
-            concave=state["concave"][blocks], shrink=min(1.0, self.alpha / state["alpha"]),
+        return start_from(
+            state, structure, blocks, sizes**2, self.alpha,
+            truth=lambda b: np.eye(len(places[b]))[places[b]].ravel(),
         )
 
     def __sklearn_is_fitted__(self):
@@ -523,11 +493,6 @@ class Matcher(CertifiedEstimator):
         if sample_weight is not None:
             weights = summable(as_weights(sample_weight, len(right), "example"))
         return float(np.average(right, weights=weights))
-
-
-def _ranges(starts, counts):
-    """The numbers start ... start + count - 1 of all ranges, one range after the other."""
-    return np.concatenate([np.arange(start, start + n) for start, n in zip(starts, counts)])
 
 
 def _shaped(X, parts):

@@ -10,12 +10,12 @@ from fastm4n.estimators._base import (
     check_choice,
     check_weights,
     cost_matrix,
+    has_marginals,
     summable,
 )
 from fastm4n.estimators._permutations import (
     best_permutations,
     distribution,
-    has_marginals,
     least_risk,
     permutation_structure,
 )
