@@ -119,8 +119,8 @@ def certify(engine, mu, n_jobs=1):
     """
     n = engine.structure.n_blocks
     terms = loss, gap, concave, inner, shift = [np.empty(n) for _ in range(5)]
-    concave[:] = engine.concave
     engine.settle()
+    concave[:] = engine.concave
     cost = n * (50 * engine.structure.max_size + engine.features.visit_cost)
     in_threads(
         lambda start, stop: engine.certify_range(start, stop, mu, *terms), n, cost, n_jobs
