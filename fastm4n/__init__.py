@@ -8,7 +8,15 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fastm4n import datasets, estimators, inference, metrics, rankings, reference
+    from fastm4n import (
+        datasets,
+        estimators,
+        inference,
+        metrics,
+        model_files,
+        rankings,
+        reference,
+    )
     from fastm4n.estimators import (
         LabelRanker,
         Matcher,
@@ -16,6 +24,7 @@ if TYPE_CHECKING:
         OrdinalClassifier,
         SequenceTagger,
     )
+    from fastm4n.model_files import load_model, save_model
     from fastm4n.sequences import Sequences
     from fastm4n.vectorizer import SequenceVectorizer
 
@@ -37,11 +46,15 @@ _NAMES = {
     "SequenceTagger": "estimators",
     "SequenceVectorizer": "vectorizer",
     "Sequences": "sequences",
+    "load_model": "model_files",
+    "save_model": "model_files",
 }
 
 __all__ = [*_NAMES, "__version__"]
 
-_MODULES = ("datasets", "estimators", "inference", "metrics", "rankings", "reference")
+_MODULES = (
+    "datasets", "estimators", "inference", "metrics", "model_files", "rankings", "reference",
+)
 
 
 def _version():

@@ -1,0 +1,389 @@
+"""Fitted estimators as JSON and arrays, and back: what model files hold."""
+
+from numbers import Integral
+
+import numpy as np
+from scipy import sparse
+from sklearn.metrics.pairwise import KERNEL_PARAMS
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.validation import check_is_fitted
+
+from fastm4n.estimators._base import check_choice
+from fastm4n.estimators._kernels import check_kernel
+from fastm4n.estimators.chain import SequenceTagger
+from fastm4n.estimators.matching import Matcher
+from fastm4n.estimators.ranking import LabelRanker
+from fastm4n.estimators.simplex import MulticlassClassifier, OrdinalClassifier
+from fastm4n.rankings import FORMS
+from fastm4n.vectorizer import SequenceVectorizer
+
+PREDICTORS = {
+    cls.__name__: cls
+    for cls in (LabelRanker, Matcher, MulticlassClassifier, OrdinalClassifier, SequenceTagger)
+}
+TRANSFORMERS = {cls.__name__: cls for cls in (SequenceVectorizer, StandardScaler)}
+CLASSES = {**PREDICTORS, **TRANSFORMERS}
+
+# Fitted arrays: dimensions by name, those of one name being equal, and the kinds of dtypes.
+# Dimension d is n_features_in_.
+_LABELS = "USiufbO"
+_SIMPLEX = {
+    "classes_": (("k",), _LABELS),
+    "cost_matrix_": (("k", "k"), "f"),
+    "intercept_": (("k",), "f"),
+}
+_ARRAYS = {
+    "MulticlassClassifier": _SIMPLEX,
+    "OrdinalClassifier": _SIMPLEX,
+    "LabelRanker": {
+        "items_": (("k",), "USiu"),
+        "cost_matrix_": (("k", "k"), "f"),
+        "intercept_": (("k", "k"), "f"),
+    },
+    "Matcher": {"cost_matrix_": (("k", "k"), "f")},
+    "SequenceTagger": {
+        "classes_": (("k",), _LABELS),
+        "cost_matrix_": (("k", "k"), "f"),
+        "intercept_": (("k",), "f"),
+        "coef_": (("k", "d"), "f"),
+        "transition_coef_": (("k", "k"), "f"),
+        "start_coef_": (("k",), "f"),
+        "end_coef_": (("k",), "f"),
+    },
+    "StandardScaler": {},
+    "SequenceVectorizer": {"feature_names_": (("d",), "O")},
+}
+_OPTIONAL = {
+    "SequenceTagger": {
+        "transition_features_": (("s",), "i"),
+        "transition_feature_coef_": (("s", "k", "k"), "f"),
+    },
+    "StandardScaler": {
+        "mean_": (("d",), "f"),
+        "var_": (("d",), "f"),
+        "scale_": (("d",), "f"),
+    },
+}
+# weights of an estimator that takes kernels, without the dimension of examples or features
+_WEIGHTS = {
+    "MulticlassClassifier": ("k",),
+    "OrdinalClassifier": ("k",),
+    "LabelRanker": ("k", "k"),
+    "Matcher": (),
+}
+_SCALAR_DTYPES = (
+    "bool", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32",
+    "uint64",
+)
+_SCALARS = {
+    **{
+        name: {
+            "n_features_in_": int, "n_iter_": int, "duality_gap_": float,
+            "primal_objective_": float, "dual_objective_": float,
+        }
+        for name in PREDICTORS
+    },
+    "StandardScaler": {"n_features_in_": int, "n_samples_seen_": int},
+    "SequenceVectorizer": {},
+}
+
+
+def model_state(estimator):
+    """Header and arrays of a fitted estimator, or of a pipeline of such."""
+    steps = estimator.steps if type(estimator) is Pipeline else [("", estimator)]
+    header, arrays = {"pipeline": type(estimator) is Pipeline, "steps": []}, {}
+    for number, (name, step) in enumerate(steps):
+        last = number == len(steps) - 1
+        if type(step).__name__ not in (PREDICTORS if last else TRANSFORMERS) or (
+            type(step) is not CLASSES[type(step).__name__]
+        ):
+            which = "as the last step" if last else "before the last step"
+            raise TypeError(
+                f"{type(step).__name__} cannot be saved"
+                + (f" {which} of a pipeline" if header["pipeline"] else "")
+                + f"; what can is {', '.join(PREDICTORS if last else TRANSFORMERS)}."
+            )
+        state, of_step = estimator_state(step)
+        header["steps"].append({"name": name, **state})
+        arrays.update({f"{number}/{key}": array for key, array in of_step.items()})
+    return header, arrays
+
+
+def model_from_state(header, arrays):
+    """The estimator, or pipeline, of `model_state`; ValueError, TypeError or KeyError if wrong."""
+    steps, arrays = [], dict(arrays)
+    given = header["steps"]
+    if type(given) is not list or not given or len(given) > 1 and header["pipeline"] is not True:
+        raise ValueError("it has no steps")
+    for number, state in enumerate(given):
+        if type(state) is not dict:
+            raise ValueError(f"step {number} is {state!r:.80}")
+        prefix = f"{number}/"
+        of_step = {
+            key[len(prefix):]: arrays.pop(key) for key in list(arrays) if key.startswith(prefix)
+        }
+        table = PREDICTORS if number == len(given) - 1 else TRANSFORMERS
+        name = state["class"]
+        if type(name) is not str or name not in table:
+            raise ValueError(f"there is no class {name!r:.80} in step {number}")
+        if type(state["name"]) is not str:
+            raise ValueError(f"the name of step {number} is no string")
+        step = estimator_from_state(state, of_step)
+        if steps and _n_features(step) != _n_features(steps[-1][1]):
+            raise ValueError(f"step {number} takes other features than those before it give")
+        steps.append((state["name"], step))
+    if arrays:
+        raise ValueError(f"{next(iter(arrays))!r:.80} belongs to no step")
+    if header["pipeline"] is not True:
+        return steps[0][1]
+    names = [name for name, _ in steps]
+    if len(set(names)) < len(names) or any("__" in name for name in names):
+        raise ValueError("the names of its steps are not distinct, or hold '__'")
+    return Pipeline(steps)
+
+
+def _n_features(step):
+    vocabulary = getattr(step, "vocabulary_", None)
+    return step.n_features_in_ if vocabulary is None else len(vocabulary)
+
+
+def estimator_state(estimator):
+    """Header and arrays of one fitted estimator of the table."""
+    check_is_fitted(estimator)
+    name, arrays = type(estimator).__name__, {}
+    parameters = {}
+    for key, value in estimator.get_params(deep=False).items():
+        parameters[key] = _encoded(key, None if key == "callback" else value, arrays)
+    attributes = {}
+    for key, kind in _SCALARS[name].items():
+        value = getattr(estimator, key)
+        if key == "n_samples_seen_":  # one for each feature where some were missing
+            value = np.max(value)
+        attributes[key] = kind(value)
+    for key in (*_ARRAYS[name], *_OPTIONAL.get(name, ()), "coef_", "dual_coef_", "X_fit_"):
+        value = getattr(estimator, key, None)
+        if value is not None:
+            arrays[key] = value
+    if name == "SequenceVectorizer":
+        arrays["feature_names_"] = estimator.get_feature_names_out()
+    if hasattr(estimator, "feature_names_in_"):
+        arrays["feature_names_in_"] = estimator.feature_names_in_
+    for key, values in getattr(estimator, "history_", {}).items():
+        arrays[f"history_/{key}"] = values
+    if hasattr(estimator, "_kernel_parameters"):
+        attributes["_kernel_parameters"] = {
+            key: _encoded(f"kernel_params[{key!r}]", value, None)
+            for key, value in estimator._kernel_parameters.items()
+        }
+    if name == "LabelRanker":
+        base = estimator._base
+        attributes.update(form_=estimator.form_, _base=None if base is None else int(base))
+    state = {"class": name, "parameters": parameters, "attributes": attributes}
+    estimator_from_state(state, arrays)  # what could not be loaded is not saved
+    return state, arrays
+
+
+def estimator_from_state(state, arrays):
+    """The estimator of `estimator_state`; ValueError, TypeError or KeyError if it is wrong."""
+    name, arrays = state["class"], dict(arrays)
+    cls = CLASSES[name]
+    for key in ("parameters", "attributes"):
+        if type(state[key]) is not dict:
+            raise ValueError(f"its {key} are {state[key]!r:.80}")
+    known = cls().get_params(deep=False)
+    parameters = {}
+    for key, value in state["parameters"].items():
+        if key not in known:
+            raise ValueError(f"{name} has no parameter {key!r:.80}")
+        parameters[key] = _decoded(key, value, arrays)
+    estimator = cls(**parameters)
+    if name in PREDICTORS:
+        _check_parameters(estimator)
+    elif name == "SequenceVectorizer":
+        estimator._check_parameters()
+
+    attributes, given = {}, state["attributes"]
+    for key, kind in _SCALARS[name].items():
+        attributes[key] = _scalar(key, given[key], kind)
+    history = {
+        key.removeprefix("history_/"): arrays.pop(key)
+        for key in list(arrays) if key.startswith("history_/")
+    }
+    if name in PREDICTORS:
+        numbers = all(
+            type(values) is np.ndarray and values.dtype.kind in "iuf" and values.ndim == 1
+            for values in history.values()
+        )
+        if not numbers or len({values.shape for values in history.values()}) != 1:
+            raise ValueError("history_ is not of vectors of one length")
+        attributes["history_"] = history
+    _add_arrays(estimator, attributes, arrays, given)
+    if name == "StandardScaler":
+        vars(estimator).update(attributes)
+    else:
+        estimator.__setstate__({**vars(estimator), **attributes})
+    return estimator
+
+
+def _add_arrays(estimator, attributes, arrays, given):
+    """Put all arrays among the attributes, after checking them against each other."""
+    name = type(estimator).__name__
+    wanted = dict(_ARRAYS[name])
+    kernel = getattr(estimator, "kernel", None)
+    if kernel == "linear":
+        wanted["coef_"] = ((*_WEIGHTS[name], "d"), "f")
+    elif kernel is not None:
+        precomputed = kernel == "precomputed"
+        wanted["dual_coef_"] = (("d" if precomputed else "n", *_WEIGHTS[name]), "f")
+        if not precomputed:
+            wanted["X_fit_"] = (("n", "d"), "f")
+        attributes["_kernel_parameters"] = _kernel_parameters(
+            estimator, given.get("_kernel_parameters")
+        )
+    optional = dict(_OPTIONAL.get(name, ()))
+    if getattr(estimator, "transition_features", None) is not None:
+        wanted.update(optional)
+    elif name == "SequenceTagger":
+        optional = {}
+    if name != "SequenceVectorizer":
+        optional["feature_names_in_"] = (("d",), "O")
+    missing = [key for key in wanted if key not in arrays]
+    unknown = [key for key in arrays if key not in wanted and key not in optional]
+    if missing or unknown:
+        what = f"{missing[0]} is missing" if missing else f"{unknown[0]!r:.80} does not belong"
+        raise ValueError(f"{what} in a {name}" + (f" of kernel {kernel!r}" if kernel else ""))
+
+    sizes = {"d": attributes["n_features_in_"]} if "n_features_in_" in attributes else {}
+    for key, array in arrays.items():
+        dims, kinds = wanted[key] if key in wanted else optional[key]
+        if sparse.issparse(array) and key != "X_fit_":
+            raise ValueError(f"{key} is sparse")
+        if array.dtype.kind not in kinds:
+            raise ValueError(f"{key} is of dtype {array.dtype}")
+        shape = tuple(sizes.setdefault(dim, n) for dim, n in zip(dims, array.shape))
+        if array.ndim != len(dims) or array.shape != shape:
+            raise ValueError(f"{key} has shape {array.shape}, which does not fit the others")
+        numbers = array.data if sparse.issparse(array) else array
+        if array.dtype.kind == "f" and not np.isfinite(numbers).all():
+            raise ValueError(f"{key} is not finite")
+        if array.dtype == object and key not in ("classes_",) and not all(
+            type(value) is str for value in array
+        ):
+            raise ValueError(f"{key} has an entry that is no string")
+        attributes[key] = array
+    if name in PREDICTORS and sizes["k"] < 1:
+        raise ValueError("it has no labels")
+    for key in ("classes_", "items_", "transition_features_", "feature_names_"):
+        if key in attributes and len(set(attributes[key].tolist())) < attributes[key].size:
+            raise ValueError(f"{key} has an entry twice")
+    if "transition_features_" in attributes:
+        columns = attributes["transition_features_"]
+        if columns.size and not (columns.min() >= 0 and columns.max() < sizes["d"]):
+            raise ValueError("transition_features_ has columns that there are not")
+    if name == "StandardScaler":
+        attributes.update({key: arrays.get(key) for key in _OPTIONAL[name]})
+        for key, flag in (("mean_", estimator.with_mean), ("scale_", estimator.with_std)):
+            if flag and attributes[key] is None:
+                raise ValueError(f"{key} is missing")
+    if name == "SequenceVectorizer":
+        names = attributes["feature_names_"].tolist()
+        attributes["feature_names_"] = names
+        attributes["vocabulary_"] = dict(zip(names, range(len(names))))
+    if name == "LabelRanker":
+        form, base = given["form_"], given["_base"]
+        check_choice("form_", form, FORMS[1:])
+        if base is not None and type(base) is not int or (base is None) == (form == "ranks"):
+            raise ValueError("the lowest rank does not fit form_")
+        attributes.update(form_=form, _base=base)
+
+
+def _kernel_parameters(estimator, given):
+    """Arguments of the kernel function: numbers and the like, of names that it knows."""
+    if type(given) is not dict:
+        raise ValueError(f"the arguments of its kernel are {given!r:.80}")
+    known = {*KERNEL_PARAMS.get(estimator.kernel, ()), *(estimator.kernel_params or ())}
+    for key in given:
+        if key not in known:
+            raise ValueError(f"kernel {estimator.kernel!r} has no parameter {key!r:.80}")
+    return {key: _decoded(key, value, None) for key, value in given.items()}
+
+
+def _check_parameters(estimator):
+    """The checks that `fit` makes of parameters, as far as they need no data."""
+    getattr(estimator, "_check_parameters", estimator._check_solver_parameters)()
+    if hasattr(estimator, "kernel"):
+        check_kernel(estimator)
+    if hasattr(estimator, "form"):
+        check_choice("form", estimator.form, FORMS)
+    for key in ("n_jobs", "random_state", "verbose"):
+        value = getattr(estimator, key)
+        if not isinstance(value, (Integral, np.bool_, type(None))):
+            raise ValueError(f"{key} is {value!r:.80}")
+    if estimator.n_jobs is not None and not estimator.n_jobs:
+        raise ValueError("n_jobs is 0")
+
+
+def _scalar(key, value, kind):
+    if type(value) is not kind or not abs(value) < np.inf:
+        raise ValueError(f"{key} is {value!r:.80}")
+    if kind is int and not 0 <= value < 2**48:
+        raise ValueError(f"{key} is {value}")
+    return value
+
+
+def _encoded(key, value, arrays):
+    """A parameter in JSON; arrays in it go to `arrays`, if there are any to be."""
+    if isinstance(value, (np.number, np.bool_)):
+        # arithmetic in float32 depends on whether a scalar is NumPy's
+        return {"scalar": [value.dtype.name, _encoded(key, value.item(), None)]}
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if type(value) in (int, float):
+        if not abs(value) < np.inf:
+            raise ValueError(f"{key}={value!r} cannot be saved: it is not finite.")
+        return value
+    if isinstance(value, (list, tuple)):
+        kind = "tuple" if isinstance(value, tuple) else "list"
+        return {kind: [_encoded(f"{key}[{i}]", part, arrays) for i, part in enumerate(value)]}
+    if isinstance(value, dict):
+        pairs = [
+            [_encoded(f"a key of {key}", name, None), _encoded(f"{key}[{name!r}]", part, arrays)]
+            for name, part in value.items()
+        ]
+        return {"dict": pairs}
+    if isinstance(value, type) and value in (np.float64, np.float32) or (
+        isinstance(value, np.dtype) and value in (np.dtype("f8"), np.dtype("f4"))
+    ):
+        return {"dtype": np.dtype(value).name}
+    if hasattr(value, "__array__") and arrays is not None:
+        name = f"parameters/{key}"
+        arrays[name] = np.asarray(value)
+        return {"array": name}
+    if callable(value):
+        what = "it is a callable, and model files hold no code"
+    else:
+        what = f"it is of type {type(value).__name__}"
+    remedy = "; set it to an integer or None first" if key == "random_state" else ""
+    raise TypeError(f"{key}={value!r:.80} cannot be saved: {what}{remedy}.")
+
+
+def _decoded(key, value, arrays):
+    """The way back from `_encoded`, taking arrays out of `arrays`."""
+    if value is None or type(value) in (bool, str, int, float):
+        return value
+    if type(value) is not dict or len(value) != 1:
+        raise ValueError(f"parameter {key!r:.80} makes no sense")
+    (kind, inner), = value.items()
+    if kind == "scalar" and type(inner) is list and len(inner) == 2 and inner[0] in _SCALAR_DTYPES:
+        return np.dtype(inner[0]).type(_decoded(key, inner[1], None))
+    if kind == "dtype" and inner in ("float64", "float32"):
+        return np.dtype(inner).type
+    if kind == "array" and arrays is not None:
+        return arrays.pop(inner)
+    if kind in ("list", "tuple") and type(inner) is list:
+        return (list if kind == "list" else tuple)([_decoded(key, part, arrays) for part in inner])
+    if kind == "dict" and type(inner) is list:
+        pairs = [(_decoded(key, name, None), _decoded(key, part, arrays)) for name, part in inner]
+        return dict(pairs)
+    raise ValueError(f"parameter {key!r:.80} makes no sense")
