@@ -306,8 +306,8 @@ cdef class BlockCoordinateEngine:
         """
         cdef Py_ssize_t j, k = structure.size(b)
         cdef AtomSet* held = &sets.sets[b]
-        cdef double current, value, lower, upper, gap, height, numerator, norm, most, gamma, gain
-        cdef double low, factor, tiny, curvature = self.weights[b] / self.alpha
+        cdef double current, value, lower, upper, gap, height, numerator, norm, gamma, gain
+        cdef double low, factor, tiny, most = 1.0, curvature = self.weights[b] / self.alpha
         cdef double* direction = &work.step[0]
         cdef int chosen, worst, i
         cdef bint hit = cached_only
@@ -359,6 +359,9 @@ cdef class BlockCoordinateEngine:
                 return 0
         held.atoms[chosen].used = sets.clock
         worst = sets.worst
+        if worst == chosen:
+            # mu_b is at the best atom already, up to rounding
+            return 0
         low = held.atoms[worst].score
 
         gamma = gain = 0.0
