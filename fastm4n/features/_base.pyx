@@ -76,11 +76,24 @@ cdef class FeatureMap:
         """||w||^2 from w itself, or None where w is not held."""
         return None
 
+    def inner(self, state, coefficients):
+        """<w, sum_b Phi(x_b) c_b'> for the w of `state` and flat c: where w is not held."""
+
     def clear(self):
         """w = 0."""
+
+    def scale(self, double factor):
+        """Multiply w by a factor."""
+        self.restore(_scaled(self.state(), factor))
 
     def state(self):
         """A copy of what `restore` needs to bring back the present w."""
 
     def restore(self, state):
         """Bring back the w of `state`."""
+
+
+def _scaled(state, factor):
+    if isinstance(state, tuple):
+        return tuple(_scaled(part, factor) for part in state)
+    return None if state is None else factor * state

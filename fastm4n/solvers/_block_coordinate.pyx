@@ -37,8 +37,13 @@ cdef enum:
     MOST_HALVINGS = 20
     # visits between asking for a block's memory and using it
     PREFETCH = 4
+    # most calls of an oracle for the largest h_b
+    LARGEST_CALLS = 10
 
 cdef double ROUNDING = 4e-16
+
+# how exactly the largest h_b is found, relative to it
+cdef double LARGEST_ERROR = 1e-4
 
 
 cdef class BlockCoordinateEngine:
@@ -63,9 +68,17 @@ cdef class BlockCoordinateEngine:
     cdef readonly FeatureMap features
     cdef readonly const double[::1] weights
     cdef readonly double alpha
+    # of the further penalty kappa / 2 ||w - y||^2 of accelerated passes
+    cdef readonly double kappa
+    # whether the feature map holds an average of accelerated passes, and not w(mu)
+    cdef public bint holds_average
+    # mean of p_b ||Phi_b d||^2 over the directions d of the first steps; 0 before it was measured
+    cdef readonly double curvature
     cdef double[::1] mu_
     cdef double[::1] t
     cdef double[::1] gaps
+    # loss of each block, bounded from above, when its gap was last looked at
+    cdef double[::1] losses
     cdef readonly long long n_visits
     cdef readonly long long oracle_calls
     cdef readonly double oracle_error
@@ -89,8 +102,9 @@ cdef class BlockCoordinateEngine:
     # sum_b p_b g_b when all gaps were last looked at
     cdef double refreshed_gap
     cdef readonly long long cache_hits
-    # what the dual has risen by in steps along atoms
-    cdef readonly double gained
+    # sum of p_b ||Phi_b d||^2 over the directions of steps, and how many
+    cdef double curvatures
+    cdef long long n_curvatures
 
     def __init__(self, Structure structure, FeatureMap features, weights, double alpha, seed,
                  bint averaging=False):
@@ -105,6 +119,7 @@ cdef class BlockCoordinateEngine:
             structure.truth(b, self.mu_, structure.offset(b))
         self.t = np.zeros(n)
         self.gaps = np.zeros(n)
+        self.losses = np.zeros(n)
         self.order = np.arange(n, dtype=np.intp)
         n_leaves, self.first_leaf = 1, 0
         while n_leaves < n:
@@ -142,6 +157,20 @@ cdef class BlockCoordinateEngine:
             self.gather()
             self.is_active = False
             self.sets = None
+
+    # ------------------------------------------------------------------- acceleration
+
+    def set_kappa(self, double kappa):
+        """Make steps under the further penalty kappa / 2 ||w - y||^2, the feature map holding
+
+        (alpha w(mu) + kappa y) / (alpha + kappa).
+        """
+        self.kappa = kappa
+
+    def measure_curvature(self):
+        """Set `curvature`, unless it was set before."""
+        if self.curvature == 0.0 and self.n_curvatures:
+            self.curvature = self.curvatures / self.n_curvatures
 
     cdef int gather(self) except -1:
         """mu and t of the combinations of atoms."""
@@ -229,7 +258,7 @@ cdef class BlockCoordinateEngine:
         objects, but not fetch them.
         """
         cdef Py_ssize_t j, k = structure.size(b), offset = structure.offset(b)
-        cdef double lower, upper, current, gap, curvature, gamma, numerator, value, moved
+        cdef double lower, upper, current, gap, curvature, gamma, numerator, value, moved, truth
         cdef long long done
         cdef const fastm4n_loops* loops = features.loops
         features.scores(b, work.scores)
@@ -238,6 +267,8 @@ cdef class BlockCoordinateEngine:
         structure.oracle(b, work, &lower, &upper)
         self.oracle_calls += 1
         self.oracle_error += upper - lower
+        structure.truth_score(b, work.scores, &truth)
+        self.losses[b] = upper - truth
         gap = upper - current
         if gap <= ROUNDING * (fabs(upper) + fabs(current)):
             # what cannot be told from rounding is not worth a draw, nor a step
@@ -247,7 +278,7 @@ cdef class BlockCoordinateEngine:
         else:
             self.gaps[b] = gap
 
-        curvature = self.weights[b] / self.alpha
+        curvature = self.weights[b] / (self.alpha + self.kappa)
         gamma = 1.0
         moved = 0.0
         if step == FIXED:
@@ -261,12 +292,17 @@ cdef class BlockCoordinateEngine:
             if structure.has_natural_step:
                 moved = self.natural_step(structure, features, work, b, current)
             elif structure.has_line_search:
+                self.curvatures += self.weights[b] * moved * features.block_norm(b)
+                self.n_curvatures += 1
                 structure.line_search(
                     b, self.mu_, offset, work, curvature * features.block_norm(b), &gamma)
             elif step == LINE_SEARCH:
                 numerator = lower - current
                 if numerator > 0.0:
-                    value = curvature * features.direction_norm(b, work.step, k)
+                    value = features.direction_norm(b, work.step, k)
+                    self.curvatures += self.weights[b] * value
+                    self.n_curvatures += 1
+                    value *= curvature
                     if value > numerator:
                         gamma = numerator / value
                 else:
@@ -307,7 +343,7 @@ cdef class BlockCoordinateEngine:
         cdef Py_ssize_t j, k = structure.size(b)
         cdef AtomSet* held = &sets.sets[b]
         cdef double current, value, lower, upper, gap, height, numerator, norm, gamma, gain
-        cdef double low, factor, tiny, most = 1.0, curvature = self.weights[b] / self.alpha
+        cdef double low, factor, tiny, most = 1.0, curvature = self.weights[b] / (self.alpha + self.kappa)
         cdef double* direction = &work.step[0]
         cdef int chosen, worst, i
         cdef bint hit = cached_only
@@ -379,7 +415,10 @@ cdef class BlockCoordinateEngine:
                 numerator = current - low
                 most = held.atoms[worst].weight / (1.0 - held.atoms[worst].weight)
             sets.add_atom(structure, b, worst, -1.0, direction)
-            norm = curvature * features.direction_norm(b, work.step, k)
+            norm = features.direction_norm(b, work.step, k)
+            self.curvatures += self.weights[b] * norm
+            self.n_curvatures += 1
+            norm *= curvature
             gamma = most if most * norm <= numerator else numerator / norm
             gain = gamma * (numerator - 0.5 * gamma * norm)
         if taken == LINE_SEARCH or (gamma == most and gain < value - current):
@@ -418,7 +457,6 @@ cdef class BlockCoordinateEngine:
                 held.atoms[worst].weight = 0.0
             if not sets.keeps_unused:
                 sets.remove_unused(b)
-        self.gained += self.weights[b] * gain
         factor = -curvature * gamma
         for j in range(k):
             work.step[j] = factor * direction[j]
@@ -434,10 +472,12 @@ cdef class BlockCoordinateEngine:
         oracle's atom does raise it.  Returns ||work.step||^2, 0 for no step.
         """
         cdef Py_ssize_t j, k = structure.size(b), offset = structure.offset(b), attempt
-        cdef double curvature = self.weights[b] / self.alpha, size, concave, gain, moved, upper
+        cdef double curvature = self.weights[b] / (self.alpha + self.kappa), size, concave, gain, moved, upper
         cdef const fastm4n_loops* loops = features.loops
-        structure.natural_size(
-            b, work, curvature * features.direction_norm(b, work.step, k), &size)
+        moved = features.direction_norm(b, work.step, k)
+        self.curvatures += self.weights[b] * moved
+        self.n_curvatures += 1
+        structure.natural_size(b, work, curvature * moved, &size)
         for attempt in range(MOST_HALVINGS):
             if size == 0.0:
                 break
@@ -567,9 +607,10 @@ cdef class BlockCoordinateEngine:
         self.gather()
         self.features.settle()
 
-    def set_gaps(self, const double[::1] gap):
-        """Replace the stale gaps, after a full pass over them."""
+    def set_gaps(self, const double[::1] gap, const double[::1] loss):
+        """Replace the stale gaps and losses, after a full pass over them."""
         self.gaps[:] = gap
+        self.losses[:] = loss
         self.refreshed_gap = self.stale_gap()
 
     def stale_gap(self):
@@ -582,6 +623,21 @@ cdef class BlockCoordinateEngine:
     def mu(self):
         """The dual point, a flat view; with active sets as it was when last settled."""
         return np.asarray(self.mu_)
+
+    def truth(self):
+        """phi(y) of all blocks, flat."""
+        cdef Structure structure = self.structure
+        cdef Py_ssize_t b
+        out = np.zeros(self.mu_.shape[0])
+        cdef double[::1] view = out
+        for b in range(self.gaps.shape[0]):
+            structure.truth(b, view, structure.offset(b))
+        return out
+
+    def sizes(self):
+        """Numbers of dual variables of each block."""
+        cdef Structure structure = self.structure
+        return np.array([structure.size(b) for b in range(self.gaps.shape[0])], dtype=np.intp)
 
     def averaged_mu(self):
         """The average of the iterates 1 ... n_visits with weights proportional to those numbers."""
@@ -626,6 +682,95 @@ cdef class BlockCoordinateEngine:
                     self.t[b] *= shrink
                 structure.concave(b, self.mu_, offset, work, &self.t[b])
         self.rebuild_weights(self.mu_)
+
+    def set_alpha(self, double alpha, shrink=None):
+        """Go on under another alpha, from phi(y) + shrink (mu - phi(y)); t and w follow.
+
+        By default shrink is rho = alpha / old alpha, or 1 for a larger alpha.  At rho w stays, to
+        the bit, and a block's gap is at most rho times what it was + (1 - rho) times its loss: the
+        stale gaps become that.
+        """
+        cdef Structure structure = self.structure
+        cdef Workspace work = self.work
+        cdef Py_ssize_t b, j, offset
+        cdef double rho = alpha / self.alpha
+        cdef double by = min(1.0, rho) if shrink is None else shrink
+        if by != rho:
+            self.features.scale(by / rho)
+        if by != 1.0:
+            with nogil:
+                for b in range(self.gaps.shape[0]):
+                    offset = structure.offset(b)
+                    structure.truth(b, work.step, 0)
+                    for j in range(structure.size(b)):
+                        self.mu_[offset + j] = (
+                            work.step[j] + by * (self.mu_[offset + j] - work.step[j]))
+                    self.t[b] *= by
+                    structure.concave(b, self.mu_, offset, work, &self.t[b])
+                    self.gaps[b] = by * self.gaps[b] + (1.0 - by) * self.losses[b]
+        self.alpha = alpha
+
+    def set_largest_concave(self):
+        """Move to the dual points of largest h_b, best for an infinite alpha; t and w follow.
+
+        Returns upper bounds of the largest h_b, which are the losses at w = 0.
+        """
+        cdef Structure structure = self.structure
+        cdef Workspace work = self.work
+        cdef Py_ssize_t b, j, offset, attempt
+        cdef double lower, upper
+        bounds = np.zeros(self.gaps.shape[0])
+        cdef double[::1] bound = bounds
+        with nogil:
+            for b in range(self.gaps.shape[0]):
+                offset = structure.offset(b)
+                self.t[b] = 0.0
+                # an inexact oracle stops by what is left to gain: it has to be asked again
+                for attempt in range(LARGEST_CALLS):
+                    for j in range(work.scores.shape[0]):
+                        work.scores[j] = 0.0
+                    work.current = self.t[b]
+                    structure.oracle(b, work, &lower, &upper)
+                    if attempt == 0 or lower > self.t[b]:
+                        self.t[b] = lower
+                        for j in range(structure.size(b)):
+                            self.mu_[offset + j] = work.atom[j]
+                    bound[b] = upper if attempt == 0 else min(upper, bound[b])
+                    if bound[b] - self.t[b] <= LARGEST_ERROR * fabs(bound[b]):
+                        break
+                structure.concave(b, self.mu_, offset, work, &self.t[b])
+        structure.rest()
+        self.rebuild_weights(self.mu_)
+        return bounds
+
+    def state(self):
+        """Copies of all that later passes depend on, for `restore`."""
+        self.features.settle()
+        return {
+            "mu": np.array(self.mu_),
+            "concave": np.array(self.t),
+            "gaps": np.array(self.gaps),
+            "losses": np.array(self.losses),
+            "order": np.array(self.order),
+            "random_state": np.array([self.random_state], dtype=np.uint64),
+            "counts": np.array([self.n_visits, self.oracle_calls], dtype=np.int64),
+            "alpha": np.array([self.alpha]),
+            "features": self.features.state(),
+            "structure": self.structure.state(),
+        }
+
+    def restore(self, state):
+        """Bring back what `state` gave, to an engine of the same problem."""
+        for to, name in (
+            (self.mu, "mu"), (self.concave, "concave"), (np.asarray(self.gaps), "gaps"),
+            (np.asarray(self.losses), "losses"), (np.asarray(self.order), "order"),
+        ):
+            to[:] = state[name]
+        self.random_state = int(state["random_state"][0])
+        self.n_visits, self.oracle_calls = map(int, state["counts"])
+        self.alpha = float(state["alpha"][0])
+        self.features.restore(state["features"])
+        self.structure.restore(state["structure"])
 
     def rebuild_weights(self, const double[::1] mu):
         """w = w(mu), afresh: without the rounding that many updates leave.

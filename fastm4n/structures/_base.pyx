@@ -53,8 +53,7 @@ cdef class Structure:
         features whose curvature is the same in every direction.
     has_natural_step : bool
         Whether dual points are the oracle's answers to scores theta that the structure keeps,
-        and steps move those: `natural_size`, `propose` and `accept` are there, and
-        `state` and `restore`.
+        and steps move those: `natural_size`, `propose`, `accept` and `rest` are there.
     has_labellings : bool
         Whether the oracle's answers are outputs themselves, to be told as one small number for
         each part: `best_labelling` and the methods behind it are there.
@@ -83,11 +82,17 @@ cdef class Structure:
         return 0
 
     def state(self):
-        """A copy of what a natural step keeps beside the dual point, or None."""
-        return None
+        """Copies of what is kept between visits beside the dual point: a tuple of arrays.
+
+        With natural steps it begins with theta and is_first of `NaturalScores`.
+        """
+        return ()
 
     def restore(self, state):
         """Bring back what `state` gave."""
+
+    def rest(self):
+        """Note that the dual points are the oracle's answers to scores of zero."""
 
     cdef int concave(
         self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, Workspace work,

@@ -197,6 +197,9 @@ cdef class LogPermutation(PermutationStructure):
     def restore(self, state):
         self.natural.restore(state)
 
+    def rest(self):
+        self.natural.rest()
+
     cdef int oracle(
         self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil:
         (<PermutationWorkspace> work).permutations.sum_product(
@@ -231,6 +234,12 @@ cdef class MaxMinPermutation(PermutationStructure):
     def __init__(self, places, sizes, cost):
         super().__init__(places, sizes, cost)
         self.kept = KeptLabellings(self.n_blocks, self.places.shape[0])
+
+    def state(self):
+        return self.kept.state()
+
+    def restore(self, state):
+        self.kept.restore(state)
 
     def workspace(self, Py_ssize_t size):
         cdef PermutationWorkspace work = PermutationWorkspace(size, self.max_items)
@@ -293,6 +302,15 @@ cdef class MaxMinPermutationMirrorProx(MaxMinPermutation):
         self.theta = np.zeros(size)
         self.log_nu = np.zeros(size)
         self.point = np.zeros(self.max_items * self.stride)
+
+    def state(self):
+        return (*super().state(), np.array(self.theta), np.array(self.log_nu))
+
+    def restore(self, state):
+        *kept, theta, log_nu = state
+        super().restore(kept)
+        np.asarray(self.theta)[:] = theta
+        np.asarray(self.log_nu)[:] = log_nu
 
     def workspace(self, Py_ssize_t size):
         cdef PermutationWorkspace work = super().workspace(size)
