@@ -102,6 +102,8 @@ cdef class BlockCoordinateEngine:
     # sum_b p_b g_b when all gaps were last looked at
     cdef double refreshed_gap
     cdef readonly long long cache_hits
+    # what line searches and steps along atoms have raised the dual by, at least
+    cdef readonly double gained
     # sum of p_b ||Phi_b d||^2 over the directions of steps, and how many
     cdef double curvatures
     cdef long long n_curvatures
@@ -305,6 +307,7 @@ cdef class BlockCoordinateEngine:
                     value *= curvature
                     if value > numerator:
                         gamma = numerator / value
+                    self.gained += self.weights[b] * gamma * (numerator - 0.5 * gamma * value)
                 else:
                     gamma = 0.0
         self.n_visits += 1
@@ -457,6 +460,7 @@ cdef class BlockCoordinateEngine:
                 held.atoms[worst].weight = 0.0
             if not sets.keeps_unused:
                 sets.remove_unused(b)
+        self.gained += self.weights[b] * gain
         factor = -curvature * gamma
         for j in range(k):
             work.step[j] = factor * direction[j]

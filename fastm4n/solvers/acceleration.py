@@ -53,16 +53,16 @@ def _flat(state):
     return [np.asarray(state)]
 
 
-def _like(state, arrays):
-    """The state of the same form as `state` that is made of these arrays."""
-    arrays = iter(arrays)
+def _form(state):
+    """How the arrays of a state are nested: the state with True for each of them."""
+    return tuple(map(_form, state)) if isinstance(state, tuple) else state is not None
 
-    def build(part):
-        if part is None:
-            return None
-        return tuple(map(build, part)) if isinstance(part, tuple) else next(arrays)
 
-    return build(state)
+def _nested(form, arrays):
+    """The state of that form that is made of these arrays, an iterator."""
+    if isinstance(form, tuple):
+        return tuple(_nested(part, arrays) for part in form)
+    return next(arrays) if form else None
 
 
 class Acceleration:
@@ -91,9 +91,9 @@ class Acceleration:
         self.n_passes = 0
         self.last_gap = np.inf
         self.has_weights = engine.features.weight_norm() is not None
-        self.form = engine.features.state()
         engine.settle()
-        of_mu = _flat(self.form)
+        state = engine.features.state()
+        self.form, of_mu = _form(state), _flat(state)
         if not self.has_weights:
             of_mu.append(np.array(engine.mu))
         self.is_moving = False
@@ -126,7 +126,7 @@ class Acceleration:
 
     def put(self, arrays):
         """Make these the weights of the feature map."""
-        self.engine.features.restore(_like(self.form, arrays))
+        self.engine.features.restore(_nested(self.form, iter(arrays)))
 
     # ------------------------------------------------------------------------- passes
 
@@ -192,7 +192,7 @@ class Acceleration:
         shares = np.repeat(engine.weights, engine.sizes()) / self.alpha
 
         def squared(arrays, coefficients):
-            return engine.features.inner(_like(self.form, arrays), shares * coefficients)
+            return engine.features.inner(_nested(self.form, iter(arrays)), shares * coefficients)
 
         difference = [w - v for w, v in zip(self.mean, dual)]
         return squared(difference, -difference[-1]), squared(dual, truth - dual[-1])
