@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fastm4n import datasets, estimators, inference, metrics, rankings, reference
+    from fastm4n import datasets, estimators, inference, metrics, plotting, rankings, reference
     from fastm4n.estimators import (
         LabelRanker,
         Matcher,
@@ -41,7 +41,9 @@ _NAMES = {
 
 __all__ = [*_NAMES, "__version__"]
 
-_MODULES = ("datasets", "estimators", "inference", "metrics", "rankings", "reference")
+_MODULES = (
+    "datasets", "estimators", "inference", "metrics", "plotting", "rankings", "reference"
+)
 
 
 def _version():
