@@ -710,7 +710,7 @@ def load_csv(path, *, target=-1, columns=None, delimiter=None):
     target : str, int or None, default=-1
         The column of what is to be predicted: its name, or its position, from the end if
         negative. None if there is none.
-    columns : list of str, default=None
+    columns : list of str or int, default=None
         The columns of features, in this order, which hold numbers; by default all but the target.
     delimiter : str, default=None
         One character. By default the one among comma, tab and semicolon that is most frequent in
@@ -746,10 +746,12 @@ def load_csv(path, *, target=-1, columns=None, delimiter=None):
     return read_table(path, target, columns, delimiter)
 
 
-def read_table(path, target, columns, delimiter, *, rankings=None):
-    """`load_csv`; rankings says whether the target holds rankings, None that the first one does.
+def read_table(path, target, columns, delimiter, *, rankings=False, numbered=False):
+    """`load_csv`, and more.
 
-    They are checked line by line, and must hold a ``>`` then.
+    rankings: whether the target holds rankings, which are then checked line by line; None if that
+    goes by a ``>`` in the first one. numbered: strings that are no names but integers are taken
+    for positions, counted from 1, or from the end if negative.
     """
     if delimiter is not None and (not isinstance(delimiter, str) or len(delimiter) != 1):
         raise ValueError(f"delimiter must be one character or None, got {delimiter!r}.")
@@ -761,21 +763,20 @@ def read_table(path, target, columns, delimiter, *, rankings=None):
     for fields in _table(lines, delimiter):
         if names is None:
             names = fields
+            if numbered:
+                target, columns = _numbered(target, names), columns and [
+                    _numbered(column, names) for column in columns
+                ]
             twice = {name for name in names if names.count(name) > 1}
-            place = _target(target, names, lines)
+            place = _place(target, names, lines)
             if columns is None:
                 columns = [name for i, name in enumerate(names) if i != place]
-            missing = [name for name in columns if name not in names]
-            if missing:
-                raise lines.error(
-                    f"there is no column {missing[0]!r}; the columns are {names!r:.200}. The first "
-                    "line must name the columns."
-                )
+            chosen = [_place(column, names, lines) for column in columns]
+            columns = [names[i] for i in chosen]
             if twice & {*columns, *([] if place is None else [names[place]])}:
                 raise lines.error(f"two columns are called {min(twice)!r}.")
             if not columns:
                 raise lines.error("there are no columns of features.")
-            chosen = [names.index(name) for name in columns]
             if place in chosen:
                 raise lines.error(f"{names[place]!r} is the target, and among the features.")
             continue
@@ -798,8 +799,20 @@ def read_table(path, target, columns, delimiter, *, rankings=None):
     )
 
 
-def _target(target, names, lines):
-    """Position of the target, or None."""
+def _numbered(column, names):
+    """A position, counted from 0, for a string that is a number and no name."""
+    if not isinstance(column, str) or column in names:
+        return column
+    try:
+        number = _integer(column)
+    except ValueError:
+        return column
+    # there is no column 0
+    return number - 1 if number > 0 else number or len(names)
+
+
+def _place(target, names, lines):
+    """Position of a column, or None."""
     if target is None:
         return None
     if isinstance(target, str):
@@ -812,7 +825,7 @@ def _target(target, names, lines):
     if not isinstance(target, Integral) or isinstance(target, bool):
         raise TypeError(f"target must be an integer, a name or None, got {target!r}.")
     if not -len(names) <= target < len(names):
-        raise lines.error(f"there is no column {target}: there are {len(names)}.")
+        raise lines.error(f"a column was asked for that is not among the {len(names)}.")
     return int(target) % len(names)
 
 
