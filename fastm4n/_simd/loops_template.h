@@ -475,6 +475,20 @@ static void NAME(entropy_slopes)(const double *mu, const double *d, double gamma
     *bend = NAME(sum)(second);
 }
 
+static void NAME(clip)(const double *V, const double *lower, const double *upper, const int *idx,
+                       ptrdiff_t n, double *W, ptrdiff_t stride)
+{
+    for (ptrdiff_t f = 0; f < n; ++f) {
+        const ptrdiff_t start = (idx ? (ptrdiff_t)idx[f] : f) * stride;
+        for (ptrdiff_t j = start; j < start + stride; j += VLEN) {
+            const NAME(vec) low = LOAD(lower + j), high = LOAD(upper + j);
+            NAME(vec) w = LOAD(V + j);
+            w = SELECT(w < low, low, w);
+            STORE(W + j, SELECT(w > high, high, w));
+        }
+    }
+}
+
 static void NAME(prefetch_rows)(const int *idx, ptrdiff_t nnz, const double *W, ptrdiff_t stride)
 {
     for (ptrdiff_t f = 0; f < nnz; ++f)
@@ -552,6 +566,7 @@ static const fastm4n_loops NAME(table) = {
     NAME(update_f32),
     NAME(update_some_f64),
     NAME(update_some_f32),
+    NAME(clip),
     NAME(add_rows),
     NAME(dot),
     NAME(subtract),

@@ -76,6 +76,10 @@ cdef class FeatureMap:
         """||w||^2 from w itself, or None where w is not held."""
         return None
 
+    def excess(self):
+        """<w, z - w>, where w is z truncated to its bounds; 0 without bounds."""
+        return 0.0
+
     def clear(self):
         """w = 0."""
 

@@ -137,7 +137,8 @@ def certify(engine, mu, n_jobs=1):
     penalty = 0.5 * engine.alpha * max(norm, 0.0)
     return Certificate(
         primal=float(np.sum(p * loss)) + penalty,
-        dual=float(np.sum(p * (concave - shift))) - penalty,
+        dual=float(np.sum(p * (concave - shift))) - penalty
+        - engine.alpha * engine.features.excess(),
         gap=float(np.sum(p * gap)),
         block_gaps=gap,
         concave=concave,
