@@ -475,16 +475,16 @@ static void NAME(entropy_slopes)(const double *mu, const double *d, double gamma
     *bend = NAME(sum)(second);
 }
 
-static void NAME(clip)(const double *V, const double *lower, const double *upper, const int *idx,
-                       ptrdiff_t n, double *W, ptrdiff_t stride)
+static void NAME(clip)(const double *V, const double *lower, const double *upper, ptrdiff_t step,
+                       const int *idx, ptrdiff_t n, double *W, ptrdiff_t stride)
 {
     for (ptrdiff_t f = 0; f < n; ++f) {
-        const ptrdiff_t start = (idx ? (ptrdiff_t)idx[f] : f) * stride;
-        for (ptrdiff_t j = start; j < start + stride; j += VLEN) {
-            const NAME(vec) low = LOAD(lower + j), high = LOAD(upper + j);
-            NAME(vec) w = LOAD(V + j);
+        const ptrdiff_t row = idx ? (ptrdiff_t)idx[f] : f;
+        for (ptrdiff_t j = 0; j < stride; j += VLEN) {
+            const NAME(vec) low = LOAD(lower + row * step + j), high = LOAD(upper + row * step + j);
+            NAME(vec) w = LOAD(V + row * stride + j);
             w = SELECT(w < low, low, w);
-            STORE(W + j, SELECT(w > high, high, w));
+            STORE(W + row * stride + j, SELECT(w > high, high, w));
         }
     }
 }

@@ -150,7 +150,7 @@ cdef class PositionMap(LinearMap):
             c += stride
         if self.bounded and not self.is_sparse:
             # every row has every feature: once for all positions
-            self.clip_rows(0, constant)
+            self.clip_features(self.starts[b])
         return 0
 
     cdef double position_norm(self, Py_ssize_t b, const double* direction) noexcept nogil:

@@ -16,6 +16,8 @@ cdef class LinearMap(FeatureMap):
     cdef const double[:, ::1] lower
     cdef const double[:, ::1] upper
     cdef readonly bint bounded
+    # from the bounds of one feature to those of the next; 0 where all have the same
+    cdef readonly Py_ssize_t bound_step
     # a byte for each weight, zero for those that stay zero; NULL where all may be used
     cdef const unsigned char[:, ::1] used
     cdef const unsigned char* on

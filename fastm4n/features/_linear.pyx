@@ -95,12 +95,16 @@ cdef class LinearMap(FeatureMap):
             are not used stay zero whatever their bounds.
         """
         lower, upper = np.array(lower), np.array(upper)
-        for bound, none in ((lower, -np.inf), (upper, np.inf)):
-            if bound.shape != (self.weights.shape[0], self.stride):
-                raise ValueError("bounds do not fit the features and labels.")
-            if self.on != NULL:
-                bound[np.asarray(self.used) == 0] = none
+        if not lower.shape == upper.shape == (self.weights.shape[0], self.stride):
+            raise ValueError("bounds do not fit the features and labels.")
+        if self.on != NULL:
+            zero = (np.asarray(self.used) == 0) & ((lower > 0.0) | (upper < 0.0))
+            lower[zero], upper[zero] = -np.inf, np.inf
         self.lower, self.upper = lower, upper
+        # rows that all share need not be read from memory for each feature
+        features = slice(0, self.n_features)
+        shared = (lower[features] == lower[0]).all() and (upper[features] == upper[0]).all()
+        self.bound_step = 0 if shared else self.stride
         if not self.bounded:
             self.weights = np.zeros_like(lower)
             self.bounded = True
@@ -163,15 +167,15 @@ cdef class LinearMap(FeatureMap):
         self.row(r, &start, &nnz, &idx)
         if nnz > 0:
             self.loops.clip(
-                &self.unclipped[0, 0], &self.lower[0, 0], &self.upper[0, 0], idx, nnz,
-                &self.weights[0, 0], self.stride)
+                &self.unclipped[0, 0], &self.lower[0, 0], &self.upper[0, 0], self.bound_step,
+                idx, nnz, &self.weights[0, 0], self.stride)
 
     cdef void clip_rows(self, Py_ssize_t start, Py_ssize_t stop) noexcept nogil:
         """Bring the rows start ... stop - 1 of the weights within their bounds."""
         if stop > start:
             self.loops.clip(
-                &self.unclipped[start, 0], &self.lower[start, 0], &self.upper[start, 0], NULL,
-                stop - start, &self.weights[start, 0], self.stride)
+                &self.unclipped[start, 0], &self.lower[start, 0], &self.upper[start, 0],
+                self.stride, NULL, stop - start, &self.weights[start, 0], self.stride)
 
     cdef void prefetch_row(self, Py_ssize_t r) noexcept nogil:
         """Ask for the first half KiB of row r; the hardware follows from there."""
