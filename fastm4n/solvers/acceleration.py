@@ -65,6 +65,10 @@ def _nested(form, arrays):
     return next(arrays) if form else None
 
 
+def _distance(arrays, others):
+    return sum(float(np.sum((array - other) ** 2)) for array, other in zip(arrays, others))
+
+
 class Acceleration:
     """The centre, the momentum and the average of accelerated passes over one engine.
 
@@ -171,31 +175,38 @@ class Acceleration:
     def certified(self, certify):
         """The certificate of the average and mu; the engine goes on from where it was.
 
-        certify(distance, norm) is called with the feature map holding the average, and
-        ||average - w(mu)||^2 and ||w(mu)||^2.
+        certify(apart) is called with the feature map holding the average; see `certify` of the
+        solver.
         """
         now = self._now()
-        norms = self._norms(self._of_mu(now))
+        dual = self._of_mu(now)
         try:
-            self.put(self.mean)
-            return certify(*norms)
+            return certify(self._apart(dual))
         finally:
             self.put(now)
 
-    def _norms(self, dual):
+    def _apart(self, dual):
+        """Of the average w and z = w(mu), before that is truncated to w(z): two penalties.
+
+        By ||w - z||^2 / 2 - ||w(z) - z||^2 / 2 the gap over alpha is more than the sum of the
+        block gaps, and <w(z), z> - ||w(z)||^2 / 2 is what the dual has less than sum p h, over
+        alpha. Leaves the feature map at the average.
+        """
+        engine, features = self.engine, self.engine.features
         if self.has_weights:
-            return (
-                sum(float(np.sum((w - v) ** 2)) for w, v in zip(self.mean, dual)),
-                sum(float(np.sum(v * v)) for v in dual),
-            )
-        engine, truth = self.engine, self.engine.truth()
-        shares = np.repeat(engine.weights, engine.sizes()) / self.alpha
+            self.put(dual)
+            penalty = 0.5 * features.weight_norm() + features.excess()
+            cut = _distance(_flat(features.held()), dual)
+            self.put(self.mean)
+            return 0.5 * (_distance(_flat(features.held()), dual) - cut), penalty
+        self.put(self.mean)
+        shares = np.repeat(engine.weights, engine.sizes()) / (2.0 * self.alpha)
 
-        def squared(arrays, coefficients):
-            return engine.features.inner(_nested(self.form, iter(arrays)), shares * coefficients)
+        def half_norm(arrays, coefficients):
+            return features.inner(_nested(self.form, iter(arrays)), shares * coefficients)
 
-        difference = [w - v for w, v in zip(self.mean, dual)]
-        return squared(difference, -difference[-1]), squared(dual, truth - dual[-1])
+        difference = [w - z for w, z in zip(self.mean, dual)]
+        return half_norm(difference, -difference[-1]), half_norm(dual, engine.truth() - dual[-1])
 
     def finish(self):
         """Leave the feature map at the average and the engine without kappa.

@@ -124,11 +124,11 @@ def in_threads(function, n, cost, n_jobs):
             future.result()
 
 
-def certify(engine, mu, n_jobs=1, norms=None):
+def certify(engine, mu, n_jobs=1, apart=None):
     """Certificate at the dual point mu, the feature map holding w(mu).
 
-    Or any other w: ||w - w(mu)||^2 and ||w(mu)||^2 are then `norms`, and w is no further from
-    its optimum than P(w) - D(mu) = sum_b p_b g_b + alpha / 2 ||w - w(mu)||^2.
+    Or any other w: `apart` then is ||w - w(mu)||^2 / 2, by which P(w) - D(mu) over alpha is more
+    than the sum of the block gaps, and ||w(mu)||^2 / 2; with bounds what `Acceleration` says.
 
     Every block is scored and its oracle value bounded from above, so that the gap bounds
     P(w) - P* whatever the solver did.  With n_jobs > 1, in threads; the sums do not
@@ -148,18 +148,20 @@ def certify(engine, mu, n_jobs=1, norms=None):
         # what the kernel does not tell itself: <w, w(mu)>
         product = float(np.sum(p * (inner - shift))) / engine.alpha
         scale = float(np.sum(p * np.abs(inner - shift))) / engine.alpha
-        norm = product if norms is None else norms[0] - norms[1] + 2.0 * product
-        if min((norm, *(norms or ()))) < -1e-9 * scale:
+        norm = product if apart is None else 2.0 * (apart[0] - apart[1] + product)
+        if min((norm, *(apart or ()))) < -1e-9 * scale:
             raise NotPositiveSemidefinite(
                 f"the squared norm of w came out negative ({norm:.3g})"
             )
     norm = max(norm, 0.0)
-    distance, dual_norm = (0.0, norm) if norms is None else norms
-    half = 0.5 * engine.alpha
+    if apart is None:
+        excess, penalty = 0.0, 0.5 * norm + engine.features.excess()
+    else:
+        excess, penalty = apart
     return Certificate(
-        primal=float(np.sum(p * loss)) + half * norm,
-        dual=float(np.sum(p * (concave - shift))) - half * max(dual_norm, 0.0),
-        gap=float(np.sum(p * gap)) + half * max(distance, 0.0),
+        primal=float(np.sum(p * loss)) + 0.5 * engine.alpha * norm,
+        dual=float(np.sum(p * (concave - shift))) - engine.alpha * penalty,
+        gap=float(np.sum(p * gap)) + engine.alpha * excess,
         block_gaps=gap,
         concave=concave,
         block_losses=loss,
@@ -268,7 +270,7 @@ class Driver:
             certificate = certify(engine, engine.mu, self.n_jobs)
         else:
             certificate = self.acceleration.certified(
-                lambda *norms: certify(engine, engine.mu, self.n_jobs, norms)
+                lambda apart: certify(engine, engine.mu, self.n_jobs, apart)
             )
         engine.set_gaps(certificate.block_gaps, certificate.block_losses)
         if engine.averaging:
