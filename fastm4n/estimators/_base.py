@@ -15,6 +15,7 @@ from fastm4n.solvers.block_coordinate import SAMPLINGS, STEPS
 
 SURROGATES = ("max_min", "max_margin", "log")
 DECODINGS = ("map", "min_risk")
+SOLVERS = ("manual", "auto")
 # tolerance of the max-min oracles behind decode="min_risk"
 RISK_TOL = 1e-6
 LOSSES = ("zero_one", "absolute", "squared")
@@ -174,6 +175,25 @@ class CertifiedEstimator(BaseEstimator):
         check_number("alpha", self.alpha, low=0)
         check_number("tol", self.tol, low=0, strict=False)
         check_number("max_iter", self.max_iter, low=0, integer=True)
+        self._check_flags("accelerate")
+        check_choice("solver", self.solver, SOLVERS)
+        if self.cache is not None:
+            check_number("cache", self.cache, low=0, integer=True)
+        for name in ("cache_F", "cache_nu"):
+            check_number(name, getattr(self, name), low=0)
+            if getattr(self, name) > 1:
+                raise ValueError(f"{name} must lie in (0, 1], got {getattr(self, name)!r}.")
+        if self.surrogate == "log" and (self.step in ("pairwise", "away") or self.cache):
+            raise ValueError(
+                f"{'cache' if self.cache else f'step={self.step!r}'} is about atoms with weight, "
+                "and the dual points of surrogate='log' lie inside the polytope, not between "
+                "atoms; use step='line_search' without a cache."
+            )
+        if self.cache is not None and self.step in ("exact", "fixed"):
+            raise ValueError(
+                f"step={self.step!r} keeps no atoms to be cached; use cache=None, or "
+                "step='line_search', 'pairwise' or 'away'."
+            )
         if self.callback is not None and not callable(self.callback):
             raise ValueError(f"callback must be callable or None, got {self.callback!r}.")
         if self.oracle == "mirror_prox" and self.surrogate != "max_min":
@@ -199,6 +219,10 @@ class CertifiedEstimator(BaseEstimator):
         return dict(
             sampling=self.sampling,
             step=self.step,
+            accelerate=bool(self.accelerate),
+            cache=self.cache,
+            cache_F=self.cache_F,
+            cache_nu=self.cache_nu,
             tol=self.tol,
             max_iter=self.max_iter,
             seed=int(check_random_state(self.random_state).randint(2**31)),

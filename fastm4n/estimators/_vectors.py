@@ -186,7 +186,8 @@ class VectorEstimator(CertifiedEstimator):
             if centre is not None:
                 state["intercept_"] = intercepts - state["coef_"] @ centre
         else:
-            beta = (truth(outputs[rows]) - mu) * (p / self.alpha)[:, np.newaxis]
+            point = solution.weights_mu.reshape(mu.shape)
+            beta = (truth(outputs[rows]) - point) * (p / self.alpha)[:, np.newaxis]
             state["dual_coef_"] = np.zeros((n_samples, n_scores))
             state["dual_coef_"][kept] = shares[:, np.newaxis] * beta[block_of]
             state["_kernel_parameters"] = parameters
@@ -196,7 +197,8 @@ class VectorEstimator(CertifiedEstimator):
             full = np.zeros((n_samples, n_scores))
             full[kept] = mu[block_of]
             state["_warm_state"] = dict(
-                full=full, kept=kept, alpha=float(self.alpha), surrogate=self.surrogate)
+                full=full, kept=kept, alpha=float(self.alpha), surrogate=self.surrogate,
+                average=solution.average if self.kernel == "linear" else None)
             if structure.has_natural_step:
                 # the dual point goes with scores that are kept block by block
                 theta, is_first = structure.state()
@@ -228,7 +230,9 @@ class VectorEstimator(CertifiedEstimator):
         known[state["kept"]] = True
         known = known[samples]
         mu[~known] = truth[~known]
-        start = dict(mu=mu.ravel(), shrink=min(1.0, self.alpha / state["alpha"]))
+        start = dict(
+            mu=mu.ravel(), shrink=min(1.0, self.alpha / state["alpha"]), average=state["average"]
+        )
         if structure.has_natural_step:
             if state["surrogate"] != self.surrogate:
                 return {}

@@ -174,6 +174,20 @@ cdef class BlockCoordinateEngine:
         if self.curvature == 0.0 and self.n_curvatures:
             self.curvature = self.curvatures / self.n_curvatures
 
+    def take_average(self, state, double curvature):
+        """Begin from mu, but at weights that accelerated passes have left; see `Acceleration`.
+
+        Unless they are of other features.
+        """
+        now = self.features.state()
+        try:
+            self.features.restore(state)
+        except ValueError:
+            self.features.restore(now)
+            return
+        self.curvature = curvature
+        self.holds_average = True
+
     cdef int gather(self) except -1:
         """mu and t of the combinations of atoms."""
         cdef Structure structure = self.structure

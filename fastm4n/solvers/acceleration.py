@@ -28,18 +28,19 @@ MOST_INNER_PASSES = 30
 AVERAGED = 10
 # a gap that has not come down to this share of the last calls for more passes between moves
 ENOUGH = 0.9
-# alpha above this share of the curvature is not small
-WELL_CONDITIONED = 4.0
+# alpha above this share of the curvature is not small: for Frank-Wolfe steps, and for those of the
+# log surrogate, which is smooth and needs momentum later
+SMALL, SMALL_FOR_SMOOTH = 4.0, 0.01
 
 
-def best_kappa(alpha, curvature):
+def best_kappa(alpha, curvature, is_smooth=False):
     """kappa for blocks of that mean curvature p_b ||Phi_b d||^2, or 0 where alpha is not small.
 
     Extrapolation gains by the root of 1 + kappa / alpha, and what is lost by points that are not
     solved for exactly grows with kappa / alpha: their geometric mean has done well from
     alpha = 0.1 to 1e-4 on words, classes and rankings.
     """
-    if curvature <= 0.0 or alpha >= WELL_CONDITIONED * curvature:
+    if curvature <= 0.0 or alpha >= (SMALL_FOR_SMOOTH if is_smooth else SMALL) * curvature:
         return 0.0
     return float(np.sqrt(alpha * curvature))
 

@@ -100,8 +100,11 @@ class Solution:
     history: dict
     converged: bool
     interrupted: bool
-    # the dual point m of the weights w = w(m), where that is not mu and no weights are held
+    # the dual point m of the weights w = w(m): mu itself, or what may lie outside the polytope
+    # after accelerated passes; None where those were made and the feature map holds w
     weights_mu: np.ndarray = None
+    # the weights, as a state of the feature map, and the mean curvature, after accelerated passes
+    average: tuple = None
 
 
 class NotPositiveSemidefinite(ValueError):
@@ -374,13 +377,16 @@ class Driver:
             average = engine.features.state()
             engine.rebuild_weights(engine.mu)
             engine.holds_average = False
-            self._accelerate(average)
+            if self.accelerate:
+                self._accelerate(average)
 
     def _accelerate(self, centre=None):
         """Make accelerated passes from here on, where that is worth while."""
         engine = self.engine
         engine.measure_curvature()
-        kappa = best_kappa(engine.alpha, engine.curvature)
+        structure = engine.structure
+        is_smooth = structure.has_natural_step or structure.has_line_search
+        kappa = best_kappa(engine.alpha, engine.curvature, is_smooth)
         if kappa > 0.0:
             self.acceleration = Acceleration(engine, kappa, centre)
 
@@ -414,6 +420,7 @@ def solve(
     mu=None,
     concave=None,
     shrink=1.0,
+    average=None,
     sampling="gap",
     step="line_search",
     accelerate=False,
@@ -459,8 +466,18 @@ def solve(
     shrink : float
         Start from phi(y) + shrink (mu - phi(y)): of shrink = alpha / old alpha, for an alpha
         that has become smaller, w stays what it was.
+    average : tuple, default=None
+        `average` of an earlier solution: where accelerated passes go on.
     sampling : {"gap", "uniform", "permutation"}
-    step : {"line_search", "exact", "fixed"}
+    step : {"line_search", "pairwise", "away", "exact", "fixed"}
+        The last two know no atoms.
+    accelerate : bool
+        Whether passes are accelerated where alpha is small beside the curvature.
+    cache : int, default=None
+        Most atoms that are kept of a block, for the oracle to be asked less often.
+    cache_F, cache_nu : float
+        An atom at hand will do where it gains cache_F of the block's gap when the oracle was
+        last asked, and cache_nu of the mean gap when all were last looked at.
     tol : float
         Absolute duality gap to stop at.
     max_iter : int
@@ -478,7 +495,7 @@ def solve(
     Returns
     -------
     solution : Solution
-        With ``features`` left holding w(mu).
+        With ``features`` left holding w(mu), or the average of accelerated passes.
 
     References
     ----------
@@ -492,6 +509,8 @@ def solve(
     engine = BlockCoordinateEngine(structure, features, weights, alpha, seed, averaging)
     if mu is not None:
         engine.set_mu(mu, concave, shrink)
+        if average is not None:
+            engine.take_average(*average)
     progress = _Progress(verbose, max_iter, tol)
 
     def on_check(n_passes, certificate, oracle_error):
@@ -528,5 +547,6 @@ def solve(
         history=history.arrays(),
         converged=certificate.gap <= tol,
         interrupted=interrupted,
-        weights_mu=driver.weights_mu,
+        weights_mu=driver.weights_mu if engine.holds_average else point,
+        average=(features.state(), engine.curvature) if engine.holds_average else None,
     )
