@@ -186,8 +186,7 @@ class VectorEstimator(CertifiedEstimator):
             if centre is not None:
                 state["intercept_"] = intercepts - state["coef_"] @ centre
         else:
-            point = solution.weights_mu.reshape(mu.shape)
-            beta = (truth(outputs[rows]) - point) * (p / self.alpha)[:, np.newaxis]
+            beta = (truth(outputs[rows]) - mu) * (p / self.alpha)[:, np.newaxis]
             state["dual_coef_"] = np.zeros((n_samples, n_scores))
             state["dual_coef_"][kept] = shares[:, np.newaxis] * beta[block_of]
             state["_kernel_parameters"] = parameters
@@ -198,7 +197,7 @@ class VectorEstimator(CertifiedEstimator):
             full[kept] = mu[block_of]
             state["_warm_state"] = dict(
                 full=full, kept=kept, alpha=float(self.alpha), surrogate=self.surrogate,
-                average=solution.average if self.kernel == "linear" else None)
+                average=solution.average)
             if structure.has_natural_step:
                 # the dual point goes with scores that are kept block by block
                 theta, is_first = structure.state()

@@ -352,7 +352,7 @@ class Matcher(CertifiedEstimator):
         else:
             truth = np.concatenate([np.eye(len(place))[place].ravel() for place in places])
             scale = np.repeat(p / self.alpha, block_sizes**2)
-            self.dual_coef_ = scale * (truth - solution.weights_mu)
+            self.dual_coef_ = scale * (truth - solution.mu)
             self.X_fit_ = points
             self._kernel_parameters = parameters
         if self.warm_start:

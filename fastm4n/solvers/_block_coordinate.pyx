@@ -642,21 +642,6 @@ cdef class BlockCoordinateEngine:
         """The dual point, a flat view; with active sets as it was when last settled."""
         return np.asarray(self.mu_)
 
-    def truth(self):
-        """phi(y) of all blocks, flat."""
-        cdef Structure structure = self.structure
-        cdef Py_ssize_t b
-        out = np.zeros(self.mu_.shape[0])
-        cdef double[::1] view = out
-        for b in range(self.gaps.shape[0]):
-            structure.truth(b, view, structure.offset(b))
-        return out
-
-    def sizes(self):
-        """Numbers of dual variables of each block."""
-        cdef Structure structure = self.structure
-        return np.array([structure.size(b) for b in range(self.gaps.shape[0])], dtype=np.intp)
-
     def averaged_mu(self):
         """The average of the iterates 1 ... n_visits with weights proportional to those numbers."""
         cdef Py_ssize_t b, j, offset
