@@ -28,7 +28,7 @@ def warm_state(solution, structure, blocks, kept, block_of, n_examples, **task):
     owner[kept] = block_of
     return dict(
         owner=owner, blocks=blocks, mu=solution.mu, concave=solution.certificate.concave,
-        natural=structure.state(), **task,
+        natural=structure.state() if structure.has_natural_step else None, **task,
     )
 
 

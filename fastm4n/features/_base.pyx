@@ -79,8 +79,18 @@ cdef class FeatureMap:
     def clear(self):
         """w = 0."""
 
+    def scale(self, double factor):
+        """Multiply w by a factor."""
+        self.restore(_scaled(self.state(), factor))
+
     def state(self):
         """A copy of what `restore` needs to bring back the present w."""
 
     def restore(self, state):
         """Bring back the w of `state`."""
+
+
+def _scaled(state, factor):
+    if isinstance(state, tuple):
+        return tuple(_scaled(part, factor) for part in state)
+    return None if state is None else factor * state

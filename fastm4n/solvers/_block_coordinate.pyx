@@ -30,8 +30,13 @@ cdef enum:
     MOST_HALVINGS = 20
     # visits between asking for a block's memory and using it
     PREFETCH = 4
+    # most calls of an oracle for the largest h_b
+    LARGEST_CALLS = 10
 
 cdef double ROUNDING = 4e-16
+
+# how exactly the largest h_b is found, relative to it
+cdef double LARGEST_ERROR = 1e-4
 
 
 cdef class BlockCoordinateEngine:
@@ -50,6 +55,11 @@ cdef class BlockCoordinateEngine:
         Seed of the engine's own generator (SplitMix64), below 2**64.
     averaging : bool
         Whether to keep the weighted average of the iterates that the fixed step needs.
+
+    Attributes
+    ----------
+    certificate_error : float
+        How much of the gap inexact oracles may add to a certificate; 0 for as little as can be.
     """
 
     cdef readonly Structure structure
@@ -59,9 +69,12 @@ cdef class BlockCoordinateEngine:
     cdef double[::1] mu_
     cdef double[::1] t
     cdef double[::1] gaps
+    # loss of each block, bounded from above, when its gap was last looked at
+    cdef double[::1] losses
     cdef readonly long long n_visits
     cdef readonly long long oracle_calls
     cdef readonly double oracle_error
+    cdef public double certificate_error
     cdef uint64_t random_state
     cdef Py_ssize_t[::1] order
     # where in the order a pass over it stands; -1 in other passes
@@ -88,6 +101,7 @@ cdef class BlockCoordinateEngine:
             structure.truth(b, self.mu_, structure.offset(b))
         self.t = np.zeros(n)
         self.gaps = np.zeros(n)
+        self.losses = np.zeros(n)
         self.order = np.arange(n, dtype=np.intp)
         n_leaves, self.first_leaf = 1, 0
         while n_leaves < n:
@@ -170,7 +184,7 @@ cdef class BlockCoordinateEngine:
         objects, but not fetch them.
         """
         cdef Py_ssize_t j, k = structure.size(b), offset = structure.offset(b)
-        cdef double lower, upper, current, gap, curvature, gamma, numerator, value, moved
+        cdef double lower, upper, current, gap, curvature, gamma, numerator, value, moved, truth
         cdef long long done
         cdef const fastm4n_loops* loops = features.loops
         features.scores(b, work.scores)
@@ -179,6 +193,8 @@ cdef class BlockCoordinateEngine:
         structure.oracle(b, work, &lower, &upper)
         self.oracle_calls += 1
         self.oracle_error += upper - lower
+        structure.truth_score(b, work.scores, &truth)
+        self.losses[b] = upper - truth
         gap = upper - current
         if gap <= ROUNDING * (fabs(upper) + fabs(current)):
             # what cannot be told from rounding is not worth a draw, nor a step
@@ -347,6 +363,7 @@ cdef class BlockCoordinateEngine:
         cdef Workspace work = structure.workspace(features.size)
         cdef Py_ssize_t b, offset
         cdef double upper, truth, score
+        work.tolerance = self.certificate_error
         with nogil:
             for b in range(start, stop):
                 offset = structure.offset(b)
@@ -368,9 +385,10 @@ cdef class BlockCoordinateEngine:
     def settle(self):
         self.features.settle()
 
-    def set_gaps(self, const double[::1] gap):
-        """Replace the stale gaps, after a full pass over them."""
+    def set_gaps(self, const double[::1] gap, const double[::1] loss):
+        """Replace the stale gaps and losses, after a full pass over them."""
         self.gaps[:] = gap
+        self.losses[:] = loss
 
     def stale_gap(self):
         """sum_b p_b g_b with each g_b as it was when its block was last looked at."""
@@ -426,6 +444,95 @@ cdef class BlockCoordinateEngine:
                     self.t[b] *= shrink
                 structure.concave(b, self.mu_, offset, work, &self.t[b])
         self.rebuild_weights(self.mu_)
+
+    def set_alpha(self, double alpha, shrink=None):
+        """Go on under another alpha, from phi(y) + shrink (mu - phi(y)); t and w follow.
+
+        By default shrink is rho = alpha / old alpha, or 1 for a larger alpha.  At rho w stays, to
+        the bit, and a block's gap is at most rho times what it was + (1 - rho) times its loss: the
+        stale gaps become that.
+        """
+        cdef Structure structure = self.structure
+        cdef Workspace work = self.work
+        cdef Py_ssize_t b, j, offset
+        cdef double rho = alpha / self.alpha
+        cdef double by = min(1.0, rho) if shrink is None else shrink
+        if by != rho:
+            self.features.scale(by / rho)
+        if by != 1.0:
+            with nogil:
+                for b in range(self.gaps.shape[0]):
+                    offset = structure.offset(b)
+                    structure.truth(b, work.step, 0)
+                    for j in range(structure.size(b)):
+                        self.mu_[offset + j] = (
+                            work.step[j] + by * (self.mu_[offset + j] - work.step[j]))
+                    self.t[b] *= by
+                    structure.concave(b, self.mu_, offset, work, &self.t[b])
+                    self.gaps[b] = by * self.gaps[b] + (1.0 - by) * self.losses[b]
+        self.alpha = alpha
+
+    def set_largest_concave(self):
+        """Move to the dual points of largest h_b, best for an infinite alpha; t and w follow.
+
+        Returns upper bounds of the largest h_b, which are the losses at w = 0.
+        """
+        cdef Structure structure = self.structure
+        cdef Workspace work = self.work
+        cdef Py_ssize_t b, j, offset, attempt
+        cdef double lower, upper
+        bounds = np.zeros(self.gaps.shape[0])
+        cdef double[::1] bound = bounds
+        with nogil:
+            for b in range(self.gaps.shape[0]):
+                offset = structure.offset(b)
+                self.t[b] = 0.0
+                # an inexact oracle stops by what is left to gain: it has to be asked again
+                for attempt in range(LARGEST_CALLS):
+                    for j in range(work.scores.shape[0]):
+                        work.scores[j] = 0.0
+                    work.current = self.t[b]
+                    structure.oracle(b, work, &lower, &upper)
+                    if attempt == 0 or lower > self.t[b]:
+                        self.t[b] = lower
+                        for j in range(structure.size(b)):
+                            self.mu_[offset + j] = work.atom[j]
+                    bound[b] = upper if attempt == 0 else min(upper, bound[b])
+                    if bound[b] - self.t[b] <= LARGEST_ERROR * fabs(bound[b]):
+                        break
+                structure.concave(b, self.mu_, offset, work, &self.t[b])
+        structure.rest()
+        self.rebuild_weights(self.mu_)
+        return bounds
+
+    def state(self):
+        """Copies of all that later passes depend on, for `restore`."""
+        self.features.settle()
+        return {
+            "mu": np.array(self.mu_),
+            "concave": np.array(self.t),
+            "gaps": np.array(self.gaps),
+            "losses": np.array(self.losses),
+            "order": np.array(self.order),
+            "random_state": np.array([self.random_state], dtype=np.uint64),
+            "counts": np.array([self.n_visits, self.oracle_calls], dtype=np.int64),
+            "alpha": np.array([self.alpha]),
+            "features": self.features.state(),
+            "structure": self.structure.state(),
+        }
+
+    def restore(self, state):
+        """Bring back what `state` gave, to an engine of the same problem."""
+        for to, name in (
+            (self.mu, "mu"), (self.concave, "concave"), (np.asarray(self.gaps), "gaps"),
+            (np.asarray(self.losses), "losses"), (np.asarray(self.order), "order"),
+        ):
+            to[:] = state[name]
+        self.random_state = int(state["random_state"][0])
+        self.n_visits, self.oracle_calls = map(int, state["counts"])
+        self.alpha = float(state["alpha"][0])
+        self.features.restore(state["features"])
+        self.structure.restore(state["structure"])
 
     def rebuild_weights(self, const double[::1] mu):
         """w = w(mu), afresh: without the rounding that many updates leave.

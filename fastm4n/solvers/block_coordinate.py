@@ -49,6 +49,8 @@ class Certificate:
     gap: float
     block_gaps: np.ndarray
     concave: np.ndarray = None  # h_b(mu_b) of each block, or a lower bound of it
+    block_losses: np.ndarray = None  # bounds of the blocks' losses, from above
+    norm: float = None  # ||w||^2
 
 
 class History:
@@ -134,13 +136,16 @@ def certify(engine, mu, n_jobs=1):
             raise NotPositiveSemidefinite(
                 f"the squared norm of w came out negative ({norm:.3g})"
             )
-    penalty = 0.5 * engine.alpha * max(norm, 0.0)
+    norm = max(norm, 0.0)
+    penalty = 0.5 * engine.alpha * norm
     return Certificate(
         primal=float(np.sum(p * loss)) + penalty,
         dual=float(np.sum(p * (concave - shift))) - penalty,
         gap=float(np.sum(p * gap)),
         block_gaps=gap,
         concave=concave,
+        block_losses=loss,
+        norm=norm,
     )
 
 
@@ -193,6 +198,142 @@ class _Progress:
     def close(self):
         if self.bar is not None:
             self.bar.close()
+
+
+class Driver:
+    """Passes over the blocks of one engine, certificates, and when to stop.
+
+    Parameters
+    ----------
+    engine : BlockCoordinateEngine
+    sampling, step, n_jobs
+        As in `solve`.
+    on_check : callable, default=None
+        Called as on_check(n_passes, certificate, oracle_error) after each certificate; a true
+        result stops the run.
+
+    Attributes
+    ----------
+    n_passes : int
+        Passes of the last run.
+    certificate : Certificate or None
+        The last one.
+    updated_passes : int
+        Passes since w was last built afresh.
+    fresh_share : float
+        What was left of the gaps met during a pass, steps being made, at the last certificate.
+    """
+
+    def __init__(self, engine, *, sampling="gap", step="line_search", n_jobs=1, on_check=None):
+        self.engine = engine
+        self.sampling = sampling
+        self.kind = step_kind(step, engine.structure)
+        self.n_jobs = n_jobs
+        self.on_check = on_check
+        self.n_passes = self.updated_passes = 0
+        self.fresh_share = 1.0
+        self.certificate = None
+        self._point = None
+        self._certified_at = -1  # oracle calls made until then
+        self._calls_before = 0
+
+    def certify(self):
+        """The point that would be returned now, and its certificate; gaps are refreshed."""
+        engine = self.engine
+        certificate = certify(engine, engine.mu, self.n_jobs)
+        engine.set_gaps(certificate.block_gaps, certificate.block_losses)
+        if engine.averaging:
+            return certify_average(engine, self.n_jobs)
+        return engine.mu, certificate
+
+    def check(self, tol, is_last):
+        """Certify where the engine stands; returns whether the run is done."""
+        engine = self.engine
+        stale = engine.stale_gap()
+        point, certificate = self.certify()
+        if self.n_passes > 0 and stale > 0.0:
+            # gaps met during a pass are those before the steps: how much is left of them
+            self.fresh_share = min(1.0, certificate.gap / stale)
+        done = certificate.gap <= tol
+        updated = self.updated_passes > FRESH_PASSES and not engine.averaging
+        if (done or is_last) and updated:
+            # what is returned is certified without the rounding that updates leave in w
+            engine.rebuild_weights(point)
+            point, certificate = self.certify()
+            done = certificate.gap <= tol
+        n_calls = engine.oracle_calls - self._calls_before
+        self._point, self.certificate = point, certificate
+        self._certified_at = engine.oracle_calls
+        error = engine.oracle_error / n_calls if n_calls else 0.0
+        stopped = self.on_check is not None and bool(
+            self.on_check(self.n_passes, certificate, error)
+        )
+        return done or stopped
+
+    def run(self, tol, max_iter, *, look_first=False, sweep_first=False, certified=True):
+        """Passes until the gap is certified to be at most tol.
+
+        Parameters
+        ----------
+        tol : float
+        max_iter : int
+            Most passes of this run.
+        look_first : bool
+            Whether a certificate is made before the first pass: a warm start may have nothing
+            left to do.
+        sweep_first : bool
+            Whether gap sampling begins with a sweep: it has no gaps to go by before every block
+            has been looked at.
+        certified : bool
+            If not, there are no certificates, and the run ends as soon as the gaps met during a
+            pass, steps not being counted, add up to no more than tol.
+        """
+        engine, by_gap = self.engine, self.sampling == "gap"
+        self.n_passes = last_check = 0
+        self._calls_before = engine.oracle_calls
+        finished = look_first and self.check(tol, max_iter == 0)
+        sweep = by_gap and sweep_first
+        at_refresh = engine.stale_gap()
+        while self.n_passes < max_iter and not finished:
+            self._calls_before = engine.oracle_calls
+            engine.run_pass(Sampling.PERMUTATION if sweep else SAMPLINGS[self.sampling], self.kind)
+            self.n_passes += 1
+            self.updated_passes += 1
+            n_passes, stale = self.n_passes, engine.stale_gap()
+            if sweep:
+                at_refresh, sweep = stale, False
+            elif by_gap:
+                # once the gaps it goes by are mostly used up, draws go to blocks that have
+                # nothing left to gain: a sweep looks at all of them again, and steps
+                sweep = stale <= SWEEP_BELOW * at_refresh
+            if not certified:
+                finished = stale <= tol
+                continue
+            # after a certificate that fell short the next early one waits, or slow fits
+            # would make one every pass
+            since = n_passes - last_check
+            early = (
+                stale * self.fresh_share <= tol and since >= min(GAP_EVERY, 1 + n_passes // 20)
+            )
+            if (
+                n_passes % GAP_EVERY == 0
+                or n_passes == max_iter
+                or (early and not engine.averaging)
+            ):
+                finished = self.check(tol, n_passes == max_iter)
+                last_check = n_passes
+                at_refresh, sweep = engine.stale_gap(), False
+
+    def settled(self):
+        """The point that is returned, w being left at it, and its certificate."""
+        engine = self.engine
+        if engine.averaging:
+            point = engine.averaged_mu()
+            engine.rebuild_weights(point)
+            return point, certify(engine, point, self.n_jobs)
+        if self._certified_at == engine.oracle_calls:
+            return self._point, self.certificate
+        return engine.mu, certify(engine, engine.mu, self.n_jobs)
 
 
 def solve(
@@ -274,86 +415,22 @@ def solve(
        max-min margin Markov networks. ICML.
     """
     history = History()
-    kind = step_kind(step, structure)
-    averaging = kind == Step.FIXED
+    averaging = step_kind(step, structure) == Step.FIXED
     engine = BlockCoordinateEngine(structure, features, weights, alpha, seed, averaging)
     if mu is not None:
         engine.set_mu(mu, concave, shrink)
     progress = _Progress(verbose, max_iter, tol)
-    n_passes = calls_before = 0
-    latest = None
-    fresh_share = 1.0
-    interrupted = False
 
-    def certified():
-        """The point that would be returned now, and its certificate; gaps are refreshed."""
-        certificate = certify(engine, engine.mu, n_jobs)
-        engine.set_gaps(certificate.block_gaps)
-        return certify_average(engine, n_jobs) if averaging else (engine.mu, certificate)
-
-    def check():
-        """Certify where the solver stands; returns whether it is done."""
-        nonlocal latest, fresh_share
-        stale = engine.stale_gap()
-        point, certificate = certified()
-        if n_passes > 0 and stale > 0.0:
-            # gaps met during a pass are those before the steps: how much is left of them
-            fresh_share = min(1.0, certificate.gap / stale)
-        done = certificate.gap <= tol
-        if (done or n_passes == max_iter) and n_passes > FRESH_PASSES and not averaging:
-            # what is returned is certified without the rounding that updates leave in w
-            engine.rebuild_weights(point)
-            point, certificate = certified()
-            done = certificate.gap <= tol
-        n_calls = engine.oracle_calls - calls_before
-        latest = point, certificate, engine.oracle_calls
+    def on_check(n_passes, certificate, oracle_error):
         n_new = n_passes - history.last_pass
-        row = history.add(
-            n_passes, certificate, engine.oracle_calls,
-            engine.oracle_error / n_calls if n_calls else 0.0,
-        )
+        row = history.add(n_passes, certificate, engine.oracle_calls, oracle_error)
         progress.update(row, n_new)
-        stopped = callback is not None and bool(callback(row))
-        return done or stopped
+        return callback is not None and bool(callback(row))
 
-    def settled():
-        """The point that is returned, w being left at it, and its certificate."""
-        if averaging:
-            point = engine.averaged_mu()
-            engine.rebuild_weights(point)
-            return point, certify(engine, point, n_jobs)
-        if latest is not None and latest[2] == engine.oracle_calls:
-            return latest[:2]
-        return engine.mu, certify(engine, engine.mu, n_jobs)
-
+    driver = Driver(engine, sampling=sampling, step=step, n_jobs=n_jobs, on_check=on_check)
+    interrupted = False
     try:
-        # a warm start may have nothing left to do
-        finished = mu is not None and check()
-        # gap sampling has no gaps to go by before every block has been looked at
-        sweep = sampling == "gap" and mu is None
-        at_refresh = engine.stale_gap()
-        while n_passes < max_iter and not finished:
-            calls_before = engine.oracle_calls
-            engine.run_pass(Sampling.PERMUTATION if sweep else SAMPLINGS[sampling], kind)
-            n_passes += 1
-            stale = engine.stale_gap()
-            if sweep:
-                at_refresh, sweep = stale, False
-            elif sampling == "gap":
-                # once the gaps it goes by are mostly used up, draws go to blocks that have
-                # nothing left to gain: a sweep looks at all of them again, and steps
-                sweep = stale <= SWEEP_BELOW * at_refresh
-            # after a certificate that fell short the next early one waits, or slow fits
-            # would make one every pass
-            since = n_passes - history.last_pass
-            early = stale * fresh_share <= tol and since >= min(GAP_EVERY, 1 + n_passes // 20)
-            if (
-                n_passes % GAP_EVERY == 0
-                or n_passes == max_iter
-                or (early and not averaging)
-            ):
-                finished = check()
-                at_refresh, sweep = engine.stale_gap(), False
+        driver.run(tol, max_iter, look_first=mu is not None, sweep_first=mu is None)
     except KeyboardInterrupt:
         if not keep_on_interrupt:
             raise
@@ -361,17 +438,17 @@ def solve(
     finally:
         progress.close()
     try:
-        point, certificate = settled()
+        point, certificate = driver.settled()
     except KeyboardInterrupt:
         # the first one while the result is put together; a second one goes through
         if not keep_on_interrupt or interrupted:
             raise
         interrupted = True
-        point, certificate = settled()
+        point, certificate = driver.settled()
     return Solution(
         mu=point,  # the engine's own, which ends here
         certificate=certificate,
-        n_iter=n_passes,
+        n_iter=driver.n_passes,
         history=history.arrays(),
         converged=certificate.gap <= tol,
         interrupted=interrupted,

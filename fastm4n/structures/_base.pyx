@@ -16,7 +16,8 @@ cdef class Workspace:
     """Scratch arrays of one thread, so that no kernel allocates.
 
     `current` is the block's value h_b(mu_b) + <v, mu_b> when an oracle is asked: one that is
-    inexact can stop when its error is small beside what is left to gain.
+    inexact can stop when its error is small beside what is left to gain.  `tolerance` is an error
+    that does no harm in a certificate.
 
     Parameters
     ----------
@@ -53,8 +54,7 @@ cdef class Structure:
         features whose curvature is the same in every direction.
     has_natural_step : bool
         Whether dual points are the oracle's answers to scores theta that the structure keeps,
-        and steps move those: `natural_size`, `propose` and `accept` are there, and
-        `state` and `restore`.
+        and steps move those: `natural_size`, `propose`, `accept` and `rest` are there.
     """
 
     def workspace(self, Py_ssize_t size):
@@ -78,11 +78,17 @@ cdef class Structure:
         return 0
 
     def state(self):
-        """A copy of what a natural step keeps beside the dual point, or None."""
-        return None
+        """Copies of what is kept between visits beside the dual point: a tuple of arrays.
+
+        With natural steps it begins with theta and is_first of `NaturalScores`.
+        """
+        return ()
 
     def restore(self, state):
         """Bring back what `state` gave."""
+
+    def rest(self):
+        """Note that the dual points are the oracle's answers to scores of zero."""
 
     cdef int concave(
         self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, Workspace work,

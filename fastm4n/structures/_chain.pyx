@@ -171,6 +171,9 @@ cdef class LogChain(ChainStructure):
     def restore(self, state):
         self.natural.restore(state)
 
+    def rest(self):
+        self.natural.rest()
+
     cdef int oracle(
         self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil:
         cdef Py_ssize_t T = self.length(b), nodes = T * self.stride
@@ -209,6 +212,12 @@ cdef class MaxMinChain(ChainStructure):
         super().__init__(y, lengths, cost, per_edge)
         self.kept = KeptLabellings(self.n_blocks, self.y.shape[0])
 
+    def state(self):
+        return self.kept.state()
+
+    def restore(self, state):
+        self.kept.restore(state)
+
     def workspace(self, Py_ssize_t size):
         chain = ChainScratch(self.n_labels, self.max_length)
         return ChainWorkspace(
@@ -226,7 +235,7 @@ cdef class MaxMinChain(ChainStructure):
         self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil:
         (<ChainWorkspace> work).max_min.begin(&work.scores[0], self.length(b))
         self.kept.generate(
-            b, self.starts[b], (<ChainWorkspace> work).max_min, work.current, False, lower, upper)
+            b, self.starts[b], (<ChainWorkspace> work).max_min, work, False, lower, upper)
         (<ChainWorkspace> work).max_min.mixture(&work.atom[0])
         return 0
 
@@ -234,7 +243,7 @@ cdef class MaxMinChain(ChainStructure):
         cdef double lower
         (<ChainWorkspace> work).max_min.begin(&work.scores[0], self.length(b))
         return self.kept.generate(
-            b, self.starts[b], (<ChainWorkspace> work).max_min, work.current, True, &lower, upper)
+            b, self.starts[b], (<ChainWorkspace> work).max_min, work, True, &lower, upper)
 
 
 cdef class MaxMinChainMirrorProx(MaxMinChain):
@@ -265,6 +274,15 @@ cdef class MaxMinChainMirrorProx(MaxMinChain):
         size = self.offset(last) + self.size(last) if warm_start else self.max_size
         self.theta = np.zeros(size)
         self.log_nu = np.zeros(size)
+
+    def state(self):
+        return (*super().state(), np.array(self.theta), np.array(self.log_nu))
+
+    def restore(self, state):
+        *kept, theta, log_nu = state
+        super().restore(kept)
+        np.asarray(self.theta)[:] = theta
+        np.asarray(self.log_nu)[:] = log_nu
 
     def workspace(self, Py_ssize_t size):
         cdef ChainWorkspace work = super().workspace(size)

@@ -149,6 +149,9 @@ cdef class LogPermutation(PermutationStructure):
     def restore(self, state):
         self.natural.restore(state)
 
+    def rest(self):
+        self.natural.rest()
+
     cdef int oracle(
         self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil:
         (<PermutationWorkspace> work).permutations.sum_product(
@@ -184,6 +187,12 @@ cdef class MaxMinPermutation(PermutationStructure):
         super().__init__(places, sizes, cost)
         self.kept = KeptLabellings(self.n_blocks, self.places.shape[0])
 
+    def state(self):
+        return self.kept.state()
+
+    def restore(self, state):
+        self.kept.restore(state)
+
     def workspace(self, Py_ssize_t size):
         cdef PermutationWorkspace work = PermutationWorkspace(size, self.max_items)
         work.max_min = PermutationMaxMin(self.cost_matrix, False)
@@ -200,7 +209,7 @@ cdef class MaxMinPermutation(PermutationStructure):
         self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil:
         (<PermutationWorkspace> work).max_min.begin(&work.scores[0], self.n_items(b))
         self.kept.generate(
-            b, self.starts[b], (<PermutationWorkspace> work).max_min, work.current, False, lower,
+            b, self.starts[b], (<PermutationWorkspace> work).max_min, work, False, lower,
             upper)
         (<PermutationWorkspace> work).max_min.packed_mixture(&work.atom[0])
         return 0
@@ -209,7 +218,7 @@ cdef class MaxMinPermutation(PermutationStructure):
         cdef double lower
         (<PermutationWorkspace> work).max_min.begin(&work.scores[0], self.n_items(b))
         return self.kept.generate(
-            b, self.starts[b], (<PermutationWorkspace> work).max_min, work.current, True, &lower,
+            b, self.starts[b], (<PermutationWorkspace> work).max_min, work, True, &lower,
             upper)
 
 
@@ -245,6 +254,15 @@ cdef class MaxMinPermutationMirrorProx(MaxMinPermutation):
         self.theta = np.zeros(size)
         self.log_nu = np.zeros(size)
         self.point = np.zeros(self.max_items * self.stride)
+
+    def state(self):
+        return (*super().state(), np.array(self.theta), np.array(self.log_nu))
+
+    def restore(self, state):
+        *kept, theta, log_nu = state
+        super().restore(kept)
+        np.asarray(self.theta)[:] = theta
+        np.asarray(self.log_nu)[:] = log_nu
 
     def workspace(self, Py_ssize_t size):
         cdef PermutationWorkspace work = super().workspace(size)

@@ -263,6 +263,13 @@ cdef class MaxMinMirrorProx(MaxMinSimplex):
         self.last_mu = np.full(shape, 1.0 / self.n_labels)
         self.last_nu = np.full(shape, 1.0 / self.n_labels)
 
+    def state(self):
+        return np.array(self.last_mu), np.array(self.last_nu)
+
+    def restore(self, state):
+        np.asarray(self.last_mu)[:] = state[0]
+        np.asarray(self.last_nu)[:] = state[1]
+
     def workspace(self, Py_ssize_t size):
         return Workspace(size, max(10, self.n_labels + 1), self.n_labels + 1)
 
