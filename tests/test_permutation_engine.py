@@ -652,7 +652,6 @@ def test_the_state_of_the_log_surrogate():
     assert_allclose(resumed.certificate.gap, solution.certificate.gap, atol=1e-10)
     # max-margin keeps nothing
     assert problem.structure("max_margin").state() == ()
-        structure.restore(None)
 
 
 def test_no_exact_step():

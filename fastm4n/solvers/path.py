@@ -31,7 +31,7 @@ SAFETY = 0.98
 START_FACTOR = 8.0
 MOST_STARTS = 30
 # how much of eps inexact oracles may add to a certificate
-CERTIFICATE_SHARE = 0.03
+CERTIFICATE_SHARE = 0.1
 # the default of alpha_min, in the unit of `alpha_unit`
 LEAST_ALPHA = 1e-4
 
