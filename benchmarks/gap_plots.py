@@ -18,24 +18,19 @@ from pathlib import Path
 import numpy as np
 from _data import load_multiclass
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullFormatter
 from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
 from fastm4n import MulticlassClassifier
+from fastm4n.plotting import DualityGapDisplay
 
 IMAGES = Path(__file__).resolve().parent.parent / "docs" / "images"
 ALPHA = 0.01
 PASSES = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100)
 STEPS = {"line_search": "line search", "exact": "exact", "fixed": "fixed, averaged"}
-# distinct for colour-blind eyes, and by marker and line as well
-SAMPLINGS = {
-    "gap": dict(color="#0072b2", marker="o", linestyle="-"),
-    "permutation": dict(color="#d55e00", marker="s", linestyle="--"),
-    "uniform": dict(color="#009e73", marker="^", linestyle=":"),
-}
+SAMPLINGS = ("gap", "permutation", "uniform")
 
 
 def load():
@@ -51,7 +46,7 @@ def load():
 
 
 def measure(X, y, repeats):
-    """{(step, sampling): (seconds, certified gaps)} after each number of passes.
+    """{step: {sampling: passes, seconds and certified gaps}}.
 
     All are timed in turn before any is timed again, so that a busy moment of the machine
     does not fall on one of them.
@@ -71,7 +66,17 @@ def measure(X, y, repeats):
                     model.fit(X, y)
                 seconds[step, sampling][repeat, i] = model.history_["seconds"][-1]
                 gaps[step, sampling][i] = model.duality_gap_
-    return {key: (np.median(seconds[key], axis=0), gaps[key]) for key in keys}
+    return {
+        step: {
+            sampling: {
+                "pass": PASSES,
+                "seconds": np.median(seconds[step, sampling], axis=0),
+                "gap": gaps[step, sampling],
+            }
+            for sampling in SAMPLINGS
+        }
+        for step in STEPS
+    }
 
 
 def draw(curves, title, against, path):
@@ -80,18 +85,10 @@ def draw(curves, title, against, path):
     figure.suptitle(title, fontsize="medium")
     panels = figure.subplots(1, len(STEPS), sharex=True, sharey=True)
     for axes, (step, label) in zip(panels, STEPS.items()):
-        for sampling, style in SAMPLINGS.items():
-            seconds, gaps = curves[step, sampling]
-            x = seconds if against == "seconds" else PASSES
-            axes.plot(x, gaps, label=sampling, markersize=4.5, linewidth=1.5, **style)
-        axes.set(xscale="log", yscale="log", title=f"step: {label}", xlabel=against)
-        axes.title.set_fontsize("medium")
-        axes.yaxis.set_major_locator(LogLocator(numticks=20))
-        axes.yaxis.set_minor_formatter(NullFormatter())
-        axes.xaxis.set_major_formatter("{x:g}")
-        axes.grid(alpha=0.35, linewidth=0.6)
-        axes.spines[["top", "right"]].set_visible(False)
-    panels[0].set_ylabel("certified duality gap")
+        DualityGapDisplay.from_history(curves[step], against=against, ax=axes)
+        axes.set_title(f"step: {label}", fontsize="medium")
+        axes.get_legend().remove()
+        axes.label_outer()
     panels[-1].legend(title="sampling", frameon=False, loc="lower left")
     path.parent.mkdir(exist_ok=True)
     figure.savefig(path)
@@ -105,9 +102,10 @@ def main():
     name, X, y = load()
     with threadpool_limits(1):
         curves = measure(X, y, args.repeats)
-    for (step, sampling), (seconds, gaps) in curves.items():
-        points = (f"{p}: {g:.1e} ({s:.4f} s)" for p, s, g in zip(PASSES, seconds, gaps))
-        print(f"{step}, {sampling}: {', '.join(points)}")
+    for step, histories in curves.items():
+        for sampling, history in histories.items():
+            points = (f"{p}: {g:.1e} ({s:.4f} s)" for p, s, g in zip(*history.values()))
+            print(f"{step}, {sampling}: {', '.join(points)}")
     title = f"{name}, {len(y):,} rows, max-min, 0-1 loss, linear, alpha = {ALPHA:g}"
     for against in ("passes", "seconds"):
         draw(curves, title, against, IMAGES / f"gap_{against}.png")

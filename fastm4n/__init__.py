@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         inference,
         metrics,
         model_files,
+        plotting,
         rankings,
         reference,
     )
@@ -53,7 +54,8 @@ _NAMES = {
 __all__ = [*_NAMES, "__version__"]
 
 _MODULES = (
-    "datasets", "estimators", "inference", "metrics", "model_files", "rankings", "reference",
+    "datasets", "estimators", "inference", "metrics", "model_files", "plotting", "rankings",
+    "reference",
 )
 
 

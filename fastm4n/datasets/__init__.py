@@ -1,11 +1,13 @@
-"""Readers of labelled sequences and label rankings, and the attributes of a well-known chunker."""
+"""Readers of tables, sparse rows, labelled sequences and rankings; attributes of tokens."""
 
+from fastm4n.datasets._attributes import chunking_attributes, window_attributes
 from fastm4n.datasets._readers import (
-    chunking_attributes,
     load_conll,
     load_conllu,
     load_crfsuite,
+    load_csv,
     load_label_ranking,
+    load_svmlight,
     load_svmlight_sequences,
 )
 
@@ -14,6 +16,9 @@ __all__ = [
     "load_conll",
     "load_conllu",
     "load_crfsuite",
+    "load_csv",
     "load_label_ranking",
+    "load_svmlight",
     "load_svmlight_sequences",
+    "window_attributes",
 ]

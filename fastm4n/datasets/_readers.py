@@ -1,4 +1,4 @@
-"""Readers of the text formats of sequence labelling and label ranking.
+"""Readers of text formats: tables, svmlight, and those of sequence labelling and label ranking.
 
 All read UTF-8, plain or compressed by gzip, from a path or a file object, and name file and line
 in their errors.
@@ -7,11 +7,13 @@ in their errors.
 import csv
 import gzip
 import io
+import itertools
 import os
 import re
 import zlib
 from array import array
 from contextlib import contextmanager
+from math import isfinite
 from numbers import Integral
 
 import numpy as np
@@ -24,6 +26,9 @@ CONLLU_FIELDS = (
     "ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC",
 )
 
+# bytes of a line: what has no line ends is no text, and must not fill the memory
+_LONGEST_LINE = 1 << 27
+
 # words may hold other white space of Unicode, such as a no-break space
 _words = re.compile(r"[^ \t\r\v\f]+").findall
 _SPACE = " \t\r\v\f"
@@ -33,29 +38,6 @@ _CONLLU_ID = re.compile(r"([0-9]+)(?:(-|\.)([0-9]+))?")
 # an attribute up to its first colon that is not escaped, and what follows it
 _ATTRIBUTE = re.compile(r"((?:[^\\:]|\\[\\:]|\\(?![\\:]))*)(?::(.*))?", re.DOTALL)
 _ESCAPED = re.compile(r"\\([\\:])")
-
-# the attributes of CRFsuite's chunking example: fields and their offsets
-_CHUNKING = (
-    (("w", -2),),
-    (("w", -1),),
-    (("w", 0),),
-    (("w", 1),),
-    (("w", 2),),
-    (("w", -1), ("w", 0)),
-    (("w", 0), ("w", 1)),
-    (("pos", -2),),
-    (("pos", -1),),
-    (("pos", 0),),
-    (("pos", 1),),
-    (("pos", 2),),
-    (("pos", -2), ("pos", -1)),
-    (("pos", -1), ("pos", 0)),
-    (("pos", 0), ("pos", 1)),
-    (("pos", 1), ("pos", 2)),
-    (("pos", -2), ("pos", -1), ("pos", 0)),
-    (("pos", -1), ("pos", 0), ("pos", 1)),
-    (("pos", 0), ("pos", 1), ("pos", 2)),
-)
 
 
 class _Lines:
@@ -87,8 +69,12 @@ class _Lines:
     def __iter__(self):
         try:
             with self._open() as stream:
-                for line in stream:
+                while line := stream.readline(_LONGEST_LINE):
                     self.number += 1
+                    if len(line) == _LONGEST_LINE:
+                        raise self.error(
+                            f"it is longer than {_LONGEST_LINE} bytes: this is no text in lines."
+                        )
                     yield self._text(line)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise ValueError(
@@ -511,6 +497,63 @@ def load_svmlight_sequences(path, *, n_features=None, zero_based="auto", dtype=n
     >>> data.y[0]
     array([1, 2])
     """
+    rows, labels, offsets, qids, _ = read_svmlight(
+        path, n_features=n_features, zero_based=zero_based, dtype=dtype, with_qid=True
+    )
+    return Bunch(X=Sequences(rows, offsets), y=Sequences(labels, offsets), qid=qids)
+
+
+def load_svmlight(path, *, n_features=None, zero_based="auto", dtype=np.float64):
+    """Read sparse rows in svmlight's format.
+
+    A line is an example: its label, a number; and its features as ``index:value``, by increasing
+    index. What follows a ``#`` is a comment. scikit-learn reads the same files faster; this reader
+    names file and line in its errors.
+
+    Parameters
+    ----------
+    path : str, path or file object
+        UTF-8 text, plain or compressed by gzip.
+    n_features : int, default=None
+        Number of columns; by default as many as the greatest index needs.
+    zero_based : bool or "auto", default="auto"
+        Whether indices count from 0. By default they do if one of them is 0.
+    dtype : {numpy.float64, numpy.float32}, default=numpy.float64
+        Type of the features.
+
+    Returns
+    -------
+    X : CSR matrix of shape (n, n_features)
+    y : ndarray of shape (n,)
+        Integers if all labels of the file are whole numbers.
+
+    Examples
+    --------
+    >>> import io
+    >>> from fastm4n.datasets import load_svmlight
+    >>> X, y = load_svmlight(io.StringIO("1 1:0.5 3:1\\n2 2:1 # a comment\\n"))
+    >>> X.toarray()
+    array([[0.5, 0. , 1. ],
+           [0. , 1. , 0. ]])
+    >>> y
+    array([1, 2])
+    """
+    rows, labels, _, _, _ = read_svmlight(
+        path, n_features=n_features, zero_based=zero_based, dtype=dtype, with_qid=False
+    )
+    return rows, labels
+
+
+_QID = "there is a qid after the label, which names a sequence: load_svmlight_sequences reads those."
+_NO_QID = "there is no qid after the label; it names the sequence, as in '1 qid:7 3:0.5'."
+
+
+def read_svmlight(path, *, n_features=None, zero_based="auto", dtype=np.float64, with_qid=None):
+    """CSR rows, labels, the sequences' offsets and numbers, and whether indices count from 0.
+
+    Parameters are those of `load_svmlight`; with_qid says whether lines have a qid, None that the
+    first one decides. Offsets are None without.
+    """
     if np.dtype(dtype) not in (np.float64, np.float32):
         raise ValueError(f"dtype must be numpy.float64 or numpy.float32, got {dtype!r}.")
     if zero_based not in (True, False, "auto"):
@@ -532,33 +575,38 @@ def load_svmlight_sequences(path, *, n_features=None, zero_based="auto", dtype=n
             label = _number(fields[0])
         except ValueError:
             raise lines.error(f"the label {fields[0]!r} is not a number.") from None
-        if len(fields) < 2 or not fields[1].startswith("qid:"):
-            raise lines.error(
-                "there is no qid after the label; it names the sequence, as in '1 qid:7 3:0.5'."
-            )
-        try:
-            qid = _integer(fields[1][4:])
-        except ValueError:
-            raise lines.error(f"the sequence {fields[1]!r} is not qid: and an integer.") from None
-        if qid != current:
-            if qid in sequences:
+        has_qid = len(fields) > 1 and fields[1].startswith("qid:")
+        if with_qid is None:
+            with_qid = has_qid
+        if has_qid != with_qid:
+            raise lines.error(_NO_QID if with_qid else _QID)
+        if with_qid:
+            try:
+                qid = _integer(fields[1][4:])
+            except ValueError:
                 raise lines.error(
-                    f"qid:{qid} comes back after another sequence; it began at line "
-                    f"{sequences[qid]}. The tokens of a sequence must be consecutive."
-                )
-            current, sequences[qid] = qid, lines.number
-            starts.append(len(labels))
+                    f"the sequence {fields[1]!r} is not qid: and an integer."
+                ) from None
+            if qid != current:
+                if qid in sequences:
+                    raise lines.error(
+                        f"qid:{qid} comes back after another sequence; it began at line "
+                        f"{sequences[qid]}. The tokens of a sequence must be consecutive."
+                    )
+                current, sequences[qid] = qid, lines.number
+                starts.append(len(labels))
+        fields = fields[2 if with_qid else 1:]
         try:
-            pairs = [field.split(":") for field in fields[2:]]
+            pairs = [field.split(":") for field in fields]
             indices.extend([_integer(index) for index, _ in pairs])
             data.extend([_number(value) for _, value in pairs])
         except (ValueError, OverflowError):
-            raise lines.error(_bad_feature(fields[2:])) from None
+            raise lines.error(_bad_feature(fields)) from None
         labels.append(label)
         indptr.append(len(data))
         numbers.append(lines.number)
     if not labels:
-        raise ValueError(f"{lines.name} holds no tokens.")
+        raise ValueError(f"{lines.name} holds no {'tokens' if with_qid else 'examples'}.")
 
     labels, indices, indptr, numbers = map(np.array, (labels, indices, indptr, numbers))
     with np.errstate(over="ignore"):
@@ -580,7 +628,9 @@ def load_svmlight_sequences(path, *, n_features=None, zero_based="auto", dtype=n
     increases[1:] = indices[1:] > indices[:-1]
     increases[indptr[:-1][np.diff(indptr) > 0]] = True  # the first entries of their rows
     check(~increases, "the index {} does not exceed the one before it; indices must increase.")
-    if zero_based is False or (zero_based == "auto" and indices.all()):
+    if zero_based == "auto":
+        zero_based = not indices.all()
+    if not zero_based:
         check(indices == 0, "the index {}, but zero_based=False.")
         indices -= 1
     needed = int(indices.max(initial=-1)) + 1
@@ -597,12 +647,9 @@ def load_svmlight_sequences(path, *, n_features=None, zero_based="auto", dtype=n
     )
     if np.all(labels == np.trunc(labels)) and np.abs(labels).max() < 2**53:
         labels = labels.astype(np.int64)
-    offsets = np.append(np.array(starts), len(labels))
-    return Bunch(
-        X=Sequences(rows, offsets),
-        y=Sequences(labels, offsets),
-        qid=np.fromiter(sequences, np.int64, len(sequences)),
-    )
+    offsets = np.append(np.array(starts), len(labels)) if with_qid else None
+    qids = np.fromiter(sequences, np.int64, len(sequences))
+    return rows, labels, offsets, qids, zero_based
 
 
 def load_label_ranking(path):
@@ -635,55 +682,237 @@ def load_label_ranking(path):
     ['b>a>c', 'a>b>c']
     """
     lines = _Lines(path)
-    columns = items = None
-    values, rankings = array("d"), []
-    known = {}  # one string object for each ranking that was checked
-    rows = csv.reader(lines, skipinitialspace=True, strict=True)
+    ranking = _Rankings(lines)
+    values, rankings, width = array("d"), [], None
+    for fields in _table(lines, ","):
+        if width is None:
+            columns, width = fields, len(fields)
+            if columns[-1] != "ranking" or width < 2:
+                raise lines.error(
+                    f"the columns are {columns!r:.80}, but numbers were expected, and a last "
+                    "column 'ranking'. The first line must name the columns, separated by commas."
+                )
+            continue
+        rankings.append(ranking(fields.pop()))
+        values.extend(_finite(fields, columns, lines))
+    if not rankings:
+        raise ValueError(f"{lines.name} holds no examples.")
+    return np.array(values).reshape(len(rankings), -1), np.array(rankings)
+
+
+def load_csv(path, *, target=-1, columns=None, delimiter=None):
+    """Read a table: a line that names the columns, and then an example on each line.
+
+    Parameters
+    ----------
+    path : str, path or file object
+        UTF-8 text, plain or compressed by gzip. Values may be quoted.
+    target : str, int or None, default=-1
+        The column of what is to be predicted: its name, or its position, from the end if
+        negative. None if there is none.
+    columns : list of str or int, default=None
+        The columns of features, in this order, which hold numbers; by default all but the target.
+    delimiter : str, default=None
+        One character. By default the one among comma, tab and semicolon that is most frequent in
+        the first line.
+
+    Returns
+    -------
+    data : Bunch
+        X : ndarray of float64, shape (n, n_columns)
+        y : ndarray of shape (n,), or None
+            Integers or floats if all values are such numbers, else strings.
+        columns : list of str
+            Names of the columns of X.
+        target : str or None
+            Name of the column of y.
+
+    Raises
+    ------
+    ValueError
+        Naming the line and column of what is no finite number, or of a value that is missing.
+
+    Examples
+    --------
+    >>> import io
+    >>> from fastm4n.datasets import load_csv
+    >>> data = load_csv(io.StringIO("kind,u,v\\na,0.5,1\\nb,-2,0\\n"), target="kind")
+    >>> data.X
+    array([[ 0.5,  1. ],
+           [-2. ,  0. ]])
+    >>> data.y.tolist(), data.columns
+    (['a', 'b'], ['u', 'v'])
+    """
+    return read_table(path, target, columns, delimiter)
+
+
+def read_table(path, target, columns, delimiter, *, rankings=False, numbered=False):
+    """`load_csv`, and more.
+
+    rankings: whether the target holds rankings, which are then checked line by line; None if that
+    goes by a ``>`` in the first one. numbered: strings that are no names but integers are taken
+    for positions, counted from 1, or from the end if negative.
+    """
+    if delimiter is not None and (not isinstance(delimiter, str) or len(delimiter) != 1):
+        raise ValueError(f"delimiter must be one character or None, got {delimiter!r}.")
+    lines = _Lines(path)
+    ranking = _Rankings(lines)
+    names = chosen = None
+    values, targets, numbers = array("d"), [], []
+    known = {}  # one string object for each value
+    for fields in _table(lines, delimiter):
+        if names is None:
+            names = fields
+            if numbered:
+                target, columns = _numbered(target, names), columns and [
+                    _numbered(column, names) for column in columns
+                ]
+            twice = {name for name in names if names.count(name) > 1}
+            place = _place(target, names, lines)
+            if columns is None:
+                columns = [name for i, name in enumerate(names) if i != place]
+            chosen = [_place(column, names, lines) for column in columns]
+            columns = [names[i] for i in chosen]
+            if twice & {*columns, *([] if place is None else [names[place]])}:
+                raise lines.error(f"two columns are called {min(twice)!r}.")
+            if not columns:
+                raise lines.error("there are no columns of features.")
+            if place in chosen:
+                raise lines.error(f"{names[place]!r} is the target, and among the features.")
+            continue
+        if place is not None:
+            value = fields[place].strip(_SPACE)
+            if not value:
+                raise lines.error(f"{names[place]} is empty.")
+            if rankings is None:
+                rankings = ">" in value
+            targets.append(ranking(value) if rankings else known.setdefault(value, value))
+        values.extend(_finite([fields[i] for i in chosen], columns, lines))
+        numbers.append(lines.number)
+    if not numbers:
+        raise ValueError(f"{lines.name} holds no examples.")
+    return Bunch(
+        X=np.array(values).reshape(len(numbers), len(columns)),
+        y=None if place is None else _typed(targets),
+        columns=list(columns),
+        target=None if place is None else names[place],
+    )
+
+
+def _numbered(column, names):
+    """A position, counted from 0, for a string that is a number and no name."""
+    if not isinstance(column, str) or column in names:
+        return column
+    try:
+        number = _integer(column)
+    except ValueError:
+        return column
+    # there is no column 0
+    return number - 1 if number > 0 else number or len(names)
+
+
+def _place(target, names, lines):
+    """Position of a column, or None."""
+    if target is None:
+        return None
+    if isinstance(target, str):
+        if target not in names:
+            raise lines.error(
+                f"there is no column {target!r}; the columns are {names!r:.200}. The first line "
+                "must name the columns."
+            )
+        return names.index(target)
+    if not isinstance(target, Integral) or isinstance(target, bool):
+        raise TypeError(f"target must be an integer, a name or None, got {target!r}.")
+    if not -len(names) <= target < len(names):
+        raise lines.error(f"a column was asked for that is not among the {len(names)}.")
+    return int(target) % len(names)
+
+
+def _typed(texts):
+    """Integers, or floats, if all are such numbers."""
+    distinct = sorted(set(texts))
+    for kind, parse in ((np.int64, _integer), (np.float64, _number)):
+        try:
+            value_of = {text: parse(text) for text in distinct}
+            numbers = np.array([value_of[text] for text in texts], dtype=kind)
+        except (ValueError, OverflowError):
+            continue
+        if np.isfinite(numbers).all():
+            return numbers
+    return np.array(texts)
+
+
+def _table(lines, delimiter):
+    """The rows of separated values, the first one's names without the spaces around them."""
+    width = None
+
+    def text():
+        nonlocal delimiter
+        for line in lines:
+            if delimiter is None:
+                delimiter = max(",\t;", key=line.count)
+            yield line
+
+    source = text()
+    first = next(source, "")
+    rows = csv.reader(
+        itertools.chain([first], source), delimiter=delimiter, skipinitialspace=True, strict=True
+    )
     while True:
         try:
             fields = next(rows, None)
         except csv.Error as error:
             raise lines.error(f"not comma-separated values ({error}).") from None
         if fields is None:
-            break
+            return
         if not any(field.strip(_SPACE) for field in fields):
             continue
-        if columns is None:
-            columns = [field.strip(_SPACE) for field in fields]
-            if columns[-1] != "ranking" or len(columns) < 2:
-                raise lines.error(
-                    f"the columns are {columns!r:.80}, but numbers were expected, and a last "
-                    "column 'ranking'. The first line must name the columns, separated by commas."
-                )
-            continue
-        if len(fields) != len(columns):
+        if width is None:
+            width = len(fields)
+            fields = [field.strip(_SPACE) for field in fields]
+        elif len(fields) != width:
             raise lines.error(
-                f"{len(fields)} column(s) where {len(columns)} were expected: "
-                f"{','.join(fields)!r:.80}."
+                f"{len(fields)} column(s) where {width} were expected: "
+                f"{delimiter.join(fields)!r:.80}."
             )
-        ranking = fields.pop().strip(_SPACE)
-        for column, field in zip(columns, fields):
-            try:
-                value = _number(field)
-            except ValueError:
-                value = np.nan
-            if not np.isfinite(value):
-                raise lines.error(f"{column} is {field!r}, which is not a finite number.")
-            values.append(value)
-        if ranking not in known:
-            ranked = _ranked(ranking, lines)
-            if items is None:
-                items = ranked
-            elif ranked != items:
-                raise lines.error(
-                    f"the ranking {ranking!r} is not one of the items {', '.join(items)}, which "
-                    "are ranked in the lines before."
+        yield fields
+
+
+def _finite(fields, columns, lines):
+    """The numbers of a row."""
+    values = []
+    for column, field in zip(columns, fields):
+        try:
+            value = _number(field)
+        except ValueError:
+            value = np.nan
+        if not isfinite(value):
+            raise lines.error(f"{column} is {field!r}, which is not a finite number.")
+        values.append(value)
+    return values
+
+
+class _Rankings:
+    """Checks rankings line by line: all of the same items."""
+
+    def __init__(self, lines):
+        self.lines, self.items = lines, None
+        self.known = {}  # one string object for each ranking that was checked
+
+    def __call__(self, ranking):
+        ranking = ranking.strip(_SPACE)
+        if ranking not in self.known:
+            ranked = _ranked(ranking, self.lines)
+            if self.items is None:
+                self.items = ranked
+            elif ranked != self.items:
+                raise self.lines.error(
+                    f"the ranking {ranking!r} is not one of the items {', '.join(self.items)}, "
+                    "which are ranked in the lines before."
                 )
-            known[ranking] = ranking
-        rankings.append(known[ranking])
-    if not rankings:
-        raise ValueError(f"{lines.name} holds no examples.")
-    return np.array(values).reshape(len(rankings), -1), np.array(rankings)
+            self.known[ranking] = ranking
+        return self.known[ranking]
 
 
 def _ranked(ranking, lines):
@@ -721,49 +950,3 @@ def _bad_feature(fields):
             pass
         return f"{field!r} is not a feature, index:value."
     return "a feature is not index:value."
-
-
-def chunking_attributes(words, tags):
-    """Make the attributes of CRFsuite's chunking example for a sentence.
-
-    They are the words and the part-of-speech tags in a window of two, pairs of neighbouring words
-    and tags, triples of tags, and marks of the sentence's ends: ``__BOS__`` and ``__EOS__``.
-
-    Parameters
-    ----------
-    words : list of str
-    tags : list of str
-        Part-of-speech tag of each word.
-
-    Returns
-    -------
-    attributes : list of lists of str
-        The attributes of each word. The example's scripts replace a colon by ``__COLON__`` when
-        they write a file; here it stays.
-
-    Examples
-    --------
-    >>> from fastm4n.datasets import chunking_attributes
-    >>> chunking_attributes(["it", "is"], ["PRP", "VBZ"])[0]  # doctest: +NORMALIZE_WHITESPACE
-    ['w[0]=it', 'w[1]=is', 'w[0]|w[1]=it|is', 'pos[0]=PRP', 'pos[1]=VBZ',
-     'pos[0]|pos[1]=PRP|VBZ', '__BOS__']
-    """
-    columns = {"w": words, "pos": tags}
-    n = len(words)
-    if len(tags) != n:
-        raise ValueError(f"words and tags must be as many; got {n} words and {len(tags)} tags.")
-    attributes = [[] for _ in range(n)]
-    for parts in _CHUNKING:
-        name = "|".join(f"{field}[{offset}]" for field, offset in parts) + "="
-        first = max(0, -parts[0][1])
-        last = n - max(0, parts[-1][1])
-        shifted = [
-            columns[field][first + offset : max(0, last + offset)] for field, offset in parts
-        ]
-        values = shifted[0] if len(parts) == 1 else map("|".join, zip(*shifted))
-        for token, value in zip(attributes[first:last], values):
-            token.append(name + value)
-    if n:
-        attributes[0].append("__BOS__")
-        attributes[-1].append("__EOS__")
-    return attributes

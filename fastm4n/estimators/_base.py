@@ -1,6 +1,7 @@
 """What all estimators share: parameters of the solver, and a fitted state that changes as a whole."""
 
 import numbers
+import reprlib
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -92,6 +93,80 @@ def check_number(name, value, *, low, strict=True, integer=False):
         raise ValueError(f"{name} must be {what}{bound}, got {value!r}.")
 
 
+def as_bounds(name, bounds, shape, coef="coef_"):
+    """(lower, upper), float64 arrays of `shape`, -inf and inf where there is no bound.
+
+    Parameters
+    ----------
+    name : str
+        What errors call the bounds.
+    bounds : pair of float, array-like or None
+        Numbers, or arrays that broadcast to `shape`; None for no bounds on that side.
+    shape : tuple of int
+    coef : str
+        The fitted weights of that shape, which errors name.
+    """
+    if not isinstance(bounds, (tuple, list)) or len(bounds) != 2:
+        raise ValueError(
+            f"{name} must be a pair (lower, upper) of numbers, arrays or None, got "
+            f"{reprlib.repr(bounds)}."
+        )
+    both = []
+    for side, bound, none in zip(("lower", "upper"), bounds, (-np.inf, np.inf)):
+        try:
+            given = np.asarray(none if bound is None else bound)
+            if given.dtype.kind not in "iufO":
+                raise TypeError(f"an array of {given.dtype}")
+            given = given.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"{name}: {side} must be a number, an array of numbers or None ({error})."
+            ) from error
+        wrong = np.argwhere(np.isnan(given) | (given == -none))
+        if len(wrong):
+            place = tuple(map(int, wrong[0]))
+            raise ValueError(
+                f"{name}: {side}{list(place) or ''} is {given[place]:g}, which is no {side} bound; "
+                f"{none:g} or None means that there is none."
+            )
+        if given.shape != shape:
+            try:
+                given = np.broadcast_to(given, shape)
+            except ValueError as error:
+                raise ValueError(
+                    f"{name}: {side} has shape {given.shape}, which does not broadcast to the "
+                    f"shape {shape} of {coef}."
+                ) from error
+        both.append(given)
+    lower, upper = both
+    crossed = np.argwhere(lower > upper)
+    if crossed.size:
+        place = tuple(map(int, crossed[0]))
+        raise ValueError(
+            f"{name}: lower is {lower[place]:g} and upper is {upper[place]:g} for "
+            f"{coef}{list(place)}; no lower bound may be above the upper one."
+        )
+    with np.errstate(over="ignore"):
+        least = np.clip(0.0, lower, upper) ** 2
+        if not np.isfinite(least.sum()):
+            place = tuple(map(int, np.unravel_index(np.argmax(least), shape)))
+            raise ValueError(
+                f"{name} are too large for float64: the squared norm of the weights overflows, "
+                f"lower being {lower[place]:g} and upper {upper[place]:g} for {coef}{list(place)}."
+            )
+    return lower, upper
+
+
+def no_bounds(shape):
+    """Bounds of weights that have none, to be filled in."""
+    return np.full(shape, -np.inf), np.full(shape, np.inf)
+
+
+def point_of(solution):
+    """The dual point of the solution's weights."""
+    return solution.mu if solution.weights_mu is None else solution.weights_mu
+
+
 @dataclass
 class Problem:
     """What a fit minimises, and how fitted attributes are made of what the solver leaves.
@@ -103,8 +178,8 @@ class Problem:
     common : dict
         Fitted attributes that do not depend on alpha.
     fitted : callable
-        fitted(mu, alpha) are those that do, `features` holding w(mu): arrays, some of which may be
-        views of what the features hold.
+        fitted(mu, alpha) are those that do, `features` holding w, and w being w(mu) where they
+        do not hold weights: arrays, some of which may be views of what the features hold.
     start : callable
         Arguments of `solve` that start from the last fit; none where that does not fit.
     warm : callable
@@ -157,6 +232,13 @@ class CertifiedEstimator(BaseEstimator):
             if not isinstance(getattr(self, name), (bool, np.bool_)):
                 raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}.")
 
+    def _check_bounds_kernel(self):
+        if self.coef_bounds is not None and (callable(self.kernel) or self.kernel != "linear"):
+            raise ValueError(
+                f"coef_bounds needs kernel='linear', got {self.kernel!r}: a kernel has no weights "
+                "to bound. Use features of sklearn.kernel_approximation.Nystroem."
+            )
+
     def _solver_options(self):
         """Arguments of `solve` that are parameters of the estimator."""
         return dict(
@@ -177,7 +259,7 @@ class CertifiedEstimator(BaseEstimator):
             problem.structure, problem.features, problem.weights, self.alpha, **start,
             **self._solver_options(),
         )
-        return solution, problem.fitted(solution.mu, self.alpha)
+        return solution, problem.fitted(point_of(solution), self.alpha)
 
     def _fit(self, *args):
         """Validate, solve and, when nothing can fail any more, replace the fitted state."""

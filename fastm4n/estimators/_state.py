@@ -1,5 +1,7 @@
 """Fitted estimators as JSON and arrays, and back: what model files hold."""
 
+from numbers import Integral
+
 import numpy as np
 from scipy import sparse
 from sklearn.metrics.pairwise import KERNEL_PARAMS
@@ -70,6 +72,10 @@ _WEIGHTS = {
     "LabelRanker": ("k", "k"),
     "Matcher": (),
 }
+_SCALAR_DTYPES = (
+    "bool", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32",
+    "uint64",
+)
 _SCALARS = {
     **{
         name: {
@@ -232,9 +238,9 @@ def _add_arrays(estimator, attributes, arrays, given):
         wanted["dual_coef_"] = (("d" if precomputed else "n", *_WEIGHTS[name]), "f")
         if not precomputed:
             wanted["X_fit_"] = (("n", "d"), "f")
-            attributes["_kernel_parameters"] = _kernel_parameters(
-                estimator, given["_kernel_parameters"]
-            )
+        attributes["_kernel_parameters"] = _kernel_parameters(
+            estimator, given.get("_kernel_parameters")
+        )
     optional = dict(_OPTIONAL.get(name, ()))
     if getattr(estimator, "transition_features", None) is not None:
         wanted.update(optional)
@@ -295,7 +301,7 @@ def _add_arrays(estimator, attributes, arrays, given):
 def _kernel_parameters(estimator, given):
     """Arguments of the kernel function: numbers and the like, of names that it knows."""
     if type(given) is not dict:
-        raise ValueError(f"the parameters of its kernel are {given!r:.80}")
+        raise ValueError(f"the arguments of its kernel are {given!r:.80}")
     known = {*KERNEL_PARAMS.get(estimator.kernel, ()), *(estimator.kernel_params or ())}
     for key in given:
         if key not in known:
@@ -310,11 +316,11 @@ def _check_parameters(estimator):
         check_kernel(estimator)
     if hasattr(estimator, "form"):
         check_choice("form", estimator.form, FORMS)
-    for key, can in (("n_jobs", (int,)), ("random_state", (int,)), ("verbose", (int, bool))):
+    for key in ("n_jobs", "random_state", "verbose"):
         value = getattr(estimator, key)
-        if type(value) not in (*can, type(None)):
+        if not isinstance(value, (Integral, np.bool_, type(None))):
             raise ValueError(f"{key} is {value!r:.80}")
-    if estimator.n_jobs == 0:
+    if estimator.n_jobs is not None and not estimator.n_jobs:
         raise ValueError("n_jobs is 0")
 
 
@@ -328,11 +334,12 @@ def _scalar(key, value, kind):
 
 def _encoded(key, value, arrays):
     """A parameter in JSON; arrays in it go to `arrays`, if there are any to be."""
-    if isinstance(value, np.generic):
-        value = value.item()
+    if isinstance(value, (np.number, np.bool_)):
+        # arithmetic in float32 depends on whether a scalar is NumPy's
+        return {"scalar": [value.dtype.name, _encoded(key, value.item(), None)]}
     if value is None or isinstance(value, (bool, str)):
         return value
-    if isinstance(value, (int, float)):
+    if type(value) in (int, float):
         if not abs(value) < np.inf:
             raise ValueError(f"{key}={value!r} cannot be saved: it is not finite.")
         return value
@@ -368,6 +375,8 @@ def _decoded(key, value, arrays):
     if type(value) is not dict or len(value) != 1:
         raise ValueError(f"parameter {key!r:.80} makes no sense")
     (kind, inner), = value.items()
+    if kind == "scalar" and type(inner) is list and len(inner) == 2 and inner[0] in _SCALAR_DTYPES:
+        return np.dtype(inner[0]).type(_decoded(key, inner[1], None))
     if kind == "dtype" and inner in ("float64", "float32"):
         return np.dtype(inner).type
     if kind == "array" and arrays is not None:

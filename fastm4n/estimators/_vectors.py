@@ -4,7 +4,14 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from fastm4n.estimators._base import CertifiedEstimator, Problem, check_number
+from fastm4n.estimators._base import (
+    CertifiedEstimator,
+    Problem,
+    as_bounds,
+    check_number,
+    no_bounds,
+    point_of,
+)
 from fastm4n.estimators._kernels import (
     CHUNK,
     check_kernel,
@@ -38,6 +45,7 @@ class VectorEstimator(CertifiedEstimator):
         check_number("oracle_iter", self.oracle_iter, low=0, integer=True)
         check_number("intercept_scaling", self.intercept_scaling, low=0)
         check_kernel(self)
+        self._check_bounds_kernel()
         self._check_flags("fit_intercept", "oracle_warm_start", "warm_start")
         # in float arithmetic, which overflows to inf where ** raises
         if self.intercept_scaling * float(self.intercept_scaling) / self.alpha == np.inf:
@@ -70,6 +78,19 @@ class VectorEstimator(CertifiedEstimator):
     def _has_free_intercept(self):
         """Whether the intercept is not penalised."""
         return self.fit_intercept and not getattr(self, "regularize_intercept", True)
+
+    def _coef_shape(self, n_scores, n_features):
+        """Shape of coef_."""
+        return n_scores, n_features
+
+    def _bound(self, features):
+        """Give a linear map the bounds of coef_bounds; the intercepts have none."""
+        R, d = features.n_labels, features.n_features
+        given = as_bounds("coef_bounds", self.coef_bounds, self._coef_shape(R, d))
+        padded = no_bounds((d + 1, features.stride))
+        for to, bound in zip(padded, given):
+            to[:d, :R] = bound.reshape(R, d).T
+        features.set_bounds(*padded)
 
     def _features(self, X, samples, p, n_labels):
         """Feature map over X[samples], the kernel's arguments, the constant feature's value."""
@@ -150,6 +171,8 @@ class VectorEstimator(CertifiedEstimator):
             X_inner = X
         structure = structure(outputs)
         features, parameters, intercept = self._features(X_inner, samples, p, n_scores)
+        if self.coef_bounds is not None:
+            self._bound(features)
         if self.kernel != "linear":
             common = {**common, "_kernel_parameters": parameters}
             if self.kernel != "precomputed":
@@ -201,7 +224,7 @@ class VectorEstimator(CertifiedEstimator):
                 problem.structure, problem.features, problem.weights, self.alpha, truth,
                 intercept=intercept, **start, **self._solver_options(),
             )
-            return solution, problem.fitted(solution.mu, self.alpha, intercepts)
+            return solution, problem.fitted(point_of(solution), self.alpha, intercepts)
 
     def _warm_start_point(self, structure, samples, truth, n_samples):
         """Arguments of `solve` that start from the last dual point, where that fits.

@@ -14,12 +14,14 @@ from fastm4n.estimators._base import (
     RISK_TOL,
     CertifiedEstimator,
     Problem,
+    as_bounds,
     as_weights,
     canonical,
     check_choice,
     check_number,
     cost_matrix,
     has_marginals,
+    no_bounds,
     summable,
     warn_of_unknown,
 )
@@ -106,6 +108,13 @@ class SequenceTagger(CertifiedEstimator):
         transitions, or only those of the pairs that occur in the training data, with a value that
         is not zero, and of the transitions that occur; the others are exactly zero. CRFsuite's
         default is "observed". Intercept and ends always have all their weights.
+    coef_bounds : pair (lower, upper) or dict, default=None
+        Bounds that `coef_` keeps to: numbers, or arrays that broadcast to (n_labels, n_features),
+        None or infinities where there is no bound. A dict has a pair for each of "coef",
+        "transition_coef", "start_coef", "end_coef" and "transition_feature_coef" that has bounds,
+        of the shape of the attribute of that name. The gap is certified for the problem with
+        these constraints [2]_. Intercepts have no bounds, and weights that ``states="observed"``
+        leaves out stay zero.
     sampling : {"gap", "uniform", "permutation"}, default="gap"
         Which sequence is next: with probability proportional to its last known gap [2]_,
         uniformly, or all in a new random order each pass.
@@ -229,6 +238,7 @@ class SequenceTagger(CertifiedEstimator):
         fit_transitions=True,
         transition_features=None,
         states="all",
+        coef_bounds=None,
         sampling="gap",
         step="line_search",
         oracle="column_generation",
@@ -252,6 +262,7 @@ class SequenceTagger(CertifiedEstimator):
         self.fit_transitions = fit_transitions
         self.transition_features = transition_features
         self.states = states
+        self.coef_bounds = coef_bounds
         self.sampling = sampling
         self.step = step
         self.oracle = oracle
@@ -289,6 +300,7 @@ class SequenceTagger(CertifiedEstimator):
             )
         if self.oracle_iter is not None:
             check_number("oracle_iter", self.oracle_iter, low=0, integer=True)
+        self._named_bounds()
         if self.step == "exact":
             raise ValueError(
                 "step='exact' needs a closed-form maximiser of the dual over a block, which "
@@ -299,6 +311,45 @@ class SequenceTagger(CertifiedEstimator):
                 "step='fixed' averages dual points, and the entropy of an average of chains is not "
                 "known; use step='line_search' with surrogate='log'."
             )
+
+    def _named_bounds(self):
+        """The bounds, by the weights that they are of."""
+        if not isinstance(self.coef_bounds, dict):
+            return {} if self.coef_bounds is None else {"coef": self.coef_bounds}
+        fitted = {
+            "coef": True,
+            "transition_coef": self.fit_transitions,
+            "start_coef": self.fit_start_end,
+            "end_coef": self.fit_start_end,
+            "transition_feature_coef": self.transition_features is not None,
+        }
+        for name in self.coef_bounds:
+            check_choice("a key of coef_bounds", name, fitted)
+            if not fitted[name]:
+                raise ValueError(
+                    f"coef_bounds has bounds of {name!r}, weights that this model has not: see "
+                    "fit_transitions, fit_start_end and transition_features."
+                )
+        return self.coef_bounds
+
+    def _bound(self, features):
+        """Give the map the bounds of coef_bounds."""
+        given, R = self._named_bounds(), features.n_labels
+        names = "coef", "intercept", "start_coef", "end_coef", "transition_coef"
+        parts = [(features, lambda packed: _views(packed, features.n_features, R), names)]
+        if features.edges is not None:
+            names = "transition_coef", "transition_feature_coef"
+            parts.append((features.edges, lambda packed: _edge_views(packed, R), names))
+        for part, views_of, names in parts:
+            bounds = no_bounds(part.all_weights().shape)
+            views = dict(zip(names, zip(*map(views_of, bounds))))
+            bounded = [name for name in views if name in given]
+            for name in bounded:
+                lower, upper = views[name]
+                of = f"coef_bounds[{name!r}]" if given is self.coef_bounds else "coef_bounds"
+                lower[...], upper[...] = as_bounds(of, given[name], lower.shape, name + "_")
+            if bounded:
+                part.set_bounds(*bounds)
 
     def _structure(self, y, lengths, cost):
         per_edge = self.transition_features is not None
@@ -376,6 +427,8 @@ class SequenceTagger(CertifiedEstimator):
             float(self.fit_intercept), self.fit_start_end, self.fit_transitions, edge_values,
             used=used, edge_used=edge_used,
         )
+        if self.coef_bounds is not None:
+            self._bound(features)
         codes = Sequences(codes, inner.offsets)[rows].values
         structure = self._structure(codes, block_lengths, cost)
         common = {

@@ -9,6 +9,7 @@ from fastm4n.estimators._base import (
     DECODINGS,
     CertifiedEstimator,
     Problem,
+    as_bounds,
     as_weights,
     check_choice,
     check_number,
@@ -71,6 +72,10 @@ class Matcher(CertifiedEstimator):
         Constant of the polynomial and sigmoid kernels.
     kernel_params : dict, default=None
         Further arguments of the kernel.
+    coef_bounds : pair (lower, upper), default=None
+        Bounds that `coef_` keeps to, for ``kernel="linear"``: numbers, or arrays of shape
+        (n_features,), None or infinities where there is no bound. The gap is certified for the
+        problem with these constraints [2]_.
     sampling : {"gap", "uniform", "permutation"}, default="gap"
         Which example is next: with probability proportional to its last known gap [2]_,
         uniformly, or all in a new random order each pass.
@@ -187,6 +192,7 @@ class Matcher(CertifiedEstimator):
         degree=3,
         coef0=1.0,
         kernel_params=None,
+        coef_bounds=None,
         sampling="gap",
         step="line_search",
         oracle="column_generation",
@@ -210,6 +216,7 @@ class Matcher(CertifiedEstimator):
         self.degree = degree
         self.coef0 = coef0
         self.kernel_params = kernel_params
+        self.coef_bounds = coef_bounds
         self.sampling = sampling
         self.step = step
         self.oracle = oracle
@@ -272,6 +279,7 @@ class Matcher(CertifiedEstimator):
             raise ValueError(
                 "kernel='precomputed' is not supported for pairs; give a name or a callable."
             )
+        self._check_bounds_kernel()
         self._check_flags("oracle_warm_start", "warm_start")
         values, sizes = _as_pairs(X)
         places = _as_matchings(y, sizes)
@@ -332,7 +340,11 @@ class Matcher(CertifiedEstimator):
                     f"{large[0]} of all pairs divided by alpha={self.alpha:g} overflows. "
                     "Scale the features."
                 )
-            return PairFeatures(values, starts, counts), None, None
+            features = PairFeatures(values, starts, counts)
+            if self.coef_bounds is not None:
+                shape = (values.shape[1],)
+                features.set_bounds(*as_bounds("coef_bounds", self.coef_bounds, shape))
+            return features, None, None
         rows = ranges(starts, counts)
         points = values[rows]
         needed = 8.0 * rows.size**2 / 2.0**20

@@ -1,5 +1,6 @@
 """Label ranking: outputs that are rankings of a fixed set of items."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -76,6 +77,10 @@ class LabelRanker(VectorEstimator):
     form : {"auto", "ranks", "ordering", "string"}, default="auto"
         How rankings are written, see `fastm4n.rankings.as_places`: the ranks of the items, the
         items best first, or strings such as "b>a>c". Predictions are of the same form.
+    coef_bounds : pair (lower, upper), default=None
+        Bounds that `coef_` keeps to, for ``kernel="linear"``: numbers, or arrays that broadcast
+        to (n_items, n_items, n_features), None or infinities where there is no bound. The gap is
+        certified for the problem with these constraints [2]_. Intercepts have no bounds.
     sampling : {"gap", "uniform", "permutation"}, default="gap"
         Which example is next: with probability proportional to its last known gap [2]_,
         uniformly, or all in a new random order each pass.
@@ -196,6 +201,7 @@ class LabelRanker(VectorEstimator):
         fit_intercept=True,
         intercept_scaling=1.0,
         form="auto",
+        coef_bounds=None,
         sampling="gap",
         step="line_search",
         oracle="column_generation",
@@ -222,6 +228,7 @@ class LabelRanker(VectorEstimator):
         self.fit_intercept = fit_intercept
         self.intercept_scaling = intercept_scaling
         self.form = form
+        self.coef_bounds = coef_bounds
         self.sampling = sampling
         self.step = step
         self.oracle = oracle
@@ -243,6 +250,10 @@ class LabelRanker(VectorEstimator):
         return tags
 
     # -------------------------------------------------------------------------- fit
+
+    def _coef_shape(self, n_scores, n_features):
+        M = math.isqrt(n_scores)
+        return M, M, n_features
 
     def fit(self, X, y, sample_weight=None):
         """Fit the model until its duality gap is certified to be at most `tol`.

@@ -55,6 +55,7 @@ class _SimplexClassifier(ClassifierMixin, VectorEstimator):
         fit_intercept=True,
         regularize_intercept=True,
         intercept_scaling=1.0,
+        coef_bounds=None,
         sampling="gap",
         step="line_search",
         oracle="exact",
@@ -82,6 +83,7 @@ class _SimplexClassifier(ClassifierMixin, VectorEstimator):
         self.fit_intercept = fit_intercept
         self.regularize_intercept = regularize_intercept
         self.intercept_scaling = intercept_scaling
+        self.coef_bounds = coef_bounds
         self.sampling = sampling
         self.step = step
         self.oracle = oracle
@@ -360,6 +362,10 @@ class MulticlassClassifier(_SimplexClassifier):
         Value of the constant feature (its square is added to a kernel): the intercept's
         penalty is alpha / 2 times its square over ``intercept_scaling ** 2``. Without
         the penalty, the larger the longer the proximal steps.
+    coef_bounds : pair (lower, upper), default=None
+        Bounds that `coef_` keeps to, for ``kernel="linear"``: numbers, or arrays that broadcast
+        to (n_classes, n_features), None or infinities where there is no bound. The gap is
+        certified for the problem with these constraints [2]_. Intercepts have no bounds.
     sampling : {"gap", "uniform", "permutation"}, default="gap"
         Which example is next: with probability proportional to its last known gap [2]_,
         uniformly, or all in a new random order each pass.
@@ -508,6 +514,10 @@ class OrdinalClassifier(_SimplexClassifier):
         Value of the constant feature (its square is added to a kernel): the intercept's
         penalty is alpha / 2 times its square over ``intercept_scaling ** 2``. Without
         the penalty, the larger the longer the proximal steps.
+    coef_bounds : pair (lower, upper), default=None
+        Bounds that `coef_` keeps to, for ``kernel="linear"``: numbers, or arrays that broadcast
+        to (n_classes, n_features), None or infinities where there is no bound. The gap is
+        certified for the problem with these constraints [2]_. Intercepts have no bounds.
     sampling : {"gap", "uniform", "permutation"}, default="gap"
         Which example is next: with probability proportional to its last known gap [2]_,
         uniformly, or all in a new random order each pass.
@@ -628,6 +638,7 @@ class OrdinalClassifier(_SimplexClassifier):
         fit_intercept=True,
         regularize_intercept=True,
         intercept_scaling=1.0,
+        coef_bounds=None,
         sampling="gap",
         step="line_search",
         oracle="exact",
@@ -657,6 +668,7 @@ class OrdinalClassifier(_SimplexClassifier):
             fit_intercept=fit_intercept,
             regularize_intercept=regularize_intercept,
             intercept_scaling=intercept_scaling,
+            coef_bounds=coef_bounds,
             sampling=sampling,
             step=step,
             oracle=oracle,

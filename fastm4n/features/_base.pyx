@@ -76,6 +76,17 @@ cdef class FeatureMap:
         """||w||^2 from w itself, or None where w is not held."""
         return None
 
+    def excess(self):
+        """<w, z - w>, where w is z truncated to its bounds; 0 without bounds."""
+        return 0.0
+
+    def held(self):
+        """The present w, of the form of `state`: within its bounds."""
+        return self.state()
+
+    def inner(self, state, coefficients):
+        """<w, sum_b Phi(x_b) c_b'> for the w of `state` and flat c: where w is not held."""
+
     def clear(self):
         """w = 0."""
 

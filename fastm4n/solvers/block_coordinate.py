@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fastm4n.solvers.acceleration import Acceleration, best_kappa
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
 
 logger = logging.getLogger("fastm4n")
@@ -17,7 +18,16 @@ SAMPLINGS = {
     "permutation": Sampling.PERMUTATION,
 }
 
-STEPS = {"line_search": Step.LINE_SEARCH, "exact": Step.BLOCK, "fixed": Step.FIXED}
+STEPS = {
+    "line_search": Step.LINE_SEARCH,
+    "exact": Step.BLOCK,
+    "fixed": Step.FIXED,
+    "pairwise": Step.PAIRWISE,
+    "away": Step.AWAY,
+}
+
+# atoms of a block that has no cache; more are merged
+MOST_ATOMS = 1000
 
 # passes between two refreshes of all gaps, as in the experiments of Osokin et al. (2016)
 GAP_EVERY = 10
@@ -90,6 +100,8 @@ class Solution:
     history: dict
     converged: bool
     interrupted: bool
+    # the dual point m of the weights w = w(m), where that is not mu and no weights are held
+    weights_mu: np.ndarray = None
 
 
 class NotPositiveSemidefinite(ValueError):
@@ -112,8 +124,11 @@ def in_threads(function, n, cost, n_jobs):
             future.result()
 
 
-def certify(engine, mu, n_jobs=1):
+def certify(engine, mu, n_jobs=1, apart=None):
     """Certificate at the dual point mu, the feature map holding w(mu).
+
+    Or any other w: `apart` then is ||w - w(mu)||^2 / 2, by which P(w) - D(mu) over alpha is more
+    than the sum of the block gaps, and ||w(mu)||^2 / 2; with bounds what `Acceleration` says.
 
     Every block is scored and its oracle value bounded from above, so that the gap bounds
     P(w) - P* whatever the solver did.  With n_jobs > 1, in threads; the sums do not
@@ -121,8 +136,8 @@ def certify(engine, mu, n_jobs=1):
     """
     n = engine.structure.n_blocks
     terms = loss, gap, concave, inner, shift = [np.empty(n) for _ in range(5)]
-    concave[:] = engine.concave
     engine.settle()
+    concave[:] = engine.concave
     cost = n * (50 * engine.structure.max_size + engine.features.visit_cost)
     in_threads(
         lambda start, stop: engine.certify_range(start, stop, mu, *terms), n, cost, n_jobs
@@ -130,18 +145,23 @@ def certify(engine, mu, n_jobs=1):
     p = np.asarray(engine.weights)
     norm = engine.features.weight_norm()
     if norm is None:
-        norm = float(np.sum(p * (inner - shift))) / engine.alpha
+        # what the kernel does not tell itself: <w, w(mu)>
+        product = float(np.sum(p * (inner - shift))) / engine.alpha
         scale = float(np.sum(p * np.abs(inner - shift))) / engine.alpha
-        if norm < -1e-9 * scale:
+        norm = product if apart is None else 2.0 * (apart[0] - apart[1] + product)
+        if min((norm, *(apart or ()))) < -1e-9 * scale:
             raise NotPositiveSemidefinite(
                 f"the squared norm of w came out negative ({norm:.3g})"
             )
     norm = max(norm, 0.0)
-    penalty = 0.5 * engine.alpha * norm
+    if apart is None:
+        excess, penalty = 0.0, 0.5 * norm + engine.features.excess()
+    else:
+        excess, penalty = apart
     return Certificate(
-        primal=float(np.sum(p * loss)) + penalty,
-        dual=float(np.sum(p * (concave - shift))) - penalty,
-        gap=float(np.sum(p * gap)),
+        primal=float(np.sum(p * loss)) + 0.5 * engine.alpha * norm,
+        dual=float(np.sum(p * (concave - shift))) - engine.alpha * penalty,
+        gap=float(np.sum(p * gap)) + engine.alpha * excess,
         block_gaps=gap,
         concave=concave,
         block_losses=loss,
@@ -206,7 +226,7 @@ class Driver:
     Parameters
     ----------
     engine : BlockCoordinateEngine
-    sampling, step, n_jobs
+    sampling, step, n_jobs, accelerate, cache, cache_F, cache_nu
         As in `solve`.
     on_check : callable, default=None
         Called as on_check(n_passes, certificate, oracle_error) after each certificate; a true
@@ -224,15 +244,21 @@ class Driver:
         What was left of the gaps met during a pass, steps being made, at the last certificate.
     """
 
-    def __init__(self, engine, *, sampling="gap", step="line_search", n_jobs=1, on_check=None):
+    def __init__(self, engine, *, sampling="gap", step="line_search", n_jobs=1, on_check=None,
+                 accelerate=False, cache=None, cache_F=0.25, cache_nu=0.01):
         self.engine = engine
         self.sampling = sampling
         self.kind = step_kind(step, engine.structure)
+        self.accelerate = accelerate and not engine.averaging
+        self.acceleration = None
+        if cache is not None or self.kind in (Step.PAIRWISE, Step.AWAY):
+            engine.use_active_sets(cache or MOST_ATOMS, cache is not None, cache_F, cache_nu)
         self.n_jobs = n_jobs
         self.on_check = on_check
         self.n_passes = self.updated_passes = 0
         self.fresh_share = 1.0
         self.certificate = None
+        self.weights_mu = None
         self._point = None
         self._certified_at = -1  # oracle calls made until then
         self._calls_before = 0
@@ -240,7 +266,12 @@ class Driver:
     def certify(self):
         """The point that would be returned now, and its certificate; gaps are refreshed."""
         engine = self.engine
-        certificate = certify(engine, engine.mu, self.n_jobs)
+        if self.acceleration is None:
+            certificate = certify(engine, engine.mu, self.n_jobs)
+        else:
+            certificate = self.acceleration.certified(
+                lambda apart: certify(engine, engine.mu, self.n_jobs, apart)
+            )
         engine.set_gaps(certificate.block_gaps, certificate.block_losses)
         if engine.averaging:
             return certify_average(engine, self.n_jobs)
@@ -253,14 +284,21 @@ class Driver:
         point, certificate = self.certify()
         if self.n_passes > 0 and stale > 0.0:
             # gaps met during a pass are those before the steps: how much is left of them
-            self.fresh_share = min(1.0, certificate.gap / stale)
+            share = certificate.gap / stale
+            self.fresh_share = min(1.0 if self.acceleration is None else np.inf, share)
         done = certificate.gap <= tol
         updated = self.updated_passes > FRESH_PASSES and not engine.averaging
         if (done or is_last) and updated:
             # what is returned is certified without the rounding that updates leave in w
-            engine.rebuild_weights(point)
+            if self.acceleration is None:
+                engine.rebuild_weights(point)
+            else:
+                self.acceleration.rebuild()
+            self.updated_passes = 0
             point, certificate = self.certify()
             done = certificate.gap <= tol
+        if self.acceleration is not None:
+            self.acceleration.told(certificate.gap)
         n_calls = engine.oracle_calls - self._calls_before
         self._point, self.certificate = point, certificate
         self._certified_at = engine.oracle_calls
@@ -291,6 +329,7 @@ class Driver:
         engine, by_gap = self.engine, self.sampling == "gap"
         self.n_passes = last_check = 0
         self._calls_before = engine.oracle_calls
+        self._begin()
         finished = look_first and self.check(tol, max_iter == 0)
         sweep = by_gap and sweep_first
         at_refresh = engine.stale_gap()
@@ -299,6 +338,10 @@ class Driver:
             engine.run_pass(Sampling.PERMUTATION if sweep else SAMPLINGS[self.sampling], self.kind)
             self.n_passes += 1
             self.updated_passes += 1
+            if self.acceleration is not None:
+                self.acceleration.after_pass()
+            elif self.accelerate and engine.curvature == 0.0:
+                self._accelerate()
             n_passes, stale = self.n_passes, engine.stale_gap()
             if sweep:
                 at_refresh, sweep = stale, False
@@ -324,9 +367,35 @@ class Driver:
                 last_check = n_passes
                 at_refresh, sweep = engine.stale_gap(), False
 
+    def _begin(self):
+        """Take up where the last run has left the engine, or begin the first one."""
+        engine = self.engine
+        if engine.holds_average:
+            average = engine.features.state()
+            engine.rebuild_weights(engine.mu)
+            engine.holds_average = False
+            self._accelerate(average)
+
+    def _accelerate(self, centre=None):
+        """Make accelerated passes from here on, where that is worth while."""
+        engine = self.engine
+        engine.measure_curvature()
+        kappa = best_kappa(engine.alpha, engine.curvature)
+        if kappa > 0.0:
+            self.acceleration = Acceleration(engine, kappa, centre)
+
     def settled(self):
         """The point that is returned, w being left at it, and its certificate."""
         engine = self.engine
+        if self.acceleration is not None:
+            self.acceleration.mend()
+            if self._certified_at != engine.oracle_calls:
+                self._point, self.certificate = self.certify()
+                self._certified_at = engine.oracle_calls
+            self.weights_mu = self.acceleration.finish()
+            engine.holds_average = True
+            self.acceleration = None
+            return self._point, self.certificate
         if engine.averaging:
             point = engine.averaged_mu()
             engine.rebuild_weights(point)
@@ -347,6 +416,10 @@ def solve(
     shrink=1.0,
     sampling="gap",
     step="line_search",
+    accelerate=False,
+    cache=None,
+    cache_F=0.25,
+    cache_nu=0.01,
     tol=1e-3,
     max_iter=1000,
     seed=0,
@@ -427,7 +500,10 @@ def solve(
         progress.update(row, n_new)
         return callback is not None and bool(callback(row))
 
-    driver = Driver(engine, sampling=sampling, step=step, n_jobs=n_jobs, on_check=on_check)
+    driver = Driver(
+        engine, sampling=sampling, step=step, n_jobs=n_jobs, on_check=on_check,
+        accelerate=accelerate, cache=cache, cache_F=cache_F, cache_nu=cache_nu,
+    )
     interrupted = False
     try:
         driver.run(tol, max_iter, look_first=mu is not None, sweep_first=mu is None)
@@ -452,4 +528,5 @@ def solve(
         history=history.arrays(),
         converged=certificate.gap <= tol,
         interrupted=interrupted,
+        weights_mu=driver.weights_mu,
     )

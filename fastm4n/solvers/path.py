@@ -13,7 +13,7 @@ from math import exp, inf, isnan, log, nan, sqrt
 import numpy as np
 
 from fastm4n.solvers._block_coordinate import Sampling
-from fastm4n.solvers.block_coordinate import FRESH_PASSES, certify
+from fastm4n.solvers.block_coordinate import certify
 
 # from one breakpoint to the next alpha falls by this factor at first, and by the second at most
 FIRST_FACTOR = 3.0
@@ -48,7 +48,7 @@ class Breakpoint:
     dual : float
         A lower bound of the optimum.
     concave : float
-        sum_b p_b h_b(mu_b), or a lower bound of it.
+        sum_b p_b h_b(mu_b), or a lower bound of it: the dual value of mu under an infinite alpha.
     passes, oracle_calls : int
         Made so far, from the start of the path.
     """
@@ -122,6 +122,8 @@ class PathFollower:
         Whether a breakpoint starts from the last one; without, on a grid, from phi(y).
     rounded : bool
         Whether weights are kept in float32: what is known of a breakpoint then is of those.
+    bounded : bool
+        Whether w has bounds, within which w = 0 must be.
 
     Attributes
     ----------
@@ -136,13 +138,14 @@ class PathFollower:
 
     def __init__(
         self, driver, eps, kappa, max_iter, *, alphas=None, alpha_max=None, alpha_min=None,
-        certified=True, warm_start=True, rounded=False,
+        certified=True, warm_start=True, rounded=False, bounded=False,
     ):
         self.driver, self.engine = driver, driver.engine
         self.eps, self.kappa, self.max_iter = eps, kappa, max_iter
         self.alphas, self.alpha_max, self.alpha_min = alphas, alpha_max, alpha_min
         self.certified, self.warm_start = certified, warm_start
         self.rounded = rounded and self.engine.features.weight_norm() is not None
+        self.bounded = bounded
         self.points = []
         self.at_rest = None
         self.converged = True
@@ -255,13 +258,21 @@ class PathFollower:
         good = bad = self._at(engine.alpha)
         for _ in range(MOST_STARTS):
             bad = self._at(good.alpha / START_FACTOR)
-            if bad.gap > tol:
+            if max(bad.gap, self.gap_at_rest(bad)) > tol:
                 break
             good = bad
         share = 0.0
-        if good.gap <= tol < bad.gap:
+        if good.gap <= tol < bad.gap and not self.bounded:
             share = (tol - good.gap) / (bad.gap - good.gap)
         self._at(1.0 / ((1.0 - share) / good.alpha + share / bad.alpha))
+
+    def gap_at_rest(self, point):
+        """Gap of w = 0 for an infinite alpha, by the dual point of a breakpoint.
+
+        Bounds keep w(mu) from being proportional to 1 / alpha; that the optimum does not fall as
+        alpha grows is known all the same.
+        """
+        return max(0.0, self.at_rest - (point.dual if self.bounded else point.concave))
 
     def _at(self, alpha):
         """Take the present dual point to another alpha, and look at it."""
@@ -332,8 +343,7 @@ class PathFollower:
         self.passes += driver.n_passes
         if not self.certified:
             return self.engine.stale_gap() <= tol
-        if driver.updated_passes > FRESH_PASSES:
-            driver.updated_passes = 0  # w was built afresh at the end of the run
+        driver.settled()  # accelerated passes end here, in their average
         return driver.certificate.gap <= tol
 
     def _point(self, last=None):
@@ -350,8 +360,9 @@ class PathFollower:
             if norm is None:
                 norm = certify(engine, engine.mu, self.driver.n_jobs).norm
             concave = float(np.sum(np.multiply(engine.weights, engine.concave)))
-            loss = engine.stale_gap() + concave - engine.alpha * norm
-            point = self._new(loss, norm, concave - 0.5 * engine.alpha * norm, concave)
+            dual = concave - engine.alpha * (0.5 * norm + engine.features.excess())
+            loss = engine.stale_gap() + dual - 0.5 * engine.alpha * norm
+            point = self._new(loss, norm, dual, concave)
         if last is not None:
             point = replace(point, dual=max(point.dual, last.dual * point.alpha / last.alpha))
         return point

@@ -1,33 +1,33 @@
-"""The command line, ``fastm4n``.
+"""``fastm4n path``."""
 
-Everything slow to import is imported by the commands, after their arguments were parsed.
-"""
-
-import argparse
-import importlib.util
 import json
-import math
-import os
-import secrets
 import sys
 import time
 import warnings
 from pathlib import Path
 
 from fastm4n import __version__
+from fastm4n.cli import _plots
+from fastm4n.cli._arguments import (
+    KERNELS,
+    KERNELS_WITH_GAMMA,
+    LOSSES,
+    SURROGATES,
+    HelpFormatter,
+    count,
+    fraction,
+    gamma,
+    positive,
+    seed,
+)
+from fastm4n.cli._output import CommandError, writing
 
 DATASETS = ("digits", "iris", "wine", "breast_cancer", "diabetes")
-SURROGATES = ("max_min", "max_margin", "log")
-LOSSES = ("zero_one", "absolute", "squared")
-# those that are positive semidefinite on standardised features
-KERNELS = ("linear", "rbf", "laplacian", "poly", "cosine")
-KERNELS_WITH_GAMMA = ("rbf", "laplacian", "poly")
 
 # levels that the target of a regression data set is binned into
 N_LEVELS = 5
 
 DEFAULT_OUTPUT = "fastm4n_path.png"
-NEED_PLOT = 'plots need matplotlib: pip install "fastm4n[plot]"'
 
 PATH_DESCRIPTION = """\
 Fit a classifier for a decreasing grid of regularisations alpha, each fit starting from the
@@ -64,116 +64,11 @@ exit codes: 0 done (also if a fit ended above --tol, which is noted), 1 failure,
 """
 
 
-class CommandError(Exception):
-    """A failure that is told in one line, and the exit code it ends with."""
-
-    def __init__(self, message, code=1):
-        super().__init__(message)
-        self.code = code
-
-
-class _Parser(argparse.ArgumentParser):
-    """An argument parser whose errors are one line."""
-
-    def error(self, message):
-        self.exit(2, f"{self.prog}: error: {message} (see '{self.prog} --help')\n")
-
-
-class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    def __init__(self, prog, **kwargs):
-        kwargs.setdefault("max_help_position", 28)
-        super().__init__(prog, **kwargs)
-
-
-def _number(kind, accepts, what):
-    """A parser of numbers of one kind that `accepts` takes; its errors say `what` they are."""
-
-    def parse(text):
-        try:
-            value = kind(text)
-        except ValueError:
-            value = None
-        if value is None or not accepts(value):
-            raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
-        return value
-
-    return parse
-
-
-_positive = _number(float, lambda value: 0 < value < math.inf, "a number > 0")
-_fraction = _number(float, lambda value: 0 < value < 1, "a number between 0 and 1")
-_count = _number(int, lambda value: value >= 1, "an integer >= 1")
-_seed = _number(int, lambda value: 0 <= value < 2**32, "an integer from 0 to 2**32 - 1")
-
-
-def _gamma(text):
-    if text in ("scale", "auto"):
-        return text
-    try:
-        return _positive(text)
-    except argparse.ArgumentTypeError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is neither 'scale' nor 'auto' nor a number > 0"
-        ) from None
-
-
-def _parser():
-    parser = _Parser(
-        prog="fastm4n",
-        formatter_class=_HelpFormatter,
-        description="Structured prediction with certified solvers.",
-        epilog="'fastm4n COMMAND --help' explains a command.",
-    )
-    parser.add_argument("--version", action="version", version=f"fastm4n {__version__}")
-    commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND")
-    commands.required = True
-    _add_path(commands)
-    return parser
-
-
-def main(argv=None):
-    """Run the command line; returns the exit code.
-
-    Parameters
-    ----------
-    argv : list of str, default=None
-        Arguments; those of the process by default.
-
-    Returns
-    -------
-    code : int
-        0 done, 1 failure, 130 interrupted. Bad arguments, ``--help`` and ``--version`` end
-        with SystemExit, as is usual of argparse.
-    """
-    parser = _parser()
-    args = parser.parse_args(argv)
-    prog = f"fastm4n {args.command}"
-    try:
-        code = args.run(args)
-        sys.stdout.flush()
-        return code
-    except CommandError as error:
-        message, code = str(error), error.code
-    except KeyboardInterrupt:
-        message, code = "interrupted", 130
-    except BrokenPipeError:
-        # whoever reads the output has left; Python's own flush at exit must not fail again
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except (ValueError, OSError, ImportError, MemoryError) as error:
-        message, code = str(error) or type(error).__name__, 1
-    print(f"{prog}: error: {' '.join(message.split())}", file=sys.stderr)
-    return code
-
-
-# ----------------------------------------------------------------------------------- path
-
-
-def _add_path(commands):
+def add(commands):
     parser = commands.add_parser(
         "path",
         help="fit along a grid of regularisations and plot the losses",
-        formatter_class=_HelpFormatter,
+        formatter_class=HelpFormatter,
         description=PATH_DESCRIPTION,
         epilog=PATH_EPILOG,
     )
@@ -184,11 +79,11 @@ def _add_path(commands):
         f"quantiles into {N_LEVELS} levels",
     )
     data.add_argument(
-        "--validation", type=_fraction, default=0.25, metavar="SHARE",
+        "--validation", type=fraction, default=0.25, metavar="SHARE",
         help="share of the examples to validate on, default %(default)s",
     )
     data.add_argument(
-        "--seed", type=_seed, default=0, metavar="N",
+        "--seed", type=seed, default=0, metavar="N",
         help="seed of the split and of the solver, default %(default)s",
     )
     model = parser.add_argument_group("model")
@@ -204,29 +99,29 @@ def _add_path(commands):
         "--kernel", choices=KERNELS, default="linear", help="kernel, default %(default)s"
     )
     model.add_argument(
-        "--gamma", type=_gamma, metavar="NUMBER",
+        "--gamma", type=gamma, metavar="NUMBER",
         help="coefficient of the rbf, laplacian and poly kernels: a number, 'scale' or 'auto', "
         "default scale",
     )
     path = parser.add_argument_group("path and solver")
     path.add_argument(
-        "--alphas", type=_count, default=15, metavar="N",
+        "--alphas", type=count, default=15, metavar="N",
         help="how many alphas, evenly spaced in the logarithm, default %(default)s",
     )
     path.add_argument(
-        "--alpha-max", type=_positive, default=1.0, metavar="ALPHA",
+        "--alpha-max", type=positive, default=1.0, metavar="ALPHA",
         help="the first alpha, default %(default)g",
     )
     path.add_argument(
-        "--alpha-min", type=_positive, default=1e-4, metavar="ALPHA",
+        "--alpha-min", type=positive, default=1e-4, metavar="ALPHA",
         help="the last alpha, default %(default)g",
     )
     path.add_argument(
-        "--tol", type=_positive, default=1e-3, metavar="GAP",
+        "--tol", type=positive, default=1e-3, metavar="GAP",
         help="certified gap at which a fit ends, default %(default)g",
     )
     path.add_argument(
-        "--max-iter", type=_count, default=1000, metavar="N",
+        "--max-iter", type=count, default=1000, metavar="N",
         help="most passes of one fit, default %(default)s",
     )
     output = parser.add_argument_group("output")
@@ -242,10 +137,10 @@ def _add_path(commands):
     output.add_argument(
         "--verbose", action="store_true", help="tell each certificate of each fit on stderr"
     )
-    parser.set_defaults(run=_run_path)
+    parser.set_defaults(run=run)
 
 
-def _run_path(args):
+def run(args):
     if args.alphas > 1 and args.alpha_max <= args.alpha_min:
         raise CommandError(
             f"--alpha-max {args.alpha_max:g} must be above --alpha-min {args.alpha_min:g}", 2
@@ -256,12 +151,12 @@ def _run_path(args):
             f"it is of {', '.join(KERNELS_WITH_GAMMA)}", 2
         )
     # what would keep the plot from being written is better said before the fits than after
-    plots = importlib.util.find_spec("matplotlib") is not None
+    plots = _plots.available()
     if not plots and args.output is not None:
-        raise CommandError(NEED_PLOT)
+        raise CommandError(_plots.NEED_PLOT)
     output = Path(DEFAULT_OUTPUT if args.output is None else args.output)
     if plots:
-        _check_output(output)
+        _plots.check("--output", output)
 
     report = _PathReport(args)
     try:
@@ -271,10 +166,11 @@ def _run_path(args):
         report.finish(complete=False, plot=None)
         raise
     if plots:
-        _write_atomically(output, lambda file, kind: _plot_path(report, file, kind))
+        with writing("--output", output) as file:
+            _plot_path(report, file, _plots.kind(output))
     report.finish(complete=True, plot=output if plots else None)
     if not plots:
-        print(f"fastm4n path: no plot: {NEED_PLOT}", file=sys.stderr)
+        print(f"fastm4n path: no plot: {_plots.NEED_PLOT}", file=sys.stderr)
     return 0
 
 
@@ -430,50 +326,6 @@ class _PathReport:
             print(json.dumps(document, indent=2, allow_nan=False), flush=True)
 
 
-# ---------------------------------------------------------------------------------- plots
-
-
-def _check_output(path):
-    """Fail now if a plot could not be written to `path` later."""
-    from matplotlib.backend_bases import FigureCanvasBase
-
-    kinds = FigureCanvasBase.get_supported_filetypes()
-    if path.suffix[1:].lower() not in kinds:
-        raise CommandError(
-            f"--output {path}: the name must end with one of "
-            f"{', '.join('.' + kind for kind in sorted(kinds))}", 2
-        )
-    if path.exists() and not path.is_file():
-        raise CommandError(f"--output {path}: is not a regular file")
-    probe = _beside(path)
-    try:
-        probe.touch(exist_ok=False)
-        probe.unlink()
-    except OSError as error:
-        raise CommandError(
-            f"--output {path}: cannot write to the folder {probe.parent}: {error.strerror}"
-        ) from error
-
-
-def _beside(path):
-    """A new name in the folder of the file that `path` leads to."""
-    target = path.resolve()
-    return target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
-
-
-def _write_atomically(path, write):
-    """Call write(file, format), and put the file in the place of `path` if that went well."""
-    temporary = _beside(path)
-    try:
-        with open(temporary, "xb") as file:
-            write(file, path.suffix[1:].lower())
-        os.replace(temporary, path.resolve())
-    except OSError as error:
-        raise CommandError(f"--output {path}: {error.strerror or error}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
 def _plot_path(report, file, kind):
     from matplotlib.figure import Figure
 
@@ -531,6 +383,3 @@ def _plot_path(report, file, kind):
         axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(file, format=kind)
 
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,8 @@
+"""``python -m fastm4n.cli``."""
+
+import sys
+
+from fastm4n.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,238 @@
+"""Parsers of arguments, and the groups of arguments that commands share."""
+
+import argparse
+import json
+import math
+import re
+
+SURROGATES = ("max_min", "max_margin", "log")
+LOSSES = ("zero_one", "absolute", "squared")
+# those that are positive semidefinite on standardised features
+KERNELS = ("linear", "rbf", "laplacian", "poly", "cosine")
+KERNELS_WITH_GAMMA = ("rbf", "laplacian", "poly")
+TASKS = ("classes", "ordered", "sequences", "rankings", "matchings")
+FORMATS = ("svmlight", "csv", "conll", "conllu", "crfsuite", "npz")
+ATTRIBUTES = ("window", "chunking", "columns")
+SCALES = ("standard", "none")
+
+# name, task and what it is, of the data sets that need no file
+EMBEDDED = {
+    "digits": ("classes", "handwritten digits, 8 x 8 pixels (scikit-learn)"),
+    "iris": ("classes", "three species of iris (scikit-learn)"),
+    "wine": ("classes", "three cultivars of wine (scikit-learn)"),
+    "breast_cancer": ("classes", "malignant or benign (scikit-learn)"),
+    "diabetes": ("ordered", "progression of diabetes in five levels (scikit-learn)"),
+    "digit_lines": ("sequences", "the digits in lines of eleven, in the order of the data set"),
+    "simulated_rankings": ("rankings", "linear utilities of four items, with noise"),
+    "simulated_points": ("matchings", "six points found again in another frame, with noise"),
+}
+
+READING_HELP = """\
+formats of DATA, guessed from the end of its name, without .gz; --format overrides:
+  .csv .tsv                 csv: the first line names the columns; features are numbers
+  .svm .svmlight .libsvm    svmlight: LABEL index:value ...; with qid:N after the label, the lines
+                            of one N are a sequence
+  .conll .txt .iob .bio     conll: a token on each line, columns, a blank line after a sentence
+  .conllu                   conllu: Universal Dependencies
+  .crfsuite                 crfsuite: LABEL and attributes, separated by tabs
+  .npz                      npz: arrays X and y; and lengths or offsets of sequences;
+                            X (n, M, M, d) and y (n, M) of matchings
+Text and .npz are read from a file; text may be compressed by gzip; - is stdin (with --format).
+The name of an embedded data set (fastm4n datasets) is taken as such; a file of the same name is
+given as ./NAME.
+"""
+
+EXIT_CODES = """\
+exit codes: 0 done, 1 failure, 2 bad arguments, 130 interrupted
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose errors are one line."""
+
+    def error(self, message):
+        self.exit(2, f"{self.prog}: error: {message} (see '{self.prog} --help')\n")
+
+
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    def __init__(self, prog, **kwargs):
+        kwargs.setdefault("max_help_position", 28)
+        super().__init__(prog, **kwargs)
+
+
+def _number(kind, accepts, what):
+    """A parser of numbers of one kind that `accepts` takes; its errors say `what` they are."""
+
+    def parse(text):
+        try:
+            value = kind(text)
+        except ValueError:
+            value = None
+        if value is None or not accepts(value):
+            raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
+        return value
+
+    return parse
+
+
+positive = _number(float, lambda value: 0 < value < math.inf, "a number > 0")
+fraction = _number(float, lambda value: 0 < value < 1, "a number between 0 and 1")
+count = _number(int, lambda value: value >= 1, "an integer >= 1")
+seed = _number(int, lambda value: 0 <= value < 2**32, "an integer from 0 to 2**32 - 1")
+
+
+def gamma(text):
+    if text in ("scale", "auto"):
+        return text
+    try:
+        return positive(text)
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither 'scale' nor 'auto' nor a number > 0"
+        ) from None
+
+
+def _names(text):
+    names = [name.strip() for name in text.split(",")]
+    if "" in names:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of names, NAME,NAME,...")
+    return names
+
+
+def _setting(text):
+    name, equals, value = text.partition("=")
+    if not equals or not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+def _where(text):
+    match = re.fullmatch(r"(\w+)=(-?[0-9]+)", text)
+    if not match:
+        raise argparse.ArgumentTypeError(f"{text!r} is not ARRAY=INTEGER")
+    return match[1], int(match[2])
+
+
+def _delimiter(text):
+    text = {"tab": "\t", "\\t": "\t", "space": " "}.get(text, text)
+    if len(text) != 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not one character, 'tab' or 'space'")
+    return text
+
+
+def add_command(commands, name, **kwargs):
+    return commands.add_parser(name, formatter_class=HelpFormatter, **kwargs)
+
+
+def add_data(parser, *, fitted, nargs=None, default=None):
+    """The arguments that say what is read, and how; for a fitted model fewer."""
+    group = parser.add_argument_group("data")
+    group.add_argument(
+        "data", metavar="DATA", nargs=nargs, default=default,
+        help="a file, - for stdin, or the name of an embedded data set"
+        + (f"; default {default}" if default else ""),
+    )
+    group.add_argument("--format", choices=FORMATS, help="format of the file")
+    if not fitted:
+        group.add_argument("--task", choices=TASKS, help="what is predicted, guessed from the data")
+    group.add_argument(
+        "--target", metavar="COLUMN",
+        help="what is to be predicted: a column's name or number, counted from 1, from the end if "
+        "negative; by default the last one; of conllu a field, by default UPOS"
+        if not fitted else "the column of the truth; by default that of the fit",
+    )
+    if not fitted:
+        group.add_argument(
+            "--columns", type=_names, metavar="NAME,...",
+            help="columns to predict from: names, or numbers from 1; by default all but the "
+            "target, of conllu FORM",
+        )
+        group.add_argument(
+            "--levels", type=_names, metavar="LEVEL,...",
+            help="all levels of an ordered target, lowest first; by default sorted",
+        )
+    group.add_argument(
+        "--delimiter", type=_delimiter, metavar="C",
+        help="what separates columns of csv and conll: a character, 'tab' or 'space'",
+    )
+    group.add_argument(
+        "--comment", metavar="TEXT", help="lines of conll that begin with it are left out"
+    )
+    group.add_argument(
+        "--where", type=_where, metavar="ARRAY=N",
+        help="of npz only the examples at which this array is N, for example split=0",
+    )
+    return group
+
+
+def add_estimator(parser):
+    """The arguments that say what is fitted, and how long."""
+    group = parser.add_argument_group("model")
+    group.add_argument(
+        "--surrogate", choices=SURROGATES, default="max_min",
+        help="max_min (M4N), max_margin (structural SVM) or log (CRF), default %(default)s",
+    )
+    group.add_argument(
+        "--loss", choices=LOSSES,
+        help="what a mistake costs, default zero_one, or absolute for ordered levels",
+    )
+    group.add_argument(
+        "--kernel", choices=KERNELS, default="linear",
+        help="kernel, default %(default)s; sequences take linear only",
+    )
+    group.add_argument(
+        "--gamma", type=gamma, metavar="NUMBER",
+        help="coefficient of the rbf, laplacian and poly kernels: a number, 'scale' or 'auto', "
+        "default scale",
+    )
+    group.add_argument(
+        "--scale", choices=SCALES,
+        help="standard: features of mean 0 (not sparse ones) and variance 1 in DATA, which goes "
+        "into the model; by default where features are dense and outputs are classes, levels or "
+        "rankings",
+    )
+    group.add_argument(
+        "--attributes", choices=ATTRIBUTES, default="window",
+        help="what tokens of conll and conllu are described by: a window of two to either side and "
+        "the word's spelling; CRFsuite's attributes for chunking; or their columns alone; default "
+        "%(default)s",
+    )
+    group.add_argument(
+        "--set", type=_setting, action="append", default=[], metavar="NAME=VALUE", dest="settings",
+        help="any other parameter of the estimator, for example states=observed or "
+        "fit_intercept=false; may be repeated",
+    )
+
+
+def add_solver(parser):
+    group = parser.add_argument_group("solver")
+    group.add_argument(
+        "--tol", type=positive, default=1e-3, metavar="GAP",
+        help="certified duality gap at which a fit ends, default %(default)g",
+    )
+    group.add_argument(
+        "--max-iter", type=count, default=1000, metavar="N",
+        help="most passes over the examples, default %(default)s",
+    )
+    group.add_argument(
+        "--seed", type=seed, default=0, metavar="N", help="seed, default %(default)s"
+    )
+    return group
+
+
+def add_output(parser, *, progress=True):
+    group = parser.add_argument_group("output")
+    group.add_argument(
+        "--json", action="store_true",
+        help="print the results as one JSON document; what is for people goes to stderr",
+    )
+    if progress:
+        group.add_argument(
+            "--quiet", action="store_true",
+            help="no progress bar; there is none either where stderr is no terminal or tqdm is "
+            "missing",
+        )
+    return group

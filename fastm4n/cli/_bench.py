@@ -1,0 +1,168 @@
+"""``fastm4n bench``."""
+
+import time
+import warnings
+
+from fastm4n.cli._arguments import (
+    EXIT_CODES,
+    SURROGATES,
+    add_command,
+    add_output,
+    positive,
+    seed,
+)
+from fastm4n.cli._output import Report, table
+
+DESCRIPTION = """\
+Compare the compiled solvers with the same algorithm in plain NumPy (fastm4n.reference), on small
+problems of classes, sequences and rankings, one thread, one after the other.
+
+Both make as many passes as the NumPy solver makes in its share of --seconds, from the same start;
+the compiled one then starts again and ends at a certified gap of at most 1e-4.
+"""
+
+EPILOG = f"""\
+examples:
+  fastm4n bench
+      M4N, within some ten seconds
+  fastm4n bench --surrogate log --seconds 3 --json > bench.json
+      CRFs, for other programs
+
+{EXIT_CODES}"""
+
+ALPHA = 0.1
+FINAL_TOL = 1e-4
+MOST_PASSES = 5000
+
+
+def add(commands):
+    parser = add_command(
+        commands, "bench", help="compiled solvers against plain NumPy", description=DESCRIPTION,
+        epilog=EPILOG,
+    )
+    parser.add_argument(
+        "--surrogate", choices=SURROGATES, default="max_min",
+        help="max_min (M4N), max_margin (structural SVM) or log (CRF), default %(default)s",
+    )
+    parser.add_argument(
+        "--seconds", type=positive, default=6.0, metavar="S",
+        help="about how long the NumPy solvers run altogether, default %(default)g; at least two "
+        "passes each",
+    )
+    parser.add_argument("--seed", type=seed, default=0, metavar="N", help="seed, default %(default)s")
+    add_output(parser, progress=False)
+    parser.set_defaults(run=run)
+
+
+def run(args):
+    from threadpoolctl import threadpool_limits
+
+    report = Report(args)
+    head = ["problem", "solver", "passes", "seconds", "ms a pass", "certified gap"]
+    problems, rows = _problems(args), []
+    with threadpool_limits(1):
+        for name, reference, compiled in problems:
+            rows += _compared(name, reference, compiled, args.seconds / len(problems))
+    lines = [
+        [
+            row["problem"], row["solver"], str(row["passes"]), f"{row['seconds']:.4f}",
+            f"{1e3 * row['seconds'] / row['passes']:.3f}", f"{row['gap']:.2e}",
+        ]
+        for row in rows
+    ]
+    for line in table(head, lines):
+        report.tell(line)
+    report.tell()
+    ratios = {}
+    for slow, fast in zip(rows[::3], rows[1::3]):
+        ratios[slow["problem"]] = slow["seconds"] / fast["seconds"]
+    report.tell(
+        "compiled, for the same passes: "
+        + ", ".join(f"{ratio:.0f} times as fast on {name}" for name, ratio in ratios.items())
+    )
+    report.document({"surrogate": args.surrogate, "alpha": ALPHA, "rows": rows, "ratios": ratios})
+    return 0
+
+
+def _problems(args):
+    """Names, and functions of a number of passes that return the gap they lead to."""
+    import numpy as np
+    from sklearn.datasets import load_digits
+
+    from fastm4n import LabelRanker, MulticlassClassifier, Sequences, SequenceTagger, reference
+
+    images, digits = load_digits(return_X_y=True)
+    images = images / 16
+    options = {"surrogate": args.surrogate, "alpha": ALPHA, "random_state": args.seed}
+    rng = np.random.default_rng(args.seed)
+    labels = Sequences.from_lengths(rng.integers(3, size=120), [6] * 20)
+    tokens = Sequences(
+        rng.normal(size=(3, 5))[labels.values] + rng.normal(size=(120, 5)), labels.offsets
+    )
+    vectors = rng.normal(size=(60, 5))
+    utilities = vectors @ rng.normal(size=(5, 4)) + rng.gumbel(size=(60, 4))
+    places = np.argsort(np.argsort(-utilities, axis=1), axis=1)
+    pairs = reference.vector_pairs(vectors, 4)
+
+    def fit(estimator, X, y):
+        def passes(n, tol=0.0):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                model = estimator(max_iter=n, tol=tol, **options).fit(X, y)
+            return model.n_iter_, model.duality_gap_
+
+        return passes
+
+    def run_reference(function, X, y, **more):
+        def passes(n):
+            result = function(X, y, n_passes=n, gap_every=n, **options, **more)
+            return n, float(result.history[-1, 3])
+
+        return passes
+
+    plain = {"fit_intercept": False}
+    return [
+        (
+            "classes (300 digits)",
+            run_reference(
+                reference.block_coordinate_frank_wolfe, images[:300], digits[:300], n_classes=10
+            ),
+            fit(lambda **kw: MulticlassClassifier(**plain, **kw), images[:300], digits[:300]),
+        ),
+        (
+            "sequences (20 of 6 tokens)",
+            run_reference(
+                reference.chain_block_coordinate_frank_wolfe, list(tokens), list(labels),
+                n_labels=3,
+            ),
+            fit(SequenceTagger, tokens, labels),
+        ),
+        (
+            "rankings (60 of 4 items)",
+            run_reference(
+                reference.permutation_block_coordinate_frank_wolfe, pairs, list(places)
+            ),
+            fit(lambda **kw: LabelRanker(**plain, **kw), vectors, places),
+        ),
+    ]
+
+
+def _compared(name, reference, compiled, seconds):
+    """Three rows: NumPy, the compiled solver as far, and to the end."""
+    compiled(1)  # what is done once, such as imports
+    _, first = _timed(reference, 1)
+    n = int(min(MOST_PASSES, max(2, seconds / first)))
+    return [
+        {"problem": name, "solver": solver, "passes": passes, "seconds": spent, "gap": gap}
+        for solver, ((passes, gap), spent) in (
+            ("NumPy", _timed(reference, n)),
+            ("compiled", _timed(compiled, n)),
+            ("compiled, to 1e-4", _timed(compiled, MOST_PASSES, FINAL_TOL)),
+        )
+    ]
+
+
+def _timed(function, *args):
+    start = time.perf_counter()
+    result = function(*args)
+    return result, time.perf_counter() - start

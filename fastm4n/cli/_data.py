@@ -1,0 +1,429 @@
+"""Reading: from a file, or the name of a data set, to what estimators take."""
+
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fastm4n.cli._arguments import EMBEDDED
+from fastm4n.cli._output import CommandError
+
+# levels that the target of a regression data set is binned into
+N_LEVELS = 5
+
+_SUFFIXES = {
+    ".csv": "csv", ".tsv": "csv", ".svm": "svmlight", ".svmlight": "svmlight",
+    ".libsvm": "svmlight", ".conll": "conll", ".txt": "conll", ".iob": "conll", ".bio": "conll",
+    ".conllu": "conllu", ".crfsuite": "crfsuite", ".npz": "npz",
+}
+_SEQUENCE_FORMATS = ("conll", "conllu", "crfsuite")
+_TOKENS = ("conll", "conllu")
+
+
+@dataclass
+class Data:
+    """Examples of a task.
+
+    X and y are what the task's estimator takes, but that sequences of attributes still have to go
+    through a vectorizer. `reading` is what other files have to be read by, in JSON; `tokens` are
+    the columns of each token, for output beside the predictions.
+    """
+
+    name: str
+    task: str
+    X: object
+    y: object = None
+    reading: dict = field(default_factory=dict)
+    tokens: list = None
+
+    @property
+    def n_examples(self):
+        return self.X.shape[0] if hasattr(self.X, "shape") else len(self.X)
+
+    @property
+    def needs_vectorizer(self):
+        return self.reading.get("attributes") is not None
+
+
+def read(args, *, task=None, reading=None, n_features=None, truth=True):
+    """The data that the arguments name.
+
+    Parameters
+    ----------
+    args : Namespace
+        Of `add_data`.
+    task, reading, n_features
+        Of a fitted model, that the data must fit; None before a fit.
+    truth : bool
+        Whether the truth is needed.
+    """
+    fitted = reading is not None
+    if not fitted:
+        task = args.task
+    if args.data in EMBEDDED and args.format is None:
+        return embedded(args.data, task)
+    kind = args.format or _guessed(args.data)
+    if args.where is not None and kind != "npz":
+        raise CommandError(f"--where chooses examples of npz, and {args.data} is {kind}", 2)
+    if fitted:
+        _check_attributes(args, kind, reading)
+    try:
+        data = _READERS[kind](args, task, reading or {}, n_features, fitted, truth)
+    except FileNotFoundError as error:
+        raise CommandError(
+            f"{args.data}: there is no such file, nor is it an embedded data set "
+            f"({', '.join(EMBEDDED)})"
+        ) from error
+    if task is not None and data.task != task:
+        raise CommandError(
+            f"{args.data} holds {data.task}, but "
+            + (f"the model predicts {task}" if fitted else f"--task is {task}")
+        )
+    data.reading = {"format": kind, **data.reading}
+    return data
+
+
+def _guessed(name):
+    if name == "-":
+        raise CommandError("-: pass --format, as stdin has no name to guess it from", 2)
+    suffixes = [suffix.lower() for suffix in Path(name).suffixes]
+    if suffixes and suffixes[-1] == ".gz":
+        suffixes.pop()
+    kind = _SUFFIXES.get(suffixes[-1]) if suffixes else None
+    if kind is None:
+        if not os.path.exists(name):
+            raise CommandError(
+                f"{name}: there is no such file, nor is it an embedded data set "
+                f"({', '.join(EMBEDDED)})"
+            )
+        raise CommandError(
+            f"{name}: the format cannot be told from the name; pass --format", 2
+        )
+    return kind
+
+
+def _source(args):
+    return sys.stdin.buffer if args.data == "-" else args.data
+
+
+def _check_attributes(args, kind, reading):
+    """Refuse a format whose features are not those that the model was fitted on."""
+    attributes = reading.get("attributes")
+    given = "crfsuite" if kind == "crfsuite" else "tokens" if kind in _TOKENS else None
+    wanted = attributes and ("crfsuite" if attributes == "crfsuite" else "tokens")
+    if given != wanted:
+        if wanted is None:
+            what = "features that are numbers: csv, svmlight or npz"
+        else:
+            what = "crfsuite" if wanted == "crfsuite" else "conll or conllu"
+        raise CommandError(f"{args.data} is {kind}, but the model was fitted on {what}", 2)
+
+
+# -------------------------------------------------------------------------------- vectors
+
+
+def _read_csv(args, task, reading, n_features, fitted, truth):
+    from fastm4n.datasets._readers import read_table
+
+    if task not in (None, "classes", "ordered", "rankings"):
+        raise CommandError(f"csv holds classes, ordered levels or rankings, not {task}", 2)
+    delimiter = args.delimiter or reading.get("delimiter")
+    if fitted:
+        columns = reading.get("columns")
+        target = (args.target or reading.get("target") or "-1") if truth else None
+    else:
+        columns, target = args.columns, args.target or "-1"
+    rankings = None if task is None else task == "rankings"
+    data = read_table(
+        _source(args), target, columns, delimiter, rankings=rankings, numbered=True
+    )
+    if task is None:
+        ranked = data.y.dtype.kind == "U" and ">" in data.y[0]
+        task = "rankings" if ranked else _of_vectors(args)
+    return Data(
+        args.data, task, data.X, data.y,
+        {"target": data.target, "columns": data.columns, "delimiter": args.delimiter},
+    )
+
+
+def _of_vectors(args):
+    """Classes, or ordered levels where levels are given."""
+    return "classes" if args.levels is None else "ordered"
+
+
+def _read_svmlight(args, task, reading, n_features, fitted, truth):
+    from fastm4n.datasets._readers import read_svmlight
+    from fastm4n.sequences import Sequences
+
+    if task not in (None, "classes", "ordered", "sequences"):
+        raise CommandError(f"svmlight holds classes, ordered levels or sequences, not {task}", 2)
+    if args.target is not None:
+        raise CommandError("--target: the target of svmlight is the first word of each line", 2)
+    X, y, offsets, _, zero_based = read_svmlight(
+        _source(args), n_features=n_features, zero_based=reading.get("zero_based", "auto"),
+        with_qid=None if task is None else task == "sequences",
+    )
+    reading = {"zero_based": bool(zero_based)}
+    if offsets is None:
+        return Data(args.data, task or _of_vectors(args), X, y, reading)
+    return Data(args.data, "sequences", Sequences(X, offsets), Sequences(y, offsets), reading)
+
+
+# ------------------------------------------------------------------------------ sequences
+
+
+def _only_sequences(kind, task):
+    if task not in (None, "sequences"):
+        raise CommandError(f"{kind} holds sequences, not {task}", 2)
+
+
+def _read_conll(args, task, reading, n_features, fitted, truth):
+    from fastm4n.datasets import load_conll
+
+    _only_sequences("conll", task)
+    delimiter = args.delimiter or reading.get("delimiter")
+    comment = args.comment or reading.get("comment")
+    sentences = load_conll(
+        _source(args), label_column=None, delimiter=delimiter, comment=comment
+    ).tokens
+    width = len(sentences[0][0])
+    if fitted:
+        columns, target, trained = reading["columns"], reading["target"], reading["width"]
+        if args.target is not None:
+            target = _position("--target", args.target, width)
+        if width == trained - 1 and not truth and args.target is None:
+            # the truth is missing: what stood behind it moves up
+            columns = [column - (column > target) for column in columns]
+            target = None
+        elif width != trained and args.target is None:
+            raise CommandError(
+                f"{args.data} has {width} columns, but the model was fitted on {trained}"
+            )
+        elif columns and max(columns) >= width:
+            raise CommandError(
+                f"{args.data} has {width} columns, but the model needs {max(columns) + 1}"
+            )
+        attributes = reading["attributes"]
+    else:
+        if width < 2:
+            raise CommandError(
+                f"{args.data} has 1 column, where tokens and labels were expected; pass "
+                "--delimiter if it is not split at the right places"
+            )
+        target = _position("--target", args.target or "-1", width)
+        if args.columns is None:
+            columns = [column for column in range(width) if column != target]
+        else:
+            columns = [_position("--columns", column, width) for column in args.columns]
+        if target in columns:
+            raise CommandError("--columns: the target is among them", 2)
+        attributes = args.attributes
+    labels = None
+    if target is not None:
+        labels = [[token[target] for token in sentence] for sentence in sentences]
+    chosen = [
+        [tuple(token[column] for column in columns) for token in sentence]
+        for sentence in sentences
+    ]
+    return Data(
+        args.data, "sequences", _attributes(chosen, attributes, args.data), labels,
+        {
+            "width": width, "target": target, "columns": columns, "attributes": attributes,
+            "delimiter": delimiter, "comment": comment,
+        },
+        tokens=sentences,
+    )
+
+
+def _position(option, text, width):
+    """A column, counted from 0, of a number that counts from 1, or from the end if negative."""
+    try:
+        number = int(text)
+    except ValueError:
+        raise CommandError(f"{option}: conll has no names of columns, got {text!r}", 2) from None
+    if not 0 < abs(number) <= width:
+        raise CommandError(f"{option}: there is no column {number}, there are {width}", 2)
+    return number - 1 if number > 0 else width + number
+
+
+def _read_conllu(args, task, reading, n_features, fitted, truth):
+    from fastm4n.datasets import load_conllu
+
+    _only_sequences("conllu", task)
+    if fitted:
+        columns, attributes = reading["columns"], reading["attributes"]
+        target = (args.target or reading["target"]) if truth else None
+    else:
+        columns, attributes = args.columns or ["FORM"], args.attributes
+        target = args.target or "UPOS"
+    if target in columns:
+        raise CommandError(f"--columns: the target {target} is among them", 2)
+    data = load_conllu(_source(args), fields=columns, label=target)
+    return Data(
+        args.data, "sequences", _attributes(data.tokens, attributes, args.data), data.labels,
+        {"target": target, "columns": columns, "attributes": attributes}, tokens=data.tokens,
+    )
+
+
+def _read_crfsuite(args, task, reading, n_features, fitted, truth):
+    from fastm4n.datasets import load_crfsuite
+
+    _only_sequences("crfsuite", task)
+    data = load_crfsuite(_source(args))
+    return Data(
+        args.data, "sequences", data.sequences, data.labels, {"attributes": "crfsuite"}
+    )
+
+
+def _attributes(sentences, kind, name):
+    """The attributes of all tokens."""
+    from fastm4n.datasets import chunking_attributes, window_attributes
+
+    if kind == "window":
+        return [window_attributes(sentence) for sentence in sentences]
+    if kind == "columns":
+        return [
+            [[f"{i}={value}" for i, value in enumerate(token)] for token in sentence]
+            for sentence in sentences
+        ]
+    if len(sentences[0][0]) != 2:
+        raise CommandError(
+            f"--attributes chunking needs two columns, word and tag, and {name} has "
+            f"{len(sentences[0][0])}; choose them by --columns", 2
+        )
+    return [chunking_attributes(*map(list, zip(*sentence))) for sentence in sentences]
+
+
+# ------------------------------------------------------------------------------------ npz
+
+
+def _read_npz(args, task, reading, n_features, fitted, truth):
+    import numpy as np
+    from scipy import sparse
+
+    from fastm4n.sequences import Sequences
+
+    arrays = _arrays(args)
+    if "X" in arrays:
+        X = arrays["X"]
+    elif {"data", "indices", "indptr", "shape"} <= arrays.keys():
+        try:
+            X = sparse.csr_matrix(
+                tuple(arrays[part] for part in ("data", "indices", "indptr")),
+                shape=tuple(map(int, arrays["shape"])),
+            )
+            X.check_format()
+        except (TypeError, ValueError) as error:
+            raise CommandError(f"{args.data}: the arrays are no CSR matrix ({error})") from error
+    else:
+        raise CommandError(
+            f"{args.data}: there is no array X, nor data, indices, indptr and shape of a CSR "
+            f"matrix; there are {', '.join(arrays) or 'none'}"
+        )
+    key = args.target or reading.get("target") or "y"
+    y = arrays.get(key)
+    if y is None and (truth or not fitted):
+        raise CommandError(f"{args.data}: there is no array {key}; there are {', '.join(arrays)}")
+    if "lengths" in arrays or "offsets" in arrays:
+        make = Sequences.from_lengths if "lengths" in arrays else Sequences
+        cuts = arrays["lengths" if "lengths" in arrays else "offsets"]
+        try:
+            X, y = make(X, cuts), None if y is None else make(y, cuts)
+        except (TypeError, ValueError) as error:
+            raise CommandError(f"{args.data}: {error}") from error
+        found = "sequences"
+    elif X.ndim == 4:
+        found = "matchings"
+    elif y is not None and (
+        y.ndim == 2 or y.dtype.kind == "U" and y.size and ">" in y.flat[0]
+    ):
+        found = "rankings"
+    else:
+        found = task if task in ("classes", "ordered", "rankings") else _of_vectors(args)
+    if args.where is not None:
+        name, value = args.where
+        mask = arrays.get(name)
+        n = X.shape[0]
+        if mask is None or mask.shape != (n,):
+            raise CommandError(
+                f"--where: {args.data} has no array {name!r} with a number for each of {n} "
+                "examples", 2
+            )
+        chosen = np.flatnonzero(mask == value)
+        if not chosen.size:
+            raise CommandError(f"--where: {name} is {value} nowhere in {args.data}", 2)
+        X, y = X[chosen], None if y is None else y[chosen]
+    return Data(args.data, found, X, y, {"target": key})
+
+
+def _arrays(args):
+    """All arrays of the file, none of which holds objects."""
+    import zipfile
+    import zlib
+
+    import numpy as np
+
+    if args.data == "-":
+        raise CommandError("-: npz is read from a file", 2)
+    if not zipfile.is_zipfile(args.data):
+        with open(args.data, "rb") as file:  # which tells what keeps it from being read
+            what = "is no npz file" if file.read(1) else "is empty"
+        raise CommandError(f"{args.data} {what}: it is no zip archive, or was cut off")
+    arrays, name = {}, None
+    try:
+        with np.load(args.data, allow_pickle=False) as archive:
+            for name in archive.files:
+                arrays[name] = np.asarray(archive[name])
+    except (
+        ValueError, OSError, EOFError, NotImplementedError, RuntimeError, MemoryError, zlib.error,
+        zipfile.BadZipFile,
+    ) as error:
+        where = args.data if name is None else f"{args.data}, array {name}"
+        raise CommandError(f"{where}: cannot be read ({error})") from error
+    return arrays
+
+
+_READERS = {
+    "csv": _read_csv, "svmlight": _read_svmlight, "conll": _read_conll, "conllu": _read_conllu,
+    "crfsuite": _read_crfsuite, "npz": _read_npz,
+}
+
+
+# ------------------------------------------------------------------------------- embedded
+
+
+def embedded(name, task=None):
+    """An embedded data set; classes are taken for ordered levels, and the other way, as asked."""
+    import numpy as np
+
+    from fastm4n.sequences import Sequences
+
+    holds, _ = EMBEDDED[name]
+    if {task, holds} == {"classes", "ordered"}:
+        holds = task
+    if task is not None and task != holds:
+        raise CommandError(f"{name} is of {holds}, not of {task}", 2)
+    rng = np.random.default_rng(0)
+    if name == "simulated_rankings":
+        X = rng.normal(size=(300, 5))
+        utilities = X @ rng.normal(size=(5, 4)) + rng.gumbel(scale=0.5, size=(300, 4))
+        items = np.array(["a", "b", "c", "d"])
+        y = np.array([">".join(row) for row in items[np.argsort(-utilities, axis=1)]])
+    elif name == "simulated_points":
+        before = rng.normal(size=(80, 6, 2))
+        y = rng.permuted(np.tile(np.arange(6), (80, 1)), axis=1)
+        after = np.empty_like(before)
+        np.put_along_axis(after, y[:, :, None], before + 0.2 * rng.normal(size=before.shape), 1)
+        X = (before[:, :, None] - after[:, None]) ** 2
+    else:
+        from sklearn import datasets
+
+        source = "digits" if name == "digit_lines" else name
+        X, y = getattr(datasets, f"load_{source}")(return_X_y=True)
+        if name == "diabetes":
+            edges = np.quantile(y, np.arange(1, N_LEVELS) / N_LEVELS)
+            y = np.searchsorted(edges, y, side="right")
+        if name == "digit_lines":
+            lengths = [11] * (len(y) // 11) + [len(y) % 11]
+            X, y = Sequences.from_lengths(X / 16, lengths), Sequences.from_lengths(y, lengths)
+    return Data(name, holds, X, y, {"format": "embedded"})

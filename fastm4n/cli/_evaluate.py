@@ -1,0 +1,63 @@
+"""``fastm4n evaluate``."""
+
+from fastm4n.cli import _models, _predict, _scores
+from fastm4n.cli._arguments import EXIT_CODES, READING_HELP, add_command, add_data, add_output
+from fastm4n.cli._output import CommandError, Report, table
+
+DESCRIPTION = """\
+Compare a saved model's predictions with the truth: accuracies, losses, F1 or rank correlations, as
+the task has it. The data are read as those of the fit were.
+"""
+
+EPILOG = f"""\
+{READING_HELP}
+examples:
+  fastm4n evaluate iris.fm4n iris
+      on the examples of the fit
+  fastm4n evaluate chunks.fm4n test.txt.gz
+      accuracy of tokens and sentences, and F1 of spans
+  fastm4n evaluate words.fm4n words.npz --where split=1 --json
+      results for programs
+
+{EXIT_CODES}"""
+
+
+def add(commands):
+    parser = add_command(
+        commands, "evaluate", help="compare predictions with the truth", description=DESCRIPTION,
+        epilog=EPILOG,
+    )
+    parser.add_argument("model", metavar="MODEL", help="file of the model")
+    add_data(parser, fitted=True)
+    add_output(parser, progress=False)
+    parser.set_defaults(run=run)
+
+
+def run(args):
+    report = Report(args)
+    with report.notes():
+        model, estimator, data = _predict.read(args, truth=True)
+        try:
+            scores = _scores.scores(
+                estimator, _models.features(model, data.X), data.y, data.task
+            )
+        except (TypeError, ValueError) as error:
+            raise CommandError(f"{data.name}: {error}") from error
+    report.tell(_models.counted(data, estimator))
+    report.tell(_models.described(estimator))
+    report.tell()
+    rows = [
+        [name, "-" if value is None else f"{value:.4f}", _scores.MEANINGS[name]]
+        for name, value in scores.items()
+    ]
+    for line in table(["score", "value", "what it is"], rows):
+        report.tell(line)
+    report.document({
+        "model": args.model,
+        "data": data.name,
+        "task": data.task,
+        "n_examples": data.n_examples,
+        "n_tokens": _models.n_tokens(data),
+        "scores": scores,
+    })
+    return 0

@@ -1,0 +1,126 @@
+"""``fastm4n fit``."""
+
+import time
+
+from fastm4n.cli import _data, _models
+from fastm4n.cli._arguments import (
+    EXIT_CODES,
+    READING_HELP,
+    add_command,
+    add_data,
+    add_estimator,
+    add_output,
+    add_solver,
+    positive,
+)
+from fastm4n.cli._output import CommandError, Report, check_output, shown_progress, writing
+
+DESCRIPTION = """\
+Fit a model to all examples of DATA and save it with what is needed to read data like it.
+
+The output decides the estimator: one of several classes, one of several ordered levels, a label
+for each position of a sequence, a ranking of a fixed set of items, or a matching of two sets. The
+fit ends when its duality gap is certified to be at most --tol: the training objective is then no
+further than that above its minimum.
+"""
+
+EPILOG = f"""\
+{READING_HELP}
+examples:
+  fastm4n fit iris --model iris.fm4n
+      M4N (max-min surrogate, 0-1 loss) on an embedded data set
+  fastm4n fit abalone.csv --target rings --task ordered --alpha 1e-4 --model rings.fm4n
+      ordinal regression: absolute error, the levels of column rings in their order
+  fastm4n fit train.txt.gz --surrogate log --model chunks.fm4n --set states=observed
+      a linear-chain CRF from CoNLL columns, with the weights of what was observed
+  fastm4n fit words.npz --where split=0 --alpha 0.01 --model words.fm4n --json > fit.json
+      sequences from arrays X, y and offsets, only those of split 0; results for programs
+  fastm4n fit rankings.csv --kernel rbf --gamma 0.1 --model ranker.fm4n
+      rankings such as b>a>c in the last column
+
+{EXIT_CODES}"""
+
+
+def add(commands):
+    parser = add_command(
+        commands, "fit", help="train a model and save it", description=DESCRIPTION, epilog=EPILOG
+    )
+    add_data(parser, fitted=False)
+    add_estimator(parser)
+    solver = add_solver(parser)
+    solver.add_argument(
+        "--alpha", type=positive, default=0.01, metavar="ALPHA",
+        help="regularisation: alpha / 2 times the squared norm of the weights is added to the mean "
+        "surrogate loss; 'fastm4n path' finds a good one; default %(default)g",
+    )
+    output = add_output(parser)
+    output.add_argument("--model", metavar="FILE", help="file of the model to write")
+    output.add_argument(
+        "--plot", metavar="FILE",
+        help="plot of the certified gap, in the format that the name ends with (png, pdf, svg, ...)",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args):
+    from fastm4n.cli import _plots
+
+    if args.model is not None:
+        check_output("--model", args.model)
+    if args.plot is not None:
+        _plots.check("--plot", args.plot)
+    report = Report(args)
+    data = _data.read(args)
+    with report.notes():
+        model = _models.build(args, data, alpha=args.alpha, verbose=shown_progress(args))
+        start = time.perf_counter()
+        try:
+            model.fit(data.X, data.y)
+        except ValueError as error:
+            raise CommandError(f"{data.name}: {error}") from error
+        seconds = time.perf_counter() - start
+    _, estimator = _models.split(model)
+    estimator.set_params(verbose=0)
+    report.tell(_models.counted(data, estimator))
+    report.tell(_models.described(estimator))
+    report.tell(
+        f"{estimator.n_iter_} passes, {seconds:.2f} s, objective "
+        f"{estimator.primal_objective_:.6g}, certified gap {estimator.duality_gap_:.2e}"
+    )
+    if args.model is not None:
+        save(model, data, args.model)
+        report.tell(f"model: {args.model}")
+    else:
+        report.note("the model was not kept; pass --model FILE to save it")
+    if args.plot is not None:
+        with writing("--plot", args.plot) as file:
+            _plots.gap(estimator, data.name, file, _plots.kind(args.plot))
+        report.tell(f"plot: {args.plot}")
+    report.document({
+        "task": data.task,
+        "n_examples": data.n_examples,
+        "n_tokens": _models.n_tokens(data),
+        "n_features": estimator.n_features_in_,
+        "estimator": type(estimator).__name__,
+        "parameters": {
+            key: value for key, value in estimator.get_params().items() if key != "callback"
+        },
+        "passes": estimator.n_iter_,
+        "seconds": seconds,
+        "primal": estimator.primal_objective_,
+        "dual": estimator.dual_objective_,
+        "gap": estimator.duality_gap_,
+        "converged": bool(estimator.duality_gap_ <= estimator.tol),
+        "model": args.model,
+        "plot": args.plot,
+    })
+    return 0
+
+
+def save(model, data, path):
+    from fastm4n import save_model
+
+    try:
+        save_model(model, path, metadata={"task": data.task, "reading": data.reading})
+    except OSError as error:
+        raise CommandError(f"--model {path}: {error.strerror or error}") from error

@@ -1,0 +1,122 @@
+"""Estimators from arguments, and the tasks of fitted ones."""
+
+from fastm4n.cli._arguments import KERNELS_WITH_GAMMA
+from fastm4n.cli._output import CommandError
+
+ESTIMATORS = {
+    "classes": "MulticlassClassifier",
+    "ordered": "OrdinalClassifier",
+    "sequences": "SequenceTagger",
+    "rankings": "LabelRanker",
+    "matchings": "Matcher",
+}
+
+
+def build(args, data, **options):
+    """An estimator for the data, in a pipeline where features are made or scaled first."""
+    from scipy import sparse
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    import fastm4n
+
+    cls = getattr(fastm4n, ESTIMATORS[data.task])
+    parameters = {
+        "surrogate": args.surrogate, "tol": args.tol, "max_iter": args.max_iter,
+        "random_state": args.seed, **options,
+    }
+    if args.loss is not None:
+        parameters["loss"] = args.loss
+    if data.task != "sequences":
+        parameters["kernel"] = args.kernel
+    elif args.kernel != "linear":
+        raise CommandError(f"--kernel {args.kernel}: sequences take linear only", 2)
+    if args.gamma is not None:
+        if args.kernel not in KERNELS_WITH_GAMMA:
+            raise CommandError(
+                f"--gamma has no meaning for --kernel {args.kernel}; "
+                f"it is of {', '.join(KERNELS_WITH_GAMMA)}", 2
+            )
+        parameters["gamma"] = args.gamma
+    if args.levels is not None:
+        if data.task != "ordered":
+            raise CommandError(f"--levels are of ordered levels, and {data.name} is of "
+                               f"{data.task}; pass --task ordered", 2)
+        parameters["levels"] = _levels(args.levels, data.y)
+    known = cls().get_params()
+    for name, value in args.settings:
+        if name not in known:
+            raise CommandError(
+                f"--set {name}: {cls.__name__} has no parameter {name!r}; it has "
+                f"{', '.join(known)}", 2
+            )
+        parameters[name] = value
+    estimator = cls(**parameters)
+    scalable = data.task in ("classes", "ordered", "rankings")
+    if args.scale == "standard" and not scalable:
+        raise CommandError(f"--scale standard: features of {data.task} are taken as they are", 2)
+    if data.needs_vectorizer:
+        return make_pipeline(fastm4n.SequenceVectorizer(), estimator)
+    dense = not sparse.issparse(data.X)
+    if args.scale == "standard" or args.scale is None and scalable and dense:
+        return make_pipeline(StandardScaler(with_mean=dense), estimator)
+    return estimator
+
+
+def _levels(names, y):
+    """Levels in the type of the target."""
+    if y.dtype.kind in "if":
+        try:
+            return [y.dtype.type(name).item() for name in names]
+        except ValueError as error:
+            raise CommandError(f"--levels: the target is numbers, and {error}", 2) from error
+    return names
+
+
+def split(model):
+    """The steps before the estimator, or None, and the estimator."""
+    if hasattr(model, "steps"):
+        return model[:-1], model[-1]
+    return None, model
+
+
+def features(model, X):
+    """What the estimator takes of X."""
+    before, _ = split(model)
+    return X if before is None else before.transform(X)
+
+
+def task_of(estimator):
+    """The task of a fitted estimator."""
+    return next(task for task, name in ESTIMATORS.items() if name == type(estimator).__name__)
+
+
+def described(estimator):
+    """A line for people."""
+    kernel = getattr(estimator, "kernel", "linear")
+    loss = estimator.loss if isinstance(estimator.loss, str) else "a matrix"
+    return (
+        f"{type(estimator).__name__}: surrogate {estimator.surrogate}, loss {loss}, kernel "
+        f"{kernel}, alpha {estimator.alpha:g}"
+    )
+
+
+def counted(data, estimator=None):
+    """A line for people: what the data hold."""
+    nouns = {"sequences": "sequences", "rankings": "rankings", "matchings": "matchings"}
+    text = f"{data.name}: {data.n_examples} {nouns.get(data.task, 'examples')}"
+    tokens = n_tokens(data)
+    if tokens is not None:
+        text += f" of {tokens} tokens"
+    if estimator is not None:
+        text += f", {estimator.n_features_in_} features"
+        for name, noun in (("classes_", "classes"), ("items_", "items")):
+            if hasattr(estimator, name):
+                text += f", {getattr(estimator, name).size} {noun}"
+    return text
+
+
+def n_tokens(data):
+    if data.task != "sequences":
+        return None
+    return data.X.n_tokens if hasattr(data.X, "n_tokens") else sum(map(len, data.X))

@@ -1,0 +1,113 @@
+"""What commands write: words, JSON, files."""
+
+import json
+import sys
+import warnings
+from contextlib import contextmanager
+from pathlib import Path
+
+from fastm4n._atomic import replacing
+
+
+class CommandError(Exception):
+    """A failure that is told in one line, and the exit code it ends with."""
+
+    def __init__(self, message, code=1):
+        super().__init__(message)
+        self.code = code
+
+
+class Report:
+    """Words for people on stdout; with ``--json`` they go to stderr, and a document to stdout."""
+
+    def __init__(self, args):
+        self.json, self.prog = args.json, f"fastm4n {args.command}"
+        self.stream = sys.stderr if args.json else sys.stdout
+
+    def tell(self, line=""):
+        print(line, file=self.stream, flush=True)
+
+    def note(self, line):
+        """A remark beside the results."""
+        print(f"{self.prog}: note: {' '.join(line.split())}", file=sys.stderr, flush=True)
+
+    def document(self, document):
+        if self.json:
+            print(json.dumps(document, indent=2, allow_nan=False, default=_plain), flush=True)
+
+    @contextmanager
+    def notes(self):
+        """Turn warnings into remarks."""
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            yield
+        for text in dict.fromkeys(str(warning.message) for warning in caught):
+            self.note(text)
+
+
+def _plain(value):
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} is not written as JSON")
+
+
+def table(head, rows):
+    """Lines of a table, its columns set flush: numbers to the right, words to the left."""
+    rows = [head, *rows]
+    columns = list(zip(*rows))
+    lines = []
+    for number, row in enumerate(rows):
+        cells = []
+        for cell, column in zip(row, columns):
+            width = max(map(len, column))
+            right = all(_is_number(other) for other in column[1:])
+            cells.append(cell.rjust(width) if right else cell.ljust(width))
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def _is_number(text):
+    try:
+        float(text)
+    except ValueError:
+        return text in ("", "-")
+    return True
+
+
+def shown_progress(args):
+    """The value of `verbose`: a bar on a terminal, where tqdm is installed."""
+    import importlib.util
+
+    wanted = not args.quiet and sys.stderr.isatty()
+    return int(wanted and importlib.util.find_spec("tqdm") is not None)
+
+
+def check_output(option, path):
+    """Fail now if a file could not be written to `path` later."""
+    path = Path(path)
+    if path.exists() and not path.is_file():
+        raise CommandError(f"{option} {path}: is not a regular file")
+    folder = path.resolve().parent
+    try:
+        with replacing(folder / ".fastm4n-probe") as _:
+            raise _Probed
+    except _Probed:
+        return
+    except OSError as error:
+        raise CommandError(
+            f"{option} {path}: cannot write to the folder {folder}: {error.strerror}"
+        ) from error
+
+
+class _Probed(Exception):
+    """A file could be made."""
+
+
+@contextmanager
+def writing(option, path):
+    """A binary file that takes the place of `path` when all went well; errors name the option."""
+    try:
+        with replacing(path) as file:
+            yield file
+    except OSError as error:
+        raise CommandError(f"{option} {path}: {error.strerror or error}") from error

@@ -1,0 +1,50 @@
+"""Plots: what is checked before a command computes, and figures from the displays."""
+
+import importlib.util
+from pathlib import Path
+
+from fastm4n.cli._output import CommandError, check_output
+
+NEED_PLOT = 'plots need matplotlib: pip install "fastm4n[plot]"'
+
+
+def available():
+    return importlib.util.find_spec("matplotlib") is not None
+
+
+def check(option, path):
+    """Fail now if a plot could not be written to `path` later."""
+    if not available():
+        raise CommandError(NEED_PLOT)
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    kinds = FigureCanvasBase.get_supported_filetypes()
+    if kind(path) not in kinds:
+        raise CommandError(
+            f"{option} {path}: the name must end with one of "
+            f"{', '.join('.' + kind for kind in sorted(kinds))}", 2
+        )
+    check_output(option, path)
+
+
+def kind(path):
+    """The format that the name of a plot asks for."""
+    return Path(path).suffix[1:].lower()
+
+
+def gap(estimator, name, file, kind):
+    """Write the certified gap of a fit, against passes and against seconds."""
+    from matplotlib.figure import Figure
+
+    from fastm4n.plotting import DualityGapDisplay
+
+    figure = Figure(figsize=(9, 3.6), dpi=150, layout="constrained")
+    figure.suptitle(
+        f"{type(estimator).__name__} on {name}: surrogate {estimator.surrogate}, "
+        f"alpha {estimator.alpha:g}", fontsize="medium",
+    )
+    left, right = figure.subplots(1, 2, sharey=True)
+    DualityGapDisplay.from_estimator(estimator, against="passes", ax=left)
+    DualityGapDisplay.from_estimator(estimator, against="seconds", ax=right)
+    right.set_ylabel("")
+    figure.savefig(file, format=kind)

@@ -1,0 +1,188 @@
+"""``fastm4n predict``."""
+
+from fastm4n.cli import _data, _models
+from fastm4n.cli._arguments import EXIT_CODES, READING_HELP, add_command, add_data, add_output
+from fastm4n.cli._output import CommandError, Report, check_output, writing
+
+DESCRIPTION = """\
+Predict with a model of 'fastm4n fit', or one that fastm4n.save_model has saved.
+
+The data are read as those of the fit were: of csv the columns of the same names, whatever others
+there are; of conll the same columns, with or without that of the truth. Predictions are lines of
+text, or arrays if --output ends with .npz:
+
+  classes, ordered   the label
+  sequences          the label of each token, an empty line after each sequence; of conll and conllu
+                     behind the columns that were read
+  rankings           the items, best first, such as b>a>c
+  matchings          the column, counted from 0, matched to each row, separated by spaces
+"""
+
+EPILOG = f"""\
+{READING_HELP}
+examples:
+  fastm4n predict iris.fm4n new.csv
+      a label for each line of the table, on stdout
+  fastm4n predict chunks.fm4n test.txt.gz --output chunked.txt
+      the tokens and their labels, in the form of the shared task
+  fastm4n predict crf.fm4n new.csv --probabilities --output new.tsv
+      label and probabilities of the classes, for models with surrogate log
+
+{EXIT_CODES}"""
+
+
+def add(commands):
+    parser = add_command(
+        commands, "predict", help="predict with a saved model", description=DESCRIPTION,
+        epilog=EPILOG,
+    )
+    parser.add_argument("model", metavar="MODEL", help="file of the model")
+    add_data(parser, fitted=True)
+    how = parser.add_argument_group("prediction")
+    how.add_argument(
+        "--decode", choices=("map", "min_risk"),
+        help="the highest score, or the least expected cost; default as the model says",
+    )
+    how.add_argument(
+        "--probabilities", action="store_true",
+        help="also the probabilities of all labels, separated by tabs, below a line that names "
+        "them; for classes, levels and sequences under surrogate log",
+    )
+    output = add_output(parser, progress=False)
+    output.add_argument(
+        "--output", metavar="FILE", help="where to write the predictions, by default stdout"
+    )
+    parser.set_defaults(run=run)
+
+
+def read(args, *, truth):
+    """The model, its metadata, and the data to go with it."""
+    from fastm4n.model_files import read_model
+
+    model, metadata = read_model(args.model)
+    _, estimator = _models.split(model)
+    task = _models.task_of(estimator)
+    reading = metadata.get("reading")
+    if not isinstance(reading, dict):
+        reading = {}
+        if hasattr(estimator, "feature_names_in_"):
+            reading["columns"] = estimator.feature_names_in_.tolist()
+        if model is not estimator and "vocabulary_" in vars(model[0]):
+            reading["attributes"] = "crfsuite"
+    n_features = getattr(model[0] if model is not estimator else estimator, "n_features_in_", None)
+    try:
+        data = _data.read(args, task=task, reading=reading, n_features=n_features, truth=truth)
+    except KeyError as error:
+        raise CommandError(f"{args.model}: it does not say {error} of its data") from error
+    return model, estimator, data
+
+
+def run(args):
+    if args.output is not None:
+        check_output("--output", args.output)
+    report = Report(args)
+    with report.notes():
+        model, estimator, data = read(args, truth=False)
+        if args.probabilities:
+            _check_probabilities(estimator, data.task)
+        try:
+            X = _models.features(model, data.X)
+            predicted = estimator.predict(X, decode=args.decode)
+            probabilities = _probabilities(estimator, X) if args.probabilities else None
+        except ValueError as error:
+            raise CommandError(f"{data.name}: {error}") from error
+    if args.output is not None:
+        with writing("--output", args.output) as file:
+            if args.output.lower().endswith(".npz"):
+                _write_arrays(file, predicted, probabilities)
+            else:
+                for line in _lines(data, estimator, predicted, probabilities):
+                    file.write(line.encode("utf-8") + b"\n")
+        report.tell(f"{_models.counted(data)}")
+        report.tell(f"predictions: {args.output}")
+    elif not args.json:
+        for line in _lines(data, estimator, predicted, probabilities):
+            print(line)
+    report.document({
+        "task": data.task,
+        "n_examples": data.n_examples,
+        "predictions": [_plain(row) for row in predicted],
+        **({} if probabilities is None else {
+            "classes": estimator.classes_.tolist(),
+            "probabilities": [row.tolist() for row in probabilities],
+        }),
+        "output": args.output,
+    })
+    return 0
+
+
+def _check_probabilities(estimator, task):
+    if estimator.surrogate != "log" or task not in ("classes", "ordered", "sequences"):
+        raise CommandError(
+            "--probabilities are of classes, ordered levels and sequences under surrogate log; "
+            f"this model is of {task} under {estimator.surrogate}", 2
+        )
+
+
+def _probabilities(estimator, X):
+    if hasattr(estimator, "predict_proba"):
+        return estimator.predict_proba(X)
+    return estimator.predict_marginals(X)
+
+
+def _plain(row):
+    return row.tolist() if hasattr(row, "tolist") else row
+
+
+def _lines(data, estimator, predicted, probabilities):
+    """The predictions as lines of text."""
+    if probabilities is not None:
+        yield "\t".join(["label", *map(str, estimator.classes_.tolist())])
+    if data.task == "sequences":
+        for i, labels in enumerate(predicted):
+            rows = [[str(label)] for label in labels.tolist()]
+            if data.tokens is not None:
+                rows = [
+                    [*_columns(token), *row] for token, row in zip(data.tokens[i], rows)
+                ]
+            yield from _joined(rows, None if probabilities is None else probabilities[i])
+            yield ""
+    elif data.task == "matchings":
+        for row in predicted:
+            yield " ".join(map(str, row.tolist()))
+    elif data.task == "rankings":
+        for row in predicted:
+            yield row if isinstance(row, str) else " ".join(map(str, row.tolist()))
+    else:
+        yield from _joined([[str(label)] for label in predicted.tolist()], probabilities)
+
+
+def _columns(token):
+    return (token,) if isinstance(token, str) else token
+
+
+def _joined(rows, probabilities):
+    """Rows of words as lines, with numbers behind them."""
+    for t, row in enumerate(rows):
+        numbers = () if probabilities is None else map(repr, probabilities[t].tolist())
+        yield "\t".join([*row, *numbers])
+
+
+def _write_arrays(file, predicted, probabilities):
+    import numpy as np
+
+    from fastm4n.sequences import Sequences
+
+    if isinstance(predicted, Sequences):
+        arrays = {"y": predicted.values, "offsets": predicted.offsets}
+    elif isinstance(predicted, list):
+        arrays = {
+            "y": np.concatenate(predicted), "lengths": np.array([len(row) for row in predicted])
+        }
+    else:
+        arrays = {"y": predicted}
+    if arrays["y"].dtype == object:
+        arrays["y"] = arrays["y"].astype(str)
+    if probabilities is not None:
+        arrays["probabilities"] = getattr(probabilities, "values", probabilities)
+    np.savez(file, **arrays)

@@ -1,0 +1,106 @@
+"""Figures of merit of a fitted estimator on data with the truth."""
+
+
+def scores(estimator, X, y, task):
+    """A dict of numbers, the most telling first; each is explained in `MEANINGS`."""
+    predicted = estimator.predict(X)
+    return _SCORES[task](estimator, predicted, y)
+
+
+MEANINGS = {
+    "accuracy": "share of the examples that are right",
+    "macro_f1": "mean over the classes of their F1",
+    "mean_loss": "mean cost under the model's loss",
+    "mean_absolute_error": "mean distance, in levels",
+    "token_accuracy": "share of the tokens that are right",
+    "sequence_accuracy": "share of the sequences that are right altogether",
+    "span_f1": "F1 of spans, as conlleval counts them",
+    "hamming_loss": "mean share of the items at wrong positions",
+    "kendall_tau": "mean rank correlation, from -1 to 1",
+    "spearman_rho": "mean rank correlation, from -1 to 1",
+    "row_accuracy": "share of the rows that are matched right",
+    "matching_accuracy": "share of the matchings that are right altogether",
+}
+
+
+def _classes(estimator, predicted, y):
+    from sklearn.metrics import accuracy_score, f1_score
+
+    return {
+        "accuracy": float(accuracy_score(y, predicted)),
+        "macro_f1": float(f1_score(y, predicted, average="macro", zero_division=0)),
+        "mean_loss": _mean_loss(estimator, y, predicted),
+    }
+
+
+def _ordered(estimator, predicted, y):
+    import numpy as np
+
+    truth, answer = _codes(estimator, y), _codes(estimator, predicted)
+    right = float(np.mean(truth == answer))
+    known = truth >= 0
+    error = float(np.abs(truth - answer)[known].mean()) if known.any() else None
+    return {
+        "mean_absolute_error": error, "accuracy": right,
+        "mean_loss": _mean_loss(estimator, y, predicted),
+    }
+
+
+def _codes(estimator, labels):
+    """Positions in classes_; -1 for what is not there."""
+    import numpy as np
+
+    where = {label: i for i, label in enumerate(estimator.classes_.tolist())}
+    return np.array([where.get(label, -1) for label in labels.tolist()])
+
+
+def _mean_loss(estimator, y, predicted):
+    """Mean cost; None if a true label has none, as it was not in the data of the fit."""
+    truth, answer = _codes(estimator, y), _codes(estimator, predicted)
+    if (truth < 0).any():
+        return None
+    return float(estimator.cost_matrix_[truth, answer].mean())
+
+
+def _sequences(estimator, predicted, y):
+    from fastm4n.metrics import sequence_accuracy, span_f1_score, token_accuracy
+
+    y = [list(labels) for labels in y]
+    predicted = [labels.tolist() for labels in predicted]
+    found = {
+        "token_accuracy": token_accuracy(y, predicted),
+        "sequence_accuracy": sequence_accuracy(y, predicted),
+    }
+    names = {label for labels in y for label in labels}
+    if all(isinstance(name, str) for name in names) and any(
+        name.startswith("B-") for name in names
+    ):
+        found["span_f1"] = span_f1_score(y, predicted)
+    return found
+
+
+def _rankings(estimator, predicted, y):
+    from fastm4n.metrics import hamming_ranking_loss, kendall_tau_score, spearman_rho_score
+
+    options = {"form": estimator.form_}
+    return {
+        "kendall_tau": kendall_tau_score(y, predicted, **options),
+        "spearman_rho": spearman_rho_score(y, predicted, **options),
+        "hamming_loss": hamming_ranking_loss(y, predicted, **options),
+    }
+
+
+def _matchings(estimator, predicted, y):
+    import numpy as np
+
+    right = [np.mean(np.asarray(a) == np.asarray(b)) for a, b in zip(y, predicted)]
+    return {
+        "row_accuracy": float(np.mean(right)),
+        "matching_accuracy": float(np.mean(np.equal(right, 1.0))),
+    }
+
+
+_SCORES = {
+    "classes": _classes, "ordered": _ordered, "sequences": _sequences, "rankings": _rankings,
+    "matchings": _matchings,
+}

@@ -1,0 +1,127 @@
+"""Attributes of the tokens of a sentence, for `SequenceVectorizer`."""
+
+# the attributes of CRFsuite's chunking example: fields and their offsets
+_CHUNKING = (
+    (("w", -2),),
+    (("w", -1),),
+    (("w", 0),),
+    (("w", 1),),
+    (("w", 2),),
+    (("w", -1), ("w", 0)),
+    (("w", 0), ("w", 1)),
+    (("pos", -2),),
+    (("pos", -1),),
+    (("pos", 0),),
+    (("pos", 1),),
+    (("pos", 2),),
+    (("pos", -2), ("pos", -1)),
+    (("pos", -1), ("pos", 0)),
+    (("pos", 0), ("pos", 1)),
+    (("pos", 1), ("pos", 2)),
+    (("pos", -2), ("pos", -1), ("pos", 0)),
+    (("pos", -1), ("pos", 0), ("pos", 1)),
+    (("pos", 0), ("pos", 1), ("pos", 2)),
+)
+
+# lengths of the beginnings and ends of words
+_AFFIXES = (1, 2, 3)
+
+
+def chunking_attributes(words, tags):
+    """Make the attributes of CRFsuite's chunking example for a sentence.
+
+    They are the words and the part-of-speech tags in a window of two, pairs of neighbouring words
+    and tags, triples of tags, and marks of the sentence's ends: ``__BOS__`` and ``__EOS__``.
+
+    Parameters
+    ----------
+    words : list of str
+    tags : list of str
+        Part-of-speech tag of each word.
+
+    Returns
+    -------
+    attributes : list of lists of str
+        The attributes of each word. The example's scripts replace a colon by ``__COLON__`` when
+        they write a file; here it stays.
+
+    Examples
+    --------
+    >>> from fastm4n.datasets import chunking_attributes
+    >>> chunking_attributes(["it", "is"], ["PRP", "VBZ"])[0]  # doctest: +NORMALIZE_WHITESPACE
+    ['w[0]=it', 'w[1]=is', 'w[0]|w[1]=it|is', 'pos[0]=PRP', 'pos[1]=VBZ',
+     'pos[0]|pos[1]=PRP|VBZ', '__BOS__']
+    """
+    columns = {"w": words, "pos": tags}
+    n = len(words)
+    if len(tags) != n:
+        raise ValueError(f"words and tags must be as many; got {n} words and {len(tags)} tags.")
+    attributes = [[] for _ in range(n)]
+    for parts in _CHUNKING:
+        name = "|".join(f"{field}[{offset}]" for field, offset in parts) + "="
+        first = max(0, -parts[0][1])
+        last = n - max(0, parts[-1][1])
+        shifted = [
+            columns[field][first + offset : max(0, last + offset)] for field, offset in parts
+        ]
+        values = shifted[0] if len(parts) == 1 else map("|".join, zip(*shifted))
+        for token, value in zip(attributes[first:last], values):
+            token.append(name + value)
+    if n:
+        attributes[0].append("__BOS__")
+        attributes[-1].append("__EOS__")
+    return attributes
+
+
+def window_attributes(tokens, *, window=2):
+    """Make attributes of the tokens of a sentence: what is around them, and how they are spelt.
+
+    They are the values of all columns in a window, and of the first column, the word: its lower
+    case, its beginnings and ends of up to three characters, and whether it has capitals, digits or
+    hyphens; and marks of the sentence's ends: ``__BOS__`` and ``__EOS__``.
+
+    Parameters
+    ----------
+    tokens : list of str, or of tuples of str
+        Words, or the columns of each token, as the readers give them.
+    window : int, default=2
+        How many tokens to either side count.
+
+    Returns
+    -------
+    attributes : list of lists of str
+        The attributes of each token.
+
+    Examples
+    --------
+    >>> from fastm4n.datasets import window_attributes
+    >>> window_attributes(["It", "is"], window=1)[0]  # doctest: +NORMALIZE_WHITESPACE
+    ['0[0]=It', '0[1]=is', 'lower=it', 'begin=i', 'begin=it', 'end=t', 'end=it', 'capital',
+     '__BOS__']
+    """
+    rows = [(token,) if isinstance(token, str) else token for token in tokens]
+    attributes = []
+    for t, row in enumerate(rows):
+        token = [
+            f"{column}[{offset}]={value}"
+            for offset in range(-window, window + 1) if 0 <= t + offset < len(rows)
+            for column, value in enumerate(rows[t + offset])
+        ]
+        word = row[0]
+        lower = word.lower()
+        token.append(f"lower={lower}")
+        token += [f"begin={lower[:n]}" for n in _AFFIXES if n <= len(lower)]
+        token += [f"end={lower[-n:]}" for n in _AFFIXES if n <= len(lower)]
+        if word[:1].isupper():
+            token.append("capital")
+        if len(word) > 1 and word.isupper():
+            token.append("capitals")
+        if any(character.isdigit() for character in word):
+            token.append("digit")
+        if "-" in word:
+            token.append("hyphen")
+        attributes.append(token)
+    if attributes:
+        attributes[0].append("__BOS__")
+        attributes[-1].append("__EOS__")
+    return attributes

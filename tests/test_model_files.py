@@ -1,0 +1,773 @@
+"""Model files: what is saved comes back to the bit; what is damaged or hostile is refused."""
+
+import copy
+import hashlib
+import json
+import os
+import pickle
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+from scipy import sparse
+from sklearn.datasets import load_diabetes, load_iris
+from sklearn.exceptions import NotFittedError
+from sklearn.metrics.pairwise import rbf_kernel
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import MinMaxScaler, StandardScaler
+
+import fastm4n
+from fastm4n import (
+    LabelRanker,
+    Matcher,
+    MulticlassClassifier,
+    OrdinalClassifier,
+    Sequences,
+    SequenceTagger,
+    SequenceVectorizer,
+    load_model,
+    model_files,
+    save_model,
+)
+from fastm4n.model_files import ModelFileError, read_arrays, write_arrays
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(fastm4n.__file__).resolve().parents[1])}
+PREAMBLE = struct.Struct("<8sIQ32s")
+
+
+def there_and_back(estimator, folder):
+    path = folder / "model.fm4n"
+    save_model(estimator, path)
+    return load_model(path)
+
+
+def same(a, b):
+    """Assert that two values are equal to the bit, dtypes included."""
+    if sparse.issparse(a):
+        assert type(a) is type(b) and a.shape == b.shape
+        for part in ("data", "indices", "indptr"):
+            same(getattr(a, part), getattr(b, part))
+    elif isinstance(a, np.ndarray):
+        assert (a.dtype, a.shape) == (b.dtype, b.shape)
+        assert a.tolist() == b.tolist() if a.dtype == object else a.tobytes() == b.tobytes()
+    elif isinstance(a, dict):
+        assert a.keys() == b.keys()
+        for key in a:
+            same(a[key], b[key])
+    else:
+        assert type(a) is type(b) and a == b
+
+
+def same_state(estimator, loaded):
+    left_out = {"_warm_state", "_packed", "_packed_edges", *estimator.get_params()}
+    state = {key: value for key, value in vars(estimator).items() if key not in left_out}
+    same(state, {key: value for key, value in vars(loaded).items() if key not in left_out})
+
+
+def forge(path, change):
+    """Change the header's document, and give it a right checksum."""
+    content = path.read_bytes()
+    magic, version, length, _ = PREAMBLE.unpack(content[: PREAMBLE.size])
+    document = json.loads(content[PREAMBLE.size : PREAMBLE.size + length])
+    document = change(document) or document
+    header = json.dumps(document).encode()
+    start = PREAMBLE.pack(magic, version, len(header), hashlib.sha256(header).digest())
+    path.write_bytes(start + header + content[PREAMBLE.size + length :])
+
+
+def entry(document, name):
+    return next(entry for entry in document["arrays"] if entry["name"] == name)
+
+
+def forge_array(path, name, array):
+    """Replace the bytes of an array by those of another of the same size, with its checksum."""
+    start = PREAMBLE.size
+
+    def change(document):
+        nonlocal start
+        part = entry(document, name)
+        for step in name_path:
+            part = part[step]
+        part["sha256"] = hashlib.sha256(array.tobytes()).hexdigest()
+        assert part["size"] == array.nbytes
+        start = part["offset"]
+
+    name, *name_path = name.split(".") if "." in name else (name, "values")
+    forge(path, change)
+    content = bytearray(path.read_bytes())
+    start += PREAMBLE.size + PREAMBLE.unpack(content[: PREAMBLE.size])[2]
+    content[start : start + array.nbytes] = array.tobytes()
+    path.write_bytes(content)
+
+
+@pytest.fixture
+def model(tmp_path):
+    """The file of a small model."""
+    X, y = load_iris(return_X_y=True)
+    save_model(MulticlassClassifier(random_state=0).fit(X, y), tmp_path / "iris.fm4n")
+    return tmp_path / "iris.fm4n"
+
+
+# --------------------------------------------------------------------------------- arrays
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(6.0).reshape(2, 3),
+        np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+        np.arange(24, dtype=np.int32).reshape(4, 6)[::2, 1::2],
+        np.array(2.5, dtype=np.float32),
+        np.zeros((0, 3)),
+        np.array([True, False]),
+        np.array([-1], dtype=np.int8),
+        np.array([2**64 - 1], dtype=np.uint64),
+        np.array([1.0], dtype=">f8"),
+        np.array(["a", "öß", "😀x", ""]),
+        np.array([b"ab", b"c"]),
+        np.array([], dtype="U3"),
+        np.array(["a", 1, 1.5, True, "\0"], dtype=object),
+        np.array([["a", "b"]], dtype=object),
+    ],
+    ids=lambda array: f"{array.dtype}{array.shape}",
+)
+def test_arrays_come_back(array, tmp_path):
+    write_arrays(tmp_path / "a", "arrays", {"n": 1}, {"x": array, "y": np.ones(2)})
+    header, arrays = read_arrays(tmp_path / "a", "arrays")
+    assert header == {"n": 1} and list(arrays) == ["x", "y"]
+    back = arrays["x"]
+    assert back.dtype == array.dtype.newbyteorder("=") and back.shape == array.shape
+    assert_array_equal(back, array)
+    assert back.flags.writeable
+    if array.dtype == object:
+        assert [type(a) for a in back.ravel()] == [type(a) for a in array.ravel()]
+    if array.flags.f_contiguous and not array.flags.c_contiguous:
+        assert back.flags.f_contiguous
+
+
+@pytest.mark.parametrize("container", [sparse.csr_matrix, sparse.csr_array])
+@pytest.mark.parametrize("shape", [(3, 5), (0, 4), (2, 0)])
+def test_csr_comes_back_as_it_is(container, shape, tmp_path):
+    matrix = container(np.arange(np.prod(shape)).reshape(shape) % 3 * 0.5)
+    if matrix.nnz:  # unsorted, as products depend on the order
+        matrix.indices[:2], matrix.data[:2] = matrix.indices[1::-1].copy(), [7, 8]
+    write_arrays(tmp_path / "a", "arrays", {}, {"x": matrix})
+    same(matrix, read_arrays(tmp_path / "a", "arrays")[1]["x"])
+
+
+def test_headers_come_back(tmp_path):
+    header = {"a": [1, 2.5, None, True, "ü"], "b": {"c": np.float64(0.1), "d": np.int64(3)}}
+    write_arrays(tmp_path / "a", "arrays", header, {})
+    assert read_arrays(tmp_path / "a", "arrays")[0] == {
+        "a": [1, 2.5, None, True, "ü"], "b": {"c": 0.1, "d": 3}
+    }
+
+
+@pytest.mark.parametrize(
+    "header, arrays, said",
+    [
+        ({}, {"x": np.array([1 + 2j])}, "x is of dtype complex128"),
+        ({}, {"x": np.array([1], dtype=np.float16)}, "x is of dtype float16"),
+        ({}, {"x": np.array(["2020-01-01"], dtype="M8[D]")}, "x is of dtype datetime64"),
+        ({}, {"x": np.array([None], dtype=object)}, "None of type NoneType"),
+        ({}, {"x": np.array([{}], dtype=object)}, "of type dict"),
+        ({}, {"x": np.array([np.inf], dtype=object)}, "x"),
+        ({}, {"x": np.array([[1, 2], [np.nan, 4]])}, r"x\[1, 0\] is nan"),
+        ({}, {"x": sparse.csr_matrix([[np.inf]])}, r"x\.data\[0\] is inf"),
+        ({}, {"x": sparse.csc_matrix([[1.0]])}, "format 'csc'"),
+        ({}, {"x": np.ones((1,) * 9)}, "9 dimensions"),
+        ({}, {3: np.ones(1)}, "names of arrays"),
+        ({"a": np.nan}, {}, "header cannot be written"),
+        ({"a": object()}, {}, "of type object"),
+        ({"a": "x" * 2**24}, {}, "Make arrays of what is long"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_first(header, arrays, said, tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(b"old")
+    with pytest.raises(ValueError, match=said):
+        write_arrays(path, "arrays", header, arrays)
+    assert path.read_bytes() == b"old" and os.listdir(tmp_path) == ["a"]
+
+
+def test_finite_is_asked_for_or_not(tmp_path):
+    x = np.array([np.nan, -np.inf])
+    write_arrays(tmp_path / "a", "arrays", {}, {"x": x}, finite=False)
+    same(x, read_arrays(tmp_path / "a", "arrays", finite=False)[1]["x"])
+    with pytest.raises(ModelFileError, match=r"a is damaged: x makes no sense \(x\[0\] is nan"):
+        read_arrays(tmp_path / "a", "arrays")
+
+
+# --------------------------------------------------------------------------------- models
+
+X, Y = load_iris(return_X_y=True)
+NAMES = np.array(["setosa", "versicolor", "virginica"])
+QUICK = dict(random_state=0, tol=1e-2, max_iter=20)
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+@pytest.mark.parametrize("surrogate", ["max_min", "max_margin", "log"])
+@pytest.mark.parametrize(
+    "parameters, X",
+    [
+        (dict(), X),
+        (dict(), X.astype(np.float32)),
+        (dict(), sparse.csr_matrix(X)),
+        (dict(fit_intercept=False, loss="squared"), sparse.csr_array(X)),
+        (dict(loss=[[0, 1, 2], [1, 0, 3], [2, 1, 0]], class_weight={"virginica": 2.0}), X),
+        (dict(loss=np.ones((3, 3)) - np.eye(3), class_weight="balanced"), X),
+        (dict(kernel="rbf"), X),
+        (dict(kernel="rbf", gamma=np.float32(0.25)), sparse.csr_matrix(X)),
+        (dict(kernel="poly", degree=2, kernel_params={"coef0": 2.0}), X.astype(np.float32)),
+        (dict(kernel="laplacian", gamma=None), np.asfortranarray(X)),
+        (dict(kernel="precomputed"), rbf_kernel(X)),
+        (dict(regularize_intercept=False, warm_start=True, n_jobs=2, verbose=0), X),
+    ],
+)
+def test_classifiers_come_back(surrogate, parameters, X, tmp_path):
+    model = MulticlassClassifier(surrogate, **parameters, **QUICK).fit(X, NAMES[Y])
+    loaded = there_and_back(model, tmp_path)
+    assert type(loaded) is MulticlassClassifier and repr(loaded) == repr(model)
+    same_state(model, loaded)
+    same(model.decision_function(X), loaded.decision_function(X))
+    same(model.predict(X[:7]), loaded.predict(X[:7]))
+    if surrogate != "max_margin":
+        same(model.predict(X, decode="min_risk"), loaded.predict(X, decode="min_risk"))
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        np.array([3, 1, 7]), np.array([2.0, -1.0, 4.0]), np.array(["ä", "b", "c" * 30]),
+        np.array([b"x", b"y", b"z"]), np.array([True, False, True]),
+        np.array(["a", "b", "c"], dtype=object), np.array([1, 2, 3], dtype=np.uint8),
+    ],
+    ids=lambda labels: str(labels.dtype),
+)
+def test_labels_of_every_type_come_back(labels, tmp_path):
+    if labels.dtype.kind == "S":
+        y = Sequences.from_lengths(labels[Y], [50] * 3)
+        model = SequenceTagger(**QUICK).fit(Sequences.from_lengths(X, [50] * 3), y)
+        loaded = there_and_back(model, tmp_path)
+    else:
+        model = MulticlassClassifier(**QUICK).fit(X, labels[Y])
+        loaded = there_and_back(model, tmp_path)
+        same(model.predict(X), loaded.predict(X))
+    same(model.classes_, loaded.classes_)
+
+
+@pytest.mark.parametrize("levels", [["low", "mid", "high"], ("low", "mid", "high"), None])
+def test_ordinal_classifiers_come_back(levels, tmp_path):
+    features, target = load_diabetes(return_X_y=True)
+    y = np.array(["low", "mid", "high"])[np.searchsorted([100, 200], target)]
+    model = OrdinalClassifier(alpha=1e-4, levels=levels, **QUICK).fit(features, y)
+    loaded = there_and_back(model, tmp_path)
+    same_state(model, loaded)
+    assert loaded.levels == levels and type(loaded.levels) is type(levels)
+    same(model.decision_function(features), loaded.decision_function(features))
+    loaded.fit(features, y)  # parameters serve a further fit
+    same(model.coef_, loaded.coef_)
+
+
+def sequences(kind, rng):
+    values = rng.normal(size=(60, 5)) * (rng.random((60, 5)) < 0.6)
+    values = sparse.csr_matrix(values) if kind == "sparse" else values
+    return Sequences.from_lengths(values, [1, 9, 20, 30])
+
+
+@pytest.mark.parametrize("surrogate", ["max_min", "max_margin", "log"])
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        dict(), dict(transition_features="all"), dict(transition_features=[3, 1]),
+        dict(transition_features=np.array([True, False, True, False, False]), states="observed"),
+        dict(fit_start_end=False, fit_transitions=False),
+        dict(allowed_transitions=np.triu(np.ones((3, 3), dtype=bool))),
+        dict(warm_start=True, oracle_iter=5),
+    ],
+)
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_taggers_come_back(surrogate, parameters, kind, tmp_path):
+    rng = np.random.default_rng(0)
+    X = sequences(kind, rng)
+    y = Sequences.from_lengths(np.array(["O", "B-x", "I-x"])[rng.integers(3, size=60)], X.lengths)
+    model = SequenceTagger(surrogate, **parameters, **QUICK).fit(X, y)
+    loaded = there_and_back(model, tmp_path)
+    same_state(model, loaded)
+    assert loaded._weights()[0] is loaded._packed  # no copy for each prediction
+    same(model.predict(X).values, loaded.predict(X).values)
+    same(model.decision_function(X).values, loaded.decision_function(X).values)
+    for one, other in zip(model.predict_kbest(X[:2], 3), loaded.predict_kbest(X[:2], 3)):
+        for a, b in zip(one, other):
+            same(a, b)
+    if surrogate == "log":
+        same(model.predict_marginals(X).values, loaded.predict_marginals(X).values)
+
+
+def test_taggers_of_mixed_labels_come_back(tmp_path):
+    X = sequences("dense", np.random.default_rng(0))
+    y = Sequences.from_lengths(np.array(["a", 1, 2.5, True], dtype=object)[
+        np.random.default_rng(1).integers(1, 4, size=60) * (X.values[:, 0] != 0)], X.lengths)
+    model = SequenceTagger(**QUICK).fit(X, y)
+    loaded = there_and_back(model, tmp_path)
+    assert [type(label) for label in loaded.classes_] == [type(c) for c in model.classes_]
+    same_state(model, loaded)
+    pairs = [[(1, 2), (3, 4)], [(1, 2)]]
+    with pytest.raises(ValueError, match=r"classes_ is an array of objects and has \(1, 2\)"):
+        save_model(SequenceTagger().fit([np.eye(2), np.ones((1, 2))], pairs), tmp_path / "a")
+
+
+@pytest.mark.parametrize("surrogate", ["max_min", "max_margin", "log"])
+@pytest.mark.parametrize("kernel", ["linear", "rbf", "precomputed"])
+@pytest.mark.parametrize("form", ["ranks", "ordering", "string"])
+def test_rankers_come_back(surrogate, kernel, form, tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30, 3))
+    orders = np.array(["tea", "milk", "water"])[rng.permuted(np.tile(range(3), (30, 1)), axis=1)]
+    y = {
+        "ranks": rng.permuted(np.tile([1, 2, 3], (30, 1)), axis=1),
+        "ordering": orders,
+        "string": [">".join(order) for order in orders],
+    }[form]
+    X = rbf_kernel(X) if kernel == "precomputed" else X
+    model = LabelRanker(surrogate, kernel=kernel, **QUICK).fit(X, y)
+    loaded = there_and_back(model, tmp_path)
+    same_state(model, loaded)
+    same(model.decision_function(X), loaded.decision_function(X))
+    same(model.predict(X), loaded.predict(X))
+
+
+@pytest.mark.parametrize("surrogate", ["max_min", "max_margin", "log"])
+@pytest.mark.parametrize("kernel", ["linear", "rbf"])
+def test_matchers_come_back(surrogate, kernel, tmp_path):
+    rng = np.random.default_rng(0)
+    X = [rng.normal(size=(m, m, 2)) for m in (2, 3, 3, 4)]
+    y = [rng.permutation(len(x)) for x in X]
+    model = Matcher(surrogate, kernel=kernel, **QUICK).fit(X, y)
+    loaded = there_and_back(model, tmp_path)
+    same_state(model, loaded)
+    for a, b in zip(model.decision_function(X), loaded.decision_function(X)):
+        same(a, b)
+    assert model.score(X, y) == loaded.score(X, y)
+
+
+def test_pipelines_come_back(tmp_path):
+    model = make_pipeline(StandardScaler(), MulticlassClassifier(kernel="rbf", **QUICK)).fit(X, Y)
+    loaded = there_and_back(model, tmp_path)
+    assert type(loaded) is Pipeline and list(loaded.named_steps) == list(model.named_steps)
+    same(model.decision_function(X), loaded.decision_function(X))
+    for name in ("mean_", "scale_", "var_"):
+        same(getattr(model[0], name), getattr(loaded[0], name))
+    rows = sparse.csr_matrix(X)
+    model = make_pipeline(StandardScaler(with_mean=False), OrdinalClassifier(**QUICK)).fit(rows, Y)
+    same(model.predict(rows), there_and_back(model, tmp_path).predict(rows))
+
+
+def test_vectorizers_come_back_with_their_tagger(tmp_path):
+    words = [["the", "old", "man"], ["a", "man", "sings"]]
+    tags = [["D", "A", "N"], ["D", "N", "V"]]
+    X = [[{"word": word, "length": len(word)} for word in sentence] for sentence in words]
+    model = make_pipeline(
+        SequenceVectorizer(dtype=np.float32, separator="="), SequenceTagger("log", **QUICK)
+    ).fit(X, tags)
+    loaded = there_and_back(model, tmp_path)
+    assert loaded[0].dtype is np.float32
+    same(vars(model[0]), vars(loaded[0]))
+    same(model.predict(X).values, loaded.predict(X).values)
+    same(model[1].predict_marginals(model[0].transform(X)).values,
+         loaded[1].predict_marginals(loaded[0].transform(X)).values)
+
+
+def test_names_of_features_come_back(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(X, columns=list("abcd"))
+    loaded = there_and_back(MulticlassClassifier(**QUICK).fit(frame, Y), tmp_path)
+    assert loaded.feature_names_in_.tolist() == list("abcd")
+    with pytest.raises(ValueError, match="feature names"):
+        loaded.predict(frame[["b", "a", "c", "d"]])
+
+
+def test_metadata_come_back(tmp_path):
+    save_model(MulticlassClassifier(**QUICK).fit(X, Y), tmp_path / "a", metadata={"b": [1, None]})
+    assert model_files.read_model(tmp_path / "a")[1] == {"b": [1, None]}
+
+
+def test_callbacks_and_warm_starts_are_not_kept(tmp_path):
+    model = MulticlassClassifier(callback=lambda row: False, warm_start=True, **QUICK).fit(X, Y)
+    loaded = there_and_back(model, tmp_path)
+    assert loaded.callback is None and model.callback is not None
+    assert not hasattr(loaded, "_warm_state") and hasattr(model, "_warm_state")
+
+
+@pytest.mark.parametrize(
+    "make, kind, said",
+    [
+        (lambda: MulticlassClassifier(), NotFittedError, "not fitted"),
+        (lambda: StandardScaler().fit(X), TypeError, "StandardScaler cannot be saved"),
+        (lambda: make_pipeline(MinMaxScaler(), MulticlassClassifier()).fit(X, Y), TypeError,
+         "MinMaxScaler cannot be saved before the last step"),
+        (lambda: type("Mine", (MulticlassClassifier,), {})().fit(X, Y), TypeError,
+         "Mine cannot be saved; what can is LabelRanker, Matcher"),
+        (lambda: MulticlassClassifier(kernel=lambda a, b: a @ b).fit(X, Y), TypeError,
+         "kernel=<.* cannot be saved: it is a callable"),
+        (lambda: MulticlassClassifier(random_state=np.random.RandomState(0)).fit(X, Y), TypeError,
+         "random_state=.* set it to an integer or None first"),
+        (lambda: MulticlassClassifier().fit(X, Y).set_params(kernel="rbf"), ValueError,
+         "the arguments of its kernel are None"),
+        (lambda: MulticlassClassifier().fit(X, Y).set_params(alpha=-1), ValueError, "alpha"),
+    ],
+)
+def test_what_cannot_be_saved_is_refused(make, kind, said, tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(b"old")
+    with pytest.raises(kind, match=said):
+        save_model(make(), path)
+    assert path.read_bytes() == b"old" and os.listdir(tmp_path) == ["a"]
+
+
+# ---------------------------------------------------------------------- what is refused
+
+
+def test_fuzzed_bytes_are_always_refused(tmp_path):
+    rng = np.random.default_rng(0)
+    words = [[["a"], ["b"]], [["b"], ["c"]]]
+    model = make_pipeline(SequenceVectorizer(), SequenceTagger(**QUICK))
+    save_model(model.fit(words, [["x", "y"], ["y", "x"]]), tmp_path / "whole")
+    content = (tmp_path / "whole").read_bytes()
+    path = tmp_path / "damaged"
+    for trial in range(1500):
+        damaged = bytearray(content)
+        where = int(rng.integers(len(content)))
+        if trial % 3 == 0:
+            damaged = damaged[:where]
+        elif trial % 3 == 1:
+            damaged[where] ^= 1 << int(rng.integers(8))
+        else:
+            n = int(rng.integers(1, 20))
+            damaged[where : where + n] = rng.bytes(int(rng.integers(20)))
+            if damaged == content:
+                continue
+        path.write_bytes(damaged)
+        with pytest.raises(ModelFileError, match="damaged "):
+            load_model(path)
+
+
+def leaves(node, path=()):
+    items = node.items() if isinstance(node, dict) else enumerate(node)
+    for key, value in items:
+        yield (*path, key)
+        if isinstance(value, (dict, list)):
+            yield from leaves(value, (*path, key))
+
+
+HOSTILE = [
+    None, True, -1, 0, 3, 10**15, 10**400, 1.5, 1e308, "", "x", "<f8", "|O", "json", "\ud800", [], {},
+    [10**15], [-1], [0, 10**17], [[]], {"array": "x"}, {"array": []}, {"dict": [[[], 1]]},
+    {"list": 3}, {"dtype": "object"}, "__import__('os').system('true')", "RandomForestClassifier",
+]
+
+
+@pytest.mark.parametrize("kind", ["linear", "kernel", "sequence"])
+def test_forged_headers_are_refused_or_harmless(kind, tmp_path):
+    """Every entry of the header replaced, with right checksums: no error but ModelFileError."""
+    rng = np.random.default_rng(0)
+    if kind == "sequence":
+        model = make_pipeline(SequenceVectorizer(), SequenceTagger(transition_features=[0])).fit(
+            [[["a"], ["b"]], [["b"], ["c"]]], [["x", "y"], ["y", "x"]])
+    else:
+        features = sparse.csr_matrix(X[::10]) if kind == "kernel" else X[::10]
+        model = make_pipeline(
+            StandardScaler(with_mean=False),
+            MulticlassClassifier(kernel="rbf" if kind == "kernel" else "linear", loss=[
+                [0, 1, 2], [1, 0, 1], [2, 1, 0]]),
+        ).fit(features, Y[::10])
+    path = tmp_path / "forged"
+    save_model(model, path)
+    content = path.read_bytes()
+    length = PREAMBLE.unpack(content[: PREAMBLE.size])[2]
+    document = json.loads(content[PREAMBLE.size : PREAMBLE.size + length])
+    refused = 0
+    for where in leaves(document):
+        for value in [HOSTILE[i] for i in rng.choice(len(HOSTILE), 5, replace=False)] + ["gone"]:
+            forged = copy.deepcopy(document)
+            node = forged
+            for key in where[:-1]:
+                node = node[key]
+            if value == "gone":
+                del node[where[-1]]
+            else:
+                node[where[-1]] = value
+            header = json.dumps(forged).encode()
+            start = PREAMBLE.pack(
+                b"\x93FASTM4N", 1, len(header), hashlib.sha256(header).digest())
+            path.write_bytes(start + header + content[PREAMBLE.size + length :])
+            try:
+                loaded = load_model(path)
+            except ModelFileError as error:
+                assert str(error).startswith(str(path))
+                refused += 1
+            else:
+                assert type(loaded) in (Pipeline, type(model[-1]))
+    assert refused > 500
+
+
+@pytest.mark.parametrize(
+    "content, said",
+    [
+        (b"", "is empty"),
+        (b"\x93FAST", "is cut off: it has 5 bytes"),
+        (b"\x93FASTM4N\x01\0\0\0", "is cut off: it has 12 bytes"),
+        (b"a,b\n1,2\n", "is not a file of fastm4n: it begins with b'a,b"),
+        (pickle.dumps({"a": 1}), "is not a file of fastm4n"),
+        (PREAMBLE.pack(b"\x93FASTM4N", 1, 2**60, b""), "claims a header of 1152921504606846976"),
+        (PREAMBLE.pack(b"\x93FASTM4N", 1, 100, b"") + b"{}", "2 bytes of the header are there"),
+        (PREAMBLE.pack(b"\x93FASTM4N", 1, 2, b"") + b"{}", "the header does not have its checksum"),
+    ],
+)
+def test_what_is_no_model_is_refused(content, said, tmp_path):
+    path = tmp_path / "a.fm4n"
+    path.write_bytes(content)
+    with pytest.raises(ModelFileError, match=said) as caught:
+        load_model(path)
+    assert str(caught.value).startswith(f"{path} ")
+
+
+@pytest.mark.parametrize(
+    "text", [b"[]", b"{}", b"null", b"{" * 100000, b"[" * 100000, b'{"kind": NaN}', b"\xff", b"1" * 5000]
+)
+def test_headers_that_make_no_sense_are_refused(text, tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(
+        PREAMBLE.pack(b"\x93FASTM4N", 1, len(text), hashlib.sha256(text).digest()) + text)
+    with pytest.raises(ModelFileError, match="its header makes no sense"):
+        load_model(path)
+
+
+def test_a_newer_version_names_both(model):
+    content = bytearray(model.read_bytes())
+    content[8] = 2
+    model.write_bytes(content)
+    said = f"has format version 2; this fastm4n, .*, reads version {model_files.FORMAT_VERSION}"
+    with pytest.raises(ModelFileError, match=said):
+        load_model(model)
+
+
+def test_another_kind_is_refused(tmp_path):
+    write_arrays(tmp_path / "a", "path", {}, {})
+    with pytest.raises(ModelFileError, match="holds a 'path', not a 'model'"):
+        load_model(tmp_path / "a")
+
+
+def test_cut_off_and_longer_files_are_told(model):
+    content = model.read_bytes()
+    model.write_bytes(content[:-10])
+    with pytest.raises(ModelFileError, match="is cut off: .* bytes of arrays are there, of "):
+        load_model(model)
+    model.write_bytes(content + b"x")
+    with pytest.raises(ModelFileError, match="1 bytes follow after its end"):
+        load_model(model)
+
+
+def claim(shape, **changes):
+    def change(document):
+        values = entry(document, "0/coef_")
+        values["shape"] = values["values"]["shape"] = shape
+        values["values"].update(changes)
+    return change
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        claim([10**15, 1]), claim([10**15], size=8 * 10**15), claim([2**47, 2**47]),
+        claim([1e15]), claim([3, 4], dtype="|O"), claim([3, 4], dtype="<c16"),
+        claim([3, 4], dtype="V8"), claim([3, 4], dtype="<U2147483647"), claim([3, 4], offset=0),
+        claim([3, 4], dtype="json"), claim([-3, -4]),
+    ],
+)
+def test_hostile_claims_take_no_memory(model, change):
+    resource = pytest.importorskip("resource")
+    forge(model, change)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(ModelFileError, match="iris.fm4n"):
+        load_model(model)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # KiB
+
+
+def step(document):
+    return document["header"]["steps"][0]
+
+
+def set_in(getter, **values):
+    return lambda document: getter(document).update(values)
+
+
+@pytest.mark.parametrize(
+    "change, said",
+    [
+        (set_in(step, **{"class": "Popen"}), "there is no class 'Popen'"),
+        (set_in(step, **{"class": "StandardScaler"}), "there is no class 'StandardScaler'"),
+        (set_in(step, **{"class": "OrdinalClassifier"}), None),
+        (set_in(step, **{"class": "LabelRanker"}), "no parameter"),
+        (set_in(lambda d: step(d)["parameters"], kernel="rbf"), "kernel"),
+        (set_in(lambda d: step(d)["parameters"], kernel="exec"), "kernel must be"),
+        (set_in(lambda d: step(d)["parameters"], alpha=0), "alpha must be"),
+        (set_in(lambda d: step(d)["parameters"], n_jobs=0), "n_jobs is 0"),
+        (set_in(lambda d: step(d)["parameters"], callback="print"), "callback must be"),
+        (set_in(lambda d: step(d)["parameters"], unheard_of=1), "no parameter 'unheard_of'"),
+        (set_in(lambda d: step(d)["attributes"], n_features_in_=5), "coef_ has shape"),
+        (set_in(lambda d: d["header"], metadata=3), "metadata"),
+        (set_in(lambda d: entry(d, "0/classes_"), name="0/items_"), "is missing"),
+        (set_in(lambda d: entry(d, "0/coef_"), name="0/coef"), "coef_ is missing"),
+        (lambda d: d["header"]["steps"].append(copy.deepcopy(step(d))), "it has no steps"),
+        (set_in(lambda d: entry(d, "0/coef_"), name="0/intercept_"), "a name occurs twice"),
+    ],
+)
+def test_models_that_do_not_fit_together_are_refused(model, change, said):
+    forge(model, change)
+    if said is None:
+        assert type(load_model(model)) is OrdinalClassifier
+        return
+    with pytest.raises(ModelFileError, match=said):
+        load_model(model)
+
+
+@pytest.mark.parametrize(
+    "name, array, said",
+    [
+        ("0/coef_", np.full((3, 4), np.nan), "coef_ is not finite"),
+        ("0/intercept_", np.array([0, np.inf, 0]), "intercept_ is not finite"),
+        ("0/classes_", np.array([1, 1, 2]), "classes_ has an entry twice"),
+    ],
+)
+def test_values_are_checked(model, name, array, said):
+    forge_array(model, name, array)
+    with pytest.raises(ModelFileError, match=said):
+        load_model(model)
+
+
+def test_bytes_that_numpy_would_misread_are_refused(tmp_path):
+    path = tmp_path / "a"
+    write_arrays(path, "arrays", {}, {"x": np.array([True]), "y": np.array(["a"])})
+    content = path.read_bytes()
+    forge_array(path, "x", np.array([2], dtype=np.uint8))
+    with pytest.raises(ModelFileError, match="a boolean is neither 0 nor 1"):
+        read_arrays(path, "arrays")
+    path.write_bytes(content)
+    forge_array(path, "y", np.array([2**31], dtype=np.uint32))
+    with pytest.raises(ModelFileError, match="a character is none of Unicode"):
+        read_arrays(path, "arrays")
+
+
+@pytest.mark.parametrize(
+    "part, array",
+    [
+        ("indices", np.array([0, 1, 4], dtype=np.int32)),
+        ("indices", np.array([0, -1, 1], dtype=np.int32)),
+        ("indptr", np.array([0, 2, 2], dtype=np.int32)),
+        ("indptr", np.array([0, 4, 3], dtype=np.int32)),
+        ("indptr", np.array([1, 2, 3], dtype=np.int32)),
+    ],
+)
+def test_csr_matrices_that_would_be_read_out_of_bounds_are_refused(part, array, tmp_path):
+    path = tmp_path / "a"
+    matrix = sparse.csr_matrix([[1.0, 2.0, 0.0], [0.0, 0.0, 3.0]])
+    write_arrays(path, "arrays", {}, {"x": matrix})
+    forge_array(path, f"x.{part}", array)
+    with pytest.raises(ModelFileError, match="x is no CSR matrix"):
+        read_arrays(path, "arrays")
+
+
+def test_what_is_no_regular_file_is_refused(tmp_path):
+    with pytest.raises(ModelFileError, match="is not a regular file"):
+        load_model(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        load_model(tmp_path / "missing")
+    if hasattr(os, "mkfifo"):  # which would block a reader
+        os.mkfifo(tmp_path / "pipe")
+        with pytest.raises(ModelFileError, match="is not a regular file"):
+            load_model(tmp_path / "pipe")
+
+
+def test_nothing_is_imported_or_run_by_a_file(model):
+    """A model is read in a process where everything that could run code has been taken away."""
+    code = (
+        "import sys, builtins, os, pickle, subprocess\n"
+        "import fastm4n.estimators._state\n"
+        "from fastm4n import load_model\n"
+        "before = set(sys.modules)\n"
+        "def no(*args, **kwargs): raise SystemExit('something was run')\n"
+        "builtins.eval = builtins.exec = os.system = no\n"
+        "pickle.loads = pickle.load = pickle.Unpickler = subprocess.Popen = no\n"
+        f"print(load_model({str(model)!r}).classes_.tolist())\n"
+        "assert not {m for m in sys.modules if 'pickle' in m} - before\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=60,
+        env=ENVIRONMENT,
+    )
+    assert (done.returncode, done.stdout) == (0, "[0, 1, 2]\n"), done.stderr
+
+
+# --------------------------------------------------------------------------- atomic writes
+
+
+def test_a_full_disk_leaves_what_was_there(model):
+    """A limit on the size of files stops the write half way, as a full disk would."""
+    pytest.importorskip("resource")
+    before = model.read_bytes()
+    code = (
+        "import resource, numpy as np\n"
+        "from fastm4n.model_files import write_arrays\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))\n"
+        "try:\n"
+        f"    write_arrays({str(model)!r}, 'model', {{}}, {{'x': np.ones(1_000_000)}})\n"
+        "except OSError as error:\n"
+        "    print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=60,
+        env=ENVIRONMENT,
+    )
+    assert "File too large" in done.stdout and str(model) in done.stdout, done.stderr
+    assert model.read_bytes() == before and os.listdir(model.parent) == [model.name]
+
+
+@pytest.mark.parametrize("failing", ["fsync", "replace"])
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_failures_at_the_end_leave_what_was_there(failing, error, model, monkeypatch):
+    before = model.read_bytes()
+
+    def fail(*args):
+        raise error
+
+    monkeypatch.setattr(os, failing, fail)
+    with pytest.raises(type(error)) as caught:
+        write_arrays(model, "model", {}, {})
+    if isinstance(error, OSError):
+        assert caught.value.filename == str(model) and caught.value.errno == 28
+    assert model.read_bytes() == before and os.listdir(model.parent) == [model.name]
+
+
+def test_links_and_modes_are_kept(model):
+    if os.name == "nt":
+        pytest.skip("links and modes are otherwise there")
+    model.chmod(0o640)
+    link = model.with_name("link")
+    link.symlink_to(model)
+    write_arrays(link, "arrays", {"n": 2}, {})
+    assert link.is_symlink() and model.stat().st_mode & 0o777 == 0o640
+    assert read_arrays(model, "arrays")[0] == {"n": 2}
+
+
+def test_devices_and_folders_are_not_replaced(tmp_path):
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OSError, match="not a regular file"):
+        write_arrays(tmp_path / "folder", "arrays", {}, {})
+    with pytest.raises(FileNotFoundError):
+        write_arrays(tmp_path / "missing" / "a", "arrays", {}, {})
+    assert os.listdir(tmp_path) == ["folder"]
