@@ -328,7 +328,7 @@ def test_batch_reference_with_bounds(case, surrogate):
     assert np.all(dual <= best + 1e-7) and np.all(gap >= primal - best - 1e-7)
     assert gap[-1] < 0.3 * gap[0]
     # the subgradient method takes the blocks' bounds as well
-    subgradient = ref.stochastic_subgradient(blocks, n_passes=300, primal_every=300)
+    subgradient = ref.stochastic_subgradient(blocks, n_passes=150, primal_every=150)
     assert -1e-7 <= subgradient.history[-1, 1] - best < 0.05
 
 
