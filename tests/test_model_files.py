@@ -465,8 +465,8 @@ def leaves(node, path=()):
 
 
 HOSTILE = [
-    None, True, -1, 0, 3, 10**15, 10**400, 1.5, 1e308, "", "x", "<f8", "|O", "json", "\ud800", [], {},
-    [10**15], [-1], [0, 10**17], [[]], {"array": "x"}, {"array": []}, {"dict": [[[], 1]]},
+    None, True, -1, 0, 3, 10**15, 10**400, 1.5, 1e308, "", "x", "<f8", "|O", "json", "\ud800", [],
+    {}, [10**15], [-1], [0, 10**17], [[]], {"array": "x"}, {"array": []}, {"dict": [[[], 1]]},
     {"list": 3}, {"dtype": "object"}, "__import__('os').system('true')", "RandomForestClassifier",
 ]
 
@@ -537,7 +537,11 @@ def test_what_is_no_model_is_refused(content, said, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", [b"[]", b"{}", b"null", b"{" * 100000, b"[" * 100000, b'{"kind": NaN}', b"\xff", b"1" * 5000]
+    "text",
+    [
+        b"[]", b"{}", b"null", b"{" * 100000, b"[" * 100000, b'{"kind": NaN}', b"\xff",
+        b"1" * 5000,
+    ],
 )
 def test_headers_that_make_no_sense_are_refused(text, tmp_path):
     path = tmp_path / "a"

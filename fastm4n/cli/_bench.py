@@ -49,7 +49,9 @@ def add(commands):
         help="about how long the NumPy solvers run altogether, default %(default)g; at least two "
         "passes each",
     )
-    parser.add_argument("--seed", type=seed, default=0, metavar="N", help="seed, default %(default)s")
+    parser.add_argument(
+        "--seed", type=seed, default=0, metavar="N", help="seed, default %(default)s"
+    )
     add_output(parser, progress=False)
     parser.set_defaults(run=run)
 

@@ -57,7 +57,7 @@ def add(commands):
     output.add_argument("--model", metavar="FILE", help="file of the model to write")
     output.add_argument(
         "--plot", metavar="FILE",
-        help="plot of the certified gap, in the format that the name ends with (png, pdf, svg, ...)",
+        help="plot of the certified gap, in the format that the name ends with (png, pdf, ...)",
     )
     parser.set_defaults(run=run)
 
