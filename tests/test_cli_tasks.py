@@ -355,6 +355,12 @@ def test_without_a_model_file_the_fit_is_told(capsys):
 def test_plots_of_gaps(capsys):
     assert "plot: gap.png" in ran(capsys, "fit", "iris", "--plot", "gap.png", "--model", "m")
     assert Path("gap.png").read_bytes().startswith(PNG)
+    ran(
+        capsys, "fit", "digit_lines", "--tol", 0.5, "--plot-transitions", "t.png", "--model", "m"
+    )
+    assert Path("t.png").read_bytes().startswith(PNG)
+    error = failed(capsys, "fit", "iris", "--plot-transitions", "t.png", code=2)
+    assert "--plot-transitions: iris is of classes" in error
     error = failed(capsys, "fit", "iris", "--plot", "gap.doc", code=2)
     assert "--plot gap.doc: the name must end with one of" in error
 

@@ -48,3 +48,16 @@ def gap(estimator, name, file, kind):
     DualityGapDisplay.from_estimator(estimator, against="seconds", ax=right)
     right.set_ylabel("")
     figure.savefig(file, format=kind)
+
+
+def transitions(estimator, name, file, kind):
+    """Write the heat map of a tagger's weights of transitions."""
+    from matplotlib.figure import Figure
+
+    from fastm4n.plotting import TransitionDisplay
+
+    side = min(14.0, 3.0 + 0.4 * estimator.classes_.size)
+    figure = Figure(figsize=(side + 1.0, side), dpi=150, layout="constrained")
+    TransitionDisplay.from_estimator(estimator, ax=figure.subplots())
+    figure.suptitle(f"transitions on {name}", fontsize="medium")
+    figure.savefig(file, format=kind)
