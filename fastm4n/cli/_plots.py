@@ -57,7 +57,7 @@ def transitions(estimator, name, file, kind):
     from fastm4n.plotting import TransitionDisplay
 
     side = min(14.0, 3.0 + 0.4 * estimator.classes_.size)
-    figure = Figure(figsize=(side + 1.0, side), dpi=150, layout="constrained")
+    figure = Figure(figsize=(1.2 * side + 1.0, side), dpi=150, layout="constrained")
     TransitionDisplay.from_estimator(estimator, ax=figure.subplots())
     figure.suptitle(f"transitions on {name}", fontsize="medium")
     figure.savefig(file, format=kind)
