@@ -28,7 +28,7 @@ PANEL_HEIGHTS = {"gap": 2, "score": 3, "coef": 3}
 # where the data leave no room, the legend is outside
 LEGENDS = {
     "gap": {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": 5, "frameon": False},
-    "score": {"frameon": False},
+    "score": {"framealpha": 0.9, "edgecolor": "none"},  # over the lines of marked alphas
     "coef": {
         "loc": "center left", "bbox_to_anchor": (1, 0.5), "frameon": False, "fontsize": "small",
     },

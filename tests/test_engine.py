@@ -224,7 +224,7 @@ def test_draws_follow_the_gaps():
     cumulative = np.cumsum(p * gaps)
     for seed in range(100):
         engine = engine_of(X, y, p, "log", zero_one(4), 0.1, seed=seed)
-        engine.set_gaps(gaps)
+        engine.set_gaps(gaps, gaps)
         assert_allclose(engine.stale_gap(), p @ gaps)
         engine.run_pass(Sampling.GAP, Step.LINE_SEARCH)
         moved = (engine.mu.reshape(n, 4) != np.eye(4)[y]).any(axis=1)

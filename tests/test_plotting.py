@@ -1,6 +1,8 @@
 """Displays: what is drawn is what was computed."""
 
+import doctest
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -21,7 +23,7 @@ from sklearn.pipeline import make_pipeline  # noqa: E402
 from sklearn.preprocessing import StandardScaler  # noqa: E402
 
 import fastm4n  # noqa: E402
-from fastm4n import MulticlassClassifier, SequenceTagger  # noqa: E402
+from fastm4n import MulticlassClassifier, SequenceTagger, plotting  # noqa: E402
 from fastm4n.plotting import (  # noqa: E402
     DualityGapDisplay,
     RegularizationPathDisplay,
@@ -478,6 +480,21 @@ fastm4n.plotting.DualityGapDisplay
 assert not any(name.split(".")[0] == "matplotlib" for name in sys.modules)
 assert "plotting" in dir(fastm4n)
 """
+
+
+def test_the_examples_run():
+    result = doctest.testmod(plotting)
+    assert result.attempted > 0 and result.failed == 0
+
+
+def test_the_page_of_displays_runs_from_top_to_bottom():
+    page = Path(__file__).resolve().parents[1] / "docs" / "plotting.md"
+    namespace = {"__name__": "plotting"}
+    blocks = re.findall(r"^```python\n(.*?)^```$", page.read_text("utf-8"), re.M | re.S)
+    for block in blocks:
+        exec(compile(block, str(page), "exec"), namespace)
+        drawn(namespace["display"])
+    assert len(blocks) > 2
 
 
 @pytest.mark.parametrize("code", [WITHOUT, LAZY], ids=["without matplotlib", "lazy"])

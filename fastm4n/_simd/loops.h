@@ -43,6 +43,10 @@ typedef struct {
                             const unsigned char *on, double *W, ptrdiff_t stride);
     void (*update_some_f32)(const float *x, const int *idx, ptrdiff_t nnz, const double *c,
                             const unsigned char *on, double *W, ptrdiff_t stride);
+    /* W = min(max(V, lower), upper) in the rows that idx names, or in the first n where it is NULL;
+       from one row's bounds to the next are `step` doubles, 0 where all rows have the same */
+    void (*clip)(const double *V, const double *lower, const double *upper, ptrdiff_t step,
+                 const int *idx, ptrdiff_t n, double *W, ptrdiff_t stride);
     /* F += rows' D, with rows given by pointers */
     void (*add_rows)(const double **rows, ptrdiff_t n_rows, const double *D, ptrdiff_t n,
                      ptrdiff_t stride, double *F);

@@ -475,6 +475,20 @@ static void NAME(entropy_slopes)(const double *mu, const double *d, double gamma
     *bend = NAME(sum)(second);
 }
 
+static void NAME(clip)(const double *V, const double *lower, const double *upper, ptrdiff_t step,
+                       const int *idx, ptrdiff_t n, double *W, ptrdiff_t stride)
+{
+    for (ptrdiff_t f = 0; f < n; ++f) {
+        const ptrdiff_t row = idx ? (ptrdiff_t)idx[f] : f;
+        for (ptrdiff_t j = 0; j < stride; j += VLEN) {
+            const NAME(vec) low = LOAD(lower + row * step + j), high = LOAD(upper + row * step + j);
+            NAME(vec) w = LOAD(V + row * stride + j);
+            w = SELECT(w < low, low, w);
+            STORE(W + row * stride + j, SELECT(w > high, high, w));
+        }
+    }
+}
+
 static void NAME(prefetch_rows)(const int *idx, ptrdiff_t nnz, const double *W, ptrdiff_t stride)
 {
     for (ptrdiff_t f = 0; f < nnz; ++f)
@@ -552,6 +566,7 @@ static const fastm4n_loops NAME(table) = {
     NAME(update_f32),
     NAME(update_some_f64),
     NAME(update_some_f32),
+    NAME(clip),
     NAME(add_rows),
     NAME(dot),
     NAME(subtract),

@@ -1,6 +1,7 @@
 """What all estimators share: parameters of the solver, and a fitted state that changes as a whole."""
 
 import numbers
+import reprlib
 import warnings
 
 import numpy as np
@@ -14,6 +15,7 @@ from fastm4n.solvers.block_coordinate import SAMPLINGS, STEPS
 
 SURROGATES = ("max_min", "max_margin", "log")
 DECODINGS = ("map", "min_risk")
+SOLVERS = ("manual", "auto")
 # tolerance of the max-min oracles behind decode="min_risk"
 RISK_TOL = 1e-6
 LOSSES = ("zero_one", "absolute", "squared")
@@ -89,6 +91,75 @@ def check_number(name, value, *, low, strict=True, integer=False):
         raise ValueError(f"{name} must be {what}{bound}, got {value!r}.")
 
 
+def as_bounds(name, bounds, shape, coef="coef_"):
+    """(lower, upper), float64 arrays of `shape`, -inf and inf where there is no bound.
+
+    Parameters
+    ----------
+    name : str
+        What errors call the bounds.
+    bounds : pair of float, array-like or None
+        Numbers, or arrays that broadcast to `shape`; None for no bounds on that side.
+    shape : tuple of int
+    coef : str
+        The fitted weights of that shape, which errors name.
+    """
+    if not isinstance(bounds, (tuple, list)) or len(bounds) != 2:
+        raise ValueError(
+            f"{name} must be a pair (lower, upper) of numbers, arrays or None, got "
+            f"{reprlib.repr(bounds)}."
+        )
+    both = []
+    for side, bound, none in zip(("lower", "upper"), bounds, (-np.inf, np.inf)):
+        try:
+            given = np.asarray(none if bound is None else bound)
+            if given.dtype.kind not in "iufO":
+                raise TypeError(f"an array of {given.dtype}")
+            given = given.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"{name}: {side} must be a number, an array of numbers or None ({error})."
+            ) from error
+        wrong = np.argwhere(np.isnan(given) | (given == -none))
+        if len(wrong):
+            place = tuple(map(int, wrong[0]))
+            raise ValueError(
+                f"{name}: {side}{list(place) or ''} is {given[place]:g}, which is no {side} bound; "
+                f"{none:g} or None means that there is none."
+            )
+        if given.shape != shape:
+            try:
+                given = np.broadcast_to(given, shape)
+            except ValueError as error:
+                raise ValueError(
+                    f"{name}: {side} has shape {given.shape}, which does not broadcast to the "
+                    f"shape {shape} of {coef}."
+                ) from error
+        both.append(given)
+    lower, upper = both
+    crossed = np.argwhere(lower > upper)
+    if crossed.size:
+        place = tuple(map(int, crossed[0]))
+        raise ValueError(
+            f"{name}: lower is {lower[place]:g} and upper is {upper[place]:g} for "
+            f"{coef}{list(place)}; no lower bound may be above the upper one."
+        )
+    with np.errstate(over="ignore"):
+        least = np.clip(0.0, lower, upper) ** 2
+        if not np.isfinite(least.sum()):
+            place = tuple(map(int, np.unravel_index(np.argmax(least), shape)))
+            raise ValueError(
+                f"{name} are too large for float64: the squared norm of the weights overflows, "
+                f"lower being {lower[place]:g} and upper {upper[place]:g} for {coef}{list(place)}."
+            )
+    return lower, upper
+
+
+def no_bounds(shape):
+    """Bounds of weights that have none, to be filled in."""
+    return np.full(shape, -np.inf), np.full(shape, np.inf)
+
+
 class CertifiedEstimator(BaseEstimator):
     """Base of the estimators: `_fit` validates, solves and then replaces the fitted state."""
 
@@ -104,6 +175,25 @@ class CertifiedEstimator(BaseEstimator):
         check_number("alpha", self.alpha, low=0)
         check_number("tol", self.tol, low=0, strict=False)
         check_number("max_iter", self.max_iter, low=0, integer=True)
+        self._check_flags("accelerate")
+        check_choice("solver", self.solver, SOLVERS)
+        if self.cache is not None:
+            check_number("cache", self.cache, low=0, integer=True)
+        for name in ("cache_F", "cache_nu"):
+            check_number(name, getattr(self, name), low=0)
+            if getattr(self, name) > 1:
+                raise ValueError(f"{name} must lie in (0, 1], got {getattr(self, name)!r}.")
+        if self.surrogate == "log" and (self.step in ("pairwise", "away") or self.cache):
+            raise ValueError(
+                f"{'cache' if self.cache else f'step={self.step!r}'} is about atoms with weight, "
+                "and the dual points of surrogate='log' lie inside the polytope, not between "
+                "atoms; use step='line_search' without a cache."
+            )
+        if self.cache is not None and self.step in ("exact", "fixed"):
+            raise ValueError(
+                f"step={self.step!r} keeps no atoms to be cached; use cache=None, or "
+                "step='line_search', 'pairwise' or 'away'."
+            )
         if self.callback is not None and not callable(self.callback):
             raise ValueError(f"callback must be callable or None, got {self.callback!r}.")
         if self.oracle == "mirror_prox" and self.surrogate != "max_min":
@@ -117,11 +207,22 @@ class CertifiedEstimator(BaseEstimator):
             if not isinstance(getattr(self, name), (bool, np.bool_)):
                 raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}.")
 
+    def _check_bounds_kernel(self):
+        if self.coef_bounds is not None and (callable(self.kernel) or self.kernel != "linear"):
+            raise ValueError(
+                f"coef_bounds needs kernel='linear', got {self.kernel!r}: a kernel has no weights "
+                "to bound. Use features of sklearn.kernel_approximation.Nystroem."
+            )
+
     def _solver_options(self):
         """Arguments of `solve` that are parameters of the estimator."""
         return dict(
             sampling=self.sampling,
             step=self.step,
+            accelerate=bool(self.accelerate),
+            cache=self.cache,
+            cache_F=self.cache_F,
+            cache_nu=self.cache_nu,
             tol=self.tol,
             max_iter=self.max_iter,
             seed=int(check_random_state(self.random_state).randint(2**31)),

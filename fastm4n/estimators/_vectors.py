@@ -4,7 +4,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from fastm4n.estimators._base import CertifiedEstimator, check_number
+from fastm4n.estimators._base import CertifiedEstimator, as_bounds, check_number, no_bounds
 from fastm4n.estimators._kernels import (
     CHUNK,
     check_kernel,
@@ -36,6 +36,7 @@ class VectorEstimator(CertifiedEstimator):
         check_number("oracle_iter", self.oracle_iter, low=0, integer=True)
         check_number("intercept_scaling", self.intercept_scaling, low=0)
         check_kernel(self)
+        self._check_bounds_kernel()
         self._check_flags("fit_intercept", "oracle_warm_start", "warm_start")
         # in float arithmetic, which overflows to inf where ** raises
         if self.intercept_scaling * float(self.intercept_scaling) / self.alpha == np.inf:
@@ -68,6 +69,19 @@ class VectorEstimator(CertifiedEstimator):
     def _has_free_intercept(self):
         """Whether the intercept is not penalised."""
         return self.fit_intercept and not getattr(self, "regularize_intercept", True)
+
+    def _coef_shape(self, n_scores, n_features):
+        """Shape of coef_."""
+        return n_scores, n_features
+
+    def _bound(self, features):
+        """Give a linear map the bounds of coef_bounds; the intercepts have none."""
+        R, d = features.n_labels, features.n_features
+        given = as_bounds("coef_bounds", self.coef_bounds, self._coef_shape(R, d))
+        padded = no_bounds((d + 1, features.stride))
+        for to, bound in zip(padded, given):
+            to[:d, :R] = bound.reshape(R, d).T
+        features.set_bounds(*padded)
 
     def _features(self, X, samples, p, n_labels):
         """Feature map over X[samples], the kernel's arguments, the constant feature's value."""
@@ -144,6 +158,8 @@ class VectorEstimator(CertifiedEstimator):
         else:
             X_inner = X
         features, parameters, intercept = self._features(X_inner, samples, p, n_scores)
+        if self.coef_bounds is not None:
+            self._bound(features)
         options = self._solver_options()
         if self.warm_start and same_task:
             options.update(
@@ -170,7 +186,8 @@ class VectorEstimator(CertifiedEstimator):
             if centre is not None:
                 state["intercept_"] = intercepts - state["coef_"] @ centre
         else:
-            beta = (truth(outputs[rows]) - mu) * (p / self.alpha)[:, np.newaxis]
+            point = solution.weights_mu.reshape(mu.shape)
+            beta = (truth(outputs[rows]) - point) * (p / self.alpha)[:, np.newaxis]
             state["dual_coef_"] = np.zeros((n_samples, n_scores))
             state["dual_coef_"][kept] = shares[:, np.newaxis] * beta[block_of]
             state["_kernel_parameters"] = parameters
@@ -180,7 +197,8 @@ class VectorEstimator(CertifiedEstimator):
             full = np.zeros((n_samples, n_scores))
             full[kept] = mu[block_of]
             state["_warm_state"] = dict(
-                full=full, kept=kept, alpha=float(self.alpha), surrogate=self.surrogate)
+                full=full, kept=kept, alpha=float(self.alpha), surrogate=self.surrogate,
+                average=solution.average if self.kernel == "linear" else None)
             if structure.has_natural_step:
                 # the dual point goes with scores that are kept block by block
                 theta, is_first = structure.state()
@@ -212,7 +230,9 @@ class VectorEstimator(CertifiedEstimator):
         known[state["kept"]] = True
         known = known[samples]
         mu[~known] = truth[~known]
-        start = dict(mu=mu.ravel(), shrink=min(1.0, self.alpha / state["alpha"]))
+        start = dict(
+            mu=mu.ravel(), shrink=min(1.0, self.alpha / state["alpha"]), average=state["average"]
+        )
         if structure.has_natural_step:
             if state["surrogate"] != self.surrogate:
                 return {}

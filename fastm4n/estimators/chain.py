@@ -13,12 +13,14 @@ from fastm4n.estimators._base import (
     DECODINGS,
     RISK_TOL,
     CertifiedEstimator,
+    as_bounds,
     as_weights,
     canonical,
     check_choice,
     check_number,
     cost_matrix,
     has_marginals,
+    no_bounds,
     summable,
     warn_of_unknown,
 )
@@ -105,13 +107,37 @@ class SequenceTagger(CertifiedEstimator):
         transitions, or only those of the pairs that occur in the training data, with a value that
         is not zero, and of the transitions that occur; the others are exactly zero. CRFsuite's
         default is "observed". Intercept and ends always have all their weights.
+    coef_bounds : pair (lower, upper) or dict, default=None
+        Bounds that `coef_` keeps to: numbers, or arrays that broadcast to (n_labels, n_features),
+        None or infinities where there is no bound. A dict has a pair for each of "coef",
+        "transition_coef", "start_coef", "end_coef" and "transition_feature_coef" that has bounds,
+        of the shape of the attribute of that name. The gap is certified for the problem with
+        these constraints [2]_. Intercepts have no bounds, and weights that ``states="observed"``
+        leaves out stay zero.
     sampling : {"gap", "uniform", "permutation"}, default="gap"
         Which sequence is next: with probability proportional to its last known gap [2]_,
         uniformly, or all in a new random order each pass.
-    step : {"line_search", "fixed"}, default="line_search"
+    step : {"line_search", "pairwise", "away", "fixed"}, default="line_search"
         "line_search" is the Frank-Wolfe step with the best step size, in closed form; "fixed" is
         the step 2n / (t + 2n) of [1]_ with averaging. "log" takes steps of its own, in the
         scores whose marginals the dual point is, and knows "line_search" only.
+        "pairwise" moves weight from the worst of an example's atoms to the oracle's answer, and
+        "away" away from it where that gains more [2]_: both reach small gaps in fewer passes, and
+        keep each example's atoms. For "max_min" and "max_margin".
+    accelerate : bool, default=True
+        Whether passes are accelerated by momentum, where alpha is small beside the curvature:
+        many times fewer passes there (see the user guide). The weights are then an average
+        of the latest ones, and their gap is certified all the same.
+    cache : int, default=None
+        Most atoms (outputs, or mixtures of them) that are kept of an example, so that the oracle
+        need not be asked where the best of them gains enough [2]_; None for no cache.
+    cache_F, cache_nu : float, default=0.25, 0.01
+        An atom gains enough if it does `cache_F` of the example's gap when the oracle was last
+        asked, and `cache_nu` of the mean gap when all were last looked at. In (0, 1].
+    solver : {"manual", "auto"}, default="manual"
+        "auto" chooses `step` and `cache` by the seconds that they take in the first passes, and
+        says in `history_` what it chose. It goes by the clock: fits may differ in their last
+        digits from run to run.
     oracle : {"column_generation", "mirror_prox"}, default="column_generation"
         How "max_min" oracles are solved: by Viterbi and small matrix games, as exactly as the
         gap needs, or by the saddle-point mirror prox of [1]_ with sum-product, for
@@ -227,8 +253,14 @@ class SequenceTagger(CertifiedEstimator):
         fit_transitions=True,
         transition_features=None,
         states="all",
+        coef_bounds=None,
         sampling="gap",
         step="line_search",
+        accelerate=True,
+        cache=None,
+        cache_F=0.25,
+        cache_nu=0.01,
+        solver="manual",
         oracle="column_generation",
         oracle_iter=None,
         oracle_warm_start=False,
@@ -250,8 +282,14 @@ class SequenceTagger(CertifiedEstimator):
         self.fit_transitions = fit_transitions
         self.transition_features = transition_features
         self.states = states
+        self.coef_bounds = coef_bounds
         self.sampling = sampling
         self.step = step
+        self.accelerate = accelerate
+        self.cache = cache
+        self.cache_F = cache_F
+        self.cache_nu = cache_nu
+        self.solver = solver
         self.oracle = oracle
         self.oracle_iter = oracle_iter
         self.oracle_warm_start = oracle_warm_start
@@ -287,6 +325,7 @@ class SequenceTagger(CertifiedEstimator):
             )
         if self.oracle_iter is not None:
             check_number("oracle_iter", self.oracle_iter, low=0, integer=True)
+        self._named_bounds()
         if self.step == "exact":
             raise ValueError(
                 "step='exact' needs a closed-form maximiser of the dual over a block, which "
@@ -297,6 +336,45 @@ class SequenceTagger(CertifiedEstimator):
                 "step='fixed' averages dual points, and the entropy of an average of chains is not "
                 "known; use step='line_search' with surrogate='log'."
             )
+
+    def _named_bounds(self):
+        """The bounds, by the weights that they are of."""
+        if not isinstance(self.coef_bounds, dict):
+            return {} if self.coef_bounds is None else {"coef": self.coef_bounds}
+        fitted = {
+            "coef": True,
+            "transition_coef": self.fit_transitions,
+            "start_coef": self.fit_start_end,
+            "end_coef": self.fit_start_end,
+            "transition_feature_coef": self.transition_features is not None,
+        }
+        for name in self.coef_bounds:
+            check_choice("a key of coef_bounds", name, fitted)
+            if not fitted[name]:
+                raise ValueError(
+                    f"coef_bounds has bounds of {name!r}, weights that this model has not: see "
+                    "fit_transitions, fit_start_end and transition_features."
+                )
+        return self.coef_bounds
+
+    def _bound(self, features):
+        """Give the map the bounds of coef_bounds."""
+        given, R = self._named_bounds(), features.n_labels
+        names = "coef", "intercept", "start_coef", "end_coef", "transition_coef"
+        parts = [(features, lambda packed: _views(packed, features.n_features, R), names)]
+        if features.edges is not None:
+            names = "transition_coef", "transition_feature_coef"
+            parts.append((features.edges, lambda packed: _edge_views(packed, R), names))
+        for part, views_of, names in parts:
+            bounds = no_bounds(part.all_weights().shape)
+            views = dict(zip(names, zip(*map(views_of, bounds))))
+            bounded = [name for name in views if name in given]
+            for name in bounded:
+                lower, upper = views[name]
+                of = f"coef_bounds[{name!r}]" if given is self.coef_bounds else "coef_bounds"
+                lower[...], upper[...] = as_bounds(of, given[name], lower.shape, name + "_")
+            if bounded:
+                part.set_bounds(*bounds)
 
     def _structure(self, y, lengths, cost):
         per_edge = self.transition_features is not None
@@ -375,6 +453,8 @@ class SequenceTagger(CertifiedEstimator):
             float(self.fit_intercept), self.fit_start_end, self.fit_transitions, edge_values,
             used=used, edge_used=edge_used,
         )
+        if self.coef_bounds is not None:
+            self._bound(features)
         codes = Sequences(codes, inner.offsets)[rows].values
         structure = self._structure(codes, block_lengths, cost)
         start = self._warm_start_point(structure, kept[rows], codes, X, classes)

@@ -8,6 +8,7 @@ from sklearn.utils.validation import check_is_fitted
 from fastm4n.estimators._base import (
     DECODINGS,
     CertifiedEstimator,
+    as_bounds,
     as_weights,
     check_choice,
     check_number,
@@ -70,13 +71,34 @@ class Matcher(CertifiedEstimator):
         Constant of the polynomial and sigmoid kernels.
     kernel_params : dict, default=None
         Further arguments of the kernel.
+    coef_bounds : pair (lower, upper), default=None
+        Bounds that `coef_` keeps to, for ``kernel="linear"``: numbers, or arrays of shape
+        (n_features,), None or infinities where there is no bound. The gap is certified for the
+        problem with these constraints [2]_.
     sampling : {"gap", "uniform", "permutation"}, default="gap"
         Which example is next: with probability proportional to its last known gap [2]_,
         uniformly, or all in a new random order each pass.
-    step : {"line_search", "fixed"}, default="line_search"
+    step : {"line_search", "pairwise", "away", "fixed"}, default="line_search"
         "line_search" is the Frank-Wolfe step with the best step size, in closed form; "fixed" is
         the step 2n / (t + 2n) of [1]_ with averaging. "log" takes steps of its own, in the
         scores whose marginals the dual point is, and knows "line_search" only.
+        "pairwise" moves weight from the worst of an example's atoms to the oracle's answer, and
+        "away" away from it where that gains more [2]_: both reach small gaps in fewer passes, and
+        keep each example's atoms. For "max_min" and "max_margin".
+    accelerate : bool, default=True
+        Whether passes are accelerated by momentum, where alpha is small beside the curvature:
+        many times fewer passes there (see the user guide). The weights are then an average
+        of the latest ones, and their gap is certified all the same.
+    cache : int, default=None
+        Most atoms (outputs, or mixtures of them) that are kept of an example, so that the oracle
+        need not be asked where the best of them gains enough [2]_; None for no cache.
+    cache_F, cache_nu : float, default=0.25, 0.01
+        An atom gains enough if it does `cache_F` of the example's gap when the oracle was last
+        asked, and `cache_nu` of the mean gap when all were last looked at. In (0, 1].
+    solver : {"manual", "auto"}, default="manual"
+        "auto" chooses `step` and `cache` by the seconds that they take in the first passes, and
+        says in `history_` what it chose. It goes by the clock: fits may differ in their last
+        digits from run to run.
     oracle : {"column_generation", "mirror_prox"}, default="column_generation"
         How "max_min" oracles are solved: by assignments and small matrix games, as exactly as the
         gap needs, or by the saddle-point mirror prox of [1]_ with Sinkhorn's projections, for
@@ -185,8 +207,14 @@ class Matcher(CertifiedEstimator):
         degree=3,
         coef0=1.0,
         kernel_params=None,
+        coef_bounds=None,
         sampling="gap",
         step="line_search",
+        accelerate=True,
+        cache=None,
+        cache_F=0.25,
+        cache_nu=0.01,
+        solver="manual",
         oracle="column_generation",
         oracle_iter=20,
         oracle_warm_start=False,
@@ -208,8 +236,14 @@ class Matcher(CertifiedEstimator):
         self.degree = degree
         self.coef0 = coef0
         self.kernel_params = kernel_params
+        self.coef_bounds = coef_bounds
         self.sampling = sampling
         self.step = step
+        self.accelerate = accelerate
+        self.cache = cache
+        self.cache_F = cache_F
+        self.cache_nu = cache_nu
+        self.solver = solver
         self.oracle = oracle
         self.oracle_iter = oracle_iter
         self.oracle_warm_start = oracle_warm_start
@@ -271,6 +305,7 @@ class Matcher(CertifiedEstimator):
             raise ValueError(
                 "kernel='precomputed' is not supported for pairs; give a name or a callable."
             )
+        self._check_bounds_kernel()
         self._check_flags("oracle_warm_start", "warm_start")
         values, sizes = _as_pairs(X)
         places = _as_matchings(y, sizes)
@@ -317,7 +352,7 @@ class Matcher(CertifiedEstimator):
         else:
             truth = np.concatenate([np.eye(len(place))[place].ravel() for place in places])
             scale = np.repeat(p / self.alpha, block_sizes**2)
-            self.dual_coef_ = scale * (truth - solution.mu)
+            self.dual_coef_ = scale * (truth - solution.weights_mu)
             self.X_fit_ = points
             self._kernel_parameters = parameters
         if self.warm_start:
@@ -339,7 +374,11 @@ class Matcher(CertifiedEstimator):
                     f"{large[0]} of all pairs divided by alpha={self.alpha:g} overflows. "
                     "Scale the features."
                 )
-            return PairFeatures(values, starts, counts), None, None
+            features = PairFeatures(values, starts, counts)
+            if self.coef_bounds is not None:
+                shape = (values.shape[1],)
+                features.set_bounds(*as_bounds("coef_bounds", self.coef_bounds, shape))
+            return features, None, None
         rows = ranges(starts, counts)
         points = values[rows]
         needed = 8.0 * rows.size**2 / 2.0**20

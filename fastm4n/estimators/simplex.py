@@ -55,8 +55,14 @@ class _SimplexClassifier(ClassifierMixin, VectorEstimator):
         fit_intercept=True,
         regularize_intercept=True,
         intercept_scaling=1.0,
+        coef_bounds=None,
         sampling="gap",
         step="line_search",
+        accelerate=True,
+        cache=None,
+        cache_F=0.25,
+        cache_nu=0.01,
+        solver="manual",
         oracle="exact",
         oracle_iter=20,
         oracle_warm_start=True,
@@ -82,8 +88,14 @@ class _SimplexClassifier(ClassifierMixin, VectorEstimator):
         self.fit_intercept = fit_intercept
         self.regularize_intercept = regularize_intercept
         self.intercept_scaling = intercept_scaling
+        self.coef_bounds = coef_bounds
         self.sampling = sampling
         self.step = step
+        self.accelerate = accelerate
+        self.cache = cache
+        self.cache_F = cache_F
+        self.cache_nu = cache_nu
+        self.solver = solver
         self.oracle = oracle
         self.oracle_iter = oracle_iter
         self.oracle_warm_start = oracle_warm_start
@@ -367,14 +379,35 @@ class MulticlassClassifier(_SimplexClassifier):
         Value of the constant feature (its square is added to a kernel): the intercept's
         penalty is alpha / 2 times its square over ``intercept_scaling ** 2``. Without
         the penalty, the larger the longer the proximal steps.
+    coef_bounds : pair (lower, upper), default=None
+        Bounds that `coef_` keeps to, for ``kernel="linear"``: numbers, or arrays that broadcast
+        to (n_classes, n_features), None or infinities where there is no bound. The gap is
+        certified for the problem with these constraints [2]_. Intercepts have no bounds.
     sampling : {"gap", "uniform", "permutation"}, default="gap"
         Which example is next: with probability proportional to its last known gap [2]_,
         uniformly, or all in a new random order each pass.
-    step : {"line_search", "exact", "fixed"}, default="line_search"
+    step : {"line_search", "pairwise", "away", "exact", "fixed"}, default="line_search"
         "line_search" is the Frank-Wolfe step with the best step size, in closed form (for
         "log" by Newton's method); "exact" maximises the dual over the whole block, where
         that has a closed form ("max_margin", and "max_min" with the 0-1 loss), and takes
         fewer, dearer passes; "fixed" is the step 2n / (t + 2n) of [1]_ with averaging.
+        "pairwise" moves weight from the worst of an example's atoms to the oracle's answer, and
+        "away" away from it where that gains more [2]_: both reach small gaps in fewer passes, and
+        keep each example's atoms. For "max_min" and "max_margin".
+    accelerate : bool, default=True
+        Whether passes are accelerated by momentum, where alpha is small beside the curvature:
+        many times fewer passes there (see the user guide). The weights are then an average
+        of the latest ones, and their gap is certified all the same.
+    cache : int, default=None
+        Most atoms (outputs, or mixtures of them) that are kept of an example, so that the oracle
+        need not be asked where the best of them gains enough [2]_; None for no cache.
+    cache_F, cache_nu : float, default=0.25, 0.01
+        An atom gains enough if it does `cache_F` of the example's gap when the oracle was last
+        asked, and `cache_nu` of the mean gap when all were last looked at. In (0, 1].
+    solver : {"manual", "auto"}, default="manual"
+        "auto" chooses `step` and `cache` by the seconds that they take in the first passes, and
+        says in `history_` what it chose. It goes by the clock: fits may differ in their last
+        digits from run to run.
     oracle : {"exact", "mirror_prox"}, default="exact"
         How "max_min" oracles are solved: in closed form or as a matrix game, or by the
         saddle-point mirror prox of [1]_, for comparison. The certified gap does not
@@ -515,14 +548,35 @@ class OrdinalClassifier(_SimplexClassifier):
         Value of the constant feature (its square is added to a kernel): the intercept's
         penalty is alpha / 2 times its square over ``intercept_scaling ** 2``. Without
         the penalty, the larger the longer the proximal steps.
+    coef_bounds : pair (lower, upper), default=None
+        Bounds that `coef_` keeps to, for ``kernel="linear"``: numbers, or arrays that broadcast
+        to (n_classes, n_features), None or infinities where there is no bound. The gap is
+        certified for the problem with these constraints [2]_. Intercepts have no bounds.
     sampling : {"gap", "uniform", "permutation"}, default="gap"
         Which example is next: with probability proportional to its last known gap [2]_,
         uniformly, or all in a new random order each pass.
-    step : {"line_search", "exact", "fixed"}, default="line_search"
+    step : {"line_search", "pairwise", "away", "exact", "fixed"}, default="line_search"
         "line_search" is the Frank-Wolfe step with the best step size, in closed form (for
         "log" by Newton's method); "exact" maximises the dual over the whole block, where
         that has a closed form ("max_margin", and "max_min" with the 0-1 loss), and takes
         fewer, dearer passes; "fixed" is the step 2n / (t + 2n) of [1]_ with averaging.
+        "pairwise" moves weight from the worst of an example's atoms to the oracle's answer, and
+        "away" away from it where that gains more [2]_: both reach small gaps in fewer passes, and
+        keep each example's atoms. For "max_min" and "max_margin".
+    accelerate : bool, default=True
+        Whether passes are accelerated by momentum, where alpha is small beside the curvature:
+        many times fewer passes there (see the user guide). The weights are then an average
+        of the latest ones, and their gap is certified all the same.
+    cache : int, default=None
+        Most atoms (outputs, or mixtures of them) that are kept of an example, so that the oracle
+        need not be asked where the best of them gains enough [2]_; None for no cache.
+    cache_F, cache_nu : float, default=0.25, 0.01
+        An atom gains enough if it does `cache_F` of the example's gap when the oracle was last
+        asked, and `cache_nu` of the mean gap when all were last looked at. In (0, 1].
+    solver : {"manual", "auto"}, default="manual"
+        "auto" chooses `step` and `cache` by the seconds that they take in the first passes, and
+        says in `history_` what it chose. It goes by the clock: fits may differ in their last
+        digits from run to run.
     oracle : {"exact", "mirror_prox"}, default="exact"
         How "max_min" oracles are solved: in closed form or as a matrix game, or by the
         saddle-point mirror prox of [1]_, for comparison. The certified gap does not
@@ -635,8 +689,14 @@ class OrdinalClassifier(_SimplexClassifier):
         fit_intercept=True,
         regularize_intercept=True,
         intercept_scaling=1.0,
+        coef_bounds=None,
         sampling="gap",
         step="line_search",
+        accelerate=True,
+        cache=None,
+        cache_F=0.25,
+        cache_nu=0.01,
+        solver="manual",
         oracle="exact",
         oracle_iter=20,
         oracle_warm_start=True,
@@ -664,8 +724,14 @@ class OrdinalClassifier(_SimplexClassifier):
             fit_intercept=fit_intercept,
             regularize_intercept=regularize_intercept,
             intercept_scaling=intercept_scaling,
+            coef_bounds=coef_bounds,
             sampling=sampling,
             step=step,
+            accelerate=accelerate,
+            cache=cache,
+            cache_F=cache_F,
+            cache_nu=cache_nu,
+            solver=solver,
             oracle=oracle,
             oracle_iter=oracle_iter,
             oracle_warm_start=oracle_warm_start,

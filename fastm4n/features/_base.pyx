@@ -76,11 +76,32 @@ cdef class FeatureMap:
         """||w||^2 from w itself, or None where w is not held."""
         return None
 
+    def excess(self):
+        """<w, z - w>, where w is z truncated to its bounds; 0 without bounds."""
+        return 0.0
+
+    def held(self):
+        """The present w, of the form of `state`: within its bounds."""
+        return self.state()
+
+    def inner(self, state, coefficients):
+        """<w, sum_b Phi(x_b) c_b'> for the w of `state` and flat c: where w is not held."""
+
     def clear(self):
         """w = 0."""
+
+    def scale(self, double factor):
+        """Multiply w by a factor."""
+        self.restore(_scaled(self.state(), factor))
 
     def state(self):
         """A copy of what `restore` needs to bring back the present w."""
 
     def restore(self, state):
         """Bring back the w of `state`."""
+
+
+def _scaled(state, factor):
+    if isinstance(state, tuple):
+        return tuple(_scaled(part, factor) for part in state)
+    return None if state is None else factor * state

@@ -48,7 +48,7 @@ cdef class PositionMap(LinearMap):
         """Score with these weights instead of those that `update` has made."""
         if weights.shape[0] != self.weights.shape[0] or weights.shape[1] != self.stride:
             raise ValueError("weights do not fit the features and labels.")
-        self.weights = weights
+        self.weights = self.unclipped = weights
 
     def prepare_norms(self):
         """What `position_norm` needs: Gram matrices of short blocks, sorted entries of others."""
@@ -135,17 +135,22 @@ cdef class PositionMap(LinearMap):
         return 0
 
     cdef int position_update(self, Py_ssize_t b, const double* coefficients) noexcept nogil:
-        """w += sum_t x_t coefficients_t', with the constant feature."""
+        """w += sum_t x_t coefficients_t', with the constant feature, whose row is not clipped."""
         cdef Py_ssize_t t, j, stride = self.stride, constant = self.n_features
         cdef const double* c = coefficients
         for t in range(self.lengths[b]):
             if self.loops.dot(c, c, stride) != 0.0:
                 self.add_row(self.starts[b] + t, c)
+                if self.bounded and self.is_sparse:
+                    self.clip_features(self.starts[b] + t)
                 if self.intercept != 0.0:
                     for j in range(stride):
                         if self.on == NULL or self.used[constant, j]:
-                            self.weights[constant, j] += self.intercept * c[j]
+                            self.unclipped[constant, j] += self.intercept * c[j]
             c += stride
+        if self.bounded and not self.is_sparse:
+            # every row has every feature: once for all positions
+            self.clip_features(self.starts[b])
         return 0
 
     cdef double position_norm(self, Py_ssize_t b, const double* direction) noexcept nogil:
@@ -283,19 +288,23 @@ cdef class ChainFeatures(PositionMap):
         self.position_update(b, &coefficients[0])
         if self.ends:
             for j in range(stride):
-                self.weights[constant + 1, j] += coefficients[j]
-                self.weights[constant + 2, j] += coefficients[nodes - stride + j]
+                self.unclipped[constant + 1, j] += coefficients[j]
+                self.unclipped[constant + 2, j] += coefficients[nodes - stride + j]
         if self.pair_step:
             self.edges.position_update(b, &coefficients[nodes])
         elif self.transitions and self.on != NULL:
             for i in range(self.n_labels):
                 for j in range(stride):
                     if self.used[constant + 3 + i, j]:
-                        self.weights[constant + 3 + i, j] += coefficients[nodes + i * stride + j]
+                        self.unclipped[constant + 3 + i, j] += coefficients[nodes + i * stride + j]
         elif self.transitions:
             for i in range(self.n_labels):
                 for j in range(stride):
-                    self.weights[constant + 3 + i, j] += coefficients[nodes + i * stride + j]
+                    self.unclipped[constant + 3 + i, j] += coefficients[nodes + i * stride + j]
+        if self.bounded:
+            self.clip_rows(constant, self.weights.shape[0])
+        if self.pair_step and self.edges.bounded:
+            self.edges.clip_rows(self.edges.n_features, self.edges.n_features + 1)
         return 0
 
     cdef double direction_norm(
@@ -324,6 +333,10 @@ cdef class ChainFeatures(PositionMap):
         norm = super().weight_norm()
         return norm if self.edges is None else norm + self.edges.weight_norm()
 
+    def excess(self):
+        excess = super().excess()
+        return excess if self.edges is None else excess + self.edges.excess()
+
     def clear(self):
         super().clear()
         if self.edges is not None:
@@ -331,6 +344,9 @@ cdef class ChainFeatures(PositionMap):
 
     def state(self):
         return super().state(), None if self.edges is None else self.edges.state()
+
+    def held(self):
+        return super().held(), None if self.edges is None else self.edges.held()
 
     def restore(self, state):
         super().restore(state[0])

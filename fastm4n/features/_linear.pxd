@@ -11,6 +11,13 @@ cdef class LinearMap(FeatureMap):
     cdef const long long[::1] indptr
     cdef readonly Py_ssize_t n_values
     cdef double[:, ::1] weights
+    # what updates change; weights is this within the bounds, and the same memory without any
+    cdef double[:, ::1] unclipped
+    cdef const double[:, ::1] lower
+    cdef const double[:, ::1] upper
+    cdef readonly bint bounded
+    # from the bounds of one feature to those of the next; 0 where all have the same
+    cdef readonly Py_ssize_t bound_step
     # a byte for each weight, zero for those that stay zero; NULL where all may be used
     cdef const unsigned char[:, ::1] used
     cdef const unsigned char* on
@@ -21,4 +28,6 @@ cdef class LinearMap(FeatureMap):
         self, Py_ssize_t r, Py_ssize_t* start, Py_ssize_t* nnz, const int** idx) noexcept nogil
     cdef int add_scores(self, Py_ssize_t r, double* v) noexcept nogil
     cdef int add_row(self, Py_ssize_t r, const double* coefficients) noexcept nogil
+    cdef void clip_features(self, Py_ssize_t r) noexcept nogil
+    cdef void clip_rows(self, Py_ssize_t start, Py_ssize_t stop) noexcept nogil
     cdef void prefetch_row(self, Py_ssize_t r) noexcept nogil

@@ -2,7 +2,7 @@
 
 w is held feature-major, one row of `stride` numbers for each feature: a feature's scores for
 all labels are contiguous, and a sparse row of X costs as many contiguous rows of w as it
-has non-zeros.
+has non-zeros. Where w has bounds there is a second array, of what w would be without truncation.
 """
 
 import numpy as np
@@ -53,7 +53,7 @@ cdef class LinearMap(FeatureMap):
         super().__init__(n_blocks, n_labels, n_rows)
         self.n_features = X.shape[1]
         self.intercept = intercept
-        self.weights = np.zeros((self.n_features + n_more, self.stride))
+        self.weights = self.unclipped = np.zeros((self.n_features + n_more, self.stride))
         if used is not None:
             if used.shape != (self.weights.shape[0], self.stride):
                 raise ValueError("used does not fit the features and labels.")
@@ -85,6 +85,31 @@ cdef class LinearMap(FeatureMap):
             if view64.shape[0]:
                 self.data64 = &view64[0]
 
+    def set_bounds(self, lower, upper):
+        """Keep lower <= w <= upper: w is truncated after each update; updates go on without it.
+
+        Parameters
+        ----------
+        lower, upper : float64 arrays of the shape of the weights
+            -inf and inf where there is no bound, as there is none behind the labels. Weights that
+            are not used stay zero whatever their bounds.
+        """
+        lower, upper = np.array(lower), np.array(upper)
+        if not lower.shape == upper.shape == (self.weights.shape[0], self.stride):
+            raise ValueError("bounds do not fit the features and labels.")
+        if self.on != NULL:
+            zero = (np.asarray(self.used) == 0) & ((lower > 0.0) | (upper < 0.0))
+            lower[zero], upper[zero] = -np.inf, np.inf
+        self.lower, self.upper = lower, upper
+        # rows that all share need not be read from memory for each feature
+        features = slice(0, self.n_features)
+        shared = (lower[features] == lower[0]).all() and (upper[features] == upper[0]).all()
+        self.bound_step = 0 if shared else self.stride
+        if not self.bounded:
+            self.weights = np.zeros_like(lower)
+            self.bounded = True
+        self.clip_rows(0, self.weights.shape[0])
+
     cdef int row(
         self, Py_ssize_t r, Py_ssize_t* start, Py_ssize_t* nnz, const int** idx) noexcept nogil:
         """Where the values of row r lie, how many there are, and the features they belong to."""
@@ -114,10 +139,10 @@ cdef class LinearMap(FeatureMap):
         return 0
 
     cdef int add_row(self, Py_ssize_t r, const double* coefficients) noexcept nogil:
-        """w += x_r coefficients', in the weights that are used."""
+        """w += x_r coefficients', in the weights that are used, before they are clipped."""
         cdef Py_ssize_t start, nnz
         cdef const int* idx
-        cdef double* weights = &self.weights[0, 0]
+        cdef double* weights = &self.unclipped[0, 0]
         self.row(r, &start, &nnz, &idx)
         if nnz == 0:
             return 0
@@ -134,6 +159,23 @@ cdef class LinearMap(FeatureMap):
             self.loops.update_some_f32(
                 self.data32 + start, idx, nnz, coefficients, self.on, weights, self.stride)
         return 0
+
+    cdef void clip_features(self, Py_ssize_t r) noexcept nogil:
+        """Bring the weights of the features of row r within their bounds."""
+        cdef Py_ssize_t start, nnz
+        cdef const int* idx
+        self.row(r, &start, &nnz, &idx)
+        if nnz > 0:
+            self.loops.clip(
+                &self.unclipped[0, 0], &self.lower[0, 0], &self.upper[0, 0], self.bound_step,
+                idx, nnz, &self.weights[0, 0], self.stride)
+
+    cdef void clip_rows(self, Py_ssize_t start, Py_ssize_t stop) noexcept nogil:
+        """Bring the rows start ... stop - 1 of the weights within their bounds."""
+        if stop > start:
+            self.loops.clip(
+                &self.unclipped[start, 0], &self.lower[start, 0], &self.upper[start, 0],
+                self.stride, NULL, stop - start, &self.weights[start, 0], self.stride)
 
     cdef void prefetch_row(self, Py_ssize_t r) noexcept nogil:
         """Ask for the first half KiB of row r; the hardware follows from there."""
@@ -153,14 +195,27 @@ cdef class LinearMap(FeatureMap):
         weights = np.asarray(self.weights)
         return float(np.einsum("ij,ij->", weights, weights))
 
+    def excess(self):
+        if not self.bounded:
+            return 0.0
+        weights = np.asarray(self.weights)
+        return float(np.einsum("ij,ij->", weights, np.asarray(self.unclipped) - weights))
+
     def clear(self):
-        self.weights[:, :] = 0.0
+        self.unclipped[:, :] = 0.0
+        if self.bounded:
+            self.clip_rows(0, self.weights.shape[0])
 
     def state(self):
+        return np.array(self.unclipped)
+
+    def held(self):
         return np.array(self.weights)
 
     def restore(self, const double[:, ::1] state):
-        self.weights[:, :] = state
+        self.unclipped[:, :] = state
+        if self.bounded:
+            self.clip_rows(0, self.weights.shape[0])
 
     def constant_scores(self):
         return self.intercept * np.asarray(self.weights)[self.n_features, :self.n_labels]
@@ -209,7 +264,10 @@ cdef class LinearFeatures(LinearMap):
         self.add_row(self.rows[b], &coefficients[0])
         if self.intercept != 0.0:
             for j in range(self.stride):
-                self.weights[self.n_features, j] += self.intercept * coefficients[j]
+                self.unclipped[self.n_features, j] += self.intercept * coefficients[j]
+        if self.bounded:
+            self.clip_features(self.rows[b])
+            self.clip_rows(self.n_features, self.n_features + 1)
         return 0
 
     cdef void prefetch(self, Py_ssize_t b) noexcept nogil:

@@ -24,6 +24,11 @@ cdef class PairFeatures(FeatureMap):
     # w, and room for X_b' direction of each thread's block: norms are asked for in passes only
     cdef double[::1] weights
     cdef double[::1] sums
+    # what updates change; weights is this within the bounds, and the same memory without any
+    cdef double[::1] unclipped
+    cdef const double[::1] lower
+    cdef const double[::1] upper
+    cdef readonly bint bounded
 
     def __init__(self, X, starts, sizes):
         super().__init__(starts.shape[0], int(sizes.max(initial=1)))
@@ -35,9 +40,24 @@ cdef class PairFeatures(FeatureMap):
         ):
             raise IndexError(f"blocks must lie in 0 ... {X.shape[0] - 1}.")
         self.n_features = X.shape[1]
-        self.weights = np.zeros(self.n_features)
+        self.weights = self.unclipped = np.zeros(self.n_features)
         self.sums = np.zeros(self.n_features)
         self.visit_cost = 4.0 * self.n_features * (np.mean(sizes) if self.n_blocks else 0.0)
+
+    def set_bounds(self, lower, upper):
+        """Keep lower <= w <= upper, arrays of shape (n_features,): w is truncated after updates."""
+        if np.shape(lower) != (self.n_features,) or np.shape(upper) != (self.n_features,):
+            raise ValueError("bounds do not fit the features.")
+        self.lower, self.upper = np.array(lower), np.array(upper)
+        if not self.bounded:
+            self.weights = np.zeros(self.n_features)
+            self.bounded = True
+        self.clip()
+
+    cdef void clip(self) noexcept nogil:
+        cdef Py_ssize_t f
+        for f in range(self.n_features):
+            self.weights[f] = min(max(self.unclipped[f], self.lower[f]), self.upper[f])
 
     cdef int scores(self, Py_ssize_t b, double[::1] v) except -1 nogil:
         cdef Py_ssize_t e, size = self.sizes[b]
@@ -62,7 +82,10 @@ cdef class PairFeatures(FeatureMap):
         return 0
 
     cdef int update(self, Py_ssize_t b, const double[::1] coefficients) except -1 nogil:
-        return self.add_rows_of(b, coefficients, self.weights)
+        self.add_rows_of(b, coefficients, self.unclipped)
+        if self.bounded:
+            self.clip()
+        return 0
 
     cdef double direction_norm(
         self, Py_ssize_t b, const double[::1] direction, Py_ssize_t k) noexcept nogil:
@@ -82,14 +105,27 @@ cdef class PairFeatures(FeatureMap):
         weights = np.asarray(self.weights)
         return float(np.sum(weights * weights))
 
+    def excess(self):
+        if not self.bounded:
+            return 0.0
+        weights = np.asarray(self.weights)
+        return float(np.sum(weights * (np.asarray(self.unclipped) - weights)))
+
     def clear(self):
-        self.weights[:] = 0.0
+        self.unclipped[:] = 0.0
+        if self.bounded:
+            self.clip()
 
     def state(self):
+        return np.array(self.unclipped)
+
+    def held(self):
         return np.array(self.weights)
 
     def restore(self, const double[::1] state):
-        self.weights[:] = state
+        self.unclipped[:] = state
+        if self.bounded:
+            self.clip()
 
     def coef(self):
         """w, (n_features,), a new array."""
@@ -156,6 +192,9 @@ cdef class PairKernelFeatures(FeatureMap):
                 total += direction[e] * self.loops.dot(
                     &self.gram[start + e, start], &direction[0], k)
         return max(0.0, total)
+
+    def inner(self, state, coefficients):
+        return float(np.sum(state * coefficients))
 
     def clear(self):
         self.F[:] = 0.0

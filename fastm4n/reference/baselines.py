@@ -27,7 +27,7 @@ import numpy as np
 
 from .block_coordinate import SplitMix64, _visits
 from .simplex import _unit, block_oracle, concave_part, softmax
-from .structured import Blocks, _inner, _minus, _plus
+from .structured import Blocks, _box, _inner, _minus, _plus
 
 
 class BatchResult(NamedTuple):
@@ -72,6 +72,8 @@ class SimplexBlocks(Blocks):
         Positive, divided by their sum; equal if not given.
     cost : array of shape (n_classes, n_classes), optional
         0-1 if not given; unused by "log".
+    bounds : pair (lower, upper), optional
+        As in `Blocks`.
 
     Examples
     --------
@@ -80,8 +82,10 @@ class SimplexBlocks(Blocks):
     1.0
     """
 
-    def __init__(self, X, y, n_classes, surrogate, alpha, weights=None, cost=None):
-        super().__init__(len(y), surrogate, alpha, weights)
+    def __init__(
+        self, X, y, n_classes, surrogate, alpha, weights=None, cost=None, bounds=None,
+    ):
+        super().__init__(len(y), surrogate, alpha, weights, bounds)
         self.X, self.y, self.n_classes = np.asarray(X, dtype=float), y, n_classes
         self.cost = 1.0 - np.eye(n_classes) if cost is None else np.asarray(cost, dtype=float)
 
@@ -121,7 +125,7 @@ def batch_frank_wolfe(blocks, *, n_iter):
 
     An iteration calls the oracles of all blocks at w(mu), for points s_i, and moves all blocks
     towards them by one gamma, found by line search (`Blocks.step`, the group being all blocks).
-    The gap needs no more than the same calls.  [1]_, Algorithm 8, is this with bounds of w.
+    The gap needs no more than the same calls.  For blocks with bounds it is [1]_, Algorithm 8.
 
     An iteration costs n oracle calls, as much as a pass of the block-coordinate method, and
     for "max_margin" the least gap so far is O(1 / n_iter) ([2]_).
@@ -165,12 +169,13 @@ def batch_frank_wolfe(blocks, *, n_iter):
     history = []
     for iteration in range(n_iter + 1):
         # afresh, so that each row of the history follows from nothing but the states
-        w = blocks.primal_weights(points)
+        z = blocks.primal_weights(points)
+        w = blocks.truncated(z)
         scores, answers, primal = blocks.examine(w)
-        row = blocks.certificate_of(points, w, scores, answers, primal)
+        row = blocks.certificate_of(points, z, scores, answers, primal)
         history.append((iteration, row.primal, row.dual, row.gap))
         if iteration < n_iter:
-            blocks.step(range(blocks.n), states, points, w, scores, answers)
+            blocks.step(range(blocks.n), states, points, z, scores, answers)
     return BatchResult(states, w, np.array(history))
 
 
@@ -188,23 +193,6 @@ def optimum_radius(blocks):
     """
     _check_not_empty(blocks)
     return float(np.sqrt(blocks.examine(_zeros(blocks))[-1] / blocks.alpha))
-
-
-def _box(bounds, zeros):
-    """(lower, upper), each a tuple of arrays that go with the parts of w."""
-    lower, upper = (
-        bound if isinstance(bound, tuple) else (bound,) * len(zeros) for bound in bounds)
-    for name, bound in ("lower", lower), ("upper", upper):
-        if len(bound) != len(zeros):
-            raise ValueError(
-                f"the {name} bounds have {len(bound)} parts, but w has {len(zeros)}; "
-                "give a number, or one entry for each part.")
-    for k, (low, high) in enumerate(zip(lower, upper)):
-        if not np.all(np.asarray(low) <= high):
-            raise ValueError(
-                f"bounds of part {k} of w have a lower one above the upper, or NaN; "
-                "give lower <= upper.")
-    return lower, upper
 
 
 def stochastic_subgradient(
@@ -234,9 +222,8 @@ def stochastic_subgradient(
     random_state : int
         Seed.
     bounds : pair (lower, upper), optional
-        P is minimised over lower <= w <= upper ([1]_, section H.1), instead of over all w.
-        Either is a number, or a tuple of a number or an array for each part of w; parts that are
-        not fitted are zero all the same.
+        P is minimised over lower <= w <= upper ([1]_, section H.1), instead of over all w: as in
+        `Blocks`, whose own bounds are the default.
     primal_every : int
         The history gets a row after each primal_every passes and after the last; a row costs
         n more oracle calls.
@@ -276,13 +263,15 @@ def stochastic_subgradient(
     _check_not_empty(blocks)
     zeros = _zeros(blocks)
     if bounds is None:
+        bounds = blocks.bounds
+    if bounds is None:
         radius = optimum_radius(blocks)
 
         def project(w):
             norm = np.sqrt(_inner(w, w))
             return w if norm <= radius else tuple((radius / norm) * part for part in w)
     else:
-        box = _box(bounds, zeros)
+        box = _box(bounds, len(zeros))
 
         def project(w):
             return blocks.fitted(tuple(map(np.clip, w, *box)))

@@ -13,6 +13,14 @@ of `fastm4n.reference.simplex`,
 (equations D of section 5.1, and appendix E of [1]_, where w(mu) has the other sign and the
 gap a factor 1/2: both misprints).
 
+With bounds, lower <= w <= upper, write z(mu) for what w(mu) is above.  The minimum over w is at
+the truncation of z(mu), and the dual has what is left of the linear term ([2]_, appendix H):
+
+            w(mu) = clip(z(mu), lower, upper)
+    dual    D(mu) = sum_b p_b h_b(mu_b) - (alpha / 2) ||w(mu)||^2 - alpha <w(mu), z(mu) - w(mu)>
+
+The gap is the same sum of the g_b, at the scores of the truncated w.
+
 References
 ----------
 .. [1] A. Nowak-Vila, F. Bach and A. Rudi, "Consistent structured prediction with max-min
@@ -76,7 +84,8 @@ class Result(NamedTuple):
 
     ``mu`` (n, k) and ``w`` (d, k) are the last iterate; ``history`` has a row (pass, primal,
     dual, gap) for each certified pass; ``mu_average`` and ``w_average`` are the averages of
-    the fixed steps, and None for the other steps.
+    the fixed steps, and None for the other steps.  With bounds ``w`` is truncated, and
+    ``w_average`` is the truncation of the average.
     """
 
     mu: np.ndarray
@@ -112,7 +121,7 @@ def primal_weights(X, y, mu, weights, alpha, *, gram=False):
     Returns
     -------
     w : array of shape (d, k)
-        With ``gram`` the coefficients (n, k): w = sum_b x_b coefficient_b'.
+        Before any truncation.  With ``gram`` the coefficients (n, k): w = sum_b x_b coefficient_b'.
 
     Examples
     --------
@@ -124,6 +133,17 @@ def primal_weights(X, y, mu, weights, alpha, *, gram=False):
     p = _block_weights(weights, len(y))
     coefficients = (p / alpha)[:, None] * (_one_hot(y, mu.shape[1]) - mu)
     return coefficients if gram else X.T @ coefficients
+
+
+def truncated(z, bounds):
+    """z within the bounds (lower, upper), numbers or arrays; z itself if they are None.
+
+    Examples
+    --------
+    >>> truncated([-1.0, 0.5, 2.0], (0.0, 1.0)).tolist()
+    [0.0, 0.5, 1.0]
+    """
+    return z if bounds is None else np.clip(z, *bounds)
 
 
 def _squared_norm(X, w, gram):
@@ -160,7 +180,7 @@ def block_gaps(scores, y, mu, surrogate, cost):
     return gaps, upper, h
 
 
-def certificate(X, y, mu, weights, alpha, surrogate, cost, *, gram=False):
+def certificate(X, y, mu, weights, alpha, surrogate, cost, *, gram=False, bounds=None):
     """Primal, dual and gap at w(mu), from nothing but mu.
 
     The gap is at least P(w) - P*, as the dual is at most P* ([1]_, E.1 and E.2).
@@ -177,6 +197,8 @@ def certificate(X, y, mu, weights, alpha, surrogate, cost, *, gram=False):
     cost : array of shape (k, k) or None
         The 0-1 cost if None.
     gram : bool
+    bounds : pair (lower, upper), optional
+        Numbers, or arrays that broadcast to w (d, k); not with ``gram``.
 
     Returns
     -------
@@ -197,12 +219,15 @@ def certificate(X, y, mu, weights, alpha, surrogate, cost, *, gram=False):
     y = np.asarray(y)
     cost = 1.0 - np.eye(k) if cost is None else np.asarray(cost, dtype=float)
     p = _block_weights(weights, n)
-    w = primal_weights(X, y, mu, p, alpha, gram=gram)
+    z = primal_weights(X, y, mu, p, alpha, gram=gram)
+    w = truncated(z, bounds)
     scores = X @ w
     gaps, upper, h = block_gaps(scores, y, mu, surrogate, cost)
     penalty = 0.5 * alpha * _squared_norm(X, w, gram)
     primal = float(p @ (upper - scores[np.arange(n), y])) + penalty
     dual = float(p @ h) - penalty
+    if bounds is not None:
+        dual -= alpha * float(np.sum(w * (z - w)))
     return Certificate(primal, dual, float(p @ gaps), gaps)
 
 
@@ -240,7 +265,7 @@ def _visits(sampling, pass_number, order, p, stale_gaps, rng):
 def block_coordinate_frank_wolfe(
     X, y, *, n_classes, surrogate, cost=None, alpha, weights=None, sampling="gap",
     step="line_search", n_passes, random_state=0, gap_every=10, oracle="exact", oracle_iter=20,
-    oracle_warm_start=True, mu0=None, gram=False,
+    oracle_warm_start=True, mu0=None, gram=False, bounds=None,
 ):
     """Maximise D(mu) block by block ([1]_, Algorithm 1; [2]_, Algorithms 1, 2).
 
@@ -250,7 +275,9 @@ def block_coordinate_frank_wolfe(
 
         (1 - gamma) h_b(mu_b) + gamma l + gamma <v, s - mu_b> - (gamma^2 / 2) q_b ||s - mu_b||^2
 
-    up to a constant, since h_b is concave.
+    up to a constant, since h_b is concave.  With bounds this is a lower bound still, truncation
+    being non-expansive: the steps are the same, at the scores of the truncated w ([2]_,
+    Algorithm 9).
 
     Parameters
     ----------
@@ -291,7 +318,10 @@ def block_coordinate_frank_wolfe(
     oracle_warm_start : bool
         Whether mirror prox starts from the pair (mu, nu) it gave at the block's last visit.
     mu0 : array of shape (n, n_classes), optional
-        The start; e_{y_b} if not given, where w = 0.
+        The start; e_{y_b} if not given, where w = 0, or what is nearest to it in the bounds.
+    bounds : pair (lower, upper), optional
+        P is minimised over lower <= w <= upper: numbers, or arrays that broadcast to (d, k).
+        Not with ``gram``, as coefficients have no coordinates.
 
     Returns
     -------
@@ -314,6 +344,8 @@ def block_coordinate_frank_wolfe(
         raise ValueError(f"unknown sampling {sampling!r}")
     if step not in ("line_search", "fixed", "exact"):
         raise ValueError(f"unknown step {step!r}")
+    if gram and bounds is not None:
+        raise ValueError("bounds need features, and gram=True has none: give X itself.")
     X, y = np.asarray(X, dtype=float), np.asarray(y)
     n, k = len(y), n_classes
     cost = 1.0 - np.eye(k) if cost is None else np.asarray(cost, dtype=float)
@@ -321,9 +353,10 @@ def block_coordinate_frank_wolfe(
     squared_norms = np.diag(X) if gram else np.sum(X * X, axis=1)
 
     mu = _one_hot(y, k) if mu0 is None else np.array(mu0, dtype=float)
-    w = primal_weights(X, y, mu, p, alpha, gram=gram)
+    z = primal_weights(X, y, mu, p, alpha, gram=gram)
+    w = truncated(z, bounds)
     h = np.array([concave_part(mu[b], surrogate, y[b], cost) for b in range(n)])
-    mu_average, w_average = mu.copy(), w.copy()
+    mu_average, z_average = mu.copy(), z.copy()
     stale_gaps = np.zeros(n)
     starts = [None] * n
     order = list(range(n))
@@ -357,25 +390,27 @@ def block_coordinate_frank_wolfe(
 
             change = (p[b] / alpha) * (new - mu[b])
             if gram:
-                w[b] -= change
+                z[b] -= change
             else:
-                w -= np.outer(X[b], change)
+                z -= np.outer(X[b], change)
+            w = truncated(z, bounds)
             mu[b] = new
             h[b] = concave_part(new, surrogate, y[b], cost)
             if step == "fixed":
                 mu_average = t / (t + 2.0) * mu_average + 2.0 / (t + 2.0) * mu
-                w_average = t / (t + 2.0) * w_average + 2.0 / (t + 2.0) * w
+                z_average = t / (t + 2.0) * z_average + 2.0 / (t + 2.0) * z
             t += 1
 
         if pass_number % gap_every == 0 or pass_number == n_passes:
             stale_gaps[:] = block_gaps(X @ w, y, mu, surrogate, cost)[0]
             point = mu_average if step == "fixed" else mu
-            row = certificate(X, y, point, p, alpha, surrogate, cost, gram=gram)
+            row = certificate(
+                X, y, point, p, alpha, surrogate, cost, gram=gram, bounds=bounds)
             history.append((pass_number, row.primal, row.dual, row.gap))
 
     history = np.array(history).reshape(-1, 4)
     if step == "fixed":
-        return Result(mu, w, history, mu_average, w_average)
+        return Result(mu, w, history, mu_average, truncated(z_average, bounds))
     return Result(mu, w, history)
 
 

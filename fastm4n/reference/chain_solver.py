@@ -168,9 +168,9 @@ class ChainBlocks(Blocks):
 
     def __init__(
         self, X, y, n_labels, surrogate, alpha, weights=None, cost=None,
-        fit=ChainWeights._fields, oracle_tol=1e-9,
+        fit=ChainWeights._fields, oracle_tol=1e-9, bounds=None,
     ):
-        super().__init__(len(y), surrogate, alpha, weights)
+        super().__init__(len(y), surrogate, alpha, weights, bounds)
         unknown = set(fit) - set(ChainWeights._fields)
         if unknown:
             raise ValueError(f"fit names unknown parts {sorted(unknown)} of {ChainWeights._fields}")
@@ -217,6 +217,7 @@ def chain_primal_weights(X, y, points, weights, alpha, fit=ChainWeights._fields)
     Returns
     -------
     ChainWeights
+        Before any truncation.
 
     Examples
     --------
@@ -233,7 +234,7 @@ def chain_primal_weights(X, y, points, weights, alpha, fit=ChainWeights._fields)
 
 def chain_certificate(
     X, y, states, weights, alpha, surrogate, cost=None, fit=ChainWeights._fields,
-    oracle_tol=1e-9,
+    oracle_tol=1e-9, bounds=None,
 ):
     """Primal, dual and gap at w(mu), from nothing but the states.
 
@@ -254,6 +255,8 @@ def chain_certificate(
         The parts of w that are fitted; the others are zero.
     oracle_tol : float
         Accuracy of the "max_min" oracle; the certificate is valid at any.
+    bounds : pair (lower, upper), optional
+        Of w, as in `Blocks`.
 
     Returns
     -------
@@ -272,13 +275,13 @@ def chain_certificate(
     (1.0, 0.0, 1.0, [1.0])
     """
     n_labels = states[0][0].shape[1]
-    chains = ChainBlocks(X, y, n_labels, surrogate, alpha, weights, cost, fit, oracle_tol)
+    chains = ChainBlocks(X, y, n_labels, surrogate, alpha, weights, cost, fit, oracle_tol, bounds)
     return chains.certificate(states)
 
 
 def chain_block_coordinate_frank_wolfe(
     X, y, *, n_labels, surrogate, cost=None, alpha, weights=None, fit=ChainWeights._fields,
-    sampling="gap", n_passes, random_state=0, gap_every=10, oracle_tol=1e-9,
+    sampling="gap", n_passes, random_state=0, gap_every=10, oracle_tol=1e-9, bounds=None,
 ):
     """Maximise D(mu) block by block: `Blocks.frank_wolfe` of sequences ([1]_, Algorithm 1).
 
@@ -307,6 +310,8 @@ def chain_block_coordinate_frank_wolfe(
         after the last.
     oracle_tol : float
         Accuracy of the "max_min" oracle in visits and gaps, which are honest at any.
+    bounds : pair (lower, upper), optional
+        Of w, as in `Blocks`.
 
     Returns
     -------
@@ -333,7 +338,7 @@ def chain_block_coordinate_frank_wolfe(
     >>> result.history[:, 0].tolist(), bool(result.history[-1, 3] < 0.05)
     ([10.0, 20.0], True)
     """
-    chains = ChainBlocks(X, y, n_labels, surrogate, alpha, weights, cost, fit, oracle_tol)
+    chains = ChainBlocks(X, y, n_labels, surrogate, alpha, weights, cost, fit, oracle_tol, bounds)
     states, w, history = chains.frank_wolfe(
         sampling=sampling, n_passes=n_passes, random_state=random_state, gap_every=gap_every)
     return ChainResult(states, ChainWeights(*w), history)

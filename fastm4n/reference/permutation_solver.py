@@ -108,8 +108,8 @@ class PermutationBlocks(Blocks):
     array (d,).
     """
 
-    def __init__(self, X, y, surrogate, alpha, weights=None, cost=None):
-        super().__init__(len(y), surrogate, alpha, weights)
+    def __init__(self, X, y, surrogate, alpha, weights=None, cost=None, bounds=None):
+        super().__init__(len(y), surrogate, alpha, weights, bounds)
         self.X = [np.asarray(x, dtype=float) for x in X]
         self.y = [np.asarray(places) for places in y]
         most = max(map(len, self.y), default=0)
@@ -153,6 +153,7 @@ def permutation_primal_weights(X, y, points, weights, alpha):
     Returns
     -------
     w : array of shape (d,)
+        Before any truncation.
 
     Examples
     --------
@@ -165,7 +166,7 @@ def permutation_primal_weights(X, y, points, weights, alpha):
     return blocks.primal_weights([PermutationPoint(mu, 0.0) for mu in points])[0]
 
 
-def permutation_certificate(X, y, states, weights, alpha, surrogate, cost=None):
+def permutation_certificate(X, y, states, weights, alpha, surrogate, cost=None, bounds=None):
     """Primal, dual and gap at w(mu), from nothing but the states.
 
     The gap is at least P(w) - P* (see `fastm4n.reference.structured`).
@@ -181,6 +182,8 @@ def permutation_certificate(X, y, states, weights, alpha, surrogate, cost=None):
     surrogate : {"max_margin", "max_min", "log"}
     cost : array of shape (max M_i, max M_i), optional
         Cost of a position; 0-1 if not given.
+    bounds : pair (lower, upper), optional
+        Of w, numbers or arrays of shape (d,).
 
     Returns
     -------
@@ -198,13 +201,13 @@ def permutation_certificate(X, y, states, weights, alpha, surrogate, cost=None):
     >>> primal, dual, gap, gaps.tolist()
     (1.0, 0.0, 1.0, [1.0])
     """
-    blocks = PermutationBlocks(X, y, surrogate, alpha, weights, cost)
+    blocks = PermutationBlocks(X, y, surrogate, alpha, weights, cost, bounds)
     return blocks.certificate([(state,) for state in states])
 
 
 def permutation_block_coordinate_frank_wolfe(
     X, y, *, surrogate, cost=None, alpha, weights=None, sampling="gap", n_passes, random_state=0,
-    gap_every=10,
+    gap_every=10, bounds=None,
 ):
     """Maximise D(mu) block by block: `Blocks.frank_wolfe` of permutations ([1]_, Algorithm 1).
 
@@ -229,6 +232,8 @@ def permutation_block_coordinate_frank_wolfe(
     gap_every : int
         All gaps are recomputed, and the history gets a row, after each gap_every passes and
         after the last.
+    bounds : pair (lower, upper), optional
+        Of w, numbers or arrays of shape (d,).
 
     Returns
     -------
@@ -253,7 +258,7 @@ def permutation_block_coordinate_frank_wolfe(
     >>> result.history[:, 0].tolist(), bool(result.history[-1, 3] < 0.05)
     ([10.0, 20.0], True)
     """
-    blocks = PermutationBlocks(X, y, surrogate, alpha, weights, cost)
+    blocks = PermutationBlocks(X, y, surrogate, alpha, weights, cost, bounds)
     states, w, history = blocks.frank_wolfe(
         sampling=sampling, n_passes=n_passes, random_state=random_state, gap_every=gap_every)
     return PermutationResult([state for (state,) in states], w[0], history)

@@ -11,6 +11,9 @@ h_i of the surrogate,
     gap     P(w(mu)) - D(mu) = sum_i p_i g_i,
             g_i = [ max_mu h_i(mu) + <v_i, mu> ] - [ h_i(mu_i) + <v_i, mu_i> ] >= 0.
 
+With bounds, lower <= w <= upper, w(mu) is the truncation of z(mu), the sum above, and the dual
+has the term -alpha <w(mu), z(mu) - w(mu)> more ([2]_, appendix H).
+
 The state of a block is mu_i; that of the log surrogate the natural parameters whose marginals
 mu_i is, as the entropy of mu_i does not follow from mu_i alone.
 
@@ -51,6 +54,23 @@ def _total(tuples):
     return functools.reduce(_plus, tuples)
 
 
+def _box(bounds, n_parts):
+    """(lower, upper), each a tuple with a number or an array for each part of w."""
+    lower, upper = (
+        bound if isinstance(bound, tuple) else (bound,) * n_parts for bound in bounds)
+    for name, bound in ("lower", lower), ("upper", upper):
+        if len(bound) != n_parts:
+            raise ValueError(
+                f"the {name} bounds have {len(bound)} parts, but w has {n_parts}; "
+                "give a number, or one entry for each part.")
+    for k, (low, high) in enumerate(zip(lower, upper)):
+        if not np.all(np.asarray(low) <= high):
+            raise ValueError(
+                f"bounds of part {k} of w have a lower one above the upper, or NaN; "
+                "give lower <= upper.")
+    return lower, upper
+
+
 class Blocks:
     """Training examples with outputs of one kind, under one surrogate.
 
@@ -64,10 +84,14 @@ class Blocks:
     alpha : float
     weights : array of shape (n,) or None
         Positive, divided by their sum; equal if None.
+    bounds : pair (lower, upper) or None
+        P is minimised over lower <= w <= upper ([2]_, section H.1).  Either is a number, or a
+        tuple of a number or an array for each part of w; parts that are not fitted are zero all
+        the same.
     """
 
-    def __init__(self, n, surrogate, alpha, weights):
-        self.n, self.surrogate, self.alpha = n, surrogate, alpha
+    def __init__(self, n, surrogate, alpha, weights, bounds=None):
+        self.n, self.surrogate, self.alpha, self.bounds = n, surrogate, alpha, bounds
         self.p = _block_weights(weights, n)
 
     def scores(self, i, w):
@@ -104,9 +128,18 @@ class Blocks:
         return w
 
     def primal_weights(self, points):
-        """w(mu)  ([1]_, section 5.1, its sign put right), of points (*mu_i, h_i)."""
+        """z(mu)  ([1]_, section 5.1, its sign put right), of points (*mu_i, h_i).
+
+        It is w(mu) where there are no bounds; otherwise w(mu) is its truncation.
+        """
         return _total(
             self.change_of_w(i, self.truth(i), mu) for i, (*mu, _) in enumerate(points))
+
+    def truncated(self, z):
+        """z within the bounds; z itself where there are none."""
+        if self.bounds is None:
+            return z
+        return self.fitted(tuple(map(np.clip, z, *_box(self.bounds, len(z)))))
 
     def examine(self, w):
         """Every block's scores and oracle at w, and P(w).
@@ -131,12 +164,15 @@ class Blocks:
         *mu, h = point
         return max(0.0, upper - h - _inner(v, mu))
 
-    def certificate_of(self, points, w, scores, answers, primal):
-        """The certificate at the points, where w = w(mu) has been examined."""
+    def certificate_of(self, points, z, scores, answers, primal):
+        """The certificate at the points, where z = z(mu), and its truncation has been examined."""
         gaps = np.array([
             self.gap(v, point, answer[-1])
             for v, point, answer in zip(scores, points, answers)])
+        w = self.truncated(z)
         dual = float(self.p @ [point[-1] for point in points]) - 0.5 * self.alpha * _inner(w, w)
+        if self.bounds is not None:
+            dual -= self.alpha * _inner(w, _minus(z, w))
         return Certificate(primal, dual, float(self.p @ gaps), gaps)
 
     def certificate(self, states):
@@ -146,15 +182,15 @@ class Blocks:
         the dual is at most P* ([1]_, E.1 and E.2; [2]_, equation 6).
         """
         points = [self.point(i, state) for i, state in enumerate(states)]
-        w = self.primal_weights(points)
-        return self.certificate_of(points, w, *self.examine(w))
+        z = self.primal_weights(points)
+        return self.certificate_of(points, z, *self.examine(self.truncated(z)))
 
     def start(self):
         """The blocks' first states: the truth, or for "log" one near to it."""
         is_log = self.surrogate == "log"
         return [self.first_theta(i) if is_log else self.truth(i) for i in range(self.n)]
 
-    def step(self, group, states, points, w, scores, answers):
+    def step(self, group, states, points, z, scores, answers):
         """One step of length gamma of the blocks of a group, from the answers of their oracles.
 
         Let q = alpha ||sum_i (p_i / alpha) Phi(x_i) (s_i - mu_i)||^2, sums being over the group.
@@ -178,18 +214,21 @@ class Blocks:
 
         which is halved until the dual does not fall.
 
+        With bounds the dual rises by at least as much as without, as truncation is non-expansive:
+        the step is the same, the scores being those of the truncated w.
+
         Parameters
         ----------
         group : sequence of int
         states, points : list
             Of all blocks; those of the group are replaced.
-        w : tuple of arrays
+        z : tuple of arrays
         scores, answers : list
-            Of the group's blocks at w, as those that `examine` returns.
+            Of the group's blocks at w, the truncation of z, as those that `examine` returns.
 
         Returns
         -------
-        w : tuple of arrays
+        z : tuple of arrays
             At the new points.
         """
         is_log = self.surrogate == "log"
@@ -222,9 +261,9 @@ class Blocks:
             if not is_log or rise >= 0.5 * self.alpha * _inner(change, change):
                 for i, state, point in zip(group, new_states, new):
                     states[i], points[i] = state, point
-                return _plus(w, change)
+                return _plus(z, change)
             gamma *= 0.5
-        return w
+        return z
 
     def frank_wolfe(self, *, sampling, n_passes, random_state, gap_every):
         """Maximise D(mu) block by block ([1]_, Algorithm 1; [2]_, Algorithms 1 and 2).
@@ -249,6 +288,7 @@ class Blocks:
         states : list
             Of the blocks, at the end.
         w : tuple of arrays
+            Within the bounds.
         history : array of shape (n_rows, 4)
             Pass, primal, dual and gap.
         """
@@ -256,7 +296,8 @@ class Blocks:
             raise ValueError(f"unknown sampling {sampling!r}")
         states = self.start()
         points = [self.point(i, state) for i, state in enumerate(states)]
-        w = self.primal_weights(points)
+        z = self.primal_weights(points)
+        w = self.truncated(z)
         stale_gaps = np.zeros(self.n)
         order = list(range(self.n))
         rng = SplitMix64(random_state)
@@ -266,7 +307,8 @@ class Blocks:
                 v = self.scores(i, w)
                 answer = self.oracle(i, v)
                 stale_gaps[i] = self.gap(v, points[i], answer[-1])
-                w = self.step([i], states, points, w, [v], [answer])
+                z = self.step([i], states, points, z, [v], [answer])
+                w = self.truncated(z)
 
             if pass_number % gap_every == 0 or pass_number == n_passes:
                 row = self.certificate(states)

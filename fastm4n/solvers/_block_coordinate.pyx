@@ -3,16 +3,21 @@
 The engine keeps, for each block b (one training example), its dual point mu_b and
 t_b = h_b(mu_b); w(mu) = (1 / alpha) sum_b p_b Phi(x_b) (phi(y_b) - mu_b)' lives in the feature map.  A
 visit of a block is: scores, oracle, gap, step, update; no Python object is touched in it.
+
+With active sets the dual point is held as combinations of atoms instead, and gathered where a
+certificate needs it.
 """
 
 import numpy as np
 
 from cpython.exc cimport PyErr_CheckSignals
-from libc.math cimport fabs
+from libc.math cimport INFINITY, fabs
 from libc.stdint cimport uint64_t
+from libc.string cimport memset
 
 from fastm4n._simd._loops cimport fastm4n_loops, fastm4n_prefetch
 from fastm4n.features._base cimport FeatureMap
+from fastm4n.solvers._active_sets cimport ActiveSets, AtomSet
 from fastm4n.structures._base cimport Structure, Workspace
 
 cpdef enum Sampling:
@@ -24,14 +29,21 @@ cpdef enum Step:
     LINE_SEARCH
     FIXED
     BLOCK
+    PAIRWISE
+    AWAY
 
 cdef enum:
     FETCH_AHEAD = 64
     MOST_HALVINGS = 20
     # visits between asking for a block's memory and using it
     PREFETCH = 4
+    # most calls of an oracle for the largest h_b
+    LARGEST_CALLS = 10
 
 cdef double ROUNDING = 4e-16
+
+# how exactly the largest h_b is found, relative to it
+cdef double LARGEST_ERROR = 1e-4
 
 
 cdef class BlockCoordinateEngine:
@@ -56,9 +68,17 @@ cdef class BlockCoordinateEngine:
     cdef readonly FeatureMap features
     cdef readonly const double[::1] weights
     cdef readonly double alpha
+    # of the further penalty kappa / 2 ||w - y||^2 of accelerated passes
+    cdef readonly double kappa
+    # whether the feature map holds an average of accelerated passes, and not w(mu)
+    cdef public bint holds_average
+    # mean of p_b ||Phi_b d||^2 over the directions d of the first steps; 0 before it was measured
+    cdef readonly double curvature
     cdef double[::1] mu_
     cdef double[::1] t
     cdef double[::1] gaps
+    # loss of each block, bounded from above, when its gap was last looked at
+    cdef double[::1] losses
     cdef readonly long long n_visits
     cdef readonly long long oracle_calls
     cdef readonly double oracle_error
@@ -74,6 +94,19 @@ cdef class BlockCoordinateEngine:
     cdef double[::1] mu_sum
     cdef long long[::1] since
     cdef Workspace work
+    # the dual point as combinations of atoms; None where mu_ is the dual point itself
+    cdef readonly ActiveSets sets
+    cdef bint is_active
+    cdef double cache_F
+    cdef double cache_nu
+    # sum_b p_b g_b when all gaps were last looked at
+    cdef double refreshed_gap
+    cdef readonly long long cache_hits
+    # what line searches and steps along atoms have raised the dual by, at least
+    cdef readonly double gained
+    # sum of p_b ||Phi_b d||^2 over the directions of steps, and how many
+    cdef double curvatures
+    cdef long long n_curvatures
 
     def __init__(self, Structure structure, FeatureMap features, weights, double alpha, seed,
                  bint averaging=False):
@@ -88,6 +121,7 @@ cdef class BlockCoordinateEngine:
             structure.truth(b, self.mu_, structure.offset(b))
         self.t = np.zeros(n)
         self.gaps = np.zeros(n)
+        self.losses = np.zeros(n)
         self.order = np.arange(n, dtype=np.intp)
         n_leaves, self.first_leaf = 1, 0
         while n_leaves < n:
@@ -100,6 +134,76 @@ cdef class BlockCoordinateEngine:
             self.mu_sum = np.zeros(size)
             self.since = np.ones(n, dtype=np.int64)
         self.work = structure.workspace(features.size)
+        self.refreshed_gap = INFINITY
+
+    # -------------------------------------------------------------------- active sets
+
+    def use_active_sets(self, int limit, bint keeps_unused=False, double cache_F=0.25,
+                        double cache_nu=0.01):
+        """Hold the dual point as combinations of at most `limit` atoms a block from now on.
+
+        With keeps_unused the oracle is not asked where the best atom at hand would gain enough:
+        cache_F of the block's last gap, and cache_nu of the mean of all.
+        """
+        self.drop_active_sets()
+        structure = self.structure
+        self.sets = ActiveSets(
+            structure.n_blocks, structure.max_parts, structure.max_size, limit, keeps_unused)
+        self.sets.start(structure, self.mu_, self.t)
+        self.cache_F, self.cache_nu = cache_F, cache_nu
+        self.is_active = True
+
+    def drop_active_sets(self):
+        """Hold the dual point itself from now on."""
+        if self.is_active:
+            self.gather()
+            self.is_active = False
+            self.sets = None
+
+    # ------------------------------------------------------------------- acceleration
+
+    def set_kappa(self, double kappa):
+        """Make steps under the further penalty kappa / 2 ||w - y||^2, the feature map holding
+
+        (alpha w(mu) + kappa y) / (alpha + kappa).
+        """
+        self.kappa = kappa
+
+    def measure_curvature(self):
+        """Set `curvature`, unless it was set before."""
+        if self.curvature == 0.0 and self.n_curvatures:
+            self.curvature = self.curvatures / self.n_curvatures
+
+    def take_average(self, state, double curvature):
+        """Begin from mu, but at weights that accelerated passes have left; see `Acceleration`.
+
+        Unless they are of other features.
+        """
+        now = self.features.state()
+        try:
+            self.features.restore(state)
+        except ValueError:
+            self.features.restore(now)
+            return
+        self.curvature = curvature
+        self.holds_average = True
+
+    cdef int gather(self) except -1:
+        """mu and t of the combinations of atoms."""
+        cdef Structure structure = self.structure
+        cdef ActiveSets sets = self.sets
+        cdef Workspace work = self.work
+        cdef Py_ssize_t b, offset
+        if not self.is_active:
+            return 0
+        sets.normalise()
+        with nogil:
+            for b in range(self.gaps.shape[0]):
+                offset = structure.offset(b)
+                sets.combine(structure, b, &self.mu_[offset])
+                self.t[b] = sets.height(b)
+                structure.concave(b, self.mu_, offset, work, &self.t[b])
+        return 0
 
     # ------------------------------------------------------------------ random numbers
 
@@ -170,7 +274,7 @@ cdef class BlockCoordinateEngine:
         objects, but not fetch them.
         """
         cdef Py_ssize_t j, k = structure.size(b), offset = structure.offset(b)
-        cdef double lower, upper, current, gap, curvature, gamma, numerator, value, moved
+        cdef double lower, upper, current, gap, curvature, gamma, numerator, value, moved, truth
         cdef long long done
         cdef const fastm4n_loops* loops = features.loops
         features.scores(b, work.scores)
@@ -179,6 +283,8 @@ cdef class BlockCoordinateEngine:
         structure.oracle(b, work, &lower, &upper)
         self.oracle_calls += 1
         self.oracle_error += upper - lower
+        structure.truth_score(b, work.scores, &truth)
+        self.losses[b] = upper - truth
         gap = upper - current
         if gap <= ROUNDING * (fabs(upper) + fabs(current)):
             # what cannot be told from rounding is not worth a draw, nor a step
@@ -188,7 +294,7 @@ cdef class BlockCoordinateEngine:
         else:
             self.gaps[b] = gap
 
-        curvature = self.weights[b] / self.alpha
+        curvature = self.weights[b] / (self.alpha + self.kappa)
         gamma = 1.0
         moved = 0.0
         if step == FIXED:
@@ -202,14 +308,20 @@ cdef class BlockCoordinateEngine:
             if structure.has_natural_step:
                 moved = self.natural_step(structure, features, work, b, current)
             elif structure.has_line_search:
+                self.curvatures += self.weights[b] * moved * features.block_norm(b)
+                self.n_curvatures += 1
                 structure.line_search(
                     b, self.mu_, offset, work, curvature * features.block_norm(b), &gamma)
             elif step == LINE_SEARCH:
                 numerator = lower - current
                 if numerator > 0.0:
-                    value = curvature * features.direction_norm(b, work.step, k)
+                    value = features.direction_norm(b, work.step, k)
+                    self.curvatures += self.weights[b] * value
+                    self.n_curvatures += 1
+                    value *= curvature
                     if value > numerator:
                         gamma = numerator / value
+                    self.gained += self.weights[b] * gamma * (numerator - 0.5 * gamma * value)
                 else:
                     gamma = 0.0
         self.n_visits += 1
@@ -236,6 +348,139 @@ cdef class BlockCoordinateEngine:
         features.update(b, work.step)
         return 0
 
+    cdef int visit_atoms(
+            self, Structure structure, FeatureMap features, Workspace work, ActiveSets sets,
+            Py_ssize_t b, Step step, bint sampling_by_gap, bint cached_only) except -1 nogil:
+        """One block whose dual point is a combination of atoms.
+
+        Algorithms 3 (pairwise steps), 4 (away steps) and 5 (cache) of Osokin et al. (2016) in the
+        lifted polytope: corners are atoms with their heights.  A pairwise step that would use up
+        the weight of the worst atom gives way to a Frank-Wolfe step that gains more.
+        """
+        cdef Py_ssize_t j, k = structure.size(b)
+        cdef AtomSet* held = &sets.sets[b]
+        cdef double current, value, lower, upper, gap, height, numerator, norm, gamma, gain
+        cdef double low, factor, tiny, most = 1.0, curvature = self.weights[b] / (self.alpha + self.kappa)
+        cdef double* direction = &work.step[0]
+        cdef int chosen, worst, i
+        cdef bint hit = cached_only
+        cdef Step taken = step
+        cdef const fastm4n_loops* loops = features.loops
+        features.scores(b, work.scores)
+        sets.score(structure, b, &work.scores[0])
+        self.n_visits += 1
+        sets.clock += 1
+        current, chosen = sets.current, sets.best
+        value = held.atoms[chosen].score
+        tiny = ROUNDING * (fabs(value) + fabs(current))
+        if sets.keeps_unused and not cached_only:
+            hit = value - current > tiny and value - current >= max(
+                self.cache_F * self.gaps[b],
+                self.cache_nu * self.refreshed_gap / (self.weights[b] * self.gaps.shape[0]))
+        if hit:
+            self.cache_hits += 1
+            if value - current <= tiny:
+                return 0
+        else:
+            work.current = current
+            if structure.has_labellings:
+                structure.best_labelling(b, work, sets.labels(), &upper)
+                lower = upper
+                sets.offer_labelling(structure.n_parts(b))
+                height = structure.labelling_concave(b, sets.labels())
+            else:
+                structure.oracle(b, work, &lower, &upper)
+                sets.offer_vector(&work.atom[0], k)
+                height = lower - loops.dot(&work.scores[0], &work.atom[0], k)
+            self.oracle_calls += 1
+            self.oracle_error += upper - lower
+            gap = upper - current
+            if gap <= ROUNDING * (fabs(upper) + fabs(current)):
+                gap = 0.0
+            if sampling_by_gap:
+                self.set_gap(b, gap)
+            else:
+                self.gaps[b] = gap
+            if gap == 0.0:
+                return 0
+            if lower > value:
+                chosen = sets.find_or_add(structure, b, height)
+                if sets.pruned:
+                    sets.score(structure, b, &work.scores[0])
+                value = lower
+            if value - current <= tiny:
+                return 0
+        held.atoms[chosen].used = sets.clock
+        worst = sets.worst
+        if worst == chosen:
+            # mu_b is at the best atom already, up to rounding
+            return 0
+        low = held.atoms[worst].score
+
+        gamma = gain = 0.0
+        if taken == AWAY and (value - current >= current - low
+                              or held.atoms[worst].weight >= 1.0):
+            taken = LINE_SEARCH
+        if taken == PAIRWISE or taken == AWAY:
+            memset(direction, 0, k * sizeof(double))
+            if taken == PAIRWISE:
+                sets.add_atom(structure, b, chosen, 1.0, direction)
+                numerator = value - low
+                most = held.atoms[worst].weight
+            else:
+                sets.combine(structure, b, direction)
+                numerator = current - low
+                most = held.atoms[worst].weight / (1.0 - held.atoms[worst].weight)
+            sets.add_atom(structure, b, worst, -1.0, direction)
+            norm = features.direction_norm(b, work.step, k)
+            self.curvatures += self.weights[b] * norm
+            self.n_curvatures += 1
+            norm *= curvature
+            gamma = most if most * norm <= numerator else numerator / norm
+            gain = gamma * (numerator - 0.5 * gamma * norm)
+        if taken == LINE_SEARCH or (gamma == most and gain < value - current):
+            # the gain of a whole step is what a Frank-Wolfe step has at most
+            direction = &work.atom[0]
+            sets.combine(structure, b, direction)
+            for j in range(k):
+                direction[j] = -direction[j]
+            sets.add_atom(structure, b, chosen, 1.0, direction)
+            numerator = value - current
+            norm = curvature * features.direction_norm(b, work.atom, k)
+            factor = 1.0 if norm <= numerator else numerator / norm
+            if factor * (numerator - 0.5 * factor * norm) >= gain:
+                gamma = factor
+                gain = gamma * (numerator - 0.5 * gamma * norm)
+                taken = LINE_SEARCH
+                most = 1.0
+            else:
+                direction = &work.step[0]
+
+        if not features.ready(b):
+            with gil:
+                self.fetch(b)
+        if taken == PAIRWISE:
+            held.atoms[worst].weight -= gamma
+            held.atoms[chosen].weight += gamma
+        elif taken == AWAY:
+            sets.scale(b, 1.0 + gamma)
+            held.atoms[worst].weight -= gamma
+        else:
+            sets.scale(b, 1.0 - gamma)
+            held.atoms[chosen].weight += gamma
+        if gamma == most:
+            # a drop step
+            if taken != LINE_SEARCH:
+                held.atoms[worst].weight = 0.0
+            if not sets.keeps_unused:
+                sets.remove_unused(b)
+        self.gained += self.weights[b] * gain
+        factor = -curvature * gamma
+        for j in range(k):
+            work.step[j] = factor * direction[j]
+        features.update(b, work.step)
+        return 0
+
     cdef double natural_step(self, Structure structure, FeatureMap features, Workspace work,
                              Py_ssize_t b, double current) except? -1.0 nogil:
         """work.atom and t_b = the dual point of a step in theta; work.step = atom - mu_b.
@@ -245,10 +490,12 @@ cdef class BlockCoordinateEngine:
         oracle's atom does raise it.  Returns ||work.step||^2, 0 for no step.
         """
         cdef Py_ssize_t j, k = structure.size(b), offset = structure.offset(b), attempt
-        cdef double curvature = self.weights[b] / self.alpha, size, concave, gain, moved, upper
+        cdef double curvature = self.weights[b] / (self.alpha + self.kappa), size, concave, gain, moved, upper
         cdef const fastm4n_loops* loops = features.loops
-        structure.natural_size(
-            b, work, curvature * features.direction_norm(b, work.step, k), &size)
+        moved = features.direction_norm(b, work.step, k)
+        self.curvatures += self.weights[b] * moved
+        self.n_curvatures += 1
+        structure.natural_size(b, work, curvature * moved, &size)
         for attempt in range(MOST_HALVINGS):
             if size == 0.0:
                 break
@@ -286,8 +533,10 @@ cdef class BlockCoordinateEngine:
         ahead = ahead[gaps[ahead] > 0]
         self.features.fetch(b, ahead[np.argsort(-gaps[ahead], kind="stable")])
 
-    def run_pass(self, Sampling sampling, Step step):
+    def run_pass(self, Sampling sampling, Step step, bint cached_only=False):
         """n_blocks visits; fewer if every stale gap is zero under gap sampling.
+
+        With cached_only steps are to atoms at hand, and the oracle is not asked.
 
         Signals are looked for about every 20 million multiply-adds, a few hundredths of a
         second; an interrupted pass leaves mu, t and w consistent.
@@ -295,6 +544,7 @@ cdef class BlockCoordinateEngine:
         cdef Structure structure = self.structure
         cdef FeatureMap features = self.features
         cdef Workspace work = self.work
+        cdef ActiveSets sets = self.sets
         cdef Py_ssize_t i, b, ahead, n = self.gaps.shape[0]
         cdef Py_ssize_t until_check, every = max(
             1, <Py_ssize_t> min(1e9, 2e7 / max(1.0, self.features.visit_cost + 50 * self.structure.max_size)))
@@ -313,7 +563,8 @@ cdef class BlockCoordinateEngine:
                     if i + PREFETCH < n:
                         ahead = self.order[i + PREFETCH]
                         features.prefetch(ahead)
-                        fastm4n_prefetch(&self.mu_[structure.offset(ahead)])
+                        if not self.is_active:
+                            fastm4n_prefetch(&self.mu_[structure.offset(ahead)])
                 elif sampling == UNIFORM:
                     b = <Py_ssize_t> (self.uniform() * n)
                 elif self.tree[0] > 0.0:
@@ -322,7 +573,11 @@ cdef class BlockCoordinateEngine:
                         continue
                 else:
                     break
-                self.visit(structure, features, work, b, step, sampling == GAP)
+                if self.is_active:
+                    self.visit_atoms(
+                        structure, features, work, sets, b, step, sampling == GAP, cached_only)
+                else:
+                    self.visit(structure, features, work, b, step, sampling == GAP)
                 until_check -= 1
                 if until_check == 0:
                     until_check = every
@@ -366,11 +621,15 @@ cdef class BlockCoordinateEngine:
                 gap[b] = max(0.0, upper - score - concave[b])
 
     def settle(self):
+        """Make mu, t and w ready to be looked at: by several threads, if need be."""
+        self.gather()
         self.features.settle()
 
-    def set_gaps(self, const double[::1] gap):
-        """Replace the stale gaps, after a full pass over them."""
+    def set_gaps(self, const double[::1] gap, const double[::1] loss):
+        """Replace the stale gaps and losses, after a full pass over them."""
         self.gaps[:] = gap
+        self.losses[:] = loss
+        self.refreshed_gap = self.stale_gap()
 
     def stale_gap(self):
         """sum_b p_b g_b with each g_b as it was when its block was last looked at."""
@@ -380,8 +639,23 @@ cdef class BlockCoordinateEngine:
 
     @property
     def mu(self):
-        """The dual point, a flat view."""
+        """The dual point, a flat view; with active sets as it was when last settled."""
         return np.asarray(self.mu_)
+
+    def truth(self):
+        """phi(y) of all blocks, flat."""
+        cdef Structure structure = self.structure
+        cdef Py_ssize_t b
+        out = np.zeros(self.mu_.shape[0])
+        cdef double[::1] view = out
+        for b in range(self.gaps.shape[0]):
+            structure.truth(b, view, structure.offset(b))
+        return out
+
+    def sizes(self):
+        """Numbers of dual variables of each block."""
+        cdef Structure structure = self.structure
+        return np.array([structure.size(b) for b in range(self.gaps.shape[0])], dtype=np.intp)
 
     def averaged_mu(self):
         """The average of the iterates 1 ... n_visits with weights proportional to those numbers."""
@@ -426,6 +700,95 @@ cdef class BlockCoordinateEngine:
                     self.t[b] *= shrink
                 structure.concave(b, self.mu_, offset, work, &self.t[b])
         self.rebuild_weights(self.mu_)
+
+    def set_alpha(self, double alpha, shrink=None):
+        """Go on under another alpha, from phi(y) + shrink (mu - phi(y)); t and w follow.
+
+        By default shrink is rho = alpha / old alpha, or 1 for a larger alpha.  At rho w stays, to
+        the bit, and a block's gap is at most rho times what it was + (1 - rho) times its loss: the
+        stale gaps become that.
+        """
+        cdef Structure structure = self.structure
+        cdef Workspace work = self.work
+        cdef Py_ssize_t b, j, offset
+        cdef double rho = alpha / self.alpha
+        cdef double by = min(1.0, rho) if shrink is None else shrink
+        if by != rho:
+            self.features.scale(by / rho)
+        if by != 1.0:
+            with nogil:
+                for b in range(self.gaps.shape[0]):
+                    offset = structure.offset(b)
+                    structure.truth(b, work.step, 0)
+                    for j in range(structure.size(b)):
+                        self.mu_[offset + j] = (
+                            work.step[j] + by * (self.mu_[offset + j] - work.step[j]))
+                    self.t[b] *= by
+                    structure.concave(b, self.mu_, offset, work, &self.t[b])
+                    self.gaps[b] = by * self.gaps[b] + (1.0 - by) * self.losses[b]
+        self.alpha = alpha
+
+    def set_largest_concave(self):
+        """Move to the dual points of largest h_b, best for an infinite alpha; t and w follow.
+
+        Returns upper bounds of the largest h_b, which are the losses at w = 0.
+        """
+        cdef Structure structure = self.structure
+        cdef Workspace work = self.work
+        cdef Py_ssize_t b, j, offset, attempt
+        cdef double lower, upper
+        bounds = np.zeros(self.gaps.shape[0])
+        cdef double[::1] bound = bounds
+        with nogil:
+            for b in range(self.gaps.shape[0]):
+                offset = structure.offset(b)
+                self.t[b] = 0.0
+                # an inexact oracle stops by what is left to gain: it has to be asked again
+                for attempt in range(LARGEST_CALLS):
+                    for j in range(work.scores.shape[0]):
+                        work.scores[j] = 0.0
+                    work.current = self.t[b]
+                    structure.oracle(b, work, &lower, &upper)
+                    if attempt == 0 or lower > self.t[b]:
+                        self.t[b] = lower
+                        for j in range(structure.size(b)):
+                            self.mu_[offset + j] = work.atom[j]
+                    bound[b] = upper if attempt == 0 else min(upper, bound[b])
+                    if bound[b] - self.t[b] <= LARGEST_ERROR * fabs(bound[b]):
+                        break
+                structure.concave(b, self.mu_, offset, work, &self.t[b])
+        structure.rest()
+        self.rebuild_weights(self.mu_)
+        return bounds
+
+    def state(self):
+        """Copies of all that later passes depend on, for `restore`."""
+        self.features.settle()
+        return {
+            "mu": np.array(self.mu_),
+            "concave": np.array(self.t),
+            "gaps": np.array(self.gaps),
+            "losses": np.array(self.losses),
+            "order": np.array(self.order),
+            "random_state": np.array([self.random_state], dtype=np.uint64),
+            "counts": np.array([self.n_visits, self.oracle_calls], dtype=np.int64),
+            "alpha": np.array([self.alpha]),
+            "features": self.features.state(),
+            "structure": self.structure.state(),
+        }
+
+    def restore(self, state):
+        """Bring back what `state` gave, to an engine of the same problem."""
+        for to, name in (
+            (self.mu, "mu"), (self.concave, "concave"), (np.asarray(self.gaps), "gaps"),
+            (np.asarray(self.losses), "losses"), (np.asarray(self.order), "order"),
+        ):
+            to[:] = state[name]
+        self.random_state = int(state["random_state"][0])
+        self.n_visits, self.oracle_calls = map(int, state["counts"])
+        self.alpha = float(state["alpha"][0])
+        self.features.restore(state["features"])
+        self.structure.restore(state["structure"])
 
     def rebuild_weights(self, const double[::1] mu):
         """w = w(mu), afresh: without the rounding that many updates leave.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fastm4n.solvers.acceleration import Acceleration, best_kappa
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
 
 logger = logging.getLogger("fastm4n")
@@ -17,7 +18,16 @@ SAMPLINGS = {
     "permutation": Sampling.PERMUTATION,
 }
 
-STEPS = {"line_search": Step.LINE_SEARCH, "exact": Step.BLOCK, "fixed": Step.FIXED}
+STEPS = {
+    "line_search": Step.LINE_SEARCH,
+    "exact": Step.BLOCK,
+    "fixed": Step.FIXED,
+    "pairwise": Step.PAIRWISE,
+    "away": Step.AWAY,
+}
+
+# atoms of a block that has no cache; more are merged
+MOST_ATOMS = 1000
 
 # passes between two refreshes of all gaps, as in the experiments of Osokin et al. (2016)
 GAP_EVERY = 10
@@ -49,6 +59,8 @@ class Certificate:
     gap: float
     block_gaps: np.ndarray
     concave: np.ndarray = None  # h_b(mu_b) of each block, or a lower bound of it
+    block_losses: np.ndarray = None  # bounds of the blocks' losses, from above
+    norm: float = None  # ||w||^2
 
 
 class History:
@@ -88,6 +100,11 @@ class Solution:
     history: dict
     converged: bool
     interrupted: bool
+    # the dual point m of the weights w = w(m): mu itself, or what may lie outside the polytope
+    # after accelerated passes; None where those were made and the feature map holds w
+    weights_mu: np.ndarray = None
+    # the weights, as a state of the feature map, and the mean curvature, after accelerated passes
+    average: tuple = None
 
 
 class NotPositiveSemidefinite(ValueError):
@@ -110,8 +127,11 @@ def in_threads(function, n, cost, n_jobs):
             future.result()
 
 
-def certify(engine, mu, n_jobs=1):
+def certify(engine, mu, n_jobs=1, apart=None):
     """Certificate at the dual point mu, the feature map holding w(mu).
+
+    Or any other w: `apart` then is ||w - w(mu)||^2 / 2, by which P(w) - D(mu) over alpha is more
+    than the sum of the block gaps, and ||w(mu)||^2 / 2; with bounds what `Acceleration` says.
 
     Every block is scored and its oracle value bounded from above, so that the gap bounds
     P(w) - P* whatever the solver did.  With n_jobs > 1, in threads; the sums do not
@@ -119,8 +139,8 @@ def certify(engine, mu, n_jobs=1):
     """
     n = engine.structure.n_blocks
     terms = loss, gap, concave, inner, shift = [np.empty(n) for _ in range(5)]
-    concave[:] = engine.concave
     engine.settle()
+    concave[:] = engine.concave
     cost = n * (50 * engine.structure.max_size + engine.features.visit_cost)
     in_threads(
         lambda start, stop: engine.certify_range(start, stop, mu, *terms), n, cost, n_jobs
@@ -128,19 +148,27 @@ def certify(engine, mu, n_jobs=1):
     p = np.asarray(engine.weights)
     norm = engine.features.weight_norm()
     if norm is None:
-        norm = float(np.sum(p * (inner - shift))) / engine.alpha
+        # what the kernel does not tell itself: <w, w(mu)>
+        product = float(np.sum(p * (inner - shift))) / engine.alpha
         scale = float(np.sum(p * np.abs(inner - shift))) / engine.alpha
-        if norm < -1e-9 * scale:
+        norm = product if apart is None else 2.0 * (apart[0] - apart[1] + product)
+        if min((norm, *(apart or ()))) < -1e-9 * scale:
             raise NotPositiveSemidefinite(
                 f"the squared norm of w came out negative ({norm:.3g})"
             )
-    penalty = 0.5 * engine.alpha * max(norm, 0.0)
+    norm = max(norm, 0.0)
+    if apart is None:
+        excess, penalty = 0.0, 0.5 * norm + engine.features.excess()
+    else:
+        excess, penalty = apart
     return Certificate(
-        primal=float(np.sum(p * loss)) + penalty,
-        dual=float(np.sum(p * (concave - shift))) - penalty,
-        gap=float(np.sum(p * gap)),
+        primal=float(np.sum(p * loss)) + 0.5 * engine.alpha * norm,
+        dual=float(np.sum(p * (concave - shift))) - engine.alpha * penalty,
+        gap=float(np.sum(p * gap)) + engine.alpha * excess,
         block_gaps=gap,
         concave=concave,
+        block_losses=loss,
+        norm=norm,
     )
 
 
@@ -195,6 +223,194 @@ class _Progress:
             self.bar.close()
 
 
+class Driver:
+    """Passes over the blocks of one engine, certificates, and when to stop.
+
+    Parameters
+    ----------
+    engine : BlockCoordinateEngine
+    sampling, step, n_jobs, accelerate, cache, cache_F, cache_nu
+        As in `solve`.
+    on_check : callable, default=None
+        Called as on_check(n_passes, certificate, oracle_error) after each certificate; a true
+        result stops the run.
+
+    Attributes
+    ----------
+    n_passes : int
+        Passes of the last run.
+    certificate : Certificate or None
+        The last one.
+    updated_passes : int
+        Passes since w was last built afresh.
+    fresh_share : float
+        What was left of the gaps met during a pass, steps being made, at the last certificate.
+    """
+
+    def __init__(self, engine, *, sampling="gap", step="line_search", n_jobs=1, on_check=None,
+                 accelerate=False, cache=None, cache_F=0.25, cache_nu=0.01):
+        self.engine = engine
+        self.sampling = sampling
+        self.kind = step_kind(step, engine.structure)
+        self.accelerate = accelerate and not engine.averaging
+        self.acceleration = None
+        if cache is not None or self.kind in (Step.PAIRWISE, Step.AWAY):
+            engine.use_active_sets(cache or MOST_ATOMS, cache is not None, cache_F, cache_nu)
+        self.n_jobs = n_jobs
+        self.on_check = on_check
+        self.n_passes = self.updated_passes = 0
+        self.fresh_share = 1.0
+        self.certificate = None
+        self.weights_mu = None
+        self._point = None
+        self._certified_at = -1  # oracle calls made until then
+        self._calls_before = 0
+
+    def certify(self):
+        """The point that would be returned now, and its certificate; gaps are refreshed."""
+        engine = self.engine
+        if self.acceleration is None:
+            certificate = certify(engine, engine.mu, self.n_jobs)
+        else:
+            certificate = self.acceleration.certified(
+                lambda apart: certify(engine, engine.mu, self.n_jobs, apart)
+            )
+        engine.set_gaps(certificate.block_gaps, certificate.block_losses)
+        if engine.averaging:
+            return certify_average(engine, self.n_jobs)
+        return engine.mu, certificate
+
+    def check(self, tol, is_last):
+        """Certify where the engine stands; returns whether the run is done."""
+        engine = self.engine
+        stale = engine.stale_gap()
+        point, certificate = self.certify()
+        if self.n_passes > 0 and stale > 0.0:
+            # gaps met during a pass are those before the steps: how much is left of them
+            share = certificate.gap / stale
+            self.fresh_share = min(1.0 if self.acceleration is None else np.inf, share)
+        done = certificate.gap <= tol
+        updated = self.updated_passes > FRESH_PASSES and not engine.averaging
+        if (done or is_last) and updated:
+            # what is returned is certified without the rounding that updates leave in w
+            if self.acceleration is None:
+                engine.rebuild_weights(point)
+            else:
+                self.acceleration.rebuild()
+            self.updated_passes = 0
+            point, certificate = self.certify()
+            done = certificate.gap <= tol
+        if self.acceleration is not None:
+            self.acceleration.told(certificate.gap)
+        n_calls = engine.oracle_calls - self._calls_before
+        self._point, self.certificate = point, certificate
+        self._certified_at = engine.oracle_calls
+        error = engine.oracle_error / n_calls if n_calls else 0.0
+        stopped = self.on_check is not None and bool(
+            self.on_check(self.n_passes, certificate, error)
+        )
+        return done or stopped
+
+    def run(self, tol, max_iter, *, look_first=False, sweep_first=False, certified=True):
+        """Passes until the gap is certified to be at most tol.
+
+        Parameters
+        ----------
+        tol : float
+        max_iter : int
+            Most passes of this run.
+        look_first : bool
+            Whether a certificate is made before the first pass: a warm start may have nothing
+            left to do.
+        sweep_first : bool
+            Whether gap sampling begins with a sweep: it has no gaps to go by before every block
+            has been looked at.
+        certified : bool
+            If not, there are no certificates, and the run ends as soon as the gaps met during a
+            pass, steps not being counted, add up to no more than tol.
+        """
+        engine, by_gap = self.engine, self.sampling == "gap"
+        self.n_passes = last_check = 0
+        self._calls_before = engine.oracle_calls
+        self._begin()
+        finished = look_first and self.check(tol, max_iter == 0)
+        sweep = by_gap and sweep_first
+        at_refresh = engine.stale_gap()
+        while self.n_passes < max_iter and not finished:
+            self._calls_before = engine.oracle_calls
+            engine.run_pass(Sampling.PERMUTATION if sweep else SAMPLINGS[self.sampling], self.kind)
+            self.n_passes += 1
+            self.updated_passes += 1
+            if self.acceleration is not None:
+                self.acceleration.after_pass()
+            elif self.accelerate and engine.curvature == 0.0:
+                self._accelerate()
+            n_passes, stale = self.n_passes, engine.stale_gap()
+            if sweep:
+                at_refresh, sweep = stale, False
+            elif by_gap:
+                # once the gaps it goes by are mostly used up, draws go to blocks that have
+                # nothing left to gain: a sweep looks at all of them again, and steps
+                sweep = stale <= SWEEP_BELOW * at_refresh
+            if not certified:
+                finished = stale <= tol
+                continue
+            # after a certificate that fell short the next early one waits, or slow fits
+            # would make one every pass
+            since = n_passes - last_check
+            early = (
+                stale * self.fresh_share <= tol and since >= min(GAP_EVERY, 1 + n_passes // 20)
+            )
+            if (
+                n_passes % GAP_EVERY == 0
+                or n_passes == max_iter
+                or (early and not engine.averaging)
+            ):
+                finished = self.check(tol, n_passes == max_iter)
+                last_check = n_passes
+                at_refresh, sweep = engine.stale_gap(), False
+
+    def _begin(self):
+        """Take up where the last run has left the engine, or begin the first one."""
+        engine = self.engine
+        if engine.holds_average:
+            average = engine.features.state()
+            engine.rebuild_weights(engine.mu)
+            engine.holds_average = False
+            if self.accelerate:
+                self._accelerate(average)
+
+    def _accelerate(self, centre=None):
+        """Make accelerated passes from here on, where that is worth while."""
+        engine = self.engine
+        engine.measure_curvature()
+        structure = engine.structure
+        is_smooth = structure.has_natural_step or structure.has_line_search
+        kappa = best_kappa(engine.alpha, engine.curvature, is_smooth)
+        if kappa > 0.0:
+            self.acceleration = Acceleration(engine, kappa, centre)
+
+    def settled(self):
+        """The point that is returned, w being left at it, and its certificate."""
+        engine = self.engine
+        if self.acceleration is not None:
+            self.acceleration.mend()
+            if self._certified_at != engine.oracle_calls:
+                self._point, self.certificate = self.certify()
+                self._certified_at = engine.oracle_calls
+            self.weights_mu = self.acceleration.finish()
+            engine.holds_average = True
+            self.acceleration = None
+            return self._point, self.certificate
+        if engine.averaging:
+            point = engine.averaged_mu()
+            engine.rebuild_weights(point)
+            return point, certify(engine, point, self.n_jobs)
+        if self._certified_at == engine.oracle_calls:
+            return self._point, self.certificate
+        return engine.mu, certify(engine, engine.mu, self.n_jobs)
+
+
 def solve(
     structure,
     features,
@@ -204,8 +420,13 @@ def solve(
     mu=None,
     concave=None,
     shrink=1.0,
+    average=None,
     sampling="gap",
     step="line_search",
+    accelerate=False,
+    cache=None,
+    cache_F=0.25,
+    cache_nu=0.01,
     tol=1e-3,
     max_iter=1000,
     seed=0,
@@ -245,8 +466,18 @@ def solve(
     shrink : float
         Start from phi(y) + shrink (mu - phi(y)): of shrink = alpha / old alpha, for an alpha
         that has become smaller, w stays what it was.
+    average : tuple, default=None
+        `average` of an earlier solution: where accelerated passes go on.
     sampling : {"gap", "uniform", "permutation"}
-    step : {"line_search", "exact", "fixed"}
+    step : {"line_search", "pairwise", "away", "exact", "fixed"}
+        The last two know no atoms.
+    accelerate : bool
+        Whether passes are accelerated where alpha is small beside the curvature.
+    cache : int, default=None
+        Most atoms that are kept of a block, for the oracle to be asked less often.
+    cache_F, cache_nu : float
+        An atom at hand will do where it gains cache_F of the block's gap when the oracle was
+        last asked, and cache_nu of the mean gap when all were last looked at.
     tol : float
         Absolute duality gap to stop at.
     max_iter : int
@@ -264,7 +495,7 @@ def solve(
     Returns
     -------
     solution : Solution
-        With ``features`` left holding w(mu).
+        With ``features`` left holding w(mu), or the average of accelerated passes.
 
     References
     ----------
@@ -274,86 +505,27 @@ def solve(
        max-min margin Markov networks. ICML.
     """
     history = History()
-    kind = step_kind(step, structure)
-    averaging = kind == Step.FIXED
+    averaging = step_kind(step, structure) == Step.FIXED
     engine = BlockCoordinateEngine(structure, features, weights, alpha, seed, averaging)
     if mu is not None:
         engine.set_mu(mu, concave, shrink)
+        if average is not None:
+            engine.take_average(*average)
     progress = _Progress(verbose, max_iter, tol)
-    n_passes = calls_before = 0
-    latest = None
-    fresh_share = 1.0
-    interrupted = False
 
-    def certified():
-        """The point that would be returned now, and its certificate; gaps are refreshed."""
-        certificate = certify(engine, engine.mu, n_jobs)
-        engine.set_gaps(certificate.block_gaps)
-        return certify_average(engine, n_jobs) if averaging else (engine.mu, certificate)
-
-    def check():
-        """Certify where the solver stands; returns whether it is done."""
-        nonlocal latest, fresh_share
-        stale = engine.stale_gap()
-        point, certificate = certified()
-        if n_passes > 0 and stale > 0.0:
-            # gaps met during a pass are those before the steps: how much is left of them
-            fresh_share = min(1.0, certificate.gap / stale)
-        done = certificate.gap <= tol
-        if (done or n_passes == max_iter) and n_passes > FRESH_PASSES and not averaging:
-            # what is returned is certified without the rounding that updates leave in w
-            engine.rebuild_weights(point)
-            point, certificate = certified()
-            done = certificate.gap <= tol
-        n_calls = engine.oracle_calls - calls_before
-        latest = point, certificate, engine.oracle_calls
+    def on_check(n_passes, certificate, oracle_error):
         n_new = n_passes - history.last_pass
-        row = history.add(
-            n_passes, certificate, engine.oracle_calls,
-            engine.oracle_error / n_calls if n_calls else 0.0,
-        )
+        row = history.add(n_passes, certificate, engine.oracle_calls, oracle_error)
         progress.update(row, n_new)
-        stopped = callback is not None and bool(callback(row))
-        return done or stopped
+        return callback is not None and bool(callback(row))
 
-    def settled():
-        """The point that is returned, w being left at it, and its certificate."""
-        if averaging:
-            point = engine.averaged_mu()
-            engine.rebuild_weights(point)
-            return point, certify(engine, point, n_jobs)
-        if latest is not None and latest[2] == engine.oracle_calls:
-            return latest[:2]
-        return engine.mu, certify(engine, engine.mu, n_jobs)
-
+    driver = Driver(
+        engine, sampling=sampling, step=step, n_jobs=n_jobs, on_check=on_check,
+        accelerate=accelerate, cache=cache, cache_F=cache_F, cache_nu=cache_nu,
+    )
+    interrupted = False
     try:
-        # a warm start may have nothing left to do
-        finished = mu is not None and check()
-        # gap sampling has no gaps to go by before every block has been looked at
-        sweep = sampling == "gap" and mu is None
-        at_refresh = engine.stale_gap()
-        while n_passes < max_iter and not finished:
-            calls_before = engine.oracle_calls
-            engine.run_pass(Sampling.PERMUTATION if sweep else SAMPLINGS[sampling], kind)
-            n_passes += 1
-            stale = engine.stale_gap()
-            if sweep:
-                at_refresh, sweep = stale, False
-            elif sampling == "gap":
-                # once the gaps it goes by are mostly used up, draws go to blocks that have
-                # nothing left to gain: a sweep looks at all of them again, and steps
-                sweep = stale <= SWEEP_BELOW * at_refresh
-            # after a certificate that fell short the next early one waits, or slow fits
-            # would make one every pass
-            since = n_passes - history.last_pass
-            early = stale * fresh_share <= tol and since >= min(GAP_EVERY, 1 + n_passes // 20)
-            if (
-                n_passes % GAP_EVERY == 0
-                or n_passes == max_iter
-                or (early and not averaging)
-            ):
-                finished = check()
-                at_refresh, sweep = engine.stale_gap(), False
+        driver.run(tol, max_iter, look_first=mu is not None, sweep_first=mu is None)
     except KeyboardInterrupt:
         if not keep_on_interrupt:
             raise
@@ -361,18 +533,20 @@ def solve(
     finally:
         progress.close()
     try:
-        point, certificate = settled()
+        point, certificate = driver.settled()
     except KeyboardInterrupt:
         # the first one while the result is put together; a second one goes through
         if not keep_on_interrupt or interrupted:
             raise
         interrupted = True
-        point, certificate = settled()
+        point, certificate = driver.settled()
     return Solution(
         mu=point,  # the engine's own, which ends here
         certificate=certificate,
-        n_iter=n_passes,
+        n_iter=driver.n_passes,
         history=history.arrays(),
         converged=certificate.gap <= tol,
         interrupted=interrupted,
+        weights_mu=driver.weights_mu if engine.holds_average else point,
+        average=(features.state(), engine.curvature) if engine.holds_average else None,
     )

@@ -1,5 +1,9 @@
 """What the solver asks of one kind of output."""
 
+cdef enum:
+    # labels are kept in 16 bits
+    MOST_LABELS = 65535
+
 cdef class Workspace:
     cdef double current
     cdef double[::1] scores
@@ -15,6 +19,8 @@ cdef class Structure:
     cdef readonly bint has_line_search
     cdef readonly bint has_block_step
     cdef readonly bint has_natural_step
+    cdef readonly bint has_labellings
+    cdef readonly Py_ssize_t max_parts
 
     cdef Py_ssize_t offset(self, Py_ssize_t b) noexcept nogil
     cdef Py_ssize_t size(self, Py_ssize_t b) noexcept nogil
@@ -37,3 +43,12 @@ cdef class Structure:
     cdef int propose(
         self, Py_ssize_t b, Workspace work, double step, double* concave) except -1 nogil
     cdef int accept(self, Py_ssize_t b, Workspace work) except -1 nogil
+    cdef Py_ssize_t n_parts(self, Py_ssize_t b) noexcept nogil
+    cdef void true_labelling(self, Py_ssize_t b, unsigned short* labels) noexcept nogil
+    cdef int best_labelling(
+        self, Py_ssize_t b, Workspace work, unsigned short* labels, double* value) except -1 nogil
+    cdef double labelling_score(
+        self, Py_ssize_t b, const unsigned short* labels, const double* v) noexcept nogil
+    cdef double labelling_concave(self, Py_ssize_t b, const unsigned short* labels) noexcept nogil
+    cdef void add_labelling(
+        self, Py_ssize_t b, const unsigned short* labels, double weight, double* mu) noexcept nogil

@@ -3,8 +3,8 @@
 A structure owns the true outputs and the loss, and knows the concave function h_b of the
 surrogate on the marginal polytope of each block b.  It never sees features: it is given
 the scores v of a block.  A new kind of output is one subclass of `Structure`; which of
-the optional parts it has is declared by `has_line_search`, `has_block_step` and
-`has_natural_step`.
+the optional parts it has is declared by `has_line_search`, `has_block_step`,
+`has_natural_step` and `has_labellings`.
 """
 
 import numpy as np
@@ -53,8 +53,12 @@ cdef class Structure:
         features whose curvature is the same in every direction.
     has_natural_step : bool
         Whether dual points are the oracle's answers to scores theta that the structure keeps,
-        and steps move those: `natural_size`, `propose` and `accept` are there, and
-        `state` and `restore`.
+        and steps move those: `natural_size`, `propose`, `accept` and `rest` are there.
+    has_labellings : bool
+        Whether the oracle's answers are outputs themselves, to be told as one small number for
+        each part: `best_labelling` and the methods behind it are there.
+    max_parts : int
+        Most parts of a block, where it has labellings.
     """
 
     def workspace(self, Py_ssize_t size):
@@ -78,11 +82,17 @@ cdef class Structure:
         return 0
 
     def state(self):
-        """A copy of what a natural step keeps beside the dual point, or None."""
-        return None
+        """Copies of what is kept between visits beside the dual point: a tuple of arrays.
+
+        With natural steps it begins with theta and is_first of `NaturalScores`.
+        """
+        return ()
 
     def restore(self, state):
         """Bring back what `state` gave."""
+
+    def rest(self):
+        """Note that the dual points are the oracle's answers to scores of zero."""
 
     cdef int concave(
         self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, Workspace work,
@@ -137,3 +147,28 @@ cdef class Structure:
     cdef int accept(self, Py_ssize_t b, Workspace work) except -1 nogil:
         """Make the last proposal theta."""
         return 0
+
+    cdef Py_ssize_t n_parts(self, Py_ssize_t b) noexcept nogil:
+        """Numbers that tell an output of block b."""
+        return 0
+
+    cdef void true_labelling(self, Py_ssize_t b, unsigned short* labels) noexcept nogil:
+        """labels = y_b."""
+
+    cdef int best_labelling(
+        self, Py_ssize_t b, Workspace work, unsigned short* labels, double* value) except -1 nogil:
+        """labels = the output y of largest h_b(phi(y)) + <work.scores, phi(y)>, and that value."""
+        return 0
+
+    cdef double labelling_score(
+        self, Py_ssize_t b, const unsigned short* labels, const double* v) noexcept nogil:
+        """<v, phi(labels)>."""
+        return 0.0
+
+    cdef double labelling_concave(self, Py_ssize_t b, const unsigned short* labels) noexcept nogil:
+        """h_b(phi(labels))."""
+        return 0.0
+
+    cdef void add_labelling(
+        self, Py_ssize_t b, const unsigned short* labels, double weight, double* mu) noexcept nogil:
+        """mu += weight phi(labels)."""

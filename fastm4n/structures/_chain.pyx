@@ -13,7 +13,7 @@ from libc.string cimport memset
 
 from fastm4n._simd._loops cimport fastm4n_loops, loops_for, padded
 from fastm4n.inference._chain cimport ChainMaxMin, ChainScratch
-from fastm4n.structures._base cimport Structure, Workspace
+from fastm4n.structures._base cimport MOST_LABELS, Structure, Workspace
 from fastm4n.structures._labellings cimport KeptLabellings, NaturalScores
 
 
@@ -117,6 +117,11 @@ cdef class ChainStructure(Structure):
 cdef class MaxMarginChain(ChainStructure):
     """M3N (structural SVM): h_b(mu) = E L(y_b, y); the oracle is loss-augmented Viterbi."""
 
+    def __init__(self, y, lengths, cost, per_edge=False):
+        super().__init__(y, lengths, cost, per_edge)
+        self.has_labellings = self.n_labels <= MOST_LABELS
+        self.max_parts = self.max_length
+
     cdef int concave(
         self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, Workspace work,
         double* value) except -1 nogil:
@@ -129,8 +134,8 @@ cdef class MaxMarginChain(ChainStructure):
         value[0] = total / T
         return 0
 
-    cdef int oracle(
-        self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil:
+    cdef int viterbi(self, Py_ssize_t b, Workspace work, double* value) except -1 nogil:
+        """The best path, in the workspace, with its value."""
         cdef Py_ssize_t t, j, T = self.length(b)
         cdef double share = 1.0 / T
         cdef const double* cost
@@ -140,9 +145,57 @@ cdef class MaxMarginChain(ChainStructure):
                 work.scratch[t * self.stride + j] = (
                     work.scores[t * self.stride + j] + share * cost[j])
         (<ChainWorkspace> work).chain.viterbi(
-            &work.scratch[0], T, &work.scores[T * self.stride], self.pair_step, upper)
+            &work.scratch[0], T, &work.scores[T * self.stride], self.pair_step, value)
+        return 0
+
+    cdef int oracle(
+        self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil:
+        self.viterbi(b, work, upper)
         lower[0] = upper[0]
         return self.indicator(b, &(<ChainWorkspace> work).chain.path[0], &work.atom[0])
+
+    cdef Py_ssize_t n_parts(self, Py_ssize_t b) noexcept nogil:
+        return self.length(b)
+
+    cdef void true_labelling(self, Py_ssize_t b, unsigned short* labels) noexcept nogil:
+        cdef Py_ssize_t t
+        for t in range(self.length(b)):
+            labels[t] = <unsigned short> self.y[self.starts[b] + t]
+
+    cdef int best_labelling(
+        self, Py_ssize_t b, Workspace work, unsigned short* labels, double* value) except -1 nogil:
+        cdef Py_ssize_t t
+        self.viterbi(b, work, value)
+        for t in range(self.length(b)):
+            labels[t] = <unsigned short> (<ChainWorkspace> work).chain.path[t]
+        return 0
+
+    cdef double labelling_score(
+        self, Py_ssize_t b, const unsigned short* labels, const double* v) noexcept nogil:
+        cdef Py_ssize_t t, T = self.length(b)
+        cdef const double* edges = v + T * self.stride
+        cdef double total = v[labels[0]]
+        for t in range(1, T):
+            total += v[t * self.stride + labels[t]] + edges[labels[t - 1] * self.stride + labels[t]]
+            edges += self.pair_step
+        return total
+
+    cdef double labelling_concave(self, Py_ssize_t b, const unsigned short* labels) noexcept nogil:
+        cdef Py_ssize_t t, T = self.length(b)
+        cdef double total = 0.0
+        for t in range(T):
+            total += self.cost[self.y[self.starts[b] + t] * self.stride + labels[t]]
+        return total / T
+
+    cdef void add_labelling(
+        self, Py_ssize_t b, const unsigned short* labels, double weight, double* mu) noexcept nogil:
+        cdef Py_ssize_t t, T = self.length(b)
+        cdef double* edges = mu + T * self.stride
+        mu[labels[0]] += weight
+        for t in range(1, T):
+            mu[t * self.stride + labels[t]] += weight
+            edges[labels[t - 1] * self.stride + labels[t]] += weight
+            edges += self.pair_step
 
 
 cdef class LogChain(ChainStructure):
@@ -170,6 +223,9 @@ cdef class LogChain(ChainStructure):
 
     def restore(self, state):
         self.natural.restore(state)
+
+    def rest(self):
+        self.natural.rest()
 
     cdef int oracle(
         self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil:
@@ -208,6 +264,12 @@ cdef class MaxMinChain(ChainStructure):
     def __init__(self, y, lengths, cost, per_edge=False):
         super().__init__(y, lengths, cost, per_edge)
         self.kept = KeptLabellings(self.n_blocks, self.y.shape[0])
+
+    def state(self):
+        return self.kept.state()
+
+    def restore(self, state):
+        self.kept.restore(state)
 
     def workspace(self, Py_ssize_t size):
         chain = ChainScratch(self.n_labels, self.max_length)
@@ -265,6 +327,15 @@ cdef class MaxMinChainMirrorProx(MaxMinChain):
         size = self.offset(last) + self.size(last) if warm_start else self.max_size
         self.theta = np.zeros(size)
         self.log_nu = np.zeros(size)
+
+    def state(self):
+        return (*super().state(), np.array(self.theta), np.array(self.log_nu))
+
+    def restore(self, state):
+        *kept, theta, log_nu = state
+        super().restore(kept)
+        np.asarray(self.theta)[:] = theta
+        np.asarray(self.log_nu)[:] = log_nu
 
     def workspace(self, Py_ssize_t size):
         cdef ChainWorkspace work = super().workspace(size)

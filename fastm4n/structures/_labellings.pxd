@@ -14,6 +14,7 @@ cdef class KeptLabellings:
     # visits that a block still makes without labellings
     cdef unsigned char[::1] dense
 
+    cdef list arrays(self)
     cdef int generate(
         self, Py_ssize_t b, Py_ssize_t first, MaxMinScratch scratch, double current, bint certify,
         double* lower, double* upper) except -1 nogil

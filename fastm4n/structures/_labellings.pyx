@@ -47,6 +47,19 @@ cdef class KeptLabellings:
         self.n_rows = np.zeros(n_blocks, dtype=np.uint8)
         self.dense = np.zeros(n_blocks, dtype=np.uint8)
 
+    cdef list arrays(self):
+        return [
+            np.asarray(self.columns), np.asarray(self.rows), np.asarray(self.n_columns),
+            np.asarray(self.n_rows), np.asarray(self.dense),
+        ]
+
+    def state(self):
+        return tuple(map(np.array, self.arrays()))
+
+    def restore(self, state):
+        for part, given in zip(self.arrays(), state):
+            part[:] = given
+
     cdef int generate(
         self, Py_ssize_t b, Py_ssize_t first, MaxMinScratch scratch, double current, bint certify,
         double* lower, double* upper) except -1 nogil:
@@ -121,6 +134,10 @@ cdef class NaturalScores:
         theta, is_first = state
         np.asarray(self.theta)[:] = theta
         np.asarray(self.is_first)[:] = is_first
+
+    def rest(self):
+        self.theta[:] = 0.0
+        self.is_first[:] = 0
 
     cdef double step_size(
         self, Py_ssize_t offset, Py_ssize_t k, Workspace work, double curvature) noexcept nogil:

@@ -12,7 +12,7 @@ from libc.string cimport memset
 
 from fastm4n._simd._loops cimport fastm4n_loops, loops_for, padded
 from fastm4n.inference._permutation cimport PermutationMaxMin, PermutationScratch
-from fastm4n.structures._base cimport Structure, Workspace
+from fastm4n.structures._base cimport MOST_LABELS, Structure, Workspace
 from fastm4n.structures._labellings cimport KeptLabellings, NaturalScores
 
 
@@ -96,6 +96,11 @@ cdef class PermutationStructure(Structure):
 cdef class MaxMarginPermutation(PermutationStructure):
     """M3N (structural SVM): h_b(mu) = E L(y_b, y); the oracle is a loss-augmented assignment."""
 
+    def __init__(self, places, sizes, cost):
+        super().__init__(places, sizes, cost)
+        self.has_labellings = self.max_items <= MOST_LABELS
+        self.max_parts = self.max_items
+
     cdef int concave(
         self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, Workspace work,
         double* value) except -1 nogil:
@@ -107,8 +112,8 @@ cdef class MaxMarginPermutation(PermutationStructure):
         value[0] = total / M
         return 0
 
-    cdef int oracle(
-        self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil:
+    cdef int assign(self, Py_ssize_t b, Workspace work, double* value) except -1 nogil:
+        """The best permutation, in the workspace, with its value."""
         cdef Py_ssize_t i, j, M = self.n_items(b)
         cdef double share = 1.0 / M
         cdef const double* cost
@@ -117,9 +122,52 @@ cdef class MaxMarginPermutation(PermutationStructure):
             for j in range(M):
                 work.scratch[i * M + j] = work.scores[i * M + j] + share * cost[j]
         (<PermutationWorkspace> work).permutations.assign(
-            &work.scratch[0], M, M, &(<PermutationWorkspace> work).place[0], upper)
+            &work.scratch[0], M, M, &(<PermutationWorkspace> work).place[0], value)
+        return 0
+
+    cdef int oracle(
+        self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil:
+        self.assign(b, work, upper)
         lower[0] = upper[0]
-        return self.indicator(M, &(<PermutationWorkspace> work).place[0], &work.atom[0])
+        return self.indicator(
+            self.n_items(b), &(<PermutationWorkspace> work).place[0], &work.atom[0])
+
+    cdef Py_ssize_t n_parts(self, Py_ssize_t b) noexcept nogil:
+        return self.n_items(b)
+
+    cdef void true_labelling(self, Py_ssize_t b, unsigned short* labels) noexcept nogil:
+        cdef Py_ssize_t i
+        for i in range(self.n_items(b)):
+            labels[i] = <unsigned short> self.places[self.starts[b] + i]
+
+    cdef int best_labelling(
+        self, Py_ssize_t b, Workspace work, unsigned short* labels, double* value) except -1 nogil:
+        cdef Py_ssize_t i
+        self.assign(b, work, value)
+        for i in range(self.n_items(b)):
+            labels[i] = <unsigned short> (<PermutationWorkspace> work).place[i]
+        return 0
+
+    cdef double labelling_score(
+        self, Py_ssize_t b, const unsigned short* labels, const double* v) noexcept nogil:
+        cdef Py_ssize_t i, M = self.n_items(b)
+        cdef double total = 0.0
+        for i in range(M):
+            total += v[i * M + labels[i]]
+        return total
+
+    cdef double labelling_concave(self, Py_ssize_t b, const unsigned short* labels) noexcept nogil:
+        cdef Py_ssize_t i, M = self.n_items(b)
+        cdef double total = 0.0
+        for i in range(M):
+            total += self.cost[self.places[self.starts[b] + i], labels[i]]
+        return total / M
+
+    cdef void add_labelling(
+        self, Py_ssize_t b, const unsigned short* labels, double weight, double* mu) noexcept nogil:
+        cdef Py_ssize_t i, M = self.n_items(b)
+        for i in range(M):
+            mu[i * M + labels[i]] += weight
 
 
 cdef class LogPermutation(PermutationStructure):
@@ -148,6 +196,9 @@ cdef class LogPermutation(PermutationStructure):
 
     def restore(self, state):
         self.natural.restore(state)
+
+    def rest(self):
+        self.natural.rest()
 
     cdef int oracle(
         self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil:
@@ -183,6 +234,12 @@ cdef class MaxMinPermutation(PermutationStructure):
     def __init__(self, places, sizes, cost):
         super().__init__(places, sizes, cost)
         self.kept = KeptLabellings(self.n_blocks, self.places.shape[0])
+
+    def state(self):
+        return self.kept.state()
+
+    def restore(self, state):
+        self.kept.restore(state)
 
     def workspace(self, Py_ssize_t size):
         cdef PermutationWorkspace work = PermutationWorkspace(size, self.max_items)
@@ -245,6 +302,15 @@ cdef class MaxMinPermutationMirrorProx(MaxMinPermutation):
         self.theta = np.zeros(size)
         self.log_nu = np.zeros(size)
         self.point = np.zeros(self.max_items * self.stride)
+
+    def state(self):
+        return (*super().state(), np.array(self.theta), np.array(self.log_nu))
+
+    def restore(self, state):
+        *kept, theta, log_nu = state
+        super().restore(kept)
+        np.asarray(self.theta)[:] = theta
+        np.asarray(self.log_nu)[:] = log_nu
 
     def workspace(self, Py_ssize_t size):
         cdef PermutationWorkspace work = super().workspace(size)

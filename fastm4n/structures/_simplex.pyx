@@ -10,7 +10,7 @@ from libc.math cimport INFINITY
 
 from fastm4n._simd._loops cimport loops_for
 from fastm4n.inference cimport _simplex as kernels
-from fastm4n.structures._base cimport Structure, Workspace
+from fastm4n.structures._base cimport MOST_LABELS, Structure, Workspace
 
 
 cdef class SimplexStructure(Structure):
@@ -57,6 +57,8 @@ cdef class MaxMarginSimplex(SimplexStructure):
     def __init__(self, y, cost):
         super().__init__(y, cost)
         self.has_block_step = True
+        self.has_labellings = self.n_labels <= MOST_LABELS
+        self.max_parts = 1
 
     cdef int concave(
         self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, Workspace work,
@@ -64,19 +66,46 @@ cdef class MaxMarginSimplex(SimplexStructure):
         value[0] = self.loops.dot(&self.cost[self.y[b], 0], &mu[offset], self.n_labels)
         return 0
 
-    cdef int oracle(
-        self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil:
-        cdef Py_ssize_t j, label, y = self.y[b]
+    cdef Py_ssize_t best(self, Py_ssize_t b, Workspace work, double* value) noexcept nogil:
+        """The label of largest score with its cost, the first of those."""
+        cdef Py_ssize_t j, label = 0, y = self.y[b]
         for j in range(self.n_labels):
             work.scratch[j] = work.scores[j] + self.cost[y, j]
-            work.atom[j] = 0.0
-        upper[0] = self.loops.maximum(&work.scratch[0], self.n_labels)
-        lower[0] = upper[0]
-        label = 0
-        while work.scratch[label] != upper[0] and label < self.n_labels - 1:
+        value[0] = self.loops.maximum(&work.scratch[0], self.n_labels)
+        while work.scratch[label] != value[0] and label < self.n_labels - 1:
             label += 1
+        return label
+
+    cdef int oracle(
+        self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil:
+        cdef Py_ssize_t j, label = self.best(b, work, upper)
+        for j in range(self.n_labels):
+            work.atom[j] = 0.0
+        lower[0] = upper[0]
         work.atom[label] = 1.0
         return 0
+
+    cdef Py_ssize_t n_parts(self, Py_ssize_t b) noexcept nogil:
+        return 1
+
+    cdef void true_labelling(self, Py_ssize_t b, unsigned short* labels) noexcept nogil:
+        labels[0] = <unsigned short> self.y[b]
+
+    cdef int best_labelling(
+        self, Py_ssize_t b, Workspace work, unsigned short* labels, double* value) except -1 nogil:
+        labels[0] = <unsigned short> self.best(b, work, value)
+        return 0
+
+    cdef double labelling_score(
+        self, Py_ssize_t b, const unsigned short* labels, const double* v) noexcept nogil:
+        return v[labels[0]]
+
+    cdef double labelling_concave(self, Py_ssize_t b, const unsigned short* labels) noexcept nogil:
+        return self.cost[self.y[b], labels[0]]
+
+    cdef void add_labelling(
+        self, Py_ssize_t b, const unsigned short* labels, double weight, double* mu) noexcept nogil:
+        mu[labels[0]] += weight
 
     cdef int block_step(
         self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, Workspace work,
@@ -262,6 +291,13 @@ cdef class MaxMinMirrorProx(MaxMinSimplex):
         shape = (self.n_blocks if warm_start else 1, self.n_labels)
         self.last_mu = np.full(shape, 1.0 / self.n_labels)
         self.last_nu = np.full(shape, 1.0 / self.n_labels)
+
+    def state(self):
+        return np.array(self.last_mu), np.array(self.last_nu)
+
+    def restore(self, state):
+        np.asarray(self.last_mu)[:] = state[0]
+        np.asarray(self.last_nu)[:] = state[1]
 
     def workspace(self, Py_ssize_t size):
         return Workspace(size, max(10, self.n_labels + 1), self.n_labels + 1)
