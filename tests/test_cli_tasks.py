@@ -397,7 +397,7 @@ def test_bench(capsys):
 
 def test_bench_table(capsys):
     out = ran(capsys, "bench", "--seconds", 0.1, "--surrogate", "max_margin")
-    assert out.count("\n") == 14 and out.count("times as fast") == 3 and "certified gap" in out
+    assert out.count("\n") == 15 and out.count("times as fast") == 3 and "certified gap" in out
 
 
 def test_datasets(capsys):
