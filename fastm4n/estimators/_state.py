@@ -215,7 +215,7 @@ def estimator_from_state(state, arrays):
             type(values) is np.ndarray and values.dtype.kind in "iufbU" and values.ndim == 1
             for values in history.values()
         )
-        if not vectors or len({values.shape for values in history.values()}) != 1:
+        if not vectors or len({values.shape for values in history.values()}) > 1:
             raise ValueError("history_ is not of vectors of one length")
         attributes["history_"] = history
     _add_arrays(estimator, attributes, arrays, given)
