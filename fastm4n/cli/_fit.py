@@ -79,7 +79,9 @@ def run(args):
     if args.plot_transitions is not None and data.task != "sequences":
         raise CommandError(f"--plot-transitions: {data.name} is of {data.task}", 2)
     with report.notes():
-        model = _models.build(args, data, alpha=args.alpha, verbose=shown_progress(args))
+        model = _models.build(
+            args, data, alpha=args.alpha, tol=args.tol, verbose=shown_progress(args)
+        )
         start = time.perf_counter()
         try:
             model.fit(data.X, data.y)
