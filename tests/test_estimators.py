@@ -1203,7 +1203,7 @@ INTERRUPTED_FIT = """
 import signal, sys, threading
 import numpy as np
 from fastm4n import MulticlassClassifier
-from fastm4n.estimators import _vectors
+from fastm4n.estimators import _base
 
 # a test run in the background may have been told to ignore it
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -1213,13 +1213,13 @@ X, y = rng.normal(size=(400, 20)), rng.integers(4, size=400)
 clf = MulticlassClassifier(kernel=kernel, gamma=0.1, random_state=0, alpha=1e-4, tol=0.05).fit(X, y)
 before, scores = dict(vars(clf)), clf.decision_function(X)
 clf.set_params(warm_start=warm_start, tol=0, max_iter=10**8)
-solve, started = _vectors.solve, threading.Event()
+solve, started = _base.solve, threading.Event()
 
 def announced(*args, **options):
     threading.Timer(0.5, signal.raise_signal, (signal.SIGINT,)).start()
     return solve(*args, **options)
 
-_vectors.solve = announced
+_base.solve = announced
 try:
     clf.fit(X, y)
 except KeyboardInterrupt:
@@ -1231,7 +1231,7 @@ if warm_start:
     assert 0 < clf.duality_gap_ < before["duality_gap_"], clf.duality_gap_
     assert np.isfinite(clf.decision_function(X)).all()
     assert abs(clf.primal_objective_ - clf.dual_objective_ - clf.duality_gap_) < 1e-9
-    _vectors.solve = solve
+    _base.solve = solve
     gap = clf.duality_gap_
     clf.set_params(tol=1.01 * gap + 1e-9).fit(X, y)
     assert clf.n_iter_ == 0, clf.n_iter_

@@ -3,6 +3,9 @@
 import numbers
 import reprlib
 import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from joblib import effective_n_jobs
@@ -11,7 +14,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from fastm4n.solvers.block_coordinate import SAMPLINGS, STEPS
+from fastm4n.solvers.block_coordinate import SAMPLINGS, STEPS, solve
 
 SURROGATES = ("max_min", "max_margin", "log")
 DECODINGS = ("map", "min_risk")
@@ -160,9 +163,51 @@ def no_bounds(shape):
     return np.full(shape, -np.inf), np.full(shape, np.inf)
 
 
-class CertifiedEstimator(BaseEstimator):
-    """Base of the estimators: `_fit` validates, solves and then replaces the fitted state."""
+def point_of(solution):
+    """The dual point of the solution's weights."""
+    return solution.mu if solution.weights_mu is None else solution.weights_mu
 
+
+@dataclass
+class Problem:
+    """What a fit minimises, and how fitted attributes are made of what the solver leaves.
+
+    Attributes
+    ----------
+    structure, features, weights
+        As `solve` takes them.
+    common : dict
+        Fitted attributes that do not depend on alpha.
+    fitted : callable
+        fitted(mu, alpha) are those that do, `features` holding w, and w being w(mu) where they
+        do not hold weights: arrays, some of which may be views of what the features hold.
+    start : callable
+        Arguments of `solve` that start from the last fit; none where that does not fit.
+    warm : callable
+        warm(solution) is what a later fit starts from.
+    free_intercept : tuple, default=None
+        Where the intercept is not penalised: the value of the constant feature, and phi(y).
+    """
+
+    structure: Any
+    features: Any
+    weights: np.ndarray
+    common: dict
+    fitted: Callable
+    start: Callable
+    warm: Callable
+    free_intercept: tuple = None
+
+
+class CertifiedEstimator(BaseEstimator):
+    """Base of the estimators: a fit validates, solves and then replaces the fitted state.
+
+    A subclass has `_problem`, which makes a `Problem` of parameters and data and changes nothing
+    but what validation notes of the data.
+    """
+
+    # fitted attributes that an earlier fit may have left and a later one does not have
+    _replaced = ()
     # what of the parameters says how the oracles are solved; the first is the default
     _oracles = ("exact", "mirror_prox")
 
@@ -231,6 +276,33 @@ class CertifiedEstimator(BaseEstimator):
             callback=self.callback,
             keep_on_interrupt=self.warm_start,
         )
+
+    def _solved(self, problem, **start):
+        """The solution of a problem, and the fitted attributes that it gives."""
+        solution = solve(
+            problem.structure, problem.features, problem.weights, self.alpha, **start,
+            **self._solver_options(),
+        )
+        return solution, problem.fitted(point_of(solution), self.alpha)
+
+    def _fit(self, *args):
+        """Validate, solve and, when nothing can fail any more, replace the fitted state."""
+        problem = self._problem(*args)
+        start = problem.start() if self.warm_start else {}
+        solution, fitted = self._solved(problem, **start)
+        if self.warm_start:
+            fitted["_warm_state"] = problem.warm(solution)
+        # from here on nothing fails: the fitted state changes as a whole
+        self._keep(problem.common, fitted)
+        self._keep_solution(solution)
+        return solution
+
+    def _keep(self, common, fitted):
+        """Replace the fitted attributes."""
+        for name in ("_warm_state", *self._replaced):
+            self.__dict__.pop(name, None)
+        self.__dict__.update(common)
+        self.__dict__.update(fitted)
 
     def _fit_or_restore(self, *args):
         """Call `_fit`; where it fails, what validation has noted of the new data goes again."""

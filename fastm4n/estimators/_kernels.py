@@ -1,11 +1,14 @@
 """Kernels of the tabular estimators: their parameters, values, and Gram matrices."""
 
+from contextlib import contextmanager
+
 import numpy as np
 from scipy import sparse
 from sklearn.metrics.pairwise import KERNEL_PARAMS, PAIRWISE_KERNEL_FUNCTIONS, pairwise_kernels
 
 from fastm4n.estimators._base import check_number, is_number
 from fastm4n.features._kernel import KernelFeatures
+from fastm4n.solvers.block_coordinate import NotPositiveSemidefinite
 
 KERNELS = (*sorted(PAIRWISE_KERNEL_FUNCTIONS), "precomputed")
 
@@ -29,6 +32,15 @@ def check_kernel(estimator):
         raise ValueError(
             f"gamma must be 'scale', 'auto', None or a number >= 0, got {gamma!r}."
         )
+
+
+@contextmanager
+def named_kernel(kernel):
+    """Name the kernel where the solver finds that it is not positive semidefinite."""
+    try:
+        yield
+    except NotPositiveSemidefinite as error:
+        raise ValueError(f"kernel={kernel!r} is not positive semidefinite: {error}.") from error
 
 
 def kernel_parameters(kernel, X, p, *, gamma, degree, coef0, kernel_params):

@@ -4,17 +4,24 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from fastm4n.estimators._base import CertifiedEstimator, as_bounds, check_number, no_bounds
+from fastm4n.estimators._base import (
+    CertifiedEstimator,
+    Problem,
+    as_bounds,
+    check_number,
+    no_bounds,
+    point_of,
+)
 from fastm4n.estimators._kernels import (
     CHUNK,
     check_kernel,
     kernel_features,
     kernel_parameters,
     kernel_values,
+    named_kernel,
 )
 from fastm4n.estimators._merge import merge_examples
 from fastm4n.features._linear import LinearFeatures, row_norms
-from fastm4n.solvers.block_coordinate import NotPositiveSemidefinite, solve
 from fastm4n.solvers.free_intercept import solve_free_intercept
 
 
@@ -23,6 +30,8 @@ class VectorEstimator(CertifiedEstimator):
 
     Those that can fit an intercept without penalty have a parameter `regularize_intercept`.
     """
+
+    _replaced = ("coef_", "dual_coef_", "X_fit_", "_kernel_parameters")
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -122,8 +131,10 @@ class VectorEstimator(CertifiedEstimator):
         )
         return features, parameters, intercept
 
-    def _fit_vectors(self, X, kept, outputs, weights, n_scores, structure, truth, same_task):
-        """Solve; returns the solution and the attributes that it gives the estimator.
+    def _vector_problem(
+        self, X, kept, outputs, weights, n_scores, structure, truth, same_task, common
+    ):
+        """The problem of a fit.
 
         Parameters
         ----------
@@ -137,6 +148,8 @@ class VectorEstimator(CertifiedEstimator):
             Of the outputs of all blocks: the structure, and phi(y_b), (n_blocks, n_scores).
         same_task : bool
             Whether the last fit, if any, had outputs of the same kind.
+        common : dict
+            Fitted attributes of the outputs.
         """
         if self.kernel == "precomputed":
             rows, block_weights, block_of = np.arange(kept.size), weights, np.arange(kept.size)
@@ -146,59 +159,51 @@ class VectorEstimator(CertifiedEstimator):
         shares = weights / block_weights[block_of]
         p = block_weights / block_weights.sum()
         samples = kept[rows]
-        structure = structure(outputs[rows])
+        outputs = outputs[rows]
         n_samples = X.shape[0]
-        free_intercept = self._has_free_intercept()
         centre = None
-        if free_intercept and self.kernel == "linear" and not sparse.issparse(X):
+        if self._has_free_intercept() and self.kernel == "linear" and not sparse.issparse(X):
             # a free intercept takes up any shift of the features, and the solver has an
             # easier time without one
             centre = np.sum(p[:, np.newaxis] * X[samples], axis=0)
             X_inner = X - centre
         else:
             X_inner = X
+        structure = structure(outputs)
         features, parameters, intercept = self._features(X_inner, samples, p, n_scores)
         if self.coef_bounds is not None:
             self._bound(features)
-        options = self._solver_options()
-        if self.warm_start and same_task:
-            options.update(
-                self._warm_start_point(structure, samples, truth(outputs[rows]), n_samples)
-            )
-        try:
-            if free_intercept:
-                solution, intercepts = solve_free_intercept(
-                    structure, features, p, self.alpha, truth(outputs[rows]),
-                    intercept=intercept, **options,
-                )
-            else:
-                solution = solve(structure, features, p, self.alpha, **options)
-                intercepts = features.constant_scores()
-        except NotPositiveSemidefinite as error:
-            raise ValueError(
-                f"kernel={self.kernel!r} is not positive semidefinite: {error}."
-            ) from error
-
-        mu = solution.mu.reshape(-1, n_scores)
-        state = {"intercept_": intercepts}
-        if self.kernel == "linear":
-            state["coef_"] = features.coef()
-            if centre is not None:
-                state["intercept_"] = intercepts - state["coef_"] @ centre
-        else:
-            point = solution.weights_mu.reshape(mu.shape)
-            beta = (truth(outputs[rows]) - point) * (p / self.alpha)[:, np.newaxis]
-            state["dual_coef_"] = np.zeros((n_samples, n_scores))
-            state["dual_coef_"][kept] = shares[:, np.newaxis] * beta[block_of]
-            state["_kernel_parameters"] = parameters
+        if self.kernel != "linear":
+            common = {**common, "_kernel_parameters": parameters}
             if self.kernel != "precomputed":
-                state["X_fit_"] = X.copy()  # the caller may go on to change what is theirs
-        if self.warm_start:
+                common["X_fit_"] = X.copy()  # the caller may go on to change what is theirs
+
+        def fitted(mu, alpha, intercepts=None):
+            if intercepts is None:
+                intercepts = features.constant_scores()
+            if self.kernel == "linear":
+                coef = features.coef()
+                if centre is not None:
+                    intercepts = intercepts - coef @ centre
+                return {"intercept_": intercepts, "coef_": coef}
+            mu = mu.reshape(-1, n_scores)
+            beta = (truth(outputs) - mu) * (p / alpha)[:, np.newaxis]
+            dual_coef = np.zeros((n_samples, n_scores))
+            dual_coef[kept] = shares[:, np.newaxis] * beta[block_of]
+            return {"intercept_": intercepts, "dual_coef_": dual_coef}
+
+        def start():
+            if not same_task:
+                return {}
+            return self._warm_start_point(structure, samples, truth(outputs), n_samples)
+
+        def warm(solution):
             full = np.zeros((n_samples, n_scores))
-            full[kept] = mu[block_of]
-            state["_warm_state"] = dict(
+            full[kept] = solution.mu.reshape(-1, n_scores)[block_of]
+            state = dict(
                 full=full, kept=kept, alpha=float(self.alpha), surrogate=self.surrogate,
-                average=solution.average if self.kernel == "linear" else None)
+                average=solution.average,
+            )
             if structure.has_natural_step:
                 # the dual point goes with scores that are kept block by block
                 theta, is_first = structure.state()
@@ -207,14 +212,22 @@ class VectorEstimator(CertifiedEstimator):
                 natural[1][kept] = is_first[block_of]
                 concave = np.zeros(n_samples)
                 concave[kept] = solution.certificate.concave[block_of]
-                state["_warm_state"].update(natural=natural, concave=concave)
-        return solution, state
+                state.update(natural=natural, concave=concave)
+            return state
 
-    def _keep_vectors(self, state):
-        """Replace the fitted weights, or dual coefficients, by those of `_fit_vectors`."""
-        for name in ("coef_", "dual_coef_", "X_fit_", "_kernel_parameters", "_warm_state"):
-            self.__dict__.pop(name, None)
-        self.__dict__.update(state)
+        free = (intercept, truth(outputs)) if self._has_free_intercept() else None
+        return Problem(structure, features, p, common, fitted, start, warm, free)
+
+    def _solved(self, problem, **start):
+        with named_kernel(self.kernel):
+            if problem.free_intercept is None:
+                return super()._solved(problem, **start)
+            intercept, truth = problem.free_intercept
+            solution, intercepts = solve_free_intercept(
+                problem.structure, problem.features, problem.weights, self.alpha, truth,
+                intercept=intercept, **start, **self._solver_options(),
+            )
+            return solution, problem.fitted(point_of(solution), self.alpha, intercepts)
 
     def _warm_start_point(self, structure, samples, truth, n_samples):
         """Arguments of `solve` that start from the last dual point, where that fits.

@@ -13,6 +13,7 @@ from fastm4n.estimators._base import (
     DECODINGS,
     RISK_TOL,
     CertifiedEstimator,
+    Problem,
     as_bounds,
     as_weights,
     canonical,
@@ -30,7 +31,7 @@ from fastm4n.features._chain import ChainFeatures
 from fastm4n.inference import viterbi_kbest
 from fastm4n.inference._chain import ChainMaxMin, ChainScratch
 from fastm4n.sequences import Sequences
-from fastm4n.solvers.block_coordinate import in_threads, solve
+from fastm4n.solvers.block_coordinate import in_threads
 from fastm4n.structures._chain import (
     LogChain,
     MaxMarginChain,
@@ -241,6 +242,7 @@ class SequenceTagger(CertifiedEstimator):
     """
 
     _oracles = ("column_generation", "mirror_prox")
+    _replaced = ("_packed_edges", "transition_feature_coef_", "transition_features_")
 
     def __init__(
         self,
@@ -423,8 +425,7 @@ class SequenceTagger(CertifiedEstimator):
         """
         return self._fit_or_restore(X, y, sample_weight, lengths)
 
-    def _fit(self, X, y, sample_weight, lengths):
-        """Validate, solve and, when nothing can fail any more, replace the fitted state."""
+    def _problem(self, X, y, sample_weight, lengths=None):
         self._check_parameters()
         X = _as_features(X, lengths)
         selected = _selected(self.transition_features, X.values.shape[1])
@@ -457,55 +458,33 @@ class SequenceTagger(CertifiedEstimator):
             self._bound(features)
         codes = Sequences(codes, inner.offsets)[rows].values
         structure = self._structure(codes, block_lengths, cost)
-        start = self._warm_start_point(structure, kept[rows], codes, X, classes)
-        solution = solve(
-            structure, features, p, self.alpha, **start, **self._solver_options()
-        )
+        common = {
+            "n_features_in_": X.values.shape[1], "classes_": classes, "cost_matrix_": cost,
+        }
+        if selected is not None:
+            common["transition_features_"] = selected
 
-        # from here on nothing fails: the fitted state changes as a whole
-        self.n_features_in_ = X.values.shape[1]
-        self.classes_ = classes
-        self.cost_matrix_ = cost
-        self._keep_solution(solution)
-        self._keep_weights(features, selected)
-        self.__dict__.pop("_warm_state", None)
-        if self.warm_start:
-            self._warm_state = warm_state(
+        def fitted(mu, alpha):
+            """Weights, as views of the rows that the compiled loops read."""
+            packed = features.all_weights()
+            edges = None if selected is None else features.edges.all_weights()
+            return _attributes(packed, edges, X.values.shape[1], classes.size)
+
+        return Problem(
+            structure, features, p, common, fitted,
+            start=lambda: self._warm_start_point(structure, kept[rows], codes, X, classes),
+            warm=lambda solution: warm_state(
                 solution, structure, kept[rows], kept, block_of, len(X), lengths=X.lengths,
                 alpha=float(self.alpha), surrogate=self.surrogate, per_edge=selected is not None,
-            )
-        return solution
-
-    def _keep_weights(self, features, selected):
-        """Fitted weights, as views of the rows that the compiled loops read."""
-        packed, d = features.all_weights(), self.n_features_in_
-        packed[d] *= features.intercept
-        self._packed = packed
-        for name in ("_packed_edges", "transition_feature_coef_", "transition_features_"):
-            self.__dict__.pop(name, None)
-        if selected is not None:
-            self.transition_features_ = selected
-            self._packed_edges = features.edges.all_weights()
-        self._use_packed()
-
-    def _use_packed(self):
-        """Make the fitted arrays views of the packed rows."""
-        R = self.classes_.size
-        views = _views(self._packed, self.n_features_in_, R)
-        self.coef_, self.intercept_, self.start_coef_, self.end_coef_ = views[:4]
-        if hasattr(self, "transition_features_"):
-            self.transition_coef_, self.transition_feature_coef_ = _edge_views(
-                self._packed_edges, R
-            )
-        else:
-            self.transition_coef_ = views[4]
+            ),
+        )
 
     def _warm_start_point(self, structure, blocks, codes, X, classes):
         """Arguments of `solve` that start from the last dual point, where that fits."""
         state = getattr(self, "_warm_state", None)
         per_edge = self.transition_features is not None
         if (
-            not self.warm_start or state is None or state["surrogate"] != self.surrogate
+            state is None or state["surrogate"] != self.surrogate
             or state["per_edge"] != per_edge
             or not np.array_equal(state["lengths"], X.lengths)
             or not np.array_equal(classes, self.classes_)
@@ -537,10 +516,7 @@ class SequenceTagger(CertifiedEstimator):
     def __setstate__(self, state):
         super().__setstate__(state)
         if hasattr(self, "coef_"):
-            self._packed, edges = self._weights()
-            if edges is not None:
-                self._packed_edges = edges
-            self._use_packed()
+            self.__dict__.update(_attributes(*self._weights(), *np.shape(self.coef_)[::-1]))
 
     def _weights(self):
         """The rows that the compiled loops read, made anew where fitted arrays were replaced.
@@ -882,6 +858,19 @@ def _strongest(weights, n):
     ends = np.sort(np.concatenate([largest[flat[largest] > 0], smallest[flat[smallest] < 0]]))
     ends = ends[np.argsort(-flat[ends], kind="stable")]
     return [tuple(map(int, np.unravel_index(k, weights.shape))) for k in ends]
+
+
+def _attributes(packed, packed_edges, d, R):
+    """Fitted weights, as views of the packed rows, and those rows."""
+    views = _views(packed, d, R)
+    names = ("coef_", "intercept_", "start_coef_", "end_coef_", "transition_coef_")
+    fitted = {**dict(zip(names, views)), "_packed": packed}
+    if packed_edges is not None:
+        fitted["_packed_edges"] = packed_edges
+        fitted["transition_coef_"], fitted["transition_feature_coef_"] = _edge_views(
+            packed_edges, R
+        )
+    return fitted
 
 
 def _views(packed, d, R):

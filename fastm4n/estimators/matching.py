@@ -8,6 +8,7 @@ from sklearn.utils.validation import check_is_fitted
 from fastm4n.estimators._base import (
     DECODINGS,
     CertifiedEstimator,
+    Problem,
     as_bounds,
     as_weights,
     check_choice,
@@ -23,6 +24,7 @@ from fastm4n.estimators._kernels import (
     gram_matrix,
     kernel_parameters,
     kernel_values,
+    named_kernel,
 )
 from fastm4n.estimators._merge import merge_sequences
 from fastm4n.estimators._permutations import (
@@ -34,7 +36,6 @@ from fastm4n.estimators._permutations import (
 from fastm4n.estimators._warm import ranges, start_from, warm_state
 from fastm4n.features._pairs import PairFeatures, PairKernelFeatures
 from fastm4n.sequences import Sequences
-from fastm4n.solvers.block_coordinate import NotPositiveSemidefinite, solve
 
 
 class Matcher(CertifiedEstimator):
@@ -195,6 +196,7 @@ class Matcher(CertifiedEstimator):
     """
 
     _oracles = ("column_generation", "mirror_prox")
+    _replaced = ("coef_", "dual_coef_", "X_fit_", "_kernel_parameters")
 
     def __init__(
         self,
@@ -296,8 +298,7 @@ class Matcher(CertifiedEstimator):
         """
         return self._fit_or_restore(X, y, sample_weight)
 
-    def _fit(self, X, y, sample_weight):
-        """Validate, solve and, when nothing can fail any more, replace the fitted state."""
+    def _problem(self, X, y, sample_weight):
         self._check_solver_parameters()
         check_number("oracle_iter", self.oracle_iter, low=0, integer=True)
         check_kernel(self)
@@ -331,36 +332,28 @@ class Matcher(CertifiedEstimator):
         features, points, parameters = self._features(
             values, starts[blocks], block_sizes**2, p
         )
-        start = self._warm_start_point(structure, blocks, sizes, places)
-        try:
-            solution = solve(
-                structure, features, p, self.alpha, **start, **self._solver_options()
-            )
-        except NotPositiveSemidefinite as error:
-            raise ValueError(
-                f"kernel={self.kernel!r} is not positive semidefinite: {error}."
-            ) from error
+        common = {"n_features_in_": values.shape[1], "cost_matrix_": cost}
+        if self.kernel != "linear":
+            common.update(X_fit_=points, _kernel_parameters=parameters)
 
-        # from here on nothing fails: the fitted state changes as a whole
-        for name in ("coef_", "dual_coef_", "X_fit_", "_kernel_parameters", "_warm_state"):
-            self.__dict__.pop(name, None)
-        self.n_features_in_ = values.shape[1]
-        self.cost_matrix_ = cost
-        self._keep_solution(solution)
-        if self.kernel == "linear":
-            self.coef_ = features.coef()
-        else:
+        def fitted(mu, alpha):
+            if self.kernel == "linear":
+                return {"coef_": features.coef()}
             truth = np.concatenate([np.eye(len(place))[place].ravel() for place in places])
-            scale = np.repeat(p / self.alpha, block_sizes**2)
-            self.dual_coef_ = scale * (truth - solution.weights_mu)
-            self.X_fit_ = points
-            self._kernel_parameters = parameters
-        if self.warm_start:
-            self._warm_state = warm_state(
+            return {"dual_coef_": np.repeat(p / alpha, block_sizes**2) * (truth - mu)}
+
+        return Problem(
+            structure, features, p, common, fitted,
+            start=lambda: self._warm_start_point(structure, blocks, sizes, places),
+            warm=lambda solution: warm_state(
                 solution, structure, blocks, kept, block_of, sizes.size, sizes=sizes,
                 alpha=float(self.alpha), surrogate=self.surrogate,
-            )
-        return solution
+            ),
+        )
+
+    def _solved(self, problem, **start):
+        with named_kernel(self.kernel):
+            return super()._solved(problem, **start)
 
     def _features(self, values, starts, counts, p):
         """Feature map over the blocks; for kernels also the rows that it has, and parameters."""
@@ -400,7 +393,7 @@ class Matcher(CertifiedEstimator):
         """Arguments of `solve` that start from the last dual point, where that fits."""
         state = getattr(self, "_warm_state", None)
         if (
-            not self.warm_start or state is None or state["surrogate"] != self.surrogate
+            state is None or state["surrogate"] != self.surrogate
             or not np.array_equal(state["sizes"], sizes)
         ):
             return {}

@@ -1,6 +1,7 @@
 """Label ranking: outputs that are rankings of a fixed set of items."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from sklearn.utils.metaestimators import available_if
@@ -312,8 +313,7 @@ class LabelRanker(VectorEstimator):
         """
         return self._fit_or_restore(X, y, sample_weight)
 
-    def _fit(self, X, y, sample_weight):
-        """Validate, solve and, when nothing can fail any more, replace the fitted state."""
+    def _problem(self, X, y, sample_weight):
         self._check_solver_parameters()
         self._check_vector_parameters()
         check_choice("form", self.form, FORMS)
@@ -340,26 +340,22 @@ class LabelRanker(VectorEstimator):
             sizes = np.full(outputs.size, M)
             return permutation_structure(self, rankings[outputs].ravel(), sizes, cost)
 
-        solution, state = self._fit_vectors(
+        problem = self._vector_problem(
             X, kept, outputs.ravel(), weights, M * M, structure,
             truth=lambda outputs: np.eye(M)[rankings[outputs]].reshape(-1, M * M),
             same_task=hasattr(self, "items_") and np.array_equal(items, self.items_),
+            common={"items_": items, "form_": form, "_base": base, "cost_matrix_": cost},
         )
+        flat = problem.fitted
 
-        # from here on nothing fails: the fitted state changes as a whole
-        self.items_ = items
-        self.form_ = form
-        self._base = base
-        self.cost_matrix_ = cost
-        self._keep_solution(solution)
-        self._keep_vectors(state)
-        self.intercept_ = self.intercept_.reshape(M, M)
-        for name in ("coef_", "dual_coef_"):
-            if name in state:
-                rows = state[name]
-                shape = (M, M, rows.shape[1]) if name == "coef_" else (rows.shape[0], M, M)
-                setattr(self, name, rows.reshape(shape))
-        return solution
+        def fitted(mu, alpha):
+            attributes = flat(mu, alpha)
+            for name, rows in attributes.items():
+                shape = (-1, M, M) if name == "dual_coef_" else (M, M, *rows.shape[1:])
+                attributes[name] = rows.reshape(shape)
+            return attributes
+
+        return replace(problem, fitted=fitted)
 
     def __sklearn_is_fitted__(self):
         return hasattr(self, "items_")

@@ -192,8 +192,7 @@ class _SimplexClassifier(ClassifierMixin, VectorEstimator):
         """
         return self._fit_or_restore(X, y, sample_weight)
 
-    def _fit(self, X, y, sample_weight):
-        """Validate, solve and, when nothing can fail any more, replace the fitted state."""
+    def _problem(self, X, y, sample_weight):
         self._check_parameters()
         X, y = self._validated(X, y)
         check_classification_targets(y)
@@ -219,19 +218,13 @@ class _SimplexClassifier(ClassifierMixin, VectorEstimator):
         weights = summable(weights)
         weights = summable(weights * self._class_weights(classes, labels, weights)[labels])
         cost = cost_matrix(self.loss, classes.size)
-        solution, state = self._fit_vectors(
+        return self._vector_problem(
             X, kept, labels, weights, classes.size,
             structure=lambda labels: self._structure(labels, cost),
             truth=lambda labels: np.eye(classes.size)[labels],
             same_task=hasattr(self, "classes_") and np.array_equal(classes, self.classes_),
+            common={"classes_": classes, "cost_matrix_": cost},
         )
-
-        # from here on nothing fails: the fitted state changes as a whole
-        self.classes_ = classes
-        self.cost_matrix_ = cost
-        self._keep_solution(solution)
-        self._keep_vectors(state)
-        return solution
 
     # ---------------------------------------------------------------------- predict
 

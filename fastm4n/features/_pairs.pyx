@@ -193,9 +193,6 @@ cdef class PairKernelFeatures(FeatureMap):
                     &self.gram[start + e, start], &direction[0], k)
         return max(0.0, total)
 
-    def inner(self, state, coefficients):
-        return float(np.sum(state * coefficients))
-
     def clear(self):
         self.F[:] = 0.0
 

@@ -62,6 +62,11 @@ cdef class BlockCoordinateEngine:
         Seed of the engine's own generator (SplitMix64), below 2**64.
     averaging : bool
         Whether to keep the weighted average of the iterates that the fixed step needs.
+
+    Attributes
+    ----------
+    certificate_error : float
+        How much of the gap inexact oracles may add to a certificate; 0 for as little as can be.
     """
 
     cdef readonly Structure structure
@@ -82,6 +87,7 @@ cdef class BlockCoordinateEngine:
     cdef readonly long long n_visits
     cdef readonly long long oracle_calls
     cdef readonly double oracle_error
+    cdef public double certificate_error
     cdef uint64_t random_state
     cdef Py_ssize_t[::1] order
     # where in the order a pass over it stands; -1 in other passes
@@ -602,6 +608,7 @@ cdef class BlockCoordinateEngine:
         cdef Workspace work = structure.workspace(features.size)
         cdef Py_ssize_t b, offset
         cdef double upper, truth, score
+        work.tolerance = self.certificate_error
         with nogil:
             for b in range(start, stop):
                 offset = structure.offset(b)
@@ -641,21 +648,6 @@ cdef class BlockCoordinateEngine:
     def mu(self):
         """The dual point, a flat view; with active sets as it was when last settled."""
         return np.asarray(self.mu_)
-
-    def truth(self):
-        """phi(y) of all blocks, flat."""
-        cdef Structure structure = self.structure
-        cdef Py_ssize_t b
-        out = np.zeros(self.mu_.shape[0])
-        cdef double[::1] view = out
-        for b in range(self.gaps.shape[0]):
-            structure.truth(b, view, structure.offset(b))
-        return out
-
-    def sizes(self):
-        """Numbers of dual variables of each block."""
-        cdef Structure structure = self.structure
-        return np.array([structure.size(b) for b in range(self.gaps.shape[0])], dtype=np.intp)
 
     def averaged_mu(self):
         """The average of the iterates 1 ... n_visits with weights proportional to those numbers."""
@@ -713,9 +705,12 @@ cdef class BlockCoordinateEngine:
         cdef Py_ssize_t b, j, offset
         cdef double rho = alpha / self.alpha
         cdef double by = min(1.0, rho) if shrink is None else shrink
+        self.settle()
         if by != rho:
             self.features.scale(by / rho)
         if by != 1.0:
+            if self.is_active:
+                self.sets.shrink(structure, by)
             with nogil:
                 for b in range(self.gaps.shape[0]):
                     offset = structure.offset(b)
@@ -758,12 +753,19 @@ cdef class BlockCoordinateEngine:
                         break
                 structure.concave(b, self.mu_, offset, work, &self.t[b])
         structure.rest()
+        if self.is_active:
+            self.sets.start(structure, self.mu_, self.t)
         self.rebuild_weights(self.mu_)
         return bounds
 
     def state(self):
-        """Copies of all that later passes depend on, for `restore`."""
-        self.features.settle()
+        """Copies of all that later passes depend on, for `restore`, between accelerated passes."""
+        self.settle()
+        numbers = (
+            self.alpha, self.refreshed_gap, self.curvature, self.curvatures, self.gained,
+            self.holds_average,
+        )
+        counts = self.n_visits, self.oracle_calls, self.cache_hits, self.n_curvatures
         return {
             "mu": np.array(self.mu_),
             "concave": np.array(self.t),
@@ -771,10 +773,11 @@ cdef class BlockCoordinateEngine:
             "losses": np.array(self.losses),
             "order": np.array(self.order),
             "random_state": np.array([self.random_state], dtype=np.uint64),
-            "counts": np.array([self.n_visits, self.oracle_calls], dtype=np.int64),
-            "alpha": np.array([self.alpha]),
+            "numbers": np.array(numbers, dtype=np.float64),
+            "counts": np.array(counts, dtype=np.int64),
             "features": self.features.state(),
             "structure": self.structure.state(),
+            "sets": self.sets.state() if self.is_active else None,
         }
 
     def restore(self, state):
@@ -785,10 +788,17 @@ cdef class BlockCoordinateEngine:
         ):
             to[:] = state[name]
         self.random_state = int(state["random_state"][0])
-        self.n_visits, self.oracle_calls = map(int, state["counts"])
-        self.alpha = float(state["alpha"][0])
+        (
+            self.alpha, self.refreshed_gap, self.curvature, self.curvatures, self.gained,
+            holds_average,
+        ) = state["numbers"].tolist()
+        self.holds_average = bool(holds_average)
+        self.n_visits, self.oracle_calls, self.cache_hits, self.n_curvatures = (
+            state["counts"].tolist())
         self.features.restore(state["features"])
         self.structure.restore(state["structure"])
+        if self.is_active:
+            self.sets.restore(self.structure, state["sets"])
 
     def rebuild_weights(self, const double[::1] mu):
         """w = w(mu), afresh: without the rounding that many updates leave.

@@ -73,17 +73,16 @@ def _distance(arrays, others):
 class Acceleration:
     """The centre, the momentum and the average of accelerated passes over one engine.
 
-    Weights are told by the arrays of the feature map's state, which is linear in them. Where
-    that does not hold weights (kernels), by the dual point m of w = w(m) as well, which may lie
-    outside the polytope.
+    Weights are told by the arrays of the feature map's state, which is linear in them. Kernels do
+    without acceleration: the average of dual coefficients has no zeros.
 
     Parameters
     ----------
     engine : BlockCoordinateEngine
-        Holding w(mu); from here on it holds the w of the problem with kappa.
+        With a feature map that holds w(mu); from here on it holds the w of the problem with kappa.
     kappa : float
     centre : tuple or ndarray, default=None
-        First y, a state of the feature map; w(mu) by default, and where weights are not held.
+        First y, a state of the feature map; w(mu) by default.
     """
 
     def __init__(self, engine, kappa, centre=None):
@@ -95,14 +94,10 @@ class Acceleration:
         self.inner = INNER_PASSES
         self.n_passes = 0
         self.last_gap = np.inf
-        self.has_weights = engine.features.weight_norm() is not None
-        engine.settle()
         state = engine.features.state()
         self.form, of_mu = _form(state), _flat(state)
-        if not self.has_weights:
-            of_mu.append(np.array(engine.mu))
         self.is_moving = False
-        self.centre = of_mu if centre is None or not self.has_weights else _flat(centre)
+        self.centre = of_mu if centre is None else _flat(centre)
         now = self._mixed(of_mu, self.centre)
         self.moved_to = now
         self.mean = [array.copy() for array in self.centre]
@@ -118,11 +113,7 @@ class Acceleration:
 
     def _now(self):
         """Where the engine's w is."""
-        arrays = _flat(self.engine.features.state())
-        if not self.has_weights:
-            self.engine.settle()
-            arrays += self._mixed([self.engine.mu], self.centre[-1:])
-        return arrays
+        return _flat(self.engine.features.state())
 
     def _of_mu(self, now):
         """w(mu)."""
@@ -151,9 +142,9 @@ class Acceleration:
         self.is_moving = False
 
     def mend(self):
-        """Make everything consistent again where `after_pass` was interrupted."""
+        """Make everything consistent again after an interrupt."""
+        self.rebuild()
         if self.is_moving:
-            self.rebuild()
             self.mean = self._now()
             self.is_moving = False
 
@@ -168,10 +159,7 @@ class Acceleration:
         engine = self.engine
         engine.settle()
         engine.rebuild_weights(engine.mu)
-        of_mu = _flat(engine.features.state())
-        if not self.has_weights:
-            of_mu.append(np.array(engine.mu))
-        self.put(self._mixed(of_mu, self.centre))
+        self.put(self._mixed(_flat(engine.features.state()), self.centre))
 
     def certified(self, certify):
         """The certificate of the average and mu; the engine goes on from where it was.
@@ -193,28 +181,14 @@ class Acceleration:
         block gaps, and <w(z), z> - ||w(z)||^2 / 2 is what the dual has less than sum p h, over
         alpha. Leaves the feature map at the average.
         """
-        engine, features = self.engine, self.engine.features
-        if self.has_weights:
-            self.put(dual)
-            penalty = 0.5 * features.weight_norm() + features.excess()
-            cut = _distance(_flat(features.held()), dual)
-            self.put(self.mean)
-            return 0.5 * (_distance(_flat(features.held()), dual) - cut), penalty
+        features = self.engine.features
+        self.put(dual)
+        penalty = 0.5 * features.weight_norm() + features.excess()
+        cut = _distance(_flat(features.held()), dual)
         self.put(self.mean)
-        shares = np.repeat(engine.weights, engine.sizes()) / (2.0 * self.alpha)
-
-        def half_norm(arrays, coefficients):
-            return features.inner(_nested(self.form, iter(arrays)), shares * coefficients)
-
-        difference = [w - z for w, z in zip(self.mean, dual)]
-        return half_norm(difference, -difference[-1]), half_norm(dual, engine.truth() - dual[-1])
+        return max(0.0, 0.5 * (_distance(_flat(features.held()), dual) - cut)), penalty
 
     def finish(self):
-        """Leave the feature map at the average and the engine without kappa.
-
-        Returns the dual point of the average, which may lie outside the polytope, where weights
-        are not held; None otherwise.
-        """
+        """Leave the feature map at the average, and the engine without kappa."""
         self.put(self.mean)
         self.engine.set_kappa(0.0)
-        return None if self.has_weights else self.mean[-1]

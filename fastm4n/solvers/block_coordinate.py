@@ -100,9 +100,6 @@ class Solution:
     history: dict
     converged: bool
     interrupted: bool
-    # the dual point m of the weights w = w(m): mu itself, or what may lie outside the polytope
-    # after accelerated passes; None where those were made and the feature map holds w
-    weights_mu: np.ndarray = None
     # the weights, as a state of the feature map, and the mean curvature, after accelerated passes
     average: tuple = None
 
@@ -148,11 +145,9 @@ def certify(engine, mu, n_jobs=1, apart=None):
     p = np.asarray(engine.weights)
     norm = engine.features.weight_norm()
     if norm is None:
-        # what the kernel does not tell itself: <w, w(mu)>
-        product = float(np.sum(p * (inner - shift))) / engine.alpha
+        norm = float(np.sum(p * (inner - shift))) / engine.alpha
         scale = float(np.sum(p * np.abs(inner - shift))) / engine.alpha
-        norm = product if apart is None else 2.0 * (apart[0] - apart[1] + product)
-        if min((norm, *(apart or ()))) < -1e-9 * scale:
+        if norm < -1e-9 * scale:
             raise NotPositiveSemidefinite(
                 f"the squared norm of w came out negative ({norm:.3g})"
             )
@@ -252,7 +247,8 @@ class Driver:
         self.engine = engine
         self.sampling = sampling
         self.kind = step_kind(step, engine.structure)
-        self.accelerate = accelerate and not engine.averaging
+        has_weights = engine.features.weight_norm() is not None
+        self.accelerate = accelerate and has_weights and not engine.averaging
         self.acceleration = None
         if cache is not None or self.kind in (Step.PAIRWISE, Step.AWAY):
             engine.use_active_sets(cache or MOST_ATOMS, cache is not None, cache_F, cache_nu)
@@ -261,7 +257,6 @@ class Driver:
         self.n_passes = self.updated_passes = 0
         self.fresh_share = 1.0
         self.certificate = None
-        self.weights_mu = None
         self._point = None
         self._certified_at = -1  # oracle calls made until then
         self._calls_before = 0
@@ -394,11 +389,11 @@ class Driver:
         """The point that is returned, w being left at it, and its certificate."""
         engine = self.engine
         if self.acceleration is not None:
-            self.acceleration.mend()
             if self._certified_at != engine.oracle_calls:
+                self.acceleration.mend()
                 self._point, self.certificate = self.certify()
                 self._certified_at = engine.oracle_calls
-            self.weights_mu = self.acceleration.finish()
+            self.acceleration.finish()
             engine.holds_average = True
             self.acceleration = None
             return self._point, self.certificate
@@ -547,6 +542,5 @@ def solve(
         history=history.arrays(),
         converged=certificate.gap <= tol,
         interrupted=interrupted,
-        weights_mu=driver.weights_mu if engine.holds_average else point,
         average=(features.state(), engine.curvature) if engine.holds_average else None,
     )

@@ -127,6 +127,5 @@ def solve_free_intercept(
         history=history.arrays(),
         converged=certificate.gap <= tol,
         interrupted=solution.interrupted,
-        weights_mu=solution.weights_mu,
     )
     return result, intercepts

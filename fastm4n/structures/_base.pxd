@@ -6,6 +6,7 @@ cdef enum:
 
 cdef class Workspace:
     cdef double current
+    cdef double tolerance
     cdef double[::1] scores
     cdef double[::1] atom
     cdef double[::1] step

@@ -16,7 +16,8 @@ cdef class Workspace:
     """Scratch arrays of one thread, so that no kernel allocates.
 
     `current` is the block's value h_b(mu_b) + <v, mu_b> when an oracle is asked: one that is
-    inexact can stop when its error is small beside what is left to gain.
+    inexact can stop when its error is small beside what is left to gain.  `tolerance` is an error
+    that does no harm in a certificate.
 
     Parameters
     ----------

@@ -288,7 +288,7 @@ cdef class MaxMinChain(ChainStructure):
         self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil:
         (<ChainWorkspace> work).max_min.begin(&work.scores[0], self.length(b))
         self.kept.generate(
-            b, self.starts[b], (<ChainWorkspace> work).max_min, work.current, False, lower, upper)
+            b, self.starts[b], (<ChainWorkspace> work).max_min, work, False, lower, upper)
         (<ChainWorkspace> work).max_min.mixture(&work.atom[0])
         return 0
 
@@ -296,7 +296,7 @@ cdef class MaxMinChain(ChainStructure):
         cdef double lower
         (<ChainWorkspace> work).max_min.begin(&work.scores[0], self.length(b))
         return self.kept.generate(
-            b, self.starts[b], (<ChainWorkspace> work).max_min, work.current, True, &lower, upper)
+            b, self.starts[b], (<ChainWorkspace> work).max_min, work, True, &lower, upper)
 
 
 cdef class MaxMinChainMirrorProx(MaxMinChain):

@@ -16,7 +16,7 @@ cdef class KeptLabellings:
 
     cdef list arrays(self)
     cdef int generate(
-        self, Py_ssize_t b, Py_ssize_t first, MaxMinScratch scratch, double current, bint certify,
+        self, Py_ssize_t b, Py_ssize_t first, MaxMinScratch scratch, Workspace work, bint certify,
         double* lower, double* upper) except -1 nogil
 
 

@@ -61,7 +61,7 @@ cdef class KeptLabellings:
             part[:] = given
 
     cdef int generate(
-        self, Py_ssize_t b, Py_ssize_t first, MaxMinScratch scratch, double current, bint certify,
+        self, Py_ssize_t b, Py_ssize_t first, MaxMinScratch scratch, Workspace work, bint certify,
         double* lower, double* upper) except -1 nogil:
         """Column generation from the labellings of the last time; keeps those in use.
 
@@ -70,6 +70,9 @@ cdef class KeptLabellings:
         """
         cdef Py_ssize_t t, c, kept, T = scratch.T
         cdef int* labels = &scratch.labels[0]
+        cdef double current = work.current, tol = ROUNDING * (1.0 + fabs(current))
+        if certify:
+            tol = max(tol, work.tolerance)
         for c in range(self.n_columns[b]):
             for t in range(T):
                 labels[t] = self.columns[(first + t) * KEPT + c]
@@ -80,7 +83,7 @@ cdef class KeptLabellings:
             scratch.add_row(labels)
         scratch.expect_dense = self.dense[b] > 0
         scratch.generate(
-            current, BOUND_SLACK if certify else VISIT_SLACK, ROUNDING * (1.0 + fabs(current)),
+            current, BOUND_SLACK if certify else VISIT_SLACK, tol,
             BOUND_CALLS if certify else VISIT_CALLS, lower, upper)
         if scratch.is_dense:
             self.dense[b] = <unsigned char> (self.dense[b] - 1 if self.dense[b] else DENSE_VISITS)

@@ -257,7 +257,7 @@ cdef class MaxMinPermutation(PermutationStructure):
         self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil:
         (<PermutationWorkspace> work).max_min.begin(&work.scores[0], self.n_items(b))
         self.kept.generate(
-            b, self.starts[b], (<PermutationWorkspace> work).max_min, work.current, False, lower,
+            b, self.starts[b], (<PermutationWorkspace> work).max_min, work, False, lower,
             upper)
         (<PermutationWorkspace> work).max_min.packed_mixture(&work.atom[0])
         return 0
@@ -266,7 +266,7 @@ cdef class MaxMinPermutation(PermutationStructure):
         cdef double lower
         (<PermutationWorkspace> work).max_min.begin(&work.scores[0], self.n_items(b))
         return self.kept.generate(
-            b, self.starts[b], (<PermutationWorkspace> work).max_min, work.current, True, &lower,
+            b, self.starts[b], (<PermutationWorkspace> work).max_min, work, True, &lower,
             upper)
 
 
