@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         inference,
         metrics,
         model_files,
+        path,
         plotting,
         rankings,
         reference,
@@ -26,6 +27,12 @@ if TYPE_CHECKING:
         SequenceTagger,
     )
     from fastm4n.model_files import load_model, save_model
+    from fastm4n.path import (
+        PathInterrupted,
+        RegularizationPath,
+        RegularizationPathCV,
+        regularization_path,
+    )
     from fastm4n.sequences import Sequences
     from fastm4n.vectorizer import SequenceVectorizer
 
@@ -44,18 +51,22 @@ _NAMES = {
     "Matcher": "estimators",
     "MulticlassClassifier": "estimators",
     "OrdinalClassifier": "estimators",
+    "PathInterrupted": "path",
+    "RegularizationPath": "path",
+    "RegularizationPathCV": "path",
     "SequenceTagger": "estimators",
     "SequenceVectorizer": "vectorizer",
     "Sequences": "sequences",
     "load_model": "model_files",
+    "regularization_path": "path",
     "save_model": "model_files",
 }
 
 __all__ = [*_NAMES, "__version__"]
 
 _MODULES = (
-    "datasets", "estimators", "inference", "metrics", "model_files", "plotting", "rankings",
-    "reference",
+    "datasets", "estimators", "inference", "metrics", "model_files", "path", "plotting",
+    "rankings", "reference",
 )
 
 

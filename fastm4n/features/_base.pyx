@@ -65,6 +65,9 @@ cdef class FeatureMap:
     def fetch(self, Py_ssize_t b, candidates):
         """Make b ready, and as many of the candidates as is cheap."""
 
+    def forget(self):
+        """Drop what was fetched."""
+
     cdef void prefetch(self, Py_ssize_t b) noexcept nogil:
         """Ask for the memory that `scores` of b will read; no result."""
 

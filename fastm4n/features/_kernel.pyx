@@ -162,6 +162,13 @@ cdef class KernelFeatures(FeatureMap):
             slots[block] = target
             used[target] = self.clock
 
+    def forget(self):
+        self.settle()
+        if not self.whole:
+            for owned in (np.asarray(self.slot_of), np.asarray(self.block_of)):
+                owned[:] = -1
+            np.asarray(self.last_used)[:] = self.clock = 0
+
     cdef int settle(self) except -1 nogil:
         if self.n_pending > 0:
             self.loops.add_rows(

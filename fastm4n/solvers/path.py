@@ -64,6 +64,9 @@ class Breakpoint:
     def primal(self, alpha):
         return self.loss + 0.5 * alpha * self.norm
 
+    def numbers(self):
+        return np.array(astuple(self), dtype=np.float64)
+
     @property
     def gap(self):
         return max(0.0, self.primal(self.alpha) - self.dual)
@@ -409,14 +412,14 @@ class PathFollower:
             nan if self.alpha_min is None else self.alpha_min,
         )
         return {
-            **self.engine.state(),
+            "engine": self.engine.state(),
             "numbers": np.array(numbers, dtype=np.float64),
-            "points": np.array([astuple(point) for point in self.points], dtype=np.float64),
+            "points": np.array([point.numbers() for point in self.points]).reshape(-1, 7),
         }
 
     def restore(self, state):
         """Bring back what `state` gave, to a follower of the same problem."""
-        self.engine.restore(state)
+        self.engine.restore(state["engine"])
         share, updated, self.log_step, passes, calls, converged, complete, at_rest, least = map(
             float, state["numbers"]
         )
