@@ -467,8 +467,9 @@ class RegularizationPathDisplay:
 
     @classmethod
     def from_path(
-        cls, path, X=None, y=None, *, X_valid=None, y_valid=None, score_name="score", n_coefs=0,
-        feature_names=None, alpha_min=None, alpha_max=None, panels=None, ax=None,
+        cls, path, X=None, y=None, *, X_valid=None, y_valid=None, scores=None, best_alpha=None,
+        score_name="score", n_coefs=0, feature_names=None, alpha_min=None, alpha_max=None,
+        panels=None, ax=None,
     ):
         """Plot a path.
 
@@ -480,6 +481,10 @@ class RegularizationPathDisplay:
         X_valid, y_valid : default=None
             Data to choose alpha by: the best score on them is marked, at its largest alpha. X
             and y are then those of the training.
+        scores : dict of array-like of shape (n_breakpoints,), default=None
+            Scores, or losses, that are known already, by the name of the data.
+        best_alpha : float, default=None
+            An alpha to mark, where X_valid does not say which.
         score_name : str, default="score"
             Label of the axis of scores.
         n_coefs : int, default=0
@@ -499,7 +504,11 @@ class RegularizationPathDisplay:
         """
         _check_matplotlib(f"{cls.__name__}.from_path")
         data = _path_data(path, alpha_min, alpha_max, n_coefs, feature_names)
-        scores = {}
+        scores = {
+            name: _of_length(np.asarray(values), len(data["alphas"]), f"scores[{name!r}]")
+            for name, values in (scores or {}).items()
+        }
+        data["best_alpha"] = best_alpha
         if X is not None:
             scores["score" if X_valid is None else "training"] = np.asarray(path.score(X, y))
         if X_valid is not None:

@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose
 from sklearn.exceptions import ConvergenceWarning
 
 import fastm4n
-from fastm4n import cli
+from fastm4n.cli import _arguments, _path
 from fastm4n.cli import main
 
 QUICK = ["path", "--dataset", "iris", "--alphas", "3", "--alpha-min", "0.01"]
@@ -51,7 +51,7 @@ def bad(capsys, *args):
 # ---------------------------------------------------------------------------------- fits
 
 
-@pytest.mark.parametrize("dataset", cli.DATASETS)
+@pytest.mark.parametrize("dataset", _path.DATASETS)
 def test_every_dataset(dataset, capsys, tmp_path):
     arguments = ["path", "--dataset", dataset, "--alphas", "2", "--alpha-min", "0.1", "--json"]
     assert main(arguments) == 0
@@ -85,13 +85,13 @@ def test_table(capsys, tmp_path):
     assert_allclose([float(row[0]) for row in rows], [1, 0.1, 0.01])
     best = min(rows, key=lambda row: float(row[5]))
     assert f"best: alpha {best[0]}, validation loss {best[5]} (error rate)" in captured.out
-    assert lines[-1] == f"plot: {cli.DEFAULT_OUTPUT}"
-    assert (tmp_path / cli.DEFAULT_OUTPUT).read_bytes().startswith(PNG)
-    assert os.listdir(tmp_path) == [cli.DEFAULT_OUTPUT]
+    assert lines[-1] == f"plot: {_path.DEFAULT_OUTPUT}"
+    assert (tmp_path / _path.DEFAULT_OUTPUT).read_bytes().startswith(PNG)
+    assert os.listdir(tmp_path) == [_path.DEFAULT_OUTPUT]
 
 
-@pytest.mark.parametrize("surrogate", cli.SURROGATES)
-@pytest.mark.parametrize("kernel", cli.KERNELS)
+@pytest.mark.parametrize("surrogate", _arguments.SURROGATES)
+@pytest.mark.parametrize("kernel", _arguments.KERNELS)
 def test_every_surrogate_and_kernel(surrogate, kernel, capsys):
     assert main([*QUICK, "--surrogate", surrogate, "--kernel", kernel, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
@@ -99,7 +99,7 @@ def test_every_surrogate_and_kernel(surrogate, kernel, capsys):
     assert all(point["converged"] for point in document["path"])
 
 
-@pytest.mark.parametrize("loss", cli.LOSSES)
+@pytest.mark.parametrize("loss", _arguments.LOSSES)
 @pytest.mark.parametrize("dataset", ["iris", "diabetes"])
 def test_every_loss(loss, dataset, capsys):
     arguments = ["path", "--dataset", dataset, "--alphas", "2", "--alpha-min", "0.1", "--json"]
@@ -201,7 +201,7 @@ def test_plot_formats(name, start, tmp_path, capsys):
 
 def test_one_alpha_can_be_plotted(tmp_path):
     assert main(["path", "--dataset", "iris", "--alphas", "1"]) == 0
-    assert (tmp_path / cli.DEFAULT_OUTPUT).read_bytes().startswith(PNG)
+    assert (tmp_path / _path.DEFAULT_OUTPUT).read_bytes().startswith(PNG)
 
 
 def test_a_plot_that_fails_keeps_the_old_file(tmp_path, monkeypatch, capsys):
@@ -308,7 +308,7 @@ def test_process_runs(tmp_path):
     done = run(*QUICK, "--json")
     assert done.returncode == 0, done.stderr
     assert len(json.loads(done.stdout)["path"]) == 3
-    assert (tmp_path / cli.DEFAULT_OUTPUT).is_file()
+    assert (tmp_path / _path.DEFAULT_OUTPUT).is_file()
 
 
 def test_process_fails_in_one_line():
