@@ -268,6 +268,7 @@ class CertifiedEstimator(BaseEstimator):
             cache=self.cache,
             cache_F=self.cache_F,
             cache_nu=self.cache_nu,
+            auto=self.solver == "auto",
             tol=self.tol,
             max_iter=self.max_iter,
             seed=int(check_random_state(self.random_state).randint(2**31)),

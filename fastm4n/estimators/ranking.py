@@ -160,8 +160,10 @@ class LabelRanker(VectorEstimator):
     n_iter_ : int
         Passes made.
     history_ : dict of ndarray
-        "pass", "primal", "dual", "gap", "seconds", "oracle_calls" and "oracle_error" (mean
-        of the oracle's own bounds' difference during the pass) at each certificate.
+        At each certificate "pass", "primal", "dual", "gap", "seconds", "oracle_calls",
+        "oracle_error" (mean of the oracle's own bounds' difference during the pass),
+        "cache_hits" (visits that asked no oracle) and "policy" (the step, and whether there is
+        a cache).
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (n_features_in_,)

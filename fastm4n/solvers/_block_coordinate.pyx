@@ -154,10 +154,22 @@ cdef class BlockCoordinateEngine:
         self.drop_active_sets()
         structure = self.structure
         self.sets = ActiveSets(
-            structure.n_blocks, structure.max_parts, structure.max_size, limit, keeps_unused)
+            structure.n_blocks, structure.max_parts, structure.max_size, limit, False)
         self.sets.start(structure, self.mu_, self.t)
-        self.cache_F, self.cache_nu = cache_F, cache_nu
         self.is_active = True
+        if keeps_unused:
+            self.set_cache(limit, cache_F, cache_nu)
+
+    def set_cache(self, int limit, double cache_F, double cache_nu):
+        """Keep atoms without weight as well from now on, up to `limit` atoms a block."""
+        self.sets.limit = limit
+        self.sets.keeps_unused = True
+        self.cache_F, self.cache_nu = cache_F, cache_nu
+
+    def drop_cache(self, int limit):
+        """Ask the oracle at each visit from now on, and keep up to `limit` atoms with weight."""
+        self.sets.limit = limit
+        self.sets.keeps_unused = False
 
     def drop_active_sets(self):
         """Hold the dual point itself from now on."""

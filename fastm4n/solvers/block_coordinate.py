@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fastm4n.solvers.acceleration import Acceleration, best_kappa
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
+from fastm4n.solvers.acceleration import Acceleration, best_kappa
+from fastm4n.solvers.policy import AutoPolicy
 
 logger = logging.getLogger("fastm4n")
 
@@ -43,7 +44,10 @@ FRESH_PASSES = 20
 PARALLEL_COST = 5e6
 RANGES_PER_THREAD = 8
 
-HISTORY_KEYS = ("pass", "primal", "dual", "gap", "seconds", "oracle_calls", "oracle_error")
+HISTORY_KEYS = (
+    "pass", "primal", "dual", "gap", "seconds", "oracle_calls", "oracle_error", "cache_hits",
+    "policy",
+)
 
 
 @dataclass
@@ -70,11 +74,11 @@ class History:
         self.start = time.perf_counter()
         self.columns = {key: [] for key in HISTORY_KEYS}
 
-    def add(self, n_passes, certificate, oracle_calls, oracle_error):
+    def add(self, n_passes, certificate, oracle_calls, oracle_error, cache_hits, policy):
         """Append a row; returns it as a dict."""
         values = (
             n_passes, certificate.primal, certificate.dual, certificate.gap,
-            time.perf_counter() - self.start, oracle_calls, oracle_error,
+            time.perf_counter() - self.start, oracle_calls, oracle_error, cache_hits, policy,
         )
         row = dict(zip(HISTORY_KEYS, values))
         for key, value in row.items():
@@ -243,13 +247,17 @@ class Driver:
     """
 
     def __init__(self, engine, *, sampling="gap", step="line_search", n_jobs=1, on_check=None,
-                 accelerate=False, cache=None, cache_F=0.25, cache_nu=0.01):
+                 accelerate=False, cache=None, cache_F=0.25, cache_nu=0.01, auto=False):
         self.engine = engine
         self.sampling = sampling
         self.kind = step_kind(step, engine.structure)
         has_weights = engine.features.weight_norm() is not None
         self.accelerate = accelerate and has_weights and not engine.averaging
         self.acceleration = None
+        self.policy = AutoPolicy(engine, MOST_ATOMS, cache_F, cache_nu) if auto else None
+        if auto:
+            step, cache, self.kind = "line_search", None, Step.LINE_SEARCH
+        self.policy_name = step if cache is None else f"{step}+cache"
         if cache is not None or self.kind in (Step.PAIRWISE, Step.AWAY):
             engine.use_active_sets(cache or MOST_ATOMS, cache is not None, cache_F, cache_nu)
         self.n_jobs = n_jobs
@@ -258,7 +266,7 @@ class Driver:
         self.fresh_share = 1.0
         self.certificate = None
         self._point = None
-        self._certified_at = -1  # oracle calls made until then
+        self._certified_at = -1  # visits made until then
         self._calls_before = 0
 
     def certify(self):
@@ -297,9 +305,11 @@ class Driver:
             done = certificate.gap <= tol
         if self.acceleration is not None:
             self.acceleration.told(certificate.gap)
+        if self.policy is not None:
+            self.policy.told(certificate.gap)
         n_calls = engine.oracle_calls - self._calls_before
         self._point, self.certificate = point, certificate
-        self._certified_at = engine.oracle_calls
+        self._certified_at = engine.n_visits
         error = engine.oracle_error / n_calls if n_calls else 0.0
         stopped = self.on_check is not None and bool(
             self.on_check(self.n_passes, certificate, error)
@@ -333,7 +343,7 @@ class Driver:
         at_refresh = engine.stale_gap()
         while self.n_passes < max_iter and not finished:
             self._calls_before = engine.oracle_calls
-            engine.run_pass(Sampling.PERMUTATION if sweep else SAMPLINGS[self.sampling], self.kind)
+            self._pass(Sampling.PERMUTATION if sweep else SAMPLINGS[self.sampling])
             self.n_passes += 1
             self.updated_passes += 1
             if self.acceleration is not None:
@@ -365,6 +375,17 @@ class Driver:
                 last_check = n_passes
                 at_refresh, sweep = engine.stale_gap(), False
 
+    def _pass(self, sampling):
+        policy = self.policy
+        if policy is None:
+            return self.engine.run_pass(sampling, self.kind)
+        policy.begin()
+        self.engine.run_pass(sampling, policy.kind, policy.cached_only)
+        self.policy_name = policy.name
+        policy.end()
+        # what a path goes by that makes passes of its own
+        self.kind = policy.kind
+
     def _begin(self):
         """Take up where the last run has left the engine, or begin the first one."""
         engine = self.engine
@@ -389,10 +410,10 @@ class Driver:
         """The point that is returned, w being left at it, and its certificate."""
         engine = self.engine
         if self.acceleration is not None:
-            if self._certified_at != engine.oracle_calls:
+            if self._certified_at != engine.n_visits:
                 self.acceleration.mend()
                 self._point, self.certificate = self.certify()
-                self._certified_at = engine.oracle_calls
+                self._certified_at = engine.n_visits
             self.acceleration.finish()
             engine.holds_average = True
             self.acceleration = None
@@ -401,7 +422,7 @@ class Driver:
             point = engine.averaged_mu()
             engine.rebuild_weights(point)
             return point, certify(engine, point, self.n_jobs)
-        if self._certified_at == engine.oracle_calls:
+        if self._certified_at == engine.n_visits:
             return self._point, self.certificate
         return engine.mu, certify(engine, engine.mu, self.n_jobs)
 
@@ -422,6 +443,7 @@ def solve(
     cache=None,
     cache_F=0.25,
     cache_nu=0.01,
+    auto=False,
     tol=1e-3,
     max_iter=1000,
     seed=0,
@@ -473,6 +495,8 @@ def solve(
     cache_F, cache_nu : float
         An atom at hand will do where it gains cache_F of the block's gap when the oracle was
         last asked, and cache_nu of the mean gap when all were last looked at.
+    auto : bool
+        Whether step and cache are chosen by the seconds of the first passes.
     tol : float
         Absolute duality gap to stop at.
     max_iter : int
@@ -510,13 +534,16 @@ def solve(
 
     def on_check(n_passes, certificate, oracle_error):
         n_new = n_passes - history.last_pass
-        row = history.add(n_passes, certificate, engine.oracle_calls, oracle_error)
+        row = history.add(
+            n_passes, certificate, engine.oracle_calls, oracle_error, engine.cache_hits,
+            driver.policy_name,
+        )
         progress.update(row, n_new)
         return callback is not None and bool(callback(row))
 
     driver = Driver(
         engine, sampling=sampling, step=step, n_jobs=n_jobs, on_check=on_check,
-        accelerate=accelerate, cache=cache, cache_F=cache_F, cache_nu=cache_nu,
+        accelerate=accelerate, cache=cache, cache_F=cache_F, cache_nu=cache_nu, auto=auto,
     )
     interrupted = False
     try:
