@@ -78,7 +78,7 @@ def path(found, file, kind):
     )
     if found.search is not None:
         RegularizationPathDisplay.from_estimator(
-            found.search, score_name=f"minus {found.loss_name}", ax=axes
+            found.search, score_name=found.loss_name, as_loss=True, ax=axes
         )
     else:
         scores = {
