@@ -520,8 +520,8 @@ class RegularizationPathDisplay:
 
     @classmethod
     def from_estimator(
-        cls, estimator, X=None, y=None, *, score_name="score", as_loss=False, n_coefs=0,
-        feature_names=None, alpha_min=None, alpha_max=None, panels=None, ax=None,
+        cls, estimator, X=None, y=None, *, score_name="score", n_coefs=0, feature_names=None,
+        alpha_min=None, alpha_max=None, panels=None, ax=None,
     ):
         """Plot the path of a cross-validation, with the scores of its folds.
 
@@ -533,9 +533,6 @@ class RegularizationPathDisplay:
             Fitted.
         X, y : default=None
             More data that the path is scored on, such as a test set.
-        as_loss : bool, default=False
-            Whether scores are losses with a minus, as of scikit-learn's scorers ``neg_...``, which
-            are then shown without it.
         score_name, n_coefs, feature_names, alpha_min, alpha_max, panels, ax
             As in :meth:`from_path`.
 
@@ -553,13 +550,10 @@ class RegularizationPathDisplay:
             )
         path = estimator.path_
         data = _path_data(path, alpha_min, alpha_max, n_coefs, feature_names)
-        sign = -1.0 if as_loss else 1.0
-        scores = None
-        if X is not None:
-            scores = {"given data": sign * path.score(X, y, scoring=estimator.scoring)}
+        scores = None if X is None else {"given data": np.asarray(path.score(X, y))}
         display = cls(
             **data, scores=scores, score_name=score_name, cv_alphas=estimator.alphas_,
-            cv_scores=sign * estimator.scores_, best_alpha=float(estimator.alpha_),
+            cv_scores=estimator.scores_, best_alpha=float(estimator.alpha_),
             one_se_alpha=float(estimator.alpha_1se_),
         )
         return display.plot(ax, panels=panels)
