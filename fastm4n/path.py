@@ -353,9 +353,8 @@ class _Run:
         """Copies of the fitted arrays; in float32 where that loses nothing of large ones."""
         follower = self.follower
         engine = follower.engine
-        point = follower.driver.weights_mu if engine.holds_average else None
         with follower.stored_weights():
-            fitted = self.problem.fitted(engine.mu if point is None else point, engine.alpha)
+            fitted = self.problem.fitted(engine.mu, engine.alpha)
             fitted = {
                 name: np.array(array) for name, array in fitted.items() if not name.startswith("_")
             }

@@ -100,7 +100,7 @@ def add(commands):
     add_estimator(parser)
     path = parser.add_argument_group("path and solver")
     path.add_argument(
-        "--eps", type=positive, default=0.1, metavar="GAP",
+        "--eps", type=positive, default=0.05, metavar="GAP",
         help="gap that the path may have at any alpha, default %(default)g",
     )
     path.add_argument(
@@ -340,8 +340,10 @@ def _cross_validated(args, data):
     found.search = search
     errors = search.scores_.std(axis=1, ddof=1) / search.n_splits_**0.5
     found.points = [
-        {"alpha": float(alpha), "gap": float(search.path_.gap(alpha)), "validation_loss": -float(mean),
-         "standard_error": float(error)}
+        {
+            "alpha": float(alpha), "gap": float(search.path_.gap(alpha)),
+            "validation_loss": -float(mean), "standard_error": float(error),
+        }
         for alpha, mean, error in zip(search.alphas_, search.mean_score_, errors)
     ]
     alpha = search.alpha_1se_ if args.one_standard_error else search.alpha_
@@ -390,6 +392,8 @@ def _tell(args, report, found):
                 f"{point['validation_loss']:.4f}", f"{point['standard_error']:.4f}",
             ]
             for point in found.points
+            # those of the folds' paths lie close to these
+            if point["alpha"] in found.path.alphas or point is best
         ]
     for line in table(head, rows):
         report.tell(line)

@@ -163,11 +163,6 @@ def no_bounds(shape):
     return np.full(shape, -np.inf), np.full(shape, np.inf)
 
 
-def point_of(solution):
-    """The dual point of the solution's weights."""
-    return solution.mu if solution.weights_mu is None else solution.weights_mu
-
-
 @dataclass
 class Problem:
     """What a fit minimises, and how fitted attributes are made of what the solver leaves.
@@ -284,7 +279,7 @@ class CertifiedEstimator(BaseEstimator):
             problem.structure, problem.features, problem.weights, self.alpha, **start,
             **self._solver_options(),
         )
-        return solution, problem.fitted(point_of(solution), self.alpha)
+        return solution, problem.fitted(solution.mu, self.alpha)
 
     def _fit(self, *args):
         """Validate, solve and, when nothing can fail any more, replace the fitted state."""

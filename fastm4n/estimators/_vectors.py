@@ -10,7 +10,6 @@ from fastm4n.estimators._base import (
     as_bounds,
     check_number,
     no_bounds,
-    point_of,
 )
 from fastm4n.estimators._kernels import (
     CHUNK,
@@ -227,7 +226,7 @@ class VectorEstimator(CertifiedEstimator):
                 problem.structure, problem.features, problem.weights, self.alpha, truth,
                 intercept=intercept, **start, **self._solver_options(),
             )
-            return solution, problem.fitted(point_of(solution), self.alpha, intercepts)
+            return solution, problem.fitted(solution.mu, self.alpha, intercepts)
 
     def _warm_start_point(self, structure, samples, truth, n_samples):
         """Arguments of `solve` that start from the last dual point, where that fits.
