@@ -174,17 +174,19 @@ cdef class BlockCoordinateEngine:
         if self.curvature == 0.0 and self.n_curvatures:
             self.curvature = self.curvatures / self.n_curvatures
 
-    def take_average(self, state, double curvature):
+    def take_average(self, state, double curvature, double alpha):
         """Begin from mu, but at weights that accelerated passes have left; see `Acceleration`.
 
-        Unless they are of other features.
+        Unless they are of other features. For an alpha that has become larger they shrink, as
+        w(mu) does.
         """
         now = self.features.state()
         try:
             self.features.restore(state)
-        except ValueError:
+        except (TypeError, ValueError):
             self.features.restore(now)
             return
+        self.features.scale(min(1.0, alpha / self.alpha))
         self.curvature = curvature
         self.holds_average = True
 
@@ -407,6 +409,7 @@ cdef class BlockCoordinateEngine:
                 chosen = sets.find_or_add(structure, b, height)
                 if sets.pruned:
                     sets.score(structure, b, &work.scores[0])
+                    current = sets.current
                 value = lower
             if value - current <= tiny:
                 return 0
@@ -468,12 +471,11 @@ cdef class BlockCoordinateEngine:
         else:
             sets.scale(b, 1.0 - gamma)
             held.atoms[chosen].weight += gamma
-        if gamma == most:
+        if gamma == most and taken != LINE_SEARCH:
             # a drop step
-            if taken != LINE_SEARCH:
-                held.atoms[worst].weight = 0.0
-            if not sets.keeps_unused:
-                sets.remove_unused(b)
+            held.atoms[worst].weight = 0.0
+        if not sets.keeps_unused:
+            sets.remove_unused(b)
         self.gained += self.weights[b] * gain
         factor = -curvature * gamma
         for j in range(k):
