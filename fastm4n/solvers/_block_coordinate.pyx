@@ -42,6 +42,9 @@ cdef enum:
 
 cdef double ROUNDING = 4e-16
 
+# an average is taken over to an alpha that is at most so much larger
+cdef double FAR = 2.0
+
 # how exactly the largest h_b is found, relative to it
 cdef double LARGEST_ERROR = 1e-4
 
@@ -177,9 +180,11 @@ cdef class BlockCoordinateEngine:
     def take_average(self, state, double curvature, double alpha):
         """Begin from mu, but at weights that accelerated passes have left; see `Acceleration`.
 
-        Unless they are of other features. For an alpha that has become larger they shrink, as
-        w(mu) does.
+        Unless they are of other features, or of an alpha so much smaller that w(mu) is nearer to
+        the optimum. For an alpha that has become larger they shrink, as w(mu) does.
         """
+        if self.alpha > FAR * alpha:
+            return
         now = self.features.state()
         try:
             self.features.restore(state)
