@@ -4,8 +4,9 @@
     python benchmarks/policies.py --page
 
 writes benchmarks/results/policies.json, docs/policies.md and docs/images/policies_*.png; with
---only it replaces its own figures of the results and leaves the others, and with --page it makes
-the page and the pictures from the results again. The parts are
+--only it replaces its own figures of the results and leaves the others, with --page it makes the
+page and the pictures from the results again, and with --quick (less of everything) it prints the
+page and leaves all files alone. The parts are
 
     paper        {uniform, gap} x {Frank-Wolfe, pairwise} x {no cache, cache} on OCR-small and
                  OCR-large, M3N, three alphas, without acceleration
@@ -23,6 +24,7 @@ import argparse
 import itertools
 import json
 import re
+import textwrap
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -296,6 +298,11 @@ def style(axes):
     axes.spines[["top", "right"]].set_visible(False)
 
 
+def picture(part, name=""):
+    """File of the picture of a part, and of one set."""
+    return f"policies_{part}{name.lower().replace('ocr-', '_')}.png"
+
+
 def draw_variants(runs, name, title, path):
     """One column an alpha; gap against passes above, against seconds below."""
     figure = Figure(figsize=(10, 6.6), dpi=150, layout="constrained")
@@ -334,7 +341,6 @@ def draw_variants(runs, name, title, path):
         handles=handles, loc="outside lower center", ncols=len(handles), frameon=False,
         fontsize="small",
     )
-    path.parent.mkdir(exist_ok=True)
     figure.savefig(path)
 
 
@@ -352,11 +358,26 @@ def draw_max_min(runs, path):
     axes.set(xlabel="CPU seconds", ylabel="duality gap")
     axes.set_title(f"M4N, OCR-small, alpha = {ALPHA:g}, gap sampling", fontsize="medium")
     axes.legend(frameon=False, fontsize="small", loc="lower left")
-    path.parent.mkdir(exist_ok=True)
     figure.savefig(path)
 
 
+def draw(results):
+    """All pictures."""
+    IMAGES.mkdir(exist_ok=True)
+    for part, title in (("paper", "not accelerated"), ("accelerated", "accelerated")):
+        for name in SETS:
+            draw_variants(
+                results[part]["found"], name, f"M3N, {name}, {title}",
+                IMAGES / picture(part, name),
+            )
+    draw_max_min(results["max_min"]["found"], IMAGES / picture("max_min"))
+
+
 # The page
+
+
+def wrapped(text):
+    return textwrap.fill(text, 99, break_long_words=False, break_on_hyphens=False)
 
 
 def number(value):
@@ -464,19 +485,32 @@ def failures_text(runs):
         found = failures(runs, dimension)
         n = len(SETS) * len(ALPHAS) * 4
         lines += [
-            f"{finding[0].upper()}{finding[1:]}: ratios of oracle calls, or of gaps at equal "
-            f"calls, below {FAILS:g} in {len(found)} of {n} settings"
-            + (":\n" if found else "."), *found, "",
+            wrapped(
+                f"{finding}: ratios of oracle calls, or of gaps at equal calls, below {FAILS:g} in "
+                f"{len(found)} of {n} settings" + (":" if found else ".")
+            ), "", *found, *([""] if found else []),
         ]
     return "\n".join(lines)
+
+
+def without_effect(paper, accelerated):
+    """The (steps, cache) whose runs were the same, gap for gap, with and without acceleration."""
+    found = []
+    for step, cache in itertools.product(STEPS, CACHES):
+        pairs = zip(*(chosen(runs, step=step, cache=cache) for runs in (paper, accelerated)))
+        gaps = [(dict(zip(r["passes"], r["gaps"])) for r in pair) for pair in pairs]
+        if all(a[p] == b[p] for a, b in gaps for p in a.keys() & b.keys()):
+            found.append(f"{STEP_TITLES[step]} steps with {'a' if cache else 'no'} cache")
+    return found
 
 
 def numbers_table(runs, title):
     rows = []
     for name, times, (sampling, step, cache) in itertools.product(SETS, ALPHAS, VARIANTS):
         found = chosen(runs, set=name, times=times, sampling=sampling, step=step, cache=cache)
-        ends = {key: np.median([run[key][-1] for run in found]) for key in found[0] if key in (
-            "passes", "calls", "gaps")}
+        ends = {
+            key: np.median([run[key][-1] for run in found]) for key in ("passes", "calls", "gaps")
+        }
         rows.append((
             name, f"{times:g} / n", sampling, STEP_TITLES[step], cache or "none",
             *(number(median_crossing(found, gap)) for gap in GAPS),
@@ -487,15 +521,6 @@ def numbers_table(runs, title):
             *(f"CPU s to {g:g}" for g in GAPS), "calls / n in all", "visits / n in all",
             "gap at the end")
     return table(title, head, rows)
-
-
-def pictures(name):
-    """Of a part with variants, and the Markdown that shows them."""
-    files = {of: f"policies_{name}_{of[4:]}.png" for of in SETS}
-    return files, "".join(
-        f"![Duality gap against oracle calls and CPU seconds of eight variants, {of}]"
-        f"(images/{file})\n\n" for of, file in files.items()
-    )
 
 
 def max_min_table(runs):
@@ -519,14 +544,14 @@ def max_min_table(runs):
     text = table(f"M4N on OCR-small, alpha = {ALPHA:g}: gaps at equal seconds", head, rows)
     last = [float(cell) for cell in rows[-1][-3:]]
     verdicts = ["reached" if value >= MAX_MIN_RATIO else "missed" for value in last]
-    return text + (
-        f"\nGap sampling, medians over {len(runs) // 4} seeds; certificates of refreshes count. "
-        f"What is asked of pairwise\nsteps is a gap {MAX_MIN_RATIO} times smaller than that of "
-        f"Frank-Wolfe steps at equal seconds. At {rows[-1][0]} s, the ratios\nbeing "
-        f"{last[0]:.3g}, {last[1]:.3g} and {last[2]:.3g}, this is {verdicts[0]} without "
-        f"acceleration, {verdicts[1]} where both are accelerated, and\n{verdicts[2]} by "
-        "accelerated pairwise steps against Frank-Wolfe steps that are not.\n"
-    )
+    return text + "\n" + wrapped(
+        f"Gap sampling, no cache, medians over {len(runs) // 4} seeds; refreshes count. What is "
+        f"asked of pairwise steps is a gap {MAX_MIN_RATIO} times smaller than that of Frank-Wolfe "
+        f"steps at equal seconds. At {rows[-1][0]} s this is {verdicts[0]} without acceleration "
+        f"(ratio {last[0]:.3g}), {verdicts[1]} where both are accelerated ({last[1]:.3g}), and "
+        f"{verdicts[2]} by accelerated pairwise steps against Frank-Wolfe steps that are not "
+        f"({last[2]:.3g})."
+    ) + "\n"
 
 
 def fits_table(rows, size):
@@ -546,75 +571,96 @@ def fits_table(rows, size):
     first = [row for row in rows if row["tol"] == PYSTRUCT_GAP]
     best = min(first, key=lambda row: row["cpu"])
     verdict = "met" if best["cpu"] <= target else "missed"
-    return table(f"M3N on OCR-small, alpha = {ALPHA:g}: whole fits", head, cells) + (
-        f"\nGap sampling, no cache; medians of {max(len(row['times']) for row in rows)}, of as "
-        f"many seeds. \"> \" stands where {size['fit_seconds']:g} CPU s\nwere not enough. "
-        f"pystruct is reported to take {PYSTRUCT:g} CPU s for 100 passes, to a gap of "
-        f"{PYSTRUCT_GAP:g},\non another machine. A {SHARE_OF_PYSTRUCT}th of that is "
-        f"{target:.3f} s: here {verdict}, by {best['cpu']:.3f} s with {STEP_TITLES[best['step']]} "
-        f"steps,\n{'' if best['accelerate'] else 'not '}accelerated.\n"
-    )
+    text = table(f"M3N on OCR-small, alpha = {ALPHA:g}: whole fits", head, cells)
+    return text + "\n" + wrapped(
+        f"Gap sampling, no cache; CPU seconds of `SequenceTagger.fit`, preparation included, "
+        f"medians of {max(len(row['times']) for row in rows)} seeds. \"> \" stands where "
+        f"{size['fit_seconds']:g} s were not enough. pystruct is reported to take {PYSTRUCT:g} CPU "
+        f"s for 100 passes, to a gap of {PYSTRUCT_GAP:g}, on another machine. A "
+        f"{SHARE_OF_PYSTRUCT}th of that, {target:.3f} s, is {verdict} here: the best is "
+        f"{best['cpu']:.3f} s, with {STEP_TITLES[best['step']]} steps, "
+        f"{'' if best['accelerate'] else 'not '}accelerated."
+    ) + "\n"
+
+
+INTRO = """\
+Made by `python benchmarks/policies.py`, from `benchmarks/results/policies.json`, after figures 3
+and 5 of Osokin et al. (2016), *Minding the gaps for block Frank-Wolfe optimization of structured
+SVMs*. Each part was measured on one thread of a machine of two cores that others use too:
+
+{made}
+
+OCR-small has 626 words, OCR-large 6,251. The model is M3N with the Hamming loss divided by the
+length. There are eight variants: uniform or gap sampling, Frank-Wolfe or pairwise steps, no cache
+or one of {cache} atoms a word (F = 0.25 and nu = 0.01, as in the paper).
+
+{limits}
+
+- **Oracle calls / n** (effective passes) are those of the visits, and one pass for each refresh of
+  all gaps, every 10 passes of visits, where the method goes by them: gap sampling, a cache,
+  acceleration. Visits that the cache answers call no oracle.
+- **CPU seconds** (`time.process_time`) begin at w = 0 and are those of the passes and of these
+  refreshes. Gaps that are computed for the curves alone are not in them, nor is the preparation
+  of the data, which is the same for all. The gaps come from exact oracles.
+- A refresh counts after the gap that it finds. Between points values are interpolated on
+  logarithmic scales.
+"""
+
+REMARK = """\
+Ratios are other / finding, so that above 1 the finding holds. A cell has the number of settings (2
+sets, 3 alphas, 4 choices of the rest) with a ratio above 1, out of those where both got to the
+gap, and then the lowest, the median and the highest ratio. The last column has ratios of the gaps
+after as many calls, or seconds, as all runs of both had. Where the findings fail:
+"""
 
 
 def page(results):
-    parts = {name: results[name]["found"] for name in PARTS}
+    found = {name: results[name]["found"] for name in PARTS}
     size = results["paper"]["size"]
-    runs = {
-        name: with_asked(parts[name], name == "accelerated") for name in ("paper", "accelerated")
-    }
+    for name in ("paper", "accelerated"):
+        with_asked(found[name], name == "accelerated")
+    made = "\n".join(f"- {name}: {describe(results[name]['run'])}" for name in PARTS)
     limits = " and ".join(
-        f"{plain:g} s on {name} ({fast:g} s with acceleration)"
+        f"{plain:g} s on {name} ({fast:g} s where passes are accelerated)"
         for name, (plain, fast) in size["seconds"].items()
     )
-    made = "\n".join(
-        f"- {name}: {describe(results[name]['run'])}" for name in PARTS
-    )
-    texts = ["# Policies: sampling, steps and cache\n", (
-        "Made by `python benchmarks/policies.py`, from `benchmarks/results/policies.json`, after "
-        "figures 3\nand 5 of Osokin et al. (2016), *Minding the gaps for block Frank-Wolfe "
-        "optimization of structured\nSVMs*. Parts were measured on a machine of two cores that "
-        "others use too, on one thread:\n\n" + made + "\n\n"
-        "OCR-small has 626 words, OCR-large 6,251; M3N, the loss is the Hamming loss divided by "
-        "the length.\nEight variants: uniform or gap sampling, Frank-Wolfe or pairwise steps, no "
-        f"cache or one of {CACHE} atoms\na word (F = 0.25, nu = 0.01, as in the paper). All is "
-        f"the median over {size['seeds']} seeds. A run ends at the first\nrefresh after "
-        f"{limits}, which are CPU seconds, or at a gap of {LOWEST:g}; \"-\"\nstands for gaps that "
-        "the median run did not get to. That is far less time than the paper had.\n\n"
-        "- **Oracle calls / n** (effective passes) are those of the visits, and one pass for each "
-        "refresh of\n  all gaps (every 10 passes of visits) where the method goes by them: gap "
-        "sampling, a cache, or\n  acceleration. Visits that a cache answers call no oracle.\n"
-        "- **CPU seconds** are `time.process_time` from w = 0, the passes and those refreshes. "
-        "Gaps that are\n  computed for the curves alone, with exact oracles, are not in them, nor "
-        "is the preparation of data.\n"
-        "- A refresh counts from behind the gap that it finds. Between points values are "
-        "interpolated on\n  logarithmic scales.\n"
+    texts = ["# Policies: sampling, steps and cache\n", INTRO.format(
+        made=made, cache=CACHE, limits=wrapped(
+            f"Figures are medians over {size['seeds']} seeds. A run ends at a gap of {LOWEST:g}, "
+            f"or at the first refresh after {limits}. That is far less time than the paper's runs "
+            "had: \"-\" stands for gaps that the median run did not get to."
+        ),
     )]
     for name, title in (
         ("paper", "Without acceleration, as in the paper"),
         ("accelerated", "With acceleration, beyond the paper"),
     ):
-        files, show = pictures(name)
-        for of, file in files.items():
-            draw_variants(
-                runs[name], of,
-                f"M3N, {of}, " + "not " * (name == "paper") + "accelerated", IMAGES / file,
+        runs = found[name]
+        texts.append(f"## {title}\n")
+        for of in SETS:
+            texts.append(
+                f"![Duality gap against oracle calls and CPU seconds of eight variants, {of}]"
+                f"(images/{picture(name, of)})\n"
             )
+        if name == "accelerated":
+            texts += [
+                wrapped(
+                    f"{words} were not accelerated: their runs are those of the section before, "
+                    "gap for gap. The comparisons below that they are part of are of one method "
+                    "with acceleration and one without."
+                ) + "\n"
+                for words in without_effect(found["paper"], runs)
+            ]
         texts += [
-            f"## {title}\n", show.rstrip() + "\n",
-            summary_table(runs[name], f"{title}: the paper's findings").replace("## ", "### ", 1),
-            "Ratios are other / finding: above 1 the finding holds. Each cell has how many of the "
-            "settings (2 sets,\n3 alphas, 4 choices of the rest) are above 1, of those where both "
-            "got to the gap, and the lowest,\nthe median and the highest ratio; the last column "
-            "has ratios of gaps after as much as all runs of\nboth had. Where the findings fail:\n",
-            failures_text(runs[name]),
-            numbers_table(runs[name], f"{title}: numbers").replace("## ", "### ", 1),
+            "#" + summary_table(runs, f"{title}: the paper's findings"), REMARK,
+            failures_text(runs),
+            "#" + numbers_table(runs, f"{title}: numbers"),
         ]
-    file = "policies_max_min.png"
-    draw_max_min(parts["max_min"], IMAGES / file)
     texts += [
-        max_min_table(parts["max_min"]),
-        f"![Certified gap of M4N against CPU seconds, by steps and acceleration](images/{file})\n",
-        fits_table(parts["fits"], results["fits"]["size"]),
+        max_min_table(found["max_min"]),
+        "![Certified gap of M4N against CPU seconds, by steps and acceleration]"
+        f"(images/{picture('max_min')})\n",
+        fits_table(found["fits"], results["fits"]["size"]),
     ]
     return "\n".join(texts)
 
@@ -623,25 +669,30 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--quick", action="store_true", help="less of everything, page apart")
+    parser.add_argument("--quick", action="store_true", help="less of everything, and no files")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--page", action="store_true", help="measure nothing")
     args = parser.parse_args()
     if not args.page and not has_data("ocr.npz"):
         parser.exit(1, "set FASTM4N_DATA to the folder that holds ocr.npz\n")
-    results = read_results()
+    results = {} if args.quick else read_results()
     size = QUICK if args.quick else FULL
     with threadpool_limits(1):
-        for name in () if args.page else args.only:
+        for name in () if args.page else PARTS if args.quick else args.only:
             start = time.process_time()
             found = PARTS[name](size)
-            results[name] = {"run": environment("fastm4n"), "size": vars(size), "found": found}
-            save(results)
             print(f"({name}: {time.process_time() - start:.0f} CPU s)\n", flush=True)
+            results[name] = {"run": environment("fastm4n"), "size": vars(size), "found": found}
+            if not args.quick:
+                save(results)
     missing = [name for name in PARTS if name not in results]
     if missing:
         parser.exit(1, f"no page before these parts were measured: {', '.join(missing)}\n")
-    (ROOT / "docs" / "policies.md").write_text(page(results))
+    if args.quick:
+        print(page(results))
+    else:
+        draw(results)
+        (ROOT / "docs" / "policies.md").write_text(page(results))
 
 
 if __name__ == "__main__":
