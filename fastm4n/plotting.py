@@ -523,7 +523,9 @@ class RegularizationPathDisplay:
         _check_matplotlib(f"{cls.__name__}.from_path")
         data = _path_data(path, alpha_min, alpha_max, n_coefs, feature_names)
         scores = {
-            name: _of_length(np.asarray(values), len(data["alphas"]), f"scores[{name!r}]")
+            name: _of_length(
+                np.asarray(values), len(path.alphas), f"scores[{name!r}]", "breakpoint"
+            )
             for name, values in (scores or {}).items()
         }
         data["best_alpha"] = best_alpha
@@ -680,9 +682,9 @@ class RegularizationPathDisplay:
             )
         for name, values in (self.scores or {}).items():
             # validation in the first colour, as it is looked at first
-            i = 0 if name in ("score", "validation") else 1
+            i = 0 if name in ("score", "validation") else len(self.score_lines_) + 1
             (self.score_lines_[name],) = ax.plot(
-                *self._steps(values), color=COLORS[i], linestyle=DASHES[i], linewidth=1.5,
+                *self._steps(values), **{**_style(i), "marker": ""}, linewidth=1.5,
                 drawstyle="steps-post", label=name,
             )
         ax.set_ylabel(self.score_name)
@@ -827,10 +829,10 @@ def _as_curves(given, names, noun):
     return list(given), _of_length(names, len(given), "names")
 
 
-def _of_length(values, n, name):
+def _of_length(values, n, name, each="curve"):
     if values is not None and (isinstance(values, str) or len(values) != n):
         got = repr(values) if isinstance(values, str) else f"{len(values)}"
-        raise ValueError(f"{name} must be a list of {n}, one for each curve; got {got}.")
+        raise ValueError(f"{name} must be a list of {n}, one for each {each}; got {got}.")
     return values
 
 
