@@ -9,14 +9,17 @@ LINE_SEARCH, PAIRWISE, CACHED = "line_search", "pairwise", "pairwise+cache"
 
 # The pass that tries pairwise steps first, after which one steps to atoms at hand alone
 FIRST_PAIRWISE = 5
-# pairwise steps are taken up then where a pass costs no more than this
-NO_DEARER = 1.15
+# pairwise steps are taken up then where a pass costs no more than this, its sets being made in it
+NO_DEARER = 1.3
 # a cache is worth a trial where a visit that asks no oracle costs up to this share of one that does
 CHEAP_VISIT = 0.5
 # a trial of another policy begins after so many passes, and the next one after so many times as many
 FIRST_TRIAL, MORE_PASSES = 30, 4
-# passes of a trial, and those before it that it is compared with, at least
-TRIAL_PASSES = 20
+# passes of a trial, after which it is judged by the later of them, at least; and those that it is
+# judged by and compared with
+TRIAL_PASSES, JUDGED_PASSES = 30, 20
+# the share of the earlier policy's slope that is enough: slopes fall anyway as gaps get small
+ENOUGH = 0.7
 # atoms of a block that the cache keeps
 CACHE = 50
 
@@ -95,7 +98,9 @@ class AutoPolicy:
                 self._use(other)
         elif self.n_passes >= self.checks[self.trial[0]][0] + TRIAL_PASSES:
             start, before = self.trial
-            if self._slope(start, len(self.checks) - 1) < self._slope(self._earlier(start), start):
+            last = len(self.checks) - 1
+            slope = self._slope(max(start, self._earlier(last)), last)
+            if slope < ENOUGH * self._slope(self._earlier(start), start):
                 self._use(before)
             self.trial = None
             self.next_trial = MORE_PASSES * self.n_passes
@@ -113,8 +118,8 @@ class AutoPolicy:
         return PAIRWISE
 
     def _earlier(self, check):
-        """The last check that is a trial's passes before this one, or the first."""
-        passes = self.checks[check][0] - TRIAL_PASSES
+        """The last check that is enough passes before this one, or the first."""
+        passes = self.checks[check][0] - JUDGED_PASSES
         return max((i for i in range(check) if self.checks[i][0] <= passes), default=0)
 
     def _slope(self, first, last):
