@@ -87,10 +87,9 @@ def path(found, file, kind):
         )
     else:
         # losses, where from_estimator would show the scores that they are the negatives of
-        curve = RegularizationPathDisplay.from_path(found.path, ax=Figure().subplots())
-        RegularizationPathDisplay(
-            alphas=curve.alphas, gaps=curve.gaps, eps=curve.eps, curve_alphas=curve.curve_alphas,
-            curve_gaps=curve.curve_gaps, cv_alphas=search.alphas_, cv_scores=-search.scores_,
-            best_alpha=search.alpha_, one_se_alpha=search.alpha_1se_, score_name=found.loss_name,
-        ).plot(axes)
+        display = RegularizationPathDisplay.from_path(found.path, ax=Figure().subplots())
+        display.cv_alphas, display.cv_scores = search.alphas_, -search.scores_
+        display.best_alpha, display.one_se_alpha = search.alpha_, search.alpha_1se_
+        display.score_name = found.loss_name
+        display.plot(axes)
     figure.savefig(file, format=kind)
