@@ -540,8 +540,8 @@ class RegularizationPathDisplay:
 
     @classmethod
     def from_estimator(
-        cls, estimator, X=None, y=None, *, score_name=None, n_coefs=0, feature_names=None,
-        alpha_min=None, alpha_max=None, panels=None, ax=None,
+        cls, estimator, X=None, y=None, *, negate_score=False, score_name=None, n_coefs=0,
+        feature_names=None, alpha_min=None, alpha_max=None, panels=None, ax=None,
     ):
         """Plot the path of a cross-validation, with the scores of its folds.
 
@@ -553,6 +553,9 @@ class RegularizationPathDisplay:
             Fitted.
         X, y : default=None
             More data that the path is scored on, such as a test set, in the same way.
+        negate_score : bool, default=False
+            Whether to show the negatives of the scores, which are losses for scorers whose names
+            begin with "neg_".
         score_name, n_coefs, feature_names, alpha_min, alpha_max, panels, ax
             As in :meth:`from_path`.
 
@@ -570,10 +573,13 @@ class RegularizationPathDisplay:
             )
         path, scoring = estimator.path_, estimator.scoring
         data = _path_data(path, alpha_min, alpha_max, n_coefs, feature_names)
-        scores = None if X is None else {"given data": path.score(X, y, scoring=scoring)}
+        sign = -1 if negate_score else 1
+        scores = None if X is None else {"given data": sign * path.score(X, y, scoring=scoring)}
+        if negate_score and isinstance(scoring, str):
+            scoring = scoring.removeprefix("neg_")
         display = cls(
             **data, scores=scores, score_name=_score_name(score_name, scoring),
-            cv_alphas=estimator.alphas_, cv_scores=estimator.scores_,
+            cv_alphas=estimator.alphas_, cv_scores=sign * estimator.scores_,
             best_alpha=estimator.alpha_, one_se_alpha=estimator.alpha_1se_,
         )
         return display.plot(ax, panels=panels)

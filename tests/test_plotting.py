@@ -580,6 +580,19 @@ def test_cross_validation_with_more_data_and_one_alpha_that_is_both(search):
     assert len(display.best_alpha_lines_) == 2 and display.one_se_alpha_lines_ == []
 
 
+def test_cross_validation_can_show_losses():
+    model = MulticlassClassifier("log", random_state=0)
+    search = RegularizationPathCV(model, cv=3, scoring="neg_log_loss").fit(X, Y)
+    display = drawn(RegularizationPathDisplay.from_estimator(search, X, Y, negate_score=True))
+    mean = display.mean_score_line_.get_ydata()
+    assert (mean > 0).all()
+    assert_allclose(mean, -search.mean_score_)
+    expected = -search.path_.score(X, Y, scoring="neg_log_loss")
+    assert_allclose(display.score_lines_["given data"].get_ydata()[:-1], expected)
+    assert display.best_alpha == search.alpha_
+    assert display.axes_[1].get_ylabel() == "log loss"
+
+
 def test_cross_validation_of_one_split_has_no_error():
     splits = [(np.arange(0, 150, 2), np.arange(1, 150, 2))]
     search = RegularizationPathCV(MulticlassClassifier(random_state=0), cv=splits).fit(X, Y)

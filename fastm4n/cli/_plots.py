@@ -86,10 +86,7 @@ def path(found, file, kind):
             },
         )
     else:
-        # losses, where from_estimator would show the scores that they are the negatives of
-        display = RegularizationPathDisplay.from_path(found.path, ax=Figure().subplots())
-        display.cv_alphas, display.cv_scores = search.alphas_, -search.scores_
-        display.best_alpha, display.one_se_alpha = search.alpha_, search.alpha_1se_
-        display.score_name = found.loss_name
-        display.plot(axes)
+        RegularizationPathDisplay.from_estimator(
+            search, negate_score=True, score_name=found.loss_name, ax=axes
+        )
     figure.savefig(file, format=kind)
