@@ -523,7 +523,9 @@ class RegularizationPathDisplay:
         _check_matplotlib(f"{cls.__name__}.from_path")
         data = _path_data(path, alpha_min, alpha_max, n_coefs, feature_names)
         scores = {
-            name: _of_length(np.asarray(values), len(data["alphas"]), f"scores[{name!r}]")
+            name: _of_length(
+                np.asarray(values), len(path.alphas), f"scores[{name!r}]", "breakpoint"
+            )
             for name, values in (scores or {}).items()
         }
         data["best_alpha"] = best_alpha
@@ -538,8 +540,8 @@ class RegularizationPathDisplay:
 
     @classmethod
     def from_estimator(
-        cls, estimator, X=None, y=None, *, score_name=None, n_coefs=0, feature_names=None,
-        alpha_min=None, alpha_max=None, panels=None, ax=None,
+        cls, estimator, X=None, y=None, *, negate_score=False, score_name=None, n_coefs=0,
+        feature_names=None, alpha_min=None, alpha_max=None, panels=None, ax=None,
     ):
         """Plot the path of a cross-validation, with the scores of its folds.
 
@@ -551,6 +553,9 @@ class RegularizationPathDisplay:
             Fitted.
         X, y : default=None
             More data that the path is scored on, such as a test set, in the same way.
+        negate_score : bool, default=False
+            Whether to show the negatives of the scores, which are losses for scorers whose names
+            begin with "neg_".
         score_name, n_coefs, feature_names, alpha_min, alpha_max, panels, ax
             As in :meth:`from_path`.
 
@@ -568,10 +573,13 @@ class RegularizationPathDisplay:
             )
         path, scoring = estimator.path_, estimator.scoring
         data = _path_data(path, alpha_min, alpha_max, n_coefs, feature_names)
-        scores = None if X is None else {"given data": path.score(X, y, scoring=scoring)}
+        sign = -1 if negate_score else 1
+        scores = None if X is None else {"given data": sign * path.score(X, y, scoring=scoring)}
+        if negate_score and isinstance(scoring, str):
+            scoring = scoring.removeprefix("neg_")
         display = cls(
             **data, scores=scores, score_name=_score_name(score_name, scoring),
-            cv_alphas=estimator.alphas_, cv_scores=estimator.scores_,
+            cv_alphas=estimator.alphas_, cv_scores=sign * estimator.scores_,
             best_alpha=estimator.alpha_, one_se_alpha=estimator.alpha_1se_,
         )
         return display.plot(ax, panels=panels)
@@ -680,9 +688,9 @@ class RegularizationPathDisplay:
             )
         for name, values in (self.scores or {}).items():
             # validation in the first colour, as it is looked at first
-            i = 0 if name in ("score", "validation") else 1
+            i = 0 if name in ("score", "validation") else len(self.score_lines_) + 1
             (self.score_lines_[name],) = ax.plot(
-                *self._steps(values), color=COLORS[i], linestyle=DASHES[i], linewidth=1.5,
+                *self._steps(values), **{**_style(i), "marker": ""}, linewidth=1.5,
                 drawstyle="steps-post", label=name,
             )
         ax.set_ylabel(self.score_name)
@@ -827,10 +835,10 @@ def _as_curves(given, names, noun):
     return list(given), _of_length(names, len(given), "names")
 
 
-def _of_length(values, n, name):
+def _of_length(values, n, name, each="curve"):
     if values is not None and (isinstance(values, str) or len(values) != n):
         got = repr(values) if isinstance(values, str) else f"{len(values)}"
-        raise ValueError(f"{name} must be a list of {n}, one for each curve; got {got}.")
+        raise ValueError(f"{name} must be a list of {n}, one for each {each}; got {got}.")
     return values
 
 

@@ -225,6 +225,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
         (dict(kernel="poly", degree=2, kernel_params={"coef0": 2.0}), X.astype(np.float32)),
         (dict(kernel="laplacian", gamma=None), np.asfortranarray(X)),
         (dict(kernel="precomputed"), rbf_kernel(X)),
+        (dict(solver="auto"), X),
         (dict(coef_bounds=(-0.5, np.inf)), X),
         (dict(coef_bounds=(None, np.array([0.1, 0.2, np.inf, 0.3])), accelerate=False), X),
         (dict(regularize_intercept=False, warm_start=True, n_jobs=2, verbose=0), X),

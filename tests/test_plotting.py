@@ -435,6 +435,22 @@ def test_path_scores_of_one_set_mark_no_alpha(path):
     assert display.best_alpha is None and display.best_alpha_lines_ == []
 
 
+def test_path_takes_scores_that_are_known(path):
+    losses = 1 - path.score(X, Y)
+    display = drawn(
+        RegularizationPathDisplay.from_path(
+            path, X, Y, scores={"loss": losses}, best_alpha=float(path.alphas[1])
+        )
+    )
+    assert list(display.score_lines_) == ["loss", "score"]
+    assert len({line.get_color() for line in display.score_lines_.values()}) == 2
+    assert_array_equal(display.score_lines_["loss"].get_ydata()[:-1], losses)
+    assert display.best_alpha_lines_[0].get_xdata()[0] == path.alphas[1]
+    match = rf"scores\['loss'\] must be a list of {len(path)}, one for each breakpoint; got 1"
+    with pytest.raises(ValueError, match=match):
+        RegularizationPathDisplay.from_path(path, scores={"loss": [0.5]})
+
+
 def test_path_weights_are_the_strongest_ones_at_every_alpha(path):
     display = drawn(RegularizationPathDisplay.from_path(path, n_coefs=3))
     assert display.panels_ == ("gap", "coef")
@@ -562,6 +578,19 @@ def test_cross_validation_with_more_data_and_one_alpha_that_is_both(search):
     display.one_se_alpha = display.best_alpha
     drawn(display.plot())
     assert len(display.best_alpha_lines_) == 2 and display.one_se_alpha_lines_ == []
+
+
+def test_cross_validation_can_show_losses():
+    model = MulticlassClassifier("log", random_state=0)
+    search = RegularizationPathCV(model, cv=3, scoring="neg_log_loss").fit(X, Y)
+    display = drawn(RegularizationPathDisplay.from_estimator(search, X, Y, negate_score=True))
+    mean = display.mean_score_line_.get_ydata()
+    assert (mean > 0).all()
+    assert_allclose(mean, -search.mean_score_)
+    expected = -search.path_.score(X, Y, scoring="neg_log_loss")
+    assert_allclose(display.score_lines_["given data"].get_ydata()[:-1], expected)
+    assert display.best_alpha == search.alpha_
+    assert display.axes_[1].get_ylabel() == "log loss"
 
 
 def test_cross_validation_of_one_split_has_no_error():

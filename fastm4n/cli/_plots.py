@@ -76,22 +76,17 @@ def path(found, file, kind):
         f"{type(estimator).__name__} on {found.data.name}: surrogate {estimator.surrogate}, "
         f"kernel {getattr(estimator, 'kernel', 'linear')}", fontsize="medium",
     )
-    # the display has the gap's curve; the losses are known
-    curve = RegularizationPathDisplay.from_path(found.path, ax=Figure().subplots())
-    shown = {
-        name: getattr(curve, name)
-        for name in ("alphas", "gaps", "eps", "curve_alphas", "curve_gaps")
-    }
     search = found.search
     if search is None:
-        shown.update(best_alpha=found.best["alpha"], scores={
-            name: [point[f"{key}_loss"] for point in found.points]
-            for name, key in (("training", "train"), ("validation", "validation"))
-        })
-    else:
-        shown.update(
-            cv_alphas=search.alphas_, cv_scores=-search.scores_, best_alpha=search.alpha_,
-            one_se_alpha=search.alpha_1se_,
+        RegularizationPathDisplay.from_path(
+            found.path, best_alpha=found.best["alpha"], score_name=found.loss_name, ax=axes,
+            scores={
+                name: [point[f"{key}_loss"] for point in found.points]
+                for name, key in (("training", "train"), ("validation", "validation"))
+            },
         )
-    RegularizationPathDisplay(**shown, score_name=found.loss_name).plot(axes)
+    else:
+        RegularizationPathDisplay.from_estimator(
+            search, negate_score=True, score_name=found.loss_name, ax=axes
+        )
     figure.savefig(file, format=kind)
