@@ -222,7 +222,7 @@ def test_files(capsys):
 
 
 def test_a_best_alpha_at_the_end_is_noted(capsys):
-    assert main(["path", "digits", "--alpha-min", "1"]) == 0
+    assert main(["path", "digits", "--alpha-min", "0.1"]) == 0
     assert "note: the best alpha is the last" in capsys.readouterr().err
 
 
