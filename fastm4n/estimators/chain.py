@@ -132,9 +132,12 @@ class SequenceTagger(CertifiedEstimator):
     cache : int, default=None
         Most atoms (outputs, or mixtures of them) that are kept of an example, so that the oracle
         need not be asked where the best of them gains enough [2]_; None for no cache.
-    cache_F, cache_nu : float, default=0.25, 0.01
+    cache_F : float, default=0.25
         An atom gains enough if it does `cache_F` of the example's gap when the oracle was last
-        asked, and `cache_nu` of the mean gap when all were last looked at. In (0, 1].
+        asked, and `cache_nu` of the mean gap. In (0, 1].
+    cache_nu : float, default=0.01
+        The share of the mean gap, when the gaps of all were last looked at, that an atom has to
+        gain. In (0, 1].
     solver : {"manual", "auto"}, default="manual"
         "auto" chooses `step` and `cache` by the seconds that they take in the first passes, and
         says in `history_` what it chose. It goes by the clock: fits may differ in their last

@@ -123,6 +123,8 @@ cdef class PairFeatures(FeatureMap):
         return np.array(self.weights)
 
     def restore(self, const double[::1] state):
+        if state.shape[0] != self.unclipped.shape[0]:
+            raise ValueError("the state is of other features.")
         self.unclipped[:] = state
         if self.bounded:
             self.clip()

@@ -42,6 +42,9 @@ cdef enum:
 
 cdef double ROUNDING = 4e-16
 
+# an average is taken over to an alpha that is at most so much larger
+cdef double FAR = 2.0
+
 # how exactly the largest h_b is found, relative to it
 cdef double LARGEST_ERROR = 1e-4
 
@@ -192,17 +195,21 @@ cdef class BlockCoordinateEngine:
         if self.curvature == 0.0 and self.n_curvatures:
             self.curvature = self.curvatures / self.n_curvatures
 
-    def take_average(self, state, double curvature):
+    def take_average(self, state, double curvature, double alpha):
         """Begin from mu, but at weights that accelerated passes have left; see `Acceleration`.
 
-        Unless they are of other features.
+        Unless they are of other features, or of an alpha so much smaller that w(mu) is nearer to
+        the optimum. For an alpha that has become larger they shrink, as w(mu) does.
         """
+        if self.alpha > FAR * alpha:
+            return
         now = self.features.state()
         try:
             self.features.restore(state)
-        except ValueError:
+        except (TypeError, ValueError):
             self.features.restore(now)
             return
+        self.features.scale(min(1.0, alpha / self.alpha))
         self.curvature = curvature
         self.holds_average = True
 
@@ -425,6 +432,7 @@ cdef class BlockCoordinateEngine:
                 chosen = sets.find_or_add(structure, b, height)
                 if sets.pruned:
                     sets.score(structure, b, &work.scores[0])
+                    current = sets.current
                 value = lower
             if value - current <= tiny:
                 return 0
@@ -486,12 +494,11 @@ cdef class BlockCoordinateEngine:
         else:
             sets.scale(b, 1.0 - gamma)
             held.atoms[chosen].weight += gamma
-        if gamma == most:
+        if gamma == most and taken != LINE_SEARCH:
             # a drop step
-            if taken != LINE_SEARCH:
-                held.atoms[worst].weight = 0.0
-            if not sets.keeps_unused:
-                sets.remove_unused(b)
+            held.atoms[worst].weight = 0.0
+        if not sets.keeps_unused:
+            sets.remove_unused(b)
         self.gained += self.weights[b] * gain
         factor = -curvature * gamma
         for j in range(k):

@@ -28,6 +28,11 @@ MOST_INNER_PASSES = 30
 AVERAGED = 10
 # a gap that has not come down to this share of the last calls for more passes between moves
 ENOUGH = 0.9
+# the problem with kappa is solved, and the centre moves at once, when its gap is less than this
+# share of the last certified one
+SOLVED = 0.01
+# most kappa / alpha: w(mu) is told from w by a difference that loses as many digits
+MOST_RATIO = 1e4
 # alpha above this share of the curvature is not small: for Frank-Wolfe steps, and for those of the
 # log surrogate, which is smooth and needs momentum later
 SMALL, SMALL_FOR_SMOOTH = 4.0, 0.01
@@ -42,7 +47,7 @@ def best_kappa(alpha, curvature, is_smooth=False):
     """
     if curvature <= 0.0 or alpha >= (SMALL_FOR_SMOOTH if is_smooth else SMALL) * curvature:
         return 0.0
-    return float(np.sqrt(alpha * curvature))
+    return alpha * min(MOST_RATIO, float(np.sqrt(curvature / alpha)))
 
 
 def _flat(state):
@@ -92,11 +97,11 @@ class Acceleration:
         root = np.sqrt(self.alpha / (self.alpha + kappa))
         self.momentum = (1.0 - root) / (1.0 + root)
         self.inner = INNER_PASSES
-        self.n_passes = 0
+        self.n_passes = self.since_move = 0
         self.last_gap = np.inf
         state = engine.features.state()
         self.form, of_mu = _form(state), _flat(state)
-        self.is_moving = False
+        self.is_moving = self.is_solved = False
         self.centre = of_mu if centre is None else _flat(centre)
         now = self._mixed(of_mu, self.centre)
         self.moved_to = now
@@ -130,11 +135,15 @@ class Acceleration:
         """Count a pass, and move the centre when it is time."""
         now = self._now()
         self.n_passes += 1
+        self.since_move += 1
         self.is_moving = True
         share = max(1.0 / self.n_passes, 1.0 / AVERAGED)
         for mean, w in zip(self.mean, now):
             mean += share * (w - mean)
-        if self.n_passes % self.inner == 0:
+        # of the gaps met in the pass, which are those under kappa
+        self.is_solved = self.engine.stale_gap() <= SOLVED * self.last_gap < np.inf
+        if self.since_move >= self.inner or self.is_solved:
+            self.since_move = 0
             centre = [w + self.momentum * (w - last) for w, last in zip(now, self.moved_to)]
             share = self.kappa / (self.alpha + self.kappa)
             self.put([w + share * (c - old) for w, c, old in zip(now, centre, self.centre)])
@@ -150,7 +159,7 @@ class Acceleration:
 
     def told(self, gap):
         """Take notice of a certified gap: points are solved for better where it is stuck."""
-        if gap > ENOUGH * self.last_gap:
+        if gap > ENOUGH * self.last_gap and not self.is_solved:
             self.inner = min(MOST_INNER_PASSES, self.inner + 1)
         self.last_gap = gap
 

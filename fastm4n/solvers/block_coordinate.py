@@ -104,7 +104,8 @@ class Solution:
     history: dict
     converged: bool
     interrupted: bool
-    # the weights, as a state of the feature map, and the mean curvature, after accelerated passes
+    # the weights, as a state of the feature map, the mean curvature and alpha, after accelerated
+    # passes
     average: tuple = None
 
 
@@ -569,5 +570,6 @@ def solve(
         history=history.arrays(),
         converged=certificate.gap <= tol,
         interrupted=interrupted,
-        average=(features.state(), engine.curvature) if engine.holds_average else None,
+        average=(
+            (features.state(), engine.curvature, engine.alpha) if engine.holds_average else None),
     )
