@@ -111,7 +111,8 @@ def test_table(capsys):
 @pytest.mark.parametrize("surrogate", _arguments.SURROGATES)
 @pytest.mark.parametrize("kernel", _arguments.KERNELS)
 def test_every_surrogate_and_kernel(surrogate, kernel, capsys):
-    document = ran(capsys, *QUICK, "--surrogate", surrogate, "--kernel", kernel, "--alpha-min", 1e-3)
+    document = ran(
+        capsys, *QUICK, "--surrogate", surrogate, "--kernel", kernel, "--alpha-min", 1e-3)
     assert document["parameters"]["surrogate"] == surrogate
     assert document["parameters"]["kernel"] == kernel
     assert document["complete"] and all(point["gap"] <= 0.1 for point in document["path"])
@@ -218,6 +219,11 @@ def test_files(capsys):
     assert document["task"] == "sequences" and document["best"]["validation_loss"] < 0.2
     assert main(["predict", "m", "a.conll"]) == 0
     assert capsys.readouterr().out.startswith("the\tD\tD\ncat\t")
+
+
+def test_a_best_alpha_at_the_end_is_noted(capsys):
+    assert main(["path", "digits", "--alpha-min", "0.1"]) == 0
+    assert "note: the best alpha is the last" in capsys.readouterr().err
 
 
 def test_a_breakpoint_that_was_not_solved_is_noted(capsys):
