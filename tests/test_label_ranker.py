@@ -280,7 +280,8 @@ def test_attributes(data, surrogate, fitted):
     assert_array_equal(ranker.items_, [0, 1, 2])
     assert ranker.form_ == "ranks" and ranker.n_features_in_ == 4
     assert tuple(ranker.history_) == (
-        "pass", "primal", "dual", "gap", "seconds", "oracle_calls", "oracle_error")
+        "pass", "primal", "dual", "gap", "seconds", "oracle_calls", "oracle_error", "cache_hits",
+        "policy")
     assert len({len(column) for column in ranker.history_.values()}) == 1
     for name, attribute in (
             ("gap", "duality_gap_"), ("primal", "primal_objective_"), ("dual", "dual_objective_"),

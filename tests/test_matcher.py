@@ -297,7 +297,8 @@ def test_attributes(data, surrogate, fitted):
     assert_array_equal(matcher.cost_matrix_, 1 - np.eye(4))
     assert matcher.n_features_in_ == 3
     assert tuple(matcher.history_) == (
-        "pass", "primal", "dual", "gap", "seconds", "oracle_calls", "oracle_error")
+        "pass", "primal", "dual", "gap", "seconds", "oracle_calls", "oracle_error", "cache_hits",
+        "policy")
     for name, attribute in (
             ("gap", "duality_gap_"), ("primal", "primal_objective_"), ("dual", "dual_objective_"),
             ("pass", "n_iter_")):

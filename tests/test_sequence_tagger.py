@@ -153,7 +153,8 @@ def test_attributes(data, surrogate, fitted):
         assert np.any(getattr(tagger, name))
     assert tagger.n_features_in_ == 4
     assert tuple(tagger.history_) == (
-        "pass", "primal", "dual", "gap", "seconds", "oracle_calls", "oracle_error")
+        "pass", "primal", "dual", "gap", "seconds", "oracle_calls", "oracle_error", "cache_hits",
+        "policy")
     assert len({len(column) for column in tagger.history_.values()}) == 1
     assert 0 <= tagger.duality_gap_ <= tagger.tol
     assert tagger.history_["gap"][-1] == tagger.duality_gap_
