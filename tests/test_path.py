@@ -1,12 +1,10 @@
-"""Regularisation paths: their bounds against independent fits, checkpoints, files, choices of alpha."""
+"""Regularisation paths: bounds against independent fits, checkpoints, files, choices of alpha."""
 
 import os
 import pickle
-import signal
 import subprocess
 import sys
 import textwrap
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -53,35 +51,49 @@ def zero_one(k):
     return 1.0 - np.eye(k)
 
 
+def noisy_scores(rng, X, *shape):
+    """Scores of outputs that have to do with X, but not only."""
+    scores = np.einsum("...d,d...k->...k", X, rng.normal(size=(X.shape[-1], *shape)))
+    return scores + 0.7 * rng.normal(size=scores.shape)
+
+
 def labels(seed=0, n=14, d=3, k=3):
     rng = np.random.default_rng(seed)
-    return rng.normal(size=(n, d)), rng.permutation(np.arange(n) % k)
+    X = rng.normal(size=(n, d))
+    y = np.argmax(noisy_scores(rng, X, k), axis=1)
+    y[:k] = np.arange(k)
+    return X, y
 
 
 def sequences(seed=0, n=6, d=3, k=3):
     rng = np.random.default_rng(seed)
-    X = [rng.normal(size=(T, d)) for T in rng.integers(1, 4, size=n)]
-    y = [rng.integers(k, size=len(x)).tolist() for x in X]
-    y[0][0], y[1][0], y[2][0] = 0, 1, 2
-    return X, y
+    lengths = rng.integers(1, 4, size=n)
+    X = rng.normal(size=(lengths.sum(), d))
+    y = np.argmax(noisy_scores(rng, X, k), axis=1)
+    y[:k] = np.arange(k)
+    cuts = np.cumsum(lengths)[:-1]
+    return np.split(X, cuts), [part.tolist() for part in np.split(y, cuts)]
 
 
 def rankings(seed=0, n=8, d=2, M=3):
     rng = np.random.default_rng(seed)
-    return rng.normal(size=(n, d)), np.argsort(rng.normal(size=(n, M)), axis=1)
+    X = rng.normal(size=(n, d))
+    return X, np.argsort(noisy_scores(rng, X, M), axis=1)
 
 
 def matchings(seed=0, n=6, d=2):
     rng = np.random.default_rng(seed)
     X = [rng.normal(size=(M, M, d)) for M in rng.integers(2, 4, size=n)]
-    return X, [rng.permutation(len(x)) for x in X]
+    w = rng.normal(size=d)
+    y = [ref.best_permutation(x @ w + 0.7 * rng.normal(size=x.shape[:2]))[0] for x in X]
+    return X, y
 
 
 # the objective of given weights, by the reference's oracles
 
 
 def simplex_primal(model, X, y, alpha):
-    k, cost = model.classes_.size, zero_one(model.classes_.size)
+    cost = zero_one(model.classes_.size)
     if hasattr(model, "coef_"):
         scores, norm = X @ model.coef_.T, np.sum(model.coef_**2)
     else:
@@ -235,8 +247,8 @@ def test_largest_gap_is_that_of_a_fine_grid():
     crossed = 0
     for _ in range(300):
         a, b = np.sort(rng.random(2))
-        upper = Breakpoint(b, rng.random(), rng.random(), rng.random() - 1, 0.0, 0, 0)
-        lower = Breakpoint(a, rng.random(), rng.random(), rng.random() - 1, 0.0, 0, 0)
+        upper = Breakpoint(b, 1 + rng.random(), rng.random(), rng.random(), 0.0, 0, 0)
+        lower = Breakpoint(a, rng.random(), 1 + 5 * rng.random(), rng.random(), 0.0, 0, 0)
         gap, where = largest_gap(upper, lower)
         grid = np.linspace(a, b, 2001)
         better = np.minimum(upper.primal(grid), lower.primal(grid))
@@ -247,7 +259,7 @@ def test_largest_gap_is_that_of_a_fine_grid():
         assert gap <= gaps.max() + 1e-2
         assert a <= where <= b
         crossed += a < where < b
-    assert crossed > 10
+    assert crossed > 20
 
 
 def test_smallest_alpha():
@@ -288,7 +300,6 @@ def test_a_smaller_alpha_leaves_the_weights(surrogate, step):
         assert_allclose(engine.mu, engine.truth() + rho * (mu - engine.truth()), atol=1e-15)
         bound = engine.stale_gap()
         after = certify(engine, engine.mu)
-        assert (after.block_gaps <= np.asarray(engine.weights)[0] * 0 + bound / engine.weights[0]).all()
         assert after.gap <= bound + 1e-12
         assert_allclose(bound, rho * before.gap + (1 - rho) * loss, rtol=1e-12)
         if surrogate == "max_margin":  # h is affine
@@ -344,8 +355,7 @@ def test_weights_of_zero_are_a_path():
     path = regularization_path(
         MulticlassClassifier("log", fit_intercept=False), np.zeros((6, 2)), [0, 1, 2, 0, 1, 2],
         eps=1e-3)
-    assert len(path) == 1 and path.complete
-    assert path.gap(path.alphas[0]) <= 1e-3 and path.gap(1e6) <= 1e-3
+    assert path.complete and (path.gaps <= 1e-3).all() and path.gap(1e6) <= 1e-3
 
 
 def test_a_path_that_is_given_its_ends():
@@ -506,7 +516,7 @@ def test_estimators_of_a_path_predict(task):
             np.ravel(a).tolist() for a in path.predict(X, alpha)]
         assert list(model.history_["gap"]) == [model.duality_gap_]
         # a fit starts anew
-        assert model.fit(X, y).duality_gap_ <= 1e-3
+        assert model.set_params(alpha=1.0).fit(X, y).duality_gap_ <= 1e-3
     scores = path.score(X, y)
     assert scores.shape == path.alphas.shape
     assert scores[-1] == path.estimator(path.alphas[-1]).score(X, y)
@@ -574,11 +584,11 @@ def test_an_interrupt_before_the_first_breakpoint(monkeypatch):
 
 
 KILLED = """
-import os, pickle, signal, sys
+import os, signal, sys
 import numpy as np
 from fastm4n import *
 
-folder, case, limit = sys.argv[1], sys.argv[2], int(sys.argv[3])
+folder, case = sys.argv[1:]
 rng = np.random.default_rng(0)
 options = {}
 if case.startswith("simplex"):
@@ -593,9 +603,10 @@ if case.startswith("simplex"):
     elif case == "simplex heuristic":
         options["method"] = "heuristic"
     elif case == "simplex grid":
-        options.update(method="grid", alphas=[10.0, 1.0, 0.1, 0.01])
+        options = dict(method="grid", alphas=[10.0, 1.0, 0.1, 0.01], alpha_min=None)
     elif case == "simplex cold":
-        options.update(method="grid", alphas=[10.0, 1.0, 0.1, 0.01], warm_start=False)
+        options = dict(
+            method="grid", alphas=[10.0, 1.0, 0.1, 0.01], alpha_min=None, warm_start=False)
 elif case.startswith("chain"):
     X = [rng.normal(size=(T, 4)) for T in rng.integers(1, 9, size=25)]
     y = [rng.integers(3, size=len(x)).tolist() for x in X]
@@ -611,15 +622,31 @@ else:
     estimator = Matcher("max_min", kernel="rbf", random_state=0)
 
 
-def kill(row):
-    if row["n_breakpoints"] == limit:
-        os.kill(os.getpid(), signal.SIGKILL)
+def path(name, limit=0):
+    def kill(row):
+        if row["n_breakpoints"] == limit:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return regularization_path(
+        estimator, X, y, eps=0.05, checkpoint=os.path.join(folder, name),
+        callback=kill if limit else None, **{"alpha_min": 0.01, **options})
 
 
-path = regularization_path(
-    estimator, X, y, eps=0.05, checkpoint=folder, callback=kill if limit else None, **options)
-with open(sys.argv[4], "wb") as file:
-    pickle.dump((path._weights, [p.numbers() for p in path._points], path.complete), file)
+for limit in (1, 3):
+    child = os.fork()
+    if child == 0:
+        path("killed", limit)
+    status = os.waitpid(child, 0)[1]
+    assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+    assert sum("breakpoint" in name for name in os.listdir(os.path.join(folder, "killed"))) == limit
+one, other = path("killed"), path("whole")
+assert one.complete and other.complete and len(one) > 3
+for left, right in zip(one._points, other._points, strict=True):
+    assert left == right
+for left, right in zip(one._weights, other._weights, strict=True):
+    for name in left:
+        assert np.array_equal(left[name], right[name]), name
+print("same")
 """
 
 CASES = [
@@ -631,29 +658,11 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_killed_run_goes_on_with_the_same_bits(case, tmp_path):
-    def run(folder, limit):
-        command = [
-            sys.executable, "-P", "-c", KILLED, str(tmp_path / folder), case, str(limit),
-            str(tmp_path / f"{folder}.pickle"),
-        ]
-        root = str(Path(path_module.__file__).parents[1])
-        environment = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1"}
-        return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
-
-    whole = run("whole", 0)
-    assert whole.returncode == 0, whole.stderr
-    for limit in (1, 3):
-        killed = run("killed", limit)
-        assert killed.returncode == -signal.SIGKILL, killed.stderr
-        assert len(list((tmp_path / "killed").glob("breakpoint-*"))) == limit
-    assert run("killed", 0).returncode == 0
-    results = [pickle.loads((tmp_path / f"{name}.pickle").read_bytes()) for name in ("whole", "killed")]
-    (weights, numbers, complete), (other, other_numbers, other_complete) = results
-    assert complete and other_complete
-    assert_array_equal(numbers, other_numbers)
-    for left, right in zip(weights, other, strict=True):
-        for name in left:
-            assert_array_equal(left[name], right[name])
+    root = str(Path(path_module.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", KILLED, str(tmp_path), case], capture_output=True, text=True,
+        timeout=300, env={**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1"})
+    assert (done.returncode, done.stdout) == (0, "same\n"), done.stderr
 
 
 def stop_after(n):
@@ -694,7 +703,7 @@ def test_a_checkpoint_of_another_problem(tmp_path):
             clone(estimator).set_params(random_state=1), X, y, checkpoint=folder),
         "surrogate is not": lambda: regularization_path(
             clone(estimator).set_params(surrogate="log"), X, y, checkpoint=folder),
-        "estimator is not": lambda: regularization_path(
+        "estimator, levels are not": lambda: regularization_path(
             OrdinalClassifier("max_margin", loss="zero_one", random_state=0), X, y,
             checkpoint=folder),
     }.items():
@@ -731,7 +740,8 @@ def test_damaged_checkpoints(name, damage, tmp_path):
     elif damage == "flip":
         file.write_bytes(content[:-3] + bytes([content[-3] ^ 1]) + content[-2:])
     elif damage == "other":
-        file.write_bytes((folder / ("state.fm4n" if name[0] != "s" else "problem.fm4n")).read_bytes())
+        other = "state.fm4n" if name != "state.fm4n" else "problem.fm4n"
+        file.write_bytes((folder / other).read_bytes())
     else:
         file.unlink()
         if name == "state.fm4n":  # nothing was finished: it begins again
@@ -943,8 +953,8 @@ def test_extreme_features():
     X, y = labels()
     for scale in (1e-6, 1e6):
         path = regularization_path(
-            MulticlassClassifier("max_margin", random_state=0), scale * X, y, eps=0.05)
-        assert path.complete and (path.gaps <= 0.05).all()
+            MulticlassClassifier("max_margin", fit_intercept=False, random_state=0), scale * X, y)
+        assert path.complete and (path.gaps <= 0.1).all()
     path = regularization_path(
         MulticlassClassifier("max_margin", fit_intercept=False), X[:1].repeat(2, axis=0), [0, 1])
     assert path.complete
@@ -1031,9 +1041,11 @@ def test_cross_validation_of_other_kinds():
     # scorers, weights and groups
     weights = np.linspace(1, 2, 30)
     search = RegularizationPathCV(
-        MulticlassClassifier("log", random_state=0), cv=GroupKFold(3), scoring="neg_log_loss"
+        MulticlassClassifier("log", random_state=0), cv=GroupKFold(3),
+        scoring="balanced_accuracy",
     ).fit(X, y, sample_weight=weights, groups=np.arange(30) // 3)
-    assert (search.scores_ < 0).all() and search.score(X, y) < 0
+    assert search.score(X, y) == np.mean([
+        np.mean(search.predict(X)[y == label] == label) for label in range(3)])
     by_score = RegularizationPathCV(MulticlassClassifier("log", random_state=0), cv=3).fit(
         X, y, sample_weight=weights)
     assert ((0 <= by_score.scores_) & (by_score.scores_ <= 1)).all()
