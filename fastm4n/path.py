@@ -4,7 +4,6 @@ import logging
 import time
 import warnings
 from inspect import signature
-from pathlib import Path
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -16,6 +15,7 @@ from sklearn.model_selection import check_cv
 from sklearn.utils.metaestimators import _safe_split, available_if
 from sklearn.utils.validation import check_is_fitted
 
+from fastm4n._checkpoints import Checkpoint
 from fastm4n.estimators._base import CertifiedEstimator, check_choice, check_number
 from fastm4n.estimators._kernels import named_kernel
 from fastm4n.estimators._state import estimator_from_state, estimator_state
@@ -40,8 +40,6 @@ FLOAT32_ABOVE = 1 << 20
 # parameters of an estimator that the breakpoints do not depend on
 _IDLE = ("alpha", "tol", "decode", "warm_start", "n_jobs", "verbose", "callback",
          "allowed_transitions")
-
-_PROBLEM, _BREAKPOINT, _STATE = "path problem", "path breakpoint", "path state"
 
 
 class PathInterrupted(KeyboardInterrupt):
@@ -99,7 +97,7 @@ def regularization_path(
         Each breakpoint is solved to a gap of at most kappa * eps: the smaller, the fewer and the
         dearer they are. By default 0.9, and 0.7 for the heuristic path.
     alpha_min : float, default=None
-        Where the path may end if the loss is above eps still. By default 1e-4 times the alpha at
+        Where the path may end if the loss is above eps still. By default 1e-3 times the alpha at
         which a step along the slope of the loss at w = 0 would do away with about all of it.
     alpha_max : float, default=None
         The first breakpoint. By default it is derived, such that the first weights times
@@ -107,8 +105,8 @@ def regularization_path(
         :meth:`RegularizationPath.gap` tells whether they are.
     method : {"certified", "heuristic", "grid"}, default="certified"
         "certified" is as said. "heuristic" goes by gaps as they were when blocks were last
-        visited: faster where oracles are dear, without any promise. "grid" solves for given alphas to
-        eps.
+        visited: faster where certificates are dear, without any promise. "grid" solves for given
+        alphas to eps.
     alphas : array-like, default=None
         The grid, in any order; by default 31 alphas from 2^15 to 2^-15 as in [1]_.
     warm_start : bool, default=True
@@ -123,7 +121,8 @@ def regularization_path(
         As in `SequenceTagger.fit`.
     checkpoint : str or path, default=None
         A folder, made if need be, that holds each finished breakpoint before the next begins.
-        Called again in the same way, the function goes on from there, with the same result to the bit.
+        Called again in the same way, the function goes on from there, with the same result to
+        the bit.
     callback : callable, default=None
         Called after each breakpoint with a dict of "alpha", "gap", "primal", "dual", "loss",
         "passes", "seconds", "oracle_calls" and "n_breakpoints"; a true result ends the path.
@@ -157,7 +156,7 @@ def regularization_path(
     A checkpoint takes the dual point as well, and writes it anew at each breakpoint.
 
     The bound rests on two facts: the minimum of the objective is a concave function of alpha, and
-    the objective of fixed weights an affine one. See the page on the regularisation path in the documentation.
+    the objective of fixed weights an affine one [2]_.
 
     References
     ----------
@@ -185,7 +184,7 @@ def regularization_path(
     )
     run.prepare(X, y, sample_weight, lengths)
     if checkpoint is not None:
-        run.use(_Checkpoint(checkpoint, run, (X, y, sample_weight, lengths)))
+        run.use(Checkpoint(checkpoint, run.fingerprint(X, y, sample_weight, lengths)))
     path = run.follow()
     if not run.follower.converged:
         worst = int(np.argmax(path.gaps)) if method == "grid" else -1
@@ -291,6 +290,23 @@ class _Run:
             certified=self.method != "heuristic", warm_start=self.warm_start,
             rounded=size > FLOAT32_ABOVE, bounded=bounded,
         )
+
+    def fingerprint(self, *data):
+        """A short text for each thing that the breakpoints depend on."""
+        parts = dict(zip(("X", "y", "sample_weight", "lengths"), data))
+        for name, value in self.template.get_params(deep=False).items():
+            if name == "random_state" and not isinstance(value, (int, np.integer)):
+                continue  # drawn anew each time; the state of the solver goes on
+            if name not in _IDLE:
+                named = callable(value)  # no content of code is hashed
+                parts[name] = f"{value.__module__}.{value.__qualname__}" if named else value
+        for name in ("eps", "kappa", "alpha_min", "alpha_max", "method", "alphas", "warm_start"):
+            parts[name] = getattr(self, name)
+        parts["certify"] = self.certifies
+        return {
+            "estimator": type(self.template).__name__,
+            **{name: content_hash(value, coerce_mmap=True) for name, value in parts.items()},
+        }
 
     def use(self, checkpoint):
         """Write to a checkpoint, and take up what is in it."""
@@ -400,7 +416,9 @@ def _as_grid(alphas):
         raise ValueError(f"alphas must be one-dimensional, not empty; got shape {grid.shape}.")
     wrong = np.flatnonzero(~((grid > 0) & np.isfinite(grid)))
     if wrong.size:
-        raise ValueError(f"alphas[{wrong[0]}] is {grid[wrong[0]]:g}; alphas must be finite and > 0.")
+        raise ValueError(
+            f"alphas[{wrong[0]}] is {grid[wrong[0]]:g}; alphas must be finite and > 0."
+        )
     grid = np.sort(grid)[::-1]
     if (np.diff(grid) == 0).any():
         raise ValueError("alphas has an alpha more than once.")
@@ -436,131 +454,6 @@ class _Bar:
     def close(self):
         if self.bar is not None:
             self.bar.close()
-
-
-# ----------------------------------------------------------------------------- checkpoints
-
-
-class _Checkpoint:
-    """A folder with a file for the problem, one for each breakpoint, and one for the solver's state.
-
-    The state names the number of breakpoints, and is written after the last of them.
-    """
-
-    def __init__(self, folder, run, data):
-        self.folder = Path(folder)
-        self.problem_file = self.folder / "problem.fm4n"
-        self.state_file = self.folder / "state.fm4n"
-        if self.folder.exists() and not self.folder.is_dir():
-            raise ValueError(f"checkpoint={str(folder)!r} is a file; give a folder.")
-        self.folder.mkdir(parents=True, exist_ok=True)
-        fingerprint = _fingerprint(run, data)
-        if self.problem_file.exists():
-            header, _ = read_arrays(self.problem_file, _PROBLEM)
-            found = header.get("fingerprint")
-            if type(found) is not dict:
-                raise ModelFileError(f"{self.problem_file} holds no fingerprint.")
-            other = [name for name in fingerprint if found.get(name) != fingerprint[name]]
-            if other:
-                raise ValueError(
-                    f"checkpoint={str(folder)!r} is of another problem: {', '.join(other)} "
-                    f"{'is' if len(other) == 1 else 'are'} not what it was begun with. Give another "
-                    "folder, or delete this one."
-                )
-        elif any(self.folder.iterdir()):
-            raise ValueError(
-                f"checkpoint={str(folder)!r} has files in it, but none of a path; give an empty "
-                "folder, or a new one."
-            )
-        else:
-            write_arrays(self.problem_file, _PROBLEM, {"fingerprint": fingerprint}, {})
-
-    def read(self, form):
-        """State, points, weights and seconds, or None where nothing was finished.
-
-        form is a state of the same problem.
-        """
-        if not self.state_file.exists():
-            return None
-        header, arrays = read_arrays(self.state_file, _STATE, finite=False)
-        points, weights, seconds = [], [], []
-        try:
-            for j in range(header["n_breakpoints"]):
-                _, found = read_arrays(self._file(j), _BREAKPOINT)
-                *numbers, passes, calls = found.pop("numbers").tolist()
-                points.append(Breakpoint(*numbers, int(passes), int(calls)))
-                seconds.append(float(found.pop("seconds")))
-                weights.append(found)
-            return _nested(form, "state", arrays), points, weights, seconds
-        except FileNotFoundError as error:
-            raise ModelFileError(f"{error.filename} is missing from the checkpoint.") from error
-        except (KeyError, TypeError, ValueError) as error:
-            if isinstance(error, ModelFileError):
-                raise
-            raise ModelFileError(f"{self.state_file} makes no sense: {error}.") from error
-
-    def write(self, j, point, weights, seconds):
-        write_arrays(self._file(j), _BREAKPOINT, {}, {
-            "numbers": point.numbers(), "seconds": np.float64(seconds), **weights,
-        })
-
-    def write_state(self, n_breakpoints, state):
-        write_arrays(
-            self.state_file, _STATE, {"n_breakpoints": n_breakpoints}, _flat(state, "state"),
-            finite=False,
-        )
-
-    def _file(self, j):
-        return self.folder / f"breakpoint-{j:05d}.fm4n"
-
-
-def _fingerprint(run, data):
-    """A short text for each thing that the breakpoints depend on."""
-    parts = dict(zip(("X", "y", "sample_weight", "lengths"), data))
-    template = run.template
-    for name, value in template.get_params(deep=False).items():
-        if name == "random_state" and not isinstance(value, (int, np.integer)):
-            continue  # drawn anew each time; the state of the solver goes on
-        if name not in _IDLE:
-            parts[name] = f"{value.__module__}.{value.__qualname__}" if callable(value) else value
-    for name in ("eps", "kappa", "alpha_min", "alpha_max", "method", "alphas", "warm_start"):
-        parts[name] = getattr(run, name)
-    parts["certify"] = run.certifies
-    return {
-        "estimator": type(template).__name__,
-        **{name: content_hash(value, coerce_mmap=True) for name, value in parts.items()},
-    }
-
-
-def _flat(state, name):
-    """Arrays by name, of nested dicts and tuples of arrays; None is left out."""
-    if state is None:
-        return {}
-    if isinstance(state, dict):
-        parts = state.items()
-    elif isinstance(state, (tuple, list)):
-        parts = enumerate(state)
-    else:
-        return {name: state.view(np.uint8) if state.dtype.names else state}
-    return {
-        key: array for part, inner in parts for key, array in _flat(inner, f"{name}/{part}").items()
-    }
-
-
-def _nested(form, name, arrays):
-    """The state of that form from arrays by name."""
-    if form is None:
-        return None
-    if isinstance(form, dict):
-        return {part: _nested(inner, f"{name}/{part}", arrays) for part, inner in form.items()}
-    if isinstance(form, (tuple, list)):
-        return tuple(_nested(inner, f"{name}/{part}", arrays) for part, inner in enumerate(form))
-    array = arrays[name]
-    if form.dtype.names:
-        return array.view(form.dtype)
-    if array.dtype != form.dtype or array.ndim != form.ndim:
-        raise ValueError(f"{name} has dtype {array.dtype} and {array.ndim} dimensions")
-    return array
 
 
 # --------------------------------------------------------------------------------- a path
@@ -653,7 +546,7 @@ class RegularizationPath:
         return j, 1.0
 
     def gap(self, alpha):
-        """Certified gap at alpha: the objective of the weights there is at most this far from its minimum.
+        """Certified gap at alpha: how far the objective is from its minimum there, at most.
 
         Parameters
         ----------
@@ -707,8 +600,8 @@ class RegularizationPath:
         -------
         estimator : estimator
             A clone of the one that the path was computed for, with that alpha. Its
-            `duality_gap_` is the certified gap at alpha; `n_iter_` and `history_`, of one row, count
-            from the start of the path.
+            `duality_gap_` is the certified gap at alpha; `n_iter_` and `history_`, of one row,
+            count from the start of the path.
         """
         j, factor = self._piece(alpha)
         gap, point = self.gap(alpha), self._points[j]
@@ -815,7 +708,7 @@ class RegularizationPath:
         # no more than what all breakpoints have in common is of use here
         for name in ("duality_gap_", "primal_objective_", "dual_objective_"):
             setattr(model, name, 0.0)
-        model.history_ = {}
+        model.history_ = {key: np.zeros(0) for key in HISTORY_KEYS}
         state, arrays = estimator_state(model)
         header = {
             "estimator": state, "eps": self.eps, "method": self.method, "complete": self.complete,
@@ -1044,7 +937,9 @@ class RegularizationPathCV(MetaEstimatorMixin, BaseEstimator):
             eps=self.eps, kappa=self.kappa, alpha_min=self.alpha_min, alpha_max=self.alpha_max,
             method=self.method, alphas=self.alphas,
         )
-        splitter = check_cv(5 if self.cv is None else self.cv, y, classifier=is_classifier(self.estimator))
+        splitter = check_cv(
+            5 if self.cv is None else self.cv, y, classifier=is_classifier(self.estimator)
+        )
         splits = list(splitter.split(X, y, groups))
         weights = None if sample_weight is None else np.asarray(sample_weight)
         parallel = Parallel(n_jobs=self.n_jobs)

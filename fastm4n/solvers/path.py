@@ -1,8 +1,8 @@
 r"""The regularisation path: solutions for all alpha, one after the other, on one engine.
 
 The optimum :math:`P^\star(\alpha)` is concave in alpha, and the objective
-:math:`P_\alpha(w) = R(w) + \frac{\alpha}{2} \|w\|^2` of fixed weights is affine.  So the weights
-and dual values at breakpoints bound what either set of weights is above the optimum anywhere between
+:math:`P_\alpha(w) = R(w) + \frac{\alpha}{2} \|w\|^2` of fixed weights is affine.  So the dual
+values at two breakpoints bound how far the weights of either are from the optimum anywhere between
 them, and a path of small gap everywhere needs few breakpoints.
 """
 
@@ -33,7 +33,7 @@ MOST_STARTS = 30
 # how much of eps inexact oracles may add to a certificate
 CERTIFICATE_SHARE = 0.1
 # the default of alpha_min, in the unit of `alpha_unit`
-LEAST_ALPHA = 1e-4
+LEAST_ALPHA = 1e-3
 
 
 @dataclass(frozen=True)
@@ -193,6 +193,8 @@ class PathFollower:
             return None
         alpha = float(self.alphas[n])
         if not self.warm_start:
+            if n == 0:
+                self._rest()
             self._calls_before = self.oracle_calls
             self.engine.restore(self._new_state)
             self.engine.set_alpha(alpha)
