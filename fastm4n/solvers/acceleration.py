@@ -23,11 +23,11 @@ import numpy as np
 
 # passes between two moves of the centre, at first and at most
 INNER_PASSES = 3
-MOST_INNER_PASSES = 30
+MOST_INNER_PASSES = 8
+# what kappa is multiplied by where that is not enough
+LESS = 0.7
 # the average is over about this many of the latest passes
 AVERAGED = 10
-# a gap that has not come down to this share of the last calls for more passes between moves
-ENOUGH = 0.9
 # the problem with kappa is solved, and the centre moves at once, when its gap is less than this
 # share of the last certified one
 SOLVED = 0.01
@@ -158,10 +158,30 @@ class Acceleration:
             self.is_moving = False
 
     def told(self, gap):
-        """Take notice of a certified gap: points are solved for better where it is stuck."""
-        if gap > ENOUGH * self.last_gap and not self.is_solved:
-            self.inner = min(MOST_INNER_PASSES, self.inner + 1)
+        """Take notice of a certified gap: where it has grown the problems were too hard.
+
+        They are then solved better, and after that made easier, by a smaller kappa.
+        """
+        if gap > self.last_gap and not self.is_solved:
+            if self.inner < MOST_INNER_PASSES:
+                self.inner += 1
+            else:
+                self._set_kappa(LESS * self.kappa)
         self.last_gap = gap
+
+    def _set_kappa(self, kappa):
+        """Go on under another kappa, around the average."""
+        dual = self._of_mu(self._now())
+        self.is_moving = True
+        self.kappa = kappa
+        root = np.sqrt(self.alpha / (self.alpha + kappa))
+        self.momentum = (1.0 - root) / (1.0 + root)
+        self.centre = [array.copy() for array in self.mean]
+        self.moved_to = self._mixed(dual, self.centre)
+        self.since_move = 0
+        self.put(self.moved_to)
+        self.engine.set_kappa(kappa)
+        self.is_moving = False
 
     def rebuild(self):
         """Build w afresh from mu and the centre, without the rounding that updates leave."""
