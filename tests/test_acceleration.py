@@ -65,8 +65,8 @@ class Labels(Problem):
         features = LinearFeatures(
             self.X, np.arange(len(self.y)), row_norms(self.X, 0.0), self.k, 0.0)
         if self.bounds is not None:
-            given = (np.full((self.d + 1, features.stride), none) for none in (-np.inf, np.inf))
-            lower, upper = given
+            lower, upper = (
+                np.full((self.d + 1, features.stride), none) for none in (-np.inf, np.inf))
             lower[: self.d, : self.k], upper[: self.d, : self.k] = self.bounds
             features.set_bounds(lower, upper)
         return features
@@ -375,9 +375,7 @@ def test_nothing_to_learn(surrogate):
 
 def test_a_small_number_of_long_blocks():
     """Their passes solve the problem with kappa: the centre then moves at once."""
-    rng = np.random.default_rng(0)
     problem = Chains(alpha=1.0, lengths=(400, 1, 60), d=4)
-    problem.X = [x + 0.0 * rng.normal() for x in problem.X]
     plain, accelerated = (
         problem.solve("log", accelerate=accelerate, tol=0.05, max_iter=400)[0]
         for accelerate in (False, True))
@@ -434,8 +432,7 @@ def test_a_warm_start_at_another_alpha(kind, factor):
 
 def test_an_average_of_other_features_is_left():
     problem, other = Labels(), Labels(d=7)
-    _, w = problem.solve("max_margin")
-    for average in (Labels(d=7).solve("max_margin")[0].average,
+    for average in (other.solve("max_margin")[0].average,
                     Chains().solve("max_margin")[0].average,
                     Permutations().solve("max_margin")[0].average):
         first, _ = problem.solve("max_margin", accelerate=False, max_iter=5, tol=0.0)
