@@ -496,7 +496,7 @@ def test_visits_with_the_answers_of_column_generation(kind, cache, step):
 
 @pytest.mark.parametrize(("kind", "surrogate"), COMBINATIONS)
 def test_without_atoms_line_search_is_the_plain_one(kind, surrogate):
-    """Of max_margin, whose h is linear; otherwise heights of atoms lie below h, and steps differ."""
+    """Of max_margin, whose h is linear; otherwise heights lie below h, and steps differ."""
     problem = KINDS[kind](seed=5)
     engine = problem.engine(surrogate, seed=SEED)
     plain = BlockCoordinateEngine(

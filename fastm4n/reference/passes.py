@@ -8,8 +8,9 @@ block i is a pair (s, l), a point s and a number l <= h_i(s), and the block is h
 
     mu_i = sum_a weight_a s_a,    t_i = sum_a weight_a l_a <= h_i(mu_i),
 
-h_i being concave.  Pairwise and away steps move weight between atoms ([1]_, Algorithms 3 and 4), and
-atoms without weight are a cache of the oracle's answers ([1]_, Algorithm 5).
+h_i being concave.  Steps raise the dual with t_i in place of h_i(mu_i).  Pairwise and away steps
+move weight between atoms ([1]_, Algorithms 3 and 4), and atoms without weight are a cache of the
+oracle's answers ([1]_, Algorithm 5).
 
 *Acceleration.*  Passes are made on the problem with the further penalty kappa / 2 ||w - y||^2,
 whose minimiser over the dual points so far is
@@ -370,7 +371,7 @@ class AcceleratedPasses:
             self.moved_to, self.centre = w, centre
 
     def certificate(self):
-        """P at the average and D at mu: the gap is their difference, the block gaps are at w."""
+        """P at the average and D at mu, the gap being their difference; block gaps of both."""
         points = self.passes.points()
         found = self.blocks.certificate_of(
             points, self.blocks.primal_weights(points),

@@ -472,7 +472,11 @@ cdef class BlockCoordinateEngine:
                 direction[j] = -direction[j]
             sets.add_atom(structure, b, chosen, 1.0, direction)
             numerator = value - current
-            norm = curvature * features.direction_norm(b, work.atom, k)
+            norm = features.direction_norm(b, work.atom, k)
+            if taken == LINE_SEARCH:
+                self.curvatures += self.weights[b] * norm
+                self.n_curvatures += 1
+            norm *= curvature
             factor = 1.0 if norm <= numerator else numerator / norm
             if factor * (numerator - 0.5 * factor * norm) >= gain:
                 gamma = factor

@@ -1,0 +1,723 @@
+"""Accelerated passes held to the reference, their certificates, warm starts and interrupts."""
+
+import warnings
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+
+import fastm4n.reference as ref
+import fastm4n.solvers.acceleration as acceleration
+import fastm4n.solvers.block_coordinate as driver
+from fastm4n import LabelRanker, Matcher, MulticlassClassifier, OrdinalClassifier, SequenceTagger
+from fastm4n.features._chain import ChainFeatures
+from fastm4n.features._linear import LinearFeatures, row_norms
+from fastm4n.features._pairs import PairFeatures
+from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
+from fastm4n.solvers.acceleration import Acceleration, best_kappa
+from fastm4n.solvers.block_coordinate import HISTORY_KEYS, certify, solve
+from fastm4n.structures._chain import LogChain, MaxMarginChain, MaxMinChain
+from fastm4n.structures._permutation import (
+    LogPermutation,
+    MaxMarginPermutation,
+    MaxMinPermutation,
+)
+from fastm4n.structures._simplex import LogSimplex, MaxMarginSimplex, MaxMinZeroOne
+
+SURROGATES = ("max_margin", "max_min", "log")
+
+
+class Problem:
+    """Outputs of one kind, for the engine and for the reference, with or without bounds of w."""
+
+    def __init__(self, n, alpha, bounds):
+        self.rng = np.random.default_rng(5)
+        p = self.rng.uniform(0.5, 2.0, n)
+        self.p, self.alpha, self.bounds = p / p.sum(), alpha, bounds
+
+    def solve(self, surrogate, **options):
+        """The solution and the weights that it leaves."""
+        features = self.features()
+        options = {"accelerate": True, "tol": 1e-3, "max_iter": 2000, **options}
+        solution = solve(self.structure(surrogate), features, self.p, self.alpha, **options)
+        return solution, tuple(np.array(part) for part in self.weights(features.held()))
+
+    def engine(self, surrogate, seed=0):
+        return BlockCoordinateEngine(
+            self.structure(surrogate), self.features(), self.p, self.alpha, seed)
+
+
+class Labels(Problem):
+    def __init__(self, alpha=1e-3, bounds=None, n=24, d=4, k=3):
+        super().__init__(n, alpha, bounds)
+        self.X = self.rng.normal(size=(n, d))
+        scores = self.X @ self.rng.normal(size=(d, k)) + self.rng.normal(size=(n, k))
+        self.y, self.k, self.d = np.argmax(scores, axis=1), k, d
+
+    def structure(self, surrogate):
+        kinds = {"max_margin": MaxMarginSimplex, "max_min": MaxMinZeroOne, "log": LogSimplex}
+        return kinds[surrogate](self.y, 1.0 - np.eye(self.k))
+
+    def features(self):
+        features = LinearFeatures(
+            self.X, np.arange(len(self.y)), row_norms(self.X, 0.0), self.k, 0.0)
+        if self.bounds is not None:
+            lower, upper = (
+                np.full((self.d + 1, features.stride), none) for none in (-np.inf, np.inf))
+            lower[: self.d, : self.k], upper[: self.d, : self.k] = self.bounds
+            features.set_bounds(lower, upper)
+        return features
+
+    def blocks(self, surrogate):
+        return ref.SimplexBlocks(
+            self.X, self.y, self.k, surrogate, self.alpha, self.p, bounds=self.bounds)
+
+    def weights(self, state):
+        return (state[: self.d, : self.k],)
+
+    def states(self, mu):
+        return [(part,) for part in np.reshape(mu, (-1, self.k))]
+
+
+class Chains(Problem):
+    def __init__(self, alpha=1e-2, bounds=None, lengths=(3, 1, 4, 2, 5, 3), d=3, R=3):
+        assert bounds is None
+        super().__init__(len(lengths), alpha, None)
+        self.lengths, self.R, self.d = np.array(lengths), R, d
+        self.X = [self.rng.normal(size=(T, d)) for T in lengths]
+        truth = self.rng.normal(size=(d, R))
+        self.y = [
+            np.argmax(x @ truth + self.rng.normal(size=(len(x), R)), axis=1) for x in self.X]
+        self.stride = self.structure("max_margin").stride
+
+    def structure(self, surrogate):
+        kinds = {"max_margin": MaxMarginChain, "max_min": MaxMinChain, "log": LogChain}
+        return kinds[surrogate](np.concatenate(self.y), self.lengths, 1.0 - np.eye(self.R))
+
+    def features(self):
+        starts = np.cumsum(self.lengths) - self.lengths
+        return ChainFeatures(
+            np.concatenate(self.X), starts, self.lengths, self.R, 1.0, True, True)
+
+    def blocks(self, surrogate):
+        return ref.ChainBlocks(self.X, self.y, self.R, surrogate, self.alpha, self.p)
+
+    def weights(self, state):
+        rows, d = state[0][:, : self.R], self.d
+        return rows[:d].T, rows[d], rows[d + 1], rows[d + 2], rows[d + 3 :]
+
+    def states(self, mu):
+        rows = np.reshape(mu, (-1, self.stride))[:, : self.R]
+        cuts = np.cumsum(self.lengths + self.R)[:-1]
+        return [(part[:T], part[T:]) for part, T in zip(np.split(rows, cuts), self.lengths)]
+
+
+class Permutations(Problem):
+    def __init__(self, alpha=1e-2, bounds=None, sizes=(3, 2, 4, 1, 3, 4), d=4):
+        super().__init__(len(sizes), alpha, bounds)
+        self.sizes, self.d = np.array(sizes), d
+        self.X = [self.rng.normal(size=(M, M, d)) for M in sizes]
+        truth = self.rng.normal(size=d)
+        self.y = [
+            ref.best_permutation(x @ truth + self.rng.normal(size=x.shape[:2]))[0] for x in self.X]
+
+    def structure(self, surrogate):
+        kinds = {
+            "max_margin": MaxMarginPermutation, "max_min": MaxMinPermutation,
+            "log": LogPermutation}
+        return kinds[surrogate](np.concatenate(self.y), self.sizes, 1.0 - np.eye(max(self.sizes)))
+
+    def features(self):
+        rows, counts = np.concatenate([x.reshape(-1, self.d) for x in self.X]), self.sizes**2
+        features = PairFeatures(rows, np.cumsum(counts) - counts, counts)
+        if self.bounds is not None:
+            features.set_bounds(*(np.broadcast_to(bound, self.d) for bound in self.bounds))
+        return features
+
+    def blocks(self, surrogate):
+        return ref.PermutationBlocks(
+            self.X, self.y, surrogate, self.alpha, self.p, bounds=self.bounds)
+
+    def weights(self, state):
+        return (state,)
+
+    def states(self, mu):
+        cuts = np.cumsum(self.sizes**2)[:-1]
+        return [(part.reshape(M, M),) for part, M in zip(np.split(mu, cuts), self.sizes)]
+
+
+BOX = (-0.2, 0.5)
+PROBLEMS = {
+    "labels": Labels, "chains": Chains, "permutations": Permutations,
+    "bounded labels": lambda **options: Labels(bounds=BOX, **options),
+    "bounded permutations": lambda **options: Permutations(bounds=BOX, **options),
+}
+
+
+# passes against the reference
+
+
+def certificate_of(engine, accelerated):
+    return accelerated.certified(lambda apart: certify(engine, engine.mu, 1, apart))
+
+
+@pytest.mark.parametrize("ratio", [0.5, 20.0, 1e3])
+@pytest.mark.parametrize("step", [None, "line_search", "pairwise", "away"])
+@pytest.mark.parametrize(("kind", "surrogate"), [
+    *((kind, "max_margin") for kind in PROBLEMS), ("labels", "max_min"),
+    ("bounded labels", "max_min")])
+def test_passes_are_those_of_the_reference(kind, surrogate, step, ratio):
+    """The centre, the average, w, mu and the certificate, pass by pass; with and without atoms."""
+    problem = PROBLEMS[kind]()
+    engine, blocks = problem.engine(surrogate, seed=3), problem.blocks(surrogate)
+    kappa = ratio * problem.alpha
+    if step is None:
+        passes = ref.BlockPasses(blocks, 3)
+    else:
+        engine.use_active_sets(1000)
+        passes = ref.AtomPasses(blocks, step, 3)
+    kind = driver.STEPS[step or "line_search"]
+    engine.run_pass(Sampling.PERMUTATION, kind)
+    passes.run_pass("permutation")
+    ours = Acceleration(engine, kappa)
+    theirs = ref.AcceleratedPasses(passes, kappa, acceleration.INNER_PASSES, acceleration.AVERAGED)
+
+    def assert_same(found, expected):
+        for part, right in zip(problem.weights(found), expected):
+            scale = 1.0 + np.abs(right).max(initial=0.0)
+            assert_allclose(part, right, atol=1e-8 * scale)
+
+    for _ in range(8):
+        engine.run_pass(Sampling.PERMUTATION, kind)
+        ours.after_pass()
+        theirs.run_pass("permutation")
+        for found, expected in zip(
+                (engine.features.state(), ours_in_form(ours, ours.centre),
+                 ours_in_form(ours, ours.mean)), (passes.z, theirs.centre, theirs.mean)):
+            assert_same(found, expected)
+        now = engine.features.state()
+        found, expected = certificate_of(engine, ours), theirs.certificate()
+        for name in ("primal", "dual", "gap", "block_gaps"):
+            assert_allclose(
+                getattr(found, name), getattr(expected, name), rtol=1e-6, atol=1e-7)
+        # the engine goes on from where it was
+        assert_same(engine.features.state(), problem.weights(now))
+        engine.set_gaps(found.block_gaps, found.block_losses)
+    assert not np.allclose(ours.mean[0], now if isinstance(now, np.ndarray) else now[0])
+
+
+def ours_in_form(accelerated, arrays):
+    """Arrays as a state of the feature map."""
+    return acceleration._nested(accelerated.form, iter(arrays))
+
+
+@pytest.mark.parametrize("kind", PROBLEMS)
+def test_w_can_be_built_afresh(kind):
+    """From mu and the centre, as it is before a last certificate."""
+    problem = PROBLEMS[kind]()
+    engine = problem.engine("max_min")
+    engine.run_pass(Sampling.PERMUTATION, Step.LINE_SEARCH)
+    accelerated = Acceleration(engine, 50 * problem.alpha)
+    for _ in range(7):
+        engine.run_pass(Sampling.PERMUTATION, Step.LINE_SEARCH)
+        accelerated.after_pass()
+    before = acceleration._flat(engine.features.state())
+    accelerated.rebuild()
+    for one, other in zip(before, acceleration._flat(engine.features.state())):
+        assert_allclose(one, other, atol=1e-9 * np.abs(one).max())
+
+
+def test_kappa():
+    for is_smooth, share in ((False, acceleration.SMALL), (True, acceleration.SMALL_FOR_SMOOTH)):
+        assert best_kappa(share, 1.0, is_smooth) == 0.0
+        assert best_kappa(0.99 * share, 1.0, is_smooth) > 0.0
+    assert best_kappa(1.0, 0.0) == 0.0
+    assert_allclose(best_kappa(1e-3, 0.1), 1e-2)
+    # w(mu) is told from w by a difference that loses as many digits as kappa / alpha has
+    for alpha, curvature in ((1e-3, 1e300), (1e-300, 1.0), (1e-12, 1e12)):
+        assert best_kappa(alpha, curvature) <= alpha * acceleration.MOST_RATIO * (1 + 1e-12)
+
+
+# certificates
+
+
+def assert_certified(problem, surrogate, solution, w, rtol=1e-7):
+    """P at the weights, D at mu and their difference, afresh in plain NumPy."""
+    found, blocks = solution.certificate, problem.blocks(surrogate)
+    primal = blocks.examine(w)[2]
+    # oracles of max-min stop at a share of the gap: P is bounded from above
+    slack = 0.021 * found.gap if surrogate == "max_min" else 0.0
+    assert -rtol * (1 + primal) <= found.primal - primal <= slack + rtol * (1 + primal)
+    assert_allclose(found.gap, found.primal - found.dual, rtol=rtol, atol=rtol * (1 + primal))
+    if surrogate != "log" or isinstance(problem, Labels):
+        if surrogate == "log":
+            p = np.maximum(solution.mu.reshape(-1, problem.k), 1e-300)
+            dual = ref.certificate(
+                problem.X, problem.y, p, problem.p, problem.alpha, "log", None,
+                bounds=problem.bounds).dual
+        else:
+            dual = blocks.certificate(problem.states(solution.mu)).dual
+        assert_allclose(found.dual, dual, rtol=rtol, atol=rtol)
+    if problem.bounds is not None:
+        assert all(part.min() >= BOX[0] and part.max() <= BOX[1] for part in w)
+    return primal
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+@pytest.mark.parametrize("surrogate", SURROGATES)
+@pytest.mark.parametrize("kind", PROBLEMS)
+def test_certificates(kind, surrogate, n_jobs):
+    """After few passes, where the gap is large, as well as at the end."""
+    problem = PROBLEMS[kind](alpha=0.02)
+    plain, _ = problem.solve(
+        surrogate, accelerate=False, tol=1e-4 if surrogate == "max_min" else 1e-5,
+        max_iter=20000, step="line_search" if surrogate == "log" else "pairwise")
+    best = plain.certificate
+    for max_iter, tol in ((4, 0.0), (11, 0.0), (4000, 2e-3)):
+        solution, w = problem.solve(surrogate, max_iter=max_iter, tol=tol, n_jobs=n_jobs)
+        primal = assert_certified(problem, surrogate, solution, w)
+        assert solution.certificate.dual <= best.primal + 1e-9
+        assert solution.certificate.gap >= primal - best.primal - 1e-9
+        assert primal >= best.dual - 1e-9
+    assert solution.converged and 0 <= primal - best.dual <= 2e-3 + best.gap + 1e-9
+    if surrogate != "log":
+        # the weights are an average, and not those of the dual point
+        assert solution.average is not None
+        z = problem.blocks(surrogate)
+        z = z.truncated(z.primal_weights(
+            [z.point(i, state) for i, state in enumerate(problem.states(solution.mu))]))
+        assert max(np.abs(a - b).max() for a, b in zip(z, w)) > 1e-6
+
+
+@pytest.mark.parametrize("surrogate", ["max_margin", "max_min"])
+@pytest.mark.parametrize("kind", PROBLEMS)
+def test_without_acceleration_w_is_that_of_the_dual_point(kind, surrogate):
+    problem = PROBLEMS[kind]()
+    solution, w = problem.solve(surrogate, accelerate=False, max_iter=15, tol=0.0)
+    blocks = problem.blocks(surrogate)
+    expected = blocks.truncated(blocks.primal_weights(
+        [blocks.point(i, state) for i, state in enumerate(problem.states(solution.mu))]))
+    for part, right in zip(w, expected):
+        assert_allclose(part, right, atol=1e-9)
+    assert solution.average is None
+    # the dual never falls
+    assert np.all(np.diff(solution.history["dual"]) >= -1e-12)
+
+
+@pytest.mark.parametrize("step", ["line_search", "pairwise", "away"])
+@pytest.mark.parametrize("cache", [None, 3])
+@pytest.mark.parametrize("kind", PROBLEMS)
+def test_steps_along_atoms(kind, cache, step):
+    problem = PROBLEMS[kind]()
+    for surrogate in ("max_margin", "max_min"):
+        for max_iter in (5, 3000):
+            solution, w = problem.solve(
+                surrogate, step=step, cache=cache, max_iter=max_iter, tol=1e-2)
+            assert_certified(problem, surrogate, solution, w)
+        assert solution.converged and solution.average is not None
+
+
+@pytest.mark.parametrize("alpha", [1e-3, 1e-4])
+def test_fewer_passes(alpha):
+    """Where alpha is small, which is what acceleration is for."""
+    problem = Labels(alpha=alpha, n=60)
+    for surrogate in ("max_margin", "max_min"):
+        counts = [
+            problem.solve(surrogate, accelerate=accelerate, tol=1e-3, max_iter=20000)[0].n_iter
+            for accelerate in (True, False)]
+        assert counts[0] < 0.5 * counts[1]
+
+
+@pytest.mark.parametrize("sampling", ["gap", "uniform", "permutation"])
+@pytest.mark.parametrize("kind", PROBLEMS)
+def test_bits_repeat_whatever_the_threads(kind, sampling, monkeypatch):
+    monkeypatch.setattr(driver, "PARALLEL_COST", 0.0)
+    problem = PROBLEMS[kind]()
+    one, w = problem.solve("max_min", sampling=sampling, max_iter=30, tol=1e-6)
+    for n_jobs in (1, 2, 3):
+        other, weights = problem.solve(
+            "max_min", sampling=sampling, max_iter=30, tol=1e-6, n_jobs=n_jobs)
+        assert_array_equal(other.mu, one.mu)
+        for a, b in zip(w, weights):
+            assert_array_equal(a, b)
+        for key in HISTORY_KEYS:
+            if key != "seconds":
+                assert_array_equal(other.history[key], one.history[key])
+
+
+@pytest.mark.parametrize("scale", [1e-100, 1e-6, 1e6, 1e100, 1e140])
+@pytest.mark.parametrize("surrogate", SURROGATES)
+def test_extreme_scores(surrogate, scale):
+    problem = Labels()
+    problem.X = scale * problem.X
+    solution, w = problem.solve(surrogate, max_iter=25, tol=0.0)
+    found = solution.certificate
+    for value in (found.primal, found.dual, found.gap, *w):
+        assert np.isfinite(value).all()
+    assert found.gap >= 0.0
+    assert_allclose(found.gap, found.primal - found.dual, rtol=1e-6, atol=1e-12)
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES)
+def test_nothing_to_learn(surrogate):
+    """Features of zero have no curvature; one label and one position leave nothing to choose."""
+    for problem in (Labels(k=1), Permutations(sizes=(1, 1)), Chains(R=1)):
+        solution, w = problem.solve(surrogate, max_iter=5, tol=0.0)
+        assert_allclose(solution.certificate.gap, 0.0, atol=1e-12)
+    problem = Labels()
+    problem.X = 0.0 * problem.X
+    solution, w = problem.solve(surrogate, max_iter=12, tol=1e-9)
+    assert solution.converged and not w[0].any() and solution.average is None
+
+
+def test_a_small_number_of_long_blocks():
+    """Their passes solve the problem with kappa: the centre then moves at once."""
+    problem = Chains(alpha=1.0, lengths=(400, 1, 60), d=4)
+    plain, accelerated = (
+        problem.solve("log", accelerate=accelerate, tol=0.05, max_iter=400)[0]
+        for accelerate in (False, True))
+    assert plain.converged and accelerated.converged
+    assert accelerated.n_iter < 3 * plain.n_iter + 30
+
+
+# warm starts
+
+
+@pytest.mark.parametrize("surrogate", ["max_margin", "max_min"])
+@pytest.mark.parametrize("kind", PROBLEMS)
+def test_warm_start(kind, surrogate):
+    problem = PROBLEMS[kind]()
+    first, w = problem.solve(surrogate)
+    assert first.converged and first.average is not None
+    again, same = problem.solve(surrogate, mu=first.mu, average=first.average)
+    assert again.n_iter == 0 and again.converged
+    assert_array_equal(again.history["pass"], [0])
+    assert_array_equal(again.mu, first.mu)
+    for a, b in zip(w, same):
+        assert_array_equal(a, b)
+    assert_allclose(again.certificate.dual, first.certificate.dual, atol=1e-9)
+    # average and centre go on as they were
+    further, w = problem.solve(surrogate, mu=first.mu, average=first.average, tol=5e-4)
+    assert further.converged and further.n_iter > 0
+    assert_certified(problem, surrogate, further, w)
+    # without the average, or acceleration, it is a warm start all the same
+    for options in ({"accelerate": False}, {"average": None}):
+        other, w = problem.solve(surrogate, **{
+            "mu": first.mu, "average": first.average, "tol": 1e-2, "max_iter": 20000, **options})
+        assert other.converged
+        assert_certified(problem, surrogate, other, w)
+
+
+@pytest.mark.parametrize("factor", [0.5, 0.9, 1.1, 1.9, 2.1, 50.0])
+@pytest.mark.parametrize("kind", PROBLEMS)
+def test_a_warm_start_at_another_alpha(kind, factor):
+    problem = PROBLEMS[kind]()
+    first, old = problem.solve("max_margin")
+    problem.alpha *= factor
+    start, w = problem.solve(
+        "max_margin", mu=first.mu, average=first.average, shrink=min(1.0, factor), max_iter=0)
+    assert_certified(problem, "max_margin", start, w)
+    if factor <= 2.0 and problem.bounds is None:
+        # of a smaller alpha they are the same weights, of a larger one shorter
+        for a, b in zip(old, w):
+            assert_allclose(b, a * min(1.0, 1.0 / factor), atol=1e-12)
+    solution, w = problem.solve(
+        "max_margin", mu=first.mu, average=first.average, shrink=min(1.0, factor))
+    assert solution.converged
+    assert_certified(problem, "max_margin", solution, w)
+
+
+def test_an_average_of_other_features_is_left():
+    problem, other = Labels(), Labels(d=7)
+    for average in (other.solve("max_margin")[0].average,
+                    Chains().solve("max_margin")[0].average,
+                    Permutations().solve("max_margin")[0].average):
+        first, _ = problem.solve("max_margin", accelerate=False, max_iter=5, tol=0.0)
+        start, w = problem.solve("max_margin", mu=first.mu, average=average, max_iter=0)
+        assert_allclose(start.certificate.gap, first.certificate.gap, rtol=1e-9)
+        assert_certified(problem, "max_margin", start, w)
+    chains = Chains()
+    first, _ = chains.solve("max_margin", accelerate=False, max_iter=5, tol=0.0)
+    start, w = chains.solve(
+        "max_margin", mu=first.mu, average=other.solve("max_margin")[0].average, max_iter=0)
+    assert_certified(chains, "max_margin", start, w)
+
+
+# interrupts
+
+
+class Interrupted:
+    """Calls a function, but for the call of a number, which raises before it or after."""
+
+    def __init__(self, function, number, after=False):
+        self.function, self.number, self.after, self.count = function, number, after, 0
+
+    def __call__(self, *args, **kwargs):
+        self.count += 1
+        if self.count == self.number and not self.after:
+            raise KeyboardInterrupt
+        result = self.function(*args, **kwargs)
+        if self.count == self.number:
+            raise KeyboardInterrupt
+        return result
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("number", [1, 2, 5, 8])
+@pytest.mark.parametrize("place", [
+    (Acceleration, "after_pass"), (Acceleration, "put"), (Acceleration, "told"),
+    (Acceleration, "certified"), (Acceleration, "_apart"), (Acceleration, "rebuild"),
+    (driver, "certify"), (driver, "best_kappa")])
+@pytest.mark.parametrize("kind", ["labels", "chains", "bounded permutations"])
+def test_interrupts_anywhere(kind, place, number, after, monkeypatch):
+    """What is left is consistent, whatever was under way."""
+    problem = PROBLEMS[kind]()
+    owner, name = place
+    interrupted = Interrupted(getattr(owner, name), number, after)
+    monkeypatch.setattr(
+        owner, name, interrupted if owner is driver else
+        lambda *args, **kwargs: interrupted(*args, **kwargs))
+    solution, w = problem.solve("max_margin", max_iter=24, tol=0.0, keep_on_interrupt=True)
+    assert solution.interrupted == (interrupted.count >= number)
+    assert_certified(problem, "max_margin", solution, w)
+    monkeypatch.undo()
+    # and can be gone on from
+    further, w = problem.solve(
+        "max_margin", mu=solution.mu, average=solution.average, tol=5e-3)
+    assert further.converged
+    assert_certified(problem, "max_margin", further, w)
+
+
+def test_interrupts_are_passed_on(monkeypatch):
+    monkeypatch.setattr(Acceleration, "after_pass", interrupted_method("after_pass", 2))
+    with pytest.raises(KeyboardInterrupt):
+        Labels().solve("max_margin")
+
+
+# estimators
+
+
+def classes(seed=0, n=60, d=4, k=3):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    return X, np.argmax(X @ rng.normal(size=(d, k)) + rng.normal(size=(n, k)), axis=1)
+
+
+def task(cls):
+    """An estimator with accelerated passes, and data for it."""
+    rng = np.random.default_rng(0)
+    if cls is SequenceTagger:
+        X = [rng.normal(size=(T, 3)) for T in (3, 5, 2, 4, 1, 6, 3)]
+        y = [np.argmax(x @ np.eye(3) + rng.normal(size=(len(x), 3)), axis=1) for x in X]
+        return cls(alpha=0.01, random_state=0, tol=0.02), X, y
+    if cls is LabelRanker:
+        X = rng.normal(size=(25, 3))
+        y = np.argsort(-(X @ rng.normal(size=(3, 3)) + rng.normal(size=(25, 3))), axis=1)
+        return cls(alpha=0.01, random_state=0, tol=0.02), X, np.argsort(y, axis=1)
+    if cls is Matcher:
+        X = [rng.normal(size=(M, M, 4)) for M in (3, 4, 2, 3, 4, 3)]
+        w = rng.normal(size=4)
+        y = [ref.best_permutation(x @ w + rng.normal(size=x.shape[:2]))[0] for x in X]
+        return cls(alpha=0.01, random_state=0, tol=0.02), X, y
+    return cls(alpha=1e-3, random_state=0), *classes()
+
+
+ESTIMATORS = (MulticlassClassifier, OrdinalClassifier, SequenceTagger, LabelRanker, Matcher)
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES)
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_estimators(cls, surrogate):
+    """A converged fit is not gone on with, others are; acceleration changes nothing but the way."""
+    model, X, y = task(cls)
+    model.set_params(surrogate=surrogate, warm_start=True).fit(X, y)
+    plain = clone(model).set_params(accelerate=False, max_iter=20000).fit(X, y)
+    assert max(model.duality_gap_, plain.duality_gap_) <= model.tol
+    assert model.dual_objective_ <= plain.primal_objective_ + 1e-9
+    assert plain.dual_objective_ <= model.primal_objective_ + 1e-9
+    assert_allclose(
+        model.duality_gap_, model.primal_objective_ - model.dual_objective_, atol=1e-9)
+    coef, primal = model.coef_.copy(), model.primal_objective_
+    model.fit(X, y)
+    assert model.n_iter_ == 0
+    assert_allclose(model.coef_, coef, atol=1e-12)
+    # oracles of max-min stop at a share of the gap
+    assert_allclose(model.primal_objective_, primal, rtol=1e-9, atol=(
+        0.021 * model.tol if surrogate == "max_min" else 0.0))
+    for alpha in (0.5, 3.0, 0.2):
+        model.set_params(alpha=alpha * model.alpha).fit(X, y)
+        cold = clone(model).fit(X, y)
+        assert model.history_["pass"][0] == 0
+        assert max(model.duality_gap_, cold.duality_gap_) <= model.tol
+        assert model.dual_objective_ <= cold.primal_objective_ + 1e-9
+        assert cold.dual_objective_ <= model.primal_objective_ + 1e-9
+
+
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_interrupted_estimators(cls, monkeypatch):
+    model, X, y = task(cls)
+    model.set_params(warm_start=True, tol=0.0)
+    rows = []
+
+    def interrupt(row):
+        rows.append(row)
+        if len(rows) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        model.set_params(callback=interrupt).fit(X, y)
+    assert model.duality_gap_ == rows[-1]["gap"] and model.n_iter_ == rows[-1]["pass"]
+    for count in (1, 2, 4):
+        monkeypatch.setattr(Acceleration, "after_pass", interrupted_method("after_pass", count))
+        with pytest.raises(KeyboardInterrupt):
+            model.set_params(callback=None).fit(X, y)
+        monkeypatch.undo()
+        gap, primal, coef = model.duality_gap_, model.primal_objective_, model.coef_
+        assert_allclose(gap, primal - model.dual_objective_, atol=1e-9)
+        # the weights are those of the certificate
+        look(model, X, y)
+        assert_allclose(model.primal_objective_, primal, rtol=1e-3)
+        assert_allclose(model.coef_, coef, atol=1e-9)
+    model.set_params(tol=0.05, callback=None).fit(X, y)
+    assert model.duality_gap_ <= 0.05
+
+
+def look(model, X, y):
+    """Fit, from a warm start, without a pass."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.set_params(callback=lambda row: True, tol=0.0).fit(X, y)
+    assert model.n_iter_ == 0
+
+
+def interrupted_method(name, count):
+    interrupted = Interrupted(getattr(Acceleration, name), count, after=True)
+    return lambda *args, **kwargs: interrupted(*args, **kwargs)
+
+
+def risk(model, X, y, penalised=True):
+    """P of a classifier with the 0-1 loss, from its weights alone."""
+    scores = np.asarray(X @ model.coef_.T) + model.intercept_
+    k = scores.shape[1]
+    losses = [
+        ref.block_oracle(v, model.surrogate, label, 1.0 - np.eye(k))[2] - v[label]
+        for v, label in zip(scores, y)]
+    norm = np.sum(model.coef_**2) + penalised * np.sum(model.intercept_**2)
+    return np.mean(losses) + model.alpha / 2 * norm
+
+
+@pytest.mark.parametrize("kind", ["dense", "dense32", "csr", "csr32"])
+@pytest.mark.parametrize("alpha", [1e-2, 1e-5, 1e-8])
+@pytest.mark.parametrize("surrogate", SURROGATES)
+def test_forms_of_features(surrogate, alpha, kind):
+    """Of the log surrogate acceleration begins at a much smaller alpha."""
+    X, y = classes()
+    X = np.round(4 * X) / 4  # which float32 holds as well
+    given = X.astype(np.float32) if kind.endswith("32") else X
+    given = sparse.csr_matrix(given) if kind.startswith("csr") else given
+    dense = MulticlassClassifier(surrogate, alpha=alpha, random_state=0, max_iter=60, tol=1e-3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = clone(dense).fit(given, y)
+        dense.fit(X, y)
+    assert_allclose(model.primal_objective_, risk(model, X, y), rtol=1e-9)
+    assert_allclose(
+        model.duality_gap_, model.primal_objective_ - model.dual_objective_,
+        rtol=1e-6, atol=1e-9)
+    assert dense.dual_objective_ <= model.primal_objective_ + 1e-9
+    assert model.dual_objective_ <= dense.primal_objective_ + 1e-9
+    assert model.duality_gap_ < (0.05 if alpha > 1e-3 else np.inf)
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES)
+@pytest.mark.parametrize("bounds", [None, (-0.3, 0.4)])
+def test_a_free_intercept(surrogate, bounds):
+    X, y = classes()
+    X = X + 3.0
+    options = {"alpha": 3e-3, "tol": 2e-3, "max_iter": 50000, "random_state": 0,
+               "coef_bounds": bounds, "regularize_intercept": False}
+    model, plain = (
+        MulticlassClassifier(surrogate, accelerate=accelerate, warm_start=True, **options).fit(X, y)
+        for accelerate in (True, False))
+    for one, other in ((model, plain), (plain, model)):
+        assert one.duality_gap_ <= 2e-3
+        assert_allclose(one.primal_objective_, risk(one, X, y, False), rtol=1e-8)
+        assert one.dual_objective_ <= other.primal_objective_ + 1e-9
+        if bounds is not None:
+            assert one.coef_.min() >= -0.3 and one.coef_.max() <= 0.4
+    model.fit(X, y)
+    assert model.duality_gap_ <= 2e-3
+    # an average of a fit with another constant feature is as good a beginning as any
+    model.set_params(regularize_intercept=True).fit(X, y)
+    assert_allclose(model.primal_objective_, risk(model, X, y), rtol=1e-8)
+    model.set_params(regularize_intercept=False).fit(X, y)
+    assert_allclose(model.primal_objective_, risk(model, X, y, False), rtol=1e-8)
+    assert model.dual_objective_ <= plain.primal_objective_ + 1e-9
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES)
+def test_bounds(surrogate):
+    X, y = classes()
+    lower, upper = np.full((3, 4), -0.2), np.full((3, 4), 0.3)
+    lower[0], upper[1, 2] = 0.1, 0.2  # zero is not within all of them
+    models = [
+        MulticlassClassifier(
+            surrogate, alpha=1e-3, random_state=0, max_iter=20000, coef_bounds=(lower, upper),
+            accelerate=accelerate, warm_start=True).fit(X, y)
+        for accelerate in (True, False)]
+    for one, other in (models, models[::-1]):
+        assert np.all(one.coef_ >= lower) and np.all(one.coef_ <= upper)
+        assert one.duality_gap_ <= 1e-3
+        assert_allclose(one.primal_objective_, risk(one, X, y), rtol=1e-9)
+        assert one.dual_objective_ <= other.primal_objective_ + 1e-9
+    model = models[0].fit(X, y)
+    assert model.n_iter_ == 0
+    # other bounds: the weights keep to them at once
+    look(model.set_params(coef_bounds=(-0.1, 0.1)), X, y)
+    assert np.abs(model.coef_).max() <= 0.1
+    assert_allclose(model.primal_objective_, risk(model, X, y), rtol=1e-9)
+
+
+@pytest.mark.parametrize("kernels", [("linear", "rbf"), ("rbf", "linear")])
+def test_a_warm_start_with_another_kernel(kernels):
+    X, y = classes()
+    model = MulticlassClassifier(alpha=0.01, random_state=0, warm_start=True)
+    for kernel in kernels:
+        model.set_params(kernel=kernel).fit(X, y)
+        cold = clone(model).fit(X, y)
+        assert max(model.duality_gap_, cold.duality_gap_) <= 1e-3
+        assert model.dual_objective_ <= cold.primal_objective_ + 1e-9
+        assert cold.dual_objective_ <= model.primal_objective_ + 1e-9
+
+
+@pytest.mark.parametrize("change", [
+    {"fit_transitions": False}, {"fit_intercept": False}, {"fit_start_end": False},
+    {"states": "observed"}, {"transition_features": [0, 2]}])
+@pytest.mark.parametrize("back", [False, True])
+def test_weights_that_are_not_fitted_any_more_are_zero(change, back):
+    """A warm start goes on from the weights of the last fit, which may have had more of them."""
+    _, X, y = task(SequenceTagger)
+    X = [x * (np.abs(x) > 0.5) for x in X]
+    model = SequenceTagger("max_margin", alpha=0.01, random_state=0, tol=0.02, warm_start=True)
+    plain = model.get_params()
+    if back:
+        model.set_params(**change)
+    model.fit(X, y)
+    model.set_params(**({name: plain[name] for name in change} if back else change)).fit(X, y)
+    cold = clone(model).fit(X, y)
+    assert max(model.duality_gap_, cold.duality_gap_) <= 0.02
+    assert model.dual_objective_ <= cold.primal_objective_ + 1e-9
+    assert cold.dual_objective_ <= model.primal_objective_ + 1e-9
+    if not back:
+        gone = {
+            "fit_transitions": ["transition_coef_"], "fit_intercept": ["intercept_"],
+            "fit_start_end": ["start_coef_", "end_coef_"]}.get(next(iter(change)), [])
+        for name in gone:
+            assert not np.any(getattr(model, name))
+    for name in ("coef_", "intercept_", "transition_coef_", "start_coef_", "end_coef_"):
+        distance = np.linalg.norm(getattr(model, name) - getattr(cold, name))
+        # by strong convexity
+        assert distance <= 2 * np.sqrt(2 * 0.02 / 0.01)
