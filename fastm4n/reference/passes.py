@@ -39,6 +39,8 @@ from .structured import _inner, _minus, _plus, _total
 
 # gaps and gains that are smaller than this share of what they are differences of are none
 ROUNDING = 4e-16
+# visits of a block between two calls of its oracle, with a cache
+MOST_HITS = 10
 
 
 def _times(factor, parts):
@@ -143,7 +145,8 @@ class AtomPasses(BlockPasses):
     cache : bool
         Whether atoms without weight are kept, and the oracle is not called where the best atom
         gains at least the larger of cache_F g_i and cache_nu g / (n p_i): g_i is the block's gap
-        when its oracle was last called and g = sum_i p_i g_i when all were last computed.
+        when its oracle was last called and g = sum_i p_i g_i when all were last computed. After
+        ten visits the oracle is called all the same.
     cache_F, cache_nu : float
 
     Attributes
@@ -178,6 +181,7 @@ class AtomPasses(BlockPasses):
         self.cache_F, self.cache_nu, self.refreshed_gap = cache_F, cache_nu, np.inf
         self.atoms = [[Atom(tuple(blocks.truth(i)), 0.0, 1.0)] for i in range(blocks.n)]
         self.n_visits = self.oracle_calls = self.cache_hits = 0
+        self.hits = [0] * blocks.n  # since the oracle was last called
 
     def mu(self, i):
         """sum_a weight_a s_a."""
@@ -245,9 +249,12 @@ class AtomPasses(BlockPasses):
         self.n_visits += 1
         gain = values[chosen] - current
         tiny = ROUNDING * (abs(values[chosen]) + abs(current))
-        if cached_only or self.cache and gain > tiny and gain >= self.threshold(i):
+        is_hit = self.cache and self.hits[i] < MOST_HITS
+        if cached_only or is_hit and gain > tiny and gain >= self.threshold(i):
             self.cache_hits += 1
+            self.hits[i] += 1
         else:
+            self.hits[i] = 0
             *s, h, upper = self.blocks.oracle(i, v)
             self.oracle_calls += 1
             gap = upper - current

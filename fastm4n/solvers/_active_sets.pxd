@@ -24,6 +24,8 @@ cdef struct AtomSet:
     char* content
     int count
     int room
+    # visits since the oracle was last asked
+    int hits
     Py_ssize_t content_size
     Py_ssize_t content_room
 

@@ -401,7 +401,9 @@ cdef class ActiveSets:
             if held.content_size:
                 memcpy(&bytes_[place], held.content, held.content_size)
                 place += held.content_size
-        return dict(counts=counts, atoms=atoms, content=content, clock=np.array([self.clock]))
+        hits = np.array([self.sets[b].hits for b in range(self.n_blocks)], dtype=np.intp)
+        return dict(
+            counts=counts, hits=hits, atoms=atoms, content=content, clock=np.array([self.clock]))
 
     def restore(self, Structure structure, state):
         """Bring back what `state` gave."""
@@ -413,6 +415,7 @@ cdef class ActiveSets:
         for b in range(self.n_blocks):
             self.sets[b].count = 0
             self.sets[b].content_size = 0
+            self.sets[b].hits = state["hits"][b]
             for _ in range(state["counts"][b]):
                 weight, height, used, length, is_labelling = next(rows)
                 if length:

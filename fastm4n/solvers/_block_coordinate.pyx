@@ -37,6 +37,9 @@ cdef enum:
     MOST_HALVINGS = 20
     # visits between asking for a block's memory and using it
     PREFETCH = 4
+    # visits of a block between two calls of its oracle: under acceleration atoms at hand gain anew
+    # whenever the centre has moved, and the gaps that they are measured by get old
+    MOST_HITS = 10
     # most calls of an oracle for the largest h_b
     LARGEST_CALLS = 10
 
@@ -398,15 +401,17 @@ cdef class BlockCoordinateEngine:
         current, chosen = sets.current, sets.best
         value = held.atoms[chosen].score
         tiny = ROUNDING * (fabs(value) + fabs(current))
-        if sets.keeps_unused and not cached_only:
+        if sets.keeps_unused and not cached_only and held.hits < MOST_HITS:
             hit = value - current > tiny and value - current >= max(
                 self.cache_F * self.gaps[b],
                 self.cache_nu * self.refreshed_gap / (self.weights[b] * self.gaps.shape[0]))
         if hit:
             self.cache_hits += 1
+            held.hits += 1
             if value - current <= tiny:
                 return 0
         else:
+            held.hits = 0
             work.current = current
             if structure.has_labellings:
                 structure.best_labelling(b, work, sets.labels(), &upper)

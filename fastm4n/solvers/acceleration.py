@@ -23,11 +23,13 @@ import numpy as np
 
 # passes between two moves of the centre, at first and at most
 INNER_PASSES = 3
-MOST_INNER_PASSES = 8
-# what kappa is multiplied by where that is not enough
-LESS = 0.7
+MOST_INNER_PASSES = 30
+# what kappa is multiplied by where that is not enough, with more passes than so many
+LESS, WELL_SOLVED = 0.7, 15
 # the average is over about this many of the latest passes
 AVERAGED = 10
+# a gap that has not come down to this share of the last calls for more passes between moves
+ENOUGH = 0.9
 # the problem with kappa is solved, and the centre moves at once, when its gap is less than this
 # share of the last certified one
 SOLVED = 0.01
@@ -158,14 +160,13 @@ class Acceleration:
             self.is_moving = False
 
     def told(self, gap):
-        """Take notice of a certified gap: where it has grown the problems were too hard.
+        """Take notice of a certified gap: points are solved for better where it is stuck.
 
-        They are then solved better, and after that made easier, by a smaller kappa.
+        Where it grows, and that has not helped, they are made easier by a smaller kappa.
         """
-        if gap > self.last_gap and not self.is_solved:
-            if self.inner < MOST_INNER_PASSES:
-                self.inner += 1
-            else:
+        if gap > ENOUGH * self.last_gap and not self.is_solved:
+            self.inner = min(MOST_INNER_PASSES, self.inner + 1)
+            if gap > self.last_gap and self.inner > WELL_SOLVED:
                 self._set_kappa(LESS * self.kappa)
         self.last_gap = gap
 
