@@ -743,7 +743,7 @@ def test_atoms_of_one_hash_are_compared():
     content = np.zeros((n, 16), dtype=np.uint8)
     content[:, :12] = labellings.view(np.uint8).reshape(n, 12)
     state = {"counts": np.array([n]), "atoms": atoms, "content": content.ravel(),
-             "clock": np.array([0])}
+             "clock": np.array([0]), "hits": np.array([0])}
     sets.restore(structure, state)
     assert_array_equal(sets.counts(), [[n, 0]])
     assert_array_equal(sets.state()["content"], state["content"])
@@ -766,7 +766,7 @@ def test_labels_of_all_values_are_told_apart():
         content[:, : 2 * T] = labellings.view(np.uint8).reshape(n, 2 * T)
         sets.restore(structure, {
             "counts": np.array([n]), "atoms": atoms, "content": content.ravel(),
-            "clock": np.array([0])})
+            "clock": np.array([0]), "hits": np.array([0])})
         assert_array_equal(sets.counts(), [[n, 0]])
 
 
@@ -782,7 +782,7 @@ def test_of_two_heights_of_a_point_the_larger_is_kept():
     for order in (slice(None), slice(None, None, -1)):
         sets.restore(structure, {
             "counts": np.array([2]), "atoms": atoms[order], "content": np.tile(content, 2),
-            "clock": np.array([0])})
+            "clock": np.array([0]), "hits": np.array([0])})
         (weight, height, found), = problem.held(Held(sets))[0]
         assert height == 0.4
         assert_array_equal(found, point)

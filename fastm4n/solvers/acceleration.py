@@ -162,11 +162,13 @@ class Acceleration:
     def told(self, gap):
         """Take notice of a certified gap: points are solved for better where it is stuck.
 
-        Where it grows, and that has not helped, they are made easier by a smaller kappa.
+        Where it grows, and that has not helped, they are made easier by a smaller kappa; not for
+        Frank-Wolfe steps alone, whose gaps rise and fall under any kappa.
         """
         if gap > ENOUGH * self.last_gap and not self.is_solved:
             self.inner = min(MOST_INNER_PASSES, self.inner + 1)
-            if gap > self.last_gap and self.inner > WELL_SOLVED:
+            has_atoms = self.engine.sets is not None
+            if has_atoms and gap > self.last_gap and self.inner > WELL_SOLVED:
                 self._set_kappa(LESS * self.kappa)
         self.last_gap = gap
 
