@@ -410,7 +410,7 @@ FAILS = 0.95
 
 def title_of(dimension, value):
     if dimension == "step":
-        return STEP_TITLES[value]
+        return f"{STEP_TITLES[value]} steps"
     return f"{value} sampling" if dimension == "sampling" else "cache" if value else "no cache"
 
 
