@@ -210,6 +210,27 @@ def test_true_gaps_of_other_solvers(options):
     check_against_fits(path, estimator, data, simplex_primal, n=20)
 
 
+class AcceleratedClassifier(MulticlassClassifier):
+    def _solver_options(self):
+        return {**super()._solver_options(), "accelerate": True}
+
+
+class AcceleratedTagger(SequenceTagger):
+    def _solver_options(self):
+        return {**super()._solver_options(), "accelerate": True}
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES)
+@pytest.mark.parametrize("task", ["simplex", "kernel", "chain"])
+def test_true_gaps_of_accelerated_passes(task, surrogate):
+    _, options, make, primal = TASKS[task]
+    cls = AcceleratedTagger if task == "chain" else AcceleratedClassifier
+    estimator, data = cls(surrogate, random_state=0, **options), make(3)
+    path = regularization_path(estimator, *data, eps=0.05, alpha_min=0.005)
+    assert path.complete
+    check_against_fits(path, estimator, data, primal, n=15)
+
+
 def test_true_gaps_with_bounds():
     X, y = labels(3)
     estimator = MulticlassClassifier("max_margin", coef_bounds=(-0.3, 0.2), random_state=0)
