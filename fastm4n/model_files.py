@@ -10,7 +10,7 @@ A file is, in this order,
   SHA-256;
 - the bytes of the arrays, one after the other, and nothing behind them.
 
-Nothing in a file names code: classes are looked up in a fixed table, and no byte is given to pickle.
+Nothing in a file names code: classes are looked up in a fixed table, and pickle is not used.
 """
 
 import hashlib

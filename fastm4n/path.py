@@ -89,7 +89,8 @@ def regularization_path(
     ----------
     estimator : estimator
         Unfitted; its parameters but `alpha` and `tol` are those of the path. `max_iter` is the
-        most passes of one breakpoint. `callback` is not called.
+        most passes of one breakpoint. `callback` is not called, and ``solver="auto"``, which goes
+        by the clock, is not used: a path is the same each time.
     X, y : as the estimator's `fit` takes them
     eps : float, default=0.1
         Gap that the path may have at any alpha.
@@ -369,9 +370,8 @@ class _Run:
         """Copies of the fitted arrays; in float32 where that loses nothing of large ones."""
         follower = self.follower
         engine = follower.engine
-        point = follower.driver.weights_mu if engine.holds_average else None
         with follower.stored_weights():
-            fitted = self.problem.fitted(engine.mu if point is None else point, engine.alpha)
+            fitted = self.problem.fitted(engine.mu, engine.alpha)
             fitted = {
                 name: np.array(array) for name, array in fitted.items() if not name.startswith("_")
             }

@@ -392,11 +392,13 @@ class RegularizationPathDisplay:
     Parameters
     ----------
     alphas, gaps : ndarray of shape (n_breakpoints,)
-        Breakpoints, decreasing, and the certified gap at each.
+        Breakpoints, decreasing, and the certified gap at each; NaN where it was not certified.
     eps : float
         Gap that the path keeps to.
     curve_alphas, curve_gaps : ndarray of shape (n_points,)
         Points of the certified gap as a function of alpha, decreasing in alpha.
+    switches : ndarray of shape (n_breakpoints - 1,)
+        Alphas at which the weights of a breakpoint give way to those of the next.
     scores : dict of ndarray of shape (n_breakpoints,), default=None
         Scores at the breakpoints, by the name of the data.
     score_name : str, default="score"
@@ -433,7 +435,7 @@ class RegularizationPathDisplay:
     coef_lines_ : list of matplotlib Line2D
         Only with "coef".
     best_alpha_lines_, one_se_alpha_lines_ : list of matplotlib Line2D
-        In each panel the line at the alpha, if there is one.
+        In each panel the line at the alpha, if there is one; the second if it is another one.
 
     See Also
     --------
@@ -442,20 +444,34 @@ class RegularizationPathDisplay:
 
     Notes
     -----
-    The certified gap is linear in alpha between breakpoints, where the weights do not change: it
-    grows from that of the last breakpoint until, at the next, new weights bring it down.
+    Between two breakpoints the weights are those of the one whose objective is lower. The certified
+    gap is linear in alpha while they are the same: it mostly rises from either breakpoint to where
+    one gives way to the other, and that is where scores and weights have their steps. Where the
+    weights of a neighbour are better at a breakpoint itself, the gap jumps there.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from fastm4n import MulticlassClassifier, regularization_path
+    >>> from fastm4n.plotting import RegularizationPathDisplay
+    >>> X, y = load_iris(return_X_y=True)
+    >>> path = regularization_path(MulticlassClassifier(random_state=0), X, y)
+    >>> display = RegularizationPathDisplay.from_path(path, X, y, n_coefs=5)
+    >>> display.panels_
+    ('gap', 'score', 'coef')
     """
 
     def __init__(
-        self, *, alphas, gaps, eps, curve_alphas, curve_gaps, scores=None, score_name="score",
-        coefs=None, coef_names=None, cv_alphas=None, cv_scores=None, best_alpha=None,
-        one_se_alpha=None,
+        self, *, alphas, gaps, eps, curve_alphas, curve_gaps, switches, scores=None,
+        score_name="score", coefs=None, coef_names=None, cv_alphas=None, cv_scores=None,
+        best_alpha=None, one_se_alpha=None,
     ):
         self.alphas = alphas
         self.gaps = gaps
         self.eps = eps
         self.curve_alphas = curve_alphas
         self.curve_gaps = curve_gaps
+        self.switches = switches
         self.scores = scores
         self.score_name = score_name
         self.coefs = coefs
@@ -467,8 +483,9 @@ class RegularizationPathDisplay:
 
     @classmethod
     def from_path(
-        cls, path, X=None, y=None, *, X_valid=None, y_valid=None, score_name="score", n_coefs=0,
-        feature_names=None, alpha_min=None, alpha_max=None, panels=None, ax=None,
+        cls, path, X=None, y=None, *, X_valid=None, y_valid=None, scores=None, best_alpha=None,
+        scoring=None, score_name=None, n_coefs=0, feature_names=None, alpha_min=None,
+        alpha_max=None, panels=None, ax=None,
     ):
         """Plot a path.
 
@@ -480,8 +497,14 @@ class RegularizationPathDisplay:
         X_valid, y_valid : default=None
             Data to choose alpha by: the best score on them is marked, at its largest alpha. X
             and y are then those of the training.
-        score_name : str, default="score"
-            Label of the axis of scores.
+        scores : dict of array-like of shape (n_breakpoints,), default=None
+            Scores, or losses, that are known already, by the name of the data.
+        best_alpha : float, default=None
+            An alpha to mark, where X_valid does not say which.
+        scoring : str or callable, default=None
+            A scorer of scikit-learn's; the estimator's own `score` by default.
+        score_name : str, default=None
+            Label of the axis of scores; by default that of `scoring`, or "score".
         n_coefs : int, default=0
             Number of weights to show: those of the largest absolute value anywhere on the path.
         feature_names : list of str, default=None
@@ -499,20 +522,26 @@ class RegularizationPathDisplay:
         """
         _check_matplotlib(f"{cls.__name__}.from_path")
         data = _path_data(path, alpha_min, alpha_max, n_coefs, feature_names)
-        scores = {}
+        scores = {
+            name: _of_length(
+                np.asarray(values), len(path.alphas), f"scores[{name!r}]", "breakpoint"
+            )
+            for name, values in (scores or {}).items()
+        }
+        data["best_alpha"] = best_alpha
         if X is not None:
-            scores["score" if X_valid is None else "training"] = np.asarray(path.score(X, y))
+            scores["score" if X_valid is None else "training"] = path.score(X, y, scoring=scoring)
         if X_valid is not None:
-            scores["validation"] = np.asarray(path.score(X_valid, y_valid))
+            scores["validation"] = path.score(X_valid, y_valid, scoring=scoring)
             # alphas decrease: the first of equals is the largest
             data["best_alpha"] = float(path.alphas[np.argmax(scores["validation"])])
-        display = cls(**data, scores=scores or None, score_name=score_name)
+        display = cls(**data, scores=scores or None, score_name=_score_name(score_name, scoring))
         return display.plot(ax, panels=panels)
 
     @classmethod
     def from_estimator(
-        cls, estimator, X=None, y=None, *, score_name="score", n_coefs=0, feature_names=None,
-        alpha_min=None, alpha_max=None, panels=None, ax=None,
+        cls, estimator, X=None, y=None, *, negate_score=False, score_name=None, n_coefs=0,
+        feature_names=None, alpha_min=None, alpha_max=None, panels=None, ax=None,
     ):
         """Plot the path of a cross-validation, with the scores of its folds.
 
@@ -523,7 +552,10 @@ class RegularizationPathDisplay:
         estimator : RegularizationPathCV
             Fitted.
         X, y : default=None
-            More data that the path is scored on, such as a test set.
+            More data that the path is scored on, such as a test set, in the same way.
+        negate_score : bool, default=False
+            Whether to show the negatives of the scores, which are losses for scorers whose names
+            begin with "neg_".
         score_name, n_coefs, feature_names, alpha_min, alpha_max, panels, ax
             As in :meth:`from_path`.
 
@@ -539,13 +571,16 @@ class RegularizationPathDisplay:
                 f"estimator must be a RegularizationPathCV, got a {type(estimator).__name__}; "
                 "a path is plotted by from_path."
             )
-        path = estimator.path_
+        path, scoring = estimator.path_, estimator.scoring
         data = _path_data(path, alpha_min, alpha_max, n_coefs, feature_names)
-        scores = None if X is None else {"given data": np.asarray(path.score(X, y))}
+        sign = -1 if negate_score else 1
+        scores = None if X is None else {"given data": sign * path.score(X, y, scoring=scoring)}
+        if negate_score and isinstance(scoring, str):
+            scoring = scoring.removeprefix("neg_")
         display = cls(
-            **data, scores=scores, score_name=score_name, cv_alphas=estimator.alphas_,
-            cv_scores=estimator.scores_, best_alpha=float(estimator.alpha_),
-            one_se_alpha=float(estimator.alpha_1se_),
+            **data, scores=scores, score_name=_score_name(score_name, scoring),
+            cv_alphas=estimator.alphas_, cv_scores=sign * estimator.scores_,
+            best_alpha=estimator.alpha_, one_se_alpha=estimator.alpha_1se_,
         )
         return display.plot(ax, panels=panels)
 
@@ -586,25 +621,35 @@ class RegularizationPathDisplay:
             self._mark_alphas(axes, labelled=panel == "score" or "score" not in self.panels_)
             _tidy(axes)
             if axes.get_legend_handles_labels()[0]:
-                axes.legend(**LEGENDS[panel])
+                n_columns = {"ncols": 1 + len(self.coef_lines_) // 16} if panel == "coef" else {}
+                axes.legend(**LEGENDS[panel], **n_columns)
         self.axes_[-1].set_xlabel("regularisation alpha (weaker to the left)")
         return self
 
     def _check_panels(self, panels):
         there = {
-            "gap": True,
+            "gap": bool(np.isfinite(self.curve_gaps).any()),
             "score": bool(self.scores) or self.cv_scores is not None,
             "coef": self.coefs is not None,
         }
         if panels is None:
-            return tuple(panel for panel in there if there[panel])
+            panels = [panel for panel in there if there[panel]]
+            if not panels:
+                raise ValueError(
+                    "There is nothing to show: the gaps of the path were not certified. Give data "
+                    "to score it on, or n_coefs."
+                )
         panels = (panels,) if isinstance(panels, str) else tuple(panels)
         if not panels or len(set(panels)) < len(panels) or not set(panels) <= set(there):
             raise ValueError(f"panels must be some of {tuple(there)}, got {panels!r}.")
         for panel in panels:
             if not there[panel]:
-                remedy = "n_coefs" if panel == "coef" else "X and y, or X_valid and y_valid"
-                raise ValueError(f"There are no numbers for the panel {panel!r}; give {remedy}.")
+                remedy = {
+                    "gap": "the gaps of the path were not certified",
+                    "score": "give X and y, or X_valid and y_valid",
+                    "coef": "give n_coefs",
+                }[panel]
+                raise ValueError(f"There are no numbers for the panel {panel!r}: {remedy}.")
         return panels
 
     def _plot_gap(self, ax):
@@ -621,11 +666,12 @@ class RegularizationPathDisplay:
         self.eps_line_ = ax.axhline(
             self.eps, color=COLORS[1], linewidth=1.2, linestyle="--", label=f"eps = {self.eps:g}"
         )
-        values = np.concatenate([self.curve_gaps, self.gaps, [self.eps]])
+        values = np.append(self.curve_gaps, self.eps)
         if values.max() > 3 * self.eps:  # a grid may be anywhere between its points
             _log_scale(ax.yaxis, values)
         else:
-            ax.set_ylim(0, 1.08 * values.max())
+            top = values.max()
+            ax.set_ylim(-0.03 * top, 1.08 * top)  # a little below 0, for whole markers
         ax.set_ylabel("duality gap")
 
     def _plot_scores(self, ax):
@@ -642,9 +688,9 @@ class RegularizationPathDisplay:
             )
         for name, values in (self.scores or {}).items():
             # validation in the first colour, as it is looked at first
-            i = 0 if name in ("score", "validation") else 1
+            i = 0 if name in ("score", "validation") else len(self.score_lines_) + 1
             (self.score_lines_[name],) = ax.plot(
-                *self._steps(values), color=COLORS[i], linestyle=DASHES[i], linewidth=1.5,
+                *self._steps(values), **{**_style(i), "marker": ""}, linewidth=1.5,
                 drawstyle="steps-post", label=name,
             )
         ax.set_ylabel(self.score_name)
@@ -661,16 +707,21 @@ class RegularizationPathDisplay:
         ax.set_ylabel("weight")
 
     def _steps(self, values):
-        """x and y of the step function that changes at the breakpoints, down to the last alpha."""
+        """x and y of the step function of alpha, from the first breakpoint down to the last alpha.
+
+        Above the first breakpoint weights are scaled.
+        """
         last = min(self.curve_alphas[-1], self.alphas[-1])
-        return np.append(self.alphas, last), np.append(values, values[-1])
+        return np.concatenate([self.alphas[:1], self.switches, [last]]), np.append(
+            values, values[-1]
+        )
 
     def _mark_alphas(self, ax, labelled):
         for lines, alpha, name, style in (
             (self.best_alpha_lines_, self.best_alpha, "best", ":"),
             (self.one_se_alpha_lines_, self.one_se_alpha, "one standard error", "-."),
         ):
-            if alpha is not None:
+            if alpha is not None and (lines is self.best_alpha_lines_ or alpha != self.best_alpha):
                 label = f"{name}: alpha = {alpha:.3g}" if labelled else None
                 lines.append(
                     ax.axvline(alpha, color=GREY, linewidth=1.2, linestyle=style, label=label)
@@ -679,49 +730,63 @@ class RegularizationPathDisplay:
 
 def _path_data(path, alpha_min, alpha_max, n_coefs, feature_names):
     """What all displays of `path` show."""
-    alphas = np.asarray(path.alphas)
-    low = float(alphas[-1] / 2 if alpha_min is None else alpha_min)
-    high = float(2 * alphas[0] if alpha_max is None else alpha_max)
+    alphas = path.alphas
+    if alpha_min is None:
+        # a little of what there is below, as far as it is certified
+        alpha_min = max(alphas[-1] / 2, min(alphas[-1], path.certified_down_to))
+    low, high = float(alpha_min), float(2 * alphas[0] if alpha_max is None else alpha_max)
     if not 0 < low < high:
         raise ValueError(
             f"The curve must go from an alpha above 0 to a larger one, not from {low:g} to "
             f"{high:g}."
         )
-    curve = _curve_points(alphas, low, high)
+    switches = _switches(path)
+    # the gap may jump at a breakpoint, where the weights of its neighbour are better already
+    sides = np.nextafter(alphas, np.inf), np.nextafter(alphas, 0)
+    curve = _curve_points(np.concatenate([alphas, *sides, switches]), low, high)
     data = {
         "alphas": alphas,
-        "gaps": np.asarray(path.gaps),
-        "eps": float(path.eps),
+        "gaps": path.gaps,
+        "eps": path.eps,
         "curve_alphas": curve,
-        "curve_gaps": np.array([float(path.gap(alpha)) for alpha in curve]),
+        "curve_gaps": np.array([path.gap(alpha) for alpha in curve.tolist()]),
+        "switches": switches,
     }
     if n_coefs:
         data["coefs"], data["coef_names"] = _strongest_coefs(path, n_coefs, feature_names)
     return data
 
 
-def _curve_points(alphas, low, high):
-    """Decreasing alphas: both sides of each breakpoint, and points between them."""
-    ends = np.concatenate([[high], alphas[(alphas < high) & (alphas > low)], [low]])
-    points = []
-    for left, right in zip(ends[:-1], ends[1:]):
-        n = 2 + int(POINTS_PER_DECADE * np.log10(left / right))
-        piece = np.geomspace(left, right, n)
-        # the gap jumps at a breakpoint, which belongs to the piece below it
-        piece[0], piece[-1] = left, np.nextafter(right, left)
-        points.append(piece)
-    return np.concatenate([*points, [low]])
+def _switches(path):
+    """Where, between two breakpoints, the objectives of their weights are the same."""
+    above, below = path.alphas[:-1], path.alphas[1:]
+    less_loss, more_norm = path.losses[:-1] - path.losses[1:], np.diff(path.norms)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        crossings = 2 * less_loss / more_norm
+    # weights that are not larger are better everywhere, or nowhere
+    crossings = np.where(more_norm > 0, crossings, np.where(less_loss > 0, above, below))
+    return np.clip(crossings, below, above)
+
+
+def _curve_points(corners, low, high):
+    """Decreasing alphas: the corners of the gap between low and high, and points between them."""
+    inside = corners[(corners > low) & (corners < high)]
+    n = 2 + int(POINTS_PER_DECADE * np.log10(high / low))
+    between = np.geomspace(high, low, n)[1:-1]
+    return np.unique(np.concatenate([[low, high], inside, between]))[::-1]
 
 
 def _strongest_coefs(path, n_coefs, feature_names):
     """Weights at the breakpoints, (n_breakpoints, n_coefs), and their names."""
+    estimator = path.estimator(path.alphas[-1])
+    if not hasattr(estimator, "coef_"):
+        raise ValueError("n_coefs needs the weights of features, which kernels do not have.")
     largest = 0.0
     for alpha in path.alphas:
         largest = np.maximum(largest, np.abs(path.coef(alpha)))
     chosen = np.sort(np.argsort(-largest.ravel(), kind="stable")[:n_coefs])
     places = np.transpose(np.unravel_index(chosen, largest.shape))
     coefs = np.array([np.ravel(path.coef(alpha))[chosen] for alpha in path.alphas])
-    estimator = path.estimator(path.alphas[-1])
     n_features = largest.shape[-1]
     if feature_names is None:
         feature_names = getattr(
@@ -742,11 +807,17 @@ def _strongest_coefs(path, n_coefs, feature_names):
     return coefs, names
 
 
+def _score_name(given, scoring):
+    if given is not None:
+        return given
+    return scoring.replace("_", " ") if isinstance(scoring, str) else "score"
+
+
 def _mean_and_error(scores):
     """Mean of the folds' scores at each alpha, and its standard error."""
-    scores = np.asarray(scores)
     n_folds = scores.shape[1]
-    return scores.mean(axis=1), scores.std(axis=1, ddof=1) / np.sqrt(n_folds)
+    error = scores.std(axis=1, ddof=1) / np.sqrt(n_folds) if n_folds > 1 else 0.0
+    return scores.mean(axis=1), error
 
 
 def _last_step(estimator):
@@ -764,10 +835,10 @@ def _as_curves(given, names, noun):
     return list(given), _of_length(names, len(given), "names")
 
 
-def _of_length(values, n, name):
+def _of_length(values, n, name, each="curve"):
     if values is not None and (isinstance(values, str) or len(values) != n):
         got = repr(values) if isinstance(values, str) else f"{len(values)}"
-        raise ValueError(f"{name} must be a list of {n}, one for each curve; got {got}.")
+        raise ValueError(f"{name} must be a list of {n}, one for each {each}; got {got}.")
     return values
 
 

@@ -1,21 +1,25 @@
-"""The command line: results, plots, JSON, exit codes and messages."""
+"""The command line: ``fastm4n path``, and what all commands share: exit codes, lazy imports."""
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import matplotlib.figure
+import numpy as np
 import pytest
-from numpy.testing import assert_allclose
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.datasets import load_iris
+from sklearn.model_selection import train_test_split
+from sklearn.preprocessing import StandardScaler
 
 import fastm4n
-from fastm4n import cli
-from fastm4n.cli import main
+from fastm4n import RegularizationPath, load_model
+from fastm4n.cli import _arguments, _path, main
 
-QUICK = ["path", "--dataset", "iris", "--alphas", "3", "--alpha-min", "0.01"]
+QUICK = ["path", "iris"]
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -35,155 +39,284 @@ def run(*args):
     )
 
 
-def bad(capsys, *args):
+def ran(capsys, *args):
+    """The JSON document of a path that must succeed."""
+    assert main([*map(str, args), "--json"]) == 0
+    captured = capsys.readouterr()
+    assert "best: alpha" in captured.err
+    return json.loads(captured.out)
+
+
+def bad(capsys, *args, code=2):
     """The message of arguments that are refused, one line."""
     try:
-        code = main(["path", *args])
+        found = main(["path", *args])
     except SystemExit as stop:
-        code = stop.code
+        found = stop.code
     captured = capsys.readouterr()
-    assert code == 2
+    assert found == code, captured
     assert captured.out == ""
     assert captured.err.count("\n") == 1
     return captured.err
 
 
-# ---------------------------------------------------------------------------------- fits
+# ---------------------------------------------------------------------------------- paths
 
 
-@pytest.mark.parametrize("dataset", cli.DATASETS)
-def test_every_dataset(dataset, capsys, tmp_path):
-    arguments = ["path", "--dataset", dataset, "--alphas", "2", "--alpha-min", "0.1", "--json"]
-    assert main(arguments) == 0
-    captured = capsys.readouterr()
-    document = json.loads(captured.out)
-    assert document["dataset"] == dataset
-    ordinal = dataset == "diabetes"
-    assert document["estimator"] == ("OrdinalClassifier" if ordinal else "MulticlassClassifier")
-    assert document["loss"] == ("absolute" if ordinal else "zero_one")
-    assert document["complete"] is True
+@pytest.mark.parametrize("name", _arguments.EMBEDDED)
+def test_every_embedded_data_set(name, capsys, tmp_path):
+    document = ran(capsys, "path", name, "--eps", 0.5, "--max-iter", 200)
+    assert document["data"] == name and document["eps"] == 0.5
+    task = document["task"]
+    assert task == _arguments.EMBEDDED[name][0]
+    assert document["loss"] == {
+        "classes": "error rate", "ordered": "mean absolute error",
+        "sequences": "share of tokens that are wrong", "rankings": "share of items that are wrong",
+        "matchings": "share of rows that are wrong",
+    }[task]
+    assert document["complete"] is True and document["method"] == "certified"
     assert document["n_train"] > 2 * document["n_validation"]
-    assert [point["alpha"] for point in document["path"]] == [1.0, pytest.approx(0.1)]
-    for point in document["path"]:
-        assert point["converged"] and 0 <= point["gap"] <= document["tol"] == 1e-3
-        assert point["primal"] - point["dual"] == pytest.approx(point["gap"], abs=1e-9)
-        assert point["seconds"] >= 0 and point["passes"] >= 0
-        # better than a constant
-        assert point["validation_loss"] < (1.2 if ordinal else 0.5)
-    assert document["best"] in document["path"]
-    assert (tmp_path / document["plot"]).read_bytes().startswith(PNG)
-    assert "best: alpha" in captured.err
+    points = document["path"]
+    assert len(points) >= 1
+    for before, after in zip(points[:-1], points[1:]):
+        assert before["alpha"] > after["alpha"] and before["passes"] <= after["passes"]
+        assert before["seconds"] <= after["seconds"]
+    for point in points:
+        assert 0 <= point["gap"] <= 0.5
+    assert document["best"] in points
+    least = min(point["validation_loss"] for point in points)
+    assert document["best"]["validation_loss"] == least
+    assert least < (1.3 if task == "ordered" else 0.6)  # better than a guess
+    assert Path(document["plot"]).read_bytes().startswith(PNG)
 
 
-def test_table(capsys, tmp_path):
+def test_table(capsys):
     assert main(QUICK) == 0
     captured = capsys.readouterr()
     assert captured.err == ""
     lines = captured.out.splitlines()
+    assert lines[0].startswith("iris: 150 examples; 112 to train on, 38 to validate on")
     header = next(i for i, line in enumerate(lines) if "alpha" in line and "passes" in line)
-    rows = [line.split() for line in lines[header + 1 : header + 4]]
-    assert_allclose([float(row[0]) for row in rows], [1, 0.1, 0.01])
+    end = lines.index("", header)
+    rows = [line.split() for line in lines[header + 1 : end]]
+    alphas = [float(row[0]) for row in rows]
+    assert alphas == sorted(alphas, reverse=True) and len(rows) >= 2
     best = min(rows, key=lambda row: float(row[5]))
-    assert f"best: alpha {best[0]}, validation loss {best[5]} (error rate)" in captured.out
-    assert lines[-1] == f"plot: {cli.DEFAULT_OUTPUT}"
-    assert (tmp_path / cli.DEFAULT_OUTPUT).read_bytes().startswith(PNG)
-    assert os.listdir(tmp_path) == [cli.DEFAULT_OUTPUT]
+    assert f"best: alpha {best[0]}, validation loss {best[5]}" in captured.out
+    assert "certified for every alpha down to" in captured.out
+    assert lines[-1] == f"plot: {_path.DEFAULT_OUTPUT}"
+    assert os.listdir() == [_path.DEFAULT_OUTPUT]
 
 
-@pytest.mark.parametrize("surrogate", cli.SURROGATES)
-@pytest.mark.parametrize("kernel", cli.KERNELS)
+@pytest.mark.parametrize("surrogate", _arguments.SURROGATES)
+@pytest.mark.parametrize("kernel", _arguments.KERNELS)
 def test_every_surrogate_and_kernel(surrogate, kernel, capsys):
-    assert main([*QUICK, "--surrogate", surrogate, "--kernel", kernel, "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert (document["surrogate"], document["kernel"]) == (surrogate, kernel)
-    assert all(point["converged"] for point in document["path"])
+    document = ran(
+        capsys, *QUICK, "--surrogate", surrogate, "--kernel", kernel, "--alpha-min", 1e-3)
+    assert document["parameters"]["surrogate"] == surrogate
+    assert document["parameters"]["kernel"] == kernel
+    assert document["complete"] and all(point["gap"] <= 0.1 for point in document["path"])
 
 
-@pytest.mark.parametrize("loss", cli.LOSSES)
-@pytest.mark.parametrize("dataset", ["iris", "diabetes"])
-def test_every_loss(loss, dataset, capsys):
-    arguments = ["path", "--dataset", dataset, "--alphas", "2", "--alpha-min", "0.1", "--json"]
-    assert main([*arguments, "--loss", loss]) == 0
-    assert json.loads(capsys.readouterr().out)["loss"] == loss
+@pytest.mark.parametrize("loss", _arguments.LOSSES)
+@pytest.mark.parametrize("name", ["iris", "diabetes"])
+def test_every_loss(loss, name, capsys):
+    document = ran(capsys, "path", name, "--loss", loss, "--eps", 0.5, "--alpha-min", 0.01)
+    assert document["parameters"]["loss"] == loss
+    assert ("rate" in document["loss"]) == (loss == "zero_one")
 
 
-def test_gamma_seed_and_validation_are_used(capsys):
-    results = []
-    for extra in ([], ["--gamma", "5"], ["--seed", "1"], ["--validation", "0.5"], []):
-        assert main([*QUICK, "--kernel", "rbf", "--json", *extra]) == 0
-        document = json.loads(capsys.readouterr().out)
-        results.append([
-            (document["n_train"], point["primal"], point["validation_loss"])
-            for point in document["path"]
-        ])
-    assert results[0] == results[-1]
-    assert all(result != results[0] for result in results[1:-1])
-
-
-def test_the_path_is_that_of_the_estimator(capsys):
-    from sklearn.datasets import load_iris
-    from sklearn.model_selection import train_test_split
-    from sklearn.preprocessing import StandardScaler
-
-    assert main([*QUICK, "--tol", "1e-6", "--max-iter", "5000", "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
+def test_the_path_is_that_of_the_library(capsys):
+    document = ran(capsys, *QUICK, "--eps", 0.05, "--path", "iris.path", "--model", "iris.fm4n")
     X, y = load_iris(return_X_y=True)
     X_train, X_valid, y_train, y_valid = train_test_split(
         X, y, test_size=0.25, stratify=y, random_state=0
     )
     scaler = StandardScaler().fit(X_train)
-    for point in document["path"]:
-        model = fastm4n.MulticlassClassifier(
-            alpha=point["alpha"], tol=1e-6, max_iter=5000, random_state=0
-        ).fit(scaler.transform(X_train), y_train)
-        # each is within its gap of the one optimum
-        assert point["primal"] == pytest.approx(model.primal_objective_, abs=2e-6)
-    assert point["validation_loss"] == pytest.approx(
-        1 - model.score(scaler.transform(X_valid), y_valid), abs=0.03
+    X_train, X_valid = scaler.transform(X_train), scaler.transform(X_valid)
+    path = fastm4n.regularization_path(
+        fastm4n.MulticlassClassifier(random_state=0), X_train, y_train, eps=0.05
     )
+    assert [point["alpha"] for point in document["path"]] == path.alphas.tolist()
+    assert [point["gap"] for point in document["path"]] == path.gaps.tolist()
+    for key, data in (("train", (X_train, y_train)), ("validation", (X_valid, y_valid))):
+        losses = [point[f"{key}_loss"] for point in document["path"]]
+        assert losses == pytest.approx(1 - path.score(*data))
+    # what is written is the path, and the model at its best alpha
+    loaded = RegularizationPath.load("iris.path")
+    assert loaded.alphas.tolist() == path.alphas.tolist() and loaded.eps == 0.05
+    best = document["best"]["alpha"]
+    model = load_model("iris.fm4n")
+    assert model[-1].alpha == best
+    assert np.array_equal(model[-1].coef_, path.estimator(best).coef_)
+    assert model.score(X, y) > 0.9
+    assert main(["evaluate", "iris.fm4n", "iris"]) == 0
 
 
-def test_a_fit_that_did_not_converge_is_marked(capsys, recwarn):
-    arguments = ["path", "--dataset", "diabetes", "--alphas", "3", "--tol", "1e-9"]
-    assert main([*arguments, "--max-iter", "2"]) == 0
+def test_gamma_seed_and_validation_are_used(capsys):
+    results = []
+    for extra in ([], ["--gamma", "5"], ["--seed", "1"], ["--validation", "0.5"], []):
+        document = ran(capsys, *QUICK, "--kernel", "rbf", "--alpha-min", 1e-2, *extra)
+        results.append([
+            (document["n_train"], point["alpha"], point["gap"]) for point in document["path"]
+        ])
+    assert results[0] == results[-1]
+    assert all(result != results[0] for result in results[1:-1])
+
+
+def test_grids(capsys):
+    options = ["--method", "grid", "--alphas", 4, "--alpha-max", 1, "--alpha-min", 1e-3]
+    document = ran(capsys, *QUICK, *options, "--eps", 0.01)
+    alphas = [point["alpha"] for point in document["path"]]
+    assert alphas == pytest.approx([1, 0.1, 0.01, 0.001])
+    assert all(point["gap"] <= 0.01 for point in document["path"])
+    document = ran(capsys, *QUICK, "--method", "grid")
+    assert [point["alpha"] for point in document["path"]] == pytest.approx(
+        2.0 ** np.arange(15, -16, -1))
+    document = ran(capsys, *QUICK, "--method", "grid", "--alphas", 1, "--alpha-max", 0.5)
+    assert [point["alpha"] for point in document["path"]] == [0.5]
+
+
+def test_heuristic_paths_kappa_and_ends(capsys):
+    document = ran(capsys, *QUICK, "--method", "heuristic", "--alpha-max", 2, "--alpha-min", 0.01)
+    alphas = [point["alpha"] for point in document["path"]]
+    assert alphas[0] == 2 and document["method"] == "heuristic"
+    dear = ran(capsys, *QUICK, "--kappa", 0.3)
+    assert max(point["gap"] for point in dear["path"]) <= 0.03 + 1e-9
+
+
+def test_cross_validation(capsys):
+    document = ran(capsys, *QUICK, "--cv", 3, "--model", "m", "--alpha-min", 1e-3)
+    assert document["cv"] == 3 and document["n_train"] == 150
+    assert document["n_validation"] is None
+    points = document["path"]
+    assert all(point["standard_error"] >= 0 and point["gap"] <= 0.1 for point in points)
+    best = document["best"]
+    assert best["validation_loss"] == min(point["validation_loss"] for point in points) < 0.2
+    simpler = ran(
+        capsys, *QUICK, "--cv", 3, "--one-standard-error", "--alpha-min", 1e-3)["best"]
+    assert simpler["alpha"] >= best["alpha"]
+    assert simpler["validation_loss"] <= best["validation_loss"] + best["standard_error"]
+    assert load_model("m")[-1].alpha == best["alpha"]
+
+
+@pytest.mark.parametrize("name", ["digit_lines", "simulated_rankings", "diabetes"])
+def test_cross_validation_of_other_tasks(name, capsys):
+    document = ran(capsys, "path", name, "--cv", 2, "--eps", 0.8, "--max-iter", 100)
+    assert document["best"]["validation_loss"] < 1.4
+
+
+def test_files(capsys):
+    """A path of sequences from a file of columns."""
+    words = ["the cat sleeps", "a dog barks", "the dog sleeps", "a cat eats", "old cats sleep"]
+    tags = {"the": "D", "a": "D", "old": "A"}
+    with open("a.conll", "w") as file:
+        for sentence in words * 3:
+            for word in sentence.split():
+                file.write(f"{word} {tags.get(word, 'V' if word[-1] == 's' else 'N')}\n")
+            file.write("\n")
+    document = ran(capsys, "path", "a.conll", "--surrogate", "log", "--model", "m")
+    assert document["task"] == "sequences" and document["best"]["validation_loss"] < 0.2
+    assert main(["predict", "m", "a.conll"]) == 0
+    assert capsys.readouterr().out.startswith("the\tD\tD\ncat\t")
+
+
+def test_a_best_alpha_at_the_end_is_noted(capsys):
+    assert main(["path", "digits", "--alpha-min", "0.1"]) == 0
+    assert "note: the best alpha is the last" in capsys.readouterr().err
+
+
+def test_a_breakpoint_that_was_not_solved_is_noted(capsys):
+    assert main(["path", "diabetes", "--eps", "1e-4", "--max-iter", "2"]) == 0
     captured = capsys.readouterr()
-    assert len([line for line in captured.out.splitlines() if line.endswith(" *")]) == 3
-    assert "* note: 3 of 3 fits did not reach tol 1e-09 in 2 passes" in captured.out
-    assert not [w for w in recwarn.list if issubclass(w.category, ConvergenceWarning)]
+    assert "fastm4n path: note: max_iter=2 passes did not solve the breakpoint" in captured.err
+    assert "certified for every alpha" not in captured.out
 
 
-def test_verbose_tells_certificates(capsys):
-    assert main([*QUICK, "--verbose"]) == 0
-    captured = capsys.readouterr()
-    assert captured.err.count("  pass ") >= 3
-    assert "pass" not in captured.out.replace("passes", "")
+# ------------------------------------------------------------------ interrupts, checkpoints
 
 
-def test_interrupt_keeps_what_was_done(capsys, monkeypatch, tmp_path):
-    fit, calls = fastm4n.MulticlassClassifier.fit, []
+def interrupt_after(n, monkeypatch):
+    """Interrupt a path after n breakpoints."""
+    from fastm4n.solvers.path import PathFollower
 
-    def interrupted(self, X, y):
-        calls.append(1)
-        if len(calls) == 3:
+    advance = PathFollower.advance
+
+    def interrupted(self):
+        if len(self.points) == n:
             raise KeyboardInterrupt
-        return fit(self, X, y)
+        return advance(self)
 
-    monkeypatch.setattr(fastm4n.MulticlassClassifier, "fit", interrupted)
+    monkeypatch.setattr(PathFollower, "advance", interrupted)
+
+
+def test_interrupt_keeps_what_was_done(capsys, monkeypatch):
+    whole = ran(capsys, *QUICK)
+    os.remove(_path.DEFAULT_OUTPUT)
+    interrupt_after(2, monkeypatch)
     assert main([*QUICK, "--json"]) == 130
     captured = capsys.readouterr()
     document = json.loads(captured.out)
     assert document["complete"] is False and len(document["path"]) == 2
+    for point, other in zip(document["path"], whole["path"]):
+        assert (point["alpha"], point["gap"]) == (other["alpha"], other["gap"])
+    assert "of the alphas so far" in captured.err
     assert captured.err.endswith("fastm4n path: error: interrupted\n")
-    assert os.listdir(tmp_path) == []
+    assert os.listdir() == []
+
+
+def test_interrupt_before_anything_was_done(capsys, monkeypatch):
+    interrupt_after(0, monkeypatch)
+    assert main(QUICK) == 130
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", "fastm4n path: error: interrupted\n")
+
+
+def test_checkpoints_go_on(capsys, monkeypatch):
+    whole = ran(capsys, *QUICK, "--eps", 0.02)
+    with monkeypatch.context() as patch:
+        interrupt_after(2, patch)
+        assert main([*QUICK, "--eps", "0.02", "--checkpoint", "kept"]) == 130
+    assert len(list(Path("kept").glob("breakpoint*"))) == 2
+    capsys.readouterr()
+    again = ran(capsys, *QUICK, "--eps", 0.02, "--checkpoint", "kept")
+    numbers = ("alpha", "gap", "passes", "train_loss", "validation_loss")
+    assert [[point[key] for key in numbers] for point in again["path"]] == [
+        [point[key] for key in numbers] for point in whole["path"]
+    ]
+    # of another problem it is refused
+    assert main([*QUICK, "--eps", "0.03", "--checkpoint", "kept"]) == 1
+    assert "is of another problem: eps" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(os.name == "nt", reason="processes are ended otherwise there")
+def test_a_killed_process_goes_on(capsys):
+    arguments = ["path", "digits", "--eps", "0.02", "--checkpoint", "kept", "--json"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fastm4n.cli", *arguments],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENVIRONMENT,
+    )
+    deadline = time.monotonic() + 120
+    while len(list(Path("kept").glob("breakpoint*"))) < 3 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    again = ran(capsys, *arguments[:-1])
+    whole = ran(capsys, *arguments[:4])
+    assert [(point["alpha"], point["gap"]) for point in again["path"]] == [
+        (point["alpha"], point["gap"]) for point in whole["path"]
+    ]
 
 
 def test_a_failing_fit_is_one_line(capsys, monkeypatch):
-    def failing(self, X, y):
+    def failing(self):
         raise ValueError("first\nsecond")
 
-    monkeypatch.setattr(fastm4n.MulticlassClassifier, "fit", failing)
+    from fastm4n.solvers.path import PathFollower
+
+    monkeypatch.setattr(PathFollower, "advance", failing)
     assert main(QUICK) == 1
-    assert capsys.readouterr().err == "fastm4n path: error: first second\n"
+    assert capsys.readouterr().err == "fastm4n path: error: iris: first second\n"
 
 
 # --------------------------------------------------------------------------------- plots
@@ -196,12 +329,15 @@ def test_plot_formats(name, start, tmp_path, capsys):
     (tmp_path / "d").mkdir()
     assert main([*QUICK, "--output", name]) == 0
     assert (tmp_path / name).read_bytes().startswith(start)
-    assert f"plot: {os.path.join(*name.split('/'))}\n" in capsys.readouterr().out
+    assert f"plot: {name}\n" in capsys.readouterr().out
 
 
-def test_one_alpha_can_be_plotted(tmp_path):
-    assert main(["path", "--dataset", "iris", "--alphas", "1"]) == 0
-    assert (tmp_path / cli.DEFAULT_OUTPUT).read_bytes().startswith(PNG)
+@pytest.mark.parametrize("arguments", [
+    ["--method", "grid", "--alphas", "1"], ["--cv", "2"], ["--method", "heuristic"],
+])
+def test_every_kind_of_path_can_be_plotted(arguments, tmp_path):
+    assert main([*QUICK, *arguments]) == 0
+    assert (tmp_path / _path.DEFAULT_OUTPUT).read_bytes().startswith(PNG)
 
 
 def test_a_plot_that_fails_keeps_the_old_file(tmp_path, monkeypatch, capsys):
@@ -220,6 +356,19 @@ def test_a_plot_that_fails_keeps_the_old_file(tmp_path, monkeypatch, capsys):
     assert os.listdir(tmp_path) == ["old.png"]
 
 
+@pytest.mark.parametrize("option", ["--model", "--path"])
+def test_a_full_disk_keeps_the_old_file(option, monkeypatch, capsys):
+    Path("old").write_bytes(b"old")
+
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert main([*QUICK, option, "old"]) == 1
+    assert f"error: {option} old: No space left on device\n" in capsys.readouterr().err
+    assert Path("old").read_bytes() == b"old" and os.listdir() == ["old"]
+
+
 def test_a_plot_replaces_the_old_file_and_keeps_a_link(tmp_path):
     old = tmp_path / "old.png"
     old.write_bytes(b"old")
@@ -232,13 +381,14 @@ def test_a_plot_replaces_the_old_file_and_keeps_a_link(tmp_path):
     assert link.is_symlink() and old.read_bytes().startswith(PNG)
 
 
+@pytest.mark.parametrize("option", ["--output", "--model", "--path"])
 @pytest.mark.parametrize("name", ["missing/a.png", "folder.png"])
-def test_output_that_cannot_be_written_fails_before_the_fits(name, tmp_path, capsys):
+def test_output_that_cannot_be_written_fails_before_the_fits(option, name, tmp_path, capsys):
     (tmp_path / "folder.png").mkdir()
-    assert main([*QUICK, "--output", name]) == 1
+    assert main([*QUICK, option, name]) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err.startswith("fastm4n path: error: --output ")
+    assert captured.err.startswith(f"fastm4n path: error: {option} ")
     assert captured.err.count("\n") == 1
 
 
@@ -261,23 +411,30 @@ def test_without_matplotlib_it_fits_and_says_how_to_install(monkeypatch, capsys,
 @pytest.mark.parametrize(
     "arguments, said",
     [
-        (["--dataset", "mnist"], "mnist"),
         (["--surrogate", "hinge"], "hinge"),
         (["--kernel", "precomputed"], "precomputed"),
         (["--alphas", "0"], "'0' is not an integer >= 1"),
         (["--alphas", "many"], "many"),
+        (["--alphas", "3"], "--alphas is of --method grid"),
+        (["--alpha-min", "0"], "'0' is not a number > 0"),
         (["--alpha-max", "-1"], "'-1' is not a number > 0"),
-        (["--alpha-max", "1e-5"], "--alpha-max 1e-05 must be above --alpha-min 0.0001"),
-        (["--tol", "nan"], "nan"),
-        (["--tol", "x"], "'x' is not a number > 0"),
+        (["--alpha-max", "1e-5", "--alpha-min", "1"], "--alpha-max 1e-05 must be above"),
+        (["--method", "grid", "--alpha-max", "1e-6"], "the grid goes down, and not from 1e-06"),
+        (["--eps", "nan"], "nan"),
+        (["--eps", "x"], "'x' is not a number > 0"),
+        (["--kappa", "1"], "'1' is not a number between 0 and 1"),
         (["--max-iter", "1.5"], "1.5"),
         (["--seed", "-1"], "'-1' is not an integer from 0"),
         (["--seed", "x"], "'x'"),
         (["--validation", "1"], "'1' is not a number between 0 and 1"),
         (["--validation", "x"], "'x'"),
-        (["--validation", "0.0001"], "--validation 0.0001"),
-        (["--gamma", "big", "--kernel", "rbf"], "big"),
-        (["--gamma", "1"], "--gamma has no meaning for --kernel linear"),
+        (["iris", "--validation", "0.0001"], "--validation 0.0001"),
+        (["--cv", "1"], "--cv needs two folds"),
+        (["--cv", "3", "--validation", "0.5"], "choose one"),
+        (["--cv", "3", "--checkpoint", "a"], "--checkpoint is of one path"),
+        (["--one-standard-error"], "--one-standard-error needs --cv"),
+        (["iris", "--gamma", "big", "--kernel", "rbf"], "big"),
+        (["iris", "--gamma", "1"], "--gamma has no meaning for --kernel linear"),
         (["--output", "plot"], "must end with one of"),
         (["--output", "plot.doc"], ".png"),
         (["--colour"], "--colour"),
@@ -286,6 +443,24 @@ def test_without_matplotlib_it_fits_and_says_how_to_install(monkeypatch, capsys,
 def test_bad_arguments_are_one_line(arguments, said, capsys, tmp_path):
     assert said in bad(capsys, *arguments)
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "content, said",
+    [
+        ("", "a.csv is empty"), ("u,k\n1,x\ny,z\n", "a.csv, line 3: u is 'y'"),
+        ("u,k\n1,x\n2,x\n3,x\n4,x\n5,x\n", "a.csv: y has one class only"),
+    ],
+)
+def test_bad_files_are_named(content, said, capsys):
+    Path("a.csv").write_text(content)
+    assert said in bad(capsys, "a.csv", code=1)
+    assert "no such file" in bad(capsys, "mnist", code=1)
+
+
+def test_settings_that_paths_do_not_know_are_refused(capsys):
+    said = bad(capsys, "iris", "--set", "regularize_intercept=false", code=1)
+    assert "iris: regularize_intercept=False is not supported by paths" in said
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["path", "--help"], ["--version"]])
@@ -307,12 +482,12 @@ def test_help_and_version(arguments, capsys):
 def test_process_runs(tmp_path):
     done = run(*QUICK, "--json")
     assert done.returncode == 0, done.stderr
-    assert len(json.loads(done.stdout)["path"]) == 3
-    assert (tmp_path / cli.DEFAULT_OUTPUT).is_file()
+    assert len(json.loads(done.stdout)["path"]) >= 2
+    assert (tmp_path / _path.DEFAULT_OUTPUT).is_file()
 
 
 def test_process_fails_in_one_line():
-    done = run("path", "--alphas", "-3")
+    done = run("path", "--alpha-min", "-3")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     done = run()
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
@@ -341,6 +516,20 @@ def test_imports_are_lazy(module):
     loaded = set(done.stdout.split())
     assert "fastm4n" in loaded
     assert not loaded & {"numpy", "scipy", "sklearn", "joblib", "matplotlib", "pandas"}
+
+
+@pytest.mark.parametrize("command", ["path", "fit", "predict", "evaluate", "bench", "datasets"])
+def test_help_imports_nothing_slow(command):
+    code = (
+        "import sys\nfrom fastm4n.cli import main\n"
+        f"try:\n    main([{command!r}, '--help'])\n"
+        "except SystemExit:\n    print('numpy' in sys.modules)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code],
+        capture_output=True, text=True, check=True, timeout=60, env=ENVIRONMENT,
+    )
+    assert done.stdout.endswith("False\n")
 
 
 def test_attributes_of_the_package():

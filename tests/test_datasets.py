@@ -11,14 +11,18 @@ import pytest
 from numpy.testing import assert_array_equal
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
-import fastm4n.datasets._readers
 from fastm4n.datasets import (
+    _attributes,
+    _readers,
     chunking_attributes,
     load_conll,
     load_conllu,
     load_crfsuite,
+    load_csv,
     load_label_ranking,
+    load_svmlight,
     load_svmlight_sequences,
+    window_attributes,
 )
 from fastm4n.rankings import as_places
 from fastm4n.sequences import Sequences
@@ -44,11 +48,18 @@ def load_ranking_columns(path):
     return dict(zip("Xy", load_label_ranking(path)))
 
 
+def load_svmlight_rows(path):
+    X, y = load_svmlight(path)
+    return {"X": X.toarray(), "y": y}
+
+
 LOADERS = {
     "conll": (load_conll, CONLL),
     "conllu": (load_conllu, CONLLU),
     "crfsuite": (load_crfsuite, CRFSUITE),
+    "csv": (load_csv, "u,kind\n1,änd\n-2e-1,x\n"),
     "svmlight": (load_svmlight_sequences, SVMLIGHT),
+    "svmlight rows": (load_svmlight_rows, "1 1:0.5 3:1 # änd\n2 2:-1e-1\n"),
     "rankings": (load_ranking_columns, RANKINGS),
 }
 
@@ -73,8 +84,9 @@ def plain(data):
 
 
 def test_examples():
-    result = doctest.testmod(fastm4n.datasets._readers)
-    assert result.attempted > 15 and result.failed == 0
+    for module, least in ((_readers, 25), (_attributes, 3)):
+        result = doctest.testmod(module)
+        assert result.attempted > least and result.failed == 0
 
 
 # ----------------------------------------------------------------------------- all readers
@@ -485,6 +497,103 @@ def test_svmlight_of_handwritten_words(data_folder, tmp_path):
     assert read.y.equals(Sequences(labels, data["offsets"][:201]))
 
 
+def test_svmlight_rows_as_scikit_learn_reads_them():
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(50, 8)) * (rng.random((50, 8)) < 0.3)
+    file = io.BytesIO()
+    dump_svmlight_file(rows, rng.normal(size=50), file, zero_based=False)
+    file.seek(0)
+    expected, labels = load_svmlight_file(file, zero_based=False, n_features=8)
+    file.seek(0)
+    X, y = load_svmlight(file, n_features=8)
+    assert_array_equal(X.toarray(), expected.toarray())
+    assert_array_equal(y, labels)
+    assert load_svmlight(text("1 2:1\n"), zero_based=True)[0].shape == (1, 3)
+    X, y = load_svmlight(text("# c\n\n-1 1:1\n2\n"), dtype=np.float32)
+    assert X.dtype == np.float32 and X.shape == (2, 1) and y.tolist() == [-1, 2]
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ("1 1:1\n1 qid:1 1:1\n", "line 2: there is a qid after the label"),
+        ("1 qid:1 1:1\n", "line 1: there is a qid after the label"),
+        ("1,2 1:1\n", "line 1: the label '1,2' is not a number"),
+        ("1 1:1\n2 1 2\n", "line 2: '1' is not a feature, index:value"),
+        ("1 3:1 2:1\n", "line 1: the index 2 does not exceed"),
+        ("# c\n", "<StringIO> holds no examples"),
+    ],
+)
+def test_svmlight_rows_errors(lines, message):
+    with pytest.raises(ValueError, match=message):
+        load_svmlight(text(lines))
+
+
+# ------------------------------------------------------------------------------------ csv
+
+CSV = "u,kind, v\n1,x,-2e-1\n\n 3 , y,4\n"
+
+
+@pytest.mark.parametrize("target", ["kind", 1, -2])
+def test_csv(target):
+    data = load_csv(text(CSV), target=target)
+    assert data.X.tolist() == [[1.0, -0.2], [3.0, 4.0]] and data.X.dtype == np.float64
+    assert data.y.tolist() == ["x", "y"] and data.y.dtype.kind == "U"
+    assert (data.columns, data.target) == (["u", "v"], "kind")
+
+
+def test_csv_columns_and_delimiters():
+    data = load_csv(text(CSV), target=None, columns=["v", 0])
+    assert data.X.tolist() == [[-0.2, 1.0], [4.0, 3.0]]
+    assert data.y is None and data.target is None and data.columns == ["v", "u"]
+    for mark in "\t;":
+        again = load_csv(text(CSV.replace(",", mark)), target="kind")
+        assert again.X.tolist() == [[1.0, -0.2], [3.0, 4.0]]
+    assert load_csv(text("u|k,d\n1|a\n"), delimiter="|").y.tolist() == ["a"]
+    assert load_csv(text('u,"a ""b"", c"\n1,"x, y"\n')).y.tolist() == ["x, y"]
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (["1", "-2"], "i"), (["1", "2.5"], "f"), (["1e3", "2"], "f"), (["1", "x"], "U"),
+        (["nan", "1"], "U"), (["1_0", "2"], "U"), ([str(2**70), "1"], "f"), (["01", "2"], "i"),
+    ],
+)
+def test_csv_types_of_targets(values, kind):
+    data = load_csv(text("u,y\n" + "".join(f"0,{value}\n" for value in values)))
+    assert data.y.dtype.kind == kind
+    parse = {"i": int, "f": float, "U": str}[kind]
+    assert data.y.tolist() == [parse(value) for value in values]
+
+
+@pytest.mark.parametrize(
+    ("lines", "arguments", "message"),
+    [
+        (CSV, {}, "<StringIO>, line 2: kind is 'x', which is not a finite number"),
+        (CSV, {"target": "w"}, r"line 1: there is no column 'w'; the columns are \['u', 'kind'"),
+        (CSV, {"target": 3}, "line 1: a column was asked for that is not among the 3"),
+        (CSV, {"columns": ["w"]}, "line 1: there is no column 'w'"),
+        (CSV, {"columns": ["v"]}, "line 1: 'v' is the target, and among the features"),
+        (CSV, {"delimiter": ",,"}, "delimiter must be one character or None"),
+        ("u\n1\n", {}, "line 1: there are no columns of features"),
+        ("u,y\n", {}, "<StringIO> holds no examples"),
+        ("u,y\n1,\n", {}, "line 2: y is empty"),
+        ("u,u,y\n1,2,3\n", {}, "line 1: two columns are called 'u'"),
+        ("u,y\n1,2,3\n", {}, r"line 2: 3 column\(s\) where 2 were expected: '1,2,3'"),
+        ('u,y\n1,2\n"3\n', {}, "line 3: not comma-separated values"),
+    ],
+)
+def test_csv_errors(lines, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        load_csv(text(lines), **arguments)
+
+
+def test_csv_targets_of_wrong_type():
+    with pytest.raises(TypeError, match="target must be an integer, a name or None"):
+        load_csv(text(CSV), target=1.5)
+
+
 # -------------------------------------------------------------------------------- rankings
 
 
@@ -598,3 +707,21 @@ def test_what_is_read_goes_into_the_vectorizer(tmp_path):
     X = SequenceVectorizer().fit_transform(data.sequences)
     assert X.lengths.tolist() == [2, 1] and X.values.shape == (3, 4)
     assert Sequences.from_list(data.labels).lengths.tolist() == [2, 1]
+
+
+def test_window_attributes():
+    rows = [("The", "DT"), ("X-2", "NN"), ("A", "X")]
+    first, middle, last = window_attributes(rows, window=1)
+    assert first == [
+        "0[0]=The", "1[0]=DT", "0[1]=X-2", "1[1]=NN", "lower=the", "begin=t", "begin=th",
+        "begin=the", "end=e", "end=he", "end=the", "capital", "__BOS__",
+    ]
+    assert {"0[-1]=The", "0[1]=A", "1[-1]=DT", "capitals", "digit", "hyphen"} <= set(middle)
+    assert not {"__BOS__", "__EOS__"} & set(middle)
+    assert last[-2:] == ["capital", "__EOS__"] and "capitals" not in last
+    assert window_attributes(["a"], window=0) == [
+        ["0[0]=a", "lower=a", "begin=a", "end=a", "__BOS__", "__EOS__"]]
+    assert window_attributes([]) == []
+    assert sum("[2]=" in name for name in window_attributes(["a", "b", "c"])[0]) == 1
+    rows = SequenceVectorizer().fit_transform([window_attributes(["a", "b"])])
+    assert rows.n_tokens == 2

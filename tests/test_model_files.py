@@ -225,6 +225,9 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
         (dict(kernel="poly", degree=2, kernel_params={"coef0": 2.0}), X.astype(np.float32)),
         (dict(kernel="laplacian", gamma=None), np.asfortranarray(X)),
         (dict(kernel="precomputed"), rbf_kernel(X)),
+        (dict(solver="auto"), X),
+        (dict(coef_bounds=(-0.5, np.inf)), X),
+        (dict(coef_bounds=(None, np.array([0.1, 0.2, np.inf, 0.3])), accelerate=False), X),
         (dict(regularize_intercept=False, warm_start=True, n_jobs=2, verbose=0), X),
     ],
 )
@@ -465,8 +468,8 @@ def leaves(node, path=()):
 
 
 HOSTILE = [
-    None, True, -1, 0, 3, 10**15, 10**400, 1.5, 1e308, "", "x", "<f8", "|O", "json", "\ud800", [], {},
-    [10**15], [-1], [0, 10**17], [[]], {"array": "x"}, {"array": []}, {"dict": [[[], 1]]},
+    None, True, -1, 0, 3, 10**15, 10**400, 1.5, 1e308, "", "x", "<f8", "|O", "json", "\ud800", [],
+    {}, [10**15], [-1], [0, 10**17], [[]], {"array": "x"}, {"array": []}, {"dict": [[[], 1]]},
     {"list": 3}, {"dtype": "object"}, "__import__('os').system('true')", "RandomForestClassifier",
 ]
 
@@ -537,7 +540,11 @@ def test_what_is_no_model_is_refused(content, said, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", [b"[]", b"{}", b"null", b"{" * 100000, b"[" * 100000, b'{"kind": NaN}', b"\xff", b"1" * 5000]
+    "text",
+    [
+        b"[]", b"{}", b"null", b"{" * 100000, b"[" * 100000, b'{"kind": NaN}', b"\xff",
+        b"1" * 5000,
+    ],
 )
 def test_headers_that_make_no_sense_are_refused(text, tmp_path):
     path = tmp_path / "a"

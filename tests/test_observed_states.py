@@ -136,7 +136,7 @@ def test_certificate(surrogate, kind, columns):
         given = [sp.csr_array(x.astype(dtype)) for x in X]
     for max_iter, tol in (3, 0.0), (4000, 5e-3):
         model = tagger(
-            surrogate, alpha=0.1, tol=tol, max_iter=max_iter, warm_start=True,
+            surrogate, alpha=0.1, tol=tol, max_iter=max_iter, warm_start=True, accelerate=False,
             transition_features=columns or None)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore" if max_iter == 3 else "error", ConvergenceWarning)
@@ -152,7 +152,7 @@ def test_certificate(surrogate, kind, columns):
 def test_long_sequences(columns, sparse):
     X, y = make_data((80, 2, 66, 1), seed=3)
     model = tagger(
-        "max_margin", alpha=1.0, tol=0.02, max_iter=4000, warm_start=True,
+        "max_margin", alpha=1.0, tol=0.02, max_iter=4000, warm_start=True, accelerate=False,
         transition_features=columns or None)
     model.fit([sp.csr_array(x) for x in X] if sparse else X, y)
     assert model.duality_gap_ <= 0.02

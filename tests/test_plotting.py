@@ -13,6 +13,7 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt  # noqa: E402
 import numpy as np  # noqa: E402
+import pandas as pd  # noqa: E402
 import pytest  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
 from numpy.testing import assert_allclose, assert_array_equal  # noqa: E402
@@ -23,7 +24,15 @@ from sklearn.pipeline import make_pipeline  # noqa: E402
 from sklearn.preprocessing import StandardScaler  # noqa: E402
 
 import fastm4n  # noqa: E402
-from fastm4n import MulticlassClassifier, SequenceTagger, plotting  # noqa: E402
+from fastm4n import (  # noqa: E402
+    LabelRanker,
+    Matcher,
+    MulticlassClassifier,
+    RegularizationPathCV,
+    SequenceTagger,
+    plotting,
+    regularization_path,
+)
 from fastm4n.plotting import (  # noqa: E402
     DualityGapDisplay,
     RegularizationPathDisplay,
@@ -314,124 +323,213 @@ def test_transitions_need_a_fitted_tagger_that_has_them(fits):
 
 # ------------------------------------------------------------------ regularisation paths
 
-
-class PathOfThree:
-    """A path of known numbers: three breakpoints, weights of two classes and two features."""
-
-    alphas, gaps, slopes = np.array([8.0, 4.0, 1.0]), np.array([0.02, 0.04, 0.09]), (0.1, 0.05, 0)
-    eps = 0.1
-    weights = np.array([[[1, -2], [3, 0]], [[2, -4], [6, 0]], [[4, -8], [5, 1]]], dtype=float)
-
-    def piece(self, alpha):
-        return max(0, np.count_nonzero(self.alphas >= alpha) - 1)
-
-    def gap(self, alpha):
-        k = self.piece(alpha)
-        return self.gaps[k] + max(0, 1 - alpha / self.alphas[k]) * self.slopes[k]
-
-    def coef(self, alpha):
-        return self.weights[self.piece(alpha)]
-
-    def estimator(self, alpha):
-        model = MulticlassClassifier(alpha=alpha)
-        model.classes_ = np.array(["no", "yes"])
-        return model
-
-    def score(self, X, y):
-        return np.array([0.5, 0.75, 0.75]) - X
+X, Y = StandardScaler().fit_transform(IRIS[0]), np.array(["x", "y", "z"])[IRIS[1]]
+TRAIN, VALID = slice(0, None, 2), slice(1, None, 2)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def path():
-    return PathOfThree()
+    return regularization_path(
+        MulticlassClassifier("max_margin", random_state=0), X[TRAIN], Y[TRAIN], eps=0.03
+    )
 
 
-def test_path_gap_is_that_of_the_path_at_every_alpha(path):
+@pytest.fixture(scope="module")
+def search():
+    model = MulticlassClassifier(random_state=0)
+    return RegularizationPathCV(model, eps=0.05, cv=4, scoring="balanced_accuracy").fit(X, Y)
+
+
+def some_alphas(path):
+    return np.geomspace(path.alphas[0] * 1.9, path.alphas[-1] / 1.9, 217)
+
+
+def step_values(line, alphas):
+    """Values at alphas of a line that is drawn in steps, from the largest alpha down."""
+    assert line.get_drawstyle() == "steps-post"
+    x, y = line.get_data()
+    assert (np.diff(x) <= 0).all()
+    return y[np.searchsorted(-x, -alphas, side="right") - 1]
+
+
+@pytest.mark.parametrize("options", [
+    {}, {"eps": 0.002}, {"method": "heuristic"}, {"alpha_min": 0.01, "alpha_max": 3.0},
+    {"method": "grid", "alphas": [4.0, 0.2, 0.01]}, {"method": "grid", "alphas": [1.0]},
+])
+def test_path_gap_is_that_of_the_path_at_every_alpha(options):
+    model = MulticlassClassifier("log", random_state=0)
+    path = regularization_path(model, X, Y, **{"eps": 0.05, **options})
     display = drawn(RegularizationPathDisplay.from_path(path))
     assert display.panels_ == ("gap",) and display.axes_.shape == (1,)
     alphas, gaps = display.gap_line_.get_data()
-    assert alphas[0] == 16.0 and alphas[-1] == 0.5
-    assert (np.diff(alphas) < 0).all()
+    assert alphas[0] == 2 * path.alphas[0] and path.alphas[-1] / 2 <= alphas[-1]
+    assert alphas[-1] <= path.alphas[-1] and (np.diff(alphas) < 0).all()
     assert_array_equal(gaps, [path.gap(alpha) for alpha in alphas])
-    # the curve goes straight up and down where the weights change
-    for alpha, gap in zip(path.alphas[1:], path.gaps[1:]):
-        at = int(np.flatnonzero(alphas == alpha)[0])
-        assert gaps[at] == gap
-        assert alphas[at - 1] == np.nextafter(alpha, 16.0)
-        assert gaps[at - 1] == pytest.approx(path.gap(alpha * (1 + 1e-12)))
+    # no corner is cut: on the curve's own lines the gap is what it is anywhere
+    inside = some_alphas(path)
+    inside = inside[(inside < path.alphas[0]) & (inside > path.alphas[-1])]
+    exact = [path.gap(alpha) for alpha in inside]
+    assert_allclose(np.interp(-inside, -alphas, gaps), exact, atol=1e-9)
     assert_array_equal(display.breakpoints_.get_xdata(), path.alphas)
     assert_array_equal(display.breakpoints_.get_ydata(), path.gaps)
-    assert_array_equal(display.eps_line_.get_ydata(), 0.1)
-    assert display.ax_.get_xscale() == "log"
-    assert display.ax_.get_ylim()[0] == 0.0 and display.ax_.get_ylim()[1] > 0.1
-    assert legend_texts(display.ax_) == ["certified gap", "3 breakpoints", "eps = 0.1"]
+    assert_array_equal(display.eps_line_.get_ydata(), path.eps)
+    low, high = display.ax_.get_ylim()
+    assert low <= gaps.min() and max(gaps.max(), path.eps) < high
+    n = len(path)
+    assert legend_texts(display.ax_) == [
+        "certified gap", f"{n} breakpoint{'s' if n > 1 else ''}", f"eps = {path.eps:g}"
+    ]
 
 
 def test_path_gap_between_two_alphas(path):
-    display = RegularizationPathDisplay.from_path(path, alpha_min=2.0, alpha_max=6.0)
-    alphas = display.gap_line_.get_xdata()
-    assert alphas[0] == 6.0 and alphas[-1] == 2.0 and 4.0 in alphas
+    display = RegularizationPathDisplay.from_path(path, alpha_min=0.2, alpha_max=0.6)
+    assert display.curve_alphas[0] == 0.6 and display.curve_alphas[-1] == 0.2
     with pytest.raises(ValueError, match="not from 6 to 2"):
         RegularizationPathDisplay.from_path(path, alpha_min=6.0, alpha_max=2.0)
     with pytest.raises(ValueError, match="above 0 to a larger one, not from 0 to"):
         RegularizationPathDisplay.from_path(path, alpha_min=0.0)
 
 
-def test_path_gap_far_above_eps_is_on_a_logarithmic_axis(path):
-    path.eps = 1e-3
+def test_path_gap_far_above_eps_is_on_a_logarithmic_axis():
+    path = regularization_path(
+        MulticlassClassifier(random_state=0), X, Y, eps=1e-4, method="grid", alphas=[1.0, 1e-3]
+    )
     display = drawn(RegularizationPathDisplay.from_path(path))
+    assert display.gap_line_.get_ydata().max() > 3e-4
     assert display.ax_.get_yscale() == "log"
 
 
-def test_path_scores_are_step_functions(path):
+def test_path_scores_are_those_of_the_path_at_every_alpha(path):
     display = drawn(
         RegularizationPathDisplay.from_path(
-            path, 0.0, None, X_valid=0.1, y_valid=None, score_name="accuracy"
+            path, X[TRAIN], Y[TRAIN], X_valid=X[VALID], y_valid=Y[VALID],
+            scoring="balanced_accuracy",
         )
     )
     assert display.panels_ == ("gap", "score")
-    for name, shift in (("training", 0.0), ("validation", 0.1)):
+    alphas = some_alphas(path)
+    alphas = alphas[alphas <= path.alphas[0]]
+    for name, part in (("training", TRAIN), ("validation", VALID)):
         line = display.score_lines_[name]
-        # from each breakpoint down to the next one, and from the last one on
-        assert line.get_drawstyle() == "steps-post"
-        assert_array_equal(line.get_xdata(), [8.0, 4.0, 1.0, 0.5])
-        assert_array_equal(line.get_ydata(), np.array([0.5, 0.75, 0.75, 0.75]) - shift)
-    # the first of equals
-    assert display.best_alpha == 4.0 and display.one_se_alpha is None
-    assert [line.get_xdata()[0] for line in display.best_alpha_lines_] == [4.0, 4.0]
-    assert display.axes_[1].get_ylabel() == "accuracy"
-    assert legend_texts(display.axes_[1]) == ["training", "validation", "best: alpha = 4"]
-    assert legend_texts(display.axes_[0]) == ["certified gap", "3 breakpoints", "eps = 0.1"]
+        assert line.get_xdata()[0] == path.alphas[0]
+        assert line.get_xdata()[-1] == display.curve_alphas[-1]
+        expected = path.score(X[part], Y[part], alphas=alphas, scoring="balanced_accuracy")
+        assert len(set(expected)) > 2
+        assert_array_equal(step_values(line, alphas), expected)
+    best = path.best_alpha(X=X[VALID], y=Y[VALID], scoring="balanced_accuracy")
+    assert display.best_alpha == best and display.one_se_alpha is None
+    assert [line.get_xdata()[0] for line in display.best_alpha_lines_] == [best, best]
+    assert display.one_se_alpha_lines_ == []
+    assert display.axes_[1].get_ylabel() == "balanced accuracy"
+    assert legend_texts(display.axes_[1]) == [
+        "training", "validation", f"best: alpha = {best:.3g}"
+    ]
+    assert len(legend_texts(display.axes_[0])) == 3
 
 
 def test_path_scores_of_one_set_mark_no_alpha(path):
-    display = drawn(RegularizationPathDisplay.from_path(path, 0.0, None))
+    display = drawn(RegularizationPathDisplay.from_path(path, X, Y, score_name="accuracy"))
     assert list(display.score_lines_) == ["score"]
+    assert_array_equal(display.score_lines_["score"].get_ydata()[:-1], path.score(X, Y))
+    assert display.axes_[1].get_ylabel() == "accuracy"
     assert display.best_alpha is None and display.best_alpha_lines_ == []
 
 
-def test_path_weights_are_the_strongest_ones(path):
-    display = drawn(RegularizationPathDisplay.from_path(path, n_coefs=2))
+def test_path_takes_scores_that_are_known(path):
+    losses = 1 - path.score(X, Y)
+    display = drawn(
+        RegularizationPathDisplay.from_path(
+            path, X, Y, scores={"loss": losses}, best_alpha=float(path.alphas[1])
+        )
+    )
+    assert list(display.score_lines_) == ["loss", "score"]
+    assert len({line.get_color() for line in display.score_lines_.values()}) == 2
+    assert_array_equal(display.score_lines_["loss"].get_ydata()[:-1], losses)
+    assert display.best_alpha_lines_[0].get_xdata()[0] == path.alphas[1]
+    match = rf"scores\['loss'\] must be a list of {len(path)}, one for each breakpoint; got 1"
+    with pytest.raises(ValueError, match=match):
+        RegularizationPathDisplay.from_path(path, scores={"loss": [0.5]})
+
+
+def test_path_weights_are_the_strongest_ones_at_every_alpha(path):
+    display = drawn(RegularizationPathDisplay.from_path(path, n_coefs=3))
     assert display.panels_ == ("gap", "coef")
-    # by the largest absolute value anywhere, and in the order of the last values
-    assert legend_texts(display.axes_[1]) == ["yes: x0", "no: x1"]
-    assert_array_equal(display.coef_lines_[0].get_ydata(), [3, 6, 5, 5])
-    assert_array_equal(display.coef_lines_[1].get_ydata(), [-2, -4, -8, -8])
-    display = RegularizationPathDisplay.from_path(path, n_coefs=1, feature_names=["a", "b"])
-    assert display.coef_names == ["no: b"]
-    display = RegularizationPathDisplay.from_path(path, n_coefs=99)
-    assert len(display.coef_lines_) == 4
-    with pytest.raises(ValueError, match="feature_names has 1 names, but there are 2 features"):
+    largest = np.max([np.abs(path.coef(alpha)) for alpha in path.alphas], axis=0)
+    alphas = some_alphas(path)
+    alphas = alphas[alphas <= path.alphas[0]]
+    weights = np.array([path.coef(alpha) for alpha in alphas])
+    shown = []
+    for line, name in zip(display.coef_lines_, legend_texts(display.axes_[1])):
+        label, feature = name.split(": x")
+        place = path.estimator(1.0).classes_.tolist().index(label), int(feature)
+        assert_array_equal(step_values(line, alphas), weights[(slice(None), *place)])
+        shown.append(largest[place])
+    assert sorted(shown) == sorted(largest.ravel())[-3:]
+    # the legend has the order of the lines at their weakly regularised end
+    ends = [line.get_ydata()[-1] for line in display.coef_lines_]
+    assert ends == sorted(ends, reverse=True)
+    assert len(RegularizationPathDisplay.from_path(path, n_coefs=99).coef_lines_) == 12
+
+
+def test_path_weights_have_the_names_of_their_features(path):
+    names = ["a", "b", "c", "d"]
+    display = RegularizationPathDisplay.from_path(path, n_coefs=1, feature_names=names)
+    assert display.coef_names[0].split(": ")[1] in names
+    with pytest.raises(ValueError, match="feature_names has 1 names, but there are 4 features"):
         RegularizationPathDisplay.from_path(path, n_coefs=1, feature_names=["a"])
+    frame = pd.DataFrame(X, columns=names)
+    of_frame = regularization_path(MulticlassClassifier(random_state=0), frame, Y, eps=0.3)
+    display = RegularizationPathDisplay.from_path(of_frame, n_coefs=12)
+    assert sorted(display.coef_names) == sorted(f"{c}: {name}" for c in "xyz" for name in names)
+
+
+def test_path_weights_of_other_outputs():
+    rankings = np.where(X[:, :1] > 0, "b>a>c", "a>c>b").ravel()
+    path = regularization_path(LabelRanker(random_state=0), X, rankings, eps=0.3)
+    display = drawn(RegularizationPathDisplay.from_path(path, n_coefs=36))
+    assert {"a, 0: x0", "c, 2: x3"} <= set(display.coef_names)
+    pairs = np.random.default_rng(0).normal(size=(6, 3, 3, 2))
+    path = regularization_path(Matcher(random_state=0), pairs, [[0, 1, 2]] * 6, eps=0.3)
+    display = drawn(RegularizationPathDisplay.from_path(path, n_coefs=5))
+    assert sorted(display.coef_names) == ["x0", "x1"]
+    path = regularization_path(
+        MulticlassClassifier(kernel="rbf", random_state=0), X[TRAIN], Y[TRAIN], eps=0.3
+    )
+    drawn(RegularizationPathDisplay.from_path(path, X, Y))
+    with pytest.raises(ValueError, match="n_coefs needs the weights of features"):
+        RegularizationPathDisplay.from_path(path, n_coefs=1)
+
+
+def test_path_without_certificates_has_no_gap_to_show():
+    path = regularization_path(
+        MulticlassClassifier(random_state=0), X, Y, method="heuristic", certify=False
+    )
+    display = drawn(RegularizationPathDisplay.from_path(path, X, Y, n_coefs=1))
+    assert display.panels_ == ("score", "coef")
+    with pytest.raises(ValueError, match="nothing to show: the gaps of the path were not certif"):
+        RegularizationPathDisplay.from_path(path)
+    with pytest.raises(ValueError, match="for the panel 'gap': the gaps of the path were not"):
+        RegularizationPathDisplay.from_path(path, X, Y, panels="gap")
+
+
+def test_path_weights_that_do_not_change_are_drawn():
+    path = regularization_path(
+        MulticlassClassifier(random_state=0), np.zeros((6, 1)), [0, 1] * 3, method="grid",
+        alphas=[4.0, 2.0, 1.0],
+    )
+    display = drawn(RegularizationPathDisplay.from_path(path, np.zeros((2, 1)), [0, 1], n_coefs=2))
+    assert np.isfinite(display.switches).all()
+    assert_array_equal(display.coef_lines_[0].get_ydata(), 0.0)
 
 
 def test_path_panels_go_where_they_are_told_to(path):
     figure = Figure()
     axes = figure.subplots(1, 2)
-    display = RegularizationPathDisplay.from_path(path, 0.0, None, ax=axes)
+    display = RegularizationPathDisplay.from_path(path, X, Y, ax=axes)
     assert display.axes_.tolist() == axes.tolist() and display.figure_ is figure
     display.plot(axes[0], panels="score")
     assert display.ax_ is axes[0] and display.panels_ == ("score",)
+    axes = figure.subplots(1, 2)
     display.plot(axes, panels=["score", "gap"])
     assert display.panels_ == ("score", "gap")
     assert axes[0].get_ylabel() == "score" and axes[1].get_ylabel() == "duality gap"
@@ -441,10 +539,73 @@ def test_path_panels_go_where_they_are_told_to(path):
         display.plot(panels=["gap", "gain"])
     with pytest.raises(ValueError, match="panels must be some of"):
         display.plot(panels=[])
-    with pytest.raises(ValueError, match="no numbers for the panel 'coef'; give n_coefs"):
+    with pytest.raises(ValueError, match="no numbers for the panel 'coef': give n_coefs"):
         display.plot(panels=["coef"])
-    with pytest.raises(ValueError, match="no numbers for the panel 'score'; give X and y"):
-        RegularizationPathDisplay.from_path(path).plot(panels="score")
+    with pytest.raises(ValueError, match="no numbers for the panel 'score': give X and y"):
+        RegularizationPathDisplay.from_path(path, panels="score")
+
+
+def test_cross_validation_is_drawn_with_its_errors_and_its_choices(search):
+    display = drawn(RegularizationPathDisplay.from_estimator(search, n_coefs=1))
+    assert display.panels_ == ("gap", "score", "coef")
+    alphas, mean = display.mean_score_line_.get_data()
+    assert_array_equal(alphas, search.alphas_)
+    assert_allclose(mean, search.mean_score_)
+    error = search.std_score_ * np.sqrt(4 / 3) / 2
+    vertices = display.score_band_.get_paths()[0].vertices
+    for i in (0, alphas.size // 2, alphas.size - 1):
+        heights = vertices[vertices[:, 0] == alphas[i], 1]
+        assert heights.min() == pytest.approx(mean[i] - error[i])
+        assert heights.max() == pytest.approx(mean[i] + error[i])
+    assert search.alpha_1se_ > search.alpha_
+    for lines, alpha in (
+        (display.best_alpha_lines_, search.alpha_),
+        (display.one_se_alpha_lines_, search.alpha_1se_),
+    ):
+        assert [line.get_xdata()[0] for line in lines] == [alpha] * 3
+    assert legend_texts(display.axes_[1]) == [
+        "mean of 4 folds", "± 1 standard error", f"best: alpha = {search.alpha_:.3g}",
+        f"one standard error: alpha = {search.alpha_1se_:.3g}",
+    ]
+    assert display.axes_[1].get_ylabel() == "balanced accuracy"
+    assert_array_equal(display.breakpoints_.get_xdata(), search.path_.alphas)
+
+
+def test_cross_validation_with_more_data_and_one_alpha_that_is_both(search):
+    display = drawn(RegularizationPathDisplay.from_estimator(search, X, Y, panels="score"))
+    expected = search.path_.score(X, Y, scoring="balanced_accuracy")
+    assert_array_equal(display.score_lines_["given data"].get_ydata()[:-1], expected)
+    display.one_se_alpha = display.best_alpha
+    drawn(display.plot())
+    assert len(display.best_alpha_lines_) == 2 and display.one_se_alpha_lines_ == []
+
+
+def test_cross_validation_can_show_losses():
+    model = MulticlassClassifier("log", random_state=0)
+    search = RegularizationPathCV(model, cv=3, scoring="neg_log_loss").fit(X, Y)
+    display = drawn(RegularizationPathDisplay.from_estimator(search, X, Y, negate_score=True))
+    mean = display.mean_score_line_.get_ydata()
+    assert (mean > 0).all()
+    assert_allclose(mean, -search.mean_score_)
+    expected = -search.path_.score(X, Y, scoring="neg_log_loss")
+    assert_allclose(display.score_lines_["given data"].get_ydata()[:-1], expected)
+    assert display.best_alpha == search.alpha_
+    assert display.axes_[1].get_ylabel() == "log loss"
+
+
+def test_cross_validation_of_one_split_has_no_error():
+    splits = [(np.arange(0, 150, 2), np.arange(1, 150, 2))]
+    search = RegularizationPathCV(MulticlassClassifier(random_state=0), cv=splits).fit(X, Y)
+    display = drawn(RegularizationPathDisplay.from_estimator(search))
+    vertices = display.score_band_.get_paths()[0].vertices
+    assert set(vertices[:, 1]) == set(search.mean_score_)
+
+
+def test_cross_validation_must_be_one_that_is_fitted(fits):
+    with pytest.raises(NotFittedError):
+        RegularizationPathDisplay.from_estimator(RegularizationPathCV(MulticlassClassifier()))
+    with pytest.raises(TypeError, match="must be a RegularizationPathCV, got a MulticlassClass"):
+        RegularizationPathDisplay.from_estimator(fits[0])
 
 # --------------------------------------------------------------------------- matplotlib
 

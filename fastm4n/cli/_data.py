@@ -62,7 +62,7 @@ def read(args, *, task=None, reading=None, n_features=None, truth=True):
         task = args.task
     if args.data in EMBEDDED and args.format is None:
         return embedded(args.data, task)
-    kind = args.format or _guessed(args.data)
+    kind = args.format or guessed(args.data)
     if args.where is not None and kind != "npz":
         raise CommandError(f"--where chooses examples of npz, and {args.data} is {kind}", 2)
     if fitted:
@@ -83,7 +83,8 @@ def read(args, *, task=None, reading=None, n_features=None, truth=True):
     return data
 
 
-def _guessed(name):
+def guessed(name):
+    """The format that the name of a file tells."""
     if name == "-":
         raise CommandError("-: pass --format, as stdin has no name to guess it from", 2)
     suffixes = [suffix.lower() for suffix in Path(name).suffixes]
@@ -91,6 +92,8 @@ def _guessed(name):
         suffixes.pop()
     kind = _SUFFIXES.get(suffixes[-1]) if suffixes else None
     if kind is None:
+        if os.path.isdir(name):
+            raise CommandError(f"{name}: is a folder")
         if not os.path.exists(name):
             raise CommandError(
                 f"{name}: there is no such file, nor is it an embedded data set "
@@ -365,10 +368,13 @@ def _arrays(args):
 
     if args.data == "-":
         raise CommandError("-: npz is read from a file", 2)
+    if os.path.exists(args.data) and not os.path.isfile(args.data):
+        raise CommandError(f"{args.data}: is not a regular file")
     if not zipfile.is_zipfile(args.data):
         with open(args.data, "rb") as file:  # which tells what keeps it from being read
-            what = "is no npz file" if file.read(1) else "is empty"
-        raise CommandError(f"{args.data} {what}: it is no zip archive, or was cut off")
+            empty = not file.read(1)
+        raise CommandError(f"{args.data} is empty." if empty else
+                           f"{args.data} is no npz file, or was cut off: it is no zip archive.")
     arrays, name = {}, None
     try:
         with np.load(args.data, allow_pickle=False) as archive:

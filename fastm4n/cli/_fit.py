@@ -57,7 +57,11 @@ def add(commands):
     output.add_argument("--model", metavar="FILE", help="file of the model to write")
     output.add_argument(
         "--plot", metavar="FILE",
-        help="plot of the certified gap, in the format that the name ends with (png, pdf, svg, ...)",
+        help="plot of the certified gap, in the format that the name ends with (png, pdf, ...)",
+    )
+    output.add_argument(
+        "--plot-transitions", metavar="FILE",
+        help="heat map of the weights of transitions between labels, for sequences",
     )
     parser.set_defaults(run=run)
 
@@ -67,12 +71,17 @@ def run(args):
 
     if args.model is not None:
         check_output("--model", args.model)
-    if args.plot is not None:
-        _plots.check("--plot", args.plot)
+    for option, path in (("--plot", args.plot), ("--plot-transitions", args.plot_transitions)):
+        if path is not None:
+            _plots.check(option, path)
     report = Report(args)
     data = _data.read(args)
+    if args.plot_transitions is not None and data.task != "sequences":
+        raise CommandError(f"--plot-transitions: {data.name} is of {data.task}", 2)
     with report.notes():
-        model = _models.build(args, data, alpha=args.alpha, verbose=shown_progress(args))
+        model = _models.build(
+            args, data, alpha=args.alpha, tol=args.tol, verbose=shown_progress(args)
+        )
         start = time.perf_counter()
         try:
             model.fit(data.X, data.y)
@@ -96,6 +105,10 @@ def run(args):
         with writing("--plot", args.plot) as file:
             _plots.gap(estimator, data.name, file, _plots.kind(args.plot))
         report.tell(f"plot: {args.plot}")
+    if args.plot_transitions is not None:
+        with writing("--plot-transitions", args.plot_transitions) as file:
+            _plots.transitions(estimator, data.name, file, _plots.kind(args.plot_transitions))
+        report.tell(f"plot: {args.plot_transitions}")
     report.document({
         "task": data.task,
         "n_examples": data.n_examples,
@@ -113,6 +126,7 @@ def run(args):
         "converged": bool(estimator.duality_gap_ <= estimator.tol),
         "model": args.model,
         "plot": args.plot,
+        "plot_transitions": args.plot_transitions,
     })
     return 0
 

@@ -22,8 +22,8 @@ def build(args, data, **options):
 
     cls = getattr(fastm4n, ESTIMATORS[data.task])
     parameters = {
-        "surrogate": args.surrogate, "tol": args.tol, "max_iter": args.max_iter,
-        "random_state": args.seed, **options,
+        "surrogate": args.surrogate, "max_iter": args.max_iter, "random_state": args.seed,
+        **options,
     }
     if args.loss is not None:
         parameters["loss"] = args.loss
@@ -91,13 +91,13 @@ def task_of(estimator):
     return next(task for task, name in ESTIMATORS.items() if name == type(estimator).__name__)
 
 
-def described(estimator):
+def described(estimator, *, alpha=True):
     """A line for people."""
     kernel = getattr(estimator, "kernel", "linear")
     loss = estimator.loss if isinstance(estimator.loss, str) else "a matrix"
     return (
         f"{type(estimator).__name__}: surrogate {estimator.surrogate}, loss {loss}, kernel "
-        f"{kernel}, alpha {estimator.alpha:g}"
+        f"{kernel}" + (f", alpha {estimator.alpha:g}" if alpha else "")
     )
 
 

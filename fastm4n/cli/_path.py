@@ -1,385 +1,437 @@
 """``fastm4n path``."""
 
-import json
+import math
 import sys
-import time
-import warnings
-from pathlib import Path
 
 from fastm4n import __version__
-from fastm4n.cli import _plots
+from fastm4n.cli import _data, _fit, _models, _plots, _scores
 from fastm4n.cli._arguments import (
-    KERNELS,
-    KERNELS_WITH_GAMMA,
-    LOSSES,
-    SURROGATES,
-    HelpFormatter,
+    EXIT_CODES,
+    READING_HELP,
+    add_command,
+    add_data,
+    add_estimator,
+    add_output,
     count,
     fraction,
-    gamma,
     positive,
     seed,
 )
-from fastm4n.cli._output import CommandError, writing
+from fastm4n.cli._output import (
+    CommandError,
+    Report,
+    check_output,
+    shown_progress,
+    table,
+    writing,
+)
 
-DATASETS = ("digits", "iris", "wine", "breast_cancer", "diabetes")
-
-# levels that the target of a regression data set is binned into
-N_LEVELS = 5
-
+METHODS = ("certified", "heuristic", "grid")
+DEFAULT_DATA = "digits"
 DEFAULT_OUTPUT = "fastm4n_path.png"
+# the grid of Osokin et al. (2016)
+GRID_MAX, GRID_MIN, GRID_SIZE = 2.0**15, 2.0**-15, 31
 
-PATH_DESCRIPTION = """\
-Fit a classifier for a decreasing grid of regularisations alpha, each fit starting from the
-solution of the one before, on a data set that comes with scikit-learn.
+DESCRIPTION = """\
+How much to regularise: fit for every alpha, and compare the fits on data that they have not seen.
 
-The data are split, stratified, into a part to train on and a part to validate on; features are
-standardised on the first. One line is printed for each alpha as soon as it is done:
+The path is made of a few breakpoints, each fit starting from the one before. Between them the
+weights of a breakpoint have an objective that is certified to be at most --eps above its minimum,
+for every alpha. Examples are split, or with --cv cross-validated; the path is of those to train
+on. One line is printed for each breakpoint:
 
   alpha       regularisation: alpha / 2 times the squared norm of the weights is added to
               the mean surrogate loss
-  passes      passes over the training examples
-  seconds     time of the fit
+  passes      passes over the training examples, from the start of the path
+  seconds     time, from the start of the path
   gap         certified duality gap: the objective is at most this much above its minimum
   train loss, valid. loss
-              mean cost of the predictions under --loss; for zero_one the error rate
+              mean cost of the predictions under --loss: of classes under zero_one the error rate;
+              of sequences, rankings and matchings the share of tokens, items or rows that are
+              wrong
 
 and the alpha of least validation loss at the end (the largest one, if several are as good).
-The losses and the gap are plotted against alpha into --output.
 """
 
-PATH_EPILOG = """\
+EPILOG = f"""\
+{READING_HELP}
 examples:
   fastm4n path
-      M4N (max-min surrogate, 0-1 loss) on handwritten digits; plot in fastm4n_path.png
-  fastm4n path --dataset diabetes --output diabetes.pdf
+      M4N (max-min surrogate, 0-1 loss) on handwritten digits; plot in {DEFAULT_OUTPUT}
+  fastm4n path diabetes --output diabetes.pdf
       ordinal regression: the target in 5 levels, absolute error
-  fastm4n path --dataset wine --surrogate log --kernel rbf --gamma 0.05
-      kernel logistic regression
-  fastm4n path --dataset iris --alphas 5 --alpha-min 1e-3 --json > path.json
-      for other programs: results on stdout, the table on stderr
+  fastm4n path wine --surrogate log --kernel rbf --gamma 0.05 --model wine.fm4n
+      kernel logistic regression; the model at the best alpha is kept
+  fastm4n path table.csv --target kind --cv 5 --one-standard-error --model kind.fm4n
+      five folds; the largest alpha that is as good as the best up to one standard error
+  fastm4n path words.npz --where split=0 --checkpoint words --path words.path
+      what is finished is kept in the folder words, and the same command goes on from there
+  fastm4n path iris --method grid --alphas 5 --alpha-max 1 --alpha-min 1e-3 --json > path.json
+      a grid of one's own; results on stdout for other programs, the table on stderr
 
-exit codes: 0 done (also if a fit ended above --tol, which is noted), 1 failure, 2 bad arguments,
-130 interrupted
-"""
+{EXIT_CODES}"""
 
 
 def add(commands):
-    parser = commands.add_parser(
-        "path",
-        help="fit along a grid of regularisations and plot the losses",
-        formatter_class=HelpFormatter,
-        description=PATH_DESCRIPTION,
-        epilog=PATH_EPILOG,
+    parser = add_command(
+        commands, "path", help="how much to regularise: fits for every alpha",
+        description=DESCRIPTION, epilog=EPILOG,
     )
-    data = parser.add_argument_group("data")
-    data.add_argument(
-        "--dataset", choices=DATASETS, default="digits",
-        help=f"data set, default %(default)s; diabetes is ordinal, its target cut at the "
-        f"quantiles into {N_LEVELS} levels",
+    add_data(parser, fitted=False, nargs="?", default=DEFAULT_DATA)
+    split = parser.add_argument_group("validation")
+    split.add_argument(
+        "--validation", type=fraction, metavar="SHARE",
+        help="share of the examples to validate on, default 0.25",
     )
-    data.add_argument(
-        "--validation", type=fraction, default=0.25, metavar="SHARE",
-        help="share of the examples to validate on, default %(default)s",
+    split.add_argument(
+        "--cv", type=count, metavar="K",
+        help="cross-validate in K folds instead, each with a path of its own; features are scaled, "
+        "or attributes collected, on all examples",
     )
-    data.add_argument(
-        "--seed", type=seed, default=0, metavar="N",
-        help="seed of the split and of the solver, default %(default)s",
+    split.add_argument(
+        "--one-standard-error", action="store_true",
+        help="with --cv take the largest alpha whose mean loss is within one standard error of the "
+        "least",
     )
-    model = parser.add_argument_group("model")
-    model.add_argument(
-        "--surrogate", choices=SURROGATES, default="max_min",
-        help="max_min (M4N), max_margin (structural SVM) or log (CRF), default %(default)s",
+    split.add_argument(
+        "--jobs", type=count, default=1, metavar="N",
+        help="folds at a time, default %(default)s",
     )
-    model.add_argument(
-        "--loss", choices=LOSSES,
-        help="what a mistake costs, default zero_one, or absolute for ordinal data",
-    )
-    model.add_argument(
-        "--kernel", choices=KERNELS, default="linear", help="kernel, default %(default)s"
-    )
-    model.add_argument(
-        "--gamma", type=gamma, metavar="NUMBER",
-        help="coefficient of the rbf, laplacian and poly kernels: a number, 'scale' or 'auto', "
-        "default scale",
-    )
+    add_estimator(parser)
     path = parser.add_argument_group("path and solver")
     path.add_argument(
-        "--alphas", type=count, default=15, metavar="N",
-        help="how many alphas, evenly spaced in the logarithm, default %(default)s",
+        "--eps", type=positive, default=0.05, metavar="GAP",
+        help="gap that the path may have at any alpha, default %(default)g",
     )
     path.add_argument(
-        "--alpha-max", type=positive, default=1.0, metavar="ALPHA",
-        help="the first alpha, default %(default)g",
+        "--kappa", type=fraction, metavar="SHARE",
+        help="breakpoints are solved to this share of --eps: the smaller, the fewer and the dearer "
+        "they are; default 0.9, of heuristic paths 0.7",
     )
     path.add_argument(
-        "--alpha-min", type=positive, default=1e-4, metavar="ALPHA",
-        help="the last alpha, default %(default)g",
+        "--method", choices=METHODS, default="certified",
+        help="certified; heuristic: by gaps that may be out of date, without a promise between "
+        "breakpoints; grid: given alphas; default %(default)s",
     )
     path.add_argument(
-        "--tol", type=positive, default=1e-3, metavar="GAP",
-        help="certified gap at which a fit ends, default %(default)g",
+        "--alphas", type=count, metavar="N",
+        help=f"of a grid, how many alphas, evenly spaced in the logarithm, default {GRID_SIZE}",
+    )
+    path.add_argument(
+        "--alpha-max", type=positive, metavar="ALPHA",
+        help="the first alpha, by default one that is large enough; of a grid 2^15",
+    )
+    path.add_argument(
+        "--alpha-min", type=positive, metavar="ALPHA",
+        help="where the path may end, by default where there is little left to learn; of a grid "
+        "2^-15",
     )
     path.add_argument(
         "--max-iter", type=count, default=1000, metavar="N",
-        help="most passes of one fit, default %(default)s",
+        help="most passes of one breakpoint, default %(default)s",
     )
-    output = parser.add_argument_group("output")
+    path.add_argument(
+        "--seed", type=seed, default=0, metavar="N",
+        help="seed of the split and of the solver, default %(default)s",
+    )
+    path.add_argument(
+        "--checkpoint", metavar="FOLDER",
+        help="folder that keeps each breakpoint; the same command goes on from there after an "
+        "interrupt, with the same result",
+    )
+    output = add_output(parser)
     output.add_argument(
         "--output", metavar="FILE",
-        help=f"plot, in the format that the name ends with (png, pdf, svg, ...), default "
+        help="plot, in the format that the name ends with (png, pdf, svg, ...), default "
         f"{DEFAULT_OUTPUT}",
     )
     output.add_argument(
-        "--json", action="store_true",
-        help="print the results as one JSON document; the table goes to stderr",
+        "--model", metavar="FILE", help="write the model at the best alpha to this file"
     )
-    output.add_argument(
-        "--verbose", action="store_true", help="tell each certificate of each fit on stderr"
-    )
+    output.add_argument("--path", metavar="FILE", help="write the whole path to this file")
     parser.set_defaults(run=run)
 
 
 def run(args):
-    if args.alphas > 1 and args.alpha_max <= args.alpha_min:
-        raise CommandError(
-            f"--alpha-max {args.alpha_max:g} must be above --alpha-min {args.alpha_min:g}", 2
-        )
-    if args.gamma is not None and args.kernel not in KERNELS_WITH_GAMMA:
-        raise CommandError(
-            f"--gamma has no meaning for --kernel {args.kernel}; "
-            f"it is of {', '.join(KERNELS_WITH_GAMMA)}", 2
-        )
-    # what would keep the plot from being written is better said before the fits than after
+    _check_arguments(args)
+    # what would keep files from being written is better said before the fits than after
     plots = _plots.available()
-    if not plots and args.output is not None:
+    if args.output is not None and not plots:
         raise CommandError(_plots.NEED_PLOT)
-    output = Path(DEFAULT_OUTPUT if args.output is None else args.output)
+    output = DEFAULT_OUTPUT if args.output is None else args.output
     if plots:
         _plots.check("--output", output)
-
-    report = _PathReport(args)
-    try:
-        for point in _fit_path(args, report):
-            report.add(point)
-    except KeyboardInterrupt:
-        report.finish(complete=False, plot=None)
-        raise
-    if plots:
-        with writing("--output", output) as file:
-            _plot_path(report, file, _plots.kind(output))
-    report.finish(complete=True, plot=output if plots else None)
-    if not plots:
-        print(f"fastm4n path: no plot: {_plots.NEED_PLOT}", file=sys.stderr)
+    for option, path in (("--model", args.model), ("--path", args.path)):
+        if path is not None:
+            check_output(option, path)
+    report = Report(args)
+    data = _data.read(args)
+    with report.notes():
+        found = _cross_validated(args, data) if args.cv else _held_out(args, data)
+    _tell(args, report, found)
+    if found.complete or not found.interrupted:
+        found.files = _write(args, report, found, output if plots else None)
+        if not plots:
+            report.note(f"no plot: {_plots.NEED_PLOT}")
+    report.document(found.document(args))
+    if found.interrupted:
+        raise KeyboardInterrupt
     return 0
 
 
-def _load(name, seed, validation):
-    """X_train, X_valid, y_train, y_valid; y counts from 0, and whether it is ordinal."""
-    import numpy as np
-    from sklearn import datasets
-    from sklearn.model_selection import train_test_split
-    from sklearn.preprocessing import StandardScaler
+def _check_arguments(args):
+    if (
+        args.alpha_max is not None and args.alpha_min is not None
+        and args.alpha_max <= args.alpha_min and args.alphas != 1
+    ):
+        raise CommandError(
+            f"--alpha-max {args.alpha_max:g} must be above --alpha-min {args.alpha_min:g}", 2
+        )
+    if args.alphas is not None and args.method != "grid":
+        raise CommandError("--alphas is of --method grid; other methods find their own", 2)
+    if args.cv is not None and args.validation is not None:
+        raise CommandError("--cv and --validation are two ways to validate; choose one", 2)
+    if args.cv is None and args.one_standard_error:
+        raise CommandError("--one-standard-error needs --cv", 2)
+    if args.cv == 1:
+        raise CommandError("--cv needs two folds at least", 2)
+    if args.cv is not None and args.checkpoint is not None:
+        raise CommandError("--checkpoint is of one path, not of --cv", 2)
 
-    X, y = getattr(datasets, f"load_{name}")(return_X_y=True)
-    ordinal = name == "diabetes"
-    if ordinal:
-        edges = np.quantile(y, np.arange(1, N_LEVELS) / N_LEVELS)
-        y = np.searchsorted(edges, y, side="right")
+
+def _options(args):
+    """Arguments of `regularization_path`."""
+    import numpy as np
+
+    options = {"eps": args.eps, "kappa": args.kappa, "method": args.method}
+    if args.method != "grid":
+        return {**options, "alpha_max": args.alpha_max, "alpha_min": args.alpha_min}
+    ends = args.alpha_max or GRID_MAX, args.alpha_min or GRID_MIN
+    if ends[0] <= ends[1] and args.alphas != 1:
+        raise CommandError(f"the grid goes down, and not from {ends[0]:g} to {ends[1]:g}", 2)
+    return {**options, "alphas": np.geomspace(*ends, args.alphas or GRID_SIZE)}
+
+
+class _Found:
+    """A path, and its losses at `alphas`."""
+
+    def __init__(self, data, model, path, *, loss_name, n_train, interrupted=False):
+        self.data, self.model, self.path = data, model, path
+        self.loss_name, self.n_train, self.interrupted = loss_name, n_train, interrupted
+        self.complete = path.complete and not interrupted
+        self.points, self.best, self.search = [], None, None
+        self.files = {"plot": None, "model": None, "path_file": None}
+
+    def document(self, args):
+        _, estimator = _models.split(self.model)
+        known = estimator.get_params()
+        down_to = self.path.certified_down_to
+        return {
+            "version": __version__,
+            "data": self.data.name,
+            "task": self.data.task,
+            "n_train": self.n_train,
+            "n_validation": None if args.cv else self.data.n_examples - self.n_train,
+            "n_features": self.path.estimator(self.path.alphas[0]).n_features_in_,
+            "estimator": type(estimator).__name__,
+            "parameters": {
+                key: value for key, value in known.items()
+                if key not in ("alpha", "tol", "callback")
+            },
+            "eps": self.path.eps,
+            "method": self.path.method,
+            "cv": args.cv,
+            "complete": self.complete,
+            "certified_down_to": down_to if math.isfinite(down_to) else None,
+            "loss": self.loss_name,
+            "path": self.points,
+            "best": self.best,
+            **self.files,
+        }
+
+
+def _split(args, data):
+    """Rows to train on and rows to validate on."""
+    import numpy as np
+    from sklearn.model_selection import train_test_split
+
+    share = 0.25 if args.validation is None else args.validation
+    labels = data.y if data.task in ("classes", "ordered") else None
+    if labels is not None and np.unique(labels, return_counts=True)[1].min() < 2:
+        labels = None  # a label that occurs once is in one part only
     try:
-        X_train, X_valid, y_train, y_valid = train_test_split(
-            X, y, test_size=validation, stratify=y, random_state=seed
+        return train_test_split(
+            np.arange(data.n_examples), test_size=share, stratify=labels, random_state=args.seed
         )
     except ValueError as error:
-        raise CommandError(f"--validation {validation:g}: {error}", 2) from error
-    scaler = StandardScaler().fit(X_train)
-    return scaler.transform(X_train), scaler.transform(X_valid), y_train, y_valid, ordinal
+        raise CommandError(f"--validation {share:g}: {error}", 2) from error
 
 
-def _fit_path(args, report):
-    """Fit one estimator for each alpha, and yield what is to be told of it."""
+def _rows(values, rows):
+    return [values[i] for i in rows] if isinstance(values, list) else values[rows]
+
+
+def _held_out(args, data):
+    """The path of one part of the data, and its losses on both."""
+    from fastm4n import regularization_path
+    from fastm4n.path import PathInterrupted
+
+    train, valid = _split(args, data)
+    model = _models.build(args, data)
+    before, estimator = _models.split(model)
+    X, y = _rows(data.X, train), _rows(data.y, train)
+    X_valid, y_valid = _rows(data.X, valid), _rows(data.y, valid)
+    interrupted = False
+    try:
+        if before is not None:
+            X = before.fit_transform(X)
+            X_valid = before.transform(X_valid)
+        path = regularization_path(
+            estimator, X, y, checkpoint=args.checkpoint, verbose=shown_progress(args),
+            **_options(args),
+        )
+    except PathInterrupted as error:
+        if error.path is None:
+            raise
+        path, interrupted = error.path, True
+    except ValueError as error:
+        raise CommandError(f"{data.name}: {error}") from error
+    found = _Found(
+        data, model, path, loss_name=_scores.loss_name(estimator, data.task), n_train=len(train),
+        interrupted=interrupted,
+    )
+    for j, alpha in enumerate(path.alphas.tolist()):
+        fitted = path.estimator(alpha)
+        found.points.append({
+            "alpha": alpha,
+            "gap": float(path.gaps[j]),
+            "passes": int(path.passes[j]),
+            "seconds": float(path.seconds[j]),
+            "oracle_calls": int(path.oracle_calls[j]),
+            "train_loss": _scores.loss(fitted, X, y, data.task),
+            "validation_loss": _scores.loss(fitted, X_valid, y_valid, data.task),
+        })
+    # the first of equals has the largest alpha
+    found.best = min(found.points, key=lambda point: point["validation_loss"])
+    return found
+
+
+def _cross_validated(args, data):
+    """The path of all data, and the losses of the folds' paths on what they were not given."""
+    from fastm4n import RegularizationPathCV
+
+    model = _models.build(args, data)
+    before, estimator = _models.split(model)
+    task = data.task
+
+    try:
+        X = data.X if before is None else before.fit_transform(data.X)
+        search = RegularizationPathCV(
+            estimator, cv=_splitter(args, data), scoring=_scores.Scorer(task),
+            one_standard_error=args.one_standard_error, n_jobs=args.jobs,
+            verbose=shown_progress(args), **_options(args),
+        ).fit(X, data.y)
+    except ValueError as error:
+        raise CommandError(f"{data.name}: {error}") from error
+    found = _Found(
+        data, model, search.path_, loss_name=_scores.loss_name(estimator, task),
+        n_train=data.n_examples,
+    )
+    found.search = search
+    errors = search.scores_.std(axis=1, ddof=1) / search.n_splits_**0.5
+    found.points = [
+        {
+            "alpha": float(alpha), "gap": float(search.path_.gap(alpha)),
+            "validation_loss": -float(mean), "standard_error": float(error),
+        }
+        for alpha, mean, error in zip(search.alphas_, search.mean_score_, errors)
+    ]
+    alpha = search.alpha_1se_ if args.one_standard_error else search.alpha_
+    found.best = next(point for point in found.points if point["alpha"] == alpha)
+    return found
+
+
+def _splitter(args, data):
+    """Folds in random order, as data may be sorted; of each label alike."""
     import numpy as np
-    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.model_selection import KFold, StratifiedKFold
 
-    from fastm4n import MulticlassClassifier, OrdinalClassifier
-
-    X_train, X_valid, y_train, y_valid, ordinal = _load(args.dataset, args.seed, args.validation)
-    loss = args.loss or ("absolute" if ordinal else "zero_one")
-    estimator = (OrdinalClassifier if ordinal else MulticlassClassifier)(
-        args.surrogate,
-        loss=loss,
-        kernel=args.kernel,
-        gamma="scale" if args.gamma is None else args.gamma,
-        tol=args.tol,
-        max_iter=args.max_iter,
-        warm_start=True,
-        random_state=args.seed,
-        callback=report.certificate if args.verbose else None,
+    stratified = data.task in ("classes", "ordered") and (
+        np.unique(data.y, return_counts=True)[1].min() >= args.cv
     )
-    report.start(estimator, X_train, X_valid, n_classes=int(y_train.max()) + 1)
-    for alpha in np.geomspace(args.alpha_max, args.alpha_min, args.alphas):
-        estimator.set_params(alpha=float(alpha))
-        start = time.perf_counter()
-        with warnings.catch_warnings():
-            # the report marks these points
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            estimator.fit(X_train, y_train)
-        seconds = time.perf_counter() - start
-        cost = estimator.cost_matrix_
-        yield {
-            "alpha": float(alpha),
-            "passes": int(estimator.n_iter_),
-            "seconds": seconds,
-            "gap": float(estimator.duality_gap_),
-            "primal": float(estimator.primal_objective_),
-            "dual": float(estimator.dual_objective_),
-            "converged": bool(estimator.duality_gap_ <= args.tol),
-            "train_loss": float(cost[y_train, estimator.predict(X_train)].mean()),
-            "validation_loss": float(cost[y_valid, estimator.predict(X_valid)].mean()),
-        }
+    kind = StratifiedKFold if stratified else KFold
+    return kind(args.cv, shuffle=True, random_state=args.seed)
 
 
-class _PathReport:
-    """What was computed: told line by line as it comes, kept for the plot and for JSON."""
-
-    def __init__(self, args):
-        self.args = args
-        self.table = sys.stderr if args.json else sys.stdout
-        self.head, self.points = {}, []
-
-    def tell(self, line=""):
-        print(line, file=self.table, flush=True)
-
-    def start(self, estimator, X_train, X_valid, n_classes):
-        self.head = {
-            "version": __version__,
-            "dataset": self.args.dataset,
-            "n_train": X_train.shape[0],
-            "n_validation": X_valid.shape[0],
-            "n_features": X_train.shape[1],
-            "n_classes": n_classes,
-            "estimator": type(estimator).__name__,
-            "surrogate": estimator.surrogate,
-            "loss": estimator.loss,
-            "kernel": estimator.kernel,
-            "gamma": estimator.gamma if self.args.kernel in KERNELS_WITH_GAMMA else None,
-            "tol": estimator.tol,
-            "max_iter": estimator.max_iter,
-            "seed": self.args.seed,
-        }
-        self.tell(
-            "{dataset}: {n_train} examples to train on, {n_validation} to validate on, "
-            "{n_features} features, {n_classes} classes".format(**self.head)
-        )
-        self.tell(
-            "{estimator}: surrogate {surrogate}, loss {loss}, kernel {kernel}, "
-            "tol {tol:g}".format(**self.head)
-        )
-        self.tell()
-        self.tell(f"{'alpha':>10} {'passes':>7} {'seconds':>8} {'gap':>9} "
-                  f"{'train loss':>11} {'valid. loss':>11}")
-
-    def certificate(self, row):
-        print(
-            f"  pass {row['pass']}: primal {row['primal']:.6g}, dual {row['dual']:.6g}, "
-            f"gap {row['gap']:.3g}",
-            file=sys.stderr,
-            flush=True,
-        )
-
-    def add(self, point):
-        self.points.append(point)
-        self.tell(
-            "{alpha:>10.4g} {passes:>7} {seconds:>8.3f} {gap:>9.2e} {train_loss:>11.4f} "
-            "{validation_loss:>11.4f}".format(**point) + ("" if point["converged"] else " *")
-        )
-
-    def best(self):
-        return min(self.points, key=lambda point: point["validation_loss"], default=None)
-
-    def finish(self, complete, plot):
-        best = self.best()
-        missed = sum(not point["converged"] for point in self.points)
-        if missed:
-            self.tell(
-                f"* note: {missed} of {len(self.points)} fits did not reach tol "
-                f"{self.args.tol:g} in {self.args.max_iter} passes; raise --max-iter or --tol"
-            )
-        if best is not None:
-            self.tell()
-            rate = " (error rate)" if self.head["loss"] == "zero_one" else ""
-            self.tell(
-                f"best: alpha {best['alpha']:.4g}, validation loss "
-                f"{best['validation_loss']:.4f}{rate}"
-                + ("" if complete else ", of the alphas so far")
-            )
-        if plot is not None:
-            self.tell(f"plot: {plot}")
-        if self.args.json:
-            document = {
-                **self.head,
-                "complete": complete,
-                "path": self.points,
-                "best": best,
-                "plot": None if plot is None else str(plot),
-            }
-            print(json.dumps(document, indent=2, allow_nan=False), flush=True)
-
-
-def _plot_path(report, file, kind):
-    from matplotlib.figure import Figure
-
-    head, points, best = report.head, report.points, report.best()
-    alphas = [point["alpha"] for point in points]
-    losses = {
-        name: [point[f"{name}_loss"] for point in points] for name in ("train", "validation")
-    }
-    # a gap of exactly zero has no logarithm
-    gaps = [max(point["gap"], 1e-16) for point in points]
-
-    figure = Figure(figsize=(7, 6.5), dpi=150, layout="constrained")
-    top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
-    blue, orange, grey = "#0072b2", "#d55e00", "#555555"
-    figure.suptitle(
-        "{estimator} on {dataset}: regularisation path\n"
-        "surrogate {surrogate}, loss {loss}, kernel {kernel}; {n_train} training and "
-        "{n_validation} validation examples".format(**head),
-        fontsize="medium",
+def _tell(args, report, found):
+    _, estimator = _models.split(found.model)
+    data, best = found.data, found.best
+    what = (
+        f"{args.cv} folds" if found.search is not None
+        else f"{found.n_train} to train on, {data.n_examples - found.n_train} to validate on"
     )
-
-    top.plot(alphas, losses["validation"], "o-", color=blue, label="validation")
-    top.plot(alphas, losses["train"], "s--", color=orange, markersize=4, label="training")
-    top.axvline(best["alpha"], color=grey, linewidth=0.8, linestyle=":")
-    top.plot(
-        best["alpha"], best["validation_loss"], "*", color=blue, markersize=17,
-        markeredgecolor="white", zorder=5, linestyle="none",
-        label=f"best: {best['validation_loss']:.3g} at alpha = {best['alpha']:.3g}",
+    report.tell(f"{_models.counted(data)}; {what}")
+    report.tell(_models.described(estimator, alpha=False))
+    report.tell(f"{found.path.method} path, eps {found.path.eps:g}; loss: {found.loss_name}")
+    report.tell()
+    if found.search is None:
+        head = ["alpha", "passes", "seconds", "gap", "train loss", "valid. loss"]
+        rows = [
+            [
+                f"{point['alpha']:.4g}", str(point["passes"]), f"{point['seconds']:.3f}",
+                f"{point['gap']:.2e}", f"{point['train_loss']:.4f}",
+                f"{point['validation_loss']:.4f}",
+            ]
+            for point in found.points
+        ]
+    else:
+        head = ["alpha", "gap", "valid. loss", "std. error"]
+        rows = [
+            [
+                f"{point['alpha']:.4g}", f"{point['gap']:.2e}",
+                f"{point['validation_loss']:.4f}", f"{point['standard_error']:.4f}",
+            ]
+            for point in found.points
+            # those of the folds' paths lie close to these
+            if point["alpha"] in found.path.alphas or point is best
+        ]
+    for line in table(head, rows):
+        report.tell(line)
+    report.tell()
+    report.tell(
+        f"best: alpha {best['alpha']:.4g}, validation loss {best['validation_loss']:.4f}"
+        + (", within one standard error of the least" if args.one_standard_error else "")
+        + (", of the alphas so far" if found.interrupted else "")
     )
-    top.set_ylabel("error rate" if head["loss"] == "zero_one" else f"mean {head['loss']} loss")
-    # loss from zero, markers whole at both ends; a path without a mistake has some room too
-    top_loss = max(*losses["train"], *losses["validation"]) or 1.0
-    top.set_ylim(-0.03 * top_loss, 1.06 * top_loss)
-    top.legend(frameon=False)
+    down_to = found.path.certified_down_to
+    if best is found.points[-1] and len(found.points) > 1 and down_to > 0.0 and found.complete:
+        report.note("the best alpha is the last; a smaller --alpha-min goes on from there")
+    if found.complete and args.method == "certified" and math.isfinite(down_to):
+        report.tell(f"certified for every alpha down to {down_to:.3g}")
 
-    bottom.plot(alphas, gaps, "-", color=blue)
-    for converged, fill, label in (
-        (True, blue, "certified gap"), (False, "white", "certified gap, above tol")
-    ):
-        chosen = [i for i, point in enumerate(points) if point["converged"] == converged]
-        if chosen:
-            bottom.plot(
-                [alphas[i] for i in chosen], [gaps[i] for i in chosen], "o", color=blue,
-                markerfacecolor=fill, label=label,
-            )
-    bottom.axhline(head["tol"], color=orange, linestyle="--", label=f"tol = {head['tol']:g}")
-    bottom.axvline(best["alpha"], color=grey, linewidth=0.8, linestyle=":")
-    bottom.set(xscale="log", yscale="log", ylabel="duality gap")
-    low, high = min(*gaps, head["tol"] / 10), max(*gaps, head["tol"])
-    bottom.set_ylim(low / 1.5, high * 1.5)
-    bottom.set_xlabel("regularisation alpha (weaker to the left)")
-    bottom.legend(frameon=False)
-    for axes in (top, bottom):
-        axes.grid(alpha=0.3, linewidth=0.6)
-        axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(file, format=kind)
 
+def _write(args, report, found, output):
+    """The files that were asked for, and their names."""
+    files = {"plot": None, "model": None, "path_file": None}
+    before, _ = _models.split(found.model)
+    if args.model is not None:
+        fitted = found.path.estimator(found.best["alpha"])
+        if before is not None:
+            found.model.steps[-1] = (found.model.steps[-1][0], fitted)
+            fitted = found.model
+        _fit.save(fitted, found.data, args.model)
+        report.tell(f"model: {args.model}")
+        files["model"] = args.model
+    if args.path is not None:
+        try:
+            found.path.save(args.path)
+        except OSError as error:
+            raise CommandError(f"--path {args.path}: {error.strerror or error}") from error
+        report.tell(f"path: {args.path}")
+        files["path_file"] = args.path
+    if output is not None:
+        with writing("--output", output) as file:
+            _plots.path(found, file, _plots.kind(output))
+        report.tell(f"plot: {output}")
+        files["plot"] = str(output)
+    return files

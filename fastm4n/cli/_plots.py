@@ -48,3 +48,45 @@ def gap(estimator, name, file, kind):
     DualityGapDisplay.from_estimator(estimator, against="seconds", ax=right)
     right.set_ylabel("")
     figure.savefig(file, format=kind)
+
+
+def transitions(estimator, name, file, kind):
+    """Write the heat map of a tagger's weights of transitions."""
+    from matplotlib.figure import Figure
+
+    from fastm4n.plotting import TransitionDisplay
+
+    side = min(14.0, 3.0 + 0.4 * estimator.classes_.size)
+    figure = Figure(figsize=(1.2 * side + 1.0, side), dpi=150, layout="constrained")
+    TransitionDisplay.from_estimator(estimator, ax=figure.subplots())
+    figure.suptitle(f"transitions on {name}", fontsize="medium")
+    figure.savefig(file, format=kind)
+
+
+def path(found, file, kind):
+    """Write the certified gap of a path, and its losses, against alpha."""
+    from matplotlib.figure import Figure
+
+    from fastm4n.plotting import RegularizationPathDisplay
+
+    figure = Figure(figsize=(8, 7), dpi=150, layout="constrained")
+    axes = figure.subplots(2, 1, sharex=True, height_ratios=(2, 3))
+    estimator = found.path.estimator(found.best["alpha"])
+    figure.suptitle(
+        f"{type(estimator).__name__} on {found.data.name}: surrogate {estimator.surrogate}, "
+        f"kernel {getattr(estimator, 'kernel', 'linear')}", fontsize="medium",
+    )
+    search = found.search
+    if search is None:
+        RegularizationPathDisplay.from_path(
+            found.path, best_alpha=found.best["alpha"], score_name=found.loss_name, ax=axes,
+            scores={
+                name: [point[f"{key}_loss"] for point in found.points]
+                for name, key in (("training", "train"), ("validation", "validation"))
+            },
+        )
+    else:
+        RegularizationPathDisplay.from_estimator(
+            search, negate_score=True, score_name=found.loss_name, ax=axes
+        )
+    figure.savefig(file, format=kind)

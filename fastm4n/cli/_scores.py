@@ -104,3 +104,45 @@ _SCORES = {
     "classes": _classes, "ordered": _ordered, "sequences": _sequences, "rankings": _rankings,
     "matchings": _matchings,
 }
+
+
+# ------------------------------------------------------------------------------ one number
+
+
+def loss(estimator, X, y, task):
+    """What mistakes cost in the mean.
+
+    Of classes and levels the model's cost, a label that it does not know costing as the worst
+    mistake does; of other outputs the share of parts that are wrong.
+    """
+    if task not in ("classes", "ordered"):
+        return 1.0 - float(estimator.score(X, y))
+    truth, answer = _codes(estimator, y), _codes(estimator, estimator.predict(X))
+    cost = estimator.cost_matrix_[truth, answer]
+    cost[truth < 0] = estimator.cost_matrix_.max()
+    return float(cost.mean())
+
+
+def loss_name(estimator, task):
+    if task not in ("classes", "ordered"):
+        parts = {"sequences": "tokens", "rankings": "items", "matchings": "rows"}[task]
+        return f"share of {parts} that are wrong"
+    if not isinstance(estimator.loss, str):
+        return "mean cost"
+    return {
+        "zero_one": "error rate", "absolute": "mean absolute error",
+        "squared": "mean squared error",
+    }[estimator.loss]
+
+
+class Scorer:
+    """scorer(estimator, X, y): the loss, to be maximised, so that it is negative.
+
+    A class, as processes of a cross-validation are sent it.
+    """
+
+    def __init__(self, task):
+        self.task = task
+
+    def __call__(self, estimator, X, y):
+        return -loss(estimator, X, y, self.task)

@@ -544,7 +544,7 @@ def load_svmlight(path, *, n_features=None, zero_based="auto", dtype=np.float64)
     return rows, labels
 
 
-_QID = "there is a qid after the label, which names a sequence: load_svmlight_sequences reads those."
+_QID = "there is a qid after the label; it names a sequence, which load_svmlight_sequences reads."
 _NO_QID = "there is no qid after the label; it names the sequence, as in '1 qid:7 3:0.5'."
 
 

@@ -18,6 +18,7 @@ from fastm4n.solvers.block_coordinate import SAMPLINGS, STEPS, solve
 
 SURROGATES = ("max_min", "max_margin", "log")
 DECODINGS = ("map", "min_risk")
+SOLVERS = ("manual", "auto")
 # tolerance of the max-min oracles behind decode="min_risk"
 RISK_TOL = 1e-6
 LOSSES = ("zero_one", "absolute", "squared")
@@ -162,11 +163,6 @@ def no_bounds(shape):
     return np.full(shape, -np.inf), np.full(shape, np.inf)
 
 
-def point_of(solution):
-    """The dual point of the solution's weights."""
-    return solution.mu if solution.weights_mu is None else solution.weights_mu
-
-
 @dataclass
 class Problem:
     """What a fit minimises, and how fitted attributes are made of what the solver leaves.
@@ -219,6 +215,25 @@ class CertifiedEstimator(BaseEstimator):
         check_number("alpha", self.alpha, low=0)
         check_number("tol", self.tol, low=0, strict=False)
         check_number("max_iter", self.max_iter, low=0, integer=True)
+        self._check_flags("accelerate")
+        check_choice("solver", self.solver, SOLVERS)
+        if self.cache is not None:
+            check_number("cache", self.cache, low=0, integer=True)
+        for name in ("cache_F", "cache_nu"):
+            check_number(name, getattr(self, name), low=0)
+            if getattr(self, name) > 1:
+                raise ValueError(f"{name} must lie in (0, 1], got {getattr(self, name)!r}.")
+        if self.surrogate == "log" and (self.step in ("pairwise", "away") or self.cache):
+            raise ValueError(
+                f"{'cache' if self.cache else f'step={self.step!r}'} is about atoms with weight, "
+                "and the dual points of surrogate='log' lie inside the polytope, not between "
+                "atoms; use step='line_search' without a cache."
+            )
+        if self.cache is not None and self.step in ("exact", "fixed"):
+            raise ValueError(
+                f"step={self.step!r} keeps no atoms to be cached; use cache=None, or "
+                "step='line_search', 'pairwise' or 'away'."
+            )
         if self.callback is not None and not callable(self.callback):
             raise ValueError(f"callback must be callable or None, got {self.callback!r}.")
         if self.oracle == "mirror_prox" and self.surrogate != "max_min":
@@ -244,6 +259,11 @@ class CertifiedEstimator(BaseEstimator):
         return dict(
             sampling=self.sampling,
             step=self.step,
+            accelerate=bool(self.accelerate),
+            cache=self.cache,
+            cache_F=self.cache_F,
+            cache_nu=self.cache_nu,
+            auto=self.solver == "auto",
             tol=self.tol,
             max_iter=self.max_iter,
             seed=int(check_random_state(self.random_state).randint(2**31)),
@@ -259,7 +279,7 @@ class CertifiedEstimator(BaseEstimator):
             problem.structure, problem.features, problem.weights, self.alpha, **start,
             **self._solver_options(),
         )
-        return solution, problem.fitted(point_of(solution), self.alpha)
+        return solution, problem.fitted(solution.mu, self.alpha)
 
     def _fit(self, *args):
         """Validate, solve and, when nothing can fail any more, replace the fitted state."""

@@ -211,11 +211,11 @@ def estimator_from_state(state, arrays):
         for key in list(arrays) if key.startswith("history_/")
     }
     if name in PREDICTORS:
-        numbers = all(
-            type(values) is np.ndarray and values.dtype.kind in "iuf" and values.ndim == 1
+        vectors = all(
+            type(values) is np.ndarray and values.dtype.kind in "iufbU" and values.ndim == 1
             for values in history.values()
         )
-        if not numbers or len({values.shape for values in history.values()}) != 1:
+        if not vectors or len({values.shape for values in history.values()}) > 1:
             raise ValueError("history_ is not of vectors of one length")
         attributes["history_"] = history
     _add_arrays(estimator, attributes, arrays, given)
@@ -340,9 +340,8 @@ def _encoded(key, value, arrays):
     if value is None or isinstance(value, (bool, str)):
         return value
     if type(value) in (int, float):
-        if not abs(value) < np.inf:
-            raise ValueError(f"{key}={value!r} cannot be saved: it is not finite.")
-        return value
+        # JSON has no infinities
+        return value if abs(value) < np.inf else {"float": str(value)}
     if isinstance(value, (list, tuple)):
         kind = "tuple" if isinstance(value, tuple) else "list"
         return {kind: [_encoded(f"{key}[{i}]", part, arrays) for i, part in enumerate(value)]}
@@ -377,6 +376,8 @@ def _decoded(key, value, arrays):
     (kind, inner), = value.items()
     if kind == "scalar" and type(inner) is list and len(inner) == 2 and inner[0] in _SCALAR_DTYPES:
         return np.dtype(inner[0]).type(_decoded(key, inner[1], None))
+    if kind == "float" and inner in ("inf", "-inf", "nan"):
+        return float(inner)
     if kind == "dtype" and inner in ("float64", "float32"):
         return np.dtype(inner).type
     if kind == "array" and arrays is not None:

@@ -10,7 +10,6 @@ from fastm4n.estimators._base import (
     as_bounds,
     check_number,
     no_bounds,
-    point_of,
 )
 from fastm4n.estimators._kernels import (
     CHUNK,
@@ -200,7 +199,10 @@ class VectorEstimator(CertifiedEstimator):
         def warm(solution):
             full = np.zeros((n_samples, n_scores))
             full[kept] = solution.mu.reshape(-1, n_scores)[block_of]
-            state = dict(full=full, kept=kept, alpha=float(self.alpha), surrogate=self.surrogate)
+            state = dict(
+                full=full, kept=kept, alpha=float(self.alpha), surrogate=self.surrogate,
+                average=solution.average,
+            )
             if structure.has_natural_step:
                 # the dual point goes with scores that are kept block by block
                 theta, is_first = structure.state()
@@ -224,7 +226,7 @@ class VectorEstimator(CertifiedEstimator):
                 problem.structure, problem.features, problem.weights, self.alpha, truth,
                 intercept=intercept, **start, **self._solver_options(),
             )
-            return solution, problem.fitted(point_of(solution), self.alpha, intercepts)
+            return solution, problem.fitted(solution.mu, self.alpha, intercepts)
 
     def _warm_start_point(self, structure, samples, truth, n_samples):
         """Arguments of `solve` that start from the last dual point, where that fits.
@@ -240,7 +242,9 @@ class VectorEstimator(CertifiedEstimator):
         known[state["kept"]] = True
         known = known[samples]
         mu[~known] = truth[~known]
-        start = dict(mu=mu.ravel(), shrink=min(1.0, self.alpha / state["alpha"]))
+        start = dict(
+            mu=mu.ravel(), shrink=min(1.0, self.alpha / state["alpha"]), average=state["average"]
+        )
         if structure.has_natural_step:
             if state["surrogate"] != self.surrogate:
                 return {}

@@ -28,6 +28,7 @@ def warm_state(solution, structure, blocks, kept, block_of, n_examples, **task):
     owner[kept] = block_of
     return dict(
         owner=owner, blocks=blocks, mu=solution.mu, concave=solution.certificate.concave,
+        average=solution.average,
         natural=structure.state() if structure.has_natural_step else None, **task,
     )
 
@@ -63,7 +64,7 @@ def start_from(state, structure, blocks, sizes, alpha, truth):
     mu[to] = state["mu"][source]
     for b in np.flatnonzero(~known):
         mu[now[b] : now[b] + sizes[blocks[b]]] = truth(b)
-    start = dict(mu=mu, shrink=min(1.0, alpha / state["alpha"]))
+    start = dict(mu=mu, shrink=min(1.0, alpha / state["alpha"]), average=state["average"])
     if structure.has_natural_step:
         theta, is_first = structure.state()
         theta[to] = state["natural"][0][source]

@@ -87,9 +87,6 @@ cdef class FeatureMap:
         """The present w, of the form of `state`: within its bounds."""
         return self.state()
 
-    def inner(self, state, coefficients):
-        """<w, sum_b Phi(x_b) c_b'> for the w of `state` and flat c: where w is not held."""
-
     def clear(self):
         """w = 0."""
 

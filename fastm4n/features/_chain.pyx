@@ -349,6 +349,15 @@ cdef class ChainFeatures(PositionMap):
         return super().held(), None if self.edges is None else self.edges.held()
 
     def restore(self, state):
-        super().restore(state[0])
+        cdef Py_ssize_t constant = self.n_features
+        weights, edge_weights = state
+        if (edge_weights is None) != (self.edges is None):
+            raise ValueError("the state is of other features of transitions.")
+        weights = np.array(weights)
+        if not self.ends:
+            weights[constant + 1 : constant + 3] = 0.0
+        if not self.transitions:
+            weights[constant + 3 :] = 0.0
+        super().restore(weights)
         if self.edges is not None:
-            self.edges.restore(state[1])
+            self.edges.restore(edge_weights)

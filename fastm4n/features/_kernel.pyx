@@ -180,10 +180,6 @@ cdef class KernelFeatures(FeatureMap):
     def constant_scores(self):
         return np.array(self.constant)[:self.n_labels]
 
-    def inner(self, state, coefficients):
-        scores = (state[0] + state[1])[:, :self.n_labels]
-        return float(np.sum(scores * coefficients.reshape(scores.shape)))
-
     def clear(self):
         self.n_pending = 0
         self.F[:, :] = 0.0

@@ -213,7 +213,14 @@ cdef class LinearMap(FeatureMap):
         return np.array(self.weights)
 
     def restore(self, const double[:, ::1] state):
+        if state.shape[0] != self.unclipped.shape[0] or state.shape[1] != self.unclipped.shape[1]:
+            raise ValueError("the state is of other features or labels.")
         self.unclipped[:, :] = state
+        # it may be of a fit that had weights which are not used here
+        if self.on != NULL:
+            np.multiply(self.unclipped, self.used, out=np.asarray(self.unclipped))
+        if self.intercept == 0.0:
+            self.unclipped[self.n_features, :] = 0.0
         if self.bounded:
             self.clip_rows(0, self.weights.shape[0])
 

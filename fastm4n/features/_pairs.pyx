@@ -123,6 +123,8 @@ cdef class PairFeatures(FeatureMap):
         return np.array(self.weights)
 
     def restore(self, const double[::1] state):
+        if state.shape[0] != self.unclipped.shape[0]:
+            raise ValueError("the state is of other features.")
         self.unclipped[:] = state
         if self.bounded:
             self.clip()
@@ -192,9 +194,6 @@ cdef class PairKernelFeatures(FeatureMap):
                 total += direction[e] * self.loops.dot(
                     &self.gram[start + e, start], &direction[0], k)
         return max(0.0, total)
-
-    def inner(self, state, coefficients):
-        return float(np.sum(state * coefficients))
 
     def clear(self):
         self.F[:] = 0.0

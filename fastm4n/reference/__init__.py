@@ -10,6 +10,7 @@ are what the tests and the benchmarks compare it with.
 - `permutation`: inference and oracles of a block whose output is a permutation.
 - `structured`: block-coordinate Frank-Wolfe over blocks of any structure, and its certificate;
   `chain_solver` and `permutation_solver` are those of sequences and of permutations.
+- `passes`: such passes over atoms, with pairwise and away steps and a cache, and accelerated ones.
 - `baselines`: what these are compared with, batch Frank-Wolfe and stochastic subgradient steps.
 """
 
@@ -55,6 +56,7 @@ from .chain_solver import (
     chain_primal_weights,
     chain_scores,
 )
+from .passes import AcceleratedPasses, Atom, AtomPasses, BlockPasses
 from .permutation import (
     best_permutation,
     max_min_permutation,
@@ -97,7 +99,11 @@ from .simplex import (
 )
 
 __all__ = [
+    "AcceleratedPasses",
+    "Atom",
+    "AtomPasses",
     "BatchResult",
+    "BlockPasses",
     "Certificate",
     "ChainBlocks",
     "ChainPoint",

@@ -38,7 +38,7 @@ cdef class ActiveSets:
     cdef int candidate_length
     cdef bint candidate_is_labelling
     cdef double[::1] dense
-    # whether the last `find_or_add` has pruned, and so renumbered, the other atoms
+    # whether the last `find_or_add` has renumbered atoms, or raised the height of one
     cdef bint pruned
     # what `score` found
     cdef double current

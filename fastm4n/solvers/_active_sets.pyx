@@ -92,7 +92,11 @@ cdef class ActiveSets:
         self.candidate_is_labelling = False
 
     cdef int find_or_add(self, Structure structure, Py_ssize_t b, double height) except -1 nogil:
-        """Number of the atom that was offered; it is added with weight zero where it is new."""
+        """Number of the atom that was offered; it is added with weight zero where it is new.
+
+        Of two heights of one point the larger is kept: `pruned` then tells, as where atoms have
+        gone, that scores are not those of before.
+        """
         cdef AtomSet* held = &self.sets[b]
         cdef Atom* atom
         cdef int i, length = self.candidate_length
@@ -105,6 +109,9 @@ cdef class ActiveSets:
             if (atom.hash == hash and atom.length == length
                     and atom.is_labelling == self.candidate_is_labelling
                     and memcmp(held.content + atom.start, self.candidate, length) == 0):
+                if height > atom.height:
+                    atom.height = height
+                    self.pruned = True
                 return i
         if held.count >= self.limit:
             self.prune(structure, b, self.limit - 1)

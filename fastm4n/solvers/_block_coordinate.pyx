@@ -42,6 +42,9 @@ cdef enum:
 
 cdef double ROUNDING = 4e-16
 
+# an average is taken over to an alpha that is at most so much larger
+cdef double FAR = 2.0
+
 # how exactly the largest h_b is found, relative to it
 cdef double LARGEST_ERROR = 1e-4
 
@@ -154,10 +157,22 @@ cdef class BlockCoordinateEngine:
         self.drop_active_sets()
         structure = self.structure
         self.sets = ActiveSets(
-            structure.n_blocks, structure.max_parts, structure.max_size, limit, keeps_unused)
+            structure.n_blocks, structure.max_parts, structure.max_size, limit, False)
         self.sets.start(structure, self.mu_, self.t)
-        self.cache_F, self.cache_nu = cache_F, cache_nu
         self.is_active = True
+        if keeps_unused:
+            self.set_cache(limit, cache_F, cache_nu)
+
+    def set_cache(self, int limit, double cache_F, double cache_nu):
+        """Keep atoms without weight as well from now on, up to `limit` atoms a block."""
+        self.sets.limit = limit
+        self.sets.keeps_unused = True
+        self.cache_F, self.cache_nu = cache_F, cache_nu
+
+    def drop_cache(self, int limit):
+        """Ask the oracle at each visit from now on, and keep up to `limit` atoms with weight."""
+        self.sets.limit = limit
+        self.sets.keeps_unused = False
 
     def drop_active_sets(self):
         """Hold the dual point itself from now on."""
@@ -179,6 +194,24 @@ cdef class BlockCoordinateEngine:
         """Set `curvature`, unless it was set before."""
         if self.curvature == 0.0 and self.n_curvatures:
             self.curvature = self.curvatures / self.n_curvatures
+
+    def take_average(self, state, double curvature, double alpha):
+        """Begin from mu, but at weights that accelerated passes have left; see `Acceleration`.
+
+        Unless they are of other features, or of an alpha so much smaller that w(mu) is nearer to
+        the optimum. For an alpha that has become larger they shrink, as w(mu) does.
+        """
+        if self.alpha > FAR * alpha:
+            return
+        now = self.features.state()
+        try:
+            self.features.restore(state)
+        except (TypeError, ValueError):
+            self.features.restore(now)
+            return
+        self.features.scale(min(1.0, alpha / self.alpha))
+        self.curvature = curvature
+        self.holds_average = True
 
     cdef int gather(self) except -1:
         """mu and t of the combinations of atoms."""
@@ -399,6 +432,7 @@ cdef class BlockCoordinateEngine:
                 chosen = sets.find_or_add(structure, b, height)
                 if sets.pruned:
                     sets.score(structure, b, &work.scores[0])
+                    current = sets.current
                 value = lower
             if value - current <= tiny:
                 return 0
@@ -460,12 +494,11 @@ cdef class BlockCoordinateEngine:
         else:
             sets.scale(b, 1.0 - gamma)
             held.atoms[chosen].weight += gamma
-        if gamma == most:
+        if gamma == most and taken != LINE_SEARCH:
             # a drop step
-            if taken != LINE_SEARCH:
-                held.atoms[worst].weight = 0.0
-            if not sets.keeps_unused:
-                sets.remove_unused(b)
+            held.atoms[worst].weight = 0.0
+        if not sets.keeps_unused:
+            sets.remove_unused(b)
         self.gained += self.weights[b] * gain
         factor = -curvature * gamma
         for j in range(k):
@@ -634,21 +667,6 @@ cdef class BlockCoordinateEngine:
     def mu(self):
         """The dual point, a flat view; with active sets as it was when last settled."""
         return np.asarray(self.mu_)
-
-    def truth(self):
-        """phi(y) of all blocks, flat."""
-        cdef Structure structure = self.structure
-        cdef Py_ssize_t b
-        out = np.zeros(self.mu_.shape[0])
-        cdef double[::1] view = out
-        for b in range(self.gaps.shape[0]):
-            structure.truth(b, view, structure.offset(b))
-        return out
-
-    def sizes(self):
-        """Numbers of dual variables of each block."""
-        cdef Structure structure = self.structure
-        return np.array([structure.size(b) for b in range(self.gaps.shape[0])], dtype=np.intp)
 
     def averaged_mu(self):
         """The average of the iterates 1 ... n_visits with weights proportional to those numbers."""

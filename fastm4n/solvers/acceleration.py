@@ -28,20 +28,26 @@ MOST_INNER_PASSES = 30
 AVERAGED = 10
 # a gap that has not come down to this share of the last calls for more passes between moves
 ENOUGH = 0.9
-# alpha above this share of the curvature is not small
-WELL_CONDITIONED = 4.0
+# the problem with kappa is solved, and the centre moves at once, when its gap is less than this
+# share of the last certified one
+SOLVED = 0.01
+# most kappa / alpha: w(mu) is told from w by a difference that loses as many digits
+MOST_RATIO = 1e4
+# alpha above this share of the curvature is not small: for Frank-Wolfe steps, and for those of the
+# log surrogate, which is smooth and needs momentum later
+SMALL, SMALL_FOR_SMOOTH = 4.0, 0.01
 
 
-def best_kappa(alpha, curvature):
+def best_kappa(alpha, curvature, is_smooth=False):
     """kappa for blocks of that mean curvature p_b ||Phi_b d||^2, or 0 where alpha is not small.
 
     Extrapolation gains by the root of 1 + kappa / alpha, and what is lost by points that are not
     solved for exactly grows with kappa / alpha: their geometric mean has done well from
     alpha = 0.1 to 1e-4 on words, classes and rankings.
     """
-    if curvature <= 0.0 or alpha >= WELL_CONDITIONED * curvature:
+    if curvature <= 0.0 or alpha >= (SMALL_FOR_SMOOTH if is_smooth else SMALL) * curvature:
         return 0.0
-    return float(np.sqrt(alpha * curvature))
+    return alpha * min(MOST_RATIO, float(np.sqrt(curvature / alpha)))
 
 
 def _flat(state):
@@ -72,17 +78,16 @@ def _distance(arrays, others):
 class Acceleration:
     """The centre, the momentum and the average of accelerated passes over one engine.
 
-    Weights are told by the arrays of the feature map's state, which is linear in them. Where
-    that does not hold weights (kernels), by the dual point m of w = w(m) as well, which may lie
-    outside the polytope.
+    Weights are told by the arrays of the feature map's state, which is linear in them. Kernels do
+    without acceleration: the average of dual coefficients has no zeros.
 
     Parameters
     ----------
     engine : BlockCoordinateEngine
-        Holding w(mu); from here on it holds the w of the problem with kappa.
+        With a feature map that holds w(mu); from here on it holds the w of the problem with kappa.
     kappa : float
     centre : tuple or ndarray, default=None
-        First y, a state of the feature map; w(mu) by default, and where weights are not held.
+        First y, a state of the feature map; w(mu) by default.
     """
 
     def __init__(self, engine, kappa, centre=None):
@@ -92,16 +97,12 @@ class Acceleration:
         root = np.sqrt(self.alpha / (self.alpha + kappa))
         self.momentum = (1.0 - root) / (1.0 + root)
         self.inner = INNER_PASSES
-        self.n_passes = 0
+        self.n_passes = self.since_move = 0
         self.last_gap = np.inf
-        self.has_weights = engine.features.weight_norm() is not None
-        engine.settle()
         state = engine.features.state()
         self.form, of_mu = _form(state), _flat(state)
-        if not self.has_weights:
-            of_mu.append(np.array(engine.mu))
-        self.is_moving = False
-        self.centre = of_mu if centre is None or not self.has_weights else _flat(centre)
+        self.is_moving = self.is_solved = False
+        self.centre = of_mu if centre is None else _flat(centre)
         now = self._mixed(of_mu, self.centre)
         self.moved_to = now
         self.mean = [array.copy() for array in self.centre]
@@ -117,11 +118,7 @@ class Acceleration:
 
     def _now(self):
         """Where the engine's w is."""
-        arrays = _flat(self.engine.features.state())
-        if not self.has_weights:
-            self.engine.settle()
-            arrays += self._mixed([self.engine.mu], self.centre[-1:])
-        return arrays
+        return _flat(self.engine.features.state())
 
     def _of_mu(self, now):
         """w(mu)."""
@@ -138,11 +135,15 @@ class Acceleration:
         """Count a pass, and move the centre when it is time."""
         now = self._now()
         self.n_passes += 1
+        self.since_move += 1
         self.is_moving = True
         share = max(1.0 / self.n_passes, 1.0 / AVERAGED)
         for mean, w in zip(self.mean, now):
             mean += share * (w - mean)
-        if self.n_passes % self.inner == 0:
+        # of the gaps met in the pass, which are those under kappa
+        self.is_solved = self.engine.stale_gap() <= SOLVED * self.last_gap < np.inf
+        if self.since_move >= self.inner or self.is_solved:
+            self.since_move = 0
             centre = [w + self.momentum * (w - last) for w, last in zip(now, self.moved_to)]
             share = self.kappa / (self.alpha + self.kappa)
             self.put([w + share * (c - old) for w, c, old in zip(now, centre, self.centre)])
@@ -150,15 +151,15 @@ class Acceleration:
         self.is_moving = False
 
     def mend(self):
-        """Make everything consistent again where `after_pass` was interrupted."""
+        """Make everything consistent again after an interrupt."""
+        self.rebuild()
         if self.is_moving:
-            self.rebuild()
             self.mean = self._now()
             self.is_moving = False
 
     def told(self, gap):
         """Take notice of a certified gap: points are solved for better where it is stuck."""
-        if gap > ENOUGH * self.last_gap:
+        if gap > ENOUGH * self.last_gap and not self.is_solved:
             self.inner = min(MOST_INNER_PASSES, self.inner + 1)
         self.last_gap = gap
 
@@ -167,10 +168,7 @@ class Acceleration:
         engine = self.engine
         engine.settle()
         engine.rebuild_weights(engine.mu)
-        of_mu = _flat(engine.features.state())
-        if not self.has_weights:
-            of_mu.append(np.array(engine.mu))
-        self.put(self._mixed(of_mu, self.centre))
+        self.put(self._mixed(_flat(engine.features.state()), self.centre))
 
     def certified(self, certify):
         """The certificate of the average and mu; the engine goes on from where it was.
@@ -192,28 +190,14 @@ class Acceleration:
         block gaps, and <w(z), z> - ||w(z)||^2 / 2 is what the dual has less than sum p h, over
         alpha. Leaves the feature map at the average.
         """
-        engine, features = self.engine, self.engine.features
-        if self.has_weights:
-            self.put(dual)
-            penalty = 0.5 * features.weight_norm() + features.excess()
-            cut = _distance(_flat(features.held()), dual)
-            self.put(self.mean)
-            return 0.5 * (_distance(_flat(features.held()), dual) - cut), penalty
+        features = self.engine.features
+        self.put(dual)
+        penalty = 0.5 * features.weight_norm() + features.excess()
+        cut = _distance(_flat(features.held()), dual)
         self.put(self.mean)
-        shares = np.repeat(engine.weights, engine.sizes()) / (2.0 * self.alpha)
-
-        def half_norm(arrays, coefficients):
-            return features.inner(_nested(self.form, iter(arrays)), shares * coefficients)
-
-        difference = [w - z for w, z in zip(self.mean, dual)]
-        return half_norm(difference, -difference[-1]), half_norm(dual, engine.truth() - dual[-1])
+        return max(0.0, 0.5 * (_distance(_flat(features.held()), dual) - cut)), penalty
 
     def finish(self):
-        """Leave the feature map at the average and the engine without kappa.
-
-        Returns the dual point of the average, which may lie outside the polytope, where weights
-        are not held; None otherwise.
-        """
+        """Leave the feature map at the average, and the engine without kappa."""
         self.put(self.mean)
         self.engine.set_kappa(0.0)
-        return None if self.has_weights else self.mean[-1]

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fastm4n.solvers.acceleration import Acceleration, best_kappa
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
+from fastm4n.solvers.acceleration import Acceleration, best_kappa
+from fastm4n.solvers.policy import AutoPolicy
 
 logger = logging.getLogger("fastm4n")
 
@@ -43,7 +44,10 @@ FRESH_PASSES = 20
 PARALLEL_COST = 5e6
 RANGES_PER_THREAD = 8
 
-HISTORY_KEYS = ("pass", "primal", "dual", "gap", "seconds", "oracle_calls", "oracle_error")
+HISTORY_KEYS = (
+    "pass", "primal", "dual", "gap", "seconds", "oracle_calls", "oracle_error", "cache_hits",
+    "policy",
+)
 
 
 @dataclass
@@ -70,11 +74,11 @@ class History:
         self.start = time.perf_counter()
         self.columns = {key: [] for key in HISTORY_KEYS}
 
-    def add(self, n_passes, certificate, oracle_calls, oracle_error):
+    def add(self, n_passes, certificate, oracle_calls, oracle_error, cache_hits, policy):
         """Append a row; returns it as a dict."""
         values = (
             n_passes, certificate.primal, certificate.dual, certificate.gap,
-            time.perf_counter() - self.start, oracle_calls, oracle_error,
+            time.perf_counter() - self.start, oracle_calls, oracle_error, cache_hits, policy,
         )
         row = dict(zip(HISTORY_KEYS, values))
         for key, value in row.items():
@@ -100,8 +104,9 @@ class Solution:
     history: dict
     converged: bool
     interrupted: bool
-    # the dual point m of the weights w = w(m), where that is not mu and no weights are held
-    weights_mu: np.ndarray = None
+    # the weights, as a state of the feature map, the mean curvature and alpha, after accelerated
+    # passes
+    average: tuple = None
 
 
 class NotPositiveSemidefinite(ValueError):
@@ -145,11 +150,9 @@ def certify(engine, mu, n_jobs=1, apart=None):
     p = np.asarray(engine.weights)
     norm = engine.features.weight_norm()
     if norm is None:
-        # what the kernel does not tell itself: <w, w(mu)>
-        product = float(np.sum(p * (inner - shift))) / engine.alpha
+        norm = float(np.sum(p * (inner - shift))) / engine.alpha
         scale = float(np.sum(p * np.abs(inner - shift))) / engine.alpha
-        norm = product if apart is None else 2.0 * (apart[0] - apart[1] + product)
-        if min((norm, *(apart or ()))) < -1e-9 * scale:
+        if norm < -1e-9 * scale:
             raise NotPositiveSemidefinite(
                 f"the squared norm of w came out negative ({norm:.3g})"
             )
@@ -245,12 +248,17 @@ class Driver:
     """
 
     def __init__(self, engine, *, sampling="gap", step="line_search", n_jobs=1, on_check=None,
-                 accelerate=False, cache=None, cache_F=0.25, cache_nu=0.01):
+                 accelerate=False, cache=None, cache_F=0.25, cache_nu=0.01, auto=False):
         self.engine = engine
         self.sampling = sampling
         self.kind = step_kind(step, engine.structure)
-        self.accelerate = accelerate and not engine.averaging
+        has_weights = engine.features.weight_norm() is not None
+        self.accelerate = accelerate and has_weights and not engine.averaging
         self.acceleration = None
+        self.policy = AutoPolicy(engine, MOST_ATOMS, cache_F, cache_nu) if auto else None
+        if auto:
+            step, cache, self.kind = "line_search", None, Step.LINE_SEARCH
+        self.policy_name = step if cache is None else f"{step}+cache"
         if cache is not None or self.kind in (Step.PAIRWISE, Step.AWAY):
             engine.use_active_sets(cache or MOST_ATOMS, cache is not None, cache_F, cache_nu)
         self.n_jobs = n_jobs
@@ -258,9 +266,8 @@ class Driver:
         self.n_passes = self.updated_passes = 0
         self.fresh_share = 1.0
         self.certificate = None
-        self.weights_mu = None
         self._point = None
-        self._certified_at = -1  # oracle calls made until then
+        self._certified_at = -1  # visits made until then
         self._calls_before = 0
 
     def certify(self):
@@ -299,9 +306,11 @@ class Driver:
             done = certificate.gap <= tol
         if self.acceleration is not None:
             self.acceleration.told(certificate.gap)
+        if self.policy is not None:
+            self.policy.told(certificate.gap)
         n_calls = engine.oracle_calls - self._calls_before
         self._point, self.certificate = point, certificate
-        self._certified_at = engine.oracle_calls
+        self._certified_at = engine.n_visits
         error = engine.oracle_error / n_calls if n_calls else 0.0
         stopped = self.on_check is not None and bool(
             self.on_check(self.n_passes, certificate, error)
@@ -335,7 +344,7 @@ class Driver:
         at_refresh = engine.stale_gap()
         while self.n_passes < max_iter and not finished:
             self._calls_before = engine.oracle_calls
-            engine.run_pass(Sampling.PERMUTATION if sweep else SAMPLINGS[self.sampling], self.kind)
+            self._pass(Sampling.PERMUTATION if sweep else SAMPLINGS[self.sampling])
             self.n_passes += 1
             self.updated_passes += 1
             if self.acceleration is not None:
@@ -367,6 +376,17 @@ class Driver:
                 last_check = n_passes
                 at_refresh, sweep = engine.stale_gap(), False
 
+    def _pass(self, sampling):
+        policy = self.policy
+        if policy is None:
+            return self.engine.run_pass(sampling, self.kind)
+        policy.begin()
+        self.engine.run_pass(sampling, policy.kind, policy.cached_only)
+        self.policy_name = policy.name
+        policy.end()
+        # what a path goes by that makes passes of its own
+        self.kind = policy.kind
+
     def _begin(self):
         """Take up where the last run has left the engine, or begin the first one."""
         engine = self.engine
@@ -374,7 +394,8 @@ class Driver:
             average = engine.features.state()
             engine.rebuild_weights(engine.mu)
             engine.holds_average = False
-            self._accelerate(average)
+            if self.accelerate:
+                self._accelerate(average)
         elif self.accelerate and engine.curvature > 0.0:
             # alpha may have come down to where it is worth while
             self._accelerate()
@@ -383,7 +404,9 @@ class Driver:
         """Make accelerated passes from here on, where that is worth while."""
         engine = self.engine
         engine.measure_curvature()
-        kappa = best_kappa(engine.alpha, engine.curvature)
+        structure = engine.structure
+        is_smooth = structure.has_natural_step or structure.has_line_search
+        kappa = best_kappa(engine.alpha, engine.curvature, is_smooth)
         if kappa > 0.0:
             self.acceleration = Acceleration(engine, kappa, centre)
 
@@ -391,11 +414,11 @@ class Driver:
         """The point that is returned, w being left at it, and its certificate."""
         engine = self.engine
         if self.acceleration is not None:
-            self.acceleration.mend()
-            if self._certified_at != engine.oracle_calls:
+            if self._certified_at != engine.n_visits:
+                self.acceleration.mend()
                 self._point, self.certificate = self.certify()
-                self._certified_at = engine.oracle_calls
-            self.weights_mu = self.acceleration.finish()
+                self._certified_at = engine.n_visits
+            self.acceleration.finish()
             engine.holds_average = True
             self.acceleration = None
             return self._point, self.certificate
@@ -403,7 +426,7 @@ class Driver:
             point = engine.averaged_mu()
             engine.rebuild_weights(point)
             return point, certify(engine, point, self.n_jobs)
-        if self._certified_at == engine.oracle_calls:
+        if self._certified_at == engine.n_visits:
             return self._point, self.certificate
         return engine.mu, certify(engine, engine.mu, self.n_jobs)
 
@@ -417,12 +440,14 @@ def solve(
     mu=None,
     concave=None,
     shrink=1.0,
+    average=None,
     sampling="gap",
     step="line_search",
     accelerate=False,
     cache=None,
     cache_F=0.25,
     cache_nu=0.01,
+    auto=False,
     tol=1e-3,
     max_iter=1000,
     seed=0,
@@ -462,8 +487,20 @@ def solve(
     shrink : float
         Start from phi(y) + shrink (mu - phi(y)): of shrink = alpha / old alpha, for an alpha
         that has become smaller, w stays what it was.
+    average : tuple, default=None
+        `average` of an earlier solution: where accelerated passes go on.
     sampling : {"gap", "uniform", "permutation"}
-    step : {"line_search", "exact", "fixed"}
+    step : {"line_search", "pairwise", "away", "exact", "fixed"}
+        The last two know no atoms.
+    accelerate : bool
+        Whether passes are accelerated where alpha is small beside the curvature.
+    cache : int, default=None
+        Most atoms that are kept of a block, for the oracle to be asked less often.
+    cache_F, cache_nu : float
+        An atom at hand will do where it gains cache_F of the block's gap when the oracle was
+        last asked, and cache_nu of the mean gap when all were last looked at.
+    auto : bool
+        Whether step and cache are chosen by the seconds of the first passes.
     tol : float
         Absolute duality gap to stop at.
     max_iter : int
@@ -481,7 +518,7 @@ def solve(
     Returns
     -------
     solution : Solution
-        With ``features`` left holding w(mu).
+        With ``features`` left holding w(mu), or the average of accelerated passes.
 
     References
     ----------
@@ -495,17 +532,22 @@ def solve(
     engine = BlockCoordinateEngine(structure, features, weights, alpha, seed, averaging)
     if mu is not None:
         engine.set_mu(mu, concave, shrink)
+        if average is not None:
+            engine.take_average(*average)
     progress = _Progress(verbose, max_iter, tol)
 
     def on_check(n_passes, certificate, oracle_error):
         n_new = n_passes - history.last_pass
-        row = history.add(n_passes, certificate, engine.oracle_calls, oracle_error)
+        row = history.add(
+            n_passes, certificate, engine.oracle_calls, oracle_error, engine.cache_hits,
+            driver.policy_name,
+        )
         progress.update(row, n_new)
         return callback is not None and bool(callback(row))
 
     driver = Driver(
         engine, sampling=sampling, step=step, n_jobs=n_jobs, on_check=on_check,
-        accelerate=accelerate, cache=cache, cache_F=cache_F, cache_nu=cache_nu,
+        accelerate=accelerate, cache=cache, cache_F=cache_F, cache_nu=cache_nu, auto=auto,
     )
     interrupted = False
     try:
@@ -531,5 +573,6 @@ def solve(
         history=history.arrays(),
         converged=certificate.gap <= tol,
         interrupted=interrupted,
-        weights_mu=driver.weights_mu,
+        average=(
+            (features.state(), engine.curvature, engine.alpha) if engine.holds_average else None),
     )

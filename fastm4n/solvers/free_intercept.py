@@ -79,7 +79,7 @@ def solve_free_intercept(
     """
     history = History()
     offset = np.zeros(truth.shape[1])
-    n_passes = n_calls = 0
+    n_passes = n_calls = n_hits = 0
     best_dual = -np.inf
     inner_tol = max(0.5 * tol, 0.05)
     while True:
@@ -90,7 +90,9 @@ def solve_free_intercept(
             **options,
         )
         n_passes += solution.n_iter
-        n_calls += int(solution.history["oracle_calls"][-1]) if solution.n_iter else 0
+        if solution.n_iter:
+            n_calls += int(solution.history["oracle_calls"][-1])
+            n_hits += int(solution.history["cache_hits"][-1])
         mu, shrink = solution.mu, 1.0
         shift = features.constant_scores()
         intercepts = offset + shift
@@ -108,6 +110,7 @@ def solve_free_intercept(
         row = history.add(
             n_passes, certificate, n_calls,
             float(solution.history["oracle_error"][-1]) if solution.n_iter else 0.0,
+            n_hits, str(solution.history["policy"][-1]) if solution.n_iter else "",
         )
         stopped = callback is not None and bool(callback(row))
         if (
