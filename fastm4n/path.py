@@ -89,7 +89,8 @@ def regularization_path(
     ----------
     estimator : estimator
         Unfitted; its parameters but `alpha` and `tol` are those of the path. `max_iter` is the
-        most passes of one breakpoint. `callback` is not called.
+        most passes of one breakpoint. `callback` is not called, and ``solver="auto"``, which goes
+        by the clock, is not used: a path is the same each time.
     X, y : as the estimator's `fit` takes them
     eps : float, default=0.1
         Gap that the path may have at any alpha.

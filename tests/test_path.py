@@ -201,13 +201,24 @@ def test_true_gaps_for_other_kappas(kappa):
 
 @pytest.mark.parametrize("options", [
     dict(step="exact"), dict(sampling="uniform"), dict(sampling="permutation"),
-    dict(step="pairwise"), dict(oracle="mirror_prox"), dict(loss="absolute"),
+    dict(step="pairwise"), dict(step="away", cache=10), dict(solver="auto"),
+    dict(oracle="mirror_prox"), dict(loss="absolute"),
 ])
 def test_true_gaps_of_other_solvers(options):
     estimator, data = MulticlassClassifier("max_min", random_state=0, **options), labels(2, k=2)
     path = regularization_path(estimator, *data, eps=0.05, alpha_min=0.005)
     assert path.complete
     check_against_fits(path, estimator, data, simplex_primal, n=20)
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES)
+@pytest.mark.parametrize("task", ["simplex", "chain", "ranking"])
+def test_true_gaps_of_accelerated_passes(task, surrogate):
+    cls, options, make, primal = TASKS[task]
+    estimator, data = cls(surrogate, accelerate=True, random_state=0, **options), make(3)
+    path = regularization_path(estimator, *data, eps=0.05, alpha_min=0.005)
+    assert path.complete
+    check_against_fits(path, estimator, data, primal, n=15)
 
 
 def test_true_gaps_with_bounds():
@@ -287,7 +298,7 @@ def engine_of(surrogate, alpha=0.1, seed=0):
 def test_a_smaller_alpha_leaves_the_weights(surrogate, step):
     if surrogate == "log" and step == "pairwise":
         step = "line_search"
-    engine = engine_of(surrogate)
+    engine, truth = engine_of(surrogate), np.eye(3)[labels()[1]].ravel()
     driver = Driver(engine, step=step)
     driver.run(1e-2, 100, sweep_first=True)
     before, weights = driver.certificate, engine.features.state()
@@ -297,7 +308,7 @@ def test_a_smaller_alpha_leaves_the_weights(surrogate, step):
         engine.set_alpha(rho * engine.alpha)
         assert_array_equal(engine.features.state(), weights)
         engine.settle()
-        assert_allclose(engine.mu, engine.truth() + rho * (mu - engine.truth()), atol=1e-15)
+        assert_allclose(engine.mu, truth + rho * (mu - truth), atol=1e-15)
         bound = engine.stale_gap()
         after = certify(engine, engine.mu)
         assert after.gap <= bound + 1e-12
@@ -314,14 +325,14 @@ def test_a_smaller_alpha_leaves_the_weights(surrogate, step):
 
 @pytest.mark.parametrize("surrogate", SURROGATES)
 def test_other_ways_to_another_alpha(surrogate):
-    engine = engine_of(surrogate)
+    engine, truth = engine_of(surrogate), np.eye(3)[labels()[1]].ravel()
     Driver(engine).run(1e-2, 100, sweep_first=True)
     for alpha, shrink in ((1.0, None), (0.5, 1.0), (0.25, 0.7), (0.5, 0.0)):
         mu = np.array(engine.mu)
         expected = 1.0 if shrink is None else shrink
         engine.set_alpha(alpha, shrink)
         assert engine.alpha == alpha
-        assert_allclose(engine.mu, engine.truth() + expected * (mu - engine.truth()), atol=1e-15)
+        assert_allclose(engine.mu, truth + expected * (mu - truth), atol=1e-15)
         weights = engine.features.state()
         engine.rebuild_weights(engine.mu)
         assert_allclose(engine.features.state(), weights, atol=1e-12)

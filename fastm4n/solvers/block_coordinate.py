@@ -396,6 +396,9 @@ class Driver:
             engine.holds_average = False
             if self.accelerate:
                 self._accelerate(average)
+        elif self.accelerate and engine.curvature > 0.0:
+            # alpha may have come down to where it is worth while
+            self._accelerate()
 
     def _accelerate(self, centre=None):
         """Make accelerated passes from here on, where that is worth while."""
