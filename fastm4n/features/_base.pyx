@@ -79,6 +79,10 @@ cdef class FeatureMap:
         """||w||^2 from w itself, or None where w is not held."""
         return None
 
+    def is_bounded(self):
+        """Whether any weight has bounds."""
+        return False
+
     def excess(self):
         """<w, z - w>, where w is z truncated to its bounds; 0 without bounds."""
         return 0.0

@@ -333,6 +333,9 @@ cdef class ChainFeatures(PositionMap):
         norm = super().weight_norm()
         return norm if self.edges is None else norm + self.edges.weight_norm()
 
+    def is_bounded(self):
+        return self.bounded or (self.edges is not None and self.edges.is_bounded())
+
     def excess(self):
         excess = super().excess()
         return excess if self.edges is None else excess + self.edges.excess()

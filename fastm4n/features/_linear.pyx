@@ -195,6 +195,9 @@ cdef class LinearMap(FeatureMap):
         weights = np.asarray(self.weights)
         return float(np.einsum("ij,ij->", weights, weights))
 
+    def is_bounded(self):
+        return self.bounded
+
     def excess(self):
         if not self.bounded:
             return 0.0

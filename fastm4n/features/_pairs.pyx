@@ -105,6 +105,9 @@ cdef class PairFeatures(FeatureMap):
         weights = np.asarray(self.weights)
         return float(np.sum(weights * weights))
 
+    def is_bounded(self):
+        return self.bounded
+
     def excess(self):
         if not self.bounded:
             return 0.0

@@ -33,6 +33,8 @@ ENOUGH = 0.9
 # the problem with kappa is solved, and the centre moves at once, when its gap is less than this
 # share of the last certified one
 SOLVED = 0.01
+# numbers of a piece of weights that is worked on at a time
+PIECE = 1 << 15
 # most kappa / alpha: w(mu) is told from w by a difference that loses as many digits
 MOST_RATIO = 1e4
 # alpha above this share of the curvature is not small: for Frank-Wolfe steps, and for those of the
@@ -73,8 +75,16 @@ def _nested(form, arrays):
     return next(arrays) if form else None
 
 
+def _pieces(*lists):
+    """The arrays of all lists side by side, in flat pieces that fit in a cache."""
+    for arrays in zip(*lists):
+        flat = [array.reshape(-1) for array in arrays]
+        for start in range(0, flat[0].size, PIECE):
+            yield tuple(array[start : start + PIECE] for array in flat)
+
+
 def _distance(arrays, others):
-    return sum(float(np.sum((array - other) ** 2)) for array, other in zip(arrays, others))
+    return sum(float(np.sum((a - b) ** 2)) for a, b in _pieces(arrays, others))
 
 
 class Acceleration:
@@ -140,16 +150,20 @@ class Acceleration:
         self.since_move += 1
         self.is_moving = True
         share = max(1.0 / self.n_passes, 1.0 / AVERAGED)
-        for mean, w in zip(self.mean, now):
+        for mean, w in _pieces(self.mean, now):
             mean += share * (w - mean)
         # of the gaps met in the pass, which are those under kappa
         self.is_solved = self.engine.stale_gap() <= SOLVED * self.last_gap < np.inf
         if self.since_move >= self.inner or self.is_solved:
             self.since_move = 0
-            centre = [w + self.momentum * (w - last) for w, last in zip(now, self.moved_to)]
             share = self.kappa / (self.alpha + self.kappa)
-            self.put([w + share * (c - old) for w, c, old in zip(now, centre, self.centre)])
-            self.moved_to, self.centre = now, centre
+            for w, last, centre in _pieces(now, self.moved_to, self.centre):
+                # in place: the next centre, and the weights that go with it
+                last += (1.0 + self.momentum) * (w - last)
+                centre *= -share
+                centre += w + share * last
+            self.put(self.centre)
+            self.moved_to, self.centre = now, self.moved_to
         self.is_moving = False
 
     def mend(self):
@@ -200,13 +214,12 @@ class Acceleration:
         solver.
         """
         now = self._now()
-        dual = self._of_mu(now)
         try:
-            return certify(self._apart(dual))
+            return certify(self._apart(now))
         finally:
             self.put(now)
 
-    def _apart(self, dual):
+    def _apart(self, now):
         """Of the average w and z = w(mu), before that is truncated to w(z): two penalties.
 
         By ||w - z||^2 / 2 - ||w(z) - z||^2 / 2 the gap over alpha is more than the sum of the
@@ -214,6 +227,16 @@ class Acceleration:
         alpha. Leaves the feature map at the average.
         """
         features = self.engine.features
+        if not features.is_bounded():
+            a, k = self.alpha, self.kappa
+            apart = penalty = 0.0
+            for mean, w, centre in _pieces(self.mean, now, self.centre):
+                dual = ((a + k) * w - k * centre) / a
+                apart += 0.5 * float(np.sum((mean - dual) ** 2))
+                penalty += 0.5 * float(np.sum(dual * dual))
+            self.put(self.mean)
+            return apart, penalty
+        dual = self._of_mu(now)
         self.put(dual)
         penalty = 0.5 * features.weight_norm() + features.excess()
         cut = _distance(_flat(features.held()), dual)
