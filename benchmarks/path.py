@@ -4,7 +4,8 @@
 
 As Figure 8 of Osokin et al. (2016): OCR-small (626 words), structural SVM, eps = 0.1, against the
 grid of 31 alphas from 2^15 to 2^-15, with and without warm start. Prints tables, and writes
-docs/path.md and docs/images/path_figure8.png. CPU seconds of one thread, medians over the
+docs/path.md, docs/images/path_figure8.png, and docs/images/path_bound.png, of how gaps between
+breakpoints are bounded. CPU seconds of one thread, medians over the
 repeats, the methods taking turns.
 """
 
@@ -16,10 +17,11 @@ import numpy as np
 from _peers import ROOT, describe, environment, table
 from matplotlib.figure import Figure
 from ocr import TITLES, has_data, ocr_part
+from sklearn.datasets import load_digits
 from threadpoolctl import threadpool_limits
 
 import fastm4n.path
-from fastm4n import SequenceTagger, regularization_path
+from fastm4n import MulticlassClassifier, SequenceTagger, regularization_path
 from fastm4n.solvers.path import PathFollower, largest_gap, smallest_alpha
 
 EPS = 0.1
@@ -171,6 +173,39 @@ def draw(paths, file):
     figure.savefig(file)
 
 
+def draw_bound(file):
+    """Two breakpoints, the minimum between them, and what is known of it."""
+    X, y = load_digits(return_X_y=True)
+    data = X[:400] / 16, y[:400]
+    alphas = np.array([3.0, 0.3])
+    estimator = MulticlassClassifier("max_margin", random_state=0)
+    path = regularization_path(estimator, *data, method="grid", alphas=alphas, eps=0.04)
+    grid = np.geomspace(*alphas, 50)
+    fits = [
+        MulticlassClassifier("max_margin", alpha=alpha, random_state=0).fit(*data)
+        for alpha in grid
+    ]
+    primals = path.losses[:, None] + 0.5 * path.norms[:, None] * grid
+    line = np.interp(grid, path.alphas[::-1], path.duals[::-1])
+    figure = Figure(figsize=(7, 4), dpi=150, layout="constrained")
+    axes = figure.subplots()
+    for primal, colour, label in zip(
+        primals, ("#0072b2", "#009e73"), ("objective of the first weights", "of the second")
+    ):
+        axes.plot(grid, primal, color=colour, label=label)
+    axes.plot(grid, [fit.dual_objective_ for fit in fits], color="black", label="minimum")
+    axes.plot(grid, line, "--", color="#d55e00", label="line between the dual values")
+    axes.plot(path.alphas, path.duals, "o", color="#d55e00")
+    axes.fill_between(
+        grid, line, primals.min(axis=0), color="#999999", alpha=0.3, label="certified gap"
+    )
+    top = primals.min(axis=0).max() + 0.15
+    axes.set(xlabel="alpha", ylabel="objective", ylim=(line.min() - 0.02, top))
+    axes.legend(frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(file)
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -193,6 +228,7 @@ def main():
             parts.append(part)
     images = ROOT / "docs" / "images"
     draw(paths, images / "path_figure8.png")
+    draw_bound(images / "path_bound.png")
     intro = (
         "# The path against grids\n\n"
         f"Made by `python benchmarks/path.py`: CPU seconds of one thread, medians of {repeats} "
