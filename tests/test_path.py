@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import re
 import subprocess
 import sys
 import textwrap
@@ -150,7 +151,7 @@ def random_alphas(path, n=N_ALPHAS, seed=0):
     """Off the breakpoints: below the last one as far as the path goes, and far above the first."""
     low = max(path.certified_down_to, path.alphas[-1] / 3)
     rng = np.random.default_rng(seed)
-    alphas = np.exp(rng.uniform(np.log(low), np.log(10 * path.alphas[0]), size=n))
+    alphas = np.exp(rng.uniform(np.log(low), np.log(4 * path.alphas[0]), size=n))
     return np.sort(alphas)[::-1]
 
 
@@ -1085,6 +1086,14 @@ def test_best_alpha():
     assert path.best_alpha(3, X[::2], y[::2], one_standard_error=True) == search.alpha_1se_
     with pytest.raises(ValueError, match="a path does not keep its data"):
         path.best_alpha(3)
+
+
+def test_the_page_runs_from_top_to_bottom(capsys):
+    page = Path(__file__).resolve().parents[1] / "docs" / "regularization_path.md"
+    namespace = {"__name__": "page"}
+    for block in re.findall(r"^```python\n(.*?)^```$", page.read_text("utf-8"), re.M | re.S):
+        exec(compile(block, str(page), "exec"), namespace)
+    assert "breakpoints" in capsys.readouterr().out
 
 
 def test_import_is_lazy():

@@ -17,14 +17,14 @@ from fastm4n.solvers.block_coordinate import certify
 
 # from one breakpoint to the next alpha falls by this factor at first, and by the second at most
 FIRST_FACTOR = 3.0
-LARGEST_FACTOR = 8.0
+LARGEST_FACTOR = 5.0
 # The step aims at this share of what the gaps of two breakpoints leave of eps for the bend of the
 # optimum between them, and changes by a factor between these two
 BEND_SHARE = 0.5
-STEP_CHANGES = 0.5, 2.0
+STEP_CHANGES = 0.5, 1.5
 # A breakpoint that does not go with the last one is solved further, to a gap of no less than this
 # share of kappa eps; beyond, alpha comes closer to the last one
-LEAST_TOL = 0.3
+LEAST_TOL = 0.5
 # what a gap is aimed below a limit by, so that rounding does not miss it
 SAFETY = 0.98
 # alphas tried at the start are apart by this factor, and not more than so many
