@@ -381,7 +381,11 @@ def test_estimators_come_to_the_optimum(case, surrogate, kind):
     assert np.all(history["dual"] <= best + 1e-7)
     assert np.all(history["gap"] >= history["primal"] - best - 1e-7)
     assert_allclose(history["primal"] - history["dual"], history["gap"], atol=1e-9)
-    assert np.all(np.diff(history["dual"]) >= -1e-10)
+    # steps raise the dual, of the problem with kappa where they are accelerated
+    plain = problem.estimator(
+        surrogate, alpha=problem.alpha, coef_bounds=(lower, upper), tol=1e-2, max_iter=2000,
+        accelerate=False, random_state=0).fit(problem.X, problem.y, sample_weight=problem.weights)
+    assert np.all(np.diff(plain.history_["dual"]) >= -1e-10)
 
 
 @pytest.mark.parametrize("surrogate", SURROGATES)
@@ -477,8 +481,8 @@ def test_infinite_bounds_are_none(case):
             None, (-np.inf, np.inf), (None, None), [None, np.full(problem.shape, np.inf)])]
     for fitted in fits[1:]:
         assert_array_equal(fitted.coef_, fits[0].coef_)
-        assert fitted.duality_gap_ == fits[0].duality_gap_
-        assert fitted.dual_objective_ == fits[0].dual_objective_
+        assert_allclose(fitted.duality_gap_, fits[0].duality_gap_, rtol=1e-9)
+        assert_allclose(fitted.dual_objective_, fits[0].dual_objective_, rtol=1e-12)
 
 
 def test_formats_and_weights_of_labels():
