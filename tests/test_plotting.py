@@ -337,7 +337,7 @@ def path():
 @pytest.fixture(scope="module")
 def search():
     model = MulticlassClassifier(random_state=0)
-    return RegularizationPathCV(model, eps=0.05, cv=4, scoring="balanced_accuracy").fit(X, Y)
+    return RegularizationPathCV(model, eps=0.02, cv=4, scoring="balanced_accuracy").fit(X, Y)
 
 
 def some_alphas(path):
