@@ -5,6 +5,8 @@ from fastm4n.features._linear cimport LinearMap
 cdef class PositionMap(LinearMap):
     cdef const Py_ssize_t[::1] starts
     cdef const Py_ssize_t[::1] lengths
+    # whether weights are too many for a cache, so that they are asked for ahead
+    cdef bint prefetches
     # lower triangles of the short blocks' Gram matrices, row after row
     cdef double[::1] gram
     cdef Py_ssize_t[::1] gram_start

@@ -15,8 +15,9 @@ from fastm4n.features._linear cimport LinearMap
 cdef enum:
     # a longer block has no Gram matrix of its positions: the cost stays linear in its length
     GRAM_LENGTH = 64
-    # positions between asking for weights and using them
+    # positions between asking for weights and using them, of more weights than so many
     AHEAD = 2
+    CACHED = 1 << 15
 
 
 cdef class PositionMap(LinearMap):
@@ -35,6 +36,7 @@ cdef class PositionMap(LinearMap):
     def __init__(self, X, starts, lengths, Py_ssize_t n_labels, Py_ssize_t n_more,
                  double intercept, Py_ssize_t n_rows=1, used=None):
         super().__init__(X, starts.shape[0], n_labels, n_more, intercept, n_rows, used)
+        self.prefetches = self.is_sparse and self.weights.size > CACHED
         self.starts = np.ascontiguousarray(starts, dtype=np.intp)
         self.lengths = np.ascontiguousarray(lengths, dtype=np.intp)
         if self.n_blocks and (
@@ -126,7 +128,7 @@ cdef class PositionMap(LinearMap):
         cdef Py_ssize_t constant = self.n_features
         cdef const int* idx
         for t in range(T):
-            if self.is_sparse and t + AHEAD < T:
+            if self.prefetches and t + AHEAD < T:
                 self.row(self.starts[b] + t + AHEAD, &start, &nnz, &idx)
                 self.loops.prefetch_rows(idx, nnz, &self.weights[0, 0], stride)
             for j in range(stride):
