@@ -174,7 +174,7 @@ RATES = {"line_search": 0.1, "pairwise": 0.1, "pairwise+cache": 0.05, "cached": 
 @pytest.mark.parametrize(
     "costs, rates, last",
     [
-        # pairwise steps are no dearer: they stay from the fifth pass on
+        # pairwise steps are no dearer: they stay from the eighth pass on
         ({"pairwise": 1.1, "cached": 0.9}, {}, "pairwise"),
         # they are dearer and no better
         ({"pairwise": 2.0, "cached": 1.5}, {}, "line_search"),
@@ -190,7 +190,7 @@ RATES = {"line_search": 0.1, "pairwise": 0.1, "pairwise+cache": 0.05, "cached": 
 def test_what_auto_chooses(monkeypatch, costs, rates, last):
     costs = {"line_search": 1.0, "pairwise+cache": 1.0, **costs}
     names = followed(monkeypatch, costs, {**RATES, **rates}, 110)
-    assert names[:6] == ["line_search"] * 4 + ["pairwise", "cached"]
+    assert names[:9] == ["line_search"] * 7 + ["pairwise", "cached"]
     assert set(names[80:110]) == {last}
 
 

@@ -186,6 +186,10 @@ class Acceleration:
                 self._set_kappa(LESS * self.kappa)
         self.last_gap = gap
 
+    def forget(self):
+        """Begin anew with what was learnt of steps that are made no longer."""
+        self.inner, self.last_gap = INNER_PASSES, np.inf
+
     def _set_kappa(self, kappa):
         """Go on under another kappa, around the average."""
         dual = self._of_mu(self._now())

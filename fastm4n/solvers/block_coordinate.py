@@ -307,7 +307,10 @@ class Driver:
         if self.acceleration is not None:
             self.acceleration.told(certificate.gap)
         if self.policy is not None:
+            before = self.policy.name
             self.policy.told(certificate.gap)
+            if self.acceleration is not None and self.policy.name != before:
+                self.acceleration.forget()
         n_calls = engine.oracle_calls - self._calls_before
         self._point, self.certificate = point, certificate
         self._certified_at = engine.n_visits

@@ -4,12 +4,14 @@ import math
 import time
 
 from fastm4n.solvers._block_coordinate import Step
+from fastm4n.structures._simplex import SimplexStructure
 
 LINE_SEARCH, PAIRWISE, CACHED = "line_search", "pairwise", "pairwise+cache"
 
 # The pass that tries pairwise steps first, after which one steps to atoms at hand alone
-FIRST_PAIRWISE = 5
-# pairwise steps are taken up then where a pass costs no more than this, its sets being made in it
+FIRST_PAIRWISE = 8
+# pairwise steps between outputs of several parts are taken up then where a pass costs no more than
+# this, its sets being made in it; where outputs are single labels they seldom need fewer passes
 NO_DEARER = 1.3
 # a cache is worth a trial where a visit that asks no oracle costs up to this share of one that does
 CHEAP_VISIT = 0.5
@@ -27,7 +29,7 @@ CACHE = 50
 class AutoPolicy:
     """Chooses step and cache by seconds, and by what they do for the gap in them.
 
-    The first passes make Frank-Wolfe steps, the fifth pairwise steps, and the sixth steps to the
+    The first passes make Frank-Wolfe steps, the eighth pairwise steps, and the ninth steps to the
     atoms at hand alone. Where pairwise steps are no dearer they stay. From the thirtieth pass on
     other policies are tried: the one whose certified gaps fall by the larger factor in a second
     stays. All of these are passes of the fit. The log surrogate leaves nothing to choose.
@@ -56,12 +58,15 @@ class AutoPolicy:
         self.options = cache_F, cache_nu
         structure = engine.structure
         self.has_choice = not (structure.has_natural_step or structure.has_line_search)
+        self.is_simple = isinstance(structure, SimplexStructure)
         self.kind, self.cached_only, self.name = Step.LINE_SEARCH, False, LINE_SEARCH
         self.n_passes, self.seconds = 0, 0.0
         self.visit = {}  # seconds of a visit, by policy
         self.checks = []  # (passes, seconds, logarithm of the gap)
         self.next_trial = FIRST_TRIAL
-        self.trial = None  # where it began among the checks, and the policy before it
+        self.changed = 0  # the check at which the policy was changed
+        self.trial = None  # the policy before it
+        self.rejected = None  # the one that was tried last and given up, and its slope
         self._began = 0.0
 
     def begin(self):
@@ -83,27 +88,37 @@ class AutoPolicy:
             self.cached_only = True
         elif self.n_passes > FIRST_PAIRWISE:
             self.cached_only = False
-            if self._cost(PAIRWISE) > NO_DEARER * self._cost(LINE_SEARCH):
+            if self._cost(PAIRWISE) > NO_DEARER * self._cost(LINE_SEARCH) or self.is_simple:
                 self._use(LINE_SEARCH)
 
     def told(self, gap):
-        """Take notice of a certified gap: begin or end a trial."""
+        """Take notice of a certified gap: begin or end a trial, or go back on its outcome."""
         if not self.has_choice or gap <= 0.0:
             return
         self.checks.append((self.n_passes, self.seconds, math.log(gap)))
-        if self.trial is None:
-            other = self._other()
-            if self.n_passes >= self.next_trial and other is not None:
-                self.trial = len(self.checks) - 1, self.name
-                self._use(other)
-        elif self.n_passes >= self.checks[self.trial[0]][0] + TRIAL_PASSES:
-            start, before = self.trial
-            last = len(self.checks) - 1
-            slope = self._slope(max(start, self._earlier(last)), last)
-            if slope < ENOUGH * self._slope(self._earlier(start), start):
-                self._use(before)
-            self.trial = None
-            self.next_trial = MORE_PASSES * self.n_passes
+        last = len(self.checks) - 1
+        since = self.n_passes - self.checks[self.changed][0]
+        if self.trial is not None:
+            if since >= TRIAL_PASSES:
+                slope = self._slope(max(self.changed, self._earlier(last)), last)
+                if slope < ENOUGH * self._slope(self._earlier(self.changed), self.changed):
+                    self.rejected = self.name, slope
+                    self._change(self.trial)
+                self.trial = None
+                self.next_trial = MORE_PASSES * self.n_passes
+        elif self.rejected is not None and since >= JUDGED_PASSES:
+            # gaps fall ever more slowly: what was tried may be better than what is left
+            name, slope = self.rejected
+            self.rejected = None
+            if self._slope(self.changed, last) < ENOUGH * slope:
+                self._change(name)
+        elif self.n_passes >= self.next_trial and self._other() is not None:
+            self.trial = self.name
+            self._change(self._other())
+
+    def _change(self, name):
+        self.changed = len(self.checks) - 1
+        self._use(name)
 
     def _cost(self, name):
         return self.visit.get(name, math.inf)
