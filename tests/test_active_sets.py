@@ -491,7 +491,7 @@ def test_visits_with_the_answers_of_column_generation(kind, cache, step):
         passes.z = tuple(factor * part for part in passes.z)
         if visit == 4:
             refresh(engine, passes)
-    assert fractional > 2 and visit >= 8
+    assert fractional > 2 and visit >= 3
 
 
 @pytest.mark.parametrize(("kind", "surrogate"), COMBINATIONS)
