@@ -15,8 +15,9 @@ FIRST_PAIRWISE = 8
 NO_DEARER = 1.3
 # a cache is worth a trial where a visit that asks no oracle costs up to this share of one that does
 CHEAP_VISIT = 0.5
-# a trial of another policy begins after so many passes, and the next one after so many times as many
-FIRST_TRIAL, MORE_PASSES = 30, 4
+# a trial of another policy begins after so many passes, where outputs are single labels after so
+# many, and the next one after so many times as many
+FIRST_TRIAL, FIRST_SIMPLE_TRIAL, MORE_PASSES = 30, 60, 4
 # passes of a trial, after which it is judged by the later of them, at least; and those that it is
 # judged by and compared with
 TRIAL_PASSES, JUDGED_PASSES = 30, 20
@@ -63,7 +64,7 @@ class AutoPolicy:
         self.n_passes, self.seconds = 0, 0.0
         self.visit = {}  # seconds of a visit, by policy
         self.checks = []  # (passes, seconds, logarithm of the gap)
-        self.next_trial = FIRST_TRIAL
+        self.next_trial = FIRST_SIMPLE_TRIAL if self.is_simple else FIRST_TRIAL
         self.changed = 0  # the check at which the policy was changed
         self.trial = None  # the policy before it
         self.rejected = None  # the one that was tried last and given up, and its slope
@@ -80,7 +81,7 @@ class AutoPolicy:
         self.seconds += seconds
         if n:
             self.visit["cached" if self.cached_only else self.name] = seconds / n
-        if not self.has_choice or self.n_passes > FIRST_PAIRWISE + 1:
+        if not self.has_choice or self.is_simple or self.n_passes > FIRST_PAIRWISE + 1:
             return
         if self.n_passes == FIRST_PAIRWISE - 1:
             self._use(PAIRWISE)
@@ -88,7 +89,7 @@ class AutoPolicy:
             self.cached_only = True
         elif self.n_passes > FIRST_PAIRWISE:
             self.cached_only = False
-            if self._cost(PAIRWISE) > NO_DEARER * self._cost(LINE_SEARCH) or self.is_simple:
+            if self._cost(PAIRWISE) > NO_DEARER * self._cost(LINE_SEARCH):
                 self._use(LINE_SEARCH)
 
     def told(self, gap):
@@ -126,10 +127,11 @@ class AutoPolicy:
     def _other(self):
         """The policy to try next, or None."""
         is_cheap = self._cost("cached") <= CHEAP_VISIT * self._cost(PAIRWISE)
+        is_cheap = is_cheap and not self.is_simple  # whose oracles are
         if self.name == LINE_SEARCH:
             return CACHED if is_cheap else PAIRWISE
         if self.name == PAIRWISE:
-            return CACHED if is_cheap else None
+            return CACHED if is_cheap else LINE_SEARCH if self.is_simple else None
         return PAIRWISE
 
     def _earlier(self, check):
