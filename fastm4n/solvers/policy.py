@@ -33,7 +33,9 @@ class AutoPolicy:
     The first passes make Frank-Wolfe steps, the eighth pairwise steps, and the ninth steps to the
     atoms at hand alone. Where pairwise steps are no dearer they stay. From the thirtieth pass on
     other policies are tried: the one whose certified gaps fall by the larger factor in a second
-    stays. All of these are passes of the fit. The log surrogate leaves nothing to choose.
+    stays. Where outputs are single labels there are no such passes and no cache, and the first
+    trial is after sixty. All of these are passes of the fit. The log surrogate leaves nothing to
+    choose.
 
     Parameters
     ----------
