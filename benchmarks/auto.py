@@ -50,7 +50,8 @@ def problems():
         for name in names:
             data = load(name)
             if data is not None:
-                yield f"{name} ({kind})", cls, alpha, StandardScaler().fit_transform(data[0]), data[1]
+                X = StandardScaler().fit_transform(data[0])
+                yield f"{name} ({kind})", cls, alpha, X, data[1]
 
 
 def measure(cls, surrogate, alpha, X, y, tol, limit, options):
@@ -122,7 +123,8 @@ def main():
             "# The solver's own choice", "",
             "Made by `python benchmarks/auto.py`: CPU seconds of `fit` on one thread, least of "
             f"{args.repeats}", f"(one where it took more than a second), at most {args.limit:g} "
-            "seconds; gaps that were come to stand in", "brackets. `accelerate=True`, gap sampling.",
+            "seconds; gaps that were come to stand in",
+            "brackets. `accelerate=True`, gap sampling.",
             describe(environment()), "", summary, "", *lines,
         ]
         (ROOT / "docs" / "auto.md").write_text("\n".join(page) + "\n", encoding="utf-8")

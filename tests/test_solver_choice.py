@@ -72,7 +72,8 @@ def test_all_policies_come_to_the_same_optimum(cls, surrogate):
     fits = [
         cls(surrogate, **{**common, **options}).fit(X, y)
         for options in (
-            {"tol": 1e-3}, {"accelerate": False, "tol": 1e-2}, {"step": "pairwise"}, {"step": "away"},
+            {"tol": 1e-3}, {"accelerate": False, "tol": 1e-2}, {"step": "pairwise"},
+            {"step": "away"},
             {"step": "pairwise", "cache": 5},
             {"cache": 3, "cache_F": 1.0, "cache_nu": 1.0, "tol": 1e-2},
             {"step": "pairwise", "cache": 1, "sampling": "uniform", "tol": 1e-2},

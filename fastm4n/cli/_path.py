@@ -1,7 +1,6 @@
 """``fastm4n path``."""
 
 import math
-import sys
 
 from fastm4n import __version__
 from fastm4n.cli import _data, _fit, _models, _plots, _scores

@@ -6,8 +6,8 @@ Passes are then made on the problem with the penalty
     alpha / 2 ||w||^2 + kappa / 2 ||w - y||^2,
 
 which is better conditioned; its minimiser over the dual points so far is
-w = (alpha w(mu) + kappa y) / (alpha + kappa), and scores are of that w.  Every few passes the centre
-y moves to w and a step beyond, by Nesterov's momentum for strong convexity alpha.  The weights
+w = (alpha w(mu) + kappa y) / (alpha + kappa), and scores are of that w.  Every few passes the
+centre y moves to w and a step beyond, by Nesterov's momentum for strong convexity alpha.  The weights
 returned are an average of the latest w, and their gap is that of the problem without
 kappa: P(w) at the average, and D at the dual point mu.
 

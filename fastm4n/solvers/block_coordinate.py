@@ -470,8 +470,8 @@ def solve(
 
     through its dual, one block at a time.  The gap of all blocks is refreshed every 10
     passes, and as soon as the gaps met during a pass, reduced as at the last refresh, add up to
-    no more than `tol`; only a refreshed gap stops the solver.  Gap sampling begins with a sweep over all blocks in
-    random order, and makes another whenever the gaps it goes by have halved.
+    no more than `tol`; only a refreshed gap stops the solver.  Gap sampling begins with a sweep
+    over all blocks in random order, and makes another whenever the gaps it goes by have halved.
 
     Parameters
     ----------
