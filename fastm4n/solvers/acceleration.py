@@ -179,6 +179,9 @@ class Acceleration:
         Where it grows, and that has not helped, they are made easier by a smaller kappa; not for
         Frank-Wolfe steps alone, whose gaps rise and fall under any kappa.
         """
+        if gap > self.last_gap:
+            # the restart of O'Donoghue and Candes (2015): momentum has gone too far
+            self.moved_to = self._now()
         if gap > ENOUGH * self.last_gap and not self.is_solved:
             self.inner = min(MOST_INNER_PASSES, self.inner + 1)
             has_atoms = self.engine.sets is not None
