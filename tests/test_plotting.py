@@ -659,10 +659,11 @@ def test_the_page_of_displays_runs_from_top_to_bottom():
 
 
 @pytest.mark.parametrize("code", [WITHOUT, LAZY], ids=["without matplotlib", "lazy"])
-def test_matplotlib_is_needed_by_plots_only(code):
+def test_matplotlib_is_needed_by_plots_only(code, tmp_path):
     root = Path(fastm4n.__file__).resolve().parents[1]
     done = subprocess.run(
         [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(root)},
+        cwd=tmp_path,  # the folder of the source may be without compiled parts
         capture_output=True, text=True, timeout=120,
     )
     assert done.returncode == 0, done.stderr
