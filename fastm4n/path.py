@@ -282,7 +282,7 @@ class _Run:
             problem.structure, problem.features, problem.weights, 1.0, options["seed"]
         )
         names = ("sampling", "step", "n_jobs", "accelerate", "cache", "cache_F", "cache_nu")
-        driver = Driver(engine, **{name: options[name] for name in names if name in options})
+        driver = Driver(engine, **{name: options[name] for name in names})
         fitted = problem.fitted(engine.mu, 1.0)
         size = sum(array.size for name, array in fitted.items() if name.endswith("_"))
         self.follower = PathFollower(

@@ -50,6 +50,7 @@ cdef class ActiveSets:
     cdef unsigned short* labels(self) noexcept nogil
     cdef void offer_labelling(self, Py_ssize_t n_parts) noexcept nogil
     cdef void offer_vector(self, const double* vector, Py_ssize_t k) noexcept nogil
+    cdef int offer_truth(self, Structure structure, Py_ssize_t b) except -1 nogil
     cdef int find_or_add(self, Structure structure, Py_ssize_t b, double height) except -1 nogil
     cdef void score(self, Structure structure, Py_ssize_t b, const double* v) noexcept nogil
     cdef void add_atom(

@@ -91,6 +91,16 @@ cdef class ActiveSets:
         self.candidate_length = <int> (ENTRY * n)
         self.candidate_is_labelling = False
 
+    cdef int offer_truth(self, Structure structure, Py_ssize_t b) except -1 nogil:
+        """phi(y_b) is what `find_or_add` is to find."""
+        if structure.has_labellings:
+            structure.true_labelling(b, self.labels())
+            self.offer_labelling(structure.n_parts(b))
+        else:
+            structure.truth(b, self.dense, 0)
+            self.offer_vector(&self.dense[0], structure.size(b))
+        return 0
+
     cdef int find_or_add(self, Structure structure, Py_ssize_t b, double height) except -1 nogil:
         """Number of the atom that was offered; it is added with weight zero where it is new.
 
@@ -302,8 +312,7 @@ cdef class ActiveSets:
         phi(y_b) is the first atom of each set.  Another point is an atom itself; where an output
         is a single label, its labels are.
         """
-        cdef Py_ssize_t b, j, k, offset, T
-        cdef double[::1] truth = np.zeros(structure.max_size)
+        cdef Py_ssize_t b, j, k, offset
         cdef unsigned short* labels = self.labels()
         cdef int i
         cdef bint at_truth
@@ -312,8 +321,8 @@ cdef class ActiveSets:
                 offset, k = structure.offset(b), structure.size(b)
                 self.sets[b].count = 0
                 self.sets[b].content_size = 0
-                structure.truth(b, truth, 0)
-                at_truth = memcmp(&truth[0], &mu[offset], k * sizeof(double)) == 0
+                structure.truth(b, self.dense, 0)
+                at_truth = memcmp(&self.dense[0], &mu[offset], k * sizeof(double)) == 0
                 if structure.has_labellings and structure.max_parts == 1 and not at_truth:
                     for j in range(k):
                         if mu[offset + j] > 0.0:
@@ -323,11 +332,7 @@ cdef class ActiveSets:
                                 structure, b, structure.labelling_concave(b, labels))
                             self.sets[b].atoms[i].weight = mu[offset + j]
                     continue
-                if structure.has_labellings:
-                    structure.true_labelling(b, labels)
-                    self.offer_labelling(structure.n_parts(b))
-                else:
-                    self.offer_vector(&truth[0], k)
+                self.offer_truth(structure, b)
                 i = self.find_or_add(structure, b, 0.0)
                 self.sets[b].atoms[i].weight = 1.0 if at_truth else 0.0
                 if not at_truth:
@@ -339,16 +344,10 @@ cdef class ActiveSets:
         """Move each mu_b to phi(y_b) + factor (mu_b - phi(y_b))."""
         cdef Py_ssize_t b
         cdef int i
-        cdef double[::1] truth = np.zeros(structure.max_size)
         with nogil:
             for b in range(self.n_blocks):
                 self.scale(b, factor)
-                if structure.has_labellings:
-                    structure.true_labelling(b, self.labels())
-                    self.offer_labelling(structure.n_parts(b))
-                else:
-                    structure.truth(b, truth, 0)
-                    self.offer_vector(&truth[0], structure.size(b))
+                self.offer_truth(structure, b)
                 i = self.find_or_add(structure, b, 0.0)
                 self.sets[b].atoms[i].weight += 1.0 - factor
 

@@ -1,8 +1,8 @@
 """Block-coordinate Frank-Wolfe over any structure and any feature map.
 
 The engine keeps, for each block b (one training example), its dual point mu_b and
-t_b = h_b(mu_b); w(mu) = (1 / alpha) sum_b p_b Phi(x_b) (phi(y_b) - mu_b)' lives in the feature map.  A
-visit of a block is: scores, oracle, gap, step, update; no Python object is touched in it.
+t_b = h_b(mu_b); w(mu) = (1 / alpha) sum_b p_b Phi(x_b) (phi(y_b) - mu_b)' lives in the feature
+map.  A visit of a block is: scores, oracle, gap, step, update; no Python object is touched in it.
 
 With active sets the dual point is held as combinations of atoms instead, and gathered where a
 certificate needs it.
@@ -294,6 +294,27 @@ cdef class BlockCoordinateEngine:
 
     # -------------------------------------------------------------------------- visits
 
+    cdef double met(
+            self, Structure structure, Workspace work, Py_ssize_t b, double lower, double upper,
+            double current, bint sampling_by_gap) except -1.0 nogil:
+        """Note what the oracle has told of block b at work.scores; returns its gap.
+
+        lower and upper bound the oracle's value, and current is that of mu_b.
+        """
+        cdef double truth, gap = upper - current
+        structure.truth_score(b, work.scores, &truth)
+        self.losses[b] = upper - truth
+        self.oracle_calls += 1
+        self.oracle_error += upper - lower
+        if gap <= ROUNDING * (fabs(upper) + fabs(current)):
+            # what cannot be told from rounding is not worth a draw, nor a step
+            gap = 0.0
+        if sampling_by_gap:
+            self.set_gap(b, gap)
+        else:
+            self.gaps[b] = gap
+        return gap
+
     cdef int visit(self, Structure structure, FeatureMap features, Workspace work, Py_ssize_t b,
                    Step step, bint sampling_by_gap) except -1 nogil:
         """One block: scores, oracle, gap, step, update of w.
@@ -302,26 +323,14 @@ cdef class BlockCoordinateEngine:
         objects, but not fetch them.
         """
         cdef Py_ssize_t j, k = structure.size(b), offset = structure.offset(b)
-        cdef double lower, upper, current, gap, curvature, gamma, numerator, value, moved, truth
+        cdef double lower, upper, current, gap, curvature, gamma, numerator, value, moved
         cdef long long done
         cdef const fastm4n_loops* loops = features.loops
         features.scores(b, work.scores)
         current = self.t[b] + loops.dot(&work.scores[0], &self.mu_[offset], k)
         work.current = current
         structure.oracle(b, work, &lower, &upper)
-        self.oracle_calls += 1
-        self.oracle_error += upper - lower
-        structure.truth_score(b, work.scores, &truth)
-        self.losses[b] = upper - truth
-        gap = upper - current
-        if gap <= ROUNDING * (fabs(upper) + fabs(current)):
-            # what cannot be told from rounding is not worth a draw, nor a step
-            gap = 0.0
-        if sampling_by_gap:
-            self.set_gap(b, gap)
-        else:
-            self.gaps[b] = gap
-
+        gap = self.met(structure, work, b, lower, upper, current, sampling_by_gap)
         curvature = self.weights[b] / (self.alpha + self.kappa)
         gamma = 1.0
         moved = 0.0
@@ -387,10 +396,11 @@ cdef class BlockCoordinateEngine:
         """
         cdef Py_ssize_t j, k = structure.size(b)
         cdef AtomSet* held = &sets.sets[b]
-        cdef double current, value, lower, upper, gap, height, numerator, norm, gamma, gain
-        cdef double low, factor, tiny, most = 1.0, curvature = self.weights[b] / (self.alpha + self.kappa)
+        cdef double current, value, lower, upper, height, numerator, norm, gamma, gain
+        cdef double low, factor, tiny, most = 1.0
+        cdef double curvature = self.weights[b] / (self.alpha + self.kappa)
         cdef double* direction = &work.step[0]
-        cdef int chosen, worst, i
+        cdef int chosen, worst
         cdef bint hit = cached_only
         cdef Step taken = step
         cdef const fastm4n_loops* loops = features.loops
@@ -422,16 +432,7 @@ cdef class BlockCoordinateEngine:
                 structure.oracle(b, work, &lower, &upper)
                 sets.offer_vector(&work.atom[0], k)
                 height = lower - loops.dot(&work.scores[0], &work.atom[0], k)
-            self.oracle_calls += 1
-            self.oracle_error += upper - lower
-            gap = upper - current
-            if gap <= ROUNDING * (fabs(upper) + fabs(current)):
-                gap = 0.0
-            if sampling_by_gap:
-                self.set_gap(b, gap)
-            else:
-                self.gaps[b] = gap
-            if gap == 0.0:
+            if self.met(structure, work, b, lower, upper, current, sampling_by_gap) == 0.0:
                 return 0
             if lower > value:
                 chosen = sets.find_or_add(structure, b, height)
@@ -703,12 +704,17 @@ cdef class BlockCoordinateEngine:
         concave: lower bounds of h_b at mu, for structures that cannot tell it from mu; shrunk
         they hold at the new point, h_b being concave and zero at phi(y).
         """
-        cdef Structure structure = self.structure
-        cdef Workspace work = self.work
-        cdef Py_ssize_t b, j, offset
         self.mu_[:] = mu
         if concave is not None:
             self.t[:] = concave
+        self.draw_to_truth(shrink)
+        self.rebuild_weights(self.mu_)
+
+    cdef int draw_to_truth(self, double shrink) except -1:
+        """Move to phi(y) + shrink (mu - phi(y)): t, of the old point, follows; w does not."""
+        cdef Structure structure = self.structure
+        cdef Workspace work = self.work
+        cdef Py_ssize_t b, j, offset
         with nogil:
             for b in range(self.gaps.shape[0]):
                 offset = structure.offset(b)
@@ -719,7 +725,7 @@ cdef class BlockCoordinateEngine:
                             work.step[j] + shrink * (self.mu_[offset + j] - work.step[j]))
                     self.t[b] *= shrink
                 structure.concave(b, self.mu_, offset, work, &self.t[b])
-        self.rebuild_weights(self.mu_)
+        return 0
 
     def set_alpha(self, double alpha, shrink=None):
         """Go on under another alpha, from phi(y) + shrink (mu - phi(y)); t and w follow.
@@ -728,9 +734,7 @@ cdef class BlockCoordinateEngine:
         the bit, and a block's gap is at most rho times what it was + (1 - rho) times its loss: the
         stale gaps become that.
         """
-        cdef Structure structure = self.structure
-        cdef Workspace work = self.work
-        cdef Py_ssize_t b, j, offset
+        cdef Py_ssize_t b
         cdef double rho = alpha / self.alpha
         cdef double by = min(1.0, rho) if shrink is None else shrink
         self.settle()
@@ -738,17 +742,10 @@ cdef class BlockCoordinateEngine:
             self.features.scale(by / rho)
         if by != 1.0:
             if self.is_active:
-                self.sets.shrink(structure, by)
-            with nogil:
-                for b in range(self.gaps.shape[0]):
-                    offset = structure.offset(b)
-                    structure.truth(b, work.step, 0)
-                    for j in range(structure.size(b)):
-                        self.mu_[offset + j] = (
-                            work.step[j] + by * (self.mu_[offset + j] - work.step[j]))
-                    self.t[b] *= by
-                    structure.concave(b, self.mu_, offset, work, &self.t[b])
-                    self.gaps[b] = by * self.gaps[b] + (1.0 - by) * self.losses[b]
+                self.sets.shrink(self.structure, by)
+            self.draw_to_truth(by)
+            for b in range(self.gaps.shape[0]):
+                self.gaps[b] = by * self.gaps[b] + (1.0 - by) * self.losses[b]
         self.alpha = alpha
 
     def set_largest_concave(self):

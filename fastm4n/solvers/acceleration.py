@@ -104,22 +104,31 @@ class Acceleration:
 
     def __init__(self, engine, kappa, centre=None):
         self.engine = engine
-        self.kappa = kappa
         self.alpha = engine.alpha
-        root = np.sqrt(self.alpha / (self.alpha + kappa))
-        self.momentum = (1.0 - root) / (1.0 + root)
         self.inner = INNER_PASSES
-        self.n_passes = self.since_move = 0
+        self.n_passes = 0
         self.last_gap = np.inf
         state = engine.features.state()
         self.form, of_mu = _form(state), _flat(state)
-        self.is_moving = self.is_solved = False
-        self.centre = of_mu if centre is None else _flat(centre)
-        now = self._mixed(of_mu, self.centre)
-        self.moved_to = now
-        self.mean = [array.copy() for array in self.centre]
-        self.put(now)
-        engine.set_kappa(kappa)
+        self.is_solved = False
+        self.mean = of_mu if centre is None else _flat(centre)
+        self._begin(kappa, of_mu)
+
+    def _begin(self, kappa, of_mu):
+        """Make passes under this kappa from here on, with the average as the centre.
+
+        of_mu is w(mu), which may be the average itself.
+        """
+        self.is_moving = True
+        self.kappa = kappa
+        root = np.sqrt(self.alpha / (self.alpha + kappa))
+        self.momentum = (1.0 - root) / (1.0 + root)
+        self.centre = [array.copy() for array in self.mean]
+        self.moved_to = self._mixed(of_mu, self.centre)
+        self.since_move = 0
+        self.put(self.moved_to)
+        self.engine.set_kappa(kappa)
+        self.is_moving = False
 
     # ------------------------------------------------------------------------- points
 
@@ -186,26 +195,12 @@ class Acceleration:
             self.inner = min(MOST_INNER_PASSES, self.inner + 1)
             has_atoms = self.engine.sets is not None
             if has_atoms and gap > self.last_gap and self.inner > WELL_SOLVED:
-                self._set_kappa(LESS * self.kappa)
+                self._begin(LESS * self.kappa, self._of_mu(self._now()))
         self.last_gap = gap
 
     def forget(self):
         """Begin anew with what was learnt of steps that are made no longer."""
         self.inner, self.last_gap = INNER_PASSES, np.inf
-
-    def _set_kappa(self, kappa):
-        """Go on under another kappa, around the average."""
-        dual = self._of_mu(self._now())
-        self.is_moving = True
-        self.kappa = kappa
-        root = np.sqrt(self.alpha / (self.alpha + kappa))
-        self.momentum = (1.0 - root) / (1.0 + root)
-        self.centre = [array.copy() for array in self.mean]
-        self.moved_to = self._mixed(dual, self.centre)
-        self.since_move = 0
-        self.put(self.moved_to)
-        self.engine.set_kappa(kappa)
-        self.is_moving = False
 
     def rebuild(self):
         """Build w afresh from mu and the centre, without the rounding that updates leave."""

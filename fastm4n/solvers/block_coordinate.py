@@ -380,6 +380,7 @@ class Driver:
                 at_refresh, sweep = engine.stale_gap(), False
 
     def _pass(self, sampling):
+        """One pass of the step that was asked for, or of the one that the policy chooses."""
         policy = self.policy
         if policy is None:
             return self.engine.run_pass(sampling, self.kind)
@@ -387,8 +388,6 @@ class Driver:
         self.engine.run_pass(sampling, policy.kind, policy.cached_only)
         self.policy_name = policy.name
         policy.end()
-        # what a path goes by that makes passes of its own
-        self.kind = policy.kind
 
     def _begin(self):
         """Take up where the last run has left the engine, or begin the first one."""
