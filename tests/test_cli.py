@@ -118,12 +118,12 @@ def test_every_surrogate_and_kernel(surrogate, kernel, capsys):
     assert document["complete"] and all(point["gap"] <= 0.1 for point in document["path"])
 
 
-@pytest.mark.parametrize("loss", _arguments.LOSSES)
+@pytest.mark.parametrize("cost", _arguments.COSTS)
 @pytest.mark.parametrize("name", ["iris", "diabetes"])
-def test_every_loss(loss, name, capsys):
-    document = ran(capsys, "path", name, "--loss", loss, "--eps", 0.5, "--alpha-min", 0.01)
-    assert document["parameters"]["loss"] == loss
-    assert ("rate" in document["loss"]) == (loss == "zero_one")
+def test_every_cost(cost, name, capsys):
+    document = ran(capsys, "path", name, "--cost", cost, "--eps", 0.5, "--alpha-min", 0.01)
+    assert document["parameters"]["cost"] == cost
+    assert ("rate" in document["loss"]) == (cost == "zero_one")
 
 
 def test_the_path_is_that_of_the_library(capsys):

@@ -164,7 +164,7 @@ def test_ordered_levels(capsys):
         *range(10, 20), *range(10), *range(20, 30)]]], ["u", "size"])
     arguments = ["--levels", "low,mid,high", "--model", "m", "--alpha", "1e-4"]
     fitted = ran(capsys, "fit", "a.csv", *arguments, "--json")
-    assert fitted["task"] == "ordered" and fitted["parameters"]["loss"] == "absolute"
+    assert fitted["task"] == "ordered" and fitted["parameters"]["cost"] == "absolute"
     assert load_model("m")[-1].classes_.tolist() == ["low", "mid", "high"]
     scores = ran(capsys, "evaluate", "m", "a.csv", "--json")["scores"]
     assert scores["mean_absolute_error"] == scores["mean_loss"] <= 0.1
@@ -327,11 +327,11 @@ def test_models_of_the_library_are_taken(capsys):
 def test_settings_solver_and_seed_are_used(capsys):
     fitted = ran(
         capsys, "fit", "wine", "--json", "--set", "fit_intercept=false", "--set",
-        "sampling=uniform", "--loss", "squared", "--alpha", 0.5, "--tol", 0.2, "--max-iter", 7,
+        "sampling=uniform", "--cost", "squared", "--alpha", 0.5, "--tol", 0.2, "--max-iter", 7,
         "--seed", 3, "--surrogate", "max_margin", "--kernel", "poly", "--gamma", 0.25,
     )
     wanted = {
-        "fit_intercept": False, "sampling": "uniform", "loss": "squared", "alpha": 0.5, "tol": 0.2,
+        "fit_intercept": False, "sampling": "uniform", "cost": "squared", "alpha": 0.5, "tol": 0.2,
         "max_iter": 7, "random_state": 3, "surrogate": "max_margin", "kernel": "poly",
         "gamma": 0.25, "verbose": 0,
     }

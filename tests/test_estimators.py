@@ -86,7 +86,7 @@ def dual_point(estimator, y, p):
     OrdinalClassifier("max_margin"),
     OrdinalClassifier("log", kernel="rbf"),
     MulticlassClassifier(step="fixed", max_iter=50),
-    MulticlassClassifier(loss="squared"),
+    MulticlassClassifier(cost="squared"),
 ])
 def test_common_checks(estimator, check):
     check(estimator)
@@ -304,15 +304,15 @@ def test_log_against_logistic_regression(iris, binary, k):
     assert_allclose(clf.predict_proba(X), other.predict_proba(X), atol=1e-3)
 
 
-@pytest.mark.parametrize("loss", ["zero_one", "absolute", "squared", ASYMMETRIC])
-def test_max_min_against_the_reference(iris, loss):
+@pytest.mark.parametrize("cost", ["zero_one", "absolute", "squared", ASYMMETRIC])
+def test_max_min_against_the_reference(iris, cost):
     X, y = iris[0][::10], iris[1][::10]
-    clf = fit(X, y, loss=loss, alpha=0.1, tol=1e-4, max_iter=5000)
-    cost = cost_matrix(loss, 3)
-    assert_array_equal(clf.cost_matrix_, cost)
+    clf = fit(X, y, cost=cost, alpha=0.1, tol=1e-4, max_iter=5000)
+    costs = cost_matrix(cost, 3)
+    assert_array_equal(clf.cost_matrix_, costs)
     Z = np.column_stack([X, np.ones(len(X))])
     result = ref.block_coordinate_frank_wolfe(
-        Z, y, n_classes=3, surrogate="max_min", cost=cost, alpha=0.1, n_passes=30)
+        Z, y, n_classes=3, surrogate="max_min", cost=costs, alpha=0.1, n_passes=30)
     _, primal, dual, gap = result.history[-1]
     assert clf.dual_objective_ <= primal + 1e-9 and dual <= clf.primal_objective_ + 1e-9
     assert gap < 0.05
@@ -551,23 +551,23 @@ def test_bad_parameters(iris, cls, parameter, values, message):
         assert repr(value) in str(caught.value)
 
 
-@pytest.mark.parametrize(("loss", "message"), [
-    ("hinge", "loss must be one of .*or a cost matrix, got 'hinge'"),
-    (None, "loss must be a square matrix of costs"),
-    (np.zeros((3, 2)), r"loss must be a square matrix of costs, got shape \(3, 2\)"),
-    (np.zeros(3), r"loss must be a square matrix of costs, got shape \(3,\)"),
-    (np.zeros((4, 4)), "loss is a 4 x 4 matrix, but y has 3 classes"),
-    ([[0, 1, 1], [1, 0, -2], [1, 1, 0]], r"loss\[1, 2\] is -2: costs must not be negative"),
-    ([[0, 1, 1], [1, 0, 1], [1, 1, 3]], r"loss\[2, 2\] is 3: the diagonal must be zero"),
-    ([[0, 1, np.nan], [1, 0, 1], [1, 1, 0]], r"loss\[0, 2\] is nan: costs must be finite"),
-    ([[0, 1, np.inf], [1, 0, 1], [1, 1, 0]], r"loss\[0, 2\] is inf: costs must be finite"),
-    ([["a", "b"], ["c", "d"]], "loss must be one of .*or a cost matrix"),
-    ([[0], [1, 0]], "loss must be one of .*or a cost matrix"),
+@pytest.mark.parametrize(("cost", "message"), [
+    ("hinge", "cost must be one of .*or a cost matrix, got 'hinge'"),
+    (None, "cost must be a square matrix of costs"),
+    (np.zeros((3, 2)), r"cost must be a square matrix of costs, got shape \(3, 2\)"),
+    (np.zeros(3), r"cost must be a square matrix of costs, got shape \(3,\)"),
+    (np.zeros((4, 4)), "cost is a 4 x 4 matrix, but y has 3 classes"),
+    ([[0, 1, 1], [1, 0, -2], [1, 1, 0]], r"cost\[1, 2\] is -2: costs must not be negative"),
+    ([[0, 1, 1], [1, 0, 1], [1, 1, 3]], r"cost\[2, 2\] is 3: the diagonal must be zero"),
+    ([[0, 1, np.nan], [1, 0, 1], [1, 1, 0]], r"cost\[0, 2\] is nan: costs must be finite"),
+    ([[0, 1, np.inf], [1, 0, 1], [1, 1, 0]], r"cost\[0, 2\] is inf: costs must be finite"),
+    ([["a", "b"], ["c", "d"]], "cost must be one of .*or a cost matrix"),
+    ([[0], [1, 0]], "cost must be one of .*or a cost matrix"),
 ])
 @pytest.mark.parametrize("surrogate", SURROGATES)
-def test_bad_costs(iris, loss, message, surrogate):
+def test_bad_costs(iris, cost, message, surrogate):
     with pytest.raises(ValueError, match=message):
-        fit(*iris, surrogate, loss=loss)
+        fit(*iris, surrogate, cost=cost)
 
 
 def test_policies_that_do_not_go_together(iris):
@@ -575,7 +575,7 @@ def test_policies_that_do_not_go_together(iris):
         fit(*iris, "log", oracle="mirror_prox")
     with pytest.raises(ValueError, match="mirror_prox' solves the max-min oracle.*'max_margin'"):
         fit(*iris, "max_margin", oracle="mirror_prox")
-    for parameters in ({"surrogate": "log"}, {"loss": "squared"}, {"oracle": "mirror_prox"}):
+    for parameters in ({"surrogate": "log"}, {"cost": "squared"}, {"oracle": "mirror_prox"}):
         with pytest.raises(ValueError, match="step='exact' needs a closed-form maximiser"):
             fit(*iris, step="exact", **parameters)
 
@@ -795,7 +795,7 @@ def test_a_large_gram_matrix(iris):
 @pytest.mark.parametrize("scale", [1e150, 1e-150, 1e-300])
 @pytest.mark.parametrize("parameters", [
     {}, {"surrogate": "max_margin"}, {"surrogate": "log"}, {"step": "exact"}, {"step": "fixed"},
-    {"loss": "squared"}, {"kernel": "rbf"}, {"kernel": "poly"}, {"fit_intercept": False}])
+    {"cost": "squared"}, {"kernel": "rbf"}, {"kernel": "poly"}, {"fit_intercept": False}])
 def test_features_of_extreme_sizes(iris, scale, parameters):
     X, y = iris
     clf = fit(scale * X, y, max_iter=20, **parameters)
@@ -845,7 +845,7 @@ def test_margins_are_no_probabilities(iris, surrogate):
 
 def test_decoding_of_probabilities(iris):
     X, y = iris
-    clf = fit(X, y, "log", loss=ASYMMETRIC, alpha=0.1)
+    clf = fit(X, y, "log", cost=ASYMMETRIC, alpha=0.1)
     risks = clf.predict_proba(X) @ np.array(ASYMMETRIC)
     careful = clf.predict(X, decode="min_risk")
     assert_array_equal(careful, np.argmin(risks, axis=1))
@@ -855,12 +855,12 @@ def test_decoding_of_probabilities(iris):
     assert_array_equal(clf.predict(X, decode="map"), np.argmax(clf.decision_function(X), axis=1))
 
 
-@pytest.mark.parametrize("loss", ["zero_one", "absolute", ASYMMETRIC])
-def test_decoding_of_the_max_min_oracle(iris, loss):
+@pytest.mark.parametrize("cost", ["zero_one", "absolute", ASYMMETRIC])
+def test_decoding_of_the_max_min_oracle(iris, cost):
     X, y = iris
-    clf = fit(X, y, loss=loss, alpha=0.1)
-    cost = cost_matrix(loss, 3)
-    risks = np.array([ref.max_min_oracle(v, cost)[0] @ cost for v in clf.decision_function(X)])
+    clf = fit(X, y, cost=cost, alpha=0.1)
+    costs = cost_matrix(cost, 3)
+    risks = np.array([ref.max_min_oracle(v, costs)[0] @ costs for v in clf.decision_function(X)])
     found = clf.predict(X, decode="min_risk")
     assert np.all(risks[np.arange(150), found] <= risks.min(axis=1) + 1e-7)
 
@@ -904,7 +904,7 @@ def test_ordinal_is_multiclass_under_the_absolute_cost(iris):
     X, y = iris
     for surrogate in SURROGATES:
         assert_same_fit(
-            fit(X, y, surrogate, cls=OrdinalClassifier), fit(X, y, surrogate, loss="absolute"))
+            fit(X, y, surrogate, cls=OrdinalClassifier), fit(X, y, surrogate, cost="absolute"))
 
 
 def test_levels(iris):
@@ -981,12 +981,12 @@ def test_policies_agree(iris, sampling, step):
     assert -1e-12 <= clf.primal_objective_ - best.dual_objective_ <= tol + 1e-6
 
 
-@pytest.mark.parametrize("loss", ["zero_one", "squared"])
-def test_mirror_prox(iris, loss):
+@pytest.mark.parametrize("cost", ["zero_one", "squared"])
+def test_mirror_prox(iris, cost):
     X, y = iris
-    exact = fit(X, y, alpha=0.1, loss=loss)
+    exact = fit(X, y, alpha=0.1, cost=cost)
     for warm in (True, False):
-        clf = fit(X, y, alpha=0.1, loss=loss, oracle="mirror_prox", oracle_iter=50,
+        clf = fit(X, y, alpha=0.1, cost=cost, oracle="mirror_prox", oracle_iter=50,
                   oracle_warm_start=warm, tol=0.1, max_iter=200)
         assert clf.duality_gap_ <= 0.1
         assert clf.primal_objective_ - exact.dual_objective_ <= 0.1 + 1e-9
@@ -997,7 +997,7 @@ def test_mirror_prox(iris, loss):
 
 
 @pytest.mark.parametrize("parameters", [
-    {}, {"surrogate": "log"}, {"loss": "squared"}, {"kernel": "rbf"}, {"step": "fixed", "tol": 0.5},
+    {}, {"surrogate": "log"}, {"cost": "squared"}, {"kernel": "rbf"}, {"step": "fixed", "tol": 0.5},
     {"kernel": "rbf", "cache_size": 0.01}, {"sampling": "uniform"}])
 def test_bits_repeat(iris, parameters):
     X, y = iris

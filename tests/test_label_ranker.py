@@ -29,7 +29,7 @@ from fastm4n.rankings import as_places, places_to_orderings, places_to_strings
 from fastm4n.solvers import block_coordinate as driver
 
 SURROGATES = ("max_min", "max_margin", "log")
-LOSSES = ("zero_one", "absolute", "squared")
+COSTS = ("zero_one", "absolute", "squared")
 ASYMMETRIC = np.array([[0.0, 1.0, 4.0], [3.0, 0.0, 0.5], [0.5, 2.0, 0.0]])
 NAMES = np.array(["apple", "bread", "corn"])
 
@@ -108,8 +108,8 @@ def test_parameters():
     assert [name for name, p in parameters.items() if p.kind != p.KEYWORD_ONLY] == ["surrogate"]
     ranker = LabelRanker()
     assert vars(ranker) == ranker.get_params() == {n: p.default for n, p in parameters.items()}
-    ranker = LabelRanker("log", alpha=0.5, loss=ASYMMETRIC, callback=print)
-    assert ranker.loss is ASYMMETRIC
+    ranker = LabelRanker("log", alpha=0.5, cost=ASYMMETRIC, callback=print)
+    assert ranker.cost is ASYMMETRIC
     assert repr(clone(ranker)) == repr(ranker)
     assert repr(LabelRanker("log", alpha=0.5)) == "LabelRanker(alpha=0.5, surrogate='log')"
     assert ranker.set_params(alpha=2.0) is ranker and ranker.alpha == 2.0
@@ -228,17 +228,17 @@ def test_model_selection(data):
 
 
 @pytest.mark.parametrize("kernel", ["linear", "rbf"])
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("cost", COSTS)
 @pytest.mark.parametrize("surrogate", SURROGATES)
 @pytest.mark.parametrize(("M", "n"), [(2, 8), (3, 5), (4, 3)])
-def test_certificates(permutation_problem, M, n, surrogate, loss, kernel):
+def test_certificates(permutation_problem, M, n, surrogate, cost, kernel):
     """Both objectives from the fitted attributes, and the optimum, by listing permutations."""
     X, y = rankings(n, d=2, M=M, seed=1)
     weights = np.arange(1.0, n + 1)
     p = weights / weights.sum()
     for tol in (0.1, 2e-3):
         ranker = fit(
-            X, y, surrogate, loss=loss, kernel=kernel, gamma=0.5, intercept_scaling=1.5, alpha=0.1,
+            X, y, surrogate, cost=cost, kernel=kernel, gamma=0.5, intercept_scaling=1.5, alpha=0.1,
             tol=tol, max_iter=5000, sample_weight=weights)
         K = pairwise_kernels(X, metric=kernel, filter_params=True, gamma=0.5) + 1.5**2
         gram = np.kron(K, np.eye(M * M))
@@ -347,12 +347,12 @@ def test_gram_matrices_that_are_none(data):
     {"surrogate": "max_margin", "step": "fixed", "sampling": "uniform"},
     {"surrogate": "log", "sampling": "uniform"}, {"oracle": "mirror_prox"},
     {"oracle": "mirror_prox", "oracle_iter": 7, "oracle_warm_start": True},
-    {"loss": "absolute", "oracle": "mirror_prox"}, {"loss": ASYMMETRIC},
-    {"loss": "squared", "surrogate": "max_margin"}])
+    {"cost": "absolute", "oracle": "mirror_prox"}, {"cost": ASYMMETRIC},
+    {"cost": "squared", "surrogate": "max_margin"}])
 def test_policies_agree(data, parameters):
     """Each certifies, and no certificate contradicts another."""
     X, y = data
-    same = {key: parameters[key] for key in ("surrogate", "loss") if key in parameters}
+    same = {key: parameters[key] for key in ("surrogate", "cost") if key in parameters}
     plain = fit(X, y, **same)
     other = fit(X, y, **{**parameters, "tol": 0.1})
     assert other.duality_gap_ <= 0.1
@@ -454,12 +454,12 @@ def test_scores_of_rankings_that_do_not_fit(data, fitted):
 
 def test_losses(data):
     X, y = data
-    assert_array_equal(fit(X, y, loss=ASYMMETRIC).cost_matrix_, ASYMMETRIC)
+    assert_array_equal(fit(X, y, cost=ASYMMETRIC).cost_matrix_, ASYMMETRIC)
     levels = np.subtract.outer(np.arange(3), np.arange(3))
-    assert_array_equal(fit(X, y, loss="absolute").cost_matrix_, np.abs(levels))
-    assert_array_equal(fit(X, y, "log", loss="squared").cost_matrix_, levels**2)
+    assert_array_equal(fit(X, y, cost="absolute").cost_matrix_, np.abs(levels))
+    assert_array_equal(fit(X, y, "log", cost="squared").cost_matrix_, levels**2)
     # the CRF knows of no costs until it decodes
-    assert_array_equal(fit(X, y, "log", loss="squared").coef_, fit(X, y, "log").coef_)
+    assert_array_equal(fit(X, y, "log", cost="squared").coef_, fit(X, y, "log").coef_)
 
 
 def listed(ranker, X):
@@ -491,28 +491,28 @@ def test_margins_are_no_probabilities(data, fitted, surrogate):
         fitted[surrogate].predict(data[0], decode="mean")
 
 
-@pytest.mark.parametrize("loss", [*LOSSES, ASYMMETRIC])
+@pytest.mark.parametrize("cost", [*COSTS, ASYMMETRIC])
 @pytest.mark.parametrize("surrogate", ["max_min", "log"])
-def test_careful_decoding(data, surrogate, loss):
+def test_careful_decoding(data, surrogate, cost):
     """No permutation has a smaller expected cost, and level ones go to the highest score."""
     X, y = data
-    ranker = fit(X, y, surrogate, loss=loss, alpha=1.0, decode="min_risk")
-    cost, rows = ranker.cost_matrix_, np.arange(3)
+    ranker = fit(X, y, surrogate, cost=cost, alpha=1.0, decode="min_risk")
+    costs, rows = ranker.cost_matrix_, np.arange(3)
     perms, probabilities, phi = listed(ranker, X)
     if surrogate == "log":
         marginals = np.einsum("bp,pij->bij", probabilities, phi)
     else:
-        marginals = max_min_permutation(ranker.decision_function(X), cost)[0]
+        marginals = max_min_permutation(ranker.decision_function(X), costs)[0]
     # risks[b, p] = sum_q probability of q times the mean cost of p where q is true
-    risks = np.mean((marginals @ cost)[:, rows, perms], axis=2)
+    risks = np.mean((marginals @ costs)[:, rows, perms], axis=2)
     places = ranker.predict(X)
     chosen = np.array([np.flatnonzero((perms == place).all(axis=1))[0] for place in places])
     assert_allclose(risks[np.arange(24), chosen], risks.min(axis=1), atol=3e-6)
     best = ranker.predict(X, decode="map")
     assert_array_equal(best, perms[probabilities.argmax(axis=1)])
-    level = np.mean((marginals @ cost)[np.arange(24)[:, None], rows, best], axis=1) - risks.min(1)
+    level = np.mean((marginals @ costs)[np.arange(24)[:, None], rows, best], axis=1) - risks.min(1)
     assert_array_equal(places[level < 1e-7], best[level < 1e-7])
-    if surrogate == "log" and not isinstance(loss, str):
+    if surrogate == "log" and not isinstance(cost, str):
         assert np.any(places != best)
 
 
@@ -794,10 +794,10 @@ def test_bad_parameters(data, parameter, values, message):
     ({"surrogate": "log", "step": "fixed"}, "step='fixed' averages dual points.*line_search"),
     ({"surrogate": "log", "oracle": "mirror_prox"}, "it needs surrogate='max_min', got 'log'"),
     ({"surrogate": "max_margin", "oracle": "mirror_prox"}, "needs surrogate='max_min', got 'max_m"),
-    ({"loss": np.zeros((4, 4))}, "loss is a 4 x 4 matrix, but y has 3 items"),
-    ({"loss": np.zeros((3, 2))}, r"loss must be a square matrix of costs, got shape \(3, 2\)"),
-    ({"loss": -ASYMMETRIC}, r"loss\[0, 1\] is -1: costs must not be negative"),
-    ({"loss": "hinge"}, "loss must be one of .*got 'hinge'"),
+    ({"cost": np.zeros((4, 4))}, "cost is a 4 x 4 matrix, but y has 3 items"),
+    ({"cost": np.zeros((3, 2))}, r"cost must be a square matrix of costs, got shape \(3, 2\)"),
+    ({"cost": -ASYMMETRIC}, r"cost\[0, 1\] is -1: costs must not be negative"),
+    ({"cost": "hinge"}, "cost must be one of .*got 'hinge'"),
 ])
 def test_parameters_that_do_not_go_together(data, parameters, message):
     with pytest.raises(ValueError, match=message):

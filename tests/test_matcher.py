@@ -25,7 +25,7 @@ from fastm4n.inference import max_min_permutation
 from fastm4n.solvers import block_coordinate as driver
 
 SURROGATES = ("max_min", "max_margin", "log")
-LOSSES = ("zero_one", "absolute", "squared")
+COSTS = ("zero_one", "absolute", "squared")
 ASYMMETRIC = np.array([[0.0, 1.0, 4.0], [3.0, 0.0, 0.5], [0.5, 2.0, 0.0]])
 PERMS = {M: np.array(list(itertools.permutations(range(M)))) for M in range(1, 5)}
 
@@ -97,7 +97,7 @@ def flat(X):
 
 
 @pytest.mark.parametrize("estimator", [
-    Matcher(), Matcher("log", alpha=0.5, loss=ASYMMETRIC, n_jobs=2)])
+    Matcher(), Matcher("log", alpha=0.5, cost=ASYMMETRIC, n_jobs=2)])
 @pytest.mark.parametrize("name", [
     "check_estimator_cloneable", "check_estimator_repr", "check_valid_tag_types",
     "check_no_attributes_set_in_init", "check_get_params_invariance", "check_set_params",
@@ -112,8 +112,8 @@ def test_parameters():
     assert [name for name, p in parameters.items() if p.kind != p.KEYWORD_ONLY] == ["surrogate"]
     matcher = Matcher()
     assert vars(matcher) == matcher.get_params() == {n: p.default for n, p in parameters.items()}
-    matcher = Matcher("log", loss=ASYMMETRIC, callback=print)
-    assert matcher.loss is ASYMMETRIC and repr(clone(matcher)) == repr(matcher)
+    matcher = Matcher("log", cost=ASYMMETRIC, callback=print)
+    assert matcher.cost is ASYMMETRIC and repr(clone(matcher)) == repr(matcher)
     assert repr(Matcher("log", alpha=0.5)) == "Matcher(alpha=0.5, surrogate='log')"
     with pytest.raises(ValueError, match="Invalid parameter 'fit_intercept'"):
         matcher.set_params(fit_intercept=True)
@@ -244,10 +244,10 @@ def test_model_selection(data, equal):
 
 
 @pytest.mark.parametrize("kernel", ["linear", "rbf"])
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("cost", COSTS)
 @pytest.mark.parametrize("surrogate", SURROGATES)
 @pytest.mark.parametrize("sizes", [(2,) * 6, (3,) * 4, (1, 2, 3, 4), (4, 4)])
-def test_certificates(permutation_problem, sizes, surrogate, loss, kernel):
+def test_certificates(permutation_problem, sizes, surrogate, cost, kernel):
     """Both objectives from the fitted attributes, and the optimum, by listing permutations."""
     X, y = pairs(sizes, d=2, seed=1, noise=1.0)
     weights = np.arange(1.0, len(sizes) + 1)
@@ -255,7 +255,7 @@ def test_certificates(permutation_problem, sizes, surrogate, loss, kernel):
     X = [x + 1e-6 * rng.normal(size=x.shape) for x in X]  # no two pairs the same
     for tol in (0.1, 0.01):
         matcher = fit(
-            X, y, surrogate, loss=loss, kernel=kernel, gamma=0.2, alpha=0.1, tol=tol,
+            X, y, surrogate, cost=cost, kernel=kernel, gamma=0.2, alpha=0.1, tol=tol,
             max_iter=5000, sample_weight=weights)
         gram = pairwise_kernels(flat(X), metric=kernel, filter_params=True, gamma=0.2)
         problem = permutation_problem(
@@ -352,11 +352,11 @@ def test_kernels_that_cannot_be(data):
     {"surrogate": "max_margin", "step": "fixed", "sampling": "uniform"},
     {"surrogate": "log", "sampling": "uniform"}, {"oracle": "mirror_prox"},
     {"oracle": "mirror_prox", "oracle_iter": 7, "oracle_warm_start": True},
-    {"loss": "absolute", "oracle": "mirror_prox"}, {"loss": "squared", "surrogate": "max_margin"}])
+    {"cost": "absolute", "oracle": "mirror_prox"}, {"cost": "squared", "surrogate": "max_margin"}])
 def test_policies_agree(data, parameters):
     """Each certifies, and no certificate contradicts another."""
     X, y = data
-    same = {key: parameters[key] for key in ("surrogate", "loss") if key in parameters}
+    same = {key: parameters[key] for key in ("surrogate", "cost") if key in parameters}
     plain = fit(X, y, **same)
     other = fit(X, y, **{**parameters, "tol": 0.1})
     assert other.duality_gap_ <= 0.1
@@ -406,16 +406,16 @@ def test_features_of_rows_or_columns_alone_teach_nothing(equal):
 
 
 def test_losses(data, equal):
-    assert_array_equal(fit(*equal, loss=ASYMMETRIC).cost_matrix_, ASYMMETRIC)
+    assert_array_equal(fit(*equal, cost=ASYMMETRIC).cost_matrix_, ASYMMETRIC)
     levels = np.subtract.outer(np.arange(4), np.arange(4))
-    assert_array_equal(fit(*data, loss="absolute").cost_matrix_, np.abs(levels))
-    assert_array_equal(fit(*data, "log", loss="squared").cost_matrix_, levels**2)
-    assert_array_equal(fit(*data, "log", loss="squared").coef_, fit(*data, "log").coef_)
-    with pytest.raises(ValueError, match="loss is a matrix, which needs examples of one size, but "
+    assert_array_equal(fit(*data, cost="absolute").cost_matrix_, np.abs(levels))
+    assert_array_equal(fit(*data, "log", cost="squared").cost_matrix_, levels**2)
+    assert_array_equal(fit(*data, "log", cost="squared").coef_, fit(*data, "log").coef_)
+    with pytest.raises(ValueError, match="cost is a matrix, which needs examples of one size, but "
                                          "X has examples of 1 to 4 rows; use a name"):
-        fit(*data, loss=ASYMMETRIC)
-    with pytest.raises(ValueError, match="loss is a 4 x 4 matrix, but y has 3 columns"):
-        fit(*equal, loss=1 - np.eye(4))
+        fit(*data, cost=ASYMMETRIC)
+    with pytest.raises(ValueError, match="cost is a 4 x 4 matrix, but y has 3 columns"):
+        fit(*equal, cost=1 - np.eye(4))
 
 
 def listed(matcher, x):
@@ -446,35 +446,35 @@ def test_margins_are_no_probabilities(data, fitted, surrogate):
         fitted[surrogate].predict(data[0], decode="mean")
 
 
-@pytest.mark.parametrize("loss", [*LOSSES, ASYMMETRIC])
+@pytest.mark.parametrize("cost", [*COSTS, ASYMMETRIC])
 @pytest.mark.parametrize("surrogate", ["max_min", "log"])
-def test_careful_decoding(data, equal, surrogate, loss):
+def test_careful_decoding(data, equal, surrogate, cost):
     """No matching has a smaller expected cost."""
-    X, y = data if isinstance(loss, str) else equal
-    matcher = fit(X, y, surrogate, loss=loss, alpha=1.0, decode="min_risk")
+    X, y = data if isinstance(cost, str) else equal
+    matcher = fit(X, y, surrogate, cost=cost, alpha=1.0, decode="min_risk")
     for x, place in zip(X, matcher.predict(X)):
         M, rows = len(x), np.arange(len(x))
-        cost = matcher.cost_matrix_[:M, :M]
+        costs = matcher.cost_matrix_[:M, :M]
         perms, probabilities = listed(matcher, x)
         if surrogate == "log":
             marginals = np.tensordot(probabilities, np.eye(M)[perms], 1)
         else:
-            marginals = max_min_permutation(matcher.decision_function([x])[0], cost)[0]
-        risks = (marginals @ cost)[rows, perms].mean(axis=1)
-        assert np.mean((marginals @ cost)[rows, place]) <= risks.min() + 3e-6
+            marginals = max_min_permutation(matcher.decision_function([x])[0], costs)[0]
+        risks = (marginals @ costs)[rows, perms].mean(axis=1)
+        assert np.mean((marginals @ costs)[rows, place]) <= risks.min() + 3e-6
 
 
 def test_predictions_of_larger_examples(data, equal):
     """Costs that have a name grow with them; a matrix does not."""
     larger = pairs([6, 2], seed=3)[0]
     for decode in ("map", "min_risk"):
-        for loss in LOSSES:
-            places = fit(*data, loss=loss).predict(larger, decode=decode)
+        for cost in COSTS:
+            places = fit(*data, cost=cost).predict(larger, decode=decode)
             assert_array_equal(np.sort(places[0]), np.arange(6))
-    matcher = fit(*equal, loss=ASYMMETRIC)
+    matcher = fit(*equal, cost=ASYMMETRIC)
     assert len(matcher.predict(larger)[0]) == 6
     assert len(matcher.predict(larger[1:], decode="min_risk")[0]) == 2
-    with pytest.raises(ValueError, match="X has an example of 6 rows, but loss is a matrix for 3"):
+    with pytest.raises(ValueError, match="X has an example of 6 rows, but cost is a matrix for 3"):
         matcher.predict(larger, decode="min_risk")
 
 
@@ -749,9 +749,9 @@ def test_bad_parameters(data, parameter, values, message):
     ({"surrogate": "log", "step": "fixed"}, "step='fixed' averages dual points.*line_search"),
     ({"surrogate": "log", "oracle": "mirror_prox"}, "it needs surrogate='max_min', got 'log'"),
     ({"surrogate": "max_margin", "oracle": "mirror_prox"}, "needs surrogate='max_min', got 'max_m"),
-    ({"loss": np.zeros((3, 2))}, r"loss must be a square matrix of costs, got shape \(3, 2\)"),
-    ({"loss": -ASYMMETRIC}, r"loss\[0, 1\] is -1: costs must not be negative"),
-    ({"loss": "hinge"}, "loss must be one of .*got 'hinge'"),
+    ({"cost": np.zeros((3, 2))}, r"cost must be a square matrix of costs, got shape \(3, 2\)"),
+    ({"cost": -ASYMMETRIC}, r"cost\[0, 1\] is -1: costs must not be negative"),
+    ({"cost": "hinge"}, "cost must be one of .*got 'hinge'"),
 ])
 def test_parameters_that_do_not_go_together(equal, parameters, message):
     with pytest.raises(ValueError, match=message):

@@ -217,9 +217,9 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
         (dict(), X),
         (dict(), X.astype(np.float32)),
         (dict(), sparse.csr_matrix(X)),
-        (dict(fit_intercept=False, loss="squared"), sparse.csr_array(X)),
-        (dict(loss=[[0, 1, 2], [1, 0, 3], [2, 1, 0]], class_weight={"virginica": 2.0}), X),
-        (dict(loss=np.ones((3, 3)) - np.eye(3), class_weight="balanced"), X),
+        (dict(fit_intercept=False, cost="squared"), sparse.csr_array(X)),
+        (dict(cost=[[0, 1, 2], [1, 0, 3], [2, 1, 0]], class_weight={"virginica": 2.0}), X),
+        (dict(cost=np.ones((3, 3)) - np.eye(3), class_weight="balanced"), X),
         (dict(kernel="rbf"), X),
         (dict(kernel="rbf", gamma=np.float32(0.25)), sparse.csr_matrix(X)),
         (dict(kernel="poly", degree=2, kernel_params={"coef0": 2.0}), X.astype(np.float32)),
@@ -485,7 +485,7 @@ def test_forged_headers_are_refused_or_harmless(kind, tmp_path):
         features = sparse.csr_matrix(X[::10]) if kind == "kernel" else X[::10]
         model = make_pipeline(
             StandardScaler(with_mean=False),
-            MulticlassClassifier(kernel="rbf" if kind == "kernel" else "linear", loss=[
+            MulticlassClassifier(kernel="rbf" if kind == "kernel" else "linear", cost=[
                 [0, 1, 2], [1, 0, 1], [2, 1, 0]]),
         ).fit(features, Y[::10])
     path = tmp_path / "forged"

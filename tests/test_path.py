@@ -203,7 +203,7 @@ def test_true_gaps_for_other_kappas(kappa):
 @pytest.mark.parametrize("options", [
     dict(step="exact"), dict(sampling="uniform"), dict(sampling="permutation"),
     dict(step="pairwise"), dict(step="away", cache=10), dict(solver="auto"),
-    dict(oracle="mirror_prox"), dict(loss="absolute"),
+    dict(oracle="mirror_prox"), dict(cost="absolute"),
 ])
 def test_true_gaps_of_other_solvers(options):
     estimator, data = MulticlassClassifier("max_min", random_state=0, **options), labels(2, k=2)
@@ -716,7 +716,7 @@ def test_a_checkpoint_of_another_problem(tmp_path):
         "surrogate is not": lambda: regularization_path(
             clone(estimator).set_params(surrogate="log"), X, y, checkpoint=folder),
         "estimator, levels are not": lambda: regularization_path(
-            OrdinalClassifier("max_margin", loss="zero_one", random_state=0), X, y,
+            OrdinalClassifier("max_margin", cost="zero_one", random_state=0), X, y,
             checkpoint=folder),
     }.items():
         with pytest.raises(ValueError, match=f"is of another problem: .*{what} what it was begun"):

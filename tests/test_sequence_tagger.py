@@ -102,7 +102,7 @@ def labelled(tagger, X):
 
 
 @pytest.mark.parametrize("estimator", [
-    SequenceTagger(), SequenceTagger("log", alpha=0.5, loss=ASYMMETRIC, n_jobs=2)])
+    SequenceTagger(), SequenceTagger("log", alpha=0.5, cost=ASYMMETRIC, n_jobs=2)])
 @pytest.mark.parametrize("name", [
     "check_estimator_cloneable", "check_estimator_repr", "check_valid_tag_types",
     "check_no_attributes_set_in_init", "check_get_params_invariance", "check_set_params",
@@ -117,8 +117,8 @@ def test_parameters():
     assert [name for name, p in parameters.items() if p.kind != p.KEYWORD_ONLY] == ["surrogate"]
     tagger = SequenceTagger()
     assert vars(tagger) == tagger.get_params() == {n: p.default for n, p in parameters.items()}
-    tagger = SequenceTagger("log", alpha=0.5, loss=ASYMMETRIC, callback=print)
-    assert tagger.loss is ASYMMETRIC
+    tagger = SequenceTagger("log", alpha=0.5, cost=ASYMMETRIC, callback=print)
+    assert tagger.cost is ASYMMETRIC
     other = clone(tagger)
     assert other is not tagger and repr(other) == repr(tagger)
     assert repr(SequenceTagger("log", alpha=0.5)) == "SequenceTagger(alpha=0.5, surrogate='log')"
@@ -229,12 +229,12 @@ def test_convergence_warning(data, surrogate):
     {"sampling": "uniform"}, {"sampling": "permutation"}, {"step": "fixed"},
     {"surrogate": "max_margin", "step": "fixed", "sampling": "uniform"},
     {"surrogate": "log", "sampling": "uniform"}, {"oracle": "mirror_prox"},
-    {"oracle": "mirror_prox", "oracle_iter": 7, "oracle_warm_start": False}, {"loss": ASYMMETRIC},
-    {"loss": "squared", "surrogate": "max_margin"}, {"loss": "absolute", "oracle": "mirror_prox"}])
+    {"oracle": "mirror_prox", "oracle_iter": 7, "oracle_warm_start": False}, {"cost": ASYMMETRIC},
+    {"cost": "squared", "surrogate": "max_margin"}, {"cost": "absolute", "oracle": "mirror_prox"}])
 def test_policies_agree(data, parameters):
     """Each certifies, and no certificate contradicts another."""
     X, y = data
-    same = {key: parameters[key] for key in ("surrogate", "loss") if key in parameters}
+    same = {key: parameters[key] for key in ("surrogate", "cost") if key in parameters}
     plain = fit(X, y, **same)
     other = fit(X, y, **{**parameters, "tol": 0.3, "max_iter": 300})
     assert other.duality_gap_ <= 0.3
@@ -245,12 +245,12 @@ def test_policies_agree(data, parameters):
 
 def test_losses(data):
     X, y = data
-    tagger = fit(X, y, loss=ASYMMETRIC)
+    tagger = fit(X, y, cost=ASYMMETRIC)
     assert_array_equal(tagger.cost_matrix_, ASYMMETRIC)
     levels = np.arange(3)
     assert_array_equal(
-        fit(X, y, loss="absolute").cost_matrix_, np.abs(np.subtract.outer(levels, levels)))
-    assert_array_equal(fit(X, y, "log", loss="squared").cost_matrix_[0], [0, 1, 4])
+        fit(X, y, cost="absolute").cost_matrix_, np.abs(np.subtract.outer(levels, levels)))
+    assert_array_equal(fit(X, y, "log", cost="squared").cost_matrix_[0], [0, 1, 4])
 
 
 # against other solvers
@@ -488,7 +488,7 @@ def test_containers_of_labels(data, kind, fitted):
 
 @pytest.mark.parametrize("parameters", [
     {}, {"surrogate": "log"}, {"surrogate": "max_margin"}, {"sampling": "uniform"},
-    {"step": "fixed", "tol": 0.3}, {"oracle": "mirror_prox", "tol": 0.3}, {"loss": ASYMMETRIC},
+    {"step": "fixed", "tol": 0.3}, {"oracle": "mirror_prox", "tol": 0.3}, {"cost": ASYMMETRIC},
     {"transition_features": "all", "surrogate": "log"},
     {"states": "observed", "surrogate": "max_margin"}])
 def test_bits_repeat(data, parameters):
@@ -801,7 +801,7 @@ def test_bad_k(data, fitted, k):
 
 def test_careful_decoding_of_probabilities(data):
     X, y = data
-    tagger = fit(X, y, "log", loss=ASYMMETRIC, alpha=0.5)
+    tagger = fit(X, y, "log", cost=ASYMMETRIC, alpha=0.5)
     careful = tagger.predict(X, decode="min_risk")
     risks = [marginals @ ASYMMETRIC for marginals in tagger.predict_marginals(X)]
     assert_same_sequences(careful, [tagger.classes_[np.argmin(r, axis=1)] for r in risks])
@@ -814,10 +814,10 @@ def test_careful_decoding_of_probabilities(data):
     assert_allclose(tagger.score(X, y), right)
 
 
-@pytest.mark.parametrize("loss", ["zero_one", ASYMMETRIC])
-def test_careful_decoding_of_the_max_min_oracle(data, loss):
+@pytest.mark.parametrize("cost", ["zero_one", ASYMMETRIC])
+def test_careful_decoding_of_the_max_min_oracle(data, cost):
     X, y = data
-    tagger = fit(X, y, loss=loss, alpha=0.5)
+    tagger = fit(X, y, cost=cost, alpha=0.5)
     for unary, labels in zip(tagger.decision_function(X), tagger.predict(X, decode="min_risk")):
         nodes = max_min_chain(unary, tagger.transition_coef_, tagger.cost_matrix_, tol=1e-6)[0]
         codes = np.searchsorted(tagger.classes_, labels)
@@ -1178,8 +1178,8 @@ def test_a_warm_start_with_other_settings(data, surrogate):
     X, y = data
     tagger = fit(X, y, surrogate, warm_start=True)
     rng = np.random.default_rng(0)
-    for options in ({"loss": ASYMMETRIC}, {"fit_intercept": False}, {"fit_transitions": False},
-                    {"sampling": "uniform"}, {"alpha": 0.02, "loss": "absolute"}):
+    for options in ({"cost": ASYMMETRIC}, {"fit_intercept": False}, {"fit_transitions": False},
+                    {"sampling": "uniform"}, {"alpha": 0.02, "cost": "absolute"}):
         weights = rng.uniform(0.5, 2.0, len(X))
         tagger.set_params(tol=0.1, max_iter=3000, **options).fit(X, y, weights)
         cold = clone(tagger).fit(X, y, weights)
@@ -1283,13 +1283,13 @@ def test_bad_parameters(data, parameter, values, message):
     ({"surrogate": "log", "step": "fixed"}, "step='fixed' averages dual points.*'log'"),
     ({"surrogate": "log", "oracle": "mirror_prox"}, "mirror_prox' solves the max-min.*got 'log'"),
     ({"surrogate": "max_margin", "oracle": "mirror_prox"}, "mirror_prox' solves.*'max_margin'"),
-    ({"loss": "hinge"}, "loss must be one of .*or a cost matrix, got 'hinge'"),
-    ({"loss": None}, "loss must be a square matrix of costs"),
-    ({"loss": np.zeros((3, 2))}, r"loss must be a square matrix of costs, got shape \(3, 2\)"),
-    ({"loss": np.zeros((4, 4))}, "loss is a 4 x 4 matrix, but y has 3 classes"),
-    ({"loss": [[0, 1, 1], [1, 0, -2], [1, 1, 0]]}, r"loss\[1, 2\] is -2: costs must not be"),
-    ({"loss": [[0, 1, 1], [1, 0, 1], [1, 1, 3]]}, r"loss\[2, 2\] is 3: the diagonal must be zero"),
-    ({"loss": [[0, 1, np.nan], [1, 0, 1], [1, 1, 0]]}, r"loss\[0, 2\] is nan: costs must be"),
+    ({"cost": "hinge"}, "cost must be one of .*or a cost matrix, got 'hinge'"),
+    ({"cost": None}, "cost must be a square matrix of costs"),
+    ({"cost": np.zeros((3, 2))}, r"cost must be a square matrix of costs, got shape \(3, 2\)"),
+    ({"cost": np.zeros((4, 4))}, "cost is a 4 x 4 matrix, but y has 3 classes"),
+    ({"cost": [[0, 1, 1], [1, 0, -2], [1, 1, 0]]}, r"cost\[1, 2\] is -2: costs must not be"),
+    ({"cost": [[0, 1, 1], [1, 0, 1], [1, 1, 3]]}, r"cost\[2, 2\] is 3: the diagonal must be zero"),
+    ({"cost": [[0, 1, np.nan], [1, 0, 1], [1, 1, 0]]}, r"cost\[0, 2\] is nan: costs must be"),
 ])
 def test_parameters_that_cannot_be(data, parameters, message):
     with pytest.raises(ValueError, match=message):

@@ -137,7 +137,7 @@ def test_certificate(surrogate, sparse):
     given = as_csr(X) if sparse else X
     for max_iter, tol in (2, 0.0), (5000, 2e-3):
         model = tagger(
-            surrogate, alpha=0.1, loss=COST, tol=tol, max_iter=max_iter, warm_start=True,
+            surrogate, alpha=0.1, cost=COST, tol=tol, max_iter=max_iter, warm_start=True,
             accelerate=False)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore" if max_iter == 2 else "error", ConvergenceWarning)
@@ -219,7 +219,7 @@ def test_long_sequences(surrogate, kind):
     X = [x.astype(dtype) for x in X]
     given = as_csr(X, dtype) if kind.startswith("csr") else X
     model = tagger(
-        surrogate, alpha=1.0, tol=0.01, max_iter=3000, warm_start=True, loss=COST, accelerate=False)
+        surrogate, alpha=1.0, tol=0.01, max_iter=3000, warm_start=True, cost=COST, accelerate=False)
     model.fit(given, y)
     assert model.duality_gap_ <= 0.01
     check_certificate(model, [x.astype(float) for x in X], y, COST)
@@ -372,7 +372,7 @@ def test_allowed_transitions(fitted):
 def test_min_risk(fitted):
     X = make_data((6, 1, 3), seed=5)[0]
     for surrogate in "log", "max_min":
-        model = clone(fitted[surrogate]).set_params(loss=COST, alpha=0.05).fit(*make_data())
+        model = clone(fitted[surrogate]).set_params(cost=COST, alpha=0.05).fit(*make_data())
         for x, labels in zip(X, model.predict(X, "min_risk")):
             nodes = chain_oracle(*chain_of(model, x), surrogate, cost=COST, tol=1e-9)[0]
             risk = nodes @ COST

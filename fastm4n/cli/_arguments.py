@@ -6,7 +6,7 @@ import math
 import re
 
 SURROGATES = ("max_min", "max_margin", "log")
-LOSSES = ("zero_one", "absolute", "squared")
+COSTS = ("zero_one", "absolute", "squared")
 # those that are positive semidefinite on standardised features
 KERNELS = ("linear", "rbf", "laplacian", "poly", "cosine")
 KERNELS_WITH_GAMMA = ("rbf", "laplacian", "poly")
@@ -176,7 +176,7 @@ def add_estimator(parser):
         help="max_min (M4N), max_margin (structural SVM) or log (CRF), default %(default)s",
     )
     group.add_argument(
-        "--loss", choices=LOSSES,
+        "--cost", choices=COSTS,
         help="what a mistake costs, default zero_one, or absolute for ordered levels",
     )
     group.add_argument(

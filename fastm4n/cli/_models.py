@@ -25,8 +25,8 @@ def build(args, data, **options):
         "surrogate": args.surrogate, "max_iter": args.max_iter, "random_state": args.seed,
         **options,
     }
-    if args.loss is not None:
-        parameters["loss"] = args.loss
+    if args.cost is not None:
+        parameters["cost"] = args.cost
     if data.task != "sequences":
         parameters["kernel"] = args.kernel
     elif args.kernel != "linear":
@@ -94,9 +94,9 @@ def task_of(estimator):
 def described(estimator, *, alpha=True):
     """A line for people."""
     kernel = getattr(estimator, "kernel", "linear")
-    loss = estimator.loss if isinstance(estimator.loss, str) else "a matrix"
+    cost = estimator.cost if isinstance(estimator.cost, str) else "a matrix"
     return (
-        f"{type(estimator).__name__}: surrogate {estimator.surrogate}, loss {loss}, kernel "
+        f"{type(estimator).__name__}: surrogate {estimator.surrogate}, cost {cost}, kernel "
         f"{kernel}" + (f", alpha {estimator.alpha:g}" if alpha else "")
     )
 

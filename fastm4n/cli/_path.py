@@ -45,7 +45,7 @@ on. One line is printed for each breakpoint:
   seconds     time, from the start of the path
   gap         certified duality gap: the objective is at most this much above its minimum
   train loss, valid. loss
-              mean cost of the predictions under --loss: of classes under zero_one the error rate;
+              mean cost of the predictions under --cost: of classes under zero_one the error rate;
               of sequences, rankings and matchings the share of tokens, items or rows that are
               wrong
 

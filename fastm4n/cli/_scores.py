@@ -10,7 +10,7 @@ def scores(estimator, X, y, task):
 MEANINGS = {
     "accuracy": "share of the examples that are right",
     "macro_f1": "mean over the classes of their F1",
-    "mean_loss": "mean cost under the model's loss",
+    "mean_loss": "mean cost under the model's costs",
     "mean_absolute_error": "mean distance, in levels",
     "token_accuracy": "share of the tokens that are right",
     "sequence_accuracy": "share of the sequences that are right altogether",
@@ -127,12 +127,12 @@ def loss_name(estimator, task):
     if task not in ("classes", "ordered"):
         parts = {"sequences": "tokens", "rankings": "items", "matchings": "rows"}[task]
         return f"share of {parts} that are wrong"
-    if not isinstance(estimator.loss, str):
+    if not isinstance(estimator.cost, str):
         return "mean cost"
     return {
         "zero_one": "error rate", "absolute": "mean absolute error",
         "squared": "mean squared error",
-    }[estimator.loss]
+    }[estimator.cost]
 
 
 class Scorer:

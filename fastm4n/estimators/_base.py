@@ -21,51 +21,51 @@ DECODINGS = ("map", "min_risk")
 SOLVERS = ("manual", "auto")
 # tolerance of the max-min oracles behind decode="min_risk"
 RISK_TOL = 1e-6
-LOSSES = ("zero_one", "absolute", "squared")
+COSTS = ("zero_one", "absolute", "squared")
 
 
-def cost_matrix(loss, n_labels, noun="classes"):
-    """The (n_labels, n_labels) cost matrix of `loss`, a name or a matrix, validated.
+def cost_matrix(cost, n_labels, noun="classes"):
+    """The (n_labels, n_labels) cost matrix of `cost`, a name or a matrix, validated.
 
     cost[i, j] is the cost of predicting the j-th label where the truth is the i-th; errors call
     the labels `noun`.
     """
-    if isinstance(loss, str):
+    if isinstance(cost, str):
         levels = np.arange(n_labels, dtype=np.float64)
         distance = np.abs(levels[:, np.newaxis] - levels)
-        if loss == "zero_one":
+        if cost == "zero_one":
             return (distance > 0).astype(np.float64)
-        if loss == "absolute":
+        if cost == "absolute":
             return distance
-        if loss == "squared":
+        if cost == "squared":
             return distance**2
-        raise ValueError(f"loss must be one of {LOSSES} or a cost matrix, got {loss!r}.")
+        raise ValueError(f"cost must be one of {COSTS} or a cost matrix, got {cost!r}.")
     try:
-        if np.iscomplexobj(loss):
+        if np.iscomplexobj(cost):
             raise TypeError("complex costs")
-        cost = np.array(loss, dtype=np.float64, order="C")
+        matrix = np.array(cost, dtype=np.float64, order="C")
     except (TypeError, ValueError) as error:
-        raise ValueError(f"loss must be one of {LOSSES} or a cost matrix: {error}") from error
-    if cost.ndim != 2 or cost.shape[0] != cost.shape[1]:
-        raise ValueError(f"loss must be a square matrix of costs, got shape {cost.shape}.")
-    if cost.shape[0] != n_labels:
+        raise ValueError(f"cost must be one of {COSTS} or a cost matrix: {error}") from error
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise ValueError(f"cost must be a square matrix of costs, got shape {matrix.shape}.")
+    if matrix.shape[0] != n_labels:
         raise ValueError(
-            f"loss is a {cost.shape[0]} x {cost.shape[0]} matrix, but y has {n_labels} {noun}; "
+            f"cost is a {matrix.shape[0]} x {matrix.shape[0]} matrix, but y has {n_labels} {noun}; "
             "give one row and one column for each of them, in their order."
         )
     for wrong, what in (
-        (~np.isfinite(cost), "costs must be finite"),
-        (cost < 0, "costs must not be negative"),
-        ((cost != 0) & np.eye(n_labels, dtype=bool), "the diagonal must be zero"),
+        (~np.isfinite(matrix), "costs must be finite"),
+        (matrix < 0, "costs must not be negative"),
+        ((matrix != 0) & np.eye(n_labels, dtype=bool), "the diagonal must be zero"),
     ):
         if wrong.any():
             i, j = np.argwhere(wrong)[0]
-            raise ValueError(f"loss[{i}, {j}] is {cost[i, j]:g}: {what}.")
-    return cost
+            raise ValueError(f"cost[{i}, {j}] is {matrix[i, j]:g}: {what}.")
+    return matrix
 
 
-def closed_form_loss(cost):
-    """The name of the loss whose max-min oracle has a closed form and that `cost` is, or None."""
+def closed_form_cost(cost):
+    """The name of the costs whose max-min oracle has a closed form, where these are `cost`."""
     for name in ("zero_one", "absolute"):
         if np.array_equal(cost, cost_matrix(name, cost.shape[0])):
             return name

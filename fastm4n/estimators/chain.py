@@ -87,9 +87,9 @@ class SequenceTagger(CertifiedEstimator):
     alpha : float, default=0.01
         Regularisation: alpha / 2 times the squared norm of all weights is added to the
         mean loss of a sequence. CRFsuite's c2 is alpha n / 2.
-    loss : {"zero_one", "absolute", "squared"} or array of shape (n_labels, n_labels), \
+    cost : {"zero_one", "absolute", "squared"} or array of shape (n_labels, n_labels), \
             default="zero_one"
-        What a mistake at one position costs: loss[i, j] for predicting ``classes_[j]`` where
+        What a mistake at one position costs: cost[i, j] for predicting ``classes_[j]`` where
         the truth is ``classes_[i]``. The loss of a sequence is the mean over its
         positions, the Hamming loss divided by the length by default. The "log" surrogate
         uses it for ``decode="min_risk"`` only.
@@ -191,7 +191,7 @@ class SequenceTagger(CertifiedEstimator):
     classes_ : ndarray of shape (n_labels,)
         The labels.
     cost_matrix_ : ndarray of shape (n_labels, n_labels)
-        The costs of `loss`.
+        The costs of `cost`.
     duality_gap_ : float
         Certified gap: the objective is at most this much above its minimum.
     primal_objective_, dual_objective_ : float
@@ -254,7 +254,7 @@ class SequenceTagger(CertifiedEstimator):
         surrogate="max_min",
         *,
         alpha=0.01,
-        loss="zero_one",
+        cost="zero_one",
         fit_intercept=True,
         fit_start_end=True,
         fit_transitions=True,
@@ -283,7 +283,7 @@ class SequenceTagger(CertifiedEstimator):
     ):
         self.surrogate = surrogate
         self.alpha = alpha
-        self.loss = loss
+        self.cost = cost
         self.fit_intercept = fit_intercept
         self.fit_start_end = fit_start_end
         self.fit_transitions = fit_transitions
@@ -444,7 +444,7 @@ class SequenceTagger(CertifiedEstimator):
             inner = X
         weights = summable(weights[kept])
         classes, codes = _encode(labels)
-        cost = cost_matrix(self.loss, classes.size)
+        cost = cost_matrix(self.cost, classes.size)
 
         rows, block_weights, block_of = merge_sequences(inner, codes, weights)
         p = block_weights / block_weights.sum()

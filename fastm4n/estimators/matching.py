@@ -55,8 +55,8 @@ class Matcher(CertifiedEstimator):
     alpha : float, default=0.01
         Regularisation: alpha / 2 times the squared norm of the weights is added to the
         mean loss.
-    loss : {"zero_one", "absolute", "squared"} or array of shape (M, M), default="zero_one"
-        What a mistake costs: loss[j, k] for matching with k what belongs to j. The loss of a
+    cost : {"zero_one", "absolute", "squared"} or array of shape (M, M), default="zero_one"
+        What a mistake costs: cost[j, k] for matching with k what belongs to j. The loss of a
         matching is the mean over its pairs. "zero_one" is the share of wrong ones; the others
         take columns as ordered. A matrix needs examples of one size. The "log" surrogate
         uses it for ``decode="min_risk"`` only.
@@ -142,7 +142,7 @@ class Matcher(CertifiedEstimator):
     X_fit_ : ndarray of shape (n_pairs, n_features)
         Those pairs' features, example after example and row after row.
     cost_matrix_ : ndarray of shape (M, M)
-        The costs of `loss`, M being the largest size; of smaller examples the first rows and
+        The costs of `cost`, M being the largest size; of smaller examples the first rows and
         columns count.
     duality_gap_ : float
         Certified gap: the objective is at most this much above its minimum.
@@ -208,7 +208,7 @@ class Matcher(CertifiedEstimator):
         surrogate="max_min",
         *,
         alpha=0.01,
-        loss="zero_one",
+        cost="zero_one",
         kernel="linear",
         gamma="scale",
         degree=3,
@@ -237,7 +237,7 @@ class Matcher(CertifiedEstimator):
     ):
         self.surrogate = surrogate
         self.alpha = alpha
-        self.loss = loss
+        self.cost = cost
         self.kernel = kernel
         self.gamma = gamma
         self.degree = degree
@@ -326,12 +326,12 @@ class Matcher(CertifiedEstimator):
         p = block_weights / block_weights.sum()
         block_sizes = sizes[blocks]
         largest = int(block_sizes.max())
-        if not isinstance(self.loss, str) and (sizes != sizes[0]).any():
+        if not isinstance(self.cost, str) and (sizes != sizes[0]).any():
             raise ValueError(
-                "loss is a matrix, which needs examples of one size, but X has examples of "
+                "cost is a matrix, which needs examples of one size, but X has examples of "
                 f"{sizes.min()} to {sizes.max()} rows; use a name."
             )
-        cost = cost_matrix(self.loss, largest, "columns")
+        cost = cost_matrix(self.cost, largest, "columns")
         places = [places[b] for b in blocks]
         structure = permutation_structure(self, np.concatenate(places), block_sizes, cost)
         features, points, parameters = self._features(
@@ -482,12 +482,12 @@ class Matcher(CertifiedEstimator):
         size = batch.shape[1]
         if size <= self.cost_matrix_.shape[0]:
             return np.ascontiguousarray(self.cost_matrix_[:size, :size])
-        if not isinstance(self.loss, str):
+        if not isinstance(self.cost, str):
             raise ValueError(
-                f"X has an example of {size} rows, but loss is a matrix for "
+                f"X has an example of {size} rows, but cost is a matrix for "
                 f"{self.cost_matrix_.shape[0]}; predict with decode='map'."
             )
-        return cost_matrix(self.loss, size, "columns")
+        return cost_matrix(self.cost, size, "columns")
 
     def _distribution(self, batch):
         return distribution(self.surrogate, batch, self._cost_of(batch))

@@ -50,9 +50,9 @@ class LabelRanker(VectorEstimator):
     alpha : float, default=0.01
         Regularisation: alpha / 2 times the squared norm of the weights is added to the
         mean loss.
-    loss : {"zero_one", "absolute", "squared"} or array of shape (n_items, n_items), \
+    cost : {"zero_one", "absolute", "squared"} or array of shape (n_items, n_items), \
             default="zero_one"
-        What a mistake at one item costs: loss[j, k] for putting it at position k where the truth
+        What a mistake at one item costs: cost[j, k] for putting it at position k where the truth
         is j. The loss of a ranking is the mean over its items: the Hamming loss divided by M for
         "zero_one", Spearman's footrule for "absolute", and for "squared" what Spearman's rho
         counts. The "log" surrogate uses it for ``decode="min_risk"`` only.
@@ -155,7 +155,7 @@ class LabelRanker(VectorEstimator):
     form_ : str
         The form of y: "ranks", "ordering" or "string".
     cost_matrix_ : ndarray of shape (n_items, n_items)
-        The costs of `loss`.
+        The costs of `cost`.
     duality_gap_ : float
         Certified gap: the objective is at most this much above its minimum.
     primal_objective_, dual_objective_ : float
@@ -214,7 +214,7 @@ class LabelRanker(VectorEstimator):
         surrogate="max_min",
         *,
         alpha=0.01,
-        loss="zero_one",
+        cost="zero_one",
         kernel="linear",
         gamma="scale",
         degree=3,
@@ -246,7 +246,7 @@ class LabelRanker(VectorEstimator):
     ):
         self.surrogate = surrogate
         self.alpha = alpha
-        self.loss = loss
+        self.cost = cost
         self.kernel = kernel
         self.gamma = gamma
         self.degree = degree
@@ -338,7 +338,7 @@ class LabelRanker(VectorEstimator):
         weights = check_weights(_check_sample_weight(sample_weight, X, dtype=np.float64))
         kept = np.flatnonzero(weights)
         weights = summable(weights[kept])
-        cost = cost_matrix(self.loss, M, "items")
+        cost = cost_matrix(self.cost, M, "items")
         rankings, outputs = np.unique(places[kept], axis=0, return_inverse=True)
 
         def structure(outputs):

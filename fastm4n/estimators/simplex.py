@@ -12,7 +12,7 @@ from fastm4n.estimators._base import (
     check_choice,
     check_number,
     check_weights,
-    closed_form_loss,
+    closed_form_cost,
     cost_matrix,
     summable,
     warn_of_unknown,
@@ -46,7 +46,7 @@ class _SimplexClassifier(ClassifierMixin, VectorEstimator):
         surrogate="max_min",
         *,
         alpha=0.01,
-        loss="zero_one",
+        cost="zero_one",
         kernel="linear",
         gamma="scale",
         degree=3,
@@ -79,7 +79,7 @@ class _SimplexClassifier(ClassifierMixin, VectorEstimator):
     ):
         self.surrogate = surrogate
         self.alpha = alpha
-        self.loss = loss
+        self.cost = cost
         self.kernel = kernel
         self.gamma = gamma
         self.degree = degree
@@ -159,7 +159,7 @@ class _SimplexClassifier(ClassifierMixin, VectorEstimator):
         if self.oracle == "mirror_prox":
             return MaxMinMirrorProx(labels, cost, self.oracle_iter, self.oracle_warm_start)
         kinds = {"zero_one": MaxMinZeroOne, "absolute": MaxMinAbsolute, None: MaxMinGame}
-        return kinds[closed_form_loss(cost)](labels, cost)
+        return kinds[closed_form_cost(cost)](labels, cost)
 
     def fit(self, X, y, sample_weight=None):
         """Fit the model until its duality gap is certified to be at most `tol`.
@@ -217,7 +217,7 @@ class _SimplexClassifier(ClassifierMixin, VectorEstimator):
             )
         weights = summable(weights)
         weights = summable(weights * self._class_weights(classes, labels, weights)[labels])
-        cost = cost_matrix(self.loss, classes.size)
+        cost = cost_matrix(self.cost, classes.size)
         return self._vector_problem(
             X, kept, labels, weights, classes.size,
             structure=lambda labels: self._structure(labels, cost),
@@ -281,10 +281,10 @@ class _SimplexClassifier(ClassifierMixin, VectorEstimator):
         """The maximiser of the surrogate's oracle: a distribution over the classes."""
         if self.surrogate == "log":
             return softmax(scores)[0]
-        loss = closed_form_loss(self.cost_matrix_)
-        if loss == "zero_one":
+        cost = closed_form_cost(self.cost_matrix_)
+        if cost == "zero_one":
             return max_min_zero_one(scores)[0]
-        if loss == "absolute":
+        if cost == "absolute":
             return max_min_absolute(scores)[0]
         return max_min_game(scores, self.cost_matrix_)[0]
 
@@ -344,9 +344,9 @@ class MulticlassClassifier(_SimplexClassifier):
     alpha : float, default=0.01
         Regularisation: alpha / 2 times the squared norm of the weights is added to the
         mean loss, the scale of `SGDClassifier`. ``LinearSVC``'s C is 1 / (alpha n).
-    loss : {"zero_one", "absolute", "squared"} or array of shape (n_classes, n_classes), \
+    cost : {"zero_one", "absolute", "squared"} or array of shape (n_classes, n_classes), \
             default="zero_one"
-        What a mistake costs: loss[i, j] for predicting ``classes_[j]`` where the truth is
+        What a mistake costs: cost[i, j] for predicting ``classes_[j]`` where the truth is
         ``classes_[i]``. The names take the classes' positions in `classes_`. The "log"
         surrogate uses it for ``decode="min_risk"`` only.
     kernel : str or callable, default="linear"
@@ -450,7 +450,7 @@ class MulticlassClassifier(_SimplexClassifier):
     classes_ : ndarray of shape (n_classes,)
         The labels.
     cost_matrix_ : ndarray of shape (n_classes, n_classes)
-        The costs of `loss`.
+        The costs of `cost`.
     duality_gap_ : float
         Certified gap: the objective is at most this much above its minimum.
     primal_objective_, dual_objective_ : float
@@ -518,9 +518,9 @@ class OrdinalClassifier(_SimplexClassifier):
     alpha : float, default=0.01
         Regularisation: alpha / 2 times the squared norm of the weights is added to the
         mean loss, the scale of `SGDClassifier`. ``LinearSVC``'s C is 1 / (alpha n).
-    loss : {"zero_one", "absolute", "squared"} or array of shape (n_classes, n_classes), \
+    cost : {"zero_one", "absolute", "squared"} or array of shape (n_classes, n_classes), \
             default="absolute"
-        What a mistake costs: loss[i, j] for predicting ``classes_[j]`` where the truth is
+        What a mistake costs: cost[i, j] for predicting ``classes_[j]`` where the truth is
         ``classes_[i]``. The names take the classes' positions in `classes_`. The "log"
         surrogate uses it for ``decode="min_risk"`` only.
     kernel : str or callable, default="linear"
@@ -627,7 +627,7 @@ class OrdinalClassifier(_SimplexClassifier):
     classes_ : ndarray of shape (n_classes,)
         The labels.
     cost_matrix_ : ndarray of shape (n_classes, n_classes)
-        The costs of `loss`.
+        The costs of `cost`.
     duality_gap_ : float
         Certified gap: the objective is at most this much above its minimum.
     primal_objective_, dual_objective_ : float
@@ -683,7 +683,7 @@ class OrdinalClassifier(_SimplexClassifier):
         surrogate="max_min",
         *,
         alpha=0.01,
-        loss="absolute",
+        cost="absolute",
         kernel="linear",
         gamma="scale",
         degree=3,
@@ -718,7 +718,7 @@ class OrdinalClassifier(_SimplexClassifier):
         super().__init__(
             surrogate=surrogate,
             alpha=alpha,
-            loss=loss,
+            cost=cost,
             kernel=kernel,
             gamma=gamma,
             degree=degree,
