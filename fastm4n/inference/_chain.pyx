@@ -420,10 +420,13 @@ cdef class ChainMaxMin(MaxMinScratch):
         self.n_columns = 0
         self.n_rows = 0
 
+    cdef void begin_block(self, Py_ssize_t b, const double* v, Py_ssize_t T) noexcept nogil:
+        self.begin(v, T)
+
     cdef Py_ssize_t n_more(self) noexcept nogil:
         return (self.T - 1 if self.pair_step else 1) * self.R * self.stride
 
-    cdef const int* best_labelling(self, const double* unary, double* value) noexcept nogil:
+    cdef const int* best_labelling(self, const double* unary, double* value) except? NULL nogil:
         self.chain.viterbi(
             unary, self.T, self.v + self.T * self.stride, self.pair_step, value)
         return &self.chain.path[0]

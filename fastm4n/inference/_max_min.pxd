@@ -38,7 +38,14 @@ cdef class MaxMinScratch:
 
     # what a subclass adds: the max oracle, and the parts' dependence
     cdef Py_ssize_t n_more(self) noexcept nogil
-    cdef const int* best_labelling(self, const double* unary, double* value) noexcept nogil
+    cdef void begin_block(self, Py_ssize_t b, const double* v, Py_ssize_t T) noexcept nogil
+    cdef double concave_of(self, const double* mu) noexcept nogil
+    cdef void packed_mixture(self, double* mu) noexcept nogil
+    cdef Py_ssize_t n_natural(self) noexcept nogil
+    cdef int published(
+        self, Py_ssize_t n_iter, bint again, double* theta, double* log_nu, double* mu,
+        double* lower, double* upper) except -1 nogil
+    cdef const int* best_labelling(self, const double* unary, double* value) except? NULL nogil
     cdef double best_answer(self, const double* expected, int* answer) noexcept nogil
     cdef double labelling_score(self, const int* labels) noexcept nogil
     cdef void add_more(self, Py_ssize_t c, double weight, double* more) noexcept nogil

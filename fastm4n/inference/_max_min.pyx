@@ -92,7 +92,28 @@ cdef class MaxMinScratch:
         """Number of scores behind those of the T parts."""
         return 0
 
-    cdef const int* best_labelling(self, const double* unary, double* value) noexcept nogil:
+    cdef void begin_block(self, Py_ssize_t b, const double* v, Py_ssize_t T) noexcept nogil:
+        """The scores of block b, of T parts, to solve for; NULL where only h is asked for."""
+
+    cdef double concave_of(self, const double* mu) noexcept nogil:
+        """h at a block's dual point, in the form of v."""
+        return self.concave(mu)
+
+    cdef void packed_mixture(self, double* mu) noexcept nogil:
+        """`mixture` in the form of v."""
+        self.mixture(mu)
+
+    cdef Py_ssize_t n_natural(self) noexcept nogil:
+        """Natural parameters of either player in mirror prox."""
+        return self.T * self.stride + self.n_more()
+
+    cdef int published(
+        self, Py_ssize_t n_iter, bint again, double* theta, double* log_nu, double* mu,
+        double* lower, double* upper) except -1 nogil:
+        """`mirror_prox` in the form of v; with `again` theta and log_nu are left as the next start."""
+        return self.mirror_prox(n_iter, theta, log_nu, mu, lower, upper)
+
+    cdef const int* best_labelling(self, const double* unary, double* value) except? NULL nogil:
         """The labelling of largest score under `unary` and the scores behind v, and that score."""
         return NULL
 

@@ -51,7 +51,7 @@ cdef class PermutationMaxMin(MaxMinScratch):
     cdef PermutationScratch permutations
     # rows padded as those of the costs
     cdef double[::1] scores
-    cdef double[::1] compact, packed
+    cdef double[::1] compact, packed, average
     cdef int[::1] best
     # potentials of the last projections of either player
     cdef double[::1] row, column, answer_column
@@ -64,8 +64,6 @@ cdef class PermutationMaxMin(MaxMinScratch):
     cdef void begin(self, const double* v, Py_ssize_t M) noexcept nogil
     cdef void unpack(self, const double* matrix, double* rows) noexcept nogil
     cdef void pack(self, const double* rows, double* matrix) noexcept nogil
-    cdef double concave_of(self, const double* mu) noexcept nogil
-    cdef void packed_mixture(self, double* mu) noexcept nogil
     cdef int interior_point(self, double current, double slack, double tol) except -1 nogil
     cdef bint newton(self, Py_ssize_t M, bint factorize) noexcept nogil
     cdef void add_weights(

@@ -703,6 +703,7 @@ cdef class PermutationMaxMin(MaxMinScratch):
             self.system = np.zeros((4 * max_items, 4 * max_items + 1))
         if mirror_prox:
             self.packed = np.zeros(max_items * max_items)
+            self.average = np.zeros(max_items * self.stride)
             self.row = np.zeros(max_items)
             self.column = np.zeros(max_items)
             self.answer_column = np.zeros(max_items)
@@ -718,6 +719,21 @@ cdef class PermutationMaxMin(MaxMinScratch):
         self.v = &self.scores[0]
         if v != NULL:
             self.unpack(v, &self.scores[0])
+
+    cdef void begin_block(self, Py_ssize_t b, const double* v, Py_ssize_t M) noexcept nogil:
+        self.begin(v, M)
+
+    cdef Py_ssize_t n_natural(self) noexcept nogil:
+        return self.T * self.stride
+
+    cdef int published(
+        self, Py_ssize_t n_iter, bint again, double* theta, double* log_nu, double* mu,
+        double* lower, double* upper) except -1 nogil:
+        self.mirror_prox(n_iter, theta, log_nu, &self.average[0], lower, upper)
+        if again:
+            self.start_again(&self.average[0], theta, log_nu)
+        self.pack(&self.average[0], mu)
+        return 0
 
     cdef void unpack(self, const double* matrix, double* rows) noexcept nogil:
         """rows (M, stride) = matrix (M, M), padded with zeros."""
@@ -742,7 +758,7 @@ cdef class PermutationMaxMin(MaxMinScratch):
         self.mixture(&self.expected[0])
         self.pack(&self.expected[0], mu)
 
-    cdef const int* best_labelling(self, const double* unary, double* value) noexcept nogil:
+    cdef const int* best_labelling(self, const double* unary, double* value) except? NULL nogil:
         self.permutations.assign(unary, self.T, self.stride, &self.best[0], value)
         return &self.best[0]
 

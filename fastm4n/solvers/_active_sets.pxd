@@ -2,7 +2,8 @@
 
 from libc.stdint cimport uint64_t
 
-from fastm4n.structures._base cimport Structure
+from fastm4n.outputs._base cimport label_t
+from fastm4n.surrogates._base cimport Surrogate
 
 cdef struct Atom:
     double weight
@@ -47,19 +48,19 @@ cdef class ActiveSets:
     cdef int best
     cdef int worst
 
-    cdef unsigned short* labels(self) noexcept nogil
+    cdef label_t* labels(self) noexcept nogil
     cdef void offer_labelling(self, Py_ssize_t n_parts) noexcept nogil
     cdef void offer_vector(self, const double* vector, Py_ssize_t k) noexcept nogil
-    cdef int offer_truth(self, Structure structure, Py_ssize_t b) except -1 nogil
-    cdef int find_or_add(self, Structure structure, Py_ssize_t b, double height) except -1 nogil
-    cdef void score(self, Structure structure, Py_ssize_t b, const double* v) noexcept nogil
+    cdef int offer_truth(self, Surrogate surrogate, Py_ssize_t b) except -1 nogil
+    cdef int find_or_add(self, Surrogate surrogate, Py_ssize_t b, double height) except -1 nogil
+    cdef void score(self, Surrogate surrogate, Py_ssize_t b, const double* v) noexcept nogil
     cdef void add_atom(
-        self, Structure structure, Py_ssize_t b, int which, double weight,
+        self, Surrogate surrogate, Py_ssize_t b, int which, double weight,
         double* to) noexcept nogil
-    cdef void combine(self, Structure structure, Py_ssize_t b, double* to) noexcept nogil
+    cdef void combine(self, Surrogate surrogate, Py_ssize_t b, double* to) noexcept nogil
     cdef double height(self, Py_ssize_t b) noexcept nogil
     cdef void scale(self, Py_ssize_t b, double factor) noexcept nogil
     cdef void remove(self, Py_ssize_t b, int which) noexcept nogil
     cdef void remove_unused(self, Py_ssize_t b) noexcept nogil
-    cdef int merge(self, Structure structure, Py_ssize_t b, int first, int second) except -1 nogil
-    cdef int prune(self, Structure structure, Py_ssize_t b, int keep) except -1 nogil
+    cdef int merge(self, Surrogate surrogate, Py_ssize_t b, int first, int second) except -1 nogil
+    cdef int prune(self, Surrogate surrogate, Py_ssize_t b, int keep) except -1 nogil

@@ -11,7 +11,8 @@ from libc.stdint cimport uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memmove, memset
 
-from fastm4n.structures._base cimport Structure
+from fastm4n.outputs._base cimport label_t
+from fastm4n.surrogates._base cimport Surrogate
 
 cdef enum:
     FIRST_ROOM = 4
@@ -64,9 +65,9 @@ cdef class ActiveSets:
 
     # ------------------------------------------------------------------------- content
 
-    cdef unsigned short* labels(self) noexcept nogil:
+    cdef label_t* labels(self) noexcept nogil:
         """Room for the labels of an output to be offered."""
-        return <unsigned short*> self.candidate
+        return <label_t*> self.candidate
 
     cdef void offer_labelling(self, Py_ssize_t n_parts) noexcept nogil:
         """The output in `labels` is what `find_or_add` is to find."""
@@ -91,17 +92,19 @@ cdef class ActiveSets:
         self.candidate_length = <int> (ENTRY * n)
         self.candidate_is_labelling = False
 
-    cdef int offer_truth(self, Structure structure, Py_ssize_t b) except -1 nogil:
+    cdef int offer_truth(self, Surrogate surrogate, Py_ssize_t b) except -1 nogil:
         """phi(y_b) is what `find_or_add` is to find."""
-        if structure.has_labellings:
-            structure.true_labelling(b, self.labels())
-            self.offer_labelling(structure.n_parts(b))
+        cdef Py_ssize_t T
+        if surrogate.has_labellings:
+            T = surrogate.outputs.layout.n_parts(b)
+            memcpy(self.labels(), surrogate.outputs.true_labels(b), T * sizeof(label_t))
+            self.offer_labelling(T)
         else:
-            structure.truth(b, self.dense, 0)
-            self.offer_vector(&self.dense[0], structure.size(b))
+            surrogate.truth(b, &self.dense[0])
+            self.offer_vector(&self.dense[0], surrogate.size(b))
         return 0
 
-    cdef int find_or_add(self, Structure structure, Py_ssize_t b, double height) except -1 nogil:
+    cdef int find_or_add(self, Surrogate surrogate, Py_ssize_t b, double height) except -1 nogil:
         """Number of the atom that was offered; it is added with weight zero where it is new.
 
         Of two heights of one point the larger is kept: `pruned` then tells, as where atoms have
@@ -124,7 +127,7 @@ cdef class ActiveSets:
                     self.pruned = True
                 return i
         if held.count >= self.limit:
-            self.prune(structure, b, self.limit - 1)
+            self.prune(surrogate, b, self.limit - 1)
             self.pruned = True
         if held.count == held.room:
             room = max(FIRST_ROOM, 2 * held.room)
@@ -178,7 +181,7 @@ cdef class ActiveSets:
             if self.sets[b].atoms[i].weight == 0.0:
                 self.remove(b, i)
 
-    cdef int prune(self, Structure structure, Py_ssize_t b, int keep) except -1 nogil:
+    cdef int prune(self, Surrogate surrogate, Py_ssize_t b, int keep) except -1 nogil:
         """Leave at most `keep` atoms, one at least: mu_b stays what it is."""
         cdef AtomSet* held = &self.sets[b]
         cdef int i, oldest, first, second
@@ -195,17 +198,17 @@ cdef class ActiveSets:
             if oldest >= 0:
                 self.remove(b, oldest)
                 continue
-            self.merge(structure, b, min(first, second), max(first, second))
+            self.merge(surrogate, b, min(first, second), max(first, second))
         return 0
 
-    cdef int merge(self, Structure structure, Py_ssize_t b, int first, int second) except -1 nogil:
+    cdef int merge(self, Surrogate surrogate, Py_ssize_t b, int first, int second) except -1 nogil:
         """Put the combination of two atoms, first < second, in their place."""
         cdef AtomSet* held = &self.sets[b]
         cdef double weight = held.atoms[first].weight + held.atoms[second].weight
         cdef double share = held.atoms[first].weight / weight, height
         cdef int length = self.candidate_length
         cdef bint is_labelling = self.candidate_is_labelling
-        cdef Py_ssize_t k = structure.size(b)
+        cdef Py_ssize_t k = surrogate.size(b)
         cdef char* offered = self.candidate
         cdef char* other = <char*> malloc(max(8, ENTRY * k))
         if other == NULL:
@@ -213,14 +216,14 @@ cdef class ActiveSets:
                 raise MemoryError("no memory for active sets")
         height = share * held.atoms[first].height + (1.0 - share) * held.atoms[second].height
         memset(&self.dense[0], 0, k * sizeof(double))
-        self.add_atom(structure, b, first, share, &self.dense[0])
-        self.add_atom(structure, b, second, 1.0 - share, &self.dense[0])
+        self.add_atom(surrogate, b, first, share, &self.dense[0])
+        self.add_atom(surrogate, b, second, 1.0 - share, &self.dense[0])
         self.remove(b, second)
         self.remove(b, first)
         self.candidate = other
         self.offer_vector(&self.dense[0], k)
         # two atoms have gone: there is room, and no atom like it
-        held.atoms[self.find_or_add(structure, b, height)].weight += weight
+        held.atoms[self.find_or_add(surrogate, b, height)].weight += weight
         self.candidate = offered
         self.candidate_length = length
         self.candidate_is_labelling = is_labelling
@@ -229,7 +232,7 @@ cdef class ActiveSets:
 
     # -------------------------------------------------------------------------- points
 
-    cdef void score(self, Structure structure, Py_ssize_t b, const double* v) noexcept nogil:
+    cdef void score(self, Surrogate surrogate, Py_ssize_t b, const double* v) noexcept nogil:
         """Score the atoms of b.
 
         current = t_b + <v, mu_b>; best = the atom of highest score, worst = that of the
@@ -246,8 +249,8 @@ cdef class ActiveSets:
         for i in range(held.count):
             atom = &held.atoms[i]
             if atom.is_labelling:
-                total = structure.labelling_score(
-                    b, <const unsigned short*> (held.content + atom.start), v)
+                total = surrogate.outputs.score(
+                    b, <const label_t*> (held.content + atom.start), v)
             else:
                 n = atom.length // ENTRY
                 values = <const double*> (held.content + atom.start)
@@ -264,7 +267,7 @@ cdef class ActiveSets:
                 self.worst = i
 
     cdef void add_atom(
-            self, Structure structure, Py_ssize_t b, int which, double weight,
+            self, Surrogate surrogate, Py_ssize_t b, int which, double weight,
             double* to) noexcept nogil:
         """to += weight times the atom."""
         cdef AtomSet* held = &self.sets[b]
@@ -273,8 +276,8 @@ cdef class ActiveSets:
         cdef const int* places
         cdef int j, n
         if atom.is_labelling:
-            structure.add_labelling(
-                b, <const unsigned short*> (held.content + atom.start), weight, to)
+            surrogate.outputs.add(
+                b, <const label_t*> (held.content + atom.start), weight, to)
         else:
             n = atom.length // ENTRY
             values = <const double*> (held.content + atom.start)
@@ -282,13 +285,13 @@ cdef class ActiveSets:
             for j in range(n):
                 to[places[j]] += weight * values[j]
 
-    cdef void combine(self, Structure structure, Py_ssize_t b, double* to) noexcept nogil:
+    cdef void combine(self, Surrogate surrogate, Py_ssize_t b, double* to) noexcept nogil:
         """to = mu_b."""
         cdef int i
-        memset(to, 0, structure.size(b) * sizeof(double))
+        memset(to, 0, surrogate.size(b) * sizeof(double))
         for i in range(self.sets[b].count):
             if self.sets[b].atoms[i].weight > 0.0:
-                self.add_atom(structure, b, i, self.sets[b].atoms[i].weight, to)
+                self.add_atom(surrogate, b, i, self.sets[b].atoms[i].weight, to)
 
     cdef double height(self, Py_ssize_t b) noexcept nogil:
         """t_b."""
@@ -306,49 +309,49 @@ cdef class ActiveSets:
 
     # --------------------------------------------------------------------------- whole
 
-    def start(self, Structure structure, const double[::1] mu, const double[::1] heights):
+    def start(self, Surrogate surrogate, const double[::1] mu, const double[::1] heights):
         """Begin at the dual point mu, of which heights[b] <= h_b(mu_b).
 
         phi(y_b) is the first atom of each set.  Another point is an atom itself; where an output
         is a single label, its labels are.
         """
         cdef Py_ssize_t b, j, k, offset
-        cdef unsigned short* labels = self.labels()
+        cdef label_t* labels = self.labels()
         cdef int i
         cdef bint at_truth
         with nogil:
             for b in range(self.n_blocks):
-                offset, k = structure.offset(b), structure.size(b)
+                offset, k = surrogate.offset(b), surrogate.size(b)
                 self.sets[b].count = 0
                 self.sets[b].content_size = 0
-                structure.truth(b, self.dense, 0)
+                surrogate.truth(b, &self.dense[0])
                 at_truth = memcmp(&self.dense[0], &mu[offset], k * sizeof(double)) == 0
-                if structure.has_labellings and structure.max_parts == 1 and not at_truth:
+                if surrogate.has_labellings and surrogate.outputs.layout.max_parts == 1 and not at_truth:
                     for j in range(k):
                         if mu[offset + j] > 0.0:
-                            labels[0] = <unsigned short> j
+                            labels[0] = <label_t> j
                             self.offer_labelling(1)
                             i = self.find_or_add(
-                                structure, b, structure.labelling_concave(b, labels))
+                                surrogate, b, surrogate.labelling_height(b, labels))
                             self.sets[b].atoms[i].weight = mu[offset + j]
                     continue
-                self.offer_truth(structure, b)
-                i = self.find_or_add(structure, b, 0.0)
+                self.offer_truth(surrogate, b)
+                i = self.find_or_add(surrogate, b, 0.0)
                 self.sets[b].atoms[i].weight = 1.0 if at_truth else 0.0
                 if not at_truth:
                     self.offer_vector(&mu[offset], k)
-                    i = self.find_or_add(structure, b, heights[b])
+                    i = self.find_or_add(surrogate, b, heights[b])
                     self.sets[b].atoms[i].weight = 1.0
 
-    def shrink(self, Structure structure, double factor):
+    def shrink(self, Surrogate surrogate, double factor):
         """Move each mu_b to phi(y_b) + factor (mu_b - phi(y_b))."""
         cdef Py_ssize_t b
         cdef int i
         with nogil:
             for b in range(self.n_blocks):
                 self.scale(b, factor)
-                self.offer_truth(structure, b)
-                i = self.find_or_add(structure, b, 0.0)
+                self.offer_truth(surrogate, b)
+                i = self.find_or_add(surrogate, b, 0.0)
                 self.sets[b].atoms[i].weight += 1.0 - factor
 
     def normalise(self):
@@ -404,7 +407,7 @@ cdef class ActiveSets:
         return dict(
             counts=counts, hits=hits, atoms=atoms, content=content, clock=np.array([self.clock]))
 
-    def restore(self, Structure structure, state):
+    def restore(self, Surrogate surrogate, state):
         """Bring back what `state` gave."""
         cdef Py_ssize_t b, place = 0, length
         cdef int i
@@ -422,7 +425,7 @@ cdef class ActiveSets:
                 self.candidate_length = <int> length
                 self.candidate_is_labelling = is_labelling
                 place += (length + 7) & ~7
-                i = self.find_or_add(structure, b, height)
+                i = self.find_or_add(surrogate, b, height)
                 self.sets[b].atoms[i].weight = weight
                 self.sets[b].atoms[i].used = used
 

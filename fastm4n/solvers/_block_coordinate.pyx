@@ -1,4 +1,4 @@
-"""Block-coordinate Frank-Wolfe over any structure and any feature map.
+"""Block-coordinate Frank-Wolfe over any surrogate and any feature map.
 
 The engine keeps, for each block b (one training example), its dual point mu_b and
 t_b = h_b(mu_b); w(mu) = (1 / alpha) sum_b p_b Phi(x_b) (phi(y_b) - mu_b)' lives in the feature
@@ -18,7 +18,8 @@ from libc.string cimport memset
 from fastm4n._simd._loops cimport fastm4n_loops, fastm4n_prefetch
 from fastm4n.features._base cimport FeatureMap
 from fastm4n.solvers._active_sets cimport ActiveSets, AtomSet
-from fastm4n.structures._base cimport Structure, Workspace
+from fastm4n.outputs._base cimport Workspace
+from fastm4n.surrogates._base cimport Surrogate
 
 cpdef enum Sampling:
     UNIFORM
@@ -57,7 +58,7 @@ cdef class BlockCoordinateEngine:
 
     Parameters
     ----------
-    structure : Structure
+    surrogate : Surrogate
     features : FeatureMap
         Holding w = 0.
     weights : ndarray of shape (n_blocks,)
@@ -75,7 +76,7 @@ cdef class BlockCoordinateEngine:
         How much of the gap inexact oracles may add to a certificate; 0 for as little as can be.
     """
 
-    cdef readonly Structure structure
+    cdef readonly Surrogate surrogate
     cdef readonly FeatureMap features
     cdef readonly const double[::1] weights
     cdef readonly double alpha
@@ -120,17 +121,23 @@ cdef class BlockCoordinateEngine:
     cdef double curvatures
     cdef long long n_curvatures
 
-    def __init__(self, Structure structure, FeatureMap features, weights, double alpha, seed,
+    def __init__(self, Surrogate surrogate, FeatureMap features, weights, double alpha, seed,
                  bint averaging=False):
-        cdef Py_ssize_t b, n = structure.n_blocks, size, n_leaves
-        self.structure = structure
+        cdef Py_ssize_t b, n = surrogate.n_blocks, size, n_leaves
+        surrogate.check()
+        if features.n_blocks != n or features.size < surrogate.max_size:
+            raise ValueError(
+                f"{type(features).__name__} has {features.n_blocks} blocks of at most "
+                f"{features.size} scores, but {type(surrogate.outputs).__name__} has {n} of at "
+                f"most {surrogate.max_size}.")
+        self.surrogate = surrogate
         self.features = features
         self.weights = np.ascontiguousarray(weights, dtype=np.float64)
         self.alpha = alpha
-        size = 0 if n == 0 else structure.offset(n - 1) + structure.size(n - 1)
+        size = 0 if n == 0 else surrogate.offset(n - 1) + surrogate.size(n - 1)
         self.mu_ = np.zeros(size)
         for b in range(n):
-            structure.truth(b, self.mu_, structure.offset(b))
+            surrogate.truth(b, &self.mu_[surrogate.offset(b)])
         self.t = np.zeros(n)
         self.gaps = np.zeros(n)
         self.losses = np.zeros(n)
@@ -145,7 +152,7 @@ cdef class BlockCoordinateEngine:
         if averaging:
             self.mu_sum = np.zeros(size)
             self.since = np.ones(n, dtype=np.int64)
-        self.work = structure.workspace(features.size)
+        self.work = surrogate.workspace(features.size)
         self.refreshed_gap = INFINITY
 
     # -------------------------------------------------------------------- active sets
@@ -158,10 +165,10 @@ cdef class BlockCoordinateEngine:
         cache_F of the block's last gap, and cache_nu of the mean of all.
         """
         self.drop_active_sets()
-        structure = self.structure
+        surrogate = self.surrogate
         self.sets = ActiveSets(
-            structure.n_blocks, structure.max_parts, structure.max_size, limit, False)
-        self.sets.start(structure, self.mu_, self.t)
+            surrogate.n_blocks, surrogate.outputs.layout.max_parts, surrogate.max_size, limit, False)
+        self.sets.start(surrogate, self.mu_, self.t)
         self.is_active = True
         if keeps_unused:
             self.set_cache(limit, cache_F, cache_nu)
@@ -218,7 +225,7 @@ cdef class BlockCoordinateEngine:
 
     cdef int gather(self) except -1:
         """mu and t of the combinations of atoms."""
-        cdef Structure structure = self.structure
+        cdef Surrogate surrogate = self.surrogate
         cdef ActiveSets sets = self.sets
         cdef Workspace work = self.work
         cdef Py_ssize_t b, offset
@@ -227,10 +234,10 @@ cdef class BlockCoordinateEngine:
         sets.normalise()
         with nogil:
             for b in range(self.gaps.shape[0]):
-                offset = structure.offset(b)
-                sets.combine(structure, b, &self.mu_[offset])
+                offset = surrogate.offset(b)
+                sets.combine(surrogate, b, &self.mu_[offset])
                 self.t[b] = sets.height(b)
-                structure.concave(b, self.mu_, offset, work, &self.t[b])
+                surrogate.concave(b, &self.mu_[offset], work, &self.t[b])
         return 0
 
     # ------------------------------------------------------------------ random numbers
@@ -295,14 +302,14 @@ cdef class BlockCoordinateEngine:
     # -------------------------------------------------------------------------- visits
 
     cdef double met(
-            self, Structure structure, Workspace work, Py_ssize_t b, double lower, double upper,
+            self, Surrogate surrogate, Workspace work, Py_ssize_t b, double lower, double upper,
             double current, bint sampling_by_gap) except -1.0 nogil:
         """Note what the oracle has told of block b at work.scores; returns its gap.
 
         lower and upper bound the oracle's value, and current is that of mu_b.
         """
         cdef double truth, gap = upper - current
-        structure.truth_score(b, work.scores, &truth)
+        truth = surrogate.true_score(b, &work.scores[0])
         self.losses[b] = upper - truth
         self.oracle_calls += 1
         self.oracle_error += upper - lower
@@ -315,22 +322,22 @@ cdef class BlockCoordinateEngine:
             self.gaps[b] = gap
         return gap
 
-    cdef int visit(self, Structure structure, FeatureMap features, Workspace work, Py_ssize_t b,
+    cdef int visit(self, Surrogate surrogate, FeatureMap features, Workspace work, Py_ssize_t b,
                    Step step, bint sampling_by_gap) except -1 nogil:
         """One block: scores, oracle, gap, step, update of w.
 
-        structure, features and work are the engine's own: a nogil function may borrow
+        surrogate, features and work are the engine's own: a nogil function may borrow
         objects, but not fetch them.
         """
-        cdef Py_ssize_t j, k = structure.size(b), offset = structure.offset(b)
+        cdef Py_ssize_t j, k = surrogate.size(b), offset = surrogate.offset(b)
         cdef double lower, upper, current, gap, curvature, gamma, numerator, value, moved
         cdef long long done
         cdef const fastm4n_loops* loops = features.loops
         features.scores(b, work.scores)
         current = self.t[b] + loops.dot(&work.scores[0], &self.mu_[offset], k)
         work.current = current
-        structure.oracle(b, work, &lower, &upper)
-        gap = self.met(structure, work, b, lower, upper, current, sampling_by_gap)
+        surrogate.oracle(b, work, &lower, &upper)
+        gap = self.met(surrogate, work, b, lower, upper, current, sampling_by_gap)
         curvature = self.weights[b] / (self.alpha + self.kappa)
         gamma = 1.0
         moved = 0.0
@@ -339,15 +346,15 @@ cdef class BlockCoordinateEngine:
             moved = loops.subtract(&work.atom[0], &self.mu_[offset], &work.step[0], k)
         elif gap > 0.0:
             if step == BLOCK and features.block_norm(b) > 0.0:
-                structure.block_step(
+                surrogate.block_step(
                     b, self.mu_, offset, work, curvature * features.block_norm(b))
             moved = loops.subtract(&work.atom[0], &self.mu_[offset], &work.step[0], k)
-            if structure.has_natural_step:
-                moved = self.natural_step(structure, features, work, b, current)
-            elif structure.has_line_search:
+            if surrogate.has_natural_step:
+                moved = self.natural_step(surrogate, features, work, b, current)
+            elif surrogate.has_line_search:
                 self.curvatures += self.weights[b] * moved * features.block_norm(b)
                 self.n_curvatures += 1
-                structure.line_search(
+                surrogate.line_search(
                     b, self.mu_, offset, work, curvature * features.block_norm(b), &gamma)
             elif step == LINE_SEARCH:
                 numerator = lower - current
@@ -381,12 +388,12 @@ cdef class BlockCoordinateEngine:
             loops.advance(&self.mu_[offset], &work.step[0], gamma, k)
         for j in range(k):
             work.step[j] *= -curvature
-        structure.concave(b, self.mu_, offset, work, &self.t[b])
+        surrogate.concave(b, &self.mu_[offset], work, &self.t[b])
         features.update(b, work.step)
         return 0
 
     cdef int visit_atoms(
-            self, Structure structure, FeatureMap features, Workspace work, ActiveSets sets,
+            self, Surrogate surrogate, FeatureMap features, Workspace work, ActiveSets sets,
             Py_ssize_t b, Step step, bint sampling_by_gap, bint cached_only) except -1 nogil:
         """One block whose dual point is a combination of atoms.
 
@@ -394,7 +401,7 @@ cdef class BlockCoordinateEngine:
         lifted polytope: corners are atoms with their heights.  A pairwise step that would use up
         the weight of the worst atom gives way to a Frank-Wolfe step that gains more.
         """
-        cdef Py_ssize_t j, k = structure.size(b)
+        cdef Py_ssize_t j, k = surrogate.size(b)
         cdef AtomSet* held = &sets.sets[b]
         cdef double current, value, lower, upper, height, numerator, norm, gamma, gain
         cdef double low, factor, tiny, most = 1.0
@@ -405,7 +412,7 @@ cdef class BlockCoordinateEngine:
         cdef Step taken = step
         cdef const fastm4n_loops* loops = features.loops
         features.scores(b, work.scores)
-        sets.score(structure, b, &work.scores[0])
+        sets.score(surrogate, b, &work.scores[0])
         self.n_visits += 1
         sets.clock += 1
         current, chosen = sets.current, sets.best
@@ -423,21 +430,21 @@ cdef class BlockCoordinateEngine:
         else:
             held.hits = 0
             work.current = current
-            if structure.has_labellings:
-                structure.best_labelling(b, work, sets.labels(), &upper)
+            if surrogate.has_labellings:
+                surrogate.best_labelling(b, work, sets.labels(), &upper)
                 lower = upper
-                sets.offer_labelling(structure.n_parts(b))
-                height = structure.labelling_concave(b, sets.labels())
+                sets.offer_labelling(surrogate.outputs.layout.n_parts(b))
+                height = surrogate.labelling_height(b, sets.labels())
             else:
-                structure.oracle(b, work, &lower, &upper)
+                surrogate.oracle(b, work, &lower, &upper)
                 sets.offer_vector(&work.atom[0], k)
                 height = lower - loops.dot(&work.scores[0], &work.atom[0], k)
-            if self.met(structure, work, b, lower, upper, current, sampling_by_gap) == 0.0:
+            if self.met(surrogate, work, b, lower, upper, current, sampling_by_gap) == 0.0:
                 return 0
             if lower > value:
-                chosen = sets.find_or_add(structure, b, height)
+                chosen = sets.find_or_add(surrogate, b, height)
                 if sets.pruned:
-                    sets.score(structure, b, &work.scores[0])
+                    sets.score(surrogate, b, &work.scores[0])
                     current = sets.current
                 value = lower
             if value - current <= tiny:
@@ -456,14 +463,14 @@ cdef class BlockCoordinateEngine:
         if taken == PAIRWISE or taken == AWAY:
             memset(direction, 0, k * sizeof(double))
             if taken == PAIRWISE:
-                sets.add_atom(structure, b, chosen, 1.0, direction)
+                sets.add_atom(surrogate, b, chosen, 1.0, direction)
                 numerator = value - low
                 most = held.atoms[worst].weight
             else:
-                sets.combine(structure, b, direction)
+                sets.combine(surrogate, b, direction)
                 numerator = current - low
                 most = held.atoms[worst].weight / (1.0 - held.atoms[worst].weight)
-            sets.add_atom(structure, b, worst, -1.0, direction)
+            sets.add_atom(surrogate, b, worst, -1.0, direction)
             norm = features.direction_norm(b, work.step, k)
             self.curvatures += self.weights[b] * norm
             self.n_curvatures += 1
@@ -473,10 +480,10 @@ cdef class BlockCoordinateEngine:
         if taken == LINE_SEARCH or (gamma == most and gain < value - current):
             # the gain of a whole step is what a Frank-Wolfe step has at most
             direction = &work.atom[0]
-            sets.combine(structure, b, direction)
+            sets.combine(surrogate, b, direction)
             for j in range(k):
                 direction[j] = -direction[j]
-            sets.add_atom(structure, b, chosen, 1.0, direction)
+            sets.add_atom(surrogate, b, chosen, 1.0, direction)
             numerator = value - current
             norm = features.direction_norm(b, work.atom, k)
             if taken == LINE_SEARCH:
@@ -516,7 +523,7 @@ cdef class BlockCoordinateEngine:
         features.update(b, work.step)
         return 0
 
-    cdef double natural_step(self, Structure structure, FeatureMap features, Workspace work,
+    cdef double natural_step(self, Surrogate surrogate, FeatureMap features, Workspace work,
                              Py_ssize_t b, double current) except? -1.0 nogil:
         """work.atom and t_b = the dual point of a step in theta; work.step = atom - mu_b.
 
@@ -524,27 +531,27 @@ cdef class BlockCoordinateEngine:
         be no dual point of any theta, after a warm start) a step along the chord to the
         oracle's atom does raise it.  Returns ||work.step||^2, 0 for no step.
         """
-        cdef Py_ssize_t j, k = structure.size(b), offset = structure.offset(b), attempt
+        cdef Py_ssize_t j, k = surrogate.size(b), offset = surrogate.offset(b), attempt
         cdef double curvature = self.weights[b] / (self.alpha + self.kappa), size, concave, gain, moved, upper
         cdef const fastm4n_loops* loops = features.loops
         moved = features.direction_norm(b, work.step, k)
         self.curvatures += self.weights[b] * moved
         self.n_curvatures += 1
-        structure.natural_size(b, work, curvature * moved, &size)
+        surrogate.natural_size(b, work, curvature * moved, &size)
         for attempt in range(MOST_HALVINGS):
             if size == 0.0:
                 break
-            structure.propose(b, work, size, &concave)
+            surrogate.propose(b, work, size, &concave)
             moved = loops.subtract(&work.atom[0], &self.mu_[offset], &work.step[0], k)
             gain = (
                 concave + loops.dot(&work.scores[0], &work.atom[0], k) - current
                 - 0.5 * curvature * features.direction_norm(b, work.step, k))
             if gain > 0.0:
-                structure.accept(b, work)
+                surrogate.accept(b, work)
                 self.t[b] = concave
                 return moved
             size *= 0.5
-        structure.oracle(b, work, &concave, &upper)
+        surrogate.oracle(b, work, &concave, &upper)
         gain = concave - current
         if gain <= ROUNDING * fabs(current):
             return 0.0
@@ -576,13 +583,13 @@ cdef class BlockCoordinateEngine:
         Signals are looked for about every 20 million multiply-adds, a few hundredths of a
         second; an interrupted pass leaves mu, t and w consistent.
         """
-        cdef Structure structure = self.structure
+        cdef Surrogate surrogate = self.surrogate
         cdef FeatureMap features = self.features
         cdef Workspace work = self.work
         cdef ActiveSets sets = self.sets
         cdef Py_ssize_t i, b, ahead, n = self.gaps.shape[0]
         cdef Py_ssize_t until_check, every = max(
-            1, <Py_ssize_t> min(1e9, 2e7 / max(1.0, self.features.visit_cost + 50 * self.structure.max_size)))
+            1, <Py_ssize_t> min(1e9, 2e7 / max(1.0, self.features.visit_cost + 50 * self.surrogate.max_size)))
         self.oracle_error = 0.0
         self.position = -1
         with nogil:
@@ -599,7 +606,7 @@ cdef class BlockCoordinateEngine:
                         ahead = self.order[i + PREFETCH]
                         features.prefetch(ahead)
                         if not self.is_active:
-                            fastm4n_prefetch(&self.mu_[structure.offset(ahead)])
+                            fastm4n_prefetch(&self.mu_[surrogate.offset(ahead)])
                 elif sampling == UNIFORM:
                     b = <Py_ssize_t> (self.uniform() * n)
                 elif self.tree[0] > 0.0:
@@ -610,9 +617,9 @@ cdef class BlockCoordinateEngine:
                     break
                 if self.is_active:
                     self.visit_atoms(
-                        structure, features, work, sets, b, step, sampling == GAP, cached_only)
+                        surrogate, features, work, sets, b, step, sampling == GAP, cached_only)
                 else:
-                    self.visit(structure, features, work, b, step, sampling == GAP)
+                    self.visit(surrogate, features, work, b, step, sampling == GAP)
                 until_check -= 1
                 if until_check == 0:
                     until_check = every
@@ -632,28 +639,28 @@ cdef class BlockCoordinateEngine:
         inner[b] = <v, phi(y_b) - mu_b>, and shift[b] the offset's part of it.  Safe from
         several threads at once after `settle`, for disjoint ranges.
         """
-        cdef Structure structure = self.structure
+        cdef Surrogate surrogate = self.surrogate
         cdef FeatureMap features = self.features
-        cdef Workspace work = structure.workspace(features.size)
+        cdef Workspace work = surrogate.workspace(features.size)
         cdef Py_ssize_t b, offset
         cdef double upper, truth, score
         work.tolerance = self.certificate_error
         with nogil:
             for b in range(start, stop):
-                offset = structure.offset(b)
+                offset = surrogate.offset(b)
                 features.scores(b, work.scores)
-                structure.concave(b, mu, offset, work, &concave[b])
-                score = features.loops.dot(&work.scores[0], &mu[offset], structure.size(b))
+                surrogate.concave(b, &mu[offset], work, &concave[b])
+                score = features.loops.dot(&work.scores[0], &mu[offset], surrogate.size(b))
                 work.current = concave[b] + score
-                structure.bound(b, work, &upper)
-                structure.truth_score(b, work.scores, &truth)
+                surrogate.bound(b, work, &upper)
+                truth = surrogate.true_score(b, &work.scores[0])
                 loss[b] = upper - truth
                 inner[b] = truth - score
                 shift[b] = 0.0
                 if features.has_offset:
-                    structure.truth_score(b, features.offset, &shift[b])
+                    shift[b] = surrogate.true_score(b, &features.offset[0])
                     shift[b] -= features.loops.dot(
-                        &features.offset[0], &mu[offset], structure.size(b))
+                        &features.offset[0], &mu[offset], surrogate.size(b))
                 gap[b] = max(0.0, upper - score - concave[b])
 
     def settle(self):
@@ -687,9 +694,9 @@ cdef class BlockCoordinateEngine:
         average = np.array(self.mu_sum)
         cdef double[::1] out = average
         for b in range(self.gaps.shape[0]):
-            offset = self.structure.offset(b)
+            offset = self.surrogate.offset(b)
             rest = total - 0.5 * <double> self.since[b] * (self.since[b] - 1)
-            for j in range(self.structure.size(b)):
+            for j in range(self.surrogate.size(b)):
                 out[offset + j] = (out[offset + j] + rest * self.mu_[offset + j]) / total
         return average
 
@@ -712,19 +719,19 @@ cdef class BlockCoordinateEngine:
 
     cdef int draw_to_truth(self, double shrink) except -1:
         """Move to phi(y) + shrink (mu - phi(y)): t, of the old point, follows; w does not."""
-        cdef Structure structure = self.structure
+        cdef Surrogate surrogate = self.surrogate
         cdef Workspace work = self.work
         cdef Py_ssize_t b, j, offset
         with nogil:
             for b in range(self.gaps.shape[0]):
-                offset = structure.offset(b)
+                offset = surrogate.offset(b)
                 if shrink != 1.0:
-                    structure.truth(b, work.step, 0)
-                    for j in range(structure.size(b)):
+                    surrogate.truth(b, &work.step[0])
+                    for j in range(surrogate.size(b)):
                         self.mu_[offset + j] = (
                             work.step[j] + shrink * (self.mu_[offset + j] - work.step[j]))
                     self.t[b] *= shrink
-                structure.concave(b, self.mu_, offset, work, &self.t[b])
+                surrogate.concave(b, &self.mu_[offset], work, &self.t[b])
         return 0
 
     def set_alpha(self, double alpha, shrink=None):
@@ -742,7 +749,7 @@ cdef class BlockCoordinateEngine:
             self.features.scale(by / rho)
         if by != 1.0:
             if self.is_active:
-                self.sets.shrink(self.structure, by)
+                self.sets.shrink(self.surrogate, by)
             self.draw_to_truth(by)
             for b in range(self.gaps.shape[0]):
                 self.gaps[b] = by * self.gaps[b] + (1.0 - by) * self.losses[b]
@@ -753,7 +760,7 @@ cdef class BlockCoordinateEngine:
 
         Returns upper bounds of the largest h_b, which are the losses at w = 0.
         """
-        cdef Structure structure = self.structure
+        cdef Surrogate surrogate = self.surrogate
         cdef Workspace work = self.work
         cdef Py_ssize_t b, j, offset, attempt
         cdef double lower, upper
@@ -761,25 +768,25 @@ cdef class BlockCoordinateEngine:
         cdef double[::1] bound = bounds
         with nogil:
             for b in range(self.gaps.shape[0]):
-                offset = structure.offset(b)
+                offset = surrogate.offset(b)
                 self.t[b] = 0.0
                 # an inexact oracle stops by what is left to gain: it has to be asked again
                 for attempt in range(LARGEST_CALLS):
                     for j in range(work.scores.shape[0]):
                         work.scores[j] = 0.0
                     work.current = self.t[b]
-                    structure.oracle(b, work, &lower, &upper)
+                    surrogate.oracle(b, work, &lower, &upper)
                     if attempt == 0 or lower > self.t[b]:
                         self.t[b] = lower
-                        for j in range(structure.size(b)):
+                        for j in range(surrogate.size(b)):
                             self.mu_[offset + j] = work.atom[j]
                     bound[b] = upper if attempt == 0 else min(upper, bound[b])
                     if bound[b] - self.t[b] <= LARGEST_ERROR * fabs(bound[b]):
                         break
-                structure.concave(b, self.mu_, offset, work, &self.t[b])
-        structure.rest()
+                surrogate.concave(b, &self.mu_[offset], work, &self.t[b])
+        surrogate.rest()
         if self.is_active:
-            self.sets.start(structure, self.mu_, self.t)
+            self.sets.start(surrogate, self.mu_, self.t)
         self.rebuild_weights(self.mu_)
         return bounds
 
@@ -801,7 +808,7 @@ cdef class BlockCoordinateEngine:
             "numbers": np.array(numbers, dtype=np.float64),
             "counts": np.array(counts, dtype=np.int64),
             "features": self.features.state(),
-            "structure": self.structure.state(),
+            "surrogate": self.surrogate.state(),
             "sets": self.sets.state() if self.is_active else None,
         }
 
@@ -821,9 +828,9 @@ cdef class BlockCoordinateEngine:
         self.n_visits, self.oracle_calls, self.cache_hits, self.n_curvatures = (
             state["counts"].tolist())
         self.features.restore(state["features"])
-        self.structure.restore(state["structure"])
+        self.surrogate.restore(state["surrogate"])
         if self.is_active:
-            self.sets.restore(self.structure, state["sets"])
+            self.sets.restore(self.surrogate, state["sets"])
 
     def rebuild_weights(self, const double[::1] mu):
         """w = w(mu), afresh: without the rounding that many updates leave.
@@ -842,14 +849,14 @@ cdef class BlockCoordinateEngine:
         cdef Py_ssize_t b, j, offset, k
         cdef bint moved
         cdef Workspace work = self.work
-        cdef Structure structure = self.structure
+        cdef Surrogate surrogate = self.surrogate
         cdef FeatureMap features = self.features
         features.clear()
         with nogil:
             for b in range(self.gaps.shape[0]):
-                offset = structure.offset(b)
-                k = structure.size(b)
-                structure.truth(b, work.step, 0)
+                offset = surrogate.offset(b)
+                k = surrogate.size(b)
+                surrogate.truth(b, &work.step[0])
                 moved = False
                 for j in range(k):
                     work.step[j] = (work.step[j] - mu[offset + j]) * (self.weights[b] / self.alpha)

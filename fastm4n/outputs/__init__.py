@@ -1,0 +1,8 @@
+"""Kinds of outputs: where their scores lie, their best output, marginals, costs and adversary."""
+
+from fastm4n.outputs._base import Layout
+from fastm4n.outputs._chain import ChainOutputs
+from fastm4n.outputs._permutation import PermutationOutputs
+from fastm4n.outputs._simplex import SimplexOutputs
+
+__all__ = ["ChainOutputs", "Layout", "PermutationOutputs", "SimplexOutputs"]

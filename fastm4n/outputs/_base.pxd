@@ -1,0 +1,108 @@
+"""What a kind of output says of itself; see the .pyx."""
+
+from fastm4n._simd._loops cimport fastm4n_loops
+from fastm4n.inference._max_min cimport MaxMinScratch
+
+ctypedef unsigned short label_t
+
+cdef enum:
+    MOST_LABELS = 65535
+
+
+cdef class Layout:
+    cdef readonly Py_ssize_t n_blocks, n_labels, stride, pair_step
+    cdef readonly Py_ssize_t n_parts_of_all, n_numbers, max_parts, max_size
+    # numbers of every block where all have one part and nothing behind it; 0 otherwise
+    cdef Py_ssize_t uniform
+    cdef const Py_ssize_t[::1] starts
+    cdef const Py_ssize_t[::1] offsets
+
+    cdef inline Py_ssize_t first_part(self, Py_ssize_t b) noexcept nogil:
+        """Number of the block's first part among the parts of all blocks."""
+        return b if self.uniform else self.starts[b]
+
+    cdef inline Py_ssize_t n_parts(self, Py_ssize_t b) noexcept nogil:
+        return 1 if self.uniform else self.starts[b + 1] - self.starts[b]
+
+    cdef inline Py_ssize_t offset(self, Py_ssize_t b) noexcept nogil:
+        """Where block b begins in a flat array of all scores."""
+        return b * self.uniform if self.uniform else self.offsets[b]
+
+    cdef inline Py_ssize_t size(self, Py_ssize_t b) noexcept nogil:
+        """Numbers of block b."""
+        return self.uniform if self.uniform else self.offsets[b + 1] - self.offsets[b]
+
+    cdef inline Py_ssize_t row(self, Py_ssize_t b) noexcept nogil:
+        """Numbers from the scores of one part's labels to those of the next."""
+        return self.stride if self.stride else self.starts[b + 1] - self.starts[b]
+
+    cdef inline Py_ssize_t n_choices(self, Py_ssize_t b) noexcept nogil:
+        """Labels of a part."""
+        return self.n_labels if self.stride else self.starts[b + 1] - self.starts[b]
+
+
+cdef class Workspace:
+    cdef double current
+    cdef double tolerance
+    cdef double[::1] scores
+    cdef double[::1] atom
+    cdef double[::1] step
+    cdef double[::1] scratch
+    cdef double[:, ::1] table
+    cdef Py_ssize_t[::1] index
+    cdef label_t[::1] labels
+    cdef MaxMinScratch game
+    cdef MaxMinScratch mirror
+
+
+cdef class Outputs:
+    cdef readonly Layout layout
+    cdef readonly object cost_matrix
+    cdef readonly bint mean_cost
+    # what is there beside the max oracle; see the .pyx
+    cdef readonly bint has_marginals
+    cdef readonly bint has_entropy
+    cdef readonly bint has_projection
+    cdef readonly bint has_max_min
+    cdef readonly bint has_max_min_step
+    cdef const label_t[::1] y
+    # rows of the cost matrix, padded to cost_stride
+    cdef const double[::1] cost
+    cdef Py_ssize_t cost_stride
+    cdef const fastm4n_loops* loops
+
+    cdef double share(self, Py_ssize_t b) noexcept nogil
+    cdef const label_t* true_labels(self, Py_ssize_t b) noexcept nogil
+    cdef double score(
+        self, Py_ssize_t b, const label_t* labels, const double* v) noexcept nogil
+    cdef void add(
+        self, Py_ssize_t b, const label_t* labels, double weight, double* mu) noexcept nogil
+    cdef void indicator(self, Py_ssize_t b, const label_t* labels, double* mu) noexcept nogil
+    cdef double cost_of(self, Py_ssize_t b, const label_t* labels) noexcept nogil
+    cdef void add_costs(self, Py_ssize_t b, const double* v, double* unary) noexcept nogil
+    cdef double expected_cost(self, Py_ssize_t b, const double* mu) noexcept nogil
+
+    cdef double more_score(
+        self, Py_ssize_t b, const label_t* labels, const double* more) noexcept nogil
+    cdef void add_more(
+        self, Py_ssize_t b, const label_t* labels, double weight, double* more) noexcept nogil
+    cdef int best(
+        self, Py_ssize_t b, const double* unary, const double* more, Workspace work,
+        label_t* labels, double* value) except -1 nogil
+    cdef int sum_product(
+        self, Py_ssize_t b, const double* v, Workspace work, double* marginals,
+        double* log_partition) except -1 nogil
+    cdef double best_answer(
+        self, Py_ssize_t b, const double* expected, Workspace work, label_t* labels) noexcept nogil
+
+    cdef double entropy(self, Py_ssize_t b, const double* mu) noexcept nogil
+    cdef int entropy_search(
+        self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, Workspace work,
+        double curvature, double* step) except -1 nogil
+    cdef int project(self, Py_ssize_t b, Workspace work, double total) except -1 nogil
+    cdef double adversary(self, Py_ssize_t b, const double* mu, Workspace work) noexcept nogil
+    cdef int max_min(
+        self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil
+    cdef int max_min_step(
+        self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, Workspace work,
+        double curvature) except -1 nogil

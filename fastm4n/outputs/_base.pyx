@@ -1,0 +1,475 @@
+"""What a kind of output says of itself, whatever the surrogate.
+
+An output of block b gives a label to each of its parts.  phi(y) holds the indicators of the
+parts' labels, a row for each part, and behind them what else has scores (transitions of a chain,
+say).  The loss is a sum over parts of ``cost[y_t, y'_t]``, or their mean.
+
+A new kind of output is one subclass of `Outputs`.  It must say its best output under given
+scores (`best`), and, where parts are not all, how that scores and adds up (`more_score`,
+`add_more`).  With that it has the max-margin and the max-min surrogate; with its marginals
+(`sum_product`, declared by `has_marginals`) the log surrogate as well.  The other methods are
+closed forms, which an output declares where it has them.
+"""
+
+import numpy as np
+
+from libc.math cimport INFINITY
+from libc.string cimport memset
+
+from fastm4n._simd._loops cimport loops_for, padded
+from fastm4n.inference._max_min cimport MaxMinScratch
+
+COST_SCALES = ("sum", "mean")
+
+cdef enum:
+    # calls of the max oracle after which column generation gets free mixtures, too
+    SEED_AFTER = 10
+
+
+def row_stride(Py_ssize_t n_labels):
+    """Length of a row of n_labels scores in whole vectors, as chains hold them."""
+    return padded(n_labels, loops_for(n_labels))
+
+
+cdef class Layout:
+    """Where the scores of a block lie: rows of its parts, and what is behind them.
+
+    The scores of the labels of part t of a block begin at t * row; blocks lie one after the
+    other.  Scores, marginals and dual points all have this form.
+
+    Parameters
+    ----------
+    n_parts : ndarray of shape (n_blocks,)
+    n_labels : int
+        Most labels of a part.
+    stride : int
+        Length of a part's row; 0 where a block of M parts has M labels, its rows being of length
+        M.
+    n_more : ndarray of shape (n_blocks,), default=None
+        Numbers behind the rows of each block; none by default.
+    pair_step : int, default=0
+        Of chains: numbers from the matrix of one transition to that of the next, 0 where all
+        share one.
+
+    Attributes
+    ----------
+    n_blocks, n_parts_of_all, n_numbers : int
+        Numbers of blocks, of their parts, and of their scores.
+    max_parts, max_size : int
+        Most parts and most scores of a block.
+    """
+
+    def __init__(self, n_parts, Py_ssize_t n_labels, Py_ssize_t stride, n_more=None,
+                 Py_ssize_t pair_step=0):
+        n_parts = np.asarray(n_parts, dtype=np.intp)
+        rows = n_parts if stride == 0 else stride
+        sizes = n_parts * rows
+        if n_more is not None:
+            sizes = sizes + n_more
+        self.n_blocks = n_parts.shape[0]
+        self.n_labels = n_labels
+        self.stride = stride
+        self.pair_step = pair_step
+        self.n_parts_of_all = int(n_parts.sum())
+        self.n_numbers = int(sizes.sum())
+        self.max_parts = int(n_parts.max(initial=1))
+        self.max_size = int(sizes.max(initial=1))
+        self.starts = np.concatenate([[0], np.cumsum(n_parts)]).astype(np.intp)
+        self.offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.intp)
+
+    @classmethod
+    def of_labels(cls, Py_ssize_t n_blocks, Py_ssize_t n_labels):
+        """Blocks of one label each: their scores are one row."""
+        cdef Layout layout = cls.__new__(cls)
+        layout.n_blocks = layout.n_parts_of_all = n_blocks
+        layout.n_labels = layout.stride = layout.uniform = layout.max_size = n_labels
+        layout.n_numbers = n_blocks * n_labels
+        layout.max_parts = 1
+        return layout
+
+    @classmethod
+    def of_chains(cls, lengths, Py_ssize_t n_labels, bint per_edge=False):
+        """Chains: padded rows of positions, then one matrix of transitions, or one for each."""
+        lengths = np.asarray(lengths, dtype=np.intp)
+        stride = row_stride(n_labels)
+        matrices = lengths - 1 if per_edge else np.ones_like(lengths)
+        return cls(
+            lengths, n_labels, stride, matrices * (n_labels * stride),
+            n_labels * stride if per_edge else 0)
+
+    @classmethod
+    def of_squares(cls, sizes):
+        """Permutations: a matrix for each block, row after row."""
+        return cls(sizes, int(np.max(sizes, initial=1)), 0)
+
+    def __reduce__(self):
+        if self.uniform:
+            return _of_labels, (self.n_blocks, self.n_labels)
+        n_parts = np.diff(self.starts)
+        rows = n_parts if self.stride == 0 else self.stride
+        return type(self), (
+            n_parts, self.n_labels, self.stride, np.diff(self.offsets) - n_parts * rows,
+            self.pair_step)
+
+    def sizes(self):
+        """Numbers of each block."""
+        if self.uniform:
+            return np.full(self.n_blocks, self.uniform)
+        return np.diff(self.offsets)
+
+    def places(self, y):
+        """Where the scores of the labels y of all parts lie in a flat array of all blocks."""
+        if self.uniform:
+            return np.arange(self.n_blocks) * self.uniform + y
+        starts, offsets = np.asarray(self.starts), np.asarray(self.offsets)
+        counts = np.diff(starts)
+        part = np.arange(self.n_parts_of_all) - np.repeat(starts[:-1], counts)
+        rows = np.repeat(counts, counts) if self.stride == 0 else self.stride
+        return np.repeat(offsets[:-1], counts) + part * rows + y
+
+
+def _of_labels(n_blocks, n_labels):
+    return Layout.of_labels(n_blocks, n_labels)
+
+
+cdef class Workspace:
+    """Scratch arrays of one thread, so that no kernel allocates.
+
+    `current` is the block's value h_b(mu_b) + <v, mu_b> when an oracle is asked: one that is
+    inexact can stop when its error is small beside what is left to gain.  `tolerance` is an error
+    that does no harm in a certificate.  `labels` is room for an output.
+
+    Parameters
+    ----------
+    size : int
+        Length of the vectors: the largest block, padded as the feature map pads it.
+    max_parts : int
+        Most parts of a block.
+    n_rows, n_columns : int
+        Shape of the two-dimensional scratch that an output asks for.
+    """
+
+    def __init__(self, Py_ssize_t size, Py_ssize_t max_parts=1, Py_ssize_t n_rows=1,
+                 Py_ssize_t n_columns=1):
+        self.current = INFINITY
+        self.scores = np.zeros(size)
+        self.atom = np.zeros(size)
+        self.step = np.zeros(size)
+        self.scratch = np.zeros(size)
+        self.table = np.zeros((n_rows, n_columns))
+        self.index = np.zeros(2 * size + 1, dtype=np.intp)
+        self.labels = np.zeros(max(1, max_parts), dtype=np.uint16)
+
+
+cdef class Outputs:
+    """The true outputs of all blocks, and what can be asked of outputs of their kind.
+
+    Parameters
+    ----------
+    layout : Layout
+    y : array-like of int of shape (layout.n_parts_of_all,)
+        True labels of all parts, one block after another.
+    cost : array-like of shape (n_labels, n_labels)
+        cost[i, j]: cost of giving a part the label j where the truth is i.
+    cost_scale : {"sum", "mean"}, default="sum"
+        Whether the costs of a block's parts are added up, or averaged.
+
+    Attributes
+    ----------
+    has_marginals : bool
+        Whether `sum_product` is there; the log surrogate needs it.
+    has_entropy : bool
+        Whether the entropy follows from marginals: `entropy` and `entropy_search` are there.
+    has_projection : bool
+        Whether `project` is there: the Euclidean projection on the polytope.
+    has_max_min : bool
+        Whether `max_min` and `adversary` are there: the max-min oracle by itself, exactly.
+        Otherwise it is column generation between `best` and `best_answer`.
+    has_max_min_step : bool
+        Whether `max_min_step` is there.
+    """
+
+    def __init__(self, Layout layout, y, cost, cost_scale="sum"):
+        if cost_scale not in COST_SCALES:
+            raise ValueError(f"cost_scale must be one of {COST_SCALES}, got {cost_scale!r}.")
+        cost = np.ascontiguousarray(cost, dtype=np.float64)
+        if cost.shape != (layout.n_labels, layout.n_labels):
+            raise ValueError(
+                f"cost has shape {cost.shape}, but parts have {layout.n_labels} labels.")
+        if layout.n_labels > MOST_LABELS:
+            raise ValueError(
+                f"a part has {layout.n_labels} labels, and labels are kept in 16 bits: at most "
+                f"{MOST_LABELS}.")
+        y = np.ascontiguousarray(y)
+        if y.shape != (layout.n_parts_of_all,):
+            raise ValueError(
+                f"y has shape {y.shape}, but all blocks have {layout.n_parts_of_all} parts.")
+        if y.size and (y.min() < 0 or y.max() >= layout.n_labels):
+            raise ValueError(f"y has labels outside 0 ... {layout.n_labels - 1}.")
+        self.layout = layout
+        self.y = y.astype(np.uint16)
+        self.cost_matrix = cost
+        self.mean_cost = cost_scale == "mean"
+        self.loops = loops_for(layout.n_labels)
+        self.cost_stride = padded(layout.n_labels, self.loops)
+        wide = np.zeros((layout.n_labels, self.cost_stride))
+        wide[:, : layout.n_labels] = cost
+        self.cost = wide.ravel()
+
+    def workspace(self, Py_ssize_t size, bint with_marginals=False):
+        """Scratch for one thread, with vectors of `size` doubles."""
+        return Workspace(size, self.layout.max_parts)
+
+    def game(self, bint mirror_prox=False):
+        """Scratch of one thread for max-min oracles: a `MaxMinScratch` for outputs of this kind.
+
+        By default column generation over `best` and `best_answer`, without mirror prox.
+        """
+        if mirror_prox:
+            raise ValueError(
+                f"{type(self).__name__} has no mirror prox: use oracle='exact', or give it a "
+                "method game(mirror_prox) that returns a MaxMinScratch with projections.")
+        return OutputsGame(self)
+
+    def mirror_prox_iterations(self):
+        """Iterations of mirror prox a visit where none are asked for; 0 for 10 for each part."""
+        return 20
+
+    def truth_of(self, Py_ssize_t b):
+        """phi(y_b), a new array."""
+        if not 0 <= b < self.layout.n_blocks:
+            raise IndexError(f"there is no block {b}: blocks are 0 ... {self.layout.n_blocks - 1}.")
+        cdef double[::1] mu = np.zeros(self.layout.size(b))
+        self.indicator(b, self.true_labels(b), &mu[0])
+        return np.asarray(mu)
+
+    # ------------------------------------------------- by the layout and the costs alone
+
+    cdef double share(self, Py_ssize_t b) noexcept nogil:
+        """What the costs of the block's parts are multiplied by."""
+        return 1.0 / self.layout.n_parts(b) if self.mean_cost else 1.0
+
+    cdef const label_t* true_labels(self, Py_ssize_t b) noexcept nogil:
+        return &self.y[self.layout.first_part(b)]
+
+    cdef double score(
+        self, Py_ssize_t b, const label_t* labels, const double* v) noexcept nogil:
+        """<v, phi(labels)>."""
+        cdef Py_ssize_t t, row = self.layout.row(b), T = self.layout.n_parts(b)
+        cdef double total = 0.0
+        for t in range(T):
+            total += v[t * row + labels[t]]
+        return total + self.more_score(b, labels, v + T * row)
+
+    cdef void add(
+        self, Py_ssize_t b, const label_t* labels, double weight, double* mu) noexcept nogil:
+        """mu += weight phi(labels)."""
+        cdef Py_ssize_t t, row = self.layout.row(b), T = self.layout.n_parts(b)
+        for t in range(T):
+            mu[t * row + labels[t]] += weight
+        self.add_more(b, labels, weight, mu + T * row)
+
+    cdef void indicator(self, Py_ssize_t b, const label_t* labels, double* mu) noexcept nogil:
+        """mu = phi(labels)."""
+        memset(mu, 0, self.layout.size(b) * sizeof(double))
+        self.add(b, labels, 1.0, mu)
+
+    cdef double cost_of(self, Py_ssize_t b, const label_t* labels) noexcept nogil:
+        """L(y_b, labels)."""
+        cdef Py_ssize_t t
+        cdef const label_t* y = self.true_labels(b)
+        cdef double total = 0.0
+        for t in range(self.layout.n_parts(b)):
+            total += self.cost[y[t] * self.cost_stride + labels[t]]
+        return self.share(b) * total
+
+    cdef void add_costs(self, Py_ssize_t b, const double* v, double* unary) noexcept nogil:
+        """unary = the parts' rows of v + costs of the labels: what max-margin oracles maximise."""
+        cdef Py_ssize_t t, j, row = self.layout.row(b)
+        cdef double share = self.share(b)
+        cdef const label_t* y = self.true_labels(b)
+        cdef const double* cost
+        for t in range(self.layout.n_parts(b)):
+            cost = &self.cost[y[t] * self.cost_stride]
+            for j in range(row):
+                unary[t * row + j] = v[t * row + j] + share * cost[j]
+
+    cdef double expected_cost(self, Py_ssize_t b, const double* mu) noexcept nogil:
+        """The expectation of L(y_b, .) under the marginals mu."""
+        cdef Py_ssize_t t, row = self.layout.row(b), k = self.layout.n_choices(b)
+        cdef const label_t* y = self.true_labels(b)
+        cdef double total = 0.0
+        for t in range(self.layout.n_parts(b)):
+            total += self.loops.dot(&self.cost[y[t] * self.cost_stride], mu + t * row, k)
+        return self.share(b) * total
+
+    # ---------------------------------------------------------------- what outputs say
+
+    cdef double more_score(
+        self, Py_ssize_t b, const label_t* labels, const double* more) noexcept nogil:
+        """What the output scores beside its parts, `more` being the scores behind their rows."""
+        return 0.0
+
+    cdef void add_more(
+        self, Py_ssize_t b, const label_t* labels, double weight, double* more) noexcept nogil:
+        """more += weight times what phi(labels) has behind the rows of its parts."""
+
+    cdef int best(
+        self, Py_ssize_t b, const double* unary, const double* more, Workspace work,
+        label_t* labels, double* value) except -1 nogil:
+        """labels = the output of largest score under the rows `unary` and the scores `more`.
+
+        value is that score, rounded up where it is not exact: certificates are made of it.
+        """
+        with gil:
+            raise NotImplementedError(
+                f"{type(self).__name__} has no method `best`: implement the max oracle, the "
+                "output of largest score, which every surrogate but 'log' needs.")
+
+    cdef int sum_product(
+        self, Py_ssize_t b, const double* v, Workspace work, double* marginals,
+        double* log_partition) except -1 nogil:
+        """Marginals of the distribution over outputs that is proportional to exp of the scores."""
+        with gil:
+            raise NotImplementedError(
+                f"{type(self).__name__} has no method `sum_product`: implement marginals and "
+                "log-partition, and set has_marginals, for surrogate='log'.")
+
+    cdef double best_answer(
+        self, Py_ssize_t b, const double* expected, Workspace work, label_t* labels) noexcept nogil:
+        """labels = the answer of least sum of the rows `expected`, costs; returns that sum.
+
+        Part by part: where not every combination of labels is an output, this is a bound from
+        below of what an adversary that must answer by an output could do.
+        """
+        cdef Py_ssize_t t, j, best
+        cdef Py_ssize_t row = self.layout.row(b), k = self.layout.n_choices(b)
+        cdef const double* costs
+        cdef double total = 0.0
+        for t in range(self.layout.n_parts(b)):
+            costs = expected + t * row
+            best = 0
+            for j in range(1, k):
+                if costs[j] < costs[best]:
+                    best = j
+            labels[t] = <label_t> best
+            total += costs[best]
+        return total
+
+    # --------------------------------------------------------- closed forms, if declared
+
+    cdef double entropy(self, Py_ssize_t b, const double* mu) noexcept nogil:
+        """Entropy in nats of the distribution with marginals mu; with `has_entropy`."""
+        return 0.0
+
+    cdef int entropy_search(
+        self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, Workspace work,
+        double curvature, double* step) except -1 nogil:
+        """Best step from mu along work.step for the log surrogate; with `has_entropy`."""
+        return missing(self, b"entropy_search", b"has_entropy")
+
+    cdef int project(self, Py_ssize_t b, Workspace work, double total) except -1 nogil:
+        """work.atom = the point nearest to work.scratch / total; with `has_projection`."""
+        return missing(self, b"project", b"has_projection")
+
+    cdef double adversary(self, Py_ssize_t b, const double* mu, Workspace work) noexcept nogil:
+        """min over outputs y' of the expected L(., y') under mu; with `has_max_min`."""
+        return 0.0
+
+    cdef int max_min(
+        self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil:
+        """work.atom = argmax_mu adversary(mu) + <work.scores, mu>; with `has_max_min`."""
+        return missing(self, b"max_min", b"has_max_min")
+
+    cdef int max_min_step(
+        self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, Workspace work,
+        double curvature) except -1 nogil:
+        """The same less curvature / 2 ||. - mu||^2; with `has_max_min_step`."""
+        return missing(self, b"max_min_step", b"has_max_min_step")
+
+
+cdef int missing(Outputs outputs, const char* name, const char* flag) except -1 nogil:
+    with gil:
+        raise NotImplementedError(
+            f"{type(outputs).__name__} declares {flag.decode()} but has no method "
+            f"`{name.decode()}`: implement it, or leave {flag.decode()} False.")
+
+
+cdef class OutputsGame(MaxMinScratch):
+    """Max-min oracles of any outputs, by their max oracle and their best answer.
+
+    Parameters
+    ----------
+    outputs : Outputs
+        With rows of `row_stride` numbers.
+    """
+
+    cdef Outputs outputs
+    cdef Workspace work
+    cdef Py_ssize_t b
+    cdef int[::1] path
+
+    def __init__(self, Outputs outputs):
+        layout = outputs.layout
+        if layout.stride != row_stride(layout.n_labels):
+            raise ValueError(
+                f"the layout of {type(outputs).__name__} has rows of {layout.stride} numbers; "
+                f"max-min oracles need whole vectors: Layout(stride={row_stride(layout.n_labels)})"
+                ", which `row_stride` gives.")
+        super().__init__(
+            outputs.cost_matrix, layout.max_parts, layout.max_size, False, SEED_AFTER)
+        self.outputs = outputs
+        self.work = outputs.workspace(layout.max_size)
+        self.path = np.zeros(layout.max_parts, dtype=np.intc)
+
+    cdef void begin_block(self, Py_ssize_t b, const double* v, Py_ssize_t T) noexcept nogil:
+        self.b = b
+        self.v = v
+        self.T = T
+        self.n_columns = 0
+        self.n_rows = 0
+
+    cdef Py_ssize_t n_more(self) noexcept nogil:
+        return self.outputs.layout.size(self.b) - self.T * self.stride
+
+    cdef const int* best_labelling(self, const double* unary, double* value) except? NULL nogil:
+        cdef Py_ssize_t t
+        self.outputs.best(
+            self.b, unary, self.v + self.T * self.stride, self.work, &self.work.labels[0], value)
+        for t in range(self.T):
+            self.path[t] = self.work.labels[t]
+        return &self.path[0]
+
+    cdef double best_answer(self, const double* expected, int* answer) noexcept nogil:
+        cdef Py_ssize_t t
+        cdef double total = self.outputs.best_answer(
+            self.b, expected, self.work, &self.work.labels[0])
+        for t in range(self.T):
+            answer[t] = self.work.labels[t]
+        return total
+
+    cdef double labelling_score(self, const int* labels) noexcept nogil:
+        cdef Py_ssize_t t
+        for t in range(self.T):
+            self.work.labels[t] = <label_t> labels[t]
+        return self.outputs.score(self.b, &self.work.labels[0], self.v)
+
+    cdef void add_more(self, Py_ssize_t c, double weight, double* more) noexcept nogil:
+        cdef Py_ssize_t t
+        for t in range(self.T):
+            self.work.labels[t] = <label_t> self.columns[t * self.capacity + c]
+        self.outputs.add_more(self.b, &self.work.labels[0], weight, more)
+
+    cdef int free_mixtures(self) except -1 nogil:
+        """The best output without costs, and the adversary's answer to it."""
+        cdef const int* labels = self.best_labelling(self.v, &self.free_value)
+        cdef Py_ssize_t t
+        for t in range(self.T):
+            self.labels[t] = labels[t]
+        self.outputs.indicator(self.b, &self.work.labels[0], &self.free_mu[0])
+        self.costs_of(&self.free_mu[0], &self.expected[0])
+        self.best_answer(&self.expected[0], &self.answer[0])
+        memset(&self.free_nu[0], 0, self.T * self.stride * sizeof(double))
+        for t in range(self.T):
+            self.free_nu[t * self.stride + self.answer[t]] = 1.0
+        return 0

@@ -1,0 +1,97 @@
+"""Outputs that are sequences of labels.
+
+phi(y) is the indicator of the label at each position and the number of each transition;
+a dual point is T rows of node marginals and R rows of summed edge marginals, `stride`
+numbers each; where transitions have scores of their own, R rows for each of the T - 1 edges
+instead.
+"""
+
+import numpy as np
+
+from fastm4n.inference._chain cimport ChainMaxMin, ChainScratch
+from fastm4n.outputs._base cimport Layout, Outputs, Workspace, label_t
+
+
+cdef class ChainWorkspace(Workspace):
+    """Scratch of one thread: that of the solver, and of the recursions."""
+
+    cdef ChainScratch chain
+
+    def __init__(self, Py_ssize_t size, Layout layout):
+        super().__init__(size, layout.max_parts)
+        self.chain = ChainScratch(layout.n_labels, layout.max_parts)
+
+
+cdef class ChainOutputs(Outputs):
+    """Sequences of labels.
+
+    Parameters
+    ----------
+    y : ndarray of int of shape (n_positions,)
+        True labels of all blocks, one block after another.
+    lengths : ndarray of shape (n_blocks,)
+        Positive.
+    cost : ndarray of shape (n_labels, n_labels)
+        cost[i, j]: cost of predicting j at a position where the truth is i.
+    per_edge : bool
+        Whether each transition has scores of its own, or all of a block share theirs.
+    cost_scale : {"sum", "mean"}, default="sum"
+        Whether the costs of the positions are added up, or averaged.
+    """
+
+    cdef Py_ssize_t stride
+    cdef Py_ssize_t pair_step
+
+    def __init__(self, y, lengths, cost, per_edge=False, cost_scale="sum"):
+        super().__init__(Layout.of_chains(lengths, len(cost), per_edge), y, cost, cost_scale)
+        self.stride = self.layout.stride
+        self.pair_step = self.layout.pair_step
+        self.has_marginals = True
+
+    def __reduce__(self):
+        return type(self), (
+            np.asarray(self.y), np.diff(self.layout.starts), self.cost_matrix,
+            self.pair_step > 0, "mean" if self.mean_cost else "sum")
+
+    def workspace(self, Py_ssize_t size, bint with_marginals=False):
+        return ChainWorkspace(size, self.layout)
+
+    def game(self, bint mirror_prox=False):
+        return ChainMaxMin(
+            self.cost_matrix, self.layout.max_parts, mirror_prox, self.pair_step > 0)
+
+    def mirror_prox_iterations(self):
+        return 0
+
+    cdef double more_score(
+        self, Py_ssize_t b, const label_t* labels, const double* more) noexcept nogil:
+        cdef Py_ssize_t t
+        cdef double total = 0.0
+        for t in range(1, self.layout.n_parts(b)):
+            total += more[labels[t - 1] * self.stride + labels[t]]
+            more += self.pair_step
+        return total
+
+    cdef void add_more(
+        self, Py_ssize_t b, const label_t* labels, double weight, double* more) noexcept nogil:
+        cdef Py_ssize_t t
+        for t in range(1, self.layout.n_parts(b)):
+            more[labels[t - 1] * self.stride + labels[t]] += weight
+            more += self.pair_step
+
+    cdef int best(
+        self, Py_ssize_t b, const double* unary, const double* more, Workspace work,
+        label_t* labels, double* value) except -1 nogil:
+        """Viterbi."""
+        cdef Py_ssize_t t, T = self.layout.n_parts(b)
+        (<ChainWorkspace> work).chain.viterbi(unary, T, more, self.pair_step, value)
+        for t in range(T):
+            labels[t] = <label_t> (<ChainWorkspace> work).chain.path[t]
+        return 0
+
+    cdef int sum_product(
+        self, Py_ssize_t b, const double* v, Workspace work, double* marginals,
+        double* log_partition) except -1 nogil:
+        cdef Py_ssize_t T = self.layout.n_parts(b), nodes = T * self.stride
+        return (<ChainWorkspace> work).chain.sum_product(
+            v, T, v + nodes, self.pair_step, marginals, marginals + nodes, log_partition)

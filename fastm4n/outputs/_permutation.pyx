@@ -1,0 +1,72 @@
+"""Outputs that are permutations: items at positions, or a matching of two sets.
+
+phi(p) is the permutation matrix with ones at (i, p_i), and the polytope Birkhoff's: the
+doubly stochastic matrices (M, M), row after row.
+"""
+
+import numpy as np
+
+from fastm4n.inference._permutation cimport PermutationMaxMin, PermutationScratch
+from fastm4n.outputs._base cimport Layout, Outputs, Workspace, label_t
+
+
+cdef class PermutationWorkspace(Workspace):
+    """Scratch of one thread: that of the solver, and of assignments."""
+
+    cdef PermutationScratch permutations
+    cdef int[::1] place
+
+    def __init__(self, Py_ssize_t size, Layout layout, bint with_marginals):
+        super().__init__(size, layout.max_parts)
+        self.permutations = PermutationScratch(layout.max_parts, with_marginals)
+        self.place = np.zeros(layout.max_parts, dtype=np.intc)
+
+
+cdef class PermutationOutputs(Outputs):
+    """Permutations.
+
+    Parameters
+    ----------
+    places : ndarray of int of shape (n_items_of_all_blocks,)
+        True position of each item, one block after another.
+    sizes : ndarray of shape (n_blocks,)
+        Numbers of items, positive.
+    cost : ndarray of shape (max_items, max_items)
+        cost[i, j]: cost of the position j for an item whose true one is i. Of smaller blocks
+        the first rows and columns count.
+    cost_scale : {"sum", "mean"}, default="sum"
+        Whether the costs of the items are added up, or averaged.
+    """
+
+    def __init__(self, places, sizes, cost, cost_scale="sum"):
+        super().__init__(Layout.of_squares(sizes), places, cost, cost_scale)
+        # exact, by a recursion over subsets: O(2^M M)
+        self.has_marginals = True
+
+    def __reduce__(self):
+        return type(self), (
+            np.asarray(self.y), np.diff(self.layout.starts), self.cost_matrix,
+            "mean" if self.mean_cost else "sum")
+
+    def workspace(self, Py_ssize_t size, bint with_marginals=False):
+        return PermutationWorkspace(size, self.layout, with_marginals)
+
+    def game(self, bint mirror_prox=False):
+        return PermutationMaxMin(self.cost_matrix, mirror_prox)
+
+    cdef int best(
+        self, Py_ssize_t b, const double* unary, const double* more, Workspace work,
+        label_t* labels, double* value) except -1 nogil:
+        """A linear assignment."""
+        cdef Py_ssize_t i, M = self.layout.n_parts(b)
+        cdef int* place = &(<PermutationWorkspace> work).place[0]
+        (<PermutationWorkspace> work).permutations.assign(unary, M, M, place, value)
+        for i in range(M):
+            labels[i] = <label_t> place[i]
+        return 0
+
+    cdef int sum_product(
+        self, Py_ssize_t b, const double* v, Workspace work, double* marginals,
+        double* log_partition) except -1 nogil:
+        return (<PermutationWorkspace> work).permutations.sum_product(
+            v, self.layout.n_parts(b), marginals, log_partition)

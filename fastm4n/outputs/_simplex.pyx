@@ -1,0 +1,215 @@
+"""Outputs that are one of k labels: classes and ordered levels.
+
+phi(y) is the y-th unit vector and the polytope the simplex.  All that the surrogates ask for has a
+closed form or is a matrix game.
+"""
+
+import numpy as np
+
+from libc.math cimport INFINITY, log
+from libc.string cimport memcpy
+
+from fastm4n.inference cimport _simplex as kernels
+from fastm4n.inference._max_min cimport MaxMinScratch
+from fastm4n.outputs._base cimport Layout, Outputs, Workspace, label_t
+
+# a label that a warm start has dropped must be able to come back
+cdef double LEAST = 1e-30
+
+cdef enum Kind:
+    # of the cost matrix: which closed form it has
+    ZERO_ONE
+    ABSOLUTE
+    ANY
+
+
+def closed_form(cost):
+    """Which max-min oracle a cost matrix has: "zero_one", "absolute", or None for a matrix game."""
+    levels = np.arange(len(cost), dtype=np.float64)
+    distance = np.abs(levels[:, np.newaxis] - levels)
+    if np.array_equal(cost, distance > 0):
+        return "zero_one"
+    return "absolute" if np.array_equal(cost, distance) else None
+
+
+cdef class SimplexOutputs(Outputs):
+    """One of k labels.
+
+    Parameters
+    ----------
+    y : ndarray of int of shape (n_blocks,)
+        True labels, 0 ... n_labels - 1.
+    cost : ndarray of shape (n_labels, n_labels)
+        cost[i, j]: cost of predicting j where the truth is i.
+    """
+
+    cdef Py_ssize_t k
+    cdef Kind kind
+    cdef double max_cost
+    cdef const double[:, ::1] matrix
+
+    def __init__(self, y, cost):
+        super().__init__(Layout.of_labels(len(y), len(cost)), y, cost)
+        self.k = self.layout.n_labels
+        self.matrix = self.cost_matrix
+        self.max_cost = np.max(self.cost_matrix)
+        kinds = {"zero_one": ZERO_ONE, "absolute": ABSOLUTE, None: ANY}
+        self.kind = kinds[closed_form(self.cost_matrix)]
+        self.has_marginals = self.has_entropy = self.has_projection = self.has_max_min = True
+        self.has_max_min_step = self.kind == ZERO_ONE
+
+    def __reduce__(self):
+        return type(self), (np.asarray(self.y), self.cost_matrix)
+
+    def workspace(self, Py_ssize_t size, bint with_marginals=False):
+        return Workspace(size, 1, max(10, self.k + 1), self.k + 1)
+
+    def game(self, bint mirror_prox=False):
+        return SimplexMirrorProx(self.cost_matrix)
+
+    cdef double score(self, Py_ssize_t b, const label_t* labels, const double* v) noexcept nogil:
+        return v[labels[0]]
+
+    cdef int best(
+        self, Py_ssize_t b, const double* unary, const double* more, Workspace work,
+        label_t* labels, double* value) except -1 nogil:
+        """The first of the labels of largest score."""
+        cdef Py_ssize_t label = 0
+        value[0] = self.loops.maximum(unary, self.k)
+        while unary[label] != value[0] and label < self.k - 1:
+            label += 1
+        labels[0] = <label_t> label
+        return 0
+
+    cdef int sum_product(
+        self, Py_ssize_t b, const double* v, Workspace work, double* marginals,
+        double* log_partition) except -1 nogil:
+        log_partition[0] = self.loops.softmax(v, self.k, marginals)
+        return 0
+
+    cdef double entropy(self, Py_ssize_t b, const double* mu) noexcept nogil:
+        return self.loops.entropy(mu, self.k)
+
+    cdef int entropy_search(
+        self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, Workspace work,
+        double curvature, double* step) except -1 nogil:
+        return kernels.log_line_search(
+            mu, offset, work.step, work.scores, self.k, curvature, step)
+
+    cdef int project(self, Py_ssize_t b, Workspace work, double total) except -1 nogil:
+        """work.atom = (work.scratch - threshold)_+ / total."""
+        cdef Py_ssize_t j, best
+        cdef double top, kappa, mass = 0.0
+        kernels.simplex_threshold(work.scratch, self.k, total, work.atom, &top, &kappa)
+        for j in range(self.k):
+            work.atom[j] = max((work.scratch[j] - top) - kappa, 0.0)
+            mass += work.atom[j]
+        if mass > 0.0:
+            # the sum is total up to rounding, which matters where total is small
+            mass = 1.0 / mass
+            for j in range(self.k):
+                work.atom[j] *= mass
+        else:
+            kernels.argmax(work.scratch, self.k, &best)
+            work.atom[best] = 1.0
+        return 0
+
+    # -------------------------------------------------------------------------- max-min
+
+    cdef double adversary(self, Py_ssize_t b, const double* mu, Workspace work) noexcept nogil:
+        cdef Py_ssize_t i, j
+        cdef double total, below = 0.0, above = 0.0, least = INFINITY
+        if self.kind == ZERO_ONE:
+            return max(0.0, 1.0 - self.loops.maximum(mu, self.k))
+        if self.kind == ABSOLUTE:
+            # the minimum over predictions is the sum of the smaller tails of mu
+            total = 0.0
+            for j in range(self.k):
+                above += mu[j]
+            for j in range(self.k - 1):
+                below += mu[j]
+                above -= mu[j]
+                total += max(0.0, min(below, above))
+            return total
+        for j in range(self.k):
+            total = 0.0
+            for i in range(self.k):
+                total += self.matrix[i, j] * mu[i]
+            least = min(least, total)
+        return least
+
+    cdef int max_min(
+        self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil:
+        cdef Py_ssize_t j, low, high
+        if self.kind == ANY:
+            return kernels.max_min_game(
+                work.scores, self.k, self.k, self.matrix, self.max_cost, work.atom, work.scratch,
+                work.table, work.index, lower, upper)
+        if self.kind == ZERO_ONE:
+            kernels.max_min_zero_one(work.scores, self.k, work.atom, upper)
+        else:
+            kernels.max_min_absolute(work.scores, self.k, &low, &high, upper)
+            for j in range(self.k):
+                work.atom[j] = 0.0
+            work.atom[low] += 0.5
+            work.atom[high] += 0.5
+        lower[0] = upper[0]
+        return 0
+
+    cdef int max_min_step(
+        self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, Workspace work,
+        double curvature) except -1 nogil:
+        """Under the 0-1 cost: two projections.
+
+        With u = v + curvature mu and z = max_j m_j, the KKT conditions of
+        min z + curvature/2 ||m||^2 - <u, m> over the capped simplex 0 <= m <= z are
+        curvature m_j = min(u_j, kappa) - lambda where that is positive, with
+        sum_j (u_j - kappa)_+ = 1 (the multipliers of the cap sum to one) and
+        sum_j (min(u_j, kappa) - lambda)_+ = curvature (m sums to one).
+        """
+        cdef Py_ssize_t j
+        cdef double top, kappa
+        for j in range(self.k):
+            work.scratch[j] = work.scores[j] + curvature * mu[offset + j]
+        kernels.simplex_threshold(work.scratch, self.k, 1.0, work.atom, &top, &kappa)
+        for j in range(self.k):
+            # shifted by the maximum, which the projection does not see
+            work.scratch[j] = min(work.scratch[j] - top, kappa)
+        return self.project(b, work, curvature)
+
+
+cdef class SimplexMirrorProx(MaxMinScratch):
+    """The published oracle of one label, for comparison with the exact ones."""
+
+    cdef const double[:, ::1] matrix
+    cdef double[:, ::1] table
+
+    def __init__(self, cost):
+        super().__init__(cost, 1, 0, True, 1)
+        self.matrix = np.ascontiguousarray(cost)
+        self.table = np.zeros((10, len(cost)))
+
+    cdef void begin_block(self, Py_ssize_t b, const double* v, Py_ssize_t T) noexcept nogil:
+        self.v = v
+        self.T = T
+
+    cdef Py_ssize_t n_natural(self) noexcept nogil:
+        return self.R
+
+    cdef int published(
+        self, Py_ssize_t n_iter, bint again, double* theta, double* log_nu, double* mu,
+        double* lower, double* upper) except -1 nogil:
+        """theta and log_nu are logarithms of the two players' points, up to a constant."""
+        cdef Py_ssize_t j, k = self.R
+        self.loops.softmax(theta, k, &self.point[0])
+        self.loops.softmax(log_nu, k, &self.nu[0])
+        memcpy(&self.buffer[0], self.v, k * sizeof(double))
+        kernels.max_min_mirror_prox(
+            self.buffer, k, self.matrix, self.max_cost, n_iter, self.point, self.nu,
+            self.table, lower, upper)
+        for j in range(k):
+            mu[j] = self.point[j]
+            if again:
+                theta[j] = log(max(self.point[j], LEAST))
+                log_nu[j] = log(max(self.nu[j], LEAST))
+        return 0

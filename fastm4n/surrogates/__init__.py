@@ -1,0 +1,39 @@
+"""The three losses, each written once over outputs of any kind."""
+
+from fastm4n.surrogates._base import Surrogate
+from fastm4n.surrogates._log import Log
+from fastm4n.surrogates._max_margin import MaxMargin
+from fastm4n.surrogates._max_min import MaxMin, MaxMinMirrorProx
+
+SURROGATES = ("max_min", "max_margin", "log")
+ORACLES = ("exact", "mirror_prox")
+
+
+def make_surrogate(surrogate, outputs, oracle="exact", oracle_iter=None, oracle_warm_start=False):
+    """The surrogate of that name over the outputs.
+
+    Parameters
+    ----------
+    surrogate : {"max_min", "max_margin", "log"}
+    outputs : Outputs
+    oracle : {"exact", "mirror_prox"}
+        How max-min oracles are solved.
+    oracle_iter : int, default=None
+        Iterations of mirror prox; what the outputs say by default.
+    oracle_warm_start : bool
+        Whether mirror prox starts from where it ended at the last visit.
+    """
+    if surrogate == "log":
+        return Log(outputs)
+    if surrogate == "max_margin":
+        return MaxMargin(outputs)
+    if surrogate != "max_min":
+        raise ValueError(f"surrogate must be one of {SURROGATES}, got {surrogate!r}.")
+    if oracle == "mirror_prox":
+        return MaxMinMirrorProx(outputs, oracle_iter, oracle_warm_start)
+    if oracle != "exact":
+        raise ValueError(f"oracle must be one of {ORACLES}, got {oracle!r}.")
+    return MaxMin(outputs)
+
+
+__all__ = ["Log", "MaxMargin", "MaxMin", "MaxMinMirrorProx", "Surrogate", "make_surrogate"]
