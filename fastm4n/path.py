@@ -349,9 +349,9 @@ class _Run:
                 self.checkpoint.write_state(len(self.points), follower.state())
             return False
         if self.method == "heuristic" and self.certifies:
-            kept = engine.structure.state()
+            kept = engine.surrogate.state()
             certificate = certificate_of(engine, engine.mu, follower.driver.n_jobs)
-            engine.structure.restore(kept)
+            engine.surrogate.restore(kept)
             loss = float(np.sum(np.multiply(engine.weights, certificate.block_losses)))
             point = Breakpoint(
                 point.alpha, loss, certificate.norm, certificate.dual, point.concave, point.passes,

@@ -16,16 +16,11 @@ from fastm4n import LabelRanker, Matcher, MulticlassClassifier, OrdinalClassifie
 from fastm4n.features._chain import ChainFeatures
 from fastm4n.features._linear import LinearFeatures, row_norms
 from fastm4n.features._pairs import PairFeatures
+from fastm4n.outputs import ChainOutputs, PermutationOutputs, SimplexOutputs
+from fastm4n.surrogates import make_surrogate
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
 from fastm4n.solvers.acceleration import Acceleration, best_kappa
 from fastm4n.solvers.block_coordinate import HISTORY_KEYS, certify, solve
-from fastm4n.structures._chain import LogChain, MaxMarginChain, MaxMinChain
-from fastm4n.structures._permutation import (
-    LogPermutation,
-    MaxMarginPermutation,
-    MaxMinPermutation,
-)
-from fastm4n.structures._simplex import LogSimplex, MaxMarginSimplex, MaxMinZeroOne
 
 SURROGATES = ("max_margin", "max_min", "log")
 
@@ -58,8 +53,7 @@ class Labels(Problem):
         self.y, self.k, self.d = np.argmax(scores, axis=1), k, d
 
     def structure(self, surrogate):
-        kinds = {"max_margin": MaxMarginSimplex, "max_min": MaxMinZeroOne, "log": LogSimplex}
-        return kinds[surrogate](self.y, 1.0 - np.eye(self.k))
+        return make_surrogate(surrogate, SimplexOutputs(self.y, 1.0 - np.eye(self.k)))
 
     def features(self):
         features = LinearFeatures(
@@ -91,11 +85,11 @@ class Chains(Problem):
         truth = self.rng.normal(size=(d, R))
         self.y = [
             np.argmax(x @ truth + self.rng.normal(size=(len(x), R)), axis=1) for x in self.X]
-        self.stride = self.structure("max_margin").stride
+        self.stride = self.structure("max_margin").outputs.layout.stride
 
     def structure(self, surrogate):
-        kinds = {"max_margin": MaxMarginChain, "max_min": MaxMinChain, "log": LogChain}
-        return kinds[surrogate](np.concatenate(self.y), self.lengths, 1.0 - np.eye(self.R))
+        return make_surrogate(surrogate, ChainOutputs(
+            np.concatenate(self.y), self.lengths, 1.0 - np.eye(self.R), cost_scale="mean"))
 
     def features(self):
         starts = np.cumsum(self.lengths) - self.lengths
@@ -125,10 +119,8 @@ class Permutations(Problem):
             ref.best_permutation(x @ truth + self.rng.normal(size=x.shape[:2]))[0] for x in self.X]
 
     def structure(self, surrogate):
-        kinds = {
-            "max_margin": MaxMarginPermutation, "max_min": MaxMinPermutation,
-            "log": LogPermutation}
-        return kinds[surrogate](np.concatenate(self.y), self.sizes, 1.0 - np.eye(max(self.sizes)))
+        return make_surrogate(surrogate, PermutationOutputs(
+            np.concatenate(self.y), self.sizes, 1.0 - np.eye(max(self.sizes)), "mean"))
 
     def features(self):
         rows, counts = np.concatenate([x.reshape(-1, self.d) for x in self.X]), self.sizes**2

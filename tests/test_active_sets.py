@@ -12,16 +12,11 @@ from fastm4n.features._chain import ChainFeatures
 from fastm4n.features._kernel import KernelFeatures
 from fastm4n.features._linear import LinearFeatures, row_norms
 from fastm4n.features._pairs import PairFeatures
+from fastm4n.outputs import ChainOutputs, PermutationOutputs, SimplexOutputs
+from fastm4n.surrogates import MaxMargin, MaxMin, MaxMinMirrorProx
 from fastm4n.solvers._active_sets import ActiveSets
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
 from fastm4n.solvers.block_coordinate import certify, solve
-from fastm4n.structures._chain import MaxMarginChain, MaxMinChain, MaxMinChainMirrorProx
-from fastm4n.structures._permutation import (
-    MaxMarginPermutation,
-    MaxMinPermutation,
-    MaxMinPermutationMirrorProx,
-)
-from fastm4n.structures._simplex import MaxMarginSimplex, MaxMinAbsolute, MaxMinZeroOne
 
 SAMPLINGS = {"permutation": Sampling.PERMUTATION, "uniform": Sampling.UNIFORM, "gap": Sampling.GAP}
 STEPS = {"line_search": Step.LINE_SEARCH, "pairwise": Step.PAIRWISE, "away": Step.AWAY}
@@ -153,8 +148,8 @@ class Labels(Problem):
 
     def structure(self, surrogate, exact=False):
         if surrogate == "max_margin":
-            return MaxMarginSimplex(self.y, self.cost)
-        return (MaxMinAbsolute if self.absolute else MaxMinZeroOne)(self.y, self.cost)
+            return MaxMargin(SimplexOutputs(self.y, self.cost))
+        return MaxMin(SimplexOutputs(self.y, self.cost))
 
     def features(self):
         return LinearFeatures(
@@ -206,13 +201,13 @@ class Chains(Problem):
         self.y = [
             np.argmax(x @ truth + noise * rng.normal(size=(len(x), R)), axis=1) for x in self.X]
         self.p, self.cost = shares(rng, len(lengths)), random_cost(R)
-        self.stride = self.structure("max_margin").stride
+        self.stride = self.structure("max_margin").outputs.layout.stride
 
     def structure(self, surrogate, exact=False):
         arguments = np.concatenate(self.y), self.lengths, self.cost
         if surrogate == "max_margin":
-            return MaxMarginChain(*arguments)
-        return MaxMinChain(*arguments) if exact else MaxMinChainMirrorProx(*arguments, 8, False)
+            return MaxMargin(ChainOutputs(*arguments, cost_scale="mean"))
+        return MaxMin(ChainOutputs(*arguments, cost_scale="mean")) if exact else MaxMinMirrorProx(ChainOutputs(*arguments, cost_scale="mean"), 8, False)
 
     def features(self):
         starts = np.cumsum(self.lengths) - self.lengths
@@ -265,10 +260,10 @@ class Permutations(Problem):
     def structure(self, surrogate, exact=False):
         arguments = np.concatenate(self.y), self.sizes, self.cost
         if surrogate == "max_margin":
-            return MaxMarginPermutation(*arguments)
+            return MaxMargin(PermutationOutputs(*arguments, cost_scale="mean"))
         if exact:
-            return MaxMinPermutation(*arguments)
-        return MaxMinPermutationMirrorProx(*arguments, 8, False)
+            return MaxMin(PermutationOutputs(*arguments, cost_scale="mean"))
+        return MaxMinMirrorProx(PermutationOutputs(*arguments, cost_scale="mean"), 8, False)
 
     def features(self):
         rows = np.concatenate([x.reshape(-1, x.shape[-1]) for x in self.X])
@@ -644,7 +639,7 @@ def test_answers_that_are_given_twice_are_one_atom():
 def sets_of(problem, surrogate="max_margin", limit=1000, keeps_unused=False):
     structure = problem.structure(surrogate)
     return structure, ActiveSets(
-        structure.n_blocks, structure.max_parts, structure.max_size, limit, keeps_unused)
+        structure.n_blocks, structure.outputs.layout.max_parts, structure.max_size, limit, keeps_unused)
 
 
 class Held:
@@ -689,7 +684,7 @@ def test_shrink(kind, surrogate):
         engine.run_pass(Sampling.PERMUTATION, Step.PAIRWISE)
     before = problem.held(engine)
     for factor in (0.6, 1.0, 0.0):
-        engine.sets.shrink(engine.structure, factor)
+        engine.sets.shrink(engine.surrogate, factor)
         after = problem.held(engine)
         for i, (old, new) in enumerate(zip(before, after)):
             truth = problem.flat(problem.blocks(surrogate).truth(i), i)

@@ -11,23 +11,14 @@ import fastm4n.reference as ref
 from fastm4n.features._chain import ChainFeatures
 from fastm4n.features._linear import LinearFeatures, row_norms
 from fastm4n.features._pairs import PairFeatures
+from fastm4n.outputs import ChainOutputs, PermutationOutputs, SimplexOutputs
+from fastm4n.surrogates import make_surrogate
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
 from fastm4n.solvers.block_coordinate import certify, certify_average, solve
-from fastm4n.structures._chain import LogChain, MaxMarginChain, MaxMinChain
-from fastm4n.structures._permutation import (
-    LogPermutation,
-    MaxMarginPermutation,
-    MaxMinPermutation,
-)
-from fastm4n.structures._simplex import LogSimplex, MaxMarginSimplex, MaxMinZeroOne
 
 SURROGATES = ("max_margin", "max_min", "log")
 SAMPLINGS = {"permutation": Sampling.PERMUTATION, "uniform": Sampling.UNIFORM, "gap": Sampling.GAP}
 STEPS = {"line_search": Step.LINE_SEARCH, "fixed": Step.FIXED, "exact": Step.BLOCK}
-SIMPLEX = {"max_margin": MaxMarginSimplex, "max_min": MaxMinZeroOne, "log": LogSimplex}
-CHAIN = {"max_margin": MaxMarginChain, "max_min": MaxMinChain, "log": LogChain}
-PERMUTATION = {
-    "max_margin": MaxMarginPermutation, "max_min": MaxMinPermutation, "log": LogPermutation}
 FORMATS = {
     "dense64": np.ascontiguousarray,
     "dense32": lambda X: X.astype(np.float32),
@@ -98,7 +89,7 @@ class Labels:
 
     def engine(self, surrogate, kind="dense64", alpha=0.05, seed=7, averaging=False, bounded=True):
         return BlockCoordinateEngine(
-            SIMPLEX[surrogate](self.y, zero_one(self.k)), self.features(kind, bounded), self.p,
+            make_surrogate(surrogate, SimplexOutputs(self.y, zero_one(self.k))), self.features(kind, bounded), self.p,
             alpha, seed, averaging)
 
 
@@ -269,8 +260,8 @@ class Chains:
         return out
 
     def engine(self, surrogate, kind="dense64", bounded=True, alpha=0.05):
-        structure = CHAIN[surrogate](
-            np.concatenate(self.y), self.lengths, zero_one(self.R), self.per_edge)
+        structure = make_surrogate(surrogate, ChainOutputs(
+            np.concatenate(self.y), self.lengths, zero_one(self.R), self.per_edge, cost_scale="mean"))
         return BlockCoordinateEngine(structure, self.features(kind, bounded), self.p, alpha, 7)
 
     def parts(self, rows):
@@ -372,7 +363,8 @@ class Pairs:
         features = PairFeatures(rows, np.cumsum(counts) - counts, counts)
         if bounded:
             features.set_bounds(*self.bounds)
-        structure = PERMUTATION[surrogate](np.concatenate(self.y), self.sizes, zero_one(4))
+        structure = make_surrogate(surrogate, PermutationOutputs(
+            np.concatenate(self.y), self.sizes, zero_one(4), "mean"))
         return BlockCoordinateEngine(structure, features, self.p, alpha, 7)
 
 
@@ -431,7 +423,7 @@ def test_infinite_bounds_are_none_to_the_bit(surrogate, make):
         engine = problem.engine(surrogate, bounded=bounded)
         assert engine.features.bounded == bounded
         solution = solve(
-            engine.structure, engine.features, problem.p, 0.05, max_iter=25, tol=0.0, seed=3)
+            engine.surrogate, engine.features, problem.p, 0.05, max_iter=25, tol=0.0, seed=3)
         histories.append(solution.history)
         states.append(solution.mu)
     assert_array_equal(*states)

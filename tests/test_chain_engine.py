@@ -12,15 +12,10 @@ import fastm4n.reference as ref
 import fastm4n.solvers.block_coordinate as driver
 from fastm4n.features._chain import ChainFeatures
 from fastm4n.features._linear import LinearFeatures, row_norms
+from fastm4n.outputs import ChainOutputs, SimplexOutputs
+from fastm4n.surrogates import MaxMargin, MaxMinMirrorProx, make_surrogate
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
 from fastm4n.solvers.block_coordinate import HISTORY_KEYS, certify, certify_average, solve
-from fastm4n.structures._chain import (
-    LogChain,
-    MaxMarginChain,
-    MaxMinChain,
-    MaxMinChainMirrorProx,
-)
-from fastm4n.structures._simplex import MaxMarginSimplex
 
 SURROGATES = ("max_margin", "max_min", "log")
 SAMPLINGS = {"permutation": Sampling.PERMUTATION, "uniform": Sampling.UNIFORM, "gap": Sampling.GAP}
@@ -79,9 +74,9 @@ class Problem:
     def structure(self, surrogate, oracle=None):
         y = np.concatenate(self.y)
         if oracle is not None:
-            return MaxMinChainMirrorProx(y, self.lengths, self.cost, *oracle)
-        kinds = {"max_margin": MaxMarginChain, "max_min": MaxMinChain, "log": LogChain}
-        return kinds[surrogate](y, self.lengths, self.cost)
+            return MaxMinMirrorProx(ChainOutputs(y, self.lengths, self.cost, cost_scale="mean"), *oracle)
+        return make_surrogate(
+            surrogate, ChainOutputs(y, self.lengths, self.cost, cost_scale="mean"))
 
     def engine(self, surrogate, kind="dense64", seed=0, averaging=False, oracle=None):
         return BlockCoordinateEngine(
@@ -108,7 +103,7 @@ class Problem:
 
     def unpack(self, mu, structure):
         """Nodes and transitions of each sequence, from the engine's flat array."""
-        rows = np.array(mu).reshape(-1, structure.stride)
+        rows = np.array(mu).reshape(-1, structure.outputs.layout.stride)
         assert np.all(rows[:, self.R :] == 0)
         cuts = np.cumsum(self.lengths + self.R)
         return [
@@ -117,7 +112,7 @@ class Problem:
 
     def pack(self, points, structure):
         rows = np.concatenate([part for point in points for part in point])
-        return np.pad(rows, [(0, 0), (0, structure.stride - self.R)]).ravel()
+        return np.pad(rows, [(0, 0), (0, structure.outputs.layout.stride - self.R)]).ravel()
 
     def random_points(self, seed):
         """Mixtures of three labellings each."""
@@ -186,10 +181,10 @@ def test_scores_and_updates(kind, R):
     for seed, (fit, d) in enumerate(itertools.product(FITS, (1, 6))):
         problem = Problem(seed, lengths=(2, 1, 70, 5, 1, 64, 65), d=d, R=R, fit=fit)
         engine = problem.engine("max_margin", kind)
-        assert engine.features.stride == engine.structure.stride >= R
+        assert engine.features.stride == engine.surrogate.outputs.layout.stride >= R
         for points in (problem.truth(), problem.random_points(seed)):
-            engine.set_mu(problem.pack(points, engine.structure))
-            assert_points(problem.unpack(engine.mu, engine.structure), points)
+            engine.set_mu(problem.pack(points, engine.surrogate))
+            assert_points(problem.unpack(engine.mu, engine.surrogate), points)
             found = certify(engine, engine.mu)
             assert_certified(found, problem.certificate("max_margin", points), 1e-10)
         expected = ref.chain_primal_weights(
@@ -234,7 +229,7 @@ def test_norms_of_directions(kind, T):
         for n_passes in (1, 2):
             run(engine, "permutation", 1)
             expected = problem.reference("max_margin", n_passes=n_passes, sampling="permutation")
-            assert_points(problem.unpack(engine.mu, engine.structure), expected.states, 1e-11)
+            assert_points(problem.unpack(engine.mu, engine.surrogate), expected.states, 1e-11)
             assert_weights(problem.weights(engine.features), expected.w, 1e-11)
             steps.append(1.0 - np.min(expected.states[0][0][np.arange(T), problem.y[0]]))
     # most are neither nothing nor whole, and depend on the norm
@@ -251,7 +246,7 @@ def test_long_and_short_blocks_that_share_rows():
         p = np.full(4, 0.25)
         cost = problem.cost
         engine = BlockCoordinateEngine(
-            MaxMarginChain(y, lengths, cost),
+            MaxMargin(ChainOutputs(y, lengths, cost, cost_scale="mean")),
             ChainFeatures(FORMATS[kind](values), starts, lengths, 3, 1.0, True, True), p, 20.0, 3)
         run(engine, "permutation", 3)
         expected = ref.chain_block_coordinate_frank_wolfe(
@@ -260,7 +255,7 @@ def test_long_and_short_blocks_that_share_rows():
             alpha=20.0, sampling="permutation", n_passes=3, random_state=3)
         cuts = np.cumsum(lengths + 3)[:-1]
         for part, state in zip(
-                np.split(engine.mu.reshape(-1, engine.structure.stride), cuts), expected.states):
+                np.split(engine.mu.reshape(-1, engine.surrogate.outputs.layout.stride), cuts), expected.states):
             assert_allclose(part[:, :3], np.concatenate(state), atol=1e-10)
 
 
@@ -291,7 +286,7 @@ def test_max_margin_step_by_step(sampling, kind, fit):
     engine = problem.engine("max_margin", kind, seed=7)
     run(engine, sampling, 5)
     expected = problem.reference("max_margin", sampling=sampling, n_passes=5, random_state=7)
-    assert_points(problem.unpack(engine.mu, engine.structure), expected.states)
+    assert_points(problem.unpack(engine.mu, engine.surrogate), expected.states)
     assert_weights(problem.weights(engine.features), expected.w)
     assert engine.n_visits == engine.oracle_calls == 5 * len(problem.y)
     assert_certified(
@@ -308,7 +303,7 @@ def test_max_margin_of_other_shapes(lengths, R, d):
         run(engine, "permutation", 3)
         expected = problem.reference(
             "max_margin", sampling="permutation", n_passes=3, random_state=1)
-        assert_points(problem.unpack(engine.mu, engine.structure), expected.states)
+        assert_points(problem.unpack(engine.mu, engine.surrogate), expected.states)
 
 
 @pytest.mark.parametrize("sampling", ["permutation", "uniform"])
@@ -319,16 +314,16 @@ def test_sequences_of_length_one_are_the_simplex(sampling, step):
     run(engine, sampling, 4, step)
     values, y = np.concatenate(problem.X), np.concatenate(problem.y)
     simplex = BlockCoordinateEngine(
-        MaxMarginSimplex(y, problem.cost),
+        MaxMargin(SimplexOutputs(y, problem.cost)),
         LinearFeatures(values, np.arange(20), row_norms(values, 1.0), 4, 1.0), problem.p,
         problem.alpha, 5, step == Step.FIXED)
     run(simplex, sampling, 4, step)
-    nodes = [nodes[0] for nodes, _ in problem.unpack(engine.mu, engine.structure)]
+    nodes = [nodes[0] for nodes, _ in problem.unpack(engine.mu, engine.surrogate)]
     assert_allclose(nodes, simplex.mu.reshape(20, 4), atol=1e-12)
     if step == Step.FIXED:
         average, found = certify_average(engine)
         expected, right = certify_average(simplex)
-        nodes = [nodes[0] for nodes, _ in problem.unpack(average, engine.structure)]
+        nodes = [nodes[0] for nodes, _ in problem.unpack(average, engine.surrogate)]
         assert_allclose(nodes, expected.reshape(20, 4), atol=1e-12)
     else:
         found, right = certify(engine, engine.mu), certify(simplex, simplex.mu)
@@ -342,7 +337,7 @@ def test_averages_of_fixed_steps(surrogate, sampling):
     engine = problem.engine(surrogate, averaging=True)
     run(engine, sampling, 6, Step.FIXED)
     average, found = certify_average(engine)
-    points = problem.unpack(average, engine.structure)
+    points = problem.unpack(average, engine.surrogate)
     assert_in_polytope(points)
     assert_certified_above(found, problem.certificate(surrogate, points))
     # the weights of the last iterate are left
@@ -351,7 +346,7 @@ def test_averages_of_fixed_steps(surrogate, sampling):
         ref.chain_primal_weights(
             problem.X, problem.y,
             [ref.ChainPoint(*point, 0.0)
-             for point in problem.unpack(engine.mu, engine.structure)], problem.p, problem.alpha))
+             for point in problem.unpack(engine.mu, engine.surrogate)], problem.p, problem.alpha))
 
 
 def assert_certified_above(found, exact):
@@ -397,7 +392,7 @@ def test_passes(surrogate, oracle, sampling, kind):
         dual = found.dual
         assert found.gap >= found.primal - best.primal - 1e-9
         assert found.dual <= best.primal + 1e-9
-    points = problem.unpack(engine.mu, engine.structure)
+    points = problem.unpack(engine.mu, engine.surrogate)
     assert_in_polytope(points)
     running = problem.weights(engine.features)
     if surrogate == "log":
@@ -421,9 +416,9 @@ def test_passes(surrogate, oracle, sampling, kind):
 
 def certificate_of_log(problem, engine, points):
     """After a visit of each block, theta is known, whose marginals and entropy all follow from."""
-    theta, is_first = engine.structure.state()
+    theta, is_first = engine.surrogate.state().values()
     assert not is_first.any()
-    states = problem.unpack(theta, engine.structure)
+    states = problem.unpack(theta, engine.surrogate)
     expected = [ref.chain_point(state, "log", None, None) for state in states]
     assert_points(points, [(point.nodes, point.transitions) for point in expected])
     assert_allclose(engine.concave, [point.h for point in expected], atol=1e-9)
@@ -518,7 +513,7 @@ def test_extremes(surrogate, oracle):
         run(engine, "permutation", 8)
         found = certify(engine, engine.mu)
         assert np.isfinite(found.primal) and found.dual <= found.primal + 1e-12
-        assert_in_polytope(problem.unpack(engine.mu, engine.structure))
+        assert_in_polytope(problem.unpack(engine.mu, engine.surrogate))
         if R == 1:
             assert_allclose([found.primal, found.dual, found.gap], 0.0, atol=1e-14)
         if alpha == 1e6 and oracle is None:
@@ -566,7 +561,7 @@ def test_mirror_prox_step_by_step(n_iter):
         nodes = nodes + gamma * (s_nodes - nodes)
         transitions = transitions + gamma * (s_transitions - transitions)
         engine.run_pass(Sampling.PERMUTATION, Step.LINE_SEARCH)
-        assert_points(problem.unpack(engine.mu, engine.structure), [(nodes, transitions)], 1e-10)
+        assert_points(problem.unpack(engine.mu, engine.surrogate), [(nodes, transitions)], 1e-10)
         assert engine.oracle_error > 0
 
 
@@ -658,25 +653,25 @@ def test_a_start_from_the_dual_point_of_other_labels(surrogate):
 def test_the_state_of_the_log_surrogate():
     problem = Problem(13)
     structure = problem.structure("log")
-    theta, is_first = structure.state()
+    theta, is_first = structure.state().values()
     assert is_first.all()
     solution = solve(structure, problem.features(), problem.p, problem.alpha, tol=1e-3)
-    after, moved = structure.state()
+    after, moved = structure.state().values()
     assert not np.array_equal(theta, after) and not moved.any()
     again = problem.structure("log")
-    again.restore((after, moved))
-    assert_array_equal(again.state()[0], after)
+    again.restore({"theta": after, "is_first": moved})
+    assert_array_equal(again.state()["theta"], after)
     # copies
     after[:] = 7.0
-    assert not np.any(structure.state()[0] == 7.0)
-    assert np.array_equal(again.state()[0], structure.state()[0])
+    assert not np.any(structure.state()["theta"] == 7.0)
+    assert np.array_equal(again.state()["theta"], structure.state()["theta"])
     resumed = solve(
         again, problem.features(), problem.p, problem.alpha, mu=solution.mu,
         concave=solution.certificate.concave, tol=1e-3)
     assert resumed.n_iter == 0
     assert_allclose(resumed.certificate.gap, solution.certificate.gap, atol=1e-10)
     # max-margin keeps nothing
-    assert problem.structure("max_margin").state() == ()
+    assert problem.structure("max_margin").state() == {}
 
 
 # repeatable

@@ -10,6 +10,8 @@ import fastm4n.reference as ref
 import fastm4n.solvers.block_coordinate as driver
 from fastm4n.features._kernel import KernelFeatures
 from fastm4n.features._linear import LinearFeatures, row_norms
+from fastm4n.outputs import SimplexOutputs
+from fastm4n.surrogates import MaxMargin, MaxMin, MaxMinMirrorProx, make_surrogate
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
 from fastm4n.solvers.block_coordinate import (
     HISTORY_KEYS,
@@ -17,14 +19,6 @@ from fastm4n.solvers.block_coordinate import (
     certify,
     certify_average,
     solve,
-)
-from fastm4n.structures._simplex import (
-    LogSimplex,
-    MaxMarginSimplex,
-    MaxMinAbsolute,
-    MaxMinGame,
-    MaxMinMirrorProx,
-    MaxMinZeroOne,
 )
 
 SURROGATES = ("max_margin", "max_min", "log")
@@ -63,14 +57,7 @@ def problem(seed, n=20, d=4, k=4, noise=0.5, weighted=False):
 
 
 def structure_of(surrogate, y, cost):
-    if surrogate == "max_margin":
-        return MaxMarginSimplex(y, cost)
-    if surrogate == "log":
-        return LogSimplex(y, cost)
-    for kind, closed in ((zero_one, MaxMinZeroOne), (absolute, MaxMinAbsolute)):
-        if np.array_equal(cost, kind(len(cost))):
-            return closed(y, cost)
-    return MaxMinGame(y, cost)
+    return make_surrogate(surrogate, SimplexOutputs(y, cost))
 
 
 def linear(X, k):
@@ -175,7 +162,7 @@ def test_mirror_prox_as_the_oracle(warm_start, step, kind):
     X, y, p = problem(seed=3, n=12, weighted=True)
     cost = COSTS[kind](4)
     engine = BlockCoordinateEngine(
-        MaxMinMirrorProx(y, cost, 15, warm_start), linear(X, 4), p, 0.1, 4, step == "fixed")
+        MaxMinMirrorProx(SimplexOutputs(y, cost), 15, warm_start), linear(X, 4), p, 0.1, 4, step == "fixed")
     run(engine, "uniform", step, 4)
     expected = ref.block_coordinate_frank_wolfe(
         X, y, n_classes=4, surrogate="max_min", cost=cost, alpha=0.1, weights=p,
@@ -262,7 +249,7 @@ def test_the_certificate_holds_anywhere(surrogate, kind, gram):
 def test_not_positive_semidefinite():
     K = np.array([[1.0, 5.0], [5.0, 1.0]])
     engine = BlockCoordinateEngine(
-        MaxMarginSimplex(np.array([0, 1]), zero_one(2)), kernel(K, 2), np.full(2, 0.5), 0.1, 0)
+        MaxMargin(SimplexOutputs(np.array([0, 1]), zero_one(2))), kernel(K, 2), np.full(2, 0.5), 0.1, 0)
     engine.set_mu(np.array([0.0, 1.0, 1.0, 0.0]))
     with pytest.raises(NotPositiveSemidefinite, match="squared norm of w came out negative"):
         certify(engine, engine.mu)
@@ -333,7 +320,7 @@ def test_features_are_left_at_the_solution(step):
     X, y, p = problem(seed=0, n=40, k=3)
     features = linear(X, 3)
     solution = solve(
-        MaxMarginSimplex(y, zero_one(3)), features, p, 0.05, step=step, max_iter=25, tol=0)
+        MaxMargin(SimplexOutputs(y, zero_one(3))), features, p, 0.05, step=step, max_iter=25, tol=0)
     w = ref.primal_weights(X, y, solution.mu.reshape(40, 3), p, 0.05)
     assert_allclose(features.coef(), w.T, atol=1e-12)
 
@@ -435,7 +422,7 @@ def test_more_threads_than_blocks(monkeypatch):
 def test_seeds_differ():
     X, y, p = problem(0)
     results = [
-        solve(MaxMinZeroOne(y, zero_one(4)), linear(X, 4), p, 0.05, seed=seed, max_iter=3, tol=0)
+        solve(MaxMin(SimplexOutputs(y, zero_one(4))), linear(X, 4), p, 0.05, seed=seed, max_iter=3, tol=0)
         for seed in (1, 1, 2)]
     assert_array_equal(results[0].mu, results[1].mu)
     assert not np.array_equal(results[0].mu, results[2].mu)
@@ -455,11 +442,10 @@ def test_few_blocks(surrogate, n, sampling):
             ref.certificate(X, y, solution.mu.reshape(n, 3), p, 0.05, surrogate, cost), 1e-7)
 
 
-@pytest.mark.parametrize(("surrogate", "kind", "name"), [
-    ("max_min", "absolute", "MaxMinAbsolute"), ("max_min", "squared", "MaxMinGame"),
-    ("log", "zero_one", "LogSimplex")])
-def test_exact_steps_where_there_are_none(surrogate, kind, name):
-    with pytest.raises(ValueError, match=f"step='exact' needs a closed-form.*{name} does not"):
+@pytest.mark.parametrize("surrogate, kind", [
+    ("max_min", "absolute"), ("max_min", "squared"), ("log", "zero_one")])
+def test_exact_steps_where_there_are_none(surrogate, kind):
+    with pytest.raises(ValueError, match="step='exact' needs a closed-form.*SimplexOutputs"):
         quick(surrogate, kind, step="exact")
 
 
@@ -498,7 +484,7 @@ def test_interrupts_in_a_kernel(n_calls):
         features = KernelFeatures(
             np.diagonal(K).copy(), 3, 0.0, n_cached=4, compute_rows=compute_rows)
         return solve(
-            MaxMarginSimplex(y, zero_one(3)), features, p, 0.05, tol=0.0, max_iter=25,
+            MaxMargin(SimplexOutputs(y, zero_one(3))), features, p, 0.05, tol=0.0, max_iter=25,
             **options), counted
 
     if n_calls == "afresh":

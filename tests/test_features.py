@@ -15,9 +15,10 @@ import fastm4n.reference as ref
 from fastm4n.features._kernel import KernelFeatures
 from fastm4n.features._linear import LinearFeatures, row_norms
 from fastm4n.features._pairs import PairFeatures, PairKernelFeatures
+from fastm4n.outputs import SimplexOutputs
+from fastm4n.surrogates import MaxMargin
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
 from fastm4n.solvers.block_coordinate import certify, certify_average
-from fastm4n.structures._simplex import MaxMarginSimplex
 
 LABELS = (1, 2, 3, 4, 5, 8, 9, 26, 33, 100)
 
@@ -79,7 +80,7 @@ def test_linear_features(kind, d, k):
         features = linear(FORMATS[kind](X), rows, k, intercept)
         assert (features.n_blocks, features.n_labels, features.n_features) == (len(rows), k, d)
         assert features.stride >= k
-        engine = BlockCoordinateEngine(MaxMarginSimplex(y, cost), features, p, alpha, 0)
+        engine = BlockCoordinateEngine(MaxMargin(SimplexOutputs(y, cost)), features, p, alpha, 0)
         Z = with_constant(X[rows], intercept)
         # scores, at the start and at any other point
         for point in (np.eye(k)[y], mu):
@@ -109,7 +110,7 @@ def test_passes_over_linear_features(kind, k):
     """Scores, norms and updates in the course of a fit."""
     X, rows, y, p, cost, _ = problem(k, 6)
     features = linear(FORMATS[kind](X), rows, k, 2.0)
-    engine = BlockCoordinateEngine(MaxMarginSimplex(y, cost), features, p, 0.05, 3)
+    engine = BlockCoordinateEngine(MaxMargin(SimplexOutputs(y, cost)), features, p, 0.05, 3)
     for _ in range(4):
         engine.run_pass(Sampling.PERMUTATION, Step.LINE_SEARCH)
     expected = ref.block_coordinate_frank_wolfe(
@@ -123,7 +124,7 @@ def test_a_row_of_many_blocks():
     """Blocks that share a row are as many examples."""
     X, _, y, p, cost, mu = problem(4, 5)
     rows = np.zeros(len(y), dtype=int) + 1
-    engine = BlockCoordinateEngine(MaxMarginSimplex(y, cost), linear(X, rows, 4, 1.0), p, 0.1, 0)
+    engine = BlockCoordinateEngine(MaxMargin(SimplexOutputs(y, cost)), linear(X, rows, 4, 1.0), p, 0.1, 0)
     engine.set_mu(mu.ravel())
     assert_certified(
         certify(engine, engine.mu),
@@ -203,7 +204,7 @@ def test_kernel_features(n_cached, k):
     K, y, p, cost, mu = gram_problem(k, n=150)
     for intercept in (0.0, 10.0):
         features, _ = kernel(K, k, intercept, n_cached)
-        engine = BlockCoordinateEngine(MaxMarginSimplex(y, cost), features, p, 0.3, 0)
+        engine = BlockCoordinateEngine(MaxMargin(SimplexOutputs(y, cost)), features, p, 0.3, 0)
         for point in (np.eye(k)[y], mu):
             engine.set_mu(point.ravel())
             assert_certified(
@@ -227,7 +228,7 @@ def test_passes_over_kernel_features(n_cached, k):
     """Visits see the steps that are still put off."""
     K, y, p, cost, _ = gram_problem(k, n=150)
     features, rows = kernel(K, k, 2.0, n_cached)
-    engine = BlockCoordinateEngine(MaxMarginSimplex(y, cost), features, p, 0.002, 3)
+    engine = BlockCoordinateEngine(MaxMargin(SimplexOutputs(y, cost)), features, p, 0.002, 3)
     for _ in range(3):
         engine.run_pass(Sampling.PERMUTATION, Step.LINE_SEARCH)
     expected = ref.block_coordinate_frank_wolfe(
@@ -248,7 +249,7 @@ def test_a_cache_changes_nothing(n_cached, sampling):
 
     def fitted(n_cached):
         features, _ = kernel(K, 4, 1.0, n_cached)
-        engine = BlockCoordinateEngine(MaxMarginSimplex(y, cost), features, p, 0.01, 5)
+        engine = BlockCoordinateEngine(MaxMargin(SimplexOutputs(y, cost)), features, p, 0.01, 5)
         engine.run_pass(Sampling.PERMUTATION, Step.LINE_SEARCH)
         for _ in range(3):
             engine.run_pass(sampling, Step.LINE_SEARCH)
@@ -261,7 +262,7 @@ def test_a_cache_is_used():
     """Under gap sampling few rows are computed anew once the hard examples are known."""
     K, y, p, cost, _ = gram_problem(3, n=150)
     features, rows = kernel(K, 3, 1.0, n_cached=100)
-    engine = BlockCoordinateEngine(MaxMarginSimplex(y, cost), features, p, 0.01, 5)
+    engine = BlockCoordinateEngine(MaxMargin(SimplexOutputs(y, cost)), features, p, 0.01, 5)
     engine.run_pass(Sampling.PERMUTATION, Step.LINE_SEARCH)
     for _ in range(4):
         engine.run_pass(Sampling.GAP, Step.LINE_SEARCH)
@@ -283,7 +284,7 @@ def test_a_failing_row_leaves_the_state_consistent():
         return K[blocks]
 
     features = KernelFeatures(np.diagonal(K).copy(), 3, 1.0, compute_rows=compute, n_cached=5)
-    engine = BlockCoordinateEngine(MaxMarginSimplex(y, cost), features, p, 0.1, 0)
+    engine = BlockCoordinateEngine(MaxMargin(SimplexOutputs(y, cost)), features, p, 0.1, 0)
     with pytest.raises(ZeroDivisionError, match="no row"):
         engine.run_pass(Sampling.PERMUTATION, Step.LINE_SEARCH)
     mu = np.array(engine.mu).reshape(150, 3)
@@ -299,7 +300,7 @@ def test_the_average_leaves_the_weights_as_they_were():
     for features in (
         kernel(K, 3, 1.0)[0], kernel(K, 3, 1.0, 4)[0], linear(X, np.arange(100), 3, 1.0)
     ):
-        engine = BlockCoordinateEngine(MaxMarginSimplex(y, cost), features, p, 0.1, 0, True)
+        engine = BlockCoordinateEngine(MaxMargin(SimplexOutputs(y, cost)), features, p, 0.1, 0, True)
         for _ in range(2):
             engine.run_pass(Sampling.UNIFORM, Step.FIXED)
         before = certify(engine, engine.mu)
@@ -335,7 +336,7 @@ class Pairs:
 
     def engine(self, features):
         return BlockCoordinateEngine(
-            MaxMarginSimplex(self.y, self.cost), features, self.p, self.alpha, 0)
+            MaxMargin(SimplexOutputs(self.y, self.cost)), features, self.p, self.alpha, 0)
 
     def blocks(self):
         return np.array([self.rows[a:a + self.k] for a in self.starts])
@@ -451,8 +452,9 @@ from scipy import sparse
 from fastm4n._simd._loops import simd_width
 from fastm4n.features._kernel import KernelFeatures
 from fastm4n.features._linear import LinearFeatures, row_norms
+from fastm4n.outputs import SimplexOutputs
+from fastm4n.surrogates import MaxMin
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
-from fastm4n.structures._simplex import MaxMinZeroOne
 
 rng = np.random.default_rng(0)
 X = np.round(4 * rng.normal(size=(90, 17))) / 4 * (rng.random((90, 17)) < 0.6)
@@ -468,7 +470,8 @@ for k in (1, 2, 3, 4, 5, 8, 9, 17, 33):
     maps["cached"] = KernelFeatures(
         np.diagonal(K).copy(), k, 1.0, compute_rows=lambda b: K[b], n_cached=7)
     for name, features in maps.items():
-        engine = BlockCoordinateEngine(MaxMinZeroOne(y, 1.0 - np.eye(k)), features, p, 0.05, 1)
+        outputs = SimplexOutputs(y, 1.0 - np.eye(k))
+        engine = BlockCoordinateEngine(MaxMin(outputs), features, p, 0.05, 1)
         for _ in range(3):
             engine.run_pass(Sampling.PERMUTATION, Step.LINE_SEARCH)
         results[f"{k} {name}"] = np.array(engine.mu)

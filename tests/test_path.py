@@ -35,12 +35,13 @@ from fastm4n import (
 )
 from fastm4n.features._linear import LinearFeatures, row_norms
 from fastm4n.model_files import ModelFileError
+from fastm4n.outputs import SimplexOutputs
+from fastm4n.surrogates import make_surrogate
 from fastm4n.reference.chain_solver import ChainWeights
 from fastm4n.solvers import block_coordinate
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine
 from fastm4n.solvers.block_coordinate import Driver, certify
 from fastm4n.solvers.path import Breakpoint, PathFollower, largest_gap, smallest_alpha
-from fastm4n.structures._simplex import LogSimplex, MaxMarginSimplex, MaxMinZeroOne
 
 SURROGATES = ("max_margin", "max_min", "log")
 N_ALPHAS = 200
@@ -283,14 +284,13 @@ def test_smallest_alpha():
     assert smallest_alpha(point, 0.1 - 1e-9) == 2.0
 
 
-ENGINES = {"max_margin": MaxMarginSimplex, "max_min": MaxMinZeroOne, "log": LogSimplex}
 
 
 def engine_of(surrogate, alpha=0.1, seed=0):
     X, y = labels(seed)
     n = len(y)
     features = LinearFeatures(X, np.arange(n), row_norms(X, 1.0), 3, 1.0)
-    structure = ENGINES[surrogate](y, zero_one(3))
+    structure = make_surrogate(surrogate, SimplexOutputs(y, zero_one(3)))
     return BlockCoordinateEngine(structure, features, np.full(n, 1 / n), alpha, seed)
 
 

@@ -11,15 +11,11 @@ import fastm4n.solvers.block_coordinate as driver
 from fastm4n.features._kernel import KernelFeatures
 from fastm4n.features._linear import LinearFeatures, row_norms
 from fastm4n.features._pairs import PairFeatures, PairKernelFeatures
+from fastm4n.outputs import PermutationOutputs
+from fastm4n.surrogates import MaxMin, MaxMinMirrorProx, make_surrogate
 from fastm4n.reference.block_coordinate import _visits
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
 from fastm4n.solvers.block_coordinate import HISTORY_KEYS, certify, certify_average, solve
-from fastm4n.structures._permutation import (
-    LogPermutation,
-    MaxMarginPermutation,
-    MaxMinPermutation,
-    MaxMinPermutationMirrorProx,
-)
 
 SURROGATES = ("max_margin", "max_min", "log")
 SAMPLINGS = {"permutation": Sampling.PERMUTATION, "uniform": Sampling.UNIFORM, "gap": Sampling.GAP}
@@ -78,11 +74,9 @@ class Problem:
     def structure(self, surrogate, oracle=None):
         places = np.concatenate(self.y)
         if oracle is not None:
-            return MaxMinPermutationMirrorProx(places, self.sizes, self.cost, *oracle)
-        kinds = {
-            "max_margin": MaxMarginPermutation, "max_min": MaxMinPermutation,
-            "log": LogPermutation}
-        return kinds[surrogate](places, self.sizes, self.cost)
+            return MaxMinMirrorProx(PermutationOutputs(places, self.sizes, self.cost, cost_scale="mean"), *oracle)
+        return make_surrogate(
+            surrogate, PermutationOutputs(places, self.sizes, self.cost, "mean"))
 
     def engine(self, surrogate, seed=0, averaging=False, oracle=None):
         return BlockCoordinateEngine(
@@ -340,7 +334,7 @@ def test_passes(surrogate, oracle, sampling, kind):
 
 def certificate_of_log(problem, engine, points):
     """After a visit of each block, theta is known, whose marginals and entropy all follow from."""
-    theta, is_first = engine.structure.state()
+    theta, is_first = engine.surrogate.state().values()
     moved = problem.sizes > 1
     assert not np.any(is_first[moved])
     states = problem.unpack(theta)
@@ -476,7 +470,7 @@ def test_extremes(surrogate, oracle):
 
 
 def test_no_blocks():
-    structure = MaxMinPermutation(np.zeros(0, int), np.zeros(0, int), np.zeros((1, 1)))
+    structure = MaxMin(PermutationOutputs(np.zeros(0, int), np.zeros(0, int), np.zeros((1, 1)), cost_scale="mean"))
     features = PairFeatures(np.zeros((0, 2)), np.zeros(0, int), np.zeros(0, int))
     solution = solve(structure, features, np.zeros(0), 1.0, max_iter=2)
     assert solution.converged and solution.mu.shape == (0,)
@@ -630,32 +624,32 @@ def test_a_start_from_the_dual_point_of_other_outputs(surrogate):
 def test_the_state_of_the_log_surrogate():
     problem = Problem(21, sizes=(3, 2, 4, 2))
     structure = problem.structure("log")
-    theta, is_first = structure.state()
+    theta, is_first = structure.state().values()
     assert is_first.all()
     for mu, y in zip(problem.unpack(theta), problem.y):
         # by itself an item is at its true position with probability 0.99, of max_items ones
         assert_allclose(mu, np.log(99 * 3) * ref.permutation_indicator(y))
     solution = solve(structure, problem.features(), problem.p, problem.alpha, tol=1e-3)
-    after, moved = structure.state()
+    after, moved = structure.state().values()
     assert not np.array_equal(theta, after) and not moved.any()
     again = problem.structure("log")
-    again.restore((after, moved))
-    assert_array_equal(again.state()[0], after)
+    again.restore({"theta": after, "is_first": moved})
+    assert_array_equal(again.state()["theta"], after)
     # copies
     after[:] = 7.0
-    assert not np.any(structure.state()[0] == 7.0)
-    assert np.array_equal(again.state()[0], structure.state()[0])
+    assert not np.any(structure.state()["theta"] == 7.0)
+    assert np.array_equal(again.state()["theta"], structure.state()["theta"])
     resumed = solve(
         again, problem.features(), problem.p, problem.alpha, mu=solution.mu,
         concave=solution.certificate.concave, tol=1e-3)
     assert resumed.n_iter == 0
     assert_allclose(resumed.certificate.gap, solution.certificate.gap, atol=1e-10)
     # max-margin keeps nothing
-    assert problem.structure("max_margin").state() == ()
+    assert problem.structure("max_margin").state() == {}
 
 
 def test_no_exact_step():
-    with pytest.raises(ValueError, match="step='exact' needs .* MaxMinPermutation does not have"):
+    with pytest.raises(ValueError, match="step='exact' needs .* MaxMin over PermutationOutputs does not have"):
         Problem(0).solve("max_min", step="exact")
 
 

@@ -132,8 +132,10 @@ class Engine:
 
     def __init__(self):
         self.n_visits, self.sets, self.calls = 0, None, []
-        self.structure = type("Structure", (), {
-            "has_natural_step": False, "has_line_search": False})
+        layout = type("Layout", (), {"max_parts": 5})
+        self.surrogate = type("Surrogate", (), {
+            "has_natural_step": False, "has_line_search": False,
+            "outputs": type("Outputs", (), {"layout": layout})})
 
     def use_active_sets(self, limit):
         self.sets = limit

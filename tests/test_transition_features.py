@@ -14,6 +14,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 from fastm4n import Sequences, SequenceTagger
 from fastm4n.features._chain import ChainFeatures
+from fastm4n.outputs import ChainOutputs
+from fastm4n.surrogates import MaxMargin
 from fastm4n.reference.chain import (
     chain_concave_part,
     chain_indicator,
@@ -23,7 +25,6 @@ from fastm4n.reference.chain import (
     viterbi,
 )
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
-from fastm4n.structures._chain import MaxMarginChain
 
 # how small gaps become is asserted where it matters
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -277,7 +278,7 @@ def test_weights_can_be_put_aside():
     rows, starts = np.concatenate(X), np.cumsum(lengths) - lengths
     features = ChainFeatures(
         rows, starts, lengths, R, 1.0, True, True, np.ascontiguousarray(rows[:, SELECTED]))
-    structure = MaxMarginChain(np.concatenate(y), lengths, COST, True)
+    structure = MaxMargin(ChainOutputs(np.concatenate(y), lengths, COST, True, cost_scale="mean"))
     engine = BlockCoordinateEngine(structure, features, np.full(len(X), 1 / len(X)), 0.1, 0)
     start = engine.mu.copy()
     for _ in range(3):

@@ -5,16 +5,12 @@ import numpy as np
 from fastm4n.estimators._base import RISK_TOL
 from fastm4n.inference import linear_assignment, max_min_permutation, permutation_marginals
 from fastm4n.inference.permutation import MAX_SUBSET_ITEMS
-from fastm4n.structures._permutation import (
-    LogPermutation,
-    MaxMarginPermutation,
-    MaxMinPermutation,
-    MaxMinPermutationMirrorProx,
-)
+from fastm4n.outputs import PermutationOutputs
+from fastm4n.surrogates import make_surrogate
 
 
 def permutation_structure(estimator, places, sizes, cost):
-    """The structure of an estimator's surrogate and oracle."""
+    """An estimator's surrogate over these permutations."""
     if estimator.step == "exact":
         raise ValueError(
             "step='exact' needs a closed-form maximiser of the dual over a block, which "
@@ -33,14 +29,11 @@ def permutation_structure(estimator, places, sizes, cost):
                 f"{MAX_SUBSET_ITEMS}, and y has permutations of {most}; use 'max_min' or "
                 "'max_margin', which take time O(M^3)."
             )
-        return LogPermutation(places, sizes, cost)
-    if estimator.surrogate == "max_margin":
-        return MaxMarginPermutation(places, sizes, cost)
-    if estimator.oracle == "mirror_prox":
-        return MaxMinPermutationMirrorProx(
-            places, sizes, cost, estimator.oracle_iter, estimator.oracle_warm_start
-        )
-    return MaxMinPermutation(places, sizes, cost)
+    return make_surrogate(
+        estimator.surrogate, PermutationOutputs(places, sizes, cost, "mean"),
+        "mirror_prox" if estimator.oracle == "mirror_prox" else "exact", estimator.oracle_iter,
+        estimator.oracle_warm_start,
+    )
 
 
 def best_permutations(scores):

@@ -205,10 +205,10 @@ class VectorEstimator(CertifiedEstimator):
             )
             if structure.has_natural_step:
                 # the dual point goes with scores that are kept block by block
-                theta, is_first = structure.state()
+                last = structure.state()
                 natural = np.zeros((n_samples, n_scores)), np.ones(n_samples, dtype=np.uint8)
-                natural[0][kept] = theta.reshape(-1, n_scores)[block_of]
-                natural[1][kept] = is_first[block_of]
+                natural[0][kept] = last["theta"].reshape(-1, n_scores)[block_of]
+                natural[1][kept] = last["is_first"][block_of]
                 concave = np.zeros(n_samples)
                 concave[kept] = solution.certificate.concave[block_of]
                 state.update(natural=natural, concave=concave)
@@ -248,10 +248,10 @@ class VectorEstimator(CertifiedEstimator):
         if structure.has_natural_step:
             if state["surrogate"] != self.surrogate:
                 return {}
-            theta, is_first = structure.state()
-            theta.reshape(mu.shape)[known] = state["natural"][0][samples[known]]
-            is_first[known] = state["natural"][1][samples[known]]
-            structure.restore((theta, is_first))
+            natural = structure.state()
+            natural["theta"].reshape(mu.shape)[known] = state["natural"][0][samples[known]]
+            natural["is_first"][known] = state["natural"][1][samples[known]]
+            structure.restore(natural)
             start["concave"] = state["concave"][samples]
         return start
 

@@ -66,9 +66,9 @@ def start_from(state, structure, blocks, sizes, alpha, truth):
         mu[now[b] : now[b] + sizes[blocks[b]]] = truth(b)
     start = dict(mu=mu, shrink=min(1.0, alpha / state["alpha"]), average=state["average"])
     if structure.has_natural_step:
-        theta, is_first = structure.state()
-        theta[to] = state["natural"][0][source]
-        is_first[known] = state["natural"][1][owners[known]]
-        structure.restore((theta, is_first))
+        natural = structure.state()
+        natural["theta"][to] = state["natural"]["theta"][source]
+        natural["is_first"][known] = state["natural"]["is_first"][owners[known]]
+        structure.restore(natural)
         start["concave"] = np.where(known, state["concave"][owners], 0.0)
     return start

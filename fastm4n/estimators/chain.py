@@ -30,14 +30,10 @@ from fastm4n.estimators._warm import start_from, warm_state
 from fastm4n.features._chain import ChainFeatures
 from fastm4n.inference import viterbi_kbest
 from fastm4n.inference._chain import ChainMaxMin, ChainScratch
+from fastm4n.outputs import ChainOutputs
 from fastm4n.sequences import Sequences
 from fastm4n.solvers.block_coordinate import in_threads
-from fastm4n.structures._chain import (
-    LogChain,
-    MaxMarginChain,
-    MaxMinChain,
-    MaxMinChainMirrorProx,
-)
+from fastm4n.surrogates import make_surrogate
 
 STATES = ("all", "observed")
 
@@ -385,15 +381,11 @@ class SequenceTagger(CertifiedEstimator):
 
     def _structure(self, y, lengths, cost):
         per_edge = self.transition_features is not None
-        if self.surrogate == "log":
-            return LogChain(y, lengths, cost, per_edge)
-        if self.surrogate == "max_margin":
-            return MaxMarginChain(y, lengths, cost, per_edge)
-        if self.oracle == "mirror_prox":
-            return MaxMinChainMirrorProx(
-                y, lengths, cost, self.oracle_iter or 0, self.oracle_warm_start, per_edge
-            )
-        return MaxMinChain(y, lengths, cost, per_edge)
+        return make_surrogate(
+            self.surrogate, ChainOutputs(y, lengths, cost, per_edge, "mean"),
+            "mirror_prox" if self.oracle == "mirror_prox" else "exact", self.oracle_iter,
+            self.oracle_warm_start,
+        )
 
     # -------------------------------------------------------------------------- fit
 

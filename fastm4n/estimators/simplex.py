@@ -19,14 +19,8 @@ from fastm4n.estimators._base import (
 )
 from fastm4n.estimators._vectors import VectorEstimator
 from fastm4n.inference import max_min_absolute, max_min_game, max_min_zero_one, softmax
-from fastm4n.structures._simplex import (
-    LogSimplex,
-    MaxMarginSimplex,
-    MaxMinAbsolute,
-    MaxMinGame,
-    MaxMinMirrorProx,
-    MaxMinZeroOne,
-)
+from fastm4n.outputs import SimplexOutputs
+from fastm4n.surrogates import make_surrogate
 
 
 def _has_proba(estimator):
@@ -152,14 +146,10 @@ class _SimplexClassifier(ClassifierMixin, VectorEstimator):
     # -------------------------------------------------------------------------- fit
 
     def _structure(self, labels, cost):
-        if self.surrogate == "log":
-            return LogSimplex(labels, cost)
-        if self.surrogate == "max_margin":
-            return MaxMarginSimplex(labels, cost)
-        if self.oracle == "mirror_prox":
-            return MaxMinMirrorProx(labels, cost, self.oracle_iter, self.oracle_warm_start)
-        kinds = {"zero_one": MaxMinZeroOne, "absolute": MaxMinAbsolute, None: MaxMinGame}
-        return kinds[closed_form_cost(cost)](labels, cost)
+        return make_surrogate(
+            self.surrogate, SimplexOutputs(labels, cost), self.oracle, self.oracle_iter,
+            self.oracle_warm_start,
+        )
 
     def fit(self, X, y, sample_weight=None):
         """Fit the model until its duality gap is certified to be at most `tol`.

@@ -16,7 +16,7 @@ from fastm4n.inference._simplex cimport max_min_game
 
 
 cdef class MaxMinScratch:
-    """Workspace of one thread for the max-min oracles of labellings; base of the structures' own.
+    """Workspace of one thread for the max-min oracles of labellings; base of those of each kind of outputs.
 
     Solves max_mu <v, mu> + h(mu), h(mu) = min over labellings y' of (1/T) sum_t (cost' mu_t)_{y'_t},
     over the marginals mu of distributions over labellings: T rows of `stride` numbers, R padded,

@@ -345,7 +345,7 @@ cdef class BlockCoordinateEngine:
             gamma = 2.0 * self.gaps.shape[0] / (self.n_visits + 2.0 * self.gaps.shape[0])
             moved = loops.subtract(&work.atom[0], &self.mu_[offset], &work.step[0], k)
         elif gap > 0.0:
-            if step == BLOCK and features.block_norm(b) > 0.0:
+            if step == BLOCK and surrogate.has_block_step and features.block_norm(b) > 0.0:
                 surrogate.block_step(
                     b, self.mu_, offset, work, curvature * features.block_norm(b))
             moved = loops.subtract(&work.atom[0], &self.mu_[offset], &work.step[0], k)
@@ -708,7 +708,7 @@ cdef class BlockCoordinateEngine:
     def set_mu(self, const double[::1] mu, const double[::1] concave=None, double shrink=1.0):
         """Move to the dual point phi(y) + shrink (mu - phi(y)): t and w follow.
 
-        concave: lower bounds of h_b at mu, for structures that cannot tell it from mu; shrunk
+        concave: lower bounds of h_b at mu, for surrogates that cannot tell it from mu; shrunk
         they hold at the new point, h_b being concave and zero at phi(y).
         """
         self.mu_[:] = mu

@@ -139,11 +139,11 @@ def certify(engine, mu, n_jobs=1, apart=None):
     P(w) - P* whatever the solver did.  With n_jobs > 1, in threads; the sums do not
     depend on their number.
     """
-    n = engine.structure.n_blocks
+    n = engine.surrogate.n_blocks
     terms = loss, gap, concave, inner, shift = [np.empty(n) for _ in range(5)]
     engine.settle()
     concave[:] = engine.concave
-    cost = n * (50 * engine.structure.max_size + engine.features.visit_cost)
+    cost = n * (50 * engine.surrogate.max_size + engine.features.visit_cost)
     in_threads(
         lambda start, stop: engine.certify_range(start, stop, mu, *terms), n, cost, n_jobs
     )
@@ -183,13 +183,14 @@ def certify_average(engine, n_jobs=1):
         engine.features.restore(state)
 
 
-def step_kind(step, structure):
-    """The engine's step for the estimators' `step` on this structure."""
-    if step == "exact" and not structure.has_block_step:
+def step_kind(step, surrogate):
+    """The engine's step for the estimators' `step` under this surrogate."""
+    if step == "exact" and not surrogate.has_block_step:
         raise ValueError(
             "step='exact' needs a closed-form maximiser of the dual over a block, which "
-            f"{type(structure).__name__} does not have (it has for 'max_margin', and for "
-            "'max_min' with the 0-1 loss); use step='line_search'."
+            f"{type(surrogate).__name__} over {type(surrogate.outputs).__name__} does not have "
+            "(single labels have it for 'max_margin', and for 'max_min' with the 0-1 cost); use "
+            "step='line_search'."
         )
     return STEPS[step]
 
@@ -251,7 +252,7 @@ class Driver:
                  accelerate=False, cache=None, cache_F=0.25, cache_nu=0.01, auto=False):
         self.engine = engine
         self.sampling = sampling
-        self.kind = step_kind(step, engine.structure)
+        self.kind = step_kind(step, engine.surrogate)
         has_weights = engine.features.weight_norm() is not None
         self.accelerate = accelerate and has_weights and not engine.averaging
         self.acceleration = None
@@ -406,8 +407,8 @@ class Driver:
         """Make accelerated passes from here on, where that is worth while."""
         engine = self.engine
         engine.measure_curvature()
-        structure = engine.structure
-        is_smooth = structure.has_natural_step or structure.has_line_search
+        surrogate = engine.surrogate
+        is_smooth = surrogate.has_natural_step or surrogate.has_line_search
         kappa = best_kappa(engine.alpha, engine.curvature, is_smooth)
         if kappa > 0.0:
             self.acceleration = Acceleration(engine, kappa, centre)
@@ -434,7 +435,7 @@ class Driver:
 
 
 def solve(
-    structure,
+    surrogate,
     features,
     weights,
     alpha,
@@ -474,8 +475,8 @@ def solve(
 
     Parameters
     ----------
-    structure : Structure
-        True outputs, loss and oracle.
+    surrogate : Surrogate
+        The loss over the true outputs, and its oracle.
     features : FeatureMap
         Inputs, with w = 0.
     weights : ndarray of shape (n_blocks,)
@@ -485,7 +486,7 @@ def solve(
     mu : ndarray, default=None
         Feasible dual point to start from, flat; phi(y) (w = 0) by default.
     concave : ndarray of shape (n_blocks,), default=None
-        Lower bounds of h_b(mu_b), for structures that cannot tell it from mu.
+        Lower bounds of h_b(mu_b), for surrogates that cannot tell it from mu.
     shrink : float
         Start from phi(y) + shrink (mu - phi(y)): of shrink = alpha / old alpha, for an alpha
         that has become smaller, w stays what it was.
@@ -530,8 +531,8 @@ def solve(
        max-min margin Markov networks. ICML.
     """
     history = History()
-    averaging = step_kind(step, structure) == Step.FIXED
-    engine = BlockCoordinateEngine(structure, features, weights, alpha, seed, averaging)
+    averaging = step_kind(step, surrogate) == Step.FIXED
+    engine = BlockCoordinateEngine(surrogate, features, weights, alpha, seed, averaging)
     if mu is not None:
         engine.set_mu(mu, concave, shrink)
         if average is not None:

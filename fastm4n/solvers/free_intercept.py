@@ -52,14 +52,14 @@ def balance(mu, truth, p):
 
 
 def solve_free_intercept(
-    structure, features, weights, alpha, truth, *, mu=None, shrink=1.0, tol=1e-3, max_iter=1000,
+    surrogate, features, weights, alpha, truth, *, mu=None, shrink=1.0, tol=1e-3, max_iter=1000,
     n_jobs=1, callback=None, keep_on_interrupt=False, intercept=1.0, **options
 ):
     """`solve` for an intercept that is not regularised.
 
     Parameters
     ----------
-    structure, features, weights, alpha, mu, shrink, tol, max_iter, n_jobs, callback, \
+    surrogate, features, weights, alpha, mu, shrink, tol, max_iter, n_jobs, callback, \
             keep_on_interrupt
         As in `solve`; features with a constant feature of value `intercept`, and outputs
         that are labels, each of which occurs.
@@ -85,7 +85,7 @@ def solve_free_intercept(
     while True:
         features.set_offset(offset)
         solution = solve(
-            structure, features, weights, alpha, mu=mu, shrink=shrink, tol=inner_tol,
+            surrogate, features, weights, alpha, mu=mu, shrink=shrink, tol=inner_tol,
             max_iter=max_iter - n_passes, n_jobs=n_jobs, keep_on_interrupt=keep_on_interrupt,
             **options,
         )
@@ -99,7 +99,7 @@ def solve_free_intercept(
         state = features.state()
         primal = solution.certificate.primal - 0.5 * alpha * float(np.sum((shift / intercept) ** 2))
         balanced = balance(mu.reshape(truth.shape), truth, weights).ravel()
-        engine = BlockCoordinateEngine(structure, features, weights, alpha, 0)
+        engine = BlockCoordinateEngine(surrogate, features, weights, alpha, 0)
         features.set_offset(np.zeros_like(offset))
         engine.rebuild_weights(balanced)
         best_dual = max(best_dual, certify(engine, balanced, n_jobs).dual)

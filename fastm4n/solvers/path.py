@@ -336,7 +336,7 @@ class PathFollower:
 
         mu itself where it goes with scores: others would not.
         """
-        if self.engine.structure.has_natural_step:
+        if self.engine.surrogate.has_natural_step:
             return 1.0
         pull = point.alpha**2 * point.norm
         return 1.0 if pull == 0.0 else min(1.0, alpha * point.concave / pull)

@@ -4,7 +4,6 @@ import math
 import time
 
 from fastm4n.solvers._block_coordinate import Step
-from fastm4n.structures._simplex import SimplexStructure
 
 LINE_SEARCH, PAIRWISE, CACHED = "line_search", "pairwise", "pairwise+cache"
 
@@ -59,9 +58,9 @@ class AutoPolicy:
         self.engine = engine
         self.most_atoms = most_atoms
         self.options = cache_F, cache_nu
-        structure = engine.structure
-        self.has_choice = not (structure.has_natural_step or structure.has_line_search)
-        self.is_simple = isinstance(structure, SimplexStructure)
+        surrogate = engine.surrogate
+        self.has_choice = not (surrogate.has_natural_step or surrogate.has_line_search)
+        self.is_simple = surrogate.outputs.layout.max_parts == 1
         self.kind, self.cached_only, self.name = Step.LINE_SEARCH, False, LINE_SEARCH
         self.n_passes, self.seconds = 0, 0.0
         self.visit = {}  # seconds of a visit, by policy
