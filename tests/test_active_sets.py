@@ -66,10 +66,12 @@ class Problem:
     def held(self, engine):
         """(weight, height, flat point) of the atoms of each block."""
         state = engine.sets.state()
-        rows, place, blocks = iter(state["atoms"].tolist()), 0, []
+        names = ("weight", "height", "length", "is_labelling")
+        rows = zip(*(state[name].tolist() for name in names), strict=True)
+        place, blocks = 0, []
         for i, count in enumerate(state["counts"]):
             blocks.append([])
-            for weight, height, _, length, is_labelling in itertools.islice(rows, count):
+            for weight, height, length, is_labelling in itertools.islice(rows, count):
                 content = state["content"][place : place + length].tobytes()
                 blocks[-1].append((weight, height, self.dense(content, is_labelling, i)))
                 place += -(-length // 8) * 8
@@ -469,7 +471,7 @@ def test_visits_with_the_answers_of_column_generation(kind, cache, step):
         if engine.oracle_calls > calls:
             # the atom that was used last is the answer, or better than it
             state = engine.sets.state()
-            last = np.argmax(state["atoms"]["used"])
+            last = np.argmax(state["used"])
             held = problem.held(engine)[0]
             _, height, point = held[last]
             if sum(np.allclose(point, other, atol=1e-9) for _, _, other in held) > 1:
@@ -649,6 +651,18 @@ class Held:
         self.sets = sets
 
 
+def atoms_of_one_block(weights, heights, length, is_labelling, content):
+    """A state of `ActiveSets` for one block."""
+    n = len(weights)
+    return {
+        "counts": np.array([n]), "hits": np.array([0]), "weight": np.array(weights),
+        "height": np.array(heights), "used": np.zeros(n, dtype=np.int64),
+        "length": np.full(n, length, dtype=np.intc),
+        "is_labelling": np.full(n, is_labelling, dtype=np.uint8), "content": content,
+        "clock": np.array([0]),
+    }
+
+
 @pytest.mark.parametrize("cache", [None, (0.25, 0.01)])
 @pytest.mark.parametrize(("kind", "surrogate"), COMBINATIONS)
 def test_state_and_restore(kind, surrogate, cache):
@@ -733,12 +747,9 @@ def test_atoms_of_one_hash_are_compared():
     engine = problem.engine("max_margin")
     labellings = np.array(list(itertools.product(range(4), repeat=6)), dtype=np.uint16)
     n = len(labellings)
-    atoms = np.zeros(n, dtype=engine.sets.state()["atoms"].dtype)
-    atoms["weight"], atoms["length"], atoms["is_labelling"] = 1.0 / n, 12, 1
     content = np.zeros((n, 16), dtype=np.uint8)
     content[:, :12] = labellings.view(np.uint8).reshape(n, 12)
-    state = {"counts": np.array([n]), "atoms": atoms, "content": content.ravel(),
-             "clock": np.array([0]), "hits": np.array([0])}
+    state = atoms_of_one_block([1.0 / n] * n, [0.0] * n, 12, True, content.ravel())
     sets.restore(structure, state)
     assert_array_equal(sets.counts(), [[n, 0]])
     assert_array_equal(sets.state()["content"], state["content"])
@@ -755,13 +766,10 @@ def test_labels_of_all_values_are_told_apart():
         for t in range(T):
             labellings[1 + 2 * t, t], labellings[2 + 2 * t, t] = 1, 256
         n, padded = len(labellings), -(-2 * T // 8) * 8
-        atoms = np.zeros(n, dtype=sets.state()["atoms"].dtype)
-        atoms["weight"], atoms["length"], atoms["is_labelling"] = 1.0 / n, 2 * T, 1
         content = np.zeros((n, padded), dtype=np.uint8)
         content[:, : 2 * T] = labellings.view(np.uint8).reshape(n, 2 * T)
-        sets.restore(structure, {
-            "counts": np.array([n]), "atoms": atoms, "content": content.ravel(),
-            "clock": np.array([0]), "hits": np.array([0])})
+        sets.restore(structure, atoms_of_one_block(
+            [1.0 / n] * n, [0.0] * n, 2 * T, True, content.ravel()))
         assert_array_equal(sets.counts(), [[n, 0]])
 
 
@@ -772,12 +780,9 @@ def test_of_two_heights_of_a_point_the_larger_is_kept():
     content = np.zeros(40, dtype=np.uint8)
     content[:24] = point.view(np.uint8)
     content[24:36] = np.arange(3, dtype=np.int32).view(np.uint8)
-    atoms = np.zeros(2, dtype=sets.state()["atoms"].dtype)
-    atoms["weight"], atoms["length"], atoms["height"] = 1.0, 36, (0.1, 0.4)
-    for order in (slice(None), slice(None, None, -1)):
-        sets.restore(structure, {
-            "counts": np.array([2]), "atoms": atoms[order], "content": np.tile(content, 2),
-            "clock": np.array([0]), "hits": np.array([0])})
+    for heights in ([0.1, 0.4], [0.4, 0.1]):
+        sets.restore(structure, atoms_of_one_block(
+            [1.0, 1.0], heights, 36, False, np.tile(content, 2)))
         (weight, height, found), = problem.held(Held(sets))[0]
         assert height == 0.4
         assert_array_equal(found, point)

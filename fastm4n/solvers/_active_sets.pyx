@@ -19,11 +19,6 @@ cdef enum:
     # bytes of a vector's entry: its value and its place
     ENTRY = 12
 
-# how an array of `state` holds one atom
-ATOM = np.dtype([
-    ("weight", "f8"), ("height", "f8"), ("used", "i8"), ("length", "i4"), ("is_labelling", "i4")])
-
-
 cdef class ActiveSets:
     """One set of atoms for each block.
 
@@ -389,45 +384,66 @@ cdef class ActiveSets:
         cdef Py_ssize_t b, n = 0, size = 0, at = 0, place = 0
         cdef int i
         cdef AtomSet* held
-        counts = np.array([self.sets[b].count for b in range(self.n_blocks)], dtype=np.intp)
-        sizes = np.array([self.sets[b].content_size for b in range(self.n_blocks)], dtype=np.intp)
-        atoms = np.zeros(counts.sum(), dtype=ATOM)
-        content = np.zeros(sizes.sum(), dtype=np.uint8)
-        cdef unsigned char[::1] bytes_ = content
+        cdef Py_ssize_t[::1] counts = np.zeros(self.n_blocks, dtype=np.intp)
+        cdef Py_ssize_t[::1] hits = np.zeros(self.n_blocks, dtype=np.intp)
         for b in range(self.n_blocks):
-            held = &self.sets[b]
-            for i in range(held.count):
-                atoms[at] = (held.atoms[i].weight, held.atoms[i].height, held.atoms[i].used,
-                             held.atoms[i].length, held.atoms[i].is_labelling)
-                at += 1
-            if held.content_size:
-                memcpy(&bytes_[place], held.content, held.content_size)
-                place += held.content_size
-        hits = np.array([self.sets[b].hits for b in range(self.n_blocks)], dtype=np.intp)
-        return dict(
-            counts=counts, hits=hits, atoms=atoms, content=content, clock=np.array([self.clock]))
+            counts[b], hits[b] = self.sets[b].count, self.sets[b].hits
+            n += self.sets[b].count
+            size += self.sets[b].content_size
+        cdef double[::1] weight = np.zeros(n), height = np.zeros(n)
+        cdef long long[::1] used = np.zeros(n, dtype=np.int64)
+        cdef int[::1] length = np.zeros(n, dtype=np.intc)
+        cdef unsigned char[::1] is_labelling = np.zeros(n, dtype=np.uint8)
+        cdef unsigned char[::1] content = np.zeros(size, dtype=np.uint8)
+        with nogil:
+            for b in range(self.n_blocks):
+                held = &self.sets[b]
+                for i in range(held.count):
+                    weight[at] = held.atoms[i].weight
+                    height[at] = held.atoms[i].height
+                    used[at] = held.atoms[i].used
+                    length[at] = held.atoms[i].length
+                    is_labelling[at] = held.atoms[i].is_labelling
+                    at += 1
+                if held.content_size:
+                    memcpy(&content[place], held.content, held.content_size)
+                    place += held.content_size
+        return {
+            "counts": np.asarray(counts), "hits": np.asarray(hits), "weight": np.asarray(weight),
+            "height": np.asarray(height), "used": np.asarray(used), "length": np.asarray(length),
+            "is_labelling": np.asarray(is_labelling), "content": np.asarray(content),
+            "clock": np.array([self.clock]),
+            "limits": np.array([self.limit, self.keeps_unused], dtype=np.int64),
+        }
 
     def restore(self, Surrogate surrogate, state):
         """Bring back what `state` gave."""
-        cdef Py_ssize_t b, place = 0, length
+        cdef Py_ssize_t b, j, at = 0, place = 0
         cdef int i
+        cdef const Py_ssize_t[::1] counts = state["counts"]
+        cdef const Py_ssize_t[::1] hits = state["hits"]
+        cdef const double[::1] weight = state["weight"]
+        cdef const double[::1] height = state["height"]
+        cdef const long long[::1] used = state["used"]
+        cdef const int[::1] length = state["length"]
+        cdef const unsigned char[::1] is_labelling = state["is_labelling"]
         cdef const unsigned char[::1] content = state["content"]
-        rows = iter(state["atoms"].tolist())
         self.clock = int(state["clock"][0])
-        for b in range(self.n_blocks):
-            self.sets[b].count = 0
-            self.sets[b].content_size = 0
-            self.sets[b].hits = state["hits"][b]
-            for _ in range(state["counts"][b]):
-                weight, height, used, length, is_labelling = next(rows)
-                if length:
-                    memcpy(self.candidate, &content[place], length)
-                self.candidate_length = <int> length
-                self.candidate_is_labelling = is_labelling
-                place += (length + 7) & ~7
-                i = self.find_or_add(surrogate, b, height)
-                self.sets[b].atoms[i].weight = weight
-                self.sets[b].atoms[i].used = used
+        with nogil:
+            for b in range(self.n_blocks):
+                self.sets[b].count = 0
+                self.sets[b].content_size = 0
+                self.sets[b].hits = <int> hits[b]
+                for j in range(counts[b]):
+                    if length[at]:
+                        memcpy(self.candidate, &content[place], length[at])
+                    self.candidate_length = length[at]
+                    self.candidate_is_labelling = is_labelling[at]
+                    place += (length[at] + 7) & ~7
+                    i = self.find_or_add(surrogate, b, height[at])
+                    self.sets[b].atoms[i].weight = weight[at]
+                    self.sets[b].atoms[i].used = used[at]
+                    at += 1
 
 
 cdef uint64_t hash_of(const char* content, int length) noexcept nogil:

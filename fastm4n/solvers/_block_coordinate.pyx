@@ -15,6 +15,7 @@ from libc.math cimport INFINITY, fabs
 from libc.stdint cimport uint64_t
 from libc.string cimport memset
 
+from fastm4n._plain import checked, flat, formed, part
 from fastm4n._simd._loops cimport fastm4n_loops, fastm4n_prefetch
 from fastm4n.features._base cimport FeatureMap
 from fastm4n.solvers._active_sets cimport ActiveSets, AtomSet
@@ -69,6 +70,9 @@ cdef class BlockCoordinateEngine:
         Seed of the engine's own generator (SplitMix64), below 2**64.
     averaging : bool
         Whether to keep the weighted average of the iterates that the fixed step needs.
+    mu : ndarray of float64, default=None
+        Memory for the dual point, flat and writable, such as a memory map; it is set to phi(y).
+        By default the engine takes its own.
 
     Attributes
     ----------
@@ -122,7 +126,7 @@ cdef class BlockCoordinateEngine:
     cdef long long n_curvatures
 
     def __init__(self, Surrogate surrogate, FeatureMap features, weights, double alpha, seed,
-                 bint averaging=False):
+                 bint averaging=False, mu=None):
         cdef Py_ssize_t b, n = surrogate.n_blocks, size, n_leaves
         surrogate.check()
         if features.n_blocks != n or features.size < surrogate.max_size:
@@ -135,7 +139,14 @@ cdef class BlockCoordinateEngine:
         self.weights = np.ascontiguousarray(weights, dtype=np.float64)
         self.alpha = alpha
         size = 0 if n == 0 else surrogate.offset(n - 1) + surrogate.size(n - 1)
-        self.mu_ = np.zeros(size)
+        if mu is None:
+            mu = np.zeros(size)
+        elif mu.dtype != np.float64 or mu.shape != (size,) or not (
+                mu.flags.c_contiguous and mu.flags.writeable and mu.flags.aligned):
+            raise ValueError(
+                f"mu must be a flat, writable array of {size} float64 numbers, got shape "
+                f"{mu.shape} of {mu.dtype}.")
+        self.mu_ = mu
         for b in range(n):
             surrogate.truth(b, &self.mu_[surrogate.offset(b)])
         self.t = np.zeros(n)
@@ -791,14 +802,22 @@ cdef class BlockCoordinateEngine:
         return bounds
 
     def state(self):
-        """Copies of all that later passes depend on, for `restore`, between accelerated passes."""
-        self.settle()
+        """Copies of all that later passes depend on, for `restore`: a flat dict of named arrays.
+
+        Nothing of the engine changes, but that kernel maps do the steps that they have put off.
+        With active sets `mu` and `concave` are as they were when last gathered. What accelerated
+        passes keep beside it is in `Acceleration.state`.
+        """
+        self.features.settle()
         numbers = (
-            self.alpha, self.refreshed_gap, self.curvature, self.curvatures, self.gained,
+            self.alpha, self.kappa, self.refreshed_gap, self.curvature, self.curvatures,
+            self.gained, self.cache_F, self.cache_nu,
+        )
+        counts = (
+            self.n_visits, self.oracle_calls, self.cache_hits, self.n_curvatures,
             self.holds_average,
         )
-        counts = self.n_visits, self.oracle_calls, self.cache_hits, self.n_curvatures
-        return {
+        state = {
             "mu": np.array(self.mu_),
             "concave": np.array(self.t),
             "gaps": np.array(self.gaps),
@@ -807,30 +826,50 @@ cdef class BlockCoordinateEngine:
             "random_state": np.array([self.random_state], dtype=np.uint64),
             "numbers": np.array(numbers, dtype=np.float64),
             "counts": np.array(counts, dtype=np.int64),
-            "features": self.features.state(),
-            "surrogate": self.surrogate.state(),
-            "sets": self.sets.state() if self.is_active else None,
+            **flat("features", self.features.state()),
+            **flat("surrogate", self.surrogate.state()),
         }
+        if self.averaging:
+            state.update(mu_sum=np.array(self.mu_sum), since=np.array(self.since))
+        if self.is_active:
+            state.update(flat("sets", self.sets.state()))
+        return state
 
     def restore(self, state):
         """Bring back what `state` gave, to an engine of the same problem."""
-        for to, name in (
-            (self.mu, "mu"), (self.concave, "concave"), (np.asarray(self.gaps), "gaps"),
-            (np.asarray(self.losses), "losses"), (np.asarray(self.order), "order"),
-        ):
-            to[:] = state[name]
+        cdef ActiveSets sets
+        views = {
+            "mu": self.mu, "concave": self.concave, "gaps": np.asarray(self.gaps),
+            "losses": np.asarray(self.losses), "order": np.asarray(self.order),
+        }
+        if self.averaging:
+            views.update(mu_sum=np.asarray(self.mu_sum), since=np.asarray(self.since))
+        arrays = {name: checked(to, name, state) for name, to in views.items()}
+        if not np.array_equal(np.sort(arrays["order"]), np.arange(self.gaps.shape[0])):
+            raise ValueError("order is no order of the blocks.")
+        features = formed(self.features.state(), "features", state)
+        surrogate = formed(self.surrogate.state(), "surrogate", state)
+        of_sets = part("sets", state)
+        numbers, counts = state["numbers"].tolist(), state["counts"].tolist()
+        for name, to in views.items():
+            to[:] = arrays[name]
         self.random_state = int(state["random_state"][0])
         (
-            self.alpha, self.refreshed_gap, self.curvature, self.curvatures, self.gained,
-            holds_average,
-        ) = state["numbers"].tolist()
-        self.holds_average = bool(holds_average)
-        self.n_visits, self.oracle_calls, self.cache_hits, self.n_curvatures = (
-            state["counts"].tolist())
-        self.features.restore(state["features"])
-        self.surrogate.restore(state["surrogate"])
-        if self.is_active:
-            self.sets.restore(self.surrogate, state["sets"])
+            self.alpha, self.kappa, self.refreshed_gap, self.curvature, self.curvatures,
+            self.gained, self.cache_F, self.cache_nu,
+        ) = numbers
+        self.n_visits, self.oracle_calls, self.cache_hits, self.n_curvatures = counts[:4]
+        self.holds_average = counts[4]
+        self.features.restore(features)
+        self.surrogate.restore(surrogate)
+        self.sets, self.is_active = None, False
+        if of_sets:
+            limit, keeps_unused = of_sets["limits"].tolist()
+            sets = ActiveSets(
+                self.surrogate.n_blocks, self.surrogate.outputs.layout.max_parts, self.surrogate.max_size, limit,
+                keeps_unused)
+            sets.restore(self.surrogate, of_sets)
+            self.sets, self.is_active = sets, True
 
     def rebuild_weights(self, const double[::1] mu):
         """w = w(mu), afresh: without the rounding that many updates leave.
