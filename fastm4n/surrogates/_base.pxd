@@ -30,6 +30,8 @@ cdef class Surrogate:
         self, Py_ssize_t b, const double* mu, Workspace work, double* value) except -1 nogil
     cdef int oracle(
         self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil
+    cdef int certified(
+        self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil
     cdef int bound(self, Py_ssize_t b, Workspace work, double* upper) except -1 nogil
     cdef int line_search(
         self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, Workspace work,

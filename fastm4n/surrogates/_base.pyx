@@ -94,13 +94,18 @@ cdef class Surrogate:
                 f"{type(self).__name__} has no method `oracle`: implement the maximiser of "
                 "h(mu) + <v, mu>.")
 
+    cdef int certified(
+        self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil:
+        """`oracle`, as exactly as work.tolerance asks for.  By default the oracle itself."""
+        return self.oracle(b, work, lower, upper)
+
     cdef int bound(self, Py_ssize_t b, Workspace work, double* upper) except -1 nogil:
         """The best upper bound on the maximum that can be had; may use work.atom.
 
-        Certificates are made of it.  By default the oracle's own.
+        Certificates are made of it.  By default that of `certified`.
         """
         cdef double lower
-        return self.oracle(b, work, &lower, upper)
+        return self.certified(b, work, &lower, upper)
 
     cdef int line_search(
         self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, Workspace work,

@@ -6,7 +6,7 @@ max oracle and the adversary's best answer.
 
 import numpy as np
 
-from libc.math cimport fabs
+from libc.math cimport INFINITY, fabs
 from libc.string cimport memset
 
 from fastm4n.inference._max_min cimport MaxMinScratch
@@ -122,6 +122,14 @@ cdef class MaxMin(Surrogate):
         work.game.packed_mixture(&work.atom[0])
         return 0
 
+    cdef int certified(
+        self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil:
+        if self.outputs.has_max_min:
+            return self.outputs.max_min(b, work, lower, upper)
+        self.generate(b, work, True, lower, upper)
+        work.game.packed_mixture(&work.atom[0])
+        return 0
+
     cdef int bound(self, Py_ssize_t b, Workspace work, double* upper) except -1 nogil:
         cdef double lower
         if self.outputs.has_max_min:
@@ -140,7 +148,8 @@ cdef class MaxMin(Surrogate):
         cdef Py_ssize_t t, c, kept, T = self.outputs.layout.n_parts(b)
         cdef Py_ssize_t first = self.outputs.layout.first_part(b)
         cdef double factor = self.factor(b), current = work.current / factor
-        cdef double tol = ROUNDING * (1.0 + fabs(current))
+        # without a point of its own a block's oracle goes by the tolerance alone
+        cdef double tol = ROUNDING * (1.0 + (fabs(current) if current < INFINITY else 0.0))
         cdef int* labels = &work.game.labels[0]
         if certify:
             tol = max(tol, work.tolerance / factor)

@@ -1,0 +1,250 @@
+"""The surrogate losses of all blocks at given scores: values, upper bounds and gradients.
+
+Every fit minimises a mean of these; its certificate is made of them.  They are here for their own
+sake, as functions of scores alone: for layers of networks, boosting, and solvers other than ours.
+
+With the polytope M_b of the marginals of block b, its concave function h_b and the true output y_b,
+
+    loss_b(v) = max_{mu in M_b} h_b(mu) + <v, mu> - <v, phi(y_b)>,   gradient = mu - phi(y_b),
+
+which is convex in v and never negative.  h_b is the expected cost of mu ("max_margin"), the cost
+that an adversary knowing mu cannot avoid ("max_min"), or the entropy ("log").
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from joblib import effective_n_jobs
+
+from fastm4n.outputs import ChainOutputs, PermutationOutputs, SimplexOutputs
+from fastm4n.solvers.block_coordinate import in_threads
+from fastm4n.surrogates import make_surrogate
+from fastm4n.surrogates._losses import losses_of
+
+__all__ = ["Losses", "block_losses", "chain_losses", "permutation_losses", "simplex_losses"]
+
+
+class Losses(NamedTuple):
+    """Losses of all blocks: `value` <= loss <= `upper`, and the `gradient` of `value`.
+
+    The two bounds are equal up to rounding wherever the oracle is exact: for every surrogate of
+    single labels, and for "max_margin" and "log" of all outputs.
+    """
+
+    value: np.ndarray
+    upper: np.ndarray
+    gradient: object
+
+
+def block_losses(surrogate, scores, *, tol=1e-9, gradient=True, n_jobs=None):
+    """Losses of all blocks of a surrogate at flat scores.
+
+    Parameters
+    ----------
+    surrogate : Surrogate
+        Of `fastm4n.surrogates.make_surrogate`, over the outputs of all blocks.
+    scores : array-like of shape (layout.n_numbers,)
+        Scores of all blocks, one after the other, as ``surrogate.outputs.layout`` has them.
+    tol : float, default=1e-9
+        Difference of the bounds at which inexact oracles stop (column generation may end before,
+        at its limit of calls: the bounds hold).
+    gradient : bool, default=True
+        Whether gradients are wanted.
+    n_jobs : int, default=None
+        Threads. The result does not depend on it.
+
+    Returns
+    -------
+    losses : Losses
+        `value` and `upper` of shape (n_blocks,); `gradient` of the form of scores, or None.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastm4n.losses import block_losses
+    >>> from fastm4n.outputs import SimplexOutputs
+    >>> from fastm4n.surrogates import make_surrogate
+    >>> outputs = SimplexOutputs(np.array([0, 2]), 1.0 - np.eye(3))
+    >>> losses = block_losses(make_surrogate("max_margin", outputs), np.zeros(6))
+    >>> losses.value.tolist(), losses.gradient.reshape(2, 3).tolist()
+    ([1.0, 1.0], [[-1.0, 1.0, 0.0], [1.0, 0.0, -1.0]])
+    """
+    layout = surrogate.outputs.layout
+    scores = np.ascontiguousarray(scores, dtype=np.float64)
+    if scores.shape != (layout.n_numbers,):
+        raise ValueError(
+            f"scores must have shape ({layout.n_numbers},), the form of the outputs' layout; got "
+            f"{scores.shape}."
+        )
+    _check_finite(scores)
+    value, upper = np.zeros(layout.n_blocks), np.zeros(layout.n_blocks)
+    slopes = np.zeros_like(scores) if gradient else None
+    in_threads(
+        lambda start, stop: losses_of(surrogate, start, stop, scores, tol, value, upper, slopes),
+        layout.n_blocks, 50.0 * layout.n_numbers, effective_n_jobs(n_jobs),
+    )
+    return Losses(value, upper, slopes)
+
+
+def simplex_losses(scores, y, *, surrogate="max_min", cost=None, gradient=True, n_jobs=None):
+    """Losses of outputs that are one of k labels.
+
+    Parameters
+    ----------
+    scores : array-like of shape (n, k)
+    y : array-like of int of shape (n,)
+        True labels, 0 ... k - 1.
+    surrogate : {"max_min", "max_margin", "log"}, default="max_min"
+    cost : array-like of shape (k, k), default=None
+        cost[i, j]: cost of predicting j where the truth is i; 0-1 by default.
+    gradient, n_jobs
+        As in `block_losses`.
+
+    Returns
+    -------
+    losses : Losses
+        `gradient` of shape (n, k).
+
+    Examples
+    --------
+    >>> from fastm4n.losses import simplex_losses
+    >>> losses = simplex_losses([[2.0, 0.0, 0.0], [0.0, 0.0, 0.0]], [0, 1])
+    >>> losses.value.round(4).tolist()
+    [0.0, 0.6667]
+    """
+    scores = _scores("scores", scores, 2)
+    outputs = SimplexOutputs(_labels(y, scores.shape[0]), _cost(cost, scores.shape[1]))
+    losses = block_losses(
+        make_surrogate(surrogate, outputs), scores.ravel(), gradient=gradient, n_jobs=n_jobs)
+    return losses._replace(gradient=losses.gradient.reshape(scores.shape) if gradient else None)
+
+
+def chain_losses(scores, transitions, y, lengths, *, surrogate="max_min", cost=None,
+                 cost_scale="sum", tol=1e-9, gradient=True, n_jobs=None):
+    """Losses of outputs that are sequences of labels.
+
+    Parameters
+    ----------
+    scores : array-like of shape (n_positions, n_labels)
+        Of the labels at the positions of all sequences, one sequence after the other.
+    transitions : array-like of shape (n_labels, n_labels)
+        Of the transitions from the row's to the column's label.
+    y : array-like of int of shape (n_positions,)
+    lengths : array-like of int of shape (n_sequences,)
+        Positive, adding up to n_positions.
+    surrogate : {"max_min", "max_margin", "log"}, default="max_min"
+    cost : array-like of shape (n_labels, n_labels), default=None
+        Of a mistake at one position; 0-1 by default.
+    cost_scale : {"sum", "mean"}, default="sum"
+        Whether the costs of a sequence's positions are added up, or averaged.
+    tol, gradient, n_jobs
+        As in `block_losses`.
+
+    Returns
+    -------
+    losses : Losses
+        `gradient` is a pair: of scores, (n_positions, n_labels), and of transitions, summed over
+        the positions of each sequence, (n_sequences, n_labels, n_labels).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastm4n.losses import chain_losses
+    >>> losses = chain_losses(np.zeros((3, 2)), np.zeros((2, 2)), [0, 1, 1], [3], surrogate="log")
+    >>> losses.value.round(4).tolist()
+    [2.0794]
+    """
+    scores = _scores("scores", scores, 2)
+    transitions = _scores("transitions", transitions, 2)
+    R = scores.shape[1]
+    if transitions.shape != (R, R):
+        raise ValueError(f"transitions must have shape ({R}, {R}), got {transitions.shape}.")
+    lengths = np.asarray(lengths, dtype=np.intp)
+    if lengths.ndim != 1 or (lengths < 1).any() or lengths.sum() != scores.shape[0]:
+        raise ValueError(
+            f"lengths must be positive and add up to the {scores.shape[0]} rows of scores.")
+    outputs = ChainOutputs(
+        _labels(y, scores.shape[0]), lengths, _cost(cost, R), cost_scale=cost_scale)
+    stride = outputs.layout.stride
+    # of each row of labels: whether it is one of a position, or of a transition's first label
+    of_position = np.repeat(
+        np.tile([True, False], lengths.size), np.ravel(np.column_stack([lengths, np.full_like(lengths, R)])))
+    rows = np.zeros((of_position.size, stride))
+    rows[of_position, :R] = scores
+    rows[~of_position, :R] = np.tile(transitions, (lengths.size, 1))
+    losses = block_losses(
+        make_surrogate(surrogate, outputs), rows.ravel(), tol=tol, gradient=gradient, n_jobs=n_jobs)
+    if not gradient:
+        return losses
+    slopes = losses.gradient.reshape(-1, stride)[:, :R]
+    return losses._replace(
+        gradient=(slopes[of_position], slopes[~of_position].reshape(lengths.size, R, R)))
+
+
+def permutation_losses(scores, places, *, surrogate="max_min", cost=None, cost_scale="sum",
+                       tol=1e-9, gradient=True, n_jobs=None):
+    """Losses of outputs that are permutations of M items.
+
+    Parameters
+    ----------
+    scores : array-like of shape (n, M, M)
+        Of each item (row) at each position (column).
+    places : array-like of int of shape (n, M)
+        True position of each item.
+    surrogate : {"max_min", "max_margin", "log"}, default="max_min"
+    cost : array-like of shape (M, M), default=None
+        cost[i, j]: cost of position j for an item whose true one is i; 0-1 by default.
+    cost_scale, tol, gradient, n_jobs
+        As in `chain_losses`.
+
+    Returns
+    -------
+    losses : Losses
+        `gradient` of shape (n, M, M).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastm4n.losses import permutation_losses
+    >>> permutation_losses(np.zeros((1, 3, 3)), [[0, 1, 2]], surrogate="max_margin").value.tolist()
+    [3.0]
+    """
+    scores = _scores("scores", scores, 3)
+    n, M = scores.shape[:2]
+    if scores.shape != (n, M, M) or M == 0:
+        raise ValueError(f"scores must have shape (n, M, M), got {scores.shape}.")
+    places = np.asarray(places)
+    if places.shape != (n, M) or (np.sort(places, axis=1) != np.arange(M)).any():
+        raise ValueError(f"places must have shape ({n}, {M}), each row a permutation of 0 ... {M - 1}.")
+    outputs = PermutationOutputs(places.ravel(), np.full(n, M), _cost(cost, M), cost_scale)
+    losses = block_losses(
+        make_surrogate(surrogate, outputs), scores.ravel(), tol=tol, gradient=gradient,
+        n_jobs=n_jobs)
+    return losses._replace(gradient=losses.gradient.reshape(scores.shape) if gradient else None)
+
+
+def _scores(name, scores, n_axes):
+    scores = np.asarray(scores, dtype=np.float64)
+    if scores.ndim != n_axes:
+        raise ValueError(f"{name} must have {n_axes} axes, got shape {scores.shape}.")
+    return scores
+
+
+def _check_finite(scores):
+    if not np.isfinite(scores).all():
+        place = int(np.flatnonzero(~np.isfinite(scores))[0])
+        raise ValueError(f"scores must be finite: number {place} of all is {scores[place]}.")
+
+
+def _labels(y, n):
+    y = np.asarray(y)
+    if y.shape != (n,) or y.dtype.kind not in "iu":
+        raise ValueError(f"y must be {n} integer labels, one for each row of scores.")
+    return y
+
+
+def _cost(cost, n_labels):
+    cost = 1.0 - np.eye(n_labels) if cost is None else np.asarray(cost, dtype=np.float64)
+    if cost.shape != (n_labels, n_labels):
+        raise ValueError(f"cost must have shape ({n_labels}, {n_labels}), got {cost.shape}.")
+    return cost

@@ -1,0 +1,211 @@
+"""Losses at given scores, for every outputs and surrogate, against enumeration of all outputs."""
+
+import itertools
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.optimize import linprog
+from scipy.special import logsumexp, softmax
+
+from fastm4n.losses import block_losses, chain_losses, permutation_losses, simplex_losses
+from fastm4n.outputs import ChainOutputs, PermutationOutputs, SimplexOutputs
+from fastm4n.surrogates import make_surrogate
+
+SURROGATES = ("max_margin", "max_min", "log")
+
+
+def random_cost(rng, k):
+    cost = rng.uniform(0.2, 2.0, (k, k))
+    np.fill_diagonal(cost, 0.0)
+    return cost
+
+
+class Enumerated:
+    """One block, all of whose outputs are listed: labels (n, T) and phi (n, size)."""
+
+    def __init__(self, labels, phi, cost, scale):
+        self.phi = phi
+        self.loss = scale * cost[labels[:, np.newaxis], labels].sum(axis=2)
+        self.where = {tuple(row): i for i, row in enumerate(labels.tolist())}
+
+    def value(self, surrogate, v, y):
+        scores, true = self.phi @ v, self.where[tuple(y)]
+        if surrogate == "max_margin":
+            return np.max(self.loss[true] + scores) - scores[true]
+        if surrogate == "log":
+            return logsumexp(scores) - scores[true]
+        n = len(scores)
+        found = linprog(
+            np.append(-scores, -1.0), A_ub=np.column_stack([-self.loss.T, np.ones(n)]),
+            b_ub=np.zeros(n), A_eq=[np.append(np.ones(n), 0.0)], b_eq=[1.0],
+            bounds=[(0, None)] * n + [(None, None)])
+        return -found.fun - scores[true]
+
+
+def simplex(rng, cost_scale):
+    k, n = 4, 6
+    cost = random_cost(rng, k)
+    y = rng.integers(k, size=n)
+    block = Enumerated(np.arange(k)[:, np.newaxis], np.eye(k), cost, 1.0)
+    return SimplexOutputs(y, cost), [block] * n, [[label] for label in y]
+
+
+def chains(rng, cost_scale, per_edge=False):
+    R, lengths = 3, np.array([1, 4, 3])
+    cost, y = random_cost(rng, R), rng.integers(R, size=8)
+    outputs = ChainOutputs(y, lengths, cost, per_edge, cost_scale)
+    stride, blocks = outputs.layout.stride, []
+    for T in lengths:
+        labels = np.array(list(itertools.product(range(R), repeat=T)))
+        phi = np.zeros((len(labels), T + (T - 1 if per_edge else 1) * R, stride))
+        for row, labelling in zip(phi, labels, strict=True):
+            row[np.arange(T), labelling] = 1.0
+            for t in range(1, T):
+                row[T + (t - 1) * R * per_edge + labelling[t - 1], labelling[t]] += 1.0
+        phi = phi.reshape(len(labels), -1)
+        blocks.append(Enumerated(labels, phi, cost, 1.0 / T if cost_scale == "mean" else 1.0))
+    return outputs, blocks, np.split(y, np.cumsum(lengths)[:-1])
+
+
+def edges(rng, cost_scale):
+    return chains(rng, cost_scale, per_edge=True)
+
+
+def permutations(rng, cost_scale):
+    sizes = np.array([3, 1, 4])
+    cost = random_cost(rng, 4)
+    y = [rng.permutation(M) for M in sizes]
+    blocks = []
+    for M in sizes:
+        labels = np.array(list(itertools.permutations(range(M))))
+        blocks.append(Enumerated(
+            labels, np.eye(M)[labels].reshape(len(labels), -1), cost,
+            1.0 / M if cost_scale == "mean" else 1.0))
+    return PermutationOutputs(np.concatenate(y), sizes, cost, cost_scale), blocks, y
+
+
+def scores_of(rng, outputs, size):
+    """Random scores, zero in the padding."""
+    marks = np.zeros(outputs.layout.n_numbers)
+    for b, offset in enumerate(np.cumsum(outputs.layout.sizes()) - outputs.layout.sizes()):
+        marks[offset : offset + outputs.layout.sizes()[b]] = 1.0
+    scores = size * rng.normal(size=marks.size)
+    stride = outputs.layout.stride
+    if stride > outputs.layout.n_labels:
+        scores.reshape(-1, stride)[:, outputs.layout.n_labels :] = 0.0
+    return scores * marks
+
+
+OUTPUTS = {"simplex": simplex, "chains": chains, "edges": edges, "permutations": permutations}
+
+
+@pytest.mark.parametrize("cost_scale", ["sum", "mean"])
+@pytest.mark.parametrize("size", [0.0, 0.3, 3.0, 1e3])
+@pytest.mark.parametrize("surrogate", SURROGATES)
+@pytest.mark.parametrize("kind", OUTPUTS)
+def test_values_and_gradients(kind, surrogate, size, cost_scale):
+    rng = np.random.default_rng(3)
+    outputs, blocks, y = OUTPUTS[kind](rng, cost_scale)
+    scores = scores_of(rng, outputs, size)
+    losses = block_losses(make_surrogate(surrogate, outputs), scores)
+    cuts = np.cumsum(outputs.layout.sizes())[:-1]
+    expected = [
+        block.value(surrogate, v, labels)
+        for block, v, labels in zip(blocks, np.split(scores, cuts), y, strict=True)]
+    scale = 1.0 + np.abs(scores).max()
+    tol = 1e-7 if surrogate == "max_min" else 1e-11
+    assert_allclose(losses.upper, expected, atol=tol * scale)
+    assert_allclose(losses.value, expected, atol=tol * scale)
+    assert (losses.value <= losses.upper).all() and (losses.value >= 0).all()
+    # mu + phi(y) is a point of the polytope: the convex hull of the enumerated outputs
+    for block, slope, labels in zip(
+            blocks, np.split(losses.gradient, cuts), y, strict=True):
+        mu = slope + block.phi[block.where[tuple(labels)]]
+        n = len(block.phi)
+        distance = linprog(
+            np.append(np.zeros(n), 1.0),
+            A_ub=np.vstack([
+                np.column_stack([block.phi.T, -np.ones(mu.size)]),
+                np.column_stack([-block.phi.T, -np.ones(mu.size)])]),
+            b_ub=np.concatenate([mu, -mu]), A_eq=[np.append(np.ones(n), 0.0)], b_eq=[1.0])
+        assert distance.fun < 1e-7
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES)
+@pytest.mark.parametrize("kind", OUTPUTS)
+def test_gradients_support_the_loss(kind, surrogate):
+    """loss(v') >= value(v) + <gradient, v' - v>: the loss is convex in the scores."""
+    rng = np.random.default_rng(5)
+    outputs = OUTPUTS[kind](rng, "sum")[0]
+    loss = make_surrogate(surrogate, outputs)
+    scores = scores_of(rng, outputs, 1.0)
+    losses = block_losses(loss, scores)
+    cuts = np.cumsum(outputs.layout.sizes())[:-1]
+    for step in (1e-3, 1.0):
+        other = scores_of(rng, outputs, step)
+        moved = block_losses(loss, scores + other)
+        along = [float(np.sum(part)) for part in np.split(losses.gradient * other, cuts)]
+        assert (moved.upper >= losses.value + along - 1e-9).all()
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES)
+@pytest.mark.parametrize("kind", OUTPUTS)
+def test_threads_and_extremes(kind, surrogate):
+    rng = np.random.default_rng(7)
+    outputs = OUTPUTS[kind](rng, "sum")[0]
+    scores = scores_of(rng, outputs, 1.0)
+    one = block_losses(make_surrogate(surrogate, outputs), scores)
+    two = block_losses(make_surrogate(surrogate, outputs), scores, n_jobs=2)
+    assert_array_equal(one.value, two.value)
+    assert_array_equal(one.gradient, two.gradient)
+    assert block_losses(make_surrogate(surrogate, outputs), scores, gradient=False).gradient is None
+    for size in (1e12, 1e100):
+        losses = block_losses(make_surrogate(surrogate, outputs), size * scores)
+        assert np.isfinite(losses.value).all() and np.isfinite(losses.upper).all()
+        assert (losses.value <= losses.upper).all()
+
+
+def test_forms():
+    rng = np.random.default_rng(1)
+    scores = rng.normal(size=(5, 3))
+    y = np.array([0, 2, 1, 1, 0])
+    losses = simplex_losses(scores, y, surrogate="log")
+    assert_allclose(losses.value, logsumexp(scores, axis=1) - scores[np.arange(5), y])
+    assert_allclose(losses.gradient, softmax(scores, axis=1) - np.eye(3)[y])
+    # without scores of transitions a chain is its positions
+    chain = chain_losses(scores, np.zeros((3, 3)), y, [2, 3], surrogate="log")
+    assert_allclose(chain.value, [losses.value[:2].sum(), losses.value[2:].sum()])
+    assert_allclose(chain.gradient[0], losses.gradient)
+    assert chain.gradient[1].shape == (2, 3, 3)
+    assert_allclose(chain.gradient[1].sum(axis=(1, 2)), 0.0, atol=1e-12)
+    mean = chain_losses(scores, np.zeros((3, 3)), y, [2, 3], surrogate="max_margin",
+                        cost_scale="mean", cost=1.0 - np.eye(3))
+    expected = [
+        np.mean(np.max(len(part) * scores[part] + 1.0 - np.eye(3)[y[part]], axis=1)
+                - len(part) * scores[part, y[part]])
+        for part in (np.arange(2), np.arange(2, 5))]
+    assert_allclose(mean.value, expected)
+    squares = rng.normal(size=(2, 3, 3))
+    found = permutation_losses(squares, [[0, 1, 2], [2, 0, 1]], surrogate="log")
+    assert found.gradient.shape == squares.shape
+    assert_allclose(found.gradient.sum(axis=1), 0.0, atol=1e-9)
+    assert simplex_losses(np.zeros((0, 3)), np.zeros(0, int)).value.shape == (0,)
+
+
+@pytest.mark.parametrize("call, message", [
+    (lambda: simplex_losses([[0.0, np.nan]], [0]), "scores must be finite: number 1"),
+    (lambda: simplex_losses([0.0, 1.0], [0]), "scores must have 2 axes"),
+    (lambda: simplex_losses([[0.0, 1.0]], [2]), "outside 0 ... 1"),
+    (lambda: simplex_losses([[0.0, 1.0]], [0.5]), "integer labels"),
+    (lambda: simplex_losses([[0.0, 1.0]], [0], surrogate="hinge"), "surrogate must be one of"),
+    (lambda: simplex_losses([[0.0, 1.0]], [0], cost=np.zeros((3, 3))), "cost must have shape"),
+    (lambda: chain_losses(np.zeros((3, 2)), np.zeros((2, 2)), [0, 0, 0], [2]), "add up to the 3"),
+    (lambda: chain_losses(np.zeros((3, 2)), np.zeros((3, 3)), [0, 0, 0], [3]), "transitions must"),
+    (lambda: permutation_losses(np.zeros((1, 2, 2)), [[0, 0]]), "each row a permutation"),
+    (lambda: chain_losses(np.zeros((1, 2)), np.zeros((2, 2)), [0], [1], cost_scale="max"),
+     "cost_scale must be one of"),
+])
+def test_bad_input(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
