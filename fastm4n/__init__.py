@@ -12,12 +12,15 @@ if TYPE_CHECKING:
         datasets,
         estimators,
         inference,
+        losses,
         metrics,
         model_files,
+        outputs,
         path,
         plotting,
         rankings,
         reference,
+        surrogates,
     )
     from fastm4n.estimators import (
         LabelRanker,
@@ -62,11 +65,11 @@ _NAMES = {
     "save_model": "model_files",
 }
 
-__all__ = [*_NAMES, "__version__"]
+__all__ = [*_NAMES, "__version__", "get_include"]
 
 _MODULES = (
-    "datasets", "estimators", "inference", "metrics", "model_files", "path", "plotting",
-    "rankings", "reference",
+    "datasets", "estimators", "inference", "losses", "metrics", "model_files", "outputs", "path",
+    "plotting", "rankings", "reference", "surrogates",
 )
 
 
@@ -77,6 +80,20 @@ def _version():
         return version("fastm4n")
     except PackageNotFoundError:  # an in-place build that was never installed
         return "0+unknown"
+
+
+def get_include():
+    """The folder of the C headers, for extensions that add a kind of output.
+
+    Examples
+    --------
+    >>> import fastm4n
+    >>> fastm4n.get_include().endswith("_simd")
+    True
+    """
+    from os.path import dirname, join
+
+    return join(dirname(__file__), "_simd")
 
 
 def __getattr__(name):

@@ -1,0 +1,5 @@
+"""The inputs: scores of a block, updates of w, norms."""
+
+from fastm4n.features._linear import LinearFeatures, row_norms
+
+__all__ = ["LinearFeatures", "row_norms"]

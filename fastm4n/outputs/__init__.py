@@ -1,8 +1,10 @@
 """Kinds of outputs: where their scores lie, their best output, marginals, costs and adversary."""
 
-from fastm4n.outputs._base import Layout
+from fastm4n.outputs._base import Layout, Outputs, row_stride
 from fastm4n.outputs._chain import ChainOutputs
 from fastm4n.outputs._permutation import PermutationOutputs
 from fastm4n.outputs._simplex import SimplexOutputs
 
-__all__ = ["ChainOutputs", "Layout", "PermutationOutputs", "SimplexOutputs"]
+__all__ = [
+    "ChainOutputs", "Layout", "Outputs", "PermutationOutputs", "SimplexOutputs", "row_stride",
+]

@@ -1,0 +1,192 @@
+"""The tutorial on new kinds of output, compiled and run; and outputs that lack a piece."""
+
+import importlib.util
+import itertools
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.special import logsumexp
+
+import fastm4n
+from fastm4n.features import LinearFeatures, row_norms
+from fastm4n.losses import block_losses
+from fastm4n.solvers import solve
+from fastm4n.solvers._block_coordinate import BlockCoordinateEngine
+from fastm4n.surrogates import make_surrogate
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "add_outputs.md"
+
+# the same without one of its methods, and with one that is wrong
+INCOMPLETE = '''
+# cython: language_level=3
+import numpy as np
+from fastm4n.outputs._base cimport Layout, Outputs, Workspace, label_t
+from fastm4n.outputs import row_stride
+
+cdef class NoBest(Outputs):
+    def __init__(self):
+        super().__init__(Layout(np.full(3, 2), 2, row_stride(2)), np.zeros(6, int), 1 - np.eye(2))
+
+cdef class NoMarginals(NoBest):
+    def __init__(self):
+        super().__init__()
+        self.has_marginals = True
+
+cdef class NoProjection(NoBest):
+    def __init__(self):
+        super().__init__()
+        self.has_projection = True
+    cdef int best(self, Py_ssize_t b, const double* unary, const double* more, Workspace work,
+                  label_t* labels, double* value) except -1 nogil:
+        labels[0] = 0
+        labels[1] = 0
+        value[0] = unary[0] + unary[self.layout.row(b)]
+        return 0
+
+cdef class WrongValue(NoBest):
+    cdef int best(self, Py_ssize_t b, const double* unary, const double* more, Workspace work,
+                  label_t* labels, double* value) except -1 nogil:
+        labels[0] = 0
+        labels[1] = 0
+        value[0] = 7e-310
+        return 0
+'''
+
+
+def blocks_of(page):
+    """The fenced blocks of a page by the name in their first line."""
+    found = re.findall(r"```(?:cython|python)\n# (\S+)\n(.*?)```", page.read_text(), re.S)
+    return {name: f"# {name}\n{text}" for name, text in found}
+
+
+def module_of(path):
+    spec = importlib.util.spec_from_file_location(path.name.split(".")[0], path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def run(command, folder):
+    path = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
+    return subprocess.run(
+        [sys.executable, *command], cwd=folder, capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": path})
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The tutorial's files, compiled as it says, and those of INCOMPLETE."""
+    pytest.importorskip("Cython", reason="The tutorial needs Cython to be compiled.")
+    pytest.importorskip("setuptools", reason="The tutorial needs setuptools to be compiled.")
+    folder = tmp_path_factory.mktemp("tutorial")
+    for name, text in blocks_of(PAGE).items():
+        (folder / name).write_text(text)
+    (folder / "incomplete.pyx").write_text(INCOMPLETE)
+    more = (folder / "setup.py").read_text().replace("binary_outputs", "incomplete")
+    (folder / "setup_incomplete.py").write_text(more)
+    for script in "setup.py", "setup_incomplete.py":
+        done = run([script, "build_ext", "--inplace"], folder)
+        assert done.returncode == 0, done.stderr[-3000:]
+    return folder
+
+
+def compiled(folder, name):
+    return module_of(next(p for p in folder.glob(f"{name}.*") if p.suffix in (".so", ".pyd")))
+
+
+def data():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30, 5))
+    return X, (X @ rng.normal(size=(5, 3)) + 0.5 * rng.normal(size=(30, 3)) > 0).astype(int)
+
+
+def problem(BinaryOutputs, surrogate, alpha):
+    X, Y = data()
+    rows = np.arange(len(X))
+    features = LinearFeatures(X, rows, row_norms(X, 1.0), 6, 1.0)
+    return make_surrogate(surrogate, BinaryOutputs(Y)), features, np.full(len(X), 1 / len(X)), alpha
+
+
+def test_the_tutorial_is_short_and_runs(folder):
+    code = blocks_of(PAGE)
+    assert sum(text.count("\n") for text in code.values()) < 100
+    done = run(["fit.py"], folder)
+    assert done.returncode == 0, done.stderr[-3000:]
+    lines = done.stdout.split("\n")[:3]
+    assert [line.split()[:2] for line in lines] == [
+        [name, "True"] for name in ("max_min", "max_margin", "log")]
+    assert all(float(line.split()[2]) < 0.3 for line in lines)
+
+
+@pytest.mark.parametrize("surrogate", ["max_margin", "max_min", "log"])
+def test_losses_against_enumeration(folder, surrogate):
+    """Hamming costs of independent labels: every surrogate is a sum over labels."""
+    BinaryOutputs = compiled(folder, "binary_outputs").BinaryOutputs
+    rng = np.random.default_rng(2)
+    Y = rng.integers(2, size=(8, 3))
+    for size in (0.0, 0.5, 5.0):
+        v = size * rng.normal(size=(8, 3, 2))
+        found = block_losses(make_surrogate(surrogate, BinaryOutputs(Y)), v.ravel())
+        true = np.take_along_axis(v, Y[:, :, np.newaxis], 2)[:, :, 0]
+        other = np.take_along_axis(v, 1 - Y[:, :, np.newaxis], 2)[:, :, 0]
+        parts = {
+            "max_margin": np.maximum(true, other + 1.0) - true,
+            "log": logsumexp(v, axis=2) - true,
+            "max_min": np.maximum(
+                np.maximum(true, other), 0.5 * (true + other + 1.0)) - true}[surrogate]
+        assert_allclose(found.upper, parts.sum(axis=1), atol=1e-8)
+        assert_allclose(found.value, parts.sum(axis=1), atol=1e-8)
+
+
+STEPS = [
+    (surrogate, step, cache)
+    for surrogate, step, cache in itertools.product(
+        ("max_margin", "max_min", "log"), ("line_search", "pairwise", "away", "fixed"), (None, 10))
+    if not (cache and step == "fixed")
+    and not (surrogate == "log" and (cache or step in ("pairwise", "away", "fixed")))]
+
+
+@pytest.mark.parametrize("surrogate, step, cache", STEPS)
+def test_every_step(folder, surrogate, step, cache):
+    BinaryOutputs = compiled(folder, "binary_outputs").BinaryOutputs
+    best = solve(*problem(BinaryOutputs, surrogate, 0.1), tol=1e-7, max_iter=3000, accelerate=True)
+    found = solve(
+        *problem(BinaryOutputs, surrogate, 0.1), step=step, cache=cache, max_iter=60, tol=1e-4)
+    certificate = found.certificate
+    assert certificate.gap >= certificate.primal - best.certificate.primal - 1e-9
+    assert certificate.gap < 0.1
+
+
+@pytest.mark.parametrize("name, surrogate, message", [
+    ("NoBest", "max_margin", "NoBest has no method `best`"),
+    ("NoBest", "max_min", "NoBest has no method `best`"),
+    ("NoBest", "log", "NoBest has none: implement `sum_product`"),
+    ("NoMarginals", "log", "NoMarginals has no method `sum_product`"),
+    ("WrongValue", "max_margin", "WrongValue under MaxMargin: the value that `best`"),
+    ("WrongValue", "max_min", "WrongValue under MaxMargin: the value that `best`"),
+])
+def test_a_missing_piece(folder, name, surrogate, message):
+    outputs = getattr(compiled(folder, "incomplete"), name)()
+    X = np.eye(3)
+    features = LinearFeatures(X, np.arange(3), row_norms(X, 0.0), 4, 0.0)
+    with pytest.raises((NotImplementedError, ValueError), match=message):
+        BlockCoordinateEngine(make_surrogate(surrogate, outputs), features, np.full(3, 1 / 3), 1.0, 0)
+
+
+def test_features_that_do_not_fit(folder):
+    BinaryOutputs = compiled(folder, "binary_outputs").BinaryOutputs
+    X, Y = data()
+    features = LinearFeatures(X, np.arange(len(X)), row_norms(X, 0.0), 2, 0.0)
+    loss = make_surrogate("max_margin", BinaryOutputs(Y))
+    with pytest.raises(ValueError, match="LinearFeatures has 30 blocks of at most .* scores"):
+        BlockCoordinateEngine(loss, features, np.full(30, 1 / 30), 1.0, 0)
+
+
+def test_headers():
+    assert (Path(fastm4n.get_include()) / "loops.h").is_file()
