@@ -132,6 +132,24 @@ def test_values_and_gradients(kind, surrogate, size, cost_scale):
         assert distance.fun < 1e-7
 
 
+@pytest.mark.parametrize("cost_scale", ["sum", "mean"])
+@pytest.mark.parametrize("surrogate", SURROGATES)
+@pytest.mark.parametrize("kind", OUTPUTS)
+def test_losses_at_zero(kind, surrogate, cost_scale):
+    """The closed forms are what the oracles find, and what enumeration does."""
+    rng = np.random.default_rng(4)
+    outputs, blocks, y = OUTPUTS[kind](rng, cost_scale)
+    loss = make_surrogate(surrogate, outputs)
+    closed = loss.closed_largest()
+    zeros = np.zeros(outputs.layout.n_numbers)
+    assert_allclose(closed, block_losses(loss, zeros).upper, atol=1e-7)
+    assert_array_equal(loss.largest(outputs.layout.max_size), closed)
+    expected = [
+        block.value(surrogate, np.zeros(block.phi.shape[1]), labels)
+        for block, labels in zip(blocks, y, strict=True)]
+    assert_allclose(closed, expected, atol=1e-7)
+
+
 @pytest.mark.parametrize("surrogate", SURROGATES)
 @pytest.mark.parametrize("kind", OUTPUTS)
 def test_gradients_support_the_loss(kind, surrogate):

@@ -235,6 +235,26 @@ cdef class Outputs:
         """Iterations of mirror prox a visit where none are asked for; 0 for 10 for each part."""
         return 20
 
+    @property
+    def oracle_cost(self):
+        """Multiply-adds of `best`, about."""
+        return float(self.layout.max_size)
+
+    def largest_cost(self):
+        """The dearest output of each block, L(y_b, .), or None where that has no closed form."""
+
+    def largest_entropy(self):
+        """The entropy of the uniform distribution over the outputs of each block, or None."""
+
+    def largest_adversary(self):
+        """What an adversary cannot avoid at best, max_mu h_b(mu) of max-min, or None."""
+
+    def scaled(self, means):
+        """Means over parts of each block, as costs of the block are scaled."""
+        if self.mean_cost or self.layout.uniform:
+            return means
+        return means * np.diff(self.layout.starts)
+
     def truth_of(self, Py_ssize_t b):
         """phi(y_b), a new array."""
         if not 0 <= b < self.layout.n_blocks:

@@ -9,6 +9,7 @@ instead.
 import numpy as np
 
 from fastm4n.inference._chain cimport ChainMaxMin, ChainScratch
+from fastm4n.inference.simplex import max_min_game
 from fastm4n.outputs._base cimport Layout, Outputs, Workspace, label_t
 
 
@@ -52,6 +53,27 @@ cdef class ChainOutputs(Outputs):
         return type(self), (
             np.asarray(self.y), np.diff(self.layout.starts), self.cost_matrix,
             self.pair_step > 0, "mean" if self.mean_cost else "sum")
+
+    @property
+    def oracle_cost(self):
+        mean_length = self.layout.n_parts_of_all / max(1, self.layout.n_blocks)
+        return mean_length * float(self.layout.n_labels * self.stride)
+
+    def largest_cost(self):
+        """Position by position."""
+        starts = np.asarray(self.layout.starts)
+        if self.layout.n_blocks == 0:
+            return np.zeros(0)
+        dearest = np.max(self.cost_matrix, axis=1)[self.y]
+        return self.scaled(np.add.reduceat(dearest, starts[:-1]) / np.diff(starts))
+
+    def largest_entropy(self):
+        return np.diff(self.layout.starts) * np.log(self.layout.n_labels)
+
+    def largest_adversary(self):
+        """The game of one position."""
+        value = max_min_game(np.zeros(self.layout.n_labels), self.cost_matrix)[2]
+        return self.scaled(np.full(self.layout.n_blocks, value))
 
     def workspace(self, Py_ssize_t size, bint with_marginals=False):
         return ChainWorkspace(size, self.layout)

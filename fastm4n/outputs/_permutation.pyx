@@ -4,7 +4,10 @@ phi(p) is the permutation matrix with ones at (i, p_i), and the polytope Birkhof
 doubly stochastic matrices (M, M), row after row.
 """
 
+from math import lgamma
+
 import numpy as np
+from scipy.optimize import linear_sum_assignment
 
 from fastm4n.inference._permutation cimport PermutationMaxMin, PermutationScratch
 from fastm4n.outputs._base cimport Layout, Outputs, Workspace, label_t
@@ -47,6 +50,30 @@ cdef class PermutationOutputs(Outputs):
         return type(self), (
             np.asarray(self.y), np.diff(self.layout.starts), self.cost_matrix,
             "mean" if self.mean_cost else "sum")
+
+    @property
+    def oracle_cost(self):
+        if self.layout.n_blocks == 0:
+            return 0.0
+        return float(np.mean(np.diff(self.layout.starts) ** 3.0))
+
+    def by_size(self, value):
+        """value(costs) of each block, the costs being those of its number of items."""
+        sizes, of_size = np.unique(np.diff(self.layout.starts), return_inverse=True)
+        found = [value(self.cost_matrix[:M, :M]) for M in sizes]
+        return np.array(found, dtype=np.float64)[of_size]
+
+    def largest_cost(self):
+        """The dearest permutation: a linear assignment for each number of items."""
+        return self.scaled(self.by_size(
+            lambda cost: cost[linear_sum_assignment(cost, maximize=True)].mean()))
+
+    def largest_entropy(self):
+        return self.by_size(lambda cost: lgamma(len(cost) + 1.0))
+
+    def largest_adversary(self):
+        """The mean cost: items are alike, so that both players' best is the uniform mixture."""
+        return self.scaled(self.by_size(np.mean))
 
     def workspace(self, Py_ssize_t size, bint with_marginals=False):
         return PermutationWorkspace(size, self.layout, with_marginals)

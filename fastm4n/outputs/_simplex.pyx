@@ -11,6 +11,7 @@ from libc.string cimport memcpy
 
 from fastm4n.inference cimport _simplex as kernels
 from fastm4n.inference._max_min cimport MaxMinScratch
+from fastm4n.inference.simplex import max_min_game
 from fastm4n.outputs._base cimport Layout, Outputs, Workspace, label_t
 
 # a label that a warm start has dropped must be able to come back
@@ -60,6 +61,16 @@ cdef class SimplexOutputs(Outputs):
 
     def __reduce__(self):
         return type(self), (np.asarray(self.y), self.cost_matrix)
+
+    def largest_cost(self):
+        return np.max(self.cost_matrix, axis=1)[self.y]
+
+    def largest_entropy(self):
+        return np.full(self.layout.n_blocks, np.log(self.k))
+
+    def largest_adversary(self):
+        value = max_min_game(np.zeros(self.k), self.cost_matrix)[2]
+        return np.full(self.layout.n_blocks, value)
 
     def workspace(self, Py_ssize_t size, bint with_marginals=False):
         return Workspace(size, 1, max(10, self.k + 1), self.k + 1)

@@ -6,6 +6,8 @@ of a block.  It is written once, over any outputs; which of the optional parts i
 by `has_line_search`, `has_block_step`, `has_natural_step` and `has_labellings`.
 """
 
+import numpy as np
+
 # error of an oracle's value, relative to it, that rounding excuses
 cdef double CHECKED = 1e-9
 
@@ -43,6 +45,45 @@ cdef class Surrogate:
     def workspace(self, Py_ssize_t size):
         """Scratch for one thread, with vectors of `size` doubles."""
         return self.outputs.workspace(size)
+
+    @property
+    def oracle_cost(self):
+        """Multiply-adds of a call of the oracle, about."""
+        return self.outputs.oracle_cost
+
+    def largest(self, Py_ssize_t size):
+        """max_mu h_b(mu) of each block, or an upper bound of it: the losses at w = 0.
+
+        By the outputs' closed form; without one by `bound` at scores of zero, with vectors of
+        `size` doubles: as much work as a certificate's oracles.
+
+        Parameters
+        ----------
+        size : int
+            As in `workspace`.
+
+        Returns
+        -------
+        largest : ndarray of shape (n_blocks,)
+        """
+        found = self.closed_largest()
+        if found is not None:
+            return found
+        cdef Workspace work = self.workspace(size)
+        cdef Py_ssize_t b
+        found = np.zeros(self.n_blocks)
+        cdef double[::1] upper = found
+        kept = self.state()
+        with nogil:
+            for b in range(self.n_blocks):
+                work.scores[:] = 0.0
+                work.current = 0.0
+                self.bound(b, work, &upper[b])
+        self.restore(kept)
+        return found
+
+    def closed_largest(self):
+        """`largest` by a closed form of the outputs, or None."""
 
     def check(self):
         """Ask once for what visits will ask for: a missing piece is an error before the first."""

@@ -58,6 +58,9 @@ cdef class Log(Surrogate):
         self.theta = theta
         self.is_first = np.ones(self.n_blocks, dtype=np.uint8)
 
+    def closed_largest(self):
+        return self.outputs.largest_entropy()
+
     def workspace(self, Py_ssize_t size):
         return self.outputs.workspace(size, True)
 

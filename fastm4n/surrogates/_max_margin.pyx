@@ -17,6 +17,9 @@ cdef class MaxMargin(Surrogate):
         self.has_labellings = True
         self.has_block_step = outputs.has_projection
 
+    def closed_largest(self):
+        return self.outputs.largest_cost()
+
     cdef int concave(
         self, Py_ssize_t b, const double* mu, Workspace work, double* value) except -1 nogil:
         value[0] = self.outputs.expected_cost(b, mu)

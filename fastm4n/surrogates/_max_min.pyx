@@ -31,6 +31,9 @@ cdef double BOUND_SLACK = 0.02
 
 cdef double ROUNDING = 1e-13
 
+# calls of the max oracle in an oracle of column generation, about
+cdef double MAX_MIN_CALLS = 8.0
+
 
 cdef class MaxMin(Surrogate):
     """Max-min surrogate.
@@ -62,6 +65,13 @@ cdef class MaxMin(Surrogate):
             self.n_columns = np.zeros(n, dtype=np.uint8)
             self.n_rows = np.zeros(n, dtype=np.uint8)
             self.dense = np.zeros(n, dtype=np.uint8)
+
+    @property
+    def oracle_cost(self):
+        return (1.0 if self.outputs.has_max_min else MAX_MIN_CALLS) * self.outputs.oracle_cost
+
+    def closed_largest(self):
+        return self.outputs.largest_adversary()
 
     def check(self):
         # column generation asks for the max oracle; labellings that it keeps are not touched here
