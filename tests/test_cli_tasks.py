@@ -499,9 +499,9 @@ def test_npz_that_claims_too_much_or_is_damaged(capsys):
 
 
 def test_lines_without_end_are_refused(capsys, monkeypatch):
-    from fastm4n.datasets import _readers
+    from fastm4n.datasets import _lines
 
-    monkeypatch.setattr(_readers, "_LONGEST_LINE", 100)
+    monkeypatch.setattr(_lines, "LONGEST_LINE", 100)
     write("a.csv", "a,b\n1,x\n" + "1" * 200)
     assert "a.csv, line 3: it is longer than 100 bytes" in failed(capsys, "fit", "a.csv", code=1)
     if Path("/dev/zero").exists():

@@ -1,8 +1,10 @@
 """Readers: what they read, and that they name the file and the line of what they cannot read."""
 
+import bz2
 import doctest
 import gzip
 import io
+import lzma
 from collections import Counter
 from pathlib import Path
 
@@ -13,7 +15,10 @@ from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
 from fastm4n.datasets import (
     _attributes,
-    _readers,
+    _conll,
+    _crfsuite,
+    _svmlight,
+    _tables,
     chunking_attributes,
     load_conll,
     load_conllu,
@@ -84,9 +89,9 @@ def plain(data):
 
 
 def test_examples():
-    for module, least in ((_readers, 25), (_attributes, 3)):
+    for module in (_conll, _crfsuite, _svmlight, _tables, _attributes):
         result = doctest.testmod(module)
-        assert result.attempted > least and result.failed == 0
+        assert result.attempted > 2 and result.failed == 0
 
 
 # ----------------------------------------------------------------------------- all readers
@@ -97,8 +102,10 @@ def test_every_kind_of_file(loader, tmp_path):
     expected = plain(load(text(content)))
     data = content.encode()
     (tmp_path / "plain").write_bytes(data)
-    (tmp_path / "data.gz").write_bytes(gzip.compress(data))
-    (tmp_path / "zipped under another name").write_bytes(gzip.compress(data))
+    for name, compress in (("gz", gzip), ("bz2", bz2), ("xz", lzma)):
+        (tmp_path / f"data.{name}").write_bytes(compress.compress(data))
+        (tmp_path / f"{name} under another name").write_bytes(compress.compress(data))
+        assert plain(load(io.BytesIO(compress.compress(data)))) == expected
     (tmp_path / "windows").write_bytes(b"\xef\xbb\xbf" + data.replace(b"\n", b"\r\n"))
     (tmp_path / "no last newline").write_bytes(data.rstrip())
     (tmp_path / "blank lines").write_bytes(b"\n\n" + data.replace(b"\n\n", b"\n \n\n") + b"\n\n")
@@ -132,6 +139,10 @@ def test_a_file_that_is_no_text(loader, tmp_path):
         (content.encode("utf-16"), "line 1: byte 1 of the line, b'.xff', is not UTF-8"),
         (first + b"\x00\n" + rest, "line 1: .* no text file"),
         (bytes(range(256)) * 10, "line 1: "),
+        (bz2.compress(content.encode())[:-5], "the bzip2 data is damaged or was cut off"),
+        (bz2.compress(content.encode())[:20] + b"junk" * 20, "the bzip2 data is damaged"),
+        (lzma.compress(content.encode())[:-5], "the xz data is damaged or was cut off"),
+        (lzma.compress(content.encode())[:40] + b"junk" * 20, "the xz data is damaged"),
         (gzip.compress(content.encode())[:-5], "the gzip data is damaged or was cut off"),
         (gzip.compress(content.encode())[:-12], "the gzip data is damaged or was cut off"),
         (b"\x1f\x8b" + content.encode(), "the gzip data is damaged or was cut off"),
@@ -289,6 +300,7 @@ def test_conllu_ids_in_order():
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
+        (conllu_lines("1" * 5000), "line 1: the ID .* is none of CoNLL-U"),
         (conllu_lines(1, 3), "line 2: the ID 3 follows word 1"),
         (conllu_lines(1, 2, 1), "line 3: the ID 1 follows word 2: .*a blank line"),
         (conllu_lines(2), "line 1: the ID 2 follows word 0"),
@@ -458,6 +470,10 @@ FIRST = "1 qid:1 1:1 3:1\n"
         (FIRST + "1 1:1\n", {}, "line 2: there is no qid"),
         (FIRST + "1\n", {}, "line 2: there is no qid"),
         (FIRST + "1 qid:a 1:1\n", {}, "line 2: the sequence 'qid:a'"),
+        (FIRST + f"1 qid:{10**19} 1:1\n", {},
+         f"<StringIO>, line 2: the sequence 'qid:{10**19}' is not qid: and an integer of 64 bits"),
+        (FIRST + f"1 qid:{-(2**63) - 1} 1:1\n", {}, "line 2: the sequence"),
+        (FIRST + f"1 qid:{'9' * 5000} 1:1\n", {}, "line 2: the sequence"),
         (FIRST + "1 qid:1 2\n", {}, "line 2: '2' is not a feature, index:value"),
         (FIRST + "1 qid:1 2:x\n", {}, "line 2: '2:x' is not a feature"),
         (FIRST + "1 qid:1 2:1:3\n", {}, "line 2: '2:1:3' is not a feature"),
@@ -469,6 +485,7 @@ FIRST = "1 qid:1 1:1 3:1\n"
         (FIRST + "1 qid:1\n1 qid:1 1:1 4:-inf\n", {}, "line 3: the value of feature 4 is -inf"),
         (FIRST + "1 qid:1 1:1e300\n", {"dtype": np.float32}, "line 2: .* 1 is inf, .* float32"),
         (FIRST + "1 qid:1 -2:1\n", {}, "line 2: the index -2 is negative"),
+        (f"1 qid:1 0:1 {2**63 - 1}:1\n", {}, "line 1: the index 9223372036854775807 is too large"),
         (FIRST + "1 qid:1 5:1 2:1\n", {}, "line 2: the index 2 does not exceed the one before"),
         (FIRST + "1 qid:1 5:1 5:1\n", {}, "line 2: the index 5 does not exceed the one before"),
         (FIRST + "1 qid:1 0:1\n", {"zero_based": False}, "line 2: the index 0, but zero_based=F"),
@@ -557,7 +574,8 @@ def test_csv_columns_and_delimiters():
     ("values", "kind"),
     [
         (["1", "-2"], "i"), (["1", "2.5"], "f"), (["1e3", "2"], "f"), (["1", "x"], "U"),
-        (["nan", "1"], "U"), (["1_0", "2"], "U"), ([str(2**70), "1"], "f"), (["01", "2"], "i"),
+        (["nan", "1"], "U"), (["1_0", "2"], "U"), ([str(2**70), "1"], "f"),
+        ([str(2**70), str(2**70 + 1)], "U"), (["01", "2"], "i"),
     ],
 )
 def test_csv_types_of_targets(values, kind):

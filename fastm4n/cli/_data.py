@@ -126,7 +126,7 @@ def _check_attributes(args, kind, reading):
 
 
 def _read_csv(args, task, reading, n_features, fitted, truth):
-    from fastm4n.datasets._readers import read_table
+    from fastm4n.datasets._tables import read_table
 
     if task not in (None, "classes", "ordered", "rankings"):
         raise CommandError(f"csv holds classes, ordered levels or rankings, not {task}", 2)
@@ -155,7 +155,7 @@ def _of_vectors(args):
 
 
 def _read_svmlight(args, task, reading, n_features, fitted, truth):
-    from fastm4n.datasets._readers import read_svmlight
+    from fastm4n.datasets._svmlight import read_svmlight
     from fastm4n.sequences import Sequences
 
     if task not in (None, "classes", "ordered", "sequences"):

@@ -64,7 +64,7 @@ def chunking_attributes(words, tags):
         shifted = [
             columns[field][first + offset : max(0, last + offset)] for field, offset in parts
         ]
-        values = shifted[0] if len(parts) == 1 else map("|".join, zip(*shifted))
+        values = shifted[0] if len(parts) == 1 else map("|".join, zip(*shifted, strict=True))
         for token, value in zip(attributes[first:last], values):
             token.append(name + value)
     if n:

@@ -1,0 +1,232 @@
+"""Sentences in columns: CoNLL-2000 to 2003, CRF++, and CoNLL-U."""
+
+import re
+from numbers import Integral
+
+from sklearn.utils import Bunch
+
+from fastm4n.datasets._lines import SPACE, Lines
+
+CONLLU_FIELDS = (
+    "ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC",
+)
+
+# words may hold other white space of Unicode, such as a no-break space
+_words = re.compile(r"[^ \t\r\v\f]+").findall
+
+_CONLLU_ID = re.compile(r"([0-9]{1,9})(?:(-|\.)([0-9]{1,9}))?")
+
+
+def load_conll(path, *, label_column=-1, columns=None, delimiter=None, comment=None,
+               skip_docstart=True):
+    """Read sentences in columns: a token on each line, a blank line after each sentence.
+
+    This is the form of the CoNLL shared tasks of 2000 to 2003, and of CRF++.
+
+    Parameters
+    ----------
+    path : str, path or file object
+        UTF-8 text, plain or compressed by gzip, bzip2 or xz.
+    label_column : int, str or None, default=-1
+        The column of the labels: its position (from the end if negative) or its name. None if
+        the file has no labels.
+    columns : list of str, default=None
+        Names of all columns of the file. By default the first token says how many there are.
+    delimiter : str, default=None
+        What separates columns. None is any run of spaces and tabs.
+    comment : str, default=None
+        Lines that begin with it are left out.
+    skip_docstart : bool, default=True
+        Whether to leave out lines whose first column is ``-DOCSTART-``.
+
+    Returns
+    -------
+    data : Bunch
+        tokens : list of lists of tuples of str
+            The columns of each token but its label.
+        labels : list of lists of str, or None
+        columns : list of str or None
+            Names of what the tuples hold, if names were given.
+
+    Examples
+    --------
+    >>> import io
+    >>> from fastm4n.datasets import load_conll
+    >>> data = load_conll(io.StringIO("the DT B-NP\\ncat NN I-NP\\n\\nit PRP B-NP\\n"))
+    >>> data.tokens
+    [[('the', 'DT'), ('cat', 'NN')], [('it', 'PRP')]]
+    >>> data.labels
+    [['B-NP', 'I-NP'], ['B-NP']]
+    """
+    if isinstance(columns, str):
+        raise TypeError(f"columns must be a list of names, not the string {columns!r}.")
+    names = None if columns is None else list(columns)
+    if names is None and isinstance(label_column, str):
+        raise ValueError(
+            f"label_column={label_column!r} is a name: pass the names of all columns as columns."
+        )
+    if delimiter is not None and (not isinstance(delimiter, str) or not delimiter):
+        raise ValueError(f"delimiter must be None or a string, got {delimiter!r}.")
+    if comment is not None and (not isinstance(comment, str) or not comment):
+        raise ValueError(f"comment must be None or a string, got {comment!r}.")
+    width = None if names is None else len(names)
+    column = None if width is None else _column(label_column, width, names)
+    lines = Lines(path)
+    tokens, labels = [], []
+    sentence, sentence_labels = [], []
+    known = {}  # one string object for each label
+
+    def finish():
+        nonlocal sentence, sentence_labels
+        if sentence:
+            tokens.append(sentence)
+            labels.append(sentence_labels)
+            sentence, sentence_labels = [], []
+
+    for line in lines:
+        if comment is not None and line.startswith(comment):
+            continue
+        if delimiter is None:
+            fields = _words(line)
+        else:
+            fields = line.split(delimiter) if line.strip(SPACE) else []
+        if not fields:
+            finish()
+            continue
+        if skip_docstart and fields[0] == "-DOCSTART-":
+            finish()
+            continue
+        if len(fields) != width:
+            if width is not None:
+                raise lines.error(
+                    f"{len(fields)} column(s) where {width} were expected: {line!r:.80}. Check the "
+                    "line, or delimiter and columns."
+                )
+            width = len(fields)
+            if width < 2 and label_column is not None:
+                raise lines.error(
+                    f"1 column where tokens and labels were expected: {line!r:.80}. Check the "
+                    "line, or pass label_column=None if the file has no labels."
+                )
+            column = _column(label_column, width, None)
+        if column is not None:
+            label = fields.pop(column)
+            sentence_labels.append(known.setdefault(label, label))
+        sentence.append(tuple(fields))
+    finish()
+    if not tokens:
+        raise ValueError(f"{lines.name} holds no tokens.")
+    if names is not None and column is not None:
+        del names[column]
+    return Bunch(tokens=tokens, labels=None if column is None else labels, columns=names)
+
+
+def _column(label_column, width, names):
+    """Position of the labels, or None."""
+    if label_column is None:
+        return None
+    if isinstance(label_column, str):
+        if label_column not in names:
+            raise ValueError(f"label_column={label_column!r} is not among the columns {names}.")
+        return names.index(label_column)
+    if not isinstance(label_column, Integral) or isinstance(label_column, bool):
+        raise TypeError(f"label_column must be an integer, a name or None, got {label_column!r}.")
+    if not -width <= label_column < width:
+        raise ValueError(f"There is no label_column={label_column}: there are {width} columns.")
+    return label_column
+
+
+def load_conllu(path, *, fields="FORM", label="UPOS"):
+    """Read sentences in the CoNLL-U format of Universal Dependencies.
+
+    The words are read; multiword tokens (``3-4``), empty nodes (``8.1``) and comments are not.
+
+    Parameters
+    ----------
+    path : str, path or file object
+        UTF-8 text, plain or compressed by gzip, bzip2 or xz.
+    fields : str or list of str, default="FORM"
+        What the tokens are: one or several of ID, FORM, LEMMA, UPOS, XPOS, FEATS, HEAD,
+        DEPREL, DEPS and MISC.
+    label : str or None, default="UPOS"
+        The field of the labels; None for no labels.
+
+    Returns
+    -------
+    data : Bunch
+        tokens : list of lists of str, or of tuples of str
+            One string for each word if `fields` is a string, else a tuple.
+        labels : list of lists of str, or None
+
+    Examples
+    --------
+    >>> import io
+    >>> from fastm4n.datasets import load_conllu
+    >>> text = (
+    ...     "1\\tcats\\tcat\\tNOUN\\t_\\t_\\t2\\tnsubj\\t_\\t_\\n"
+    ...     "2\\tsleep\\tsleep\\tVERB\\t_\\t_\\t0\\troot\\t_\\t_\\n"
+    ... )
+    >>> data = load_conllu(io.StringIO(text))
+    >>> data.tokens, data.labels
+    ([['cats', 'sleep']], [['NOUN', 'VERB']])
+    """
+    one = isinstance(fields, str)
+    chosen = [fields] if one else list(fields)
+    for name in chosen if label is None else [*chosen, label]:
+        if name not in CONLLU_FIELDS:
+            raise ValueError(f"fields and label must be among {CONLLU_FIELDS}, got {name!r}.")
+    chosen = [CONLLU_FIELDS.index(name) for name in chosen]
+    column = None if label is None else CONLLU_FIELDS.index(label)
+    lines = Lines(path)
+    tokens, labels = [], []
+    sentence, sentence_labels = [], []
+    word = cover = 0  # the last word's ID, and the last one of the multiword tokens
+
+    def finish(number):
+        nonlocal sentence, sentence_labels, word, cover
+        if cover > word:
+            raise lines.error(
+                f"the sentence ends at word {word}, but a multiword token goes to {cover}.", number
+            )
+        if sentence:
+            tokens.append(sentence)
+            labels.append(sentence_labels)
+            sentence, sentence_labels = [], []
+        word = cover = 0
+
+    for line in lines:
+        if not line.strip(SPACE):
+            finish(lines.number)
+            continue
+        if line.startswith("#"):
+            continue
+        cells = line.split("\t")
+        if len(cells) != 10:
+            raise lines.error(
+                f"{len(cells)} column(s) where CoNLL-U has 10, separated by tabs: {line!r:.80}"
+            )
+        match = _CONLLU_ID.fullmatch(cells[0])
+        if not match:
+            raise lines.error(f"the ID {cells[0]!r:.80} is none of CoNLL-U's: 3, 3-4 or 3.1.")
+        first, mark, second = int(match[1]), match[2], match[3]
+        expected = word if mark == "." else word + 1
+        if first != expected:
+            raise lines.error(
+                f"the ID {cells[0]} follows word {word}: IDs count 1, 2, 3 ... in each sentence. "
+                "Is a line, or a blank line between sentences, missing?"
+            )
+        if mark == "-":
+            if not first <= int(second) or first <= cover:
+                raise lines.error(f"the multiword token {cells[0]} is empty or overlaps another.")
+            cover = int(second)
+        elif mark is None:
+            word = first
+            sentence.append(
+                cells[chosen[0]] if one else tuple(cells[position] for position in chosen)
+            )
+            if column is not None:
+                sentence_labels.append(cells[column])
+    finish(lines.number)
+    if not tokens:
+        raise ValueError(f"{lines.name} holds no words.")
+    return Bunch(tokens=tokens, labels=None if column is None else labels)

@@ -1,0 +1,223 @@
+"""Sparse rows in svmlight's format, alone or in sequences."""
+
+from array import array
+from numbers import Integral
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils import Bunch
+
+from fastm4n.datasets._lines import Lines, integer, number
+from fastm4n.sequences import Sequences
+
+
+def load_svmlight_sequences(path, *, n_features=None, zero_based="auto", dtype=np.float64):
+    """Read sequences of sparse rows in svmlight's format, where ``qid`` names the sequence.
+
+    A line is a token: its label, a number; ``qid:`` and the number of its sequence; and its
+    features as ``index:value``, by increasing index. The tokens of a sequence are consecutive. What
+    follows a ``#`` is a comment. SVM-HMM, of the makers of SVM-struct, uses this form.
+
+    Parameters
+    ----------
+    path : str, path or file object
+        UTF-8 text, plain or compressed by gzip, bzip2 or xz.
+    n_features : int, default=None
+        Number of columns; by default as many as the greatest index needs.
+    zero_based : bool or "auto", default="auto"
+        Whether indices count from 0. By default they do if one of them is 0.
+    dtype : {numpy.float64, numpy.float32}, default=numpy.float64
+        Type of the features.
+
+    Returns
+    -------
+    data : Bunch
+        X : Sequences of CSR rows
+        y : Sequences of labels
+            Integers if all labels of the file are whole numbers.
+        qid : ndarray of int64, shape (n_sequences,)
+            The number of each sequence.
+
+    Examples
+    --------
+    >>> import io
+    >>> from fastm4n.datasets import load_svmlight_sequences
+    >>> text = "1 qid:1 1:0.5 3:1\\n2 qid:1 2:1\\n1 qid:2 1:1\\n"
+    >>> data = load_svmlight_sequences(io.StringIO(text))
+    >>> data.X
+    <Sequences: 2 sequences, 3 rows, 3 columns, CSR of float64>
+    >>> data.X[0].toarray()
+    array([[0.5, 0. , 1. ],
+           [0. , 1. , 0. ]])
+    >>> data.y[0]
+    array([1, 2])
+    """
+    rows, labels, offsets, qids, _ = read_svmlight(
+        path, n_features=n_features, zero_based=zero_based, dtype=dtype, with_qid=True
+    )
+    return Bunch(X=Sequences(rows, offsets), y=Sequences(labels, offsets), qid=qids)
+
+
+def load_svmlight(path, *, n_features=None, zero_based="auto", dtype=np.float64):
+    """Read sparse rows in svmlight's format.
+
+    A line is an example: its label, a number; and its features as ``index:value``, by increasing
+    index. What follows a ``#`` is a comment. scikit-learn reads the same files faster; this reader
+    names file and line in its errors.
+
+    Parameters
+    ----------
+    path : str, path or file object
+        UTF-8 text, plain or compressed by gzip, bzip2 or xz.
+    n_features : int, default=None
+        Number of columns; by default as many as the greatest index needs.
+    zero_based : bool or "auto", default="auto"
+        Whether indices count from 0. By default they do if one of them is 0.
+    dtype : {numpy.float64, numpy.float32}, default=numpy.float64
+        Type of the features.
+
+    Returns
+    -------
+    X : CSR matrix of shape (n, n_features)
+    y : ndarray of shape (n,)
+        Integers if all labels of the file are whole numbers.
+
+    Examples
+    --------
+    >>> import io
+    >>> from fastm4n.datasets import load_svmlight
+    >>> X, y = load_svmlight(io.StringIO("1 1:0.5 3:1\\n2 2:1 # a comment\\n"))
+    >>> X.toarray()
+    array([[0.5, 0. , 1. ],
+           [0. , 1. , 0. ]])
+    >>> y
+    array([1, 2])
+    """
+    rows, labels, _, _, _ = read_svmlight(
+        path, n_features=n_features, zero_based=zero_based, dtype=dtype, with_qid=False
+    )
+    return rows, labels
+
+
+_QID = "there is a qid after the label; it names a sequence, which load_svmlight_sequences reads."
+_NO_QID = "there is no qid after the label; it names the sequence, as in '1 qid:7 3:0.5'."
+
+
+def read_svmlight(path, *, n_features=None, zero_based="auto", dtype=np.float64, with_qid=None):
+    """CSR rows, labels, the sequences' offsets and numbers, and whether indices count from 0.
+
+    Parameters are those of `load_svmlight`; with_qid says whether lines have a qid, None that the
+    first one decides. Offsets are None without.
+    """
+    if np.dtype(dtype) not in (np.float64, np.float32):
+        raise ValueError(f"dtype must be numpy.float64 or numpy.float32, got {dtype!r}.")
+    if zero_based not in (True, False, "auto"):
+        raise ValueError(f"zero_based must be True, False or 'auto', got {zero_based!r}.")
+    if n_features is not None and (
+        not isinstance(n_features, Integral) or isinstance(n_features, bool) or n_features < 1
+    ):
+        raise ValueError(f"n_features must be an integer >= 1 or None, got {n_features!r}.")
+    lines = Lines(path)
+    labels, data, indices = array("d"), array("d"), array("q")
+    indptr, numbers, starts = array("q", [0]), array("q"), array("q")
+    sequences = {}  # from qid to the line where it began
+    current = None
+    for line in lines:
+        fields = line.partition("#")[0].split()
+        if not fields:
+            continue
+        try:
+            label = number(fields[0])
+        except ValueError:
+            raise lines.error(f"the label {fields[0]!r} is not a number.") from None
+        has_qid = len(fields) > 1 and fields[1].startswith("qid:")
+        if with_qid is None:
+            with_qid = has_qid
+        if has_qid != with_qid:
+            raise lines.error(_NO_QID if with_qid else _QID)
+        if with_qid:
+            try:
+                qid = integer(fields[1][4:])
+            except ValueError:
+                qid = None
+            if qid is None or not -(2**63) <= qid < 2**63:
+                raise lines.error(
+                    f"the sequence {fields[1]!r:.80} is not qid: and an integer of 64 bits."
+                )
+            if qid != current:
+                if qid in sequences:
+                    raise lines.error(
+                        f"qid:{qid} comes back after another sequence; it began at line "
+                        f"{sequences[qid]}. The tokens of a sequence must be consecutive."
+                    )
+                current, sequences[qid] = qid, lines.number
+                starts.append(len(labels))
+        fields = fields[2 if with_qid else 1:]
+        try:
+            pairs = [field.split(":") for field in fields]
+            indices.extend([integer(index) for index, _ in pairs])
+            data.extend([number(value) for _, value in pairs])
+        except (ValueError, OverflowError):
+            raise lines.error(_bad_feature(fields)) from None
+        labels.append(label)
+        indptr.append(len(data))
+        numbers.append(lines.number)
+    if not labels:
+        raise ValueError(f"{lines.name} holds no {'tokens' if with_qid else 'examples'}.")
+
+    labels, indices, indptr, numbers = map(np.array, (labels, indices, indptr, numbers))
+    with np.errstate(over="ignore"):
+        data = np.array(data, dtype=dtype)
+
+    def check(bad, what):
+        """Raise an error at the row of the first entry that is bad."""
+        if bad.any():
+            entry = bad.argmax()
+            row = np.searchsorted(indptr, entry, side="right") - 1
+            raise lines.error(what.format(indices[entry], data[entry]), numbers[row])
+
+    if not np.isfinite(labels).all():
+        row = np.flatnonzero(~np.isfinite(labels))[0]
+        raise lines.error(f"the label is {labels[row]}; labels must be finite.", numbers[row])
+    check(~np.isfinite(data), f"the value of feature {{}} is {{}}, no finite {data.dtype}.")
+    check(indices < 0, "the index {} is negative.")
+    check(indices == np.iinfo(np.int64).max, "the index {} is too large.")
+    increases = np.ones(len(indices), dtype=bool)
+    increases[1:] = indices[1:] > indices[:-1]
+    increases[indptr[:-1][np.diff(indptr) > 0]] = True  # the first entries of their rows
+    check(~increases, "the index {} does not exceed the one before it; indices must increase.")
+    if zero_based == "auto":
+        zero_based = not indices.all()
+    if not zero_based:
+        check(indices == 0, "the index {}, but zero_based=False.")
+        indices -= 1
+    needed = int(indices.max(initial=-1)) + 1
+    if n_features is None:
+        if not needed:
+            raise ValueError(f"{lines.name} holds no features; pass n_features.")
+        n_features = needed
+    check(indices >= n_features, f"an index needs {needed} columns, but n_features={n_features}.")
+
+    small = max(len(data), n_features) < 2**31
+    rows = sp.csr_matrix(
+        (data, indices.astype(np.int32 if small else np.int64, copy=False), indptr),
+        shape=(len(labels), n_features),
+    )
+    if np.all(labels == np.trunc(labels)) and np.abs(labels).max() < 2**53:
+        labels = labels.astype(np.int64)
+    offsets = np.append(np.array(starts), len(labels)) if with_qid else None
+    qids = np.fromiter(sequences, np.int64, len(sequences))
+    return rows, labels, offsets, qids, zero_based
+
+
+def _bad_feature(fields):
+    for field in fields:
+        index, _, value = field.partition(":")
+        try:
+            number(value)
+            if abs(integer(index)) < 2**63:
+                continue
+        except ValueError:
+            pass
+        return f"{field!r} is not a feature, index:value."
+    return "a feature is not index:value."

@@ -1,0 +1,289 @@
+"""Tables of separated values: features and a target, or rankings."""
+
+import csv
+import itertools
+from array import array
+from math import isfinite
+from numbers import Integral
+
+import numpy as np
+from sklearn.utils import Bunch
+
+from fastm4n.datasets._lines import SPACE, Lines, integer, number
+
+
+def load_label_ranking(path):
+    """Read examples with rankings from comma-separated values.
+
+    The first line names the columns. All hold numbers, but the last: it is called ``ranking`` and
+    holds strings such as ``b>a>c``, best first, of the same items in every line. The data sets of
+    the label ranking literature are distributed in this form.
+
+    Parameters
+    ----------
+    path : str, path or file object
+        UTF-8 text, plain or compressed by gzip, bzip2 or xz. Values may be quoted.
+
+    Returns
+    -------
+    X : ndarray of float64, shape (n, n_features)
+    y : ndarray of str, shape (n,)
+        The rankings, as :func:`fastm4n.rankings.as_places` takes them.
+
+    Examples
+    --------
+    >>> import io
+    >>> from fastm4n.datasets import load_label_ranking
+    >>> X, y = load_label_ranking(io.StringIO("u,v,ranking\\n0.5,1,b>a>c\\n-2,0,a>b>c\\n"))
+    >>> X
+    array([[ 0.5,  1. ],
+           [-2. ,  0. ]])
+    >>> y.tolist()
+    ['b>a>c', 'a>b>c']
+    """
+    lines = Lines(path)
+    ranking = _Rankings(lines)
+    values, rankings, width = array("d"), [], None
+    for fields in _table(lines, ","):
+        if width is None:
+            columns, width = fields, len(fields)
+            if columns[-1] != "ranking" or width < 2:
+                raise lines.error(
+                    f"the columns are {columns!r:.80}, but numbers were expected, and a last "
+                    "column 'ranking'. The first line must name the columns, separated by commas."
+                )
+            continue
+        rankings.append(ranking(fields.pop()))
+        values.extend(_finite(fields, columns[:-1], lines))
+    if not rankings:
+        raise ValueError(f"{lines.name} holds no examples.")
+    return np.array(values).reshape(len(rankings), -1), np.array(rankings)
+
+
+def load_csv(path, *, target=-1, columns=None, delimiter=None):
+    """Read a table: a line that names the columns, and then an example on each line.
+
+    Parameters
+    ----------
+    path : str, path or file object
+        UTF-8 text, plain or compressed by gzip, bzip2 or xz. Values may be quoted.
+    target : str, int or None, default=-1
+        The column of what is to be predicted: its name, or its position, from the end if
+        negative. None if there is none.
+    columns : list of str or int, default=None
+        The columns of features, in this order, which hold numbers; by default all but the target.
+    delimiter : str, default=None
+        One character. By default the one among comma, tab and semicolon that is most frequent in
+        the first line.
+
+    Returns
+    -------
+    data : Bunch
+        X : ndarray of float64, shape (n, n_columns)
+        y : ndarray of shape (n,), or None
+            Integers or floats if all values are such numbers, else strings.
+        columns : list of str
+            Names of the columns of X.
+        target : str or None
+            Name of the column of y.
+
+    Raises
+    ------
+    ValueError
+        Naming the line and column of what is no finite number, or of a value that is missing.
+
+    Examples
+    --------
+    >>> import io
+    >>> from fastm4n.datasets import load_csv
+    >>> data = load_csv(io.StringIO("kind,u,v\\na,0.5,1\\nb,-2,0\\n"), target="kind")
+    >>> data.X
+    array([[ 0.5,  1. ],
+           [-2. ,  0. ]])
+    >>> data.y.tolist(), data.columns
+    (['a', 'b'], ['u', 'v'])
+    """
+    return read_table(path, target, columns, delimiter)
+
+
+def read_table(path, target, columns, delimiter, *, rankings=False, numbered=False):
+    """`load_csv`, and more.
+
+    rankings: whether the target holds rankings, which are then checked line by line; None if that
+    goes by a ``>`` in the first one. numbered: strings that are no names but integers are taken
+    for positions, counted from 1, or from the end if negative.
+    """
+    if delimiter is not None and (not isinstance(delimiter, str) or len(delimiter) != 1):
+        raise ValueError(f"delimiter must be one character or None, got {delimiter!r}.")
+    lines = Lines(path)
+    ranking = _Rankings(lines)
+    names = chosen = None
+    values, targets, numbers = array("d"), [], []
+    known = {}  # one string object for each value
+    for fields in _table(lines, delimiter):
+        if names is None:
+            names = fields
+            if numbered:
+                target, columns = _numbered(target, names), columns and [
+                    _numbered(column, names) for column in columns
+                ]
+            twice = {name for name in names if names.count(name) > 1}
+            place = _place(target, names, lines)
+            if columns is None:
+                columns = [name for i, name in enumerate(names) if i != place]
+            chosen = [_place(column, names, lines) for column in columns]
+            columns = [names[i] for i in chosen]
+            if twice & {*columns, *([] if place is None else [names[place]])}:
+                raise lines.error(f"two columns are called {min(twice)!r}.")
+            if not columns:
+                raise lines.error("there are no columns of features.")
+            if place in chosen:
+                raise lines.error(f"{names[place]!r} is the target, and among the features.")
+            continue
+        if place is not None:
+            value = fields[place].strip(SPACE)
+            if not value:
+                raise lines.error(f"{names[place]} is empty.")
+            if rankings is None:
+                rankings = ">" in value
+            targets.append(ranking(value) if rankings else known.setdefault(value, value))
+        values.extend(_finite([fields[i] for i in chosen], columns, lines))
+        numbers.append(lines.number)
+    if not numbers:
+        raise ValueError(f"{lines.name} holds no examples.")
+    return Bunch(
+        X=np.array(values).reshape(len(numbers), len(columns)),
+        y=None if place is None else _typed(targets),
+        columns=list(columns),
+        target=None if place is None else names[place],
+    )
+
+
+def _numbered(column, names):
+    """A position, counted from 0, for a string that is a number and no name."""
+    if not isinstance(column, str) or column in names:
+        return column
+    try:
+        number = integer(column)
+    except ValueError:
+        return column
+    # there is no column 0
+    return number - 1 if number > 0 else number or len(names)
+
+
+def _place(target, names, lines):
+    """Position of a column, or None."""
+    if target is None:
+        return None
+    if isinstance(target, str):
+        if target not in names:
+            raise lines.error(
+                f"there is no column {target!r}; the columns are {names!r:.200}. The first line "
+                "must name the columns."
+            )
+        return names.index(target)
+    if not isinstance(target, Integral) or isinstance(target, bool):
+        raise TypeError(f"target must be an integer, a name or None, got {target!r}.")
+    if not -len(names) <= target < len(names):
+        raise lines.error(f"a column was asked for that is not among the {len(names)}.")
+    return int(target) % len(names)
+
+
+def _typed(texts):
+    """Integers, or floats, if all are such numbers."""
+    distinct = sorted(set(texts))
+    n_integers = 0
+    for kind, parse in ((np.int64, integer), (np.float64, number)):
+        try:
+            value_of = {text: parse(text) for text in distinct}
+            n_integers = n_integers or len(set(value_of.values()))
+            numbers = np.array([value_of[text] for text in texts], dtype=kind)
+        except (ValueError, OverflowError):
+            continue
+        # integers of more than 64 bits may be rounded to each other as floats
+        if np.isfinite(numbers).all() and len(set(value_of.values())) >= n_integers:
+            return numbers
+    return np.array(texts)
+
+
+def _table(lines, delimiter):
+    """The rows of separated values, the first one's names without the spaces around them."""
+    width = None
+
+    def text():
+        nonlocal delimiter
+        for line in lines:
+            if delimiter is None:
+                delimiter = max(",\t;", key=line.count)
+            yield line
+
+    source = text()
+    first = next(source, "")
+    rows = csv.reader(
+        itertools.chain([first], source), delimiter=delimiter, skipinitialspace=True, strict=True
+    )
+    while True:
+        try:
+            fields = next(rows, None)
+        except csv.Error as error:
+            raise lines.error(f"not comma-separated values ({error}).") from None
+        if fields is None:
+            return
+        if not any(field.strip(SPACE) for field in fields):
+            continue
+        if width is None:
+            width = len(fields)
+            fields = [field.strip(SPACE) for field in fields]
+        elif len(fields) != width:
+            raise lines.error(
+                f"{len(fields)} column(s) where {width} were expected: "
+                f"{delimiter.join(fields)!r:.80}."
+            )
+        yield fields
+
+
+def _finite(fields, columns, lines):
+    """The numbers of a row."""
+    values = []
+    for column, field in zip(columns, fields, strict=True):
+        try:
+            value = number(field)
+        except ValueError:
+            value = np.nan
+        if not isfinite(value):
+            raise lines.error(f"{column} is {field!r}, which is not a finite number.")
+        values.append(value)
+    return values
+
+
+class _Rankings:
+    """Checks rankings line by line: all of the same items."""
+
+    def __init__(self, lines):
+        self.lines, self.items = lines, None
+        self.known = {}  # one string object for each ranking that was checked
+
+    def __call__(self, ranking):
+        ranking = ranking.strip(SPACE)
+        if ranking not in self.known:
+            ranked = _ranked(ranking, self.lines)
+            if self.items is None:
+                self.items = ranked
+            elif ranked != self.items:
+                raise self.lines.error(
+                    f"the ranking {ranking!r} is not one of the items {', '.join(self.items)}, "
+                    "which are ranked in the lines before."
+                )
+            self.known[ranking] = ranking
+        return self.known[ranking]
+
+
+def _ranked(ranking, lines):
+    """The items of a ranking, sorted."""
+    items = sorted(item.strip() for item in ranking.split(">"))
+    if "" in items or "=" in ranking or len(set(items)) < len(items):
+        raise lines.error(
+            f"the ranking {ranking!r} is not of the form 'b>a>c', with each item once. Ties are "
+            "not supported."
+        )
+    return items
