@@ -33,9 +33,9 @@ from unittest import mock
 
 import numpy as np
 from _peers import RESULTS, ROOT, cpu, describe, environment, table
+from _pictures import two_labels
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import LogLocator, NullFormatter
 from ocr import ALPHA, PYSTRUCT, PYSTRUCT_GAP, fit, has_data, ocr_part
 from threadpoolctl import threadpool_limits
 
@@ -67,7 +67,7 @@ MAX_MIN_SECONDS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 # as in the paper's figure 5
 COLOURS = {None: "#d55e00", CACHE: "#0072b2"}
-LINES = {"uniform": "--", "gap": "-"}
+LINES = {None: "-", CACHE: "--"}
 MARKERS = {"line_search": "s", "pairwise": "o"}
 STEP_TITLES = {"line_search": "Frank-Wolfe", "pairwise": "pairwise"}
 
@@ -290,9 +290,7 @@ def curve(runs, key):
 
 
 def style(axes):
-    axes.set(xscale="log", yscale="log")
-    axes.yaxis.set_major_locator(LogLocator(numticks=20))
-    axes.yaxis.set_minor_formatter(NullFormatter())
+    two_labels(axes)
     axes.tick_params(labelsize="small")
     axes.grid(alpha=0.35, linewidth=0.6)
     axes.spines[["top", "right"]].set_visible(False)
@@ -304,34 +302,33 @@ def picture(part, name=""):
 
 
 def draw_variants(runs, name, title, path):
-    """One column an alpha; gap against passes above, against seconds below."""
-    figure = Figure(figsize=(10, 6.6), dpi=150, layout="constrained")
+    """One column an alpha; gap against calls above, against seconds below, for each sampling."""
+    figure = Figure(figsize=(10, 11.5), dpi=150, layout="constrained")
     figure.suptitle(title, fontsize="medium")
-    panels = figure.subplots(2, len(ALPHAS), sharey=True, sharex="row")
+    panels = figure.subplots(4, len(ALPHAS), sharey=True, sharex="row")
     labels = {"calls": "oracle calls / n", "seconds": "CPU seconds"}
-    for row, (key, label) in zip(panels, labels.items()):
-        for axes, times in zip(row, ALPHAS):
-            for i, (sampling, step, cache) in enumerate(VARIANTS):
+    rows = itertools.product(labels.items(), SAMPLINGS)
+    for row, ((key, label), sampling) in zip(panels, rows, strict=True):
+        for axes, times in zip(row, ALPHAS, strict=True):
+            for i, (step, cache) in enumerate(itertools.product(STEPS, CACHES)):
                 found = chosen(
                     runs, set=name, times=times, sampling=sampling, step=step, cache=cache
                 )
                 places, gaps = curve(found, key)
                 axes.plot(
-                    places, gaps, color=COLOURS[cache], linestyle=LINES[sampling],
+                    places, gaps, color=COLOURS[cache], linestyle=LINES[cache],
                     marker=MARKERS[step], markersize=4.5, markerfacecolor="white",
-                    markevery=(2 + i % 4, 12), linewidth=1.3,
+                    markevery=(2 + i, 12), linewidth=1.3,
                 )
-            style(axes)
             axes.set_xlabel(label, fontsize="small")
-            if key == "calls":
+            if axes in panels[0]:
                 axes.set_title(f"alpha = {times:g} / n", fontsize="medium")
-        row[0].set_ylabel("duality gap")
+        row[0].set_ylabel(f"duality gap, {sampling} sampling")
+    for axes in panels.flat:  # when all that share an axis are drawn
+        style(axes)
     handles = [
-        Line2D([], [], color=colour, label="cache" if cache else "no cache")
+        Line2D([], [], color=colour, linestyle=LINES[cache], label="cache" if cache else "no cache")
         for cache, colour in COLOURS.items()
-    ] + [
-        Line2D([], [], color="0.3", linestyle=line, label=f"{sampling} sampling")
-        for sampling, line in LINES.items()
     ] + [
         Line2D([], [], color="0.3", linestyle="none", marker=marker, markerfacecolor="white",
                label=f"{STEP_TITLES[step]} steps")

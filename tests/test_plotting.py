@@ -30,13 +30,15 @@ from fastm4n import (  # noqa: E402
     MulticlassClassifier,
     RegularizationPathCV,
     SequenceTagger,
-    plotting,
     regularization_path,
 )
 from fastm4n.plotting import (  # noqa: E402
     DualityGapDisplay,
     RegularizationPathDisplay,
     TransitionDisplay,
+    _gap,
+    _path,
+    _transitions,
 )
 
 IRIS = load_iris(return_X_y=True)
@@ -135,6 +137,68 @@ def test_gaps_of_zero_and_the_start_of_a_warm_start_are_drawn(gaps):
 def test_gap_without_certificates_is_an_empty_curve():
     display = drawn(DualityGapDisplay.from_history({"pass": [], "gap": []}))
     assert display.lines_[0].get_xdata().size == 0
+
+
+def test_gap_curves_do_not_run_backwards_in_time():
+    history = {"seconds": [0.1, 0.3, 0.2, 0.4], "gap": [1.0, 0.5, 0.3, 0.1]}
+    match = r"histories\[0\]: 'seconds' goes back from 0.3 to 0.2; the certificates"
+    with pytest.raises(ValueError, match=match):
+        DualityGapDisplay.from_history(history, against="seconds")
+    assert not plt.get_fignums()
+    again = {"seconds": [0.1, 0.1, 0.2], "gap": [1.0, 0.9, 0.3]}  # a clock may stand still
+    drawn(DualityGapDisplay.from_history(again, against="seconds"))
+
+
+@pytest.mark.parametrize("gaps", [[1e-3, 0.9, 1e-3, 0.9], [0.02, 0.9, 0.9, 0.9], [1e-6, 1, 0.1, 1]])
+def test_the_legend_of_gaps_hides_no_curve(gaps):
+    history = {"pass": [1, 10, 30, 100], "gap": gaps}
+    # curves in every corner
+    curves = {f"a long name, {i}": {**history, "gap": np.roll(gaps, i)} for i in range(4)}
+    display = drawn(DualityGapDisplay.from_history(curves, tol=0.03))
+    box = display.ax_.get_legend().get_window_extent()
+    for line in (*display.lines_, display.tol_line_):
+        assert not line.get_transform().transform_path(line.get_path()).intersects_bbox(
+            box, filled=False)
+    assert display.figure_.bbox.containsx(box.x1) and display.figure_.bbox.containsy(box.y1)
+
+
+@pytest.mark.parametrize("low, high", [
+    (1e-8, 1e-2), (0.013, 0.9), (0.0105, 0.104), (0.011, 0.101), (0.2, 0.9), (0.021, 0.049),
+    (0.3, 0.31), (9.99e-5, 1.2e-3), (1.0, 1.001),
+])
+def test_every_axis_has_two_labels_at_least(low, high):
+    history = {"seconds": [low, high], "gap": [high, low]}
+    for size in ((6.4, 4.8), (3, 3)):
+        ax = Figure(figsize=size, layout="constrained").subplots()
+        display = drawn(DualityGapDisplay.from_history(history, against="seconds", ax=ax))
+        for axis in (display.ax_.xaxis, display.ax_.yaxis):
+            first, last = axis.get_view_interval()
+            ticks = zip(axis.get_majorticklocs(), axis.get_majorticklabels(), strict=True)
+            shown = {label.get_text() for x, label in ticks if first <= x <= last}
+            assert len(shown - {""}) >= 2, (axis.axis_name, shown)
+
+
+def test_displays_say_what_they_show(fits, tagger, path):
+    assert repr(DualityGapDisplay.from_estimator(fits)) == (
+        "<DualityGapDisplay: 2 curves (surrogate=max_min, surrogate=log), tol=0.0001>")
+    assert repr(DualityGapDisplay([{}])) == "<DualityGapDisplay: 1 curve>"
+    assert repr(TransitionDisplay.from_estimator(tagger)) == (
+        "<TransitionDisplay: from 4 to 4 labels>")
+    display = RegularizationPathDisplay.from_path(path)
+    assert repr(display) == (
+        f"<RegularizationPathDisplay: {len(path)} breakpoints, alpha from {path.alphas[0]:.3g} "
+        f"to {path.alphas[-1]:.3g}, eps=0.03>")
+
+
+def test_figures_of_displays_have_titles(fits, tagger, path):
+    for display in (
+        DualityGapDisplay.from_estimator(fits), TransitionDisplay.from_estimator(tagger),
+        RegularizationPathDisplay.from_path(path),
+    ):
+        title = display.figure_._suptitle
+        assert title.get_text()
+        box = drawn(display).figure_.axes[0].get_tightbbox()
+        assert title.get_window_extent().y0 >= box.y1
 
 
 def test_gap_curves_take_the_axes_and_arguments_that_are_given(fits):
@@ -408,10 +472,9 @@ def test_path_scores_are_those_of_the_path_at_every_alpha(path):
     )
     assert display.panels_ == ("gap", "score")
     alphas = some_alphas(path)
-    alphas = alphas[alphas <= path.alphas[0]]
     for name, part in (("training", TRAIN), ("validation", VALID)):
         line = display.score_lines_[name]
-        assert line.get_xdata()[0] == path.alphas[0]
+        assert line.get_xdata()[0] == display.curve_alphas[0] > path.alphas[0]
         assert line.get_xdata()[-1] == display.curve_alphas[-1]
         expected = path.score(X[part], Y[part], alphas=alphas, scoring="balanced_accuracy")
         assert len(set(expected)) > 2
@@ -567,6 +630,10 @@ def test_cross_validation_is_drawn_with_its_errors_and_its_choices(search):
         "mean of 4 folds", "± 1 standard error", f"best: alpha = {search.alpha_:.3g}",
         f"one standard error: alpha = {search.alpha_1se_:.3g}",
     ]
+    for ax in display.axes_:  # no legend hides a line or the band
+        box = ax.get_legend().get_window_extent()
+        assert not box.overlaps(ax.get_window_extent())
+        assert display.figure_.bbox.containsx(box.x1) and display.figure_.bbox.containsy(box.y1)
     assert display.axes_[1].get_ylabel() == "balanced accuracy"
     assert_array_equal(display.breakpoints_.get_xdata(), search.path_.alphas)
 
@@ -591,6 +658,10 @@ def test_cross_validation_can_show_losses():
     assert_allclose(display.score_lines_["given data"].get_ydata()[:-1], expected)
     assert display.best_alpha == search.alpha_
     assert display.axes_[1].get_ylabel() == "log loss"
+    # weights that are scaled have another log loss: nothing is said of it
+    assert display.scores_above["given data"] != display.scores["given data"][0]
+    line = display.score_lines_["given data"]
+    assert line.get_xdata()[0] == search.path_.alphas[0]
 
 
 def test_cross_validation_of_one_split_has_no_error():
@@ -644,14 +715,15 @@ assert "plotting" in dir(fastm4n)
 
 
 def test_the_examples_run():
-    result = doctest.testmod(plotting)
-    assert result.attempted > 0 and result.failed == 0
+    for module in (_gap, _path, _transitions):
+        result = doctest.testmod(module)
+        assert result.attempted > 0 and result.failed == 0
 
 
 def test_the_page_of_displays_runs_from_top_to_bottom():
     page = Path(__file__).resolve().parents[1] / "docs" / "plotting.md"
     namespace = {"__name__": "plotting"}
-    blocks = re.findall(r"^```python\n(.*?)^```$", page.read_text("utf-8"), re.M | re.S)
+    blocks = re.findall(r"^```python\n(.*?)^```$", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
     for block in blocks:
         exec(compile(block, str(page), "exec"), namespace)
         drawn(namespace["display"])

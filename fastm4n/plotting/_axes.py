@@ -1,0 +1,107 @@
+"""How displays look: colours, lines, axes, ticks, legends and titles."""
+
+import numpy as np
+
+# distinct for colour-blind eyes, and by marker and line as well
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#555555")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+DASHES = ("-", "--", ":", "-.")
+GREY = "#555555"
+# where the lines leave no room for a legend
+ABOVE = {
+    "loc": "lower left", "bbox_to_anchor": (0, 1), "frameon": False, "borderaxespad": 0.2,
+}
+# up to so many points of a line get markers that can be told apart
+MOST_MARKERS = 60
+
+
+def new_axes(title, n_rows=1, figsize=None, height_ratios=None):
+    """Axes of a new figure, one below the other under a title."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(
+        n_rows, 1, figsize=figsize, height_ratios=height_ratios, sharex=True, squeeze=False,
+        layout="constrained",
+    )
+    figure.suptitle(title, fontsize="medium")
+    return axes[:, 0]
+
+
+def style_of(i):
+    return {
+        "color": COLORS[i % len(COLORS)],
+        "marker": MARKERS[i % len(MARKERS)],
+        "linestyle": DASHES[i % len(DASHES)],
+    }
+
+
+def tidy(ax):
+    ax.grid(alpha=0.35, linewidth=0.6)
+    ax.set_axisbelow(True)
+    ax.spines[["top", "right"]].set_visible(False)
+
+
+def log_scale(axis, values, plain=False):
+    """Make an axis logarithmic, with labels that are neither too many nor too few.
+
+    `plain`, for the x axis, writes 100 where powers are written otherwise, and has room for a 0.
+    """
+    from matplotlib.ticker import (
+        LogFormatterSciNotation,
+        LogLocator,
+        MaxNLocator,
+        NullFormatter,
+    )
+
+    positive = values[np.isfinite(values) & (values > 0)]
+    if positive.size == 0:
+        return
+    set_scale = getattr(axis.axes, f"set_{axis.axis_name}scale")
+    if plain and (values == 0).any():
+        set_scale("symlog", linthresh=positive.min())
+    else:
+        set_scale("log")
+        low, high = positive.min(), positive.max()
+        multiples = _multiples(low, high, plain and _has_room(axis, low, high))
+        if multiples:
+            axis.set_major_locator(LogLocator(subs=multiples, numticks=20))
+            axis.set_major_formatter(LogFormatterSciNotation(minor_thresholds=(np.inf, np.inf)))
+        else:
+            axis.set_major_locator(MaxNLocator(4))
+            axis.set_major_formatter("{x:g}")
+        axis.set_minor_formatter(NullFormatter())
+    if plain:
+        axis.set_major_formatter("{x:g}")
+
+
+def _multiples(low, high, dense):
+    """Multiples of powers of ten, as few as give two labels from low to high, or 1, 2 and 5.
+
+    None where the values are too close to one another for any.
+    """
+    powers = 10.0 ** np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
+    for multiples in ((1,), (1, 3), (1, 2, 5), tuple(range(1, 10)))[2 if dense else 0 :]:
+        places = np.multiply.outer(powers, multiples)
+        if ((places >= low) & (places <= high)).sum() >= 2:
+            return multiples
+    return None
+
+
+def _has_room(axis, low, high):
+    """Whether 1, 2 and 5 can be told apart in each decade, before there is a layout."""
+    inches = axis.axes.get_window_extent().width / axis.axes.figure.dpi
+    # from 1 to 2 is 0.3 of a decade, and a digit of a label is about 0.075 inches wide
+    n_digits = 1 + max(len(f"{10 ** np.floor(np.log10(end)):g}") for end in (low, high))
+    return 0.3 * inches > 0.075 * n_digits * np.log10(high / low)
+
+
+def legend_beside_lines(ax):
+    """A legend inside the axes where it hides no line or is too wide, or else above."""
+    legend = ax.legend(frameon=False)
+    ax.figure.draw_without_rendering()
+    box = legend.get_window_extent()
+    if box.width > ax.get_window_extent().width:
+        return
+    paths = (line.get_transform().transform_path(line.get_path()) for line in ax.lines)
+    if any(path.intersects_bbox(box, filled=False) for path in paths if len(path.vertices)):
+        ax.legend(**ABOVE)

@@ -1,0 +1,245 @@
+"""The certified gap of fits."""
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from fastm4n.plotting._arguments import (
+    as_curves,
+    check_matplotlib,
+    last_step,
+    of_length,
+)
+from fastm4n.plotting._axes import (
+    GREY,
+    MOST_MARKERS,
+    legend_beside_lines,
+    log_scale,
+    new_axes,
+    style_of,
+    tidy,
+)
+
+# column of a history, and label of its axis
+AGAINST = {
+    "passes": ("pass", "passes"),
+    "seconds": ("seconds", "seconds"),
+    "oracle_calls": ("oracle_calls", "oracle calls"),
+}
+
+
+class DualityGapDisplay:
+    """Certified duality gap of one or several fits, against passes, seconds or oracle calls.
+
+    Make it with :meth:`from_estimator` or :meth:`from_history`.
+
+    Parameters
+    ----------
+    histories : list of dict
+        One for each curve: arrays of one length, as in `history_` of the estimators: "gap", and
+        "pass", "seconds" or "oracle_calls", whichever is plotted against.
+    names : list of str, default=None
+        Names of the curves in the legend.
+    tol : float, default=None
+        Gap that the fits were to reach, drawn as a line.
+
+    Attributes
+    ----------
+    lines_ : list of matplotlib Line2D
+        The curves.
+    tol_line_ : matplotlib Line2D or None
+        The line at `tol`.
+    ax_ : matplotlib Axes
+    figure_ : matplotlib Figure
+
+    See Also
+    --------
+    RegularizationPathDisplay : Gap and scores along a regularisation path.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from fastm4n import MulticlassClassifier
+    >>> from fastm4n.plotting import DualityGapDisplay
+    >>> X, y = load_iris(return_X_y=True)
+    >>> fits = [MulticlassClassifier(s, random_state=0).fit(X, y) for s in ("max_min", "log")]
+    >>> display = DualityGapDisplay.from_estimator(fits, against="oracle_calls")
+    >>> display
+    <DualityGapDisplay: 2 curves (surrogate=max_min, surrogate=log), tol=0.001>
+    """
+
+    def __init__(self, histories, *, names=None, tol=None):
+        self.histories = histories
+        self.names = names
+        self.tol = tol
+
+    def __repr__(self):
+        n = len(self.histories)
+        names = "" if self.names is None else f" ({', '.join(map(str, self.names))})"
+        tol = "" if self.tol is None else f", tol={self.tol:g}"
+        return f"<DualityGapDisplay: {n} curve{'s' * (n != 1)}{names}{tol}>"
+
+    @classmethod
+    def from_estimator(
+        cls, estimator, *, against="passes", names=None, ax=None, curve_kwargs=None
+    ):
+        """Plot the certificates of fitted estimators.
+
+        Parameters
+        ----------
+        estimator : estimator, list of estimators, or dict of them by name
+            Fitted estimators of this package, or pipelines that end with one.
+        against : {"passes", "seconds", "oracle_calls"}, default="passes"
+            What the gap is plotted against.
+        names : list of str, default=None
+            Names of the curves. By default the dict's keys or, of a list, the parameters in
+            which the estimators differ; a single estimator has none.
+        ax : matplotlib Axes, default=None
+            Axes to plot on; those of a new figure by default.
+        curve_kwargs : dict or list of dict, default=None
+            Arguments of matplotlib's `plot`, for all curves or for each of them.
+
+        Returns
+        -------
+        display : DualityGapDisplay
+            With a line at `tol` where that is the same for all estimators and not 0.
+        """
+        check_matplotlib(f"{cls.__name__}.from_estimator")
+        estimators, names = as_curves(estimator, names, "estimator")
+        estimators = [last_step(each) for each in estimators]
+        for i, each in enumerate(estimators):
+            check_is_fitted(each)
+            if not isinstance(getattr(each, "history_", None), dict):
+                where = f"estimator[{i}]" if len(estimators) > 1 else "estimator"
+                raise TypeError(
+                    f"{where} is a {type(each).__name__}, which has no history_ of certificates; "
+                    "give a fitted estimator of fastm4n, or a pipeline that ends with one."
+                )
+        if names is None and len(estimators) > 1:
+            names = _differences(estimators)
+        tols = {each.tol for each in estimators}
+        tol = tols.pop() if len(tols) == 1 else None
+        display = cls([each.history_ for each in estimators], names=names, tol=tol or None)
+        return display.plot(ax, against=against, curve_kwargs=curve_kwargs)
+
+    @classmethod
+    def from_history(
+        cls, history, *, against="passes", names=None, tol=None, ax=None, curve_kwargs=None
+    ):
+        """Plot histories of certificates.
+
+        Parameters
+        ----------
+        history : dict of array-like, list of such dicts, or dict of them by name
+            `history_` of fitted estimators, or columns of one's own: "gap", and what it is
+            plotted against ("pass", "seconds" or "oracle_calls").
+        against, names, ax, curve_kwargs
+            As in :meth:`from_estimator`.
+        tol : float, default=None
+            Where to draw a line.
+
+        Returns
+        -------
+        display : DualityGapDisplay
+        """
+        check_matplotlib(f"{cls.__name__}.from_history")
+        # a curve may be called "gap"
+        if isinstance(history, dict) and not isinstance(next(iter(history.values()), {}), dict):
+            history = [history]
+        histories, names = as_curves(history, names, "history")
+        return cls(histories, names=names, tol=tol).plot(
+            ax, against=against, curve_kwargs=curve_kwargs
+        )
+
+    def plot(self, ax=None, *, against="passes", names=None, curve_kwargs=None):
+        """Plot the curves, on logarithmic axes.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Axes to plot on; those of a new figure by default.
+        against : {"passes", "seconds", "oracle_calls"}, default="passes"
+            What the gap is plotted against.
+        names : list of str, default=None
+            Names of the curves; those of the display by default.
+        curve_kwargs : dict or list of dict, default=None
+            Arguments of matplotlib's `plot`, for all curves or for each of them.
+
+        Returns
+        -------
+        display : DualityGapDisplay
+        """
+        check_matplotlib(f"{type(self).__name__}.plot")
+        if against not in AGAINST:
+            raise ValueError(f"against must be one of {tuple(AGAINST)}, got {against!r}.")
+        column, x_label = AGAINST[against]
+        curves = [_curve(history, column, i) for i, history in enumerate(self.histories)]
+        names = of_length(self.names if names is None else names, len(curves), "names")
+        if curve_kwargs is None or isinstance(curve_kwargs, dict):
+            curve_kwargs = [curve_kwargs or {}] * len(curves)
+        curve_kwargs = of_length(curve_kwargs, len(curves), "curve_kwargs")
+        if ax is None:
+            ax = new_axes(f"Certified duality gap against {x_label}")[0]
+        self.ax_, self.figure_ = ax, ax.figure
+
+        # curves of another display on the same axes keep their colours to themselves
+        first = sum(line.get_transform() == ax.transData for line in ax.lines)
+        self.lines_ = []
+        for i, (x, gaps) in enumerate(curves):
+            style = {
+                **style_of(first + i), "linewidth": 1.5, "markersize": 4.5,
+                "markevery": max(1, x.size // MOST_MARKERS), **curve_kwargs[i],
+            }
+            if names is not None:
+                style.setdefault("label", names[i])
+            self.lines_ += ax.plot(x, gaps, **style)
+        self.tol_line_ = None
+        if self.tol is not None:
+            self.tol_line_ = ax.axhline(
+                self.tol, color=GREY, linewidth=1.0, linestyle=(0, (5, 3)), zorder=1,
+                label=f"tol = {self.tol:g}",
+            )
+        log_scale(ax.xaxis, np.concatenate([x for x, _ in curves]), plain=True)
+        log_scale(ax.yaxis, np.concatenate([gaps for _, gaps in curves]))
+        ax.set(xlabel=x_label, ylabel="certified duality gap")
+        tidy(ax)
+        if ax.get_legend_handles_labels()[0]:
+            legend_beside_lines(ax)
+        return self
+
+
+def _differences(estimators):
+    """Names made of the parameters in which the estimators differ."""
+    kinds = [type(each).__name__ for each in estimators]
+    parameters = [each.get_params(deep=False) for each in estimators]
+    differing = [
+        key for key, value in parameters[0].items()
+        if isinstance(value, (str, bool, int, float)) and key not in ("verbose", "n_jobs")
+        and len({str(each.get(key)) for each in parameters}) > 1
+    ]
+    names = []
+    for kind, each in zip(kinds, parameters, strict=True):
+        parts = [kind] if len(set(kinds)) > 1 else []
+        names.append(", ".join(parts + [f"{key}={each[key]}" for key in differing if key in each]))
+    if len(set(names)) < len(names):
+        names = [f"{i}: {name}" if name else f"fit {i}" for i, name in enumerate(names)]
+    return names
+
+
+def _curve(history, column, i):
+    """x and gaps of a curve, as arrays."""
+    for name in (column, "gap"):
+        if name not in history:
+            raise ValueError(f"histories[{i}] has no {name!r}; it has {sorted(history)}.")
+    x, gaps = (np.asarray(history[name], dtype=np.float64) for name in (column, "gap"))
+    if x.ndim != 1 or x.shape != gaps.shape:
+        raise ValueError(
+            f"histories[{i}]: {column!r} has shape {x.shape} and 'gap' {gaps.shape}; both must "
+            "have one value for each certificate."
+        )
+    back = np.flatnonzero(np.diff(x) < 0)
+    if back.size:
+        raise ValueError(
+            f"histories[{i}]: {column!r} goes back from {x[back[0]]:g} to {x[back[0] + 1]:g}; the "
+            "certificates of a curve must be in the order in which they were made."
+        )
+    return x, gaps
