@@ -1,0 +1,635 @@
+"""What holds for every estimator: scikit-learn's contract, and that of the solver.
+
+scikit-learn's own checks need rows of numbers and one label each; these hold as well where an
+example is a sequence, a ranking or a matching. A new estimator is a new entry of `CASES`.
+"""
+
+import copy
+import doctest
+import inspect
+import logging
+import pickle
+import sys
+import warnings
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.datasets import load_iris
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.preprocessing import StandardScaler
+
+from fastm4n import (
+    LabelRanker,
+    Matcher,
+    MulticlassClassifier,
+    OrdinalClassifier,
+    SequenceTagger,
+)
+from fastm4n.solvers import block_coordinate as driver
+
+SURROGATES = ("max_min", "max_margin", "log")
+ASYMMETRIC = np.array([[0.0, 1.0, 4.0], [3.0, 0.0, 0.5], [0.5, 2.0, 0.0]])
+# attributes with a row for each example, where there is a kernel
+BY_EXAMPLE = ("dual_coef_", "X_fit_")
+
+
+@dataclass
+class Case:
+    """An estimator and data for it.
+
+    X and y are arrays, or lists of one array for each example. `smaller` gives X and y of fewer
+    features; `probabilities` is the method that only the log surrogate has; `bits` are parameters
+    whose fits are compared bit by bit, beside the usual ones.
+    """
+
+    cls: type
+    X: object
+    y: object
+    probabilities: str
+    tol: float = 0.02
+    bits: list = field(default_factory=list)
+    bad: dict = field(default_factory=dict)
+    bad_outputs: object = None
+
+    def fit(self, *args, X=None, y=None, sample_weight=None, **parameters):
+        parameters = {"random_state": 0, "alpha": 0.05, "tol": self.tol, **parameters}
+        X, y = self.X if X is None else X, self.y if y is None else y
+        return self.cls(*args, **parameters).fit(X, y, sample_weight)
+
+    def rows(self, rows):
+        return {"X": take(self.X, rows), "y": take(self.y, rows)}
+
+    def smaller(self):
+        return [x[..., :2] for x in self.X] if isinstance(self.X, list) else self.X[..., :2]
+
+    def answers(self, estimator, X):
+        """What the estimator says of X, by every method."""
+        methods = ["predict", "decision_function"]
+        if estimator.surrogate == "log":
+            methods.append(self.probabilities)
+        return {method: list(getattr(estimator, method)(X)) for method in methods}
+
+    @property
+    def n(self):
+        return len(self.X)
+
+    @property
+    def kernels(self):
+        return ("linear", "rbf") if "kernel" in self.cls().get_params() else ("linear",)
+
+
+def take(values, rows):
+    return [values[i] for i in rows] if isinstance(values, list) else values[rows]
+
+
+def labels():
+    X, y = load_iris(return_X_y=True)
+    return StandardScaler().fit_transform(X)[::5], y[::5]
+
+
+def sequences(n=16, d=4, R=3, seed=0):
+    rng = np.random.default_rng(seed)
+    truth = 2 * rng.normal(size=(d, R))
+    X = [np.round(4 * rng.normal(size=(T, d))) / 4 for T in rng.integers(1, 9, n)]
+    y = [["abc"[label] for label in np.argmax(x @ truth, axis=1)] for x in X]
+    return X, y
+
+
+def rankings(n=24, d=4, M=3, seed=0):
+    rng = np.random.default_rng(seed)
+    X = np.round(4 * rng.normal(size=(n, d))) / 4
+    scores = X @ rng.normal(size=(d, M)) + 0.7 * rng.normal(size=(n, M))
+    return X, np.argsort(np.argsort(-scores, axis=1), axis=1)
+
+
+def pairs(sizes=(1, 2, 3, 4) * 5, d=3, seed=0):
+    rng = np.random.default_rng(seed)
+    X, y = [], []
+    for M in sizes:
+        before, places = rng.normal(size=(M, d)), rng.permutation(M)
+        after = np.empty_like(before)
+        after[places] = before + 0.7 * rng.normal(size=(M, d))
+        X.append(np.round(4 * (before[:, np.newaxis] - after) ** 2) / 4)
+        y.append(places)
+    return X, y
+
+
+PERMUTATION_BITS = [{"oracle": "mirror_prox", "tol": 0.1}]
+CASES = {
+    "MulticlassClassifier": Case(
+        MulticlassClassifier, *labels(), "predict_proba",
+        bits=[{"cost": "squared"}, {"kernel": "rbf", "cache_size": 0.01}],
+        bad={"oracle": ["lp", None], "kernel_params": [1, [("gamma", 1)]]},
+    ),
+    "OrdinalClassifier": Case(
+        OrdinalClassifier, *labels(), "predict_proba",
+        bad={"oracle": ["lp", None], "kernel_params": [1, [("gamma", 1)]]},
+    ),
+    "SequenceTagger": Case(
+        SequenceTagger, *sequences(), "predict_marginals", tol=0.05,
+        bits=[
+            {"oracle": "mirror_prox", "tol": 0.3}, {"cost": ASYMMETRIC},
+            {"transition_features": "all", "surrogate": "log"},
+            {"states": "observed", "surrogate": "max_margin"},
+        ],
+        bad={
+            "fit_start_end": [0, None, "no"], "fit_transitions": [2, None, []],
+            "states": ["some", None],
+        },
+    ),
+    "LabelRanker": Case(
+        LabelRanker, *rankings(), "predict_marginals", bits=PERMUTATION_BITS,
+        bad={"form": ["names", None, ["ranks"]]}, bad_outputs=rankings()[1][:, :1],
+    ),
+    "Matcher": Case(Matcher, *pairs(), "predict_marginals", tol=0.01, bits=PERMUTATION_BITS),
+}
+
+
+@pytest.fixture(params=CASES)
+def case(request):
+    return CASES[request.param]
+
+
+@pytest.fixture(params=SURROGATES)
+def surrogate(request):
+    return request.param
+
+
+def pytest_generate_tests(metafunc):
+    """`fits`: every estimator, surrogate and kernel."""
+    if "fits" in metafunc.fixturenames:
+        metafunc.parametrize("fits", [
+            pytest.param((case, {"surrogate": surrogate, **(
+                {"kernel": kernel} if len(case.kernels) > 1 else {})}),
+                id=f"{name}-{surrogate}-{kernel}")
+            for name, case in CASES.items() for surrogate in SURROGATES for kernel in case.kernels
+        ])
+
+
+def state(estimator):
+    """What a fit leaves, but for times."""
+    attributes = {
+        name: value for name, value in vars(estimator).items()
+        if name.endswith("_") and not name.startswith("_")}
+    history = attributes.pop("history_")
+    return {**attributes, **{key: v for key, v in history.items() if key != "seconds"}}
+
+
+def assert_same_fit(first, second, order=None):
+    """The same bits; in `order`, rows of the second are those of the first."""
+    a, b = state(first), state(second)
+    assert a.keys() == b.keys()
+    for name in a:
+        moved = order is not None and name in BY_EXAMPLE and len(a[name]) == len(order)
+        assert_array_equal(a[name][order] if moved else a[name], b[name], err_msg=name)
+
+
+def assert_same_answers(found, expected, atol=0.0):
+    assert found.keys() == expected.keys()
+    for method, values in found.items():
+        for one, other in zip(values, expected[method], strict=True):
+            if atol:
+                assert_allclose(one, other, rtol=0, atol=atol, err_msg=method)
+            else:
+                assert_array_equal(one, other, err_msg=method)
+
+
+class Broken(Exception):
+    pass
+
+
+# parameters
+
+
+def test_parameters(case):
+    name, parameters = case.cls.__name__, inspect.signature(case.cls).parameters
+    assert [key for key, p in parameters.items() if p.kind != p.KEYWORD_ONLY] == ["surrogate"]
+    estimator = case.cls()
+    assert vars(estimator) == estimator.get_params()
+    assert estimator.get_params() == {key: p.default for key, p in parameters.items()}
+    assert repr(case.cls("log", alpha=0.5)) == f"{name}(alpha=0.5, surrogate='log')"
+    estimator = case.cls("log", alpha=0.5, cost=ASYMMETRIC, callback=print)
+    assert estimator.cost is ASYMMETRIC
+    other = clone(estimator)
+    assert other is not estimator and repr(other) == repr(estimator)
+    assert estimator.set_params(alpha=2.0) is estimator and estimator.alpha == 2.0
+    with pytest.raises(ValueError, match="Invalid parameter 'beta'"):
+        estimator.set_params(beta=1)
+
+
+def test_documentation(case):
+    for name in case.cls().get_params():
+        assert f"\n    {name} : " in case.cls.__doc__
+    finder, runner = doctest.DocTestFinder(), doctest.DocTestRunner()
+    tests = [test for test in finder.find(case.cls, case.cls.__name__) if test.examples]
+    assert tests and all(runner.run(test).failed == 0 for test in tests)
+
+
+BAD = {
+    "surrogate": (["hinge", None, 1], "surrogate must be one of .*got"),
+    "alpha": ([0, -1.0, np.nan, np.inf, "1", True, None], "alpha must be a finite number > 0, got"),
+    "tol": ([-1e-3, np.nan, np.inf, "0", None], "tol must be a finite number >= 0, got"),
+    "max_iter": ([0, -1, 10.0, "5", True], "max_iter must be an integer > 0, got"),
+    "fit_intercept": ([1, None, "yes"], "fit_intercept must be True or False, got"),
+    "intercept_scaling": ([0, -1.0, np.nan], "intercept_scaling must be a finite number > 0, got"),
+    "kernel": (["gaussian", None, 3], "kernel must be a callable or one of .*got"),
+    "gamma": (["big", -1.0, np.nan, np.inf, [1.0]],
+              "gamma must be 'scale', 'auto', None or a number >= 0"),
+    "cache_size": ([0, -1, np.nan, np.inf], "cache_size must be a finite number > 0, got"),
+    "decode": (["mean", None], "decode must be one of .*got"),
+    "warm_start": ([1, None, "yes"], "warm_start must be True or False, got"),
+    "callback": ([1, "print"], "callback must be callable or None, got"),
+    "fit_start_end": ([], "fit_start_end must be True or False, got"),
+    "fit_transitions": ([], "fit_transitions must be True or False, got"),
+    "states": ([], "states must be one of .*got"),
+    "form": ([], "form must be one of .*got"),
+    "kernel_params": ([], "kernel_params must be a dict or None, got"),
+    "oracle": ([], "oracle must be one of .*got"),
+}
+
+
+@pytest.mark.parametrize("parameter", BAD)
+def test_bad_parameters(case, parameter):
+    if parameter not in case.cls().get_params():
+        with pytest.raises(TypeError, match=parameter):
+            case.cls(**{parameter: None})
+        return
+    values, message = BAD[parameter]
+    for value in [*values, *case.bad.get(parameter, [])]:
+        with pytest.raises(ValueError, match=message) as caught:
+            case.cls(**{parameter: value}).fit(case.X, case.y)
+        assert repr(value) in str(caught.value)
+
+
+def test_not_fitted(case, surrogate):
+    estimator = case.cls(surrogate)
+    methods = ["predict", "decision_function"]
+    if surrogate == "log":
+        methods.append(case.probabilities)
+    calls = [lambda method=method: getattr(estimator, method)(case.X) for method in methods]
+    calls += [
+        lambda: estimator.score(case.X, case.y),
+        lambda: estimator.predict(case.X, decode="min_risk"),
+    ]
+    for call in calls:
+        with pytest.raises(NotFittedError):
+            call()
+
+
+@pytest.mark.parametrize("margin", ["max_min", "max_margin"])
+def test_margins_are_no_probabilities(case, margin):
+    estimator = case.fit(margin)
+    assert not hasattr(estimator, case.probabilities)
+    with pytest.raises(AttributeError, match=case.probabilities):
+        getattr(estimator, case.probabilities)(case.X)
+    assert hasattr(case.cls("log"), case.probabilities)
+    with pytest.raises(ValueError, match="decode must be one of .*got 'mean'"):
+        estimator.predict(case.X, decode="mean")
+    if margin == "max_margin":
+        with pytest.raises(ValueError, match="decode='min_risk' weighs.*'max_margin' has none"):
+            estimator.predict(case.X, decode="min_risk")
+
+
+# bits
+
+
+def test_bits_repeat(fits, monkeypatch):
+    """Whatever was fitted before, with whatever threads, and in whatever order."""
+    case, parameters = fits
+    first = case.fit(**parameters)
+    assert_same_fit(first, case.fit(**parameters))
+    again = clone(first)
+    again.fit(**case.rows(range(0, case.n, 3)))
+    assert_same_fit(first, again.fit(case.X, case.y))
+    order = np.random.default_rng(0).permutation(case.n)
+    assert_same_fit(first, case.fit(**case.rows(order), **parameters), order)
+    monkeypatch.setattr(driver, "PARALLEL_COST", 0)
+    assert_same_fit(first, case.fit(n_jobs=3, **parameters))
+
+
+def test_bits_repeat_under_other_parameters(case, monkeypatch):
+    for parameters in (*case.bits, {"step": "fixed", "tol": 0.3}, {"sampling": "uniform"}):
+        first = case.fit(**parameters)
+        assert_same_fit(first, case.fit(**parameters))
+        order = np.random.default_rng(0).permutation(case.n)
+        assert_same_fit(first, case.fit(**case.rows(order), **parameters), order)
+        with monkeypatch.context() as patch:
+            patch.setattr(driver, "PARALLEL_COST", 0)
+            assert_same_fit(first, case.fit(n_jobs=3, **parameters))
+
+
+def test_seeds(case):
+    seeds = 1, 1, 2, np.random.RandomState(5), np.random.RandomState(5)
+    one, same, other, state, again = (
+        case.fit(random_state=seed, sampling="uniform").coef_ for seed in seeds)
+    assert_array_equal(one, same)
+    assert_array_equal(state, again)
+    assert not np.array_equal(one, other)
+    before = np.random.get_state()[1].copy()
+    case.fit(random_state=3).predict(case.X)
+    assert_array_equal(np.random.get_state()[1], before)
+
+
+def test_predictions_depend_on_the_example_alone(fits, monkeypatch):
+    case, parameters = fits
+    estimator = case.fit(**parameters)
+    together = case.answers(estimator, case.X)
+    order = np.random.default_rng(0).permutation(case.n)
+    # products of matrices round by their shapes
+    exact = isinstance(case.X, list) and parameters.get("kernel") != "rbf"
+    for rows in (order, [0], [5, 11]):
+        answers = case.answers(estimator, take(case.X, rows))
+        expected = {method: [values[i] for i in rows] for method, values in together.items()}
+        for method, values in answers.items():
+            atol = 0.0 if exact or method == "predict" else 1e-9
+            assert_same_answers({method: values}, {method: expected[method]}, atol)
+    monkeypatch.setattr(driver, "PARALLEL_COST", 0.0)
+    for n_jobs in (2, 100):
+        assert_same_answers(case.answers(estimator.set_params(n_jobs=n_jobs), case.X), together)
+
+
+def test_inputs_are_read_only(fits, tmp_path):
+    """Arrays that cannot be written to, in memory and mapped, give the same bits."""
+    case, parameters = fits
+
+    def frozen(values, name):
+        if isinstance(values, list):
+            return [frozen(np.asarray(each), f"{name}{i}") for i, each in enumerate(values)]
+        np.save(tmp_path / f"{name}.npy", values)
+        mapped = np.load(tmp_path / f"{name}.npy", mmap_mode="r")
+        assert not mapped.flags.writeable
+        return mapped
+
+    X, y, weights = frozen(case.X, "X"), frozen(case.y, "y"), frozen(np.ones(case.n), "weights")
+    estimator, expected = case.fit(X=X, y=y, sample_weight=weights, **parameters), case.fit(
+        **parameters)
+    assert_same_fit(estimator, expected)
+    assert_same_answers(case.answers(estimator, X), case.answers(expected, case.X))
+
+
+def test_inputs_are_left_alone(fits):
+    case, parameters = fits
+    X, y = copy.deepcopy((case.X, case.y))
+    estimator = case.fit(X=X, y=y, **parameters)
+    estimator.score(X, y)
+    for given, before in ((X, case.X), (y, case.y)):
+        for one, other in zip(given, before, strict=True):
+            assert_array_equal(one, other)
+    # nor does a model look at what its caller goes on to change
+    answers = case.answers(estimator, case.X)
+    for x in X:
+        x[:] = 0
+    assert_same_answers(case.answers(estimator, case.X), answers)
+
+
+@pytest.mark.parametrize("warm_start", [False, True])
+def test_pickles_and_copies(fits, warm_start):
+    case, parameters = fits
+    estimator = case.fit(warm_start=warm_start, **parameters)
+    answers = case.answers(estimator, case.X)
+    copies = pickle.loads(pickle.dumps(estimator)), copy.deepcopy(estimator), copy.copy(estimator)
+    for copied in copies:
+        assert_same_fit(estimator, copied)
+        assert_same_answers(case.answers(copied, case.X), answers)
+        assert copied.get_params() == estimator.get_params()
+        if warm_start:
+            assert copied.fit(case.X, case.y).n_iter_ == 0
+    fresh = clone(estimator)
+    assert fresh.get_params() == estimator.get_params() == {**vars(fresh)}
+
+
+# weights of examples
+
+
+def test_weights_are_repetitions(fits):
+    """To the bit, whether they leave examples out or repeat them."""
+    case, parameters = fits
+    times = np.random.default_rng(0).integers(0, 4, case.n)
+    times[:3] = 0, 2, 1
+    everywhere = np.full(case.n, 2)
+    for weights in (times, everywhere):
+        rows = np.repeat(np.arange(case.n), weights)
+        weighted = case.fit(sample_weight=weights.astype(float), **parameters)
+        repeated = case.fit(**case.rows(rows), **parameters)
+        a, b = state(weighted), state(repeated)
+        assert a.keys() == b.keys()
+        for name in a:
+            if name == "dual_coef_" and len(a[name]) == case.n:
+                assert np.all(a[name][weights == 0] == 0)
+                sums = np.zeros_like(a[name])
+                np.add.at(sums, rows, b[name])
+                assert_allclose(sums, a[name], atol=1e-12)
+            elif name != "X_fit_" or len(a[name]) != case.n:
+                assert_array_equal(a[name], b[name], err_msg=name)
+
+
+def test_a_weight_of_zero_is_no_example(fits):
+    """Whatever it holds."""
+    case, parameters = fits
+    kept = np.arange(case.n) % 4 != 1
+    X = copy.deepcopy(case.X)
+    for i in np.flatnonzero(~kept):
+        X[i][:] = 1e3
+    weighted = case.fit(X=X, sample_weight=kept.astype(float), **parameters)
+    without = case.fit(**case.rows(np.flatnonzero(kept)), **parameters)
+    for name in ("primal_objective_", "dual_objective_", "duality_gap_", "n_iter_"):
+        assert getattr(weighted, name) == getattr(without, name)
+    assert_same_answers(case.answers(weighted, case.X), case.answers(without, case.X))
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-200, 3.0, 8.0, 1e200, 1e305])
+def test_the_scale_of_weights_is_nothing(case, scale):
+    weights = np.random.default_rng(1).uniform(0.5, 2.0, case.n)
+    one, other = (case.fit(sample_weight=s * weights) for s in (1.0, scale))
+    assert max(one.duality_gap_, other.duality_gap_) <= case.tol
+    assert abs(one.primal_objective_ - other.primal_objective_) <= case.tol
+
+
+# how fits end
+
+
+def test_a_gap_is_a_bound(fits):
+    """At any number of passes: the optimum lies between what is certified."""
+    case, parameters = fits
+    long = case.fit(**{**parameters, "tol": case.tol / 10, "max_iter": 10_000})
+    assert long.duality_gap_ <= case.tol / 10
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        for passes in (1, 2, 5, 20):
+            short = case.fit(**{**parameters, "tol": 0, "max_iter": passes})
+            assert short.primal_objective_ >= long.dual_objective_ - 1e-12
+            assert short.dual_objective_ <= long.primal_objective_ + 1e-12
+            gap = short.primal_objective_ - short.dual_objective_
+            assert_allclose(short.duality_gap_, gap, rtol=0, atol=1e-12)
+            assert short.duality_gap_ >= short.primal_objective_ - long.primal_objective_ - 1e-12
+
+
+def test_convergence_warning(fits):
+    case, parameters = fits
+    with pytest.warns(ConvergenceWarning) as caught:
+        estimator = case.fit(**{**parameters, "max_iter": 2, "tol": 1e-9})
+    assert len(caught) == 1 and caught[0].filename == __file__
+    message = str(caught[0].message)
+    assert f"gap is {estimator.duality_gap_:.3g} after 2 passes, above tol=1e-09" in message
+    assert estimator.n_iter_ == 2 and estimator.duality_gap_ > 1e-9
+
+
+def test_silence(fits, capfd):
+    case, parameters = fits
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        case.fit(**parameters).predict(case.X)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("with_tqdm", [True, False])
+def test_verbose(case, with_tqdm, monkeypatch, capfd, caplog):
+    if with_tqdm:
+        pytest.importorskip("tqdm")
+    else:
+        monkeypatch.setitem(sys.modules, "tqdm.auto", None)
+    for verbose in (1, 2):
+        caplog.clear()
+        with caplog.at_level(logging.INFO, logger="fastm4n"):
+            estimator = case.fit(verbose=verbose)
+        messages = [record.getMessage() for record in caplog.records if record.name == "fastm4n"]
+        assert messages[-1].startswith(f"pass {estimator.n_iter_}: primal ")
+        assert messages[-1].endswith(f"gap {estimator.duality_gap_:.3e}")
+        assert_same_fit(estimator, case.fit())
+    captured = capfd.readouterr()
+    assert captured.out == "" and ("gap=" in captured.err) == with_tqdm
+    assert ("install tqdm to see a progress bar" in messages) != with_tqdm
+
+
+def test_the_callback_ends_the_fit(fits):
+    case, parameters = fits
+    rows = []
+
+    def callback(row):
+        rows.append(dict(row))
+        return len(rows) == 3
+
+    with pytest.warns(ConvergenceWarning, match="above tol=0"):
+        estimator = case.fit(**{**parameters, "tol": 0, "callback": callback})
+    assert len(rows) == 3 == len(estimator.history_["pass"])
+    assert estimator.n_iter_ == rows[-1]["pass"] and estimator.duality_gap_ == rows[-1]["gap"]
+    for key, column in estimator.history_.items():
+        assert_array_equal(column, [row[key] for row in rows])
+
+
+@pytest.mark.parametrize("error", [Broken, KeyboardInterrupt])
+def test_a_fit_that_fails_leaves_the_last(fits, error):
+    case, parameters = fits
+
+    def fail(row):
+        raise error
+
+    estimator = case.fit(**parameters)
+    before, answers = dict(vars(estimator)), case.answers(estimator, case.X)
+    estimator.set_params(callback=fail)
+    with pytest.raises(error):
+        estimator.fit(case.smaller(), case.y)
+    estimator.set_params(callback=None)
+    calls = [
+        (case.X, take(case.y, range(case.n - 1))), (case.smaller(), take(case.y, range(3))),
+        (case.X, case.y, np.zeros(case.n)), (take(case.X, []), take(case.y, [])),
+    ]
+    if case.bad_outputs is not None:
+        calls.append((case.X, case.bad_outputs))
+    for call in calls:
+        with pytest.raises(ValueError):
+            estimator.fit(*call)
+    with pytest.raises(ValueError):
+        estimator.set_params(alpha=-1).fit(case.X, case.y)
+    estimator.set_params(alpha=before["alpha"])
+    assert vars(estimator).keys() == before.keys()
+    for name, value in before.items():
+        assert vars(estimator)[name] is value or name == "n_features_in_", name
+    assert estimator.n_features_in_ == before["n_features_in_"]
+    assert_same_answers(case.answers(estimator, case.X), answers)
+    # and a first one leaves no trace
+    estimator = case.cls(callback=fail, **parameters)
+    with pytest.raises(error):
+        estimator.fit(case.X, case.y)
+    assert vars(estimator) == estimator.get_params()
+    with pytest.raises(NotFittedError):
+        estimator.predict(case.X)
+
+
+# warm starts
+
+
+@pytest.mark.parametrize("accelerate", [True, False])
+def test_warm_start(fits, accelerate):
+    case, parameters = fits
+    parameters = {**parameters, "accelerate": accelerate}
+    estimator = case.fit(**{**parameters, "alpha": 0.2, "warm_start": True})
+    assert estimator.n_iter_ > 0
+    dual, gap = estimator.dual_objective_, estimator.duality_gap_
+    estimator.fit(case.X, case.y)
+    assert estimator.n_iter_ == 0
+    assert_array_equal(estimator.history_["pass"], [0])
+    assert_allclose(estimator.dual_objective_, dual, atol=1e-9)
+    # bounds of max-min oracles are as exact as the gap needs, and start from the last ones
+    rtol = 0.02 if parameters["surrogate"] == "max_min" else 1e-9
+    assert_allclose(estimator.duality_gap_, gap, rtol=rtol, atol=1e-9)
+    for alpha in (0.1, 0.05, 0.5):
+        estimator.set_params(alpha=alpha).fit(case.X, case.y)
+        cold = case.fit(**{**parameters, "alpha": alpha})
+        assert estimator.history_["pass"][0] == 0 and estimator.duality_gap_ <= case.tol
+        assert estimator.dual_objective_ <= cold.primal_objective_ + 1e-12
+        assert cold.dual_objective_ <= estimator.primal_objective_ + 1e-12
+        assert accelerate or np.all(np.diff(estimator.history_["dual"]) >= -1e-9)
+    # to a smaller tolerance
+    estimator.set_params(tol=case.tol / 2).fit(case.X, case.y)
+    assert estimator.history_["pass"][0] == 0 and estimator.duality_gap_ <= case.tol / 2
+
+
+def test_a_smaller_alpha_starts_where_the_last_ended(case, surrogate):
+    estimator = case.fit(surrogate, alpha=0.1, warm_start=True)
+    coef, gaps = estimator.coef_, []
+    estimator.set_params(
+        alpha=0.09, tol=1e-9, callback=lambda row: gaps.append(row["gap"]) or True)
+    zero = {"alpha": 1e12, "max_iter": 1, "tol": 0}
+    if "fit_intercept" in estimator.get_params():
+        zero["fit_intercept"] = False
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        estimator.fit(case.X, case.y)
+        loss = case.fit(surrogate, **zero).primal_objective_
+    assert_allclose(estimator.coef_, coef, atol=1e-9)
+    # no more than the tolerance of the first and a tenth of the loss at w = 0
+    assert gaps[0] <= case.tol + 0.1 * loss + 1e-6
+
+
+def test_without_warm_start_nothing_is_kept(fits):
+    case, parameters = fits
+    cold, warm = case.fit(**parameters), case.fit(warm_start=True, **parameters)
+    assert_same_fit(warm, cold)
+    assert len(pickle.dumps(cold)) < len(pickle.dumps(warm))
+    warm.set_params(warm_start=False).fit(case.X, case.y)
+    assert_same_fit(warm, cold)
+    assert len(pickle.dumps(warm)) == pytest.approx(len(pickle.dumps(cold)), abs=200)
+
+
+def test_interrupts_keep_a_warm_start(fits):
+    case, parameters = fits
+    rows = []
+
+    def interrupt(row):
+        rows.append(row)
+        if len(rows) == 2:
+            raise KeyboardInterrupt
+
+    estimator = case.cls(
+        **parameters, warm_start=True, tol=0, alpha=0.05, random_state=0, callback=interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        estimator.fit(case.X, case.y)
+    assert estimator.duality_gap_ == rows[-1]["gap"] and estimator.n_iter_ == rows[-1]["pass"]
+    assert estimator.score(case.X, case.y) > 0.7
+    estimator.set_params(callback=None, tol=case.tol).fit(case.X, case.y)
+    assert estimator.history_["pass"][0] == 0 and estimator.duality_gap_ <= case.tol
+    assert estimator.history_["dual"][-1] >= rows[-1]["dual"] - 1e-9
