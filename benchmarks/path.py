@@ -179,7 +179,7 @@ def draw(paths, file):
         axes.grid(alpha=0.3, linewidth=0.6)
         axes.spines[["top", "right"]].set_visible(False)
     handles, names = top.get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside upper center", ncols=3, frameon=False)
+    figure.legend(handles, names, loc="outside lower center", ncols=4, frameon=False)
     file.parent.mkdir(exist_ok=True)
     figure.savefig(file)
 
@@ -200,11 +200,11 @@ def draw_bound(file):
     line = np.interp(grid, path.alphas[::-1], path.duals[::-1])
     figure = Figure(figsize=(7, 4), dpi=150, layout="constrained")
     axes = figure.subplots()
-    for primal, (colour, line), label in zip(
+    for primal, (colour, dash), label in zip(
         primals, (("#0072b2", ":"), ("#009e73", "-.")),
         ("objective of the first weights", "of the second"), strict=True,
     ):
-        axes.plot(grid, primal, color=colour, linestyle=line, label=label)
+        axes.plot(grid, primal, color=colour, linestyle=dash, label=label)
     axes.plot(grid, [fit.dual_objective_ for fit in fits], color="black", label="minimum")
     axes.plot(grid, line, "--", color="#d55e00", label="line between the dual values")
     axes.plot(path.alphas, path.duals, "o", color="#d55e00")
@@ -245,7 +245,7 @@ def main():
     intro = (
         "# The path against grids\n\n"
         f"Made by `python benchmarks/path.py`: CPU seconds of one thread; medians, least "
-        f"and\nlargest of {repeats} seeds; the figure shows the run of median time.\n"
+        f"and\nlargest of {repeats} seeds; the figure shows four methods, in the run of median time.\n"
         f"{describe(environment('fastm4n'))}\n\n"
         "OCR-small (626 words), structural SVM, eps = 0.1; the grid has 31 alphas from 2^15 to\n"
         "2^-15, each solved to a gap of 0.1. What is compared, and why it comes out as it does,\n"
