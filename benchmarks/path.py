@@ -245,7 +245,8 @@ def main():
     intro = (
         "# The path against grids\n\n"
         f"Made by `python benchmarks/path.py`: CPU seconds of one thread; medians, least "
-        f"and\nlargest of {repeats} seeds; the figure shows four methods, in the run of median time.\n"
+        f"and\nlargest of {repeats} seeds; the figure shows four methods, in the run of median "
+        "time.\n"
         f"{describe(environment('fastm4n'))}\n\n"
         "OCR-small (626 words), structural SVM, eps = 0.1; the grid has 31 alphas from 2^15 to\n"
         "2^-15, each solved to a gap of 0.1. What is compared, and why it comes out as it does,\n"

@@ -1,20 +1,12 @@
 """LabelRanker: scikit-learn's contract, certificates against enumeration, forms of rankings."""
 
-import doctest
-import inspect
 import itertools
-import logging
-import pickle
-import sys
-import warnings
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from scipy.special import softmax
-from sklearn.base import clone
-from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.metrics.pairwise import pairwise_kernels
 from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -26,7 +18,6 @@ from fastm4n.datasets import load_label_ranking
 from fastm4n.inference import max_min_permutation
 from fastm4n.metrics import kendall_tau_score
 from fastm4n.rankings import as_places, places_to_orderings, places_to_strings
-from fastm4n.solvers import block_coordinate as driver
 
 SURROGATES = ("max_min", "max_margin", "log")
 COSTS = ("zero_one", "absolute", "squared")
@@ -101,55 +92,6 @@ class Numbered(LabelRanker):
     Numbered("max_margin", kernel="rbf", tol=0.05, random_state=0, max_iter=200)])
 def test_common_checks(estimator, check):
     check(estimator)
-
-
-def test_parameters():
-    parameters = inspect.signature(LabelRanker).parameters
-    assert [name for name, p in parameters.items() if p.kind != p.KEYWORD_ONLY] == ["surrogate"]
-    ranker = LabelRanker()
-    assert vars(ranker) == ranker.get_params() == {n: p.default for n, p in parameters.items()}
-    ranker = LabelRanker("log", alpha=0.5, cost=ASYMMETRIC, callback=print)
-    assert ranker.cost is ASYMMETRIC
-    assert repr(clone(ranker)) == repr(ranker)
-    assert repr(LabelRanker("log", alpha=0.5)) == "LabelRanker(alpha=0.5, surrogate='log')"
-    assert ranker.set_params(alpha=2.0) is ranker and ranker.alpha == 2.0
-    with pytest.raises(ValueError, match="Invalid parameter 'beta'"):
-        ranker.set_params(beta=1)
-
-
-def test_documentation():
-    for name in LabelRanker().get_params():
-        assert f"\n    {name} : " in LabelRanker.__doc__
-    finder, runner = doctest.DocTestFinder(), doctest.DocTestRunner()
-    tests = [test for test in finder.find(LabelRanker, "LabelRanker") if test.examples]
-    assert tests and all(runner.run(test).failed == 0 for test in tests)
-
-
-@pytest.mark.parametrize("surrogate", SURROGATES)
-def test_not_fitted(data, surrogate):
-    X, y = data
-    ranker = LabelRanker(surrogate)
-    calls = [
-        lambda: ranker.predict(X), lambda: ranker.predict(X, decode="min_risk"),
-        lambda: ranker.decision_function(X), lambda: ranker.score(X, y)]
-    if surrogate == "log":
-        calls.append(lambda: ranker.predict_marginals(X))
-    for call in calls:
-        with pytest.raises(NotFittedError):
-            call()
-
-
-@pytest.mark.parametrize("parameters", [{}, {"kernel": "rbf"}, {"warm_start": True}])
-@pytest.mark.parametrize("surrogate", SURROGATES)
-def test_pickle_and_clone(data, surrogate, parameters):
-    X, y = data
-    ranker = fit(X, y, surrogate, **parameters)
-    copy = pickle.loads(pickle.dumps(ranker))
-    assert_same_fit(ranker, copy)
-    assert_array_equal(copy.predict(X), ranker.predict(X))
-    if "warm_start" in parameters:
-        assert copy.fit(X, y).n_iter_ == 0
-    assert not hasattr(clone(ranker), "items_")
 
 
 @pytest.mark.parametrize("kernel", ["linear", "rbf"])
@@ -480,17 +422,6 @@ def test_marginals_by_enumeration(M, kernel):
         ranker.predict_marginals(X), np.einsum("bp,pij->bij", probabilities, phi), atol=1e-12)
 
 
-@pytest.mark.parametrize("surrogate", ["max_min", "max_margin"])
-def test_margins_are_no_probabilities(data, fitted, surrogate):
-    assert not hasattr(fitted[surrogate], "predict_marginals")
-    with pytest.raises(AttributeError, match="predict_marginals"):
-        fitted[surrogate].predict_marginals(data[0])
-    with pytest.raises(ValueError, match="decode='min_risk' weighs.*'max_margin' has none"):
-        fit(*data, "max_margin").predict(data[0], decode="min_risk")
-    with pytest.raises(ValueError, match="decode must be one of .*got 'mean'"):
-        fitted[surrogate].predict(data[0], decode="mean")
-
-
 @pytest.mark.parametrize("cost", [*COSTS, ASYMMETRIC])
 @pytest.mark.parametrize("surrogate", ["max_min", "log"])
 def test_careful_decoding(data, surrogate, cost):
@@ -519,46 +450,6 @@ def test_careful_decoding(data, surrogate, cost):
 # weights, order and bits
 
 
-@pytest.mark.parametrize("kernel", ["linear", "rbf"])
-@pytest.mark.parametrize("surrogate", SURROGATES)
-def test_weights_are_repetitions(data, surrogate, kernel):
-    X, y = data
-    times = np.random.default_rng(0).integers(0, 4, 24)
-    weighted = fit(X, y, surrogate, kernel=kernel, sample_weight=times)
-    repeated = fit(
-        np.repeat(X, times, axis=0), np.repeat(y, times, axis=0), surrogate, kernel=kernel)
-    assert weighted.duality_gap_ == repeated.duality_gap_
-    assert weighted.n_iter_ == repeated.n_iter_
-    if kernel == "linear":
-        assert_array_equal(weighted.coef_, repeated.coef_)
-        assert_array_equal(weighted.intercept_, repeated.intercept_)
-    else:
-        assert np.all(weighted.dual_coef_[times == 0] == 0)
-        starts = np.append(0, np.cumsum(times)[:-1])[times > 0]
-        assert_allclose(
-            np.add.reduceat(repeated.dual_coef_, starts), weighted.dual_coef_[times > 0],
-            atol=1e-12)
-
-
-@pytest.mark.parametrize("kernel", ["linear", "rbf"])
-@pytest.mark.parametrize("surrogate", SURROGATES)
-def test_order_is_nothing(data, surrogate, kernel):
-    X, y = data
-    order = np.random.default_rng(0).permutation(24)
-    one, other = (
-        state(fit(X[rows], y[rows], surrogate, kernel=kernel)) for rows in (np.arange(24), order))
-    for name in one:
-        by_sample = name in ("dual_coef_", "X_fit_")
-        assert_array_equal(one[name][order] if by_sample else one[name], other[name])
-
-
-@pytest.mark.parametrize("scale", [1e-200, 8.0, 1e200])
-def test_the_scale_of_weights_is_nothing(data, scale):
-    weights = np.random.default_rng(1).uniform(0.5, 2.0, 24)
-    one, other = (fit(*data, sample_weight=s * weights) for s in (1.0, scale))
-    assert abs(one.primal_objective_ - other.primal_objective_) <= 0.02
-
-
 @pytest.mark.parametrize(("weights", "message"), [
     (np.zeros(24), "[Ss]ample.weight.*(non-zero|zero for every)"),
     (np.where(np.arange(24) == 7, -2.0, 1.0), r"sample_weight\[7\] is -2; weights must be >= 0"),
@@ -570,54 +461,7 @@ def test_bad_weights(data, weights, message):
         fit(*data, sample_weight=weights)
 
 
-@pytest.mark.parametrize("parameters", [
-    {}, {"surrogate": "max_margin"}, {"surrogate": "log"}, {"kernel": "rbf"},
-    {"oracle": "mirror_prox", "tol": 0.1}, {"step": "fixed", "tol": 0.1}])
-def test_bits_repeat(data, parameters, monkeypatch):
-    """Nor do they depend on threads."""
-    one, other = fit(*data, **parameters), fit(*data, **parameters)
-    assert_same_fit(one, other)
-    monkeypatch.setattr(driver, "PARALLEL_COST", 0)
-    assert_same_fit(one, fit(*data, n_jobs=3, **parameters))
-    assert not np.array_equal(
-        fit(*data, random_state=1, sampling="uniform").coef_,
-        fit(*data, random_state=2, sampling="uniform").coef_)
-
-
 # warm starts
-
-
-@pytest.mark.parametrize("kernel", ["linear", "rbf"])
-@pytest.mark.parametrize("accelerate", [True, False])
-@pytest.mark.parametrize("surrogate", SURROGATES)
-def test_warm_start(data, surrogate, kernel, accelerate):
-    X, y = data
-    ranker = fit(X, y, surrogate, kernel=kernel, alpha=0.2, warm_start=True, accelerate=accelerate)
-    dual, gap = ranker.dual_objective_, ranker.duality_gap_
-    ranker.fit(X, y)
-    assert ranker.n_iter_ == 0
-    assert_array_equal(ranker.history_["pass"], [0])
-    assert_allclose(ranker.dual_objective_, dual, atol=1e-9)
-    # bounds of max-min oracles are as exact as the gap needs, and start from the last ones
-    assert_allclose(ranker.duality_gap_, gap, rtol=0.02 if surrogate == "max_min" else 1e-9)
-    for alpha in (0.1, 0.05, 0.5):
-        ranker.set_params(alpha=alpha).fit(X, y)
-        cold = fit(X, y, surrogate, kernel=kernel, alpha=alpha, accelerate=accelerate)
-        assert ranker.history_["pass"][0] == 0 and ranker.duality_gap_ <= 0.02
-        assert ranker.dual_objective_ <= cold.primal_objective_
-        assert cold.dual_objective_ <= ranker.primal_objective_
-        assert accelerate or np.all(np.diff(ranker.history_["dual"]) >= -1e-9)
-
-
-def test_a_smaller_alpha_starts_where_the_last_ended(data):
-    X, y = data
-    ranker = fit(X, y, alpha=0.1, warm_start=True)
-    coef = ranker.coef_
-    ranker.set_params(alpha=0.09, callback=lambda row: True, tol=1e-9)
-    with pytest.warns(ConvergenceWarning):
-        ranker.fit(X, y)
-    assert_allclose(ranker.coef_, coef, atol=1e-9)
-    assert ranker.duality_gap_ < 0.1
 
 
 @pytest.mark.parametrize("surrogate", SURROGATES)
@@ -657,136 +501,7 @@ def test_a_warm_start_that_does_not_fit_is_cold(data, change):
     assert_same_fit(ranker, fit(*change(*data)))
 
 
-def test_without_warm_start_nothing_is_kept(data):
-    ranker = fit(*data, warm_start=True)
-    ranker.set_params(warm_start=False).fit(*data)
-    assert_same_fit(ranker, fit(*data))
-    assert len(pickle.dumps(ranker)) == pytest.approx(len(pickle.dumps(fit(*data))), abs=200)
-
-
-# talk, failures and interrupts
-
-
-@pytest.mark.parametrize("surrogate", SURROGATES)
-def test_convergence_warning(data, surrogate):
-    with pytest.warns(ConvergenceWarning) as caught:
-        ranker = fit(*data, surrogate, max_iter=2, tol=1e-9)
-    assert len(caught) == 1 and caught[0].filename == __file__
-    assert f"gap is {ranker.duality_gap_:.3g} after 2 passes, above tol=1e-09" in str(
-        caught[0].message)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        fit(*data, surrogate)
-
-
-def test_the_callback_ends_the_fit(data):
-    rows = []
-    with pytest.warns(ConvergenceWarning, match="above tol=0"):
-        ranker = fit(*data, tol=0, callback=lambda row: rows.append(row) or len(rows) == 3)
-    assert len(rows) == 3
-    for key, column in ranker.history_.items():
-        assert_array_equal(column, [row[key] for row in rows])
-
-
-@pytest.mark.parametrize("with_tqdm", [True, False])
-def test_verbose(data, with_tqdm, monkeypatch, capfd, caplog):
-    if with_tqdm:
-        pytest.importorskip("tqdm")
-    else:
-        monkeypatch.setitem(sys.modules, "tqdm.auto", None)
-    fit(*data)
-    assert capfd.readouterr() == ("", "")
-    with caplog.at_level(logging.INFO, logger="fastm4n"):
-        ranker = fit(*data, verbose=2)
-    captured = capfd.readouterr()
-    assert captured.out == "" and ("gap=" in captured.err) == with_tqdm
-    message = caplog.records[-1].getMessage()
-    assert message.startswith(f"pass {ranker.n_iter_}: primal ")
-    assert message.endswith(f"gap {ranker.duality_gap_:.3e}")
-
-
-class Broken(Exception):
-    pass
-
-
-@pytest.mark.parametrize("error", [Broken, KeyboardInterrupt])
-@pytest.mark.parametrize("kernel", ["linear", "rbf"])
-def test_a_fit_that_fails_leaves_the_last(data, kernel, error):
-    X, y = data
-
-    def fail(row):
-        raise error
-
-    ranker = fit(X, y, kernel=kernel)
-    before, scores = dict(vars(ranker)), ranker.decision_function(X)
-    ranker.set_params(callback=fail)
-    with pytest.raises(error):
-        ranker.fit(10 * X[:, :2], places_to_strings(y, NAMES))
-    ranker.set_params(callback=None)
-    for bad in (lambda: ranker.fit(X[:, :2], y[:-1]), lambda: ranker.fit(X, y[:, :1])):
-        with pytest.raises(ValueError):
-            bad()
-    for name, value in before.items():
-        assert vars(ranker)[name] is value or name == "n_features_in_", name
-    assert ranker.n_features_in_ == 4
-    assert_array_equal(ranker.decision_function(X), scores)
-    # and a first one leaves no trace
-    ranker = LabelRanker(kernel=kernel, callback=fail)
-    with pytest.raises(error):
-        ranker.fit(X, y)
-    assert vars(ranker) == ranker.get_params()
-
-
-@pytest.mark.parametrize("kernel", ["linear", "rbf"])
-@pytest.mark.parametrize("surrogate", SURROGATES)
-def test_interrupts_keep_a_warm_start(data, surrogate, kernel):
-    X, y = data
-    rows = []
-
-    def interrupt(row):
-        rows.append(row)
-        if len(rows) == 2:
-            raise KeyboardInterrupt
-
-    ranker = LabelRanker(
-        surrogate, kernel=kernel, warm_start=True, tol=0, alpha=0.05, random_state=0,
-        callback=interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        ranker.fit(X, y)
-    assert ranker.duality_gap_ == rows[-1]["gap"] and ranker.n_iter_ == rows[-1]["pass"]
-    assert ranker.score(X, y) > 0.8
-    ranker.set_params(callback=None, tol=0.01).fit(X, y)
-    assert ranker.history_["pass"][0] == 0 and ranker.duality_gap_ <= 0.01
-    assert ranker.history_["dual"][-1] >= rows[-1]["dual"] - 1e-9
-
-
 # bad parameters and data
-
-
-@pytest.mark.parametrize(("parameter", "values", "message"), [
-    ("surrogate", ["hinge", None], "surrogate must be one of .*got"),
-    ("sampling", ["random", None], "sampling must be one of .*got"),
-    ("step", ["newton", None], "step must be one of .*got"),
-    ("oracle", ["exact", None], "oracle must be one of .*column_generation.*got"),
-    ("decode", ["mean", None], "decode must be one of .*got"),
-    ("form", ["names", None, ["ranks"]], "form must be one of .*got"),
-    ("kernel", ["gaussian", None], "kernel must be a callable or one of .*got"),
-    ("gamma", ["big", -1.0], "gamma must be 'scale', 'auto', None or a number >= 0"),
-    ("alpha", [0, np.nan, "1", True], "alpha must be a finite number > 0, got"),
-    ("tol", [-1e-3, np.nan, None], "tol must be a finite number >= 0, got"),
-    ("max_iter", [0, 10.0], "max_iter must be an integer > 0, got"),
-    ("oracle_iter", [0, 2.5], "oracle_iter must be an integer > 0, got"),
-    ("intercept_scaling", [0, np.nan], "intercept_scaling must be a finite number > 0, got"),
-    ("cache_size", [0, np.inf], "cache_size must be a finite number > 0, got"),
-    ("fit_intercept", [1, None], "fit_intercept must be True or False, got"),
-    ("warm_start", ["yes"], "warm_start must be True or False, got"),
-    ("callback", [1], "callback must be callable or None, got"),
-])
-def test_bad_parameters(data, parameter, values, message):
-    for value in values:
-        with pytest.raises(ValueError, match=message) as caught:
-            LabelRanker(**{parameter: value}).fit(*data)
-        assert repr(value) in str(caught.value)
 
 
 @pytest.mark.parametrize(("parameters", "message"), [

@@ -1,12 +1,7 @@
 """Matcher: scikit-learn's contract where it holds for pairs, certificates against enumeration."""
 
 import copy
-import doctest
-import inspect
 import itertools
-import logging
-import pickle
-import sys
 import warnings
 
 import numpy as np
@@ -15,14 +10,12 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from scipy.special import softmax
 from sklearn.base import clone
-from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.metrics.pairwise import pairwise_kernels
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.utils import estimator_checks
 
 from fastm4n import Matcher
 from fastm4n.inference import max_min_permutation
-from fastm4n.solvers import block_coordinate as driver
 
 SURROGATES = ("max_min", "max_margin", "log")
 COSTS = ("zero_one", "absolute", "squared")
@@ -105,53 +98,6 @@ def flat(X):
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_common_checks_without_data(name, estimator):
     getattr(estimator_checks, name)("Matcher", clone(estimator))
-
-
-def test_parameters():
-    parameters = inspect.signature(Matcher).parameters
-    assert [name for name, p in parameters.items() if p.kind != p.KEYWORD_ONLY] == ["surrogate"]
-    matcher = Matcher()
-    assert vars(matcher) == matcher.get_params() == {n: p.default for n, p in parameters.items()}
-    matcher = Matcher("log", cost=ASYMMETRIC, callback=print)
-    assert matcher.cost is ASYMMETRIC and repr(clone(matcher)) == repr(matcher)
-    assert repr(Matcher("log", alpha=0.5)) == "Matcher(alpha=0.5, surrogate='log')"
-    with pytest.raises(ValueError, match="Invalid parameter 'fit_intercept'"):
-        matcher.set_params(fit_intercept=True)
-
-
-def test_documentation():
-    for name in Matcher().get_params():
-        assert f"\n    {name} : " in Matcher.__doc__
-    finder, runner = doctest.DocTestFinder(), doctest.DocTestRunner()
-    tests = [test for test in finder.find(Matcher, "Matcher") if test.examples]
-    assert tests and all(runner.run(test).failed == 0 for test in tests)
-
-
-@pytest.mark.parametrize("surrogate", SURROGATES)
-def test_not_fitted(data, surrogate):
-    X, y = data
-    matcher = Matcher(surrogate)
-    calls = [
-        lambda: matcher.predict(X), lambda: matcher.predict(X, decode="min_risk"),
-        lambda: matcher.decision_function(X), lambda: matcher.score(X, y)]
-    if surrogate == "log":
-        calls.append(lambda: matcher.predict_marginals(X))
-    for call in calls:
-        with pytest.raises(NotFittedError):
-            call()
-
-
-@pytest.mark.parametrize("parameters", [{}, {"kernel": "rbf"}, {"warm_start": True}])
-@pytest.mark.parametrize("surrogate", SURROGATES)
-def test_pickle_and_clone(data, surrogate, parameters):
-    X, y = data
-    matcher = fit(X, y, surrogate, **parameters)
-    other = pickle.loads(pickle.dumps(matcher))
-    assert_same_fit(matcher, other)
-    assert_same_parts(other.predict(X), matcher.predict(X))
-    if "warm_start" in parameters:
-        assert other.fit(X, y).n_iter_ == 0
-    assert not hasattr(clone(matcher), "n_features_in_")
 
 
 @pytest.mark.parametrize("kernel", ["linear", "rbf"])
@@ -435,17 +381,6 @@ def test_marginals_by_enumeration(data, kernel):
             found, np.tensordot(probabilities, np.eye(len(x))[perms], 1), atol=1e-12)
 
 
-@pytest.mark.parametrize("surrogate", ["max_min", "max_margin"])
-def test_margins_are_no_probabilities(data, fitted, surrogate):
-    assert not hasattr(fitted[surrogate], "predict_marginals")
-    with pytest.raises(AttributeError, match="predict_marginals"):
-        fitted[surrogate].predict_marginals(data[0])
-    with pytest.raises(ValueError, match="decode='min_risk' weighs.*'max_margin' has none"):
-        fitted["max_margin"].predict(data[0], decode="min_risk")
-    with pytest.raises(ValueError, match="decode must be one of .*got 'mean'"):
-        fitted[surrogate].predict(data[0], decode="mean")
-
-
 @pytest.mark.parametrize("cost", [*COSTS, ASYMMETRIC])
 @pytest.mark.parametrize("surrogate", ["max_min", "log"])
 def test_careful_decoding(data, equal, surrogate, cost):
@@ -481,39 +416,11 @@ def test_predictions_of_larger_examples(data, equal):
 # weights, order and bits
 
 
-@pytest.mark.parametrize("kernel", ["linear", "rbf"])
-@pytest.mark.parametrize("surrogate", SURROGATES)
-def test_weights_are_repetitions(data, surrogate, kernel):
-    X, y = data
-    times = np.random.default_rng(0).integers(0, 4, 20)
-    weighted = fit(X, y, surrogate, kernel=kernel, sample_weight=times)
-    repeated = fit(
-        [x for x, k in zip(X, times) for _ in range(k)],
-        [places for places, k in zip(y, times) for _ in range(k)], surrogate, kernel=kernel)
-    assert_same_fit(weighted, repeated)
-
-
-@pytest.mark.parametrize("kernel", ["linear", "rbf"])
-@pytest.mark.parametrize("surrogate", SURROGATES)
-def test_order_is_nothing(data, surrogate, kernel):
-    X, y = data
-    order = np.random.default_rng(0).permutation(20)
-    other = fit([X[b] for b in order], [y[b] for b in order], surrogate, kernel=kernel)
-    assert_same_fit(fit(X, y, surrogate, kernel=kernel), other)
-
-
 def test_equal_features_with_other_matchings_are_not_merged(equal):
     X, y = equal[0][:1], [[0, 1, 2], [2, 0, 1]]
     both = fit(np.repeat(X, 2, axis=0), y, "log", tol=1e-6)
     marginals = both.predict_marginals(X)[0]
     assert marginals.max() < fit(X, y[:1], "log", tol=1e-6).predict_marginals(X)[0].max()
-
-
-@pytest.mark.parametrize("scale", [1e-200, 8.0, 1e200, 1e308])
-def test_the_scale_of_weights_is_nothing(data, scale):
-    weights = np.random.default_rng(1).uniform(0.5, 1.0, 20)
-    one, other = (fit(*data, sample_weight=s * weights) for s in (1.0, scale))
-    assert abs(one.primal_objective_ - other.primal_objective_) <= 0.01
 
 
 @pytest.mark.parametrize(("weights", "message"), [
@@ -529,52 +436,7 @@ def test_bad_weights(data, fitted, weights, message):
         fitted["max_min"].score(*data, weights)
 
 
-@pytest.mark.parametrize("parameters", [
-    {}, {"surrogate": "max_margin"}, {"surrogate": "log"}, {"kernel": "rbf"},
-    {"oracle": "mirror_prox", "tol": 0.1}, {"step": "fixed", "tol": 0.1}])
-def test_bits_repeat(data, parameters, monkeypatch):
-    """Nor do they depend on threads."""
-    one = fit(*data, **parameters)
-    assert_same_fit(one, fit(*data, **parameters))
-    monkeypatch.setattr(driver, "PARALLEL_COST", 0)
-    assert_same_fit(one, fit(*data, n_jobs=3, **parameters))
-    assert not np.array_equal(
-        fit(*data, random_state=1, sampling="uniform").coef_,
-        fit(*data, random_state=2, sampling="uniform").coef_)
-
-
 # warm starts
-
-
-@pytest.mark.parametrize("kernel", ["linear", "rbf"])
-@pytest.mark.parametrize("accelerate", [True, False])
-@pytest.mark.parametrize("surrogate", SURROGATES)
-def test_warm_start(data, surrogate, kernel, accelerate):
-    X, y = data
-    matcher = fit(X, y, surrogate, kernel=kernel, alpha=0.2, warm_start=True, accelerate=accelerate)
-    dual, gap = matcher.dual_objective_, matcher.duality_gap_
-    matcher.fit(X, y)
-    assert matcher.n_iter_ == 0
-    assert_array_equal(matcher.history_["pass"], [0])
-    assert_allclose(matcher.dual_objective_, dual, atol=1e-9)
-    # bounds of max-min oracles are as exact as the gap needs, and start from the last ones
-    assert_allclose(matcher.duality_gap_, gap, rtol=0.02 if surrogate == "max_min" else 1e-9)
-    for alpha in (0.1, 0.05, 0.5):
-        matcher.set_params(alpha=alpha).fit(X, y)
-        cold = fit(X, y, surrogate, kernel=kernel, alpha=alpha, accelerate=accelerate)
-        assert matcher.history_["pass"][0] == 0 and matcher.duality_gap_ <= 0.01
-        assert matcher.dual_objective_ <= cold.primal_objective_
-        assert cold.dual_objective_ <= matcher.primal_objective_
-        assert accelerate or np.all(np.diff(matcher.history_["dual"]) >= -1e-9)
-
-
-def test_a_smaller_alpha_starts_where_the_last_ended(data):
-    matcher = fit(*data, alpha=0.1, warm_start=True)
-    coef = matcher.coef_
-    matcher.set_params(alpha=0.09, callback=lambda row: True, tol=1e-9)
-    with pytest.warns(ConvergenceWarning):
-        matcher.fit(*data)
-    assert_allclose(matcher.coef_, coef, atol=1e-9)
 
 
 @pytest.mark.parametrize("surrogate", SURROGATES)
@@ -615,133 +477,7 @@ def test_a_warm_start_that_does_not_fit_is_cold(data, equal):
         assert_same_fit(matcher, fit(*other))
 
 
-def test_without_warm_start_nothing_is_kept(data):
-    matcher = fit(*data, warm_start=True)
-    matcher.set_params(warm_start=False).fit(*data)
-    assert_same_fit(matcher, fit(*data))
-    assert len(pickle.dumps(matcher)) == pytest.approx(len(pickle.dumps(fit(*data))), abs=200)
-
-
-# talk, failures and interrupts
-
-
-@pytest.mark.parametrize("surrogate", SURROGATES)
-def test_convergence_warning(data, surrogate):
-    with pytest.warns(ConvergenceWarning) as caught:
-        matcher = fit(*data, surrogate, max_iter=2, tol=1e-9)
-    assert len(caught) == 1 and caught[0].filename == __file__
-    assert f"gap is {matcher.duality_gap_:.3g} after 2 passes, above tol=1e-09" in str(
-        caught[0].message)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        fit(*data, surrogate)
-
-
-def test_the_callback_ends_the_fit(data):
-    rows = []
-    with pytest.warns(ConvergenceWarning, match="above tol=0"):
-        matcher = fit(*data, tol=0, callback=lambda row: rows.append(row) or len(rows) == 3)
-    assert len(rows) == 3
-    for key, column in matcher.history_.items():
-        assert_array_equal(column, [row[key] for row in rows])
-
-
-@pytest.mark.parametrize("with_tqdm", [True, False])
-def test_verbose(data, with_tqdm, monkeypatch, capfd, caplog):
-    if with_tqdm:
-        pytest.importorskip("tqdm")
-    else:
-        monkeypatch.setitem(sys.modules, "tqdm.auto", None)
-    fit(*data)
-    assert capfd.readouterr() == ("", "")
-    with caplog.at_level(logging.INFO, logger="fastm4n"):
-        matcher = fit(*data, verbose=2)
-    captured = capfd.readouterr()
-    assert captured.out == "" and ("gap=" in captured.err) == with_tqdm
-    message = caplog.records[-1].getMessage()
-    assert message.startswith(f"pass {matcher.n_iter_}: primal ")
-    assert message.endswith(f"gap {matcher.duality_gap_:.3e}")
-
-
-class Broken(Exception):
-    pass
-
-
-@pytest.mark.parametrize("error", [Broken, KeyboardInterrupt])
-@pytest.mark.parametrize("kernel", ["linear", "rbf"])
-def test_a_fit_that_fails_leaves_the_last(data, equal, kernel, error):
-    X, y = data
-
-    def fail(row):
-        raise error
-
-    matcher = fit(X, y, kernel=kernel)
-    before, scores = dict(vars(matcher)), matcher.decision_function(X)
-    matcher.set_params(callback=fail)
-    with pytest.raises(error):
-        matcher.fit(equal[0][..., :2], equal[1])
-    matcher.set_params(callback=None)
-    with pytest.raises(ValueError):
-        matcher.fit(equal[0][..., :2], equal[1][:-1])
-    for name, value in before.items():
-        assert vars(matcher)[name] is value or name == "n_features_in_", name
-    assert matcher.n_features_in_ == 3
-    assert_same_parts(matcher.decision_function(X), scores)
-    # and a first one leaves no trace
-    matcher = Matcher(kernel=kernel, callback=fail)
-    with pytest.raises(error):
-        matcher.fit(X, y)
-    assert vars(matcher) == matcher.get_params()
-
-
-@pytest.mark.parametrize("kernel", ["linear", "rbf"])
-@pytest.mark.parametrize("surrogate", SURROGATES)
-def test_interrupts_keep_a_warm_start(data, surrogate, kernel):
-    X, y = data
-    rows = []
-
-    def interrupt(row):
-        rows.append(row)
-        if len(rows) == 2:
-            raise KeyboardInterrupt
-
-    matcher = Matcher(
-        surrogate, kernel=kernel, warm_start=True, tol=0, alpha=0.05, random_state=0,
-        callback=interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        matcher.fit(X, y)
-    assert matcher.duality_gap_ == rows[-1]["gap"] and matcher.n_iter_ == rows[-1]["pass"]
-    assert matcher.score(X, y) > 0.7
-    matcher.set_params(callback=None, tol=0.01).fit(X, y)
-    assert matcher.history_["pass"][0] == 0 and matcher.duality_gap_ <= 0.01
-    assert matcher.history_["dual"][-1] >= rows[-1]["dual"] - 1e-9
-
-
 # bad parameters and data
-
-
-@pytest.mark.parametrize(("parameter", "values", "message"), [
-    ("surrogate", ["hinge", None], "surrogate must be one of .*got"),
-    ("sampling", ["random", None], "sampling must be one of .*got"),
-    ("step", ["newton", None], "step must be one of .*got"),
-    ("oracle", ["exact", None], "oracle must be one of .*column_generation.*got"),
-    ("decode", ["mean", None], "decode must be one of .*got"),
-    ("kernel", ["gaussian", None], "kernel must be a callable or one of .*got"),
-    ("gamma", ["big", -1.0], "gamma must be 'scale', 'auto', None or a number >= 0"),
-    ("alpha", [0, np.nan, "1", True], "alpha must be a finite number > 0, got"),
-    ("tol", [-1e-3, np.nan, None], "tol must be a finite number >= 0, got"),
-    ("max_iter", [0, 10.0], "max_iter must be an integer > 0, got"),
-    ("oracle_iter", [0, 2.5], "oracle_iter must be an integer > 0, got"),
-    ("cache_size", [0, np.inf], "cache_size must be a finite number > 0, got"),
-    ("oracle_warm_start", [0], "oracle_warm_start must be True or False, got"),
-    ("warm_start", ["yes"], "warm_start must be True or False, got"),
-    ("callback", [1], "callback must be callable or None, got"),
-])
-def test_bad_parameters(data, parameter, values, message):
-    for value in values:
-        with pytest.raises(ValueError, match=message) as caught:
-            Matcher(**{parameter: value}).fit(*data)
-        assert repr(value) in str(caught.value)
 
 
 @pytest.mark.parametrize(("parameters", "message"), [

@@ -1,10 +1,7 @@
 """SequenceTagger: scikit-learn's contract where it holds for sequences, and what is documented."""
 
 import copy
-import doctest
-import inspect
 import itertools
-import logging
 import pickle
 import warnings
 
@@ -14,7 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from scipy.optimize import minimize
 from sklearn.base import clone
-from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict, cross_val_score
 from sklearn.utils import estimator_checks
 
@@ -112,30 +109,6 @@ def test_common_checks_without_data(name, estimator):
     getattr(estimator_checks, name)("SequenceTagger", clone(estimator))
 
 
-def test_parameters():
-    parameters = inspect.signature(SequenceTagger).parameters
-    assert [name for name, p in parameters.items() if p.kind != p.KEYWORD_ONLY] == ["surrogate"]
-    tagger = SequenceTagger()
-    assert vars(tagger) == tagger.get_params() == {n: p.default for n, p in parameters.items()}
-    tagger = SequenceTagger("log", alpha=0.5, cost=ASYMMETRIC, callback=print)
-    assert tagger.cost is ASYMMETRIC
-    other = clone(tagger)
-    assert other is not tagger and repr(other) == repr(tagger)
-    assert repr(SequenceTagger("log", alpha=0.5)) == "SequenceTagger(alpha=0.5, surrogate='log')"
-    assert tagger.set_params(alpha=2.0) is tagger and tagger.alpha == 2.0
-    with pytest.raises(ValueError, match="Invalid parameter 'beta'"):
-        tagger.set_params(beta=1)
-
-
-def test_documentation():
-    for name in SequenceTagger().get_params():
-        assert f"\n    {name} : " in SequenceTagger.__doc__
-    finder, runner = doctest.DocTestFinder(), doctest.DocTestRunner()
-    tests = [test for test in finder.find(SequenceTagger, "SequenceTagger") if test.examples]
-    assert len(tests) >= 2
-    assert all(runner.run(test).failed == 0 for test in tests)
-
-
 # what a fit is
 
 
@@ -209,20 +182,6 @@ def test_parts_that_are_not_fitted(data, surrogate, parameter, names):
         both = fit(X, y, surrogate)
         bound = other.duality_gap_ + both.duality_gap_
         assert abs(other.primal_objective_ - both.primal_objective_) <= bound
-
-
-@pytest.mark.parametrize("surrogate", SURROGATES)
-def test_convergence_warning(data, surrogate):
-    X, y = data
-    with pytest.warns(ConvergenceWarning) as caught:
-        tagger = fit(X, y, surrogate, max_iter=2, tol=1e-9)
-    assert len(caught) == 1 and caught[0].filename == __file__
-    message = str(caught[0].message)
-    assert f"duality gap is {tagger.duality_gap_:.3g} after 2 passes, above tol=1e-09" in message
-    assert tagger.n_iter_ == 2
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        fit(X, y, surrogate)
 
 
 @pytest.mark.parametrize("parameters", [
@@ -486,36 +445,6 @@ def test_containers_of_labels(data, kind, fitted):
 # the contract
 
 
-@pytest.mark.parametrize("parameters", [
-    {}, {"surrogate": "log"}, {"surrogate": "max_margin"}, {"sampling": "uniform"},
-    {"step": "fixed", "tol": 0.3}, {"oracle": "mirror_prox", "tol": 0.3}, {"cost": ASYMMETRIC},
-    {"transition_features": "all", "surrogate": "log"},
-    {"states": "observed", "surrogate": "max_margin"}])
-def test_bits_repeat(data, parameters):
-    X, y = data
-    first = fit(X, y, **parameters)
-    assert_same_fit(first, fit(X, y, **parameters))
-    again = clone(first)
-    again.fit(X[:5], y[:5])
-    assert_same_fit(first, again.fit(X, y))
-    assert_same_fit(first, fit(X, y, n_jobs=2, **parameters))
-    order = np.random.default_rng(0).permutation(len(X))
-    shuffled = fit([X[i] for i in order], [y[i] for i in order], **parameters)
-    assert_same_fit(first, shuffled)
-
-
-def test_seeds(data):
-    X, y = data
-    fits = [fit(X, y, random_state=seed) for seed in (1, 1, 2)]
-    assert_array_equal(fits[0].coef_, fits[1].coef_)
-    assert not np.array_equal(fits[0].coef_, fits[2].coef_)
-    one, two = (fit(X, y, random_state=np.random.RandomState(5)) for _ in "ab")
-    assert_array_equal(one.coef_, two.coef_)
-    before = np.random.get_state()[1].copy()
-    fit(X, y, random_state=3).predict(X)
-    assert_array_equal(np.random.get_state()[1], before)
-
-
 @pytest.mark.parametrize("surrogate", SURROGATES)
 @pytest.mark.parametrize("method", METHODS)
 def test_predictions_depend_on_the_sequence_alone(data, surrogate, method, fitted, monkeypatch):
@@ -546,26 +475,6 @@ def test_threads_of_careful_decoding(data, fitted, monkeypatch):
             assert_same_sequences(tagger.predict(X, decode="min_risk"), expected)
 
 
-@pytest.mark.parametrize("surrogate", SURROGATES)
-def test_pickles_and_copies(data, surrogate):
-    X, y = data
-    tagger = fit(X, y, surrogate, warm_start=True)
-    for copied in (pickle.loads(pickle.dumps(tagger)), copy.deepcopy(tagger), copy.copy(tagger)):
-        assert_same_fit(tagger, copied)
-        assert_same_sequences(copied.predict(X), tagger.predict(X))
-        assert_same_sequences(copied.decision_function(X), tagger.decision_function(X))
-        assert copied.get_params() == tagger.get_params()
-        assert copied.fit(X, y).n_iter_ == 0
-    cold = fit(X, y, surrogate)
-    assert len(pickle.dumps(cold)) < len(pickle.dumps(tagger))
-    fresh = clone(tagger)
-    assert not hasattr(fresh, "classes_") and not hasattr(fresh, "coef_")
-    # a copy has weights of its own
-    copied = copy.deepcopy(tagger)
-    copied.coef_[:] = 0.0
-    assert np.any(tagger.coef_)
-
-
 def test_pickles_hold_the_weights_once(data):
     X, y = data
     tagger = fit([np.pad(x, [(0, 0), (0, 5000)]) for x in X], y)
@@ -582,20 +491,6 @@ def test_the_fitted_state_is_arrays_numbers_and_strings(fitted):
             assert isinstance(value, (np.ndarray, float, int, np.number)), name
 
 
-@pytest.mark.parametrize("surrogate", SURROGATES)
-def test_weights_are_repetitions(data, surrogate):
-    X, y = data
-    weights = np.random.default_rng(0).integers(0, 4, len(X))
-    weights[:3] = 0, 2, 1
-    weighted = fit(X, y, surrogate, sample_weight=weights)
-    times = [i for i, count in enumerate(weights) for _ in range(count)]
-    repeated = fit([X[i] for i in times], [y[i] for i in times], surrogate)
-    assert_same_fit(weighted, repeated)
-    twice = fit(X + X, y + y, surrogate)
-    assert_same_fit(twice, fit(X, y, surrogate, sample_weight=np.full(len(X), 2.0)))
-    assert_array_equal(twice.classes_, fit(X, y, surrogate).classes_)
-
-
 def test_a_weight_of_zero_is_no_sequence(data):
     X, y = data
     rare = y[:-1] + [["z"] * len(y[-1])]
@@ -604,14 +499,6 @@ def test_a_weight_of_zero_is_no_sequence(data):
     assert_same_fit(tagger, fit(X[:-1], rare[:-1]))
     assert "z" not in tagger.classes_
     assert "z" in fit(X, rare).classes_
-
-
-@pytest.mark.parametrize("scale", [1e-300, 1e308])
-def test_the_scale_of_weights_is_nothing(data, scale):
-    X, y = data
-    plain, scaled = fit(X, y), fit(X, y, sample_weight=np.full(len(X), scale))
-    assert scaled.duality_gap_ <= 0.05
-    assert abs(plain.primal_objective_ - scaled.primal_objective_) <= 0.05
 
 
 def test_equal_features_with_other_labels_are_not_merged(data):
@@ -626,59 +513,10 @@ def test_equal_features_with_other_labels_are_not_merged(data):
     assert both.primal_objective_ > single.primal_objective_ + 0.1
 
 
-@pytest.mark.parametrize("surrogate", SURROGATES)
-def test_not_fitted(data, surrogate):
-    X, y = data
-    tagger = SequenceTagger(surrogate)
-    calls = [
-        lambda: tagger.predict(X), lambda: tagger.predict(X, decode="min_risk"),
-        lambda: tagger.decision_function(X), lambda: tagger.predict_kbest(X, 2),
-        lambda: tagger.score(X, y), lambda: tagger.explain()]
-    if surrogate == "log":
-        calls.append(lambda: tagger.predict_marginals(X))
-    for call in calls:
-        with pytest.raises(NotFittedError):
-            call()
-
-
-class Broken(Exception):
-    pass
-
-
 def smaller(X, y):
     """Fewer features and labels."""
     return [x[:, :2] for x in X], [["u" if label == "a" else "v" for label in part] for part in y]
 
-
-@pytest.mark.parametrize("error", [Broken, KeyboardInterrupt])
-@pytest.mark.parametrize("surrogate", SURROGATES)
-def test_a_fit_that_fails_leaves_the_last(data, surrogate, error):
-    X, y = data
-
-    def fail(row):
-        raise error
-
-    tagger = fit(X, y, surrogate)
-    before, predicted = dict(vars(tagger)), tagger.predict(X)
-    tagger.set_params(callback=fail)
-    with pytest.raises(error):
-        tagger.fit(*smaller(X, y))
-    for name, value in before.items():
-        if name != "callback":
-            assert vars(tagger)[name] is value, name
-    assert tagger.predict(X).equals(predicted)
-    # as does one that is refused
-    tagger.set_params(callback=None)
-    for bad in (lambda: tagger.fit(X, y[:-1]), lambda: tagger.fit(X, y, np.zeros(len(X))),
-                lambda: tagger.fit(X[:0], y[:0]), lambda: tagger.set_params(alpha=-1).fit(X, y)):
-        with pytest.raises(ValueError):
-            bad()
-    assert tagger.predict(X).equals(predicted)
-    # and a first one leaves no trace
-    tagger = SequenceTagger(surrogate, callback=fail)
-    with pytest.raises(error):
-        tagger.fit(X, y)
-    assert vars(tagger) == tagger.get_params()
 
 
 def test_a_fit_replaces_the_last_as_a_whole(data, fitted):
@@ -761,15 +599,6 @@ def test_marginals_by_enumeration(tiny):
         assert found.shape == (len(x), 2)
         assert_allclose(found, expected, atol=1e-12)
     assert_allclose(marginals.values.sum(axis=1), 1.0, atol=1e-12)
-
-
-@pytest.mark.parametrize("surrogate", ["max_min", "max_margin"])
-def test_margins_are_no_probabilities(data, surrogate, fitted):
-    tagger = fitted[surrogate]
-    assert not hasattr(tagger, "predict_marginals")
-    with pytest.raises(AttributeError, match="predict_marginals"):
-        tagger.predict_marginals(data[0])
-    assert hasattr(SequenceTagger("log"), "predict_marginals")
 
 
 @pytest.mark.parametrize("surrogate", SURROGATES)
@@ -1090,43 +919,6 @@ def test_metadata_routing(data):
 # warm starts, callbacks, interrupts
 
 
-@pytest.mark.parametrize("accelerate", [True, False])
-@pytest.mark.parametrize("surrogate", SURROGATES)
-def test_warm_start(data, surrogate, accelerate):
-    X, y = data
-    tagger = fit(X, y, surrogate, warm_start=True, accelerate=accelerate)
-    dual, gap = tagger.dual_objective_, tagger.duality_gap_
-    tagger.fit(X, y)
-    assert tagger.n_iter_ == 0
-    assert_array_equal(tagger.history_["pass"], [0])
-    assert_allclose(tagger.dual_objective_, dual, atol=1e-9)
-    assert tagger.duality_gap_ <= 0.05 and abs(tagger.duality_gap_ - gap) < 0.01
-    for alpha in (0.04, 0.02, 0.3):
-        tagger.set_params(alpha=alpha).fit(X, y)
-        cold = fit(X, y, surrogate, alpha=alpha, accelerate=accelerate)
-        assert tagger.history_["pass"][0] == 0
-        assert tagger.duality_gap_ <= 0.05
-        assert tagger.history_["gap"][0] < cold.history_["gap"][0] or tagger.n_iter_ <= cold.n_iter_
-        assert abs(tagger.primal_objective_ - cold.primal_objective_) <= 0.05
-        assert accelerate or np.all(np.diff(tagger.history_["dual"]) >= -1e-12)
-    # to a smaller tolerance
-    tagger.set_params(tol=0.02).fit(X, y)
-    assert tagger.history_["pass"][0] == 0 and tagger.duality_gap_ <= 0.02
-
-
-@pytest.mark.parametrize("surrogate", SURROGATES)
-def test_a_smaller_alpha_starts_where_the_last_ended(data, surrogate):
-    X, y = data
-    tagger = fit(X, y, surrogate, alpha=0.1, warm_start=True)
-    coef, gaps = tagger.coef_, []
-    tagger.set_params(alpha=0.09, tol=1e-9, callback=lambda row: gaps.append(row["gap"]) or True)
-    with pytest.warns(ConvergenceWarning):
-        tagger.fit(X, y)
-    assert_allclose(tagger.coef_, coef, atol=1e-9)
-    # no more than the tolerance of the first and a tenth of the loss
-    assert gaps[0] < 0.05 + 0.1 * np.log(3) * np.mean([len(x) for x in X])
-
-
 @pytest.mark.parametrize("change", ["labels", "lengths", "number", "surrogate"])
 def test_a_warm_start_that_does_not_fit_is_cold(data, change):
     X, y = data
@@ -1188,93 +980,7 @@ def test_a_warm_start_with_other_settings(data, surrogate):
         assert cold.dual_objective_ <= tagger.primal_objective_ + 1e-9
 
 
-def test_without_warm_start_nothing_is_kept(data, fitted):
-    X, y = data
-    tagger = fit(X, y, warm_start=True)
-    assert_same_fit(tagger, fitted["max_min"])
-    tagger.set_params(warm_start=False).fit(X, y)
-    assert_same_fit(tagger, fitted["max_min"])
-    assert len(pickle.dumps(tagger)) == pytest.approx(len(pickle.dumps(fitted["max_min"])), abs=200)
-
-
-def test_the_callback_ends_the_fit(data):
-    rows = []
-    with pytest.warns(ConvergenceWarning, match="above tol=0"):
-        tagger = fit(*data, tol=0, callback=lambda row: rows.append(dict(row)) or len(rows) == 3)
-    assert len(rows) == 3 == len(tagger.history_["pass"])
-    assert tagger.n_iter_ == rows[-1]["pass"] and tagger.duality_gap_ == rows[-1]["gap"]
-    for key, column in tagger.history_.items():
-        assert_array_equal(column, [row[key] for row in rows])
-
-
-@pytest.mark.parametrize("surrogate", SURROGATES)
-def test_interrupts_keep_a_warm_start(data, surrogate):
-    X, y = data
-    rows = []
-
-    def interrupt(row):
-        rows.append(row)
-        if len(rows) == 2:
-            raise KeyboardInterrupt
-
-    tagger = SequenceTagger(
-        surrogate, alpha=0.05, warm_start=True, tol=0, random_state=0, callback=interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        tagger.fit(X, y)
-    assert tagger.duality_gap_ == rows[-1]["gap"] and tagger.n_iter_ == rows[-1]["pass"]
-    assert tagger.score(X, y) > 0.7
-    tagger.set_params(callback=None, tol=0.05).fit(X, y)
-    assert tagger.history_["pass"][0] == 0 and tagger.duality_gap_ <= 0.05
-    assert tagger.history_["dual"][-1] >= rows[-1]["dual"] - 1e-12
-
-
-# talk
-
-
-def test_silence(data, capfd):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for surrogate in SURROGATES:
-            fit(*data, surrogate).predict(data[0])
-    captured = capfd.readouterr()
-    assert (captured.out, captured.err) == ("", "")
-
-
-def test_verbose(data, caplog, capfd):
-    with caplog.at_level(logging.INFO, logger="fastm4n"):
-        tagger = fit(*data, verbose=1)
-    messages = [record.getMessage() for record in caplog.records if record.name == "fastm4n"]
-    assert messages[-1].startswith(f"pass {tagger.n_iter_}: primal ")
-    assert messages[-1].endswith(f"gap {tagger.duality_gap_:.3e}")
-    assert capfd.readouterr().out == ""
-
-
 # bad parameters
-
-
-@pytest.mark.parametrize(("parameter", "values", "message"), [
-    ("surrogate", ["hinge", None, 1], "surrogate must be one of .*got"),
-    ("alpha", [0, -1.0, np.nan, np.inf, "1", True, None], "alpha must be a finite number > 0, got"),
-    ("fit_intercept", [1, None, "yes"], "fit_intercept must be True or False, got"),
-    ("fit_start_end", [0, None, "no"], "fit_start_end must be True or False, got"),
-    ("fit_transitions", [2, None, []], "fit_transitions must be True or False, got"),
-    ("states", ["some", None], "states must be one of .*got"),
-    ("sampling", ["random", None], "sampling must be one of .*got"),
-    ("step", ["newton", None, 0.5], "step must be one of .*got"),
-    ("oracle", ["exact", None], "oracle must be one of .*got"),
-    ("oracle_iter", [0, -2, 2.5, "5"], "oracle_iter must be an integer > 0, got"),
-    ("oracle_warm_start", [1, None], "oracle_warm_start must be True or False, got"),
-    ("tol", [-1e-3, np.nan, np.inf, "0", None], "tol must be a finite number >= 0, got"),
-    ("max_iter", [0, -1, 10.0, "5", True], "max_iter must be an integer > 0, got"),
-    ("decode", ["mean", None], "decode must be one of .*got"),
-    ("warm_start", [1, None], "warm_start must be True or False, got"),
-    ("callback", [1, "print"], "callback must be callable or None, got"),
-])
-def test_bad_parameters(data, parameter, values, message):
-    for value in values:
-        with pytest.raises(ValueError, match=message) as caught:
-            SequenceTagger(**{parameter: value}).fit(*data)
-        assert repr(value) in str(caught.value)
 
 
 @pytest.mark.parametrize(("parameters", "message"), [
