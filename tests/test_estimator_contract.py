@@ -1,7 +1,8 @@
 """What holds for every estimator: scikit-learn's contract, and that of the solver.
 
 scikit-learn's own checks need rows of numbers and one label each; these hold as well where an
-example is a sequence, a ranking or a matching. A new estimator is a new entry of `CASES`.
+example is a sequence, a ranking or a matching. A new estimator is a new entry of
+`estimator_cases.CASES`.
 """
 
 import copy
@@ -11,146 +12,16 @@ import logging
 import pickle
 import sys
 import warnings
-from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+from comparisons import assert_same_answers, assert_same_fit, state
+from estimator_cases import ASYMMETRIC, CASES, SURROGATES, take
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
-from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
-from sklearn.preprocessing import StandardScaler
 
-from fastm4n import (
-    LabelRanker,
-    Matcher,
-    MulticlassClassifier,
-    OrdinalClassifier,
-    SequenceTagger,
-)
 from fastm4n.solvers import block_coordinate as driver
-
-SURROGATES = ("max_min", "max_margin", "log")
-ASYMMETRIC = np.array([[0.0, 1.0, 4.0], [3.0, 0.0, 0.5], [0.5, 2.0, 0.0]])
-# attributes with a row for each example, where there is a kernel
-BY_EXAMPLE = ("dual_coef_", "X_fit_")
-
-
-@dataclass
-class Case:
-    """An estimator and data for it.
-
-    X and y are arrays, or lists of one array for each example. `smaller` gives X and y of fewer
-    features; `probabilities` is the method that only the log surrogate has; `bits` are parameters
-    whose fits are compared bit by bit, beside the usual ones; `bad` are values that parameters
-    refuse, beside `BAD`; `more_calls` need a fitted estimator.
-    """
-
-    cls: type
-    X: object
-    y: object
-    probabilities: str
-    tol: float = 0.02
-    bits: list = field(default_factory=list)
-    bad: dict = field(default_factory=dict)
-    bad_outputs: object = None
-    more_calls: tuple = ()
-
-    def fit(self, *args, X=None, y=None, sample_weight=None, **parameters):
-        parameters = {"random_state": 0, "alpha": 0.05, "tol": self.tol, **parameters}
-        X, y = self.X if X is None else X, self.y if y is None else y
-        return self.cls(*args, **parameters).fit(X, y, sample_weight)
-
-    def rows(self, rows):
-        return {"X": take(self.X, rows), "y": take(self.y, rows)}
-
-    def smaller(self):
-        return [x[..., :2] for x in self.X] if isinstance(self.X, list) else self.X[..., :2]
-
-    def answers(self, estimator, X):
-        """What the estimator says of X, by every method."""
-        methods = ["predict", "decision_function"]
-        if estimator.surrogate == "log":
-            methods.append(self.probabilities)
-        return {method: list(getattr(estimator, method)(X)) for method in methods}
-
-    @property
-    def n(self):
-        return len(self.X)
-
-    @property
-    def kernels(self):
-        return ("linear", "rbf") if "kernel" in self.cls().get_params() else ("linear",)
-
-
-def take(values, rows):
-    return [values[i] for i in rows] if isinstance(values, list) else values[rows]
-
-
-def labels():
-    X, y = load_iris(return_X_y=True)
-    return StandardScaler().fit_transform(X)[::5], y[::5]
-
-
-def sequences(n=16, d=4, R=3, seed=0):
-    rng = np.random.default_rng(seed)
-    truth = 2 * rng.normal(size=(d, R))
-    X = [np.round(4 * rng.normal(size=(T, d))) / 4 for T in rng.integers(1, 9, n)]
-    y = [["abc"[label] for label in np.argmax(x @ truth, axis=1)] for x in X]
-    return X, y
-
-
-def rankings(n=24, d=4, M=3, seed=0):
-    rng = np.random.default_rng(seed)
-    X = np.round(4 * rng.normal(size=(n, d))) / 4
-    scores = X @ rng.normal(size=(d, M)) + 0.7 * rng.normal(size=(n, M))
-    return X, np.argsort(np.argsort(-scores, axis=1), axis=1)
-
-
-def pairs(sizes=(1, 2, 3, 4) * 5, d=3, seed=0):
-    rng = np.random.default_rng(seed)
-    X, y = [], []
-    for M in sizes:
-        before, places = rng.normal(size=(M, d)), rng.permutation(M)
-        after = np.empty_like(before)
-        after[places] = before + 0.7 * rng.normal(size=(M, d))
-        X.append(np.round(4 * (before[:, np.newaxis] - after) ** 2) / 4)
-        y.append(places)
-    return X, y
-
-
-PERMUTATION_BITS = [{"oracle": "mirror_prox", "tol": 0.1}]
-CASES = {
-    "MulticlassClassifier": Case(
-        MulticlassClassifier, *labels(), "predict_proba",
-        bits=[{"cost": "squared"}, {"kernel": "rbf", "cache_size": 0.01}],
-        bad={"kernel_params": [1, [("gamma", 1)]]},
-    ),
-    "OrdinalClassifier": Case(
-        OrdinalClassifier, *labels(), "predict_proba",
-        bad={"kernel_params": [1, [("gamma", 1)]]},
-    ),
-    "SequenceTagger": Case(
-        SequenceTagger, *sequences(), "predict_marginals", tol=0.05,
-        bits=[
-            {"oracle": "mirror_prox", "tol": 0.3}, {"cost": ASYMMETRIC},
-            {"transition_features": "all", "surrogate": "log"},
-            {"states": "observed", "surrogate": "max_margin"},
-        ],
-        bad={
-            "fit_start_end": [0, None, "no"], "fit_transitions": [2, None, []],
-            "states": ["some", None],
-        },
-        more_calls=(
-            lambda tagger, X: tagger.predict_kbest(X, 2), lambda tagger, X: tagger.explain(),
-        ),
-    ),
-    "LabelRanker": Case(
-        LabelRanker, *rankings(), "predict_marginals", bits=PERMUTATION_BITS,
-        bad={"form": ["names", None, ["ranks"]]}, bad_outputs=rankings()[1][:, :1],
-    ),
-    "Matcher": Case(Matcher, *pairs(), "predict_marginals", tol=0.01, bits=PERMUTATION_BITS),
-}
 
 
 @pytest.fixture(params=CASES)
@@ -172,34 +43,6 @@ def pytest_generate_tests(metafunc):
                 id=f"{name}-{surrogate}-{kernel}")
             for name, case in CASES.items() for surrogate in SURROGATES for kernel in case.kernels
         ])
-
-
-def state(estimator):
-    """What a fit leaves, but for times."""
-    attributes = {
-        name: value for name, value in vars(estimator).items()
-        if name.endswith("_") and not name.startswith("_")}
-    history = attributes.pop("history_")
-    return {**attributes, **{key: v for key, v in history.items() if key != "seconds"}}
-
-
-def assert_same_fit(first, second, order=None):
-    """The same bits; in `order`, rows of the second are those of the first."""
-    a, b = state(first), state(second)
-    assert a.keys() == b.keys()
-    for name in a:
-        moved = order is not None and name in BY_EXAMPLE and len(a[name]) == len(order)
-        assert_array_equal(a[name][order] if moved else a[name], b[name], err_msg=name)
-
-
-def assert_same_answers(found, expected, atol=0.0):
-    assert found.keys() == expected.keys()
-    for method, values in found.items():
-        for one, other in zip(values, expected[method], strict=True):
-            if atol:
-                assert_allclose(one, other, rtol=0, atol=atol, err_msg=method)
-            else:
-                assert_array_equal(one, other, err_msg=method)
 
 
 class Broken(Exception):
@@ -484,7 +327,8 @@ def test_convergence_warning(fits):
     case, parameters = fits
     with pytest.warns(ConvergenceWarning) as caught:
         estimator = case.fit(**{**parameters, "max_iter": 2, "tol": 1e-9})
-    assert len(caught) == 1 and caught[0].filename == __file__
+    # it points to the line that calls fit
+    assert len(caught) == 1 and caught[0].filename == inspect.getfile(type(case))
     message = str(caught[0].message)
     assert f"gap is {estimator.duality_gap_:.3g} after 2 passes, above tol=1e-09" in message
     assert estimator.n_iter_ == 2 and estimator.duality_gap_ > 1e-9

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from comparisons import assert_same_fit
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.datasets import load_iris, load_svmlight_file, load_wine
@@ -46,22 +47,6 @@ def binary(iris):
 
 def fit(X, y, *args, cls=MulticlassClassifier, sample_weight=None, **parameters):
     return cls(*args, random_state=0, **parameters).fit(X, y, sample_weight)
-
-
-def state(estimator):
-    """What a fit leaves, but for times."""
-    attributes = {
-        name: value for name, value in vars(estimator).items()
-        if name.endswith("_") and not name.startswith("_")}
-    history = attributes.pop("history_")
-    return {**attributes, **{key: v for key, v in history.items() if key != "seconds"}}
-
-
-def assert_same_fit(first, second):
-    a, b = state(first), state(second)
-    assert a.keys() == b.keys()
-    for name in a:
-        assert_array_equal(a[name], b[name], err_msg=name)
 
 
 def dual_point(estimator, y, p):

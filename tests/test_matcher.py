@@ -6,6 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
+from comparisons import assert_same_fit
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from scipy.special import softmax
@@ -57,22 +58,6 @@ def fit(X, y, *args, sample_weight=None, **parameters):
 @pytest.fixture(scope="module")
 def fitted(data):
     return {surrogate: fit(*data, surrogate) for surrogate in SURROGATES}
-
-
-def state(estimator):
-    """What a fit leaves, but for times."""
-    attributes = {
-        name: value for name, value in vars(estimator).items()
-        if name.endswith("_") and not name.startswith("_")}
-    history = attributes.pop("history_")
-    return {**attributes, **{key: v for key, v in history.items() if key != "seconds"}}
-
-
-def assert_same_fit(first, second):
-    a, b = state(first), state(second)
-    assert a.keys() == b.keys()
-    for name in a:
-        assert_array_equal(a[name], b[name], err_msg=name)
 
 
 def assert_same_parts(found, expected, atol=0.0):

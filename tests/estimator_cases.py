@@ -1,0 +1,135 @@
+"""Every estimator, with a small data set: what the contract of estimators is tested on."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from sklearn.datasets import load_iris
+from sklearn.preprocessing import StandardScaler
+
+from fastm4n import (
+    LabelRanker,
+    Matcher,
+    MulticlassClassifier,
+    OrdinalClassifier,
+    SequenceTagger,
+)
+
+SURROGATES = ("max_min", "max_margin", "log")
+ASYMMETRIC = np.array([[0.0, 1.0, 4.0], [3.0, 0.0, 0.5], [0.5, 2.0, 0.0]])
+
+
+@dataclass
+class Case:
+    """An estimator and data for it.
+
+    X and y are arrays, or lists of one array for each example. `smaller` gives X and y of fewer
+    features; `probabilities` is the method that only the log surrogate has; `bits` are parameters
+    whose fits are compared bit by bit, beside the usual ones; `bad` are values that parameters
+    refuse, beside `BAD`; `more_calls` need a fitted estimator.
+    """
+
+    cls: type
+    X: object
+    y: object
+    probabilities: str
+    tol: float = 0.02
+    bits: list = field(default_factory=list)
+    bad: dict = field(default_factory=dict)
+    bad_outputs: object = None
+    more_calls: tuple = ()
+
+    def fit(self, *args, X=None, y=None, sample_weight=None, **parameters):
+        parameters = {"random_state": 0, "alpha": 0.05, "tol": self.tol, **parameters}
+        X, y = self.X if X is None else X, self.y if y is None else y
+        return self.cls(*args, **parameters).fit(X, y, sample_weight)
+
+    def rows(self, rows):
+        return {"X": take(self.X, rows), "y": take(self.y, rows)}
+
+    def smaller(self):
+        return [x[..., :2] for x in self.X] if isinstance(self.X, list) else self.X[..., :2]
+
+    def answers(self, estimator, X):
+        """What the estimator says of X, by every method."""
+        methods = ["predict", "decision_function"]
+        if estimator.surrogate == "log":
+            methods.append(self.probabilities)
+        return {method: list(getattr(estimator, method)(X)) for method in methods}
+
+    @property
+    def n(self):
+        return len(self.X)
+
+    @property
+    def kernels(self):
+        return ("linear", "rbf") if "kernel" in self.cls().get_params() else ("linear",)
+
+
+def take(values, rows):
+    return [values[i] for i in rows] if isinstance(values, list) else values[rows]
+
+
+def labels():
+    X, y = load_iris(return_X_y=True)
+    return StandardScaler().fit_transform(X)[::5], y[::5]
+
+
+def sequences(n=16, d=4, R=3, seed=0):
+    rng = np.random.default_rng(seed)
+    truth = 2 * rng.normal(size=(d, R))
+    X = [np.round(4 * rng.normal(size=(T, d))) / 4 for T in rng.integers(1, 9, n)]
+    y = [["abc"[label] for label in np.argmax(x @ truth, axis=1)] for x in X]
+    return X, y
+
+
+def rankings(n=24, d=4, M=3, seed=0):
+    rng = np.random.default_rng(seed)
+    X = np.round(4 * rng.normal(size=(n, d))) / 4
+    scores = X @ rng.normal(size=(d, M)) + 0.7 * rng.normal(size=(n, M))
+    return X, np.argsort(np.argsort(-scores, axis=1), axis=1)
+
+
+def pairs(sizes=(1, 2, 3, 4) * 5, d=3, seed=0):
+    rng = np.random.default_rng(seed)
+    X, y = [], []
+    for M in sizes:
+        before, places = rng.normal(size=(M, d)), rng.permutation(M)
+        after = np.empty_like(before)
+        after[places] = before + 0.7 * rng.normal(size=(M, d))
+        X.append(np.round(4 * (before[:, np.newaxis] - after) ** 2) / 4)
+        y.append(places)
+    return X, y
+
+
+PERMUTATION_BITS = [{"oracle": "mirror_prox", "tol": 0.1}]
+CASES = {
+    "MulticlassClassifier": Case(
+        MulticlassClassifier, *labels(), "predict_proba",
+        bits=[{"cost": "squared"}, {"kernel": "rbf", "cache_size": 0.01}],
+        bad={"kernel_params": [1, [("gamma", 1)]]},
+    ),
+    "OrdinalClassifier": Case(
+        OrdinalClassifier, *labels(), "predict_proba",
+        bad={"kernel_params": [1, [("gamma", 1)]]},
+    ),
+    "SequenceTagger": Case(
+        SequenceTagger, *sequences(), "predict_marginals", tol=0.05,
+        bits=[
+            {"oracle": "mirror_prox", "tol": 0.3}, {"cost": ASYMMETRIC},
+            {"transition_features": "all", "surrogate": "log"},
+            {"states": "observed", "surrogate": "max_margin"},
+        ],
+        bad={
+            "fit_start_end": [0, None, "no"], "fit_transitions": [2, None, []],
+            "states": ["some", None],
+        },
+        more_calls=(
+            lambda tagger, X: tagger.predict_kbest(X, 2), lambda tagger, X: tagger.explain(),
+        ),
+    ),
+    "LabelRanker": Case(
+        LabelRanker, *rankings(), "predict_marginals", bits=PERMUTATION_BITS,
+        bad={"form": ["names", None, ["ranks"]]}, bad_outputs=rankings()[1][:, :1],
+    ),
+    "Matcher": Case(Matcher, *pairs(), "predict_marginals", tol=0.01, bits=PERMUTATION_BITS),
+}
