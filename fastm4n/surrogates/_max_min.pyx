@@ -225,6 +225,8 @@ cdef class MaxMinMirrorProx(MaxMin):
         super().__init__(outputs)
         cdef MaxMinScratch game = outputs.game(True)
         cdef Py_ssize_t b
+        # an exact step would leave the oracle that was asked for out
+        self.has_block_step = False
         self.n_iter = outputs.mirror_prox_iterations() if n_iter is None else n_iter
         self.warm_start = warm_start
         self.begin = np.zeros(self.n_blocks + 1, dtype=np.intp)
