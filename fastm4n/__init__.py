@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         regularization_path,
     )
     from fastm4n.sequences import Sequences
-    from fastm4n.vectorizer import SequenceVectorizer
+    from fastm4n.vectorizer import SequenceScaler, SequenceVectorizer
 
     __version__: str
 
@@ -57,6 +57,7 @@ _NAMES = {
     "PathInterrupted": "path",
     "RegularizationPath": "path",
     "RegularizationPathCV": "path",
+    "SequenceScaler": "vectorizer",
     "SequenceTagger": "estimators",
     "SequenceVectorizer": "vectorizer",
     "Sequences": "sequences",

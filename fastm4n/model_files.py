@@ -413,7 +413,8 @@ def save_model(estimator, path, *, metadata=None):
     ----------
     estimator : estimator
         One of fastm4n's, or a `sklearn.pipeline.Pipeline` whose last step is one and whose
-        other steps are `SequenceVectorizer` or scikit-learn's `StandardScaler`.
+        other steps are `SequenceVectorizer`, `SequenceScaler` or scikit-learn's
+        `StandardScaler`.
     path : str or path
         It is replaced at the end, when the new file is on disk; a failure leaves it as it was.
     metadata : dict, default=None

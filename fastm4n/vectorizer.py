@@ -1,4 +1,4 @@
-"""From sequences of dicts or of attribute strings to sequences of CSR rows."""
+"""Sequences of CSR rows from dicts or attribute strings, and features of variance 1."""
 
 import math
 from array import array
@@ -7,12 +7,14 @@ from numbers import Integral, Real
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn import config_context
 from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
 from fastm4n.sequences import Sequences
 
-__all__ = ["SequenceVectorizer"]
+__all__ = ["SequenceScaler", "SequenceVectorizer"]
 
 
 # no set_output: sequences of rows are no data frame
@@ -190,6 +192,118 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=
         if not isinstance(self.separator, str):
             raise ValueError(f"separator must be a string, got {self.separator!r}.")
         return dtype
+
+
+# no set_output: sequences of rows are no data frame
+class SequenceScaler(StandardScaler, auto_wrap_output_keys=None):
+    """Standardise the features of all tokens, as scikit-learn's `StandardScaler` those of rows.
+
+    Parameters
+    ----------
+    copy : bool, default=True
+        Whether the given rows must stay as they are.
+    with_mean : bool, default=True
+        Whether to subtract the means; of CSR rows that is refused, as none would be sparse.
+    with_std : bool, default=True
+        Whether to divide by the standard deviations.
+
+    Attributes
+    ----------
+    mean_, var_, scale_ : ndarray of shape (n_features,), or None
+        As of `StandardScaler`.
+    n_features_in_ : int
+    n_samples_seen_ : int
+        Number of tokens.
+
+    See Also
+    --------
+    SequenceVectorizer : Makes features of dicts and attribute strings.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastm4n import SequenceScaler
+    >>> X = [np.array([[1.0, 500.0], [3.0, 100.0]]), np.array([[5.0, 300.0]])]
+    >>> scaled = SequenceScaler().fit_transform(X)
+    >>> scaled
+    <Sequences: 2 sequences, 3 rows, 2 columns, float64>
+    >>> scaled.values.std(axis=0).round(12)
+    array([1., 1.])
+    """
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False
+        return tags
+
+    def fit(self, X, y=None, sample_weight=None):
+        """Learn means and variances of the features.
+
+        Parameters
+        ----------
+        X : Sequences, or list of matrices
+        y : None
+            Ignored.
+        sample_weight : array-like of shape (n_tokens,), default=None
+            Weights of the tokens.
+
+        Returns
+        -------
+        self : SequenceScaler
+        """
+        return super().fit(_sequences(X).values, sample_weight=sample_weight)
+
+    def partial_fit(self, X, y=None, sample_weight=None):
+        """Go on learning means and variances of the features.
+
+        Parameters
+        ----------
+        X : Sequences, or list of matrices
+        y : None
+            Ignored.
+        sample_weight : array-like of shape (n_tokens,), default=None
+            Weights of the tokens.
+
+        Returns
+        -------
+        self : SequenceScaler
+        """
+        # called by `fit` with its rows
+        rows = X if sp.issparse(X) or isinstance(X, np.ndarray) else _sequences(X).values
+        return super().partial_fit(rows, sample_weight=sample_weight)
+
+    def transform(self, X):
+        """Standardise.
+
+        Parameters
+        ----------
+        X : Sequences, or list of matrices
+
+        Returns
+        -------
+        X : Sequences
+        """
+        X = _sequences(X)
+        with config_context(transform_output="default"):
+            return Sequences(super().transform(X.values), X.offsets)
+
+    def inverse_transform(self, X):
+        """Undo `transform`.
+
+        Parameters
+        ----------
+        X : Sequences, or list of matrices
+
+        Returns
+        -------
+        X : Sequences
+        """
+        X = _sequences(X)
+        return Sequences(super().inverse_transform(X.values), X.offsets)
+
+
+def _sequences(X):
+    return X if isinstance(X, Sequences) else Sequences.from_list(X)
 
 
 class _Growing(dict):

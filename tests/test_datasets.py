@@ -641,7 +641,7 @@ def test_label_ranking_quotes_and_spaces():
         ("u,ranking\n\n1,2,a>b\n", r"line 3: 3 column\(s\) where 2 were expected: '1,2,a>b'"),
         ("u,ranking\na>b\n", r"line 2: 1 column\(s\) where 2"),
         ("u,ranking\n1,a>b\nx,a>b\n", "line 3: u is 'x', which is not a finite number"),
-        ("u,v,ranking\n1,,a>b\n", "line 2: v is '', which is not a finite number"),
+        ("u,v,ranking\n1,,a>b\n", "line 2: v is empty. Missing values are not supported"),
         ("u,ranking\nnan,a>b\n", "line 2: u is 'nan'"),
         ("u,ranking\n1e999,a>b\n", "line 2: u is '1e999'"),
         ("u,ranking\n1_0,a>b\n", "line 2: u is '1_0'"),

@@ -8,7 +8,7 @@ import os
 import sys
 
 from fastm4n import __version__
-from fastm4n.cli import _bench, _datasets, _evaluate, _fit, _path, _predict
+from fastm4n.cli import _bench, _datasets, _evaluate, _fit, _info, _path, _predict
 from fastm4n.cli._arguments import HelpFormatter, Parser
 from fastm4n.cli._output import CommandError
 
@@ -22,6 +22,7 @@ first steps:
   fastm4n path                               how much to regularise? handwritten digits
   fastm4n fit iris --model iris.fm4n         train a model
   fastm4n evaluate iris.fm4n iris            what it gets right
+  fastm4n info table.csv                     what is understood of a file of one's own
   fastm4n fit table.csv --target kind --model kind.fm4n
   fastm4n predict kind.fm4n new.csv --output kinds.txt
 
@@ -39,7 +40,7 @@ def _parser():
     parser.add_argument("--version", action="version", version=f"fastm4n {__version__}")
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND")
     commands.required = True
-    for module in (_path, _fit, _predict, _evaluate, _bench, _datasets):
+    for module in (_path, _fit, _predict, _evaluate, _info, _bench, _datasets):
         module.add(commands)
     return parser
 
@@ -59,6 +60,9 @@ def main(argv=None):
         with SystemExit, as is usual of argparse.
     """
     parser = _parser()
+    if not (sys.argv[1:] if argv is None else argv):
+        parser.print_help(sys.stderr)
+        return 2
     args = parser.parse_args(argv)
     prog = f"fastm4n {args.command}"
     try:
@@ -84,6 +88,7 @@ def main(argv=None):
 def _told(error):
     if isinstance(error, MemoryError):
         return f"out of memory ({error})" if str(error) else "out of memory"
-    if isinstance(error, OSError) and error.strerror and error.filename is not None:
-        return f"{error.filename}: {error.strerror}"
+    if isinstance(error, OSError) and error.strerror:
+        where = "" if error.filename is None else f"{error.filename}: "
+        return where + error.strerror
     return str(error) or type(error).__name__

@@ -28,8 +28,9 @@ EMBEDDED = {
 }
 
 READING_HELP = """\
-formats of DATA, guessed from the end of its name, without .gz; --format overrides:
-  .csv .tsv                 csv: the first line names the columns; features are numbers
+formats of DATA, guessed from the end of its name, without .gz, .bz2 or .xz; --format overrides:
+  .csv .tsv                 csv: a table of numbers and a target; a first line that names the
+                            columns is detected
   .svm .svmlight .libsvm    svmlight: LABEL index:value ...; with qid:N after the label, the lines
                             of one N are a sequence
   .conll .txt .iob .bio     conll: a token on each line, columns, a blank line after a sentence
@@ -37,7 +38,7 @@ formats of DATA, guessed from the end of its name, without .gz; --format overrid
   .crfsuite                 crfsuite: LABEL and attributes, separated by tabs
   .npz                      npz: arrays X and y; and lengths or offsets of sequences;
                             X (n, M, M, d) and y (n, M) of matchings
-Text and .npz are read from a file; text may be compressed by gzip; - is stdin (with --format).
+Text may be compressed by gzip, bzip2 or xz; - is stdin (with --format, or that of the model).
 The name of an embedded data set (fastm4n datasets) is taken as such; a file of the same name is
 given as ./NAME.
 """
@@ -51,6 +52,8 @@ class Parser(argparse.ArgumentParser):
     """An argument parser whose errors are one line."""
 
     def error(self, message):
+        if message == "the following arguments are required: DATA":
+            message = "DATA is missing: a file, - for stdin, or an embedded data set such as iris"
         self.exit(2, f"{self.prog}: error: {message} (see '{self.prog} --help')\n")
 
 
@@ -141,7 +144,9 @@ def add_data(parser, *, fitted, nargs=None, default=None):
     group.add_argument(
         "--target", metavar="COLUMN",
         help="what is to be predicted: a column's name or number, counted from 1, from the end if "
-        "negative; by default the last one; of conllu a field, by default UPOS"
+        "negative; by default of csv the column that is called response, target, label or class, "
+        "the only one that is not numbers, or the last one; of conll the last one; of conllu a "
+        "field, by default UPOS; of npz an array, by default y"
         if not fitted else "the column of the truth; by default that of the fit",
     )
     if not fitted:
@@ -151,9 +156,22 @@ def add_data(parser, *, fitted, nargs=None, default=None):
             "target, of conllu FORM",
         )
         group.add_argument(
+            "--drop", type=_names, metavar="NAME,...", help="columns of csv to leave out",
+        )
+        group.add_argument(
             "--levels", type=_names, metavar="LEVEL,...",
             help="all levels of an ordered target, lowest first; by default sorted",
         )
+        group.add_argument(
+            "--attributes", choices=ATTRIBUTES,
+            help="what tokens of conll and conllu are described by: a window of two to either side "
+            "and the word's spelling; CRFsuite's attributes for chunking; or their columns alone; "
+            "default window",
+        )
+    group.add_argument(
+        "--header", choices=("yes", "no"),
+        help="whether the first line of csv names the columns; by default that is detected",
+    )
     group.add_argument(
         "--delimiter", type=_delimiter, metavar="C",
         help="what separates columns of csv and conll: a character, 'tab' or 'space'",
@@ -192,13 +210,7 @@ def add_estimator(parser):
         "--scale", choices=SCALES,
         help="standard: features of mean 0 (not sparse ones) and variance 1 in DATA, which goes "
         "into the model; by default where features are dense and outputs are classes, levels or "
-        "rankings",
-    )
-    group.add_argument(
-        "--attributes", choices=ATTRIBUTES, default="window",
-        help="what tokens of conll and conllu are described by: a window of two to either side and "
-        "the word's spelling; CRFsuite's attributes for chunking; or their columns alone; default "
-        "%(default)s",
+        "rankings; not for matchings",
     )
     group.add_argument(
         "--set", type=_setting, action="append", default=[], metavar="NAME=VALUE", dest="settings",
@@ -229,10 +241,20 @@ def add_output(parser, *, progress=True):
         "--json", action="store_true",
         help="print the results as one JSON document; what is for people goes to stderr",
     )
-    if progress:
-        group.add_argument(
-            "--quiet", action="store_true",
-            help="no progress bar; there is none either where stderr is no terminal or tqdm is "
-            "missing",
-        )
+    group.add_argument(
+        "-q", "--quiet", action="store_true",
+        help="print errors and results only: no remarks" + (
+            ", no progress bar (there is none either where stderr is no terminal or tqdm is "
+            "missing)" if progress else ""
+        ),
+    )
     return group
+
+
+def add_plot(group, *, default=None):
+    """The option of every command that makes a plot."""
+    group.add_argument(
+        "--plot", metavar="FILE",
+        help="write a plot, in the format that the name ends with (png, pdf, svg, ...)"
+        + (f"; default {default}" if default else ""),
+    )

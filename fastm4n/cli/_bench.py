@@ -73,14 +73,14 @@ def run(args):
         for row in rows
     ]
     for line in table(head, lines):
-        report.tell(line)
-    report.tell()
+        report.result(line)
+    report.result()
     ratios = {}
-    for slow, fast in zip(rows[::3], rows[1::3]):
+    for slow, fast in zip(rows[::3], rows[1::3], strict=True):
         ratios[slow["problem"]] = slow["seconds"] / fast["seconds"]
-    report.tell("the compiled solver, for the same passes, whole fits:")
+    report.result("the compiled solver, for the same passes, whole fits:")
     for name, ratio in ratios.items():
-        report.tell(f"  {name}: {ratio:.0f} times as fast")
+        report.result(f"  {name}: {ratio:.0f} times as fast")
     report.document({"surrogate": args.surrogate, "alpha": ALPHA, "rows": rows, "ratios": ratios})
     return 0
 

@@ -16,8 +16,19 @@ _SUFFIXES = {
     ".libsvm": "svmlight", ".conll": "conll", ".txt": "conll", ".iob": "conll", ".bio": "conll",
     ".conllu": "conllu", ".crfsuite": "crfsuite", ".npz": "npz",
 }
-_SEQUENCE_FORMATS = ("conll", "conllu", "crfsuite")
+_COMPRESSED = (".gz", ".bz2", ".xz")
 _TOKENS = ("conll", "conllu")
+# options that are of some formats only
+_OPTIONS = {
+    "target": ("csv", "conll", "conllu", "npz"),
+    "columns": ("csv", "conll", "conllu"),
+    "drop": ("csv",),
+    "header": ("csv",),
+    "delimiter": ("csv", "conll"),
+    "comment": ("conll",),
+    "where": ("npz",),
+    "attributes": _TOKENS,
+}
 
 
 @dataclass
@@ -26,7 +37,8 @@ class Data:
 
     X and y are what the task's estimator takes, but that sequences of attributes still have to go
     through a vectorizer. `reading` is what other files have to be read by, in JSON; `tokens` are
-    the columns of each token, for output beside the predictions.
+    the columns of each token, for output beside the predictions. `target` names the column of the
+    truth, `why` says how it was found, and `notes` what the user may want to correct.
     """
 
     name: str
@@ -35,6 +47,10 @@ class Data:
     y: object = None
     reading: dict = field(default_factory=dict)
     tokens: list = None
+    target: str = None
+    why: str = ""
+    notes: list = field(default_factory=list)
+    feature_names: list = None
 
     @property
     def n_examples(self):
@@ -61,10 +77,11 @@ def read(args, *, task=None, reading=None, n_features=None, truth=True):
     if not fitted:
         task = args.task
     if args.data in EMBEDDED and args.format is None:
-        return embedded(args.data, task)
-    kind = args.format or guessed(args.data)
-    if args.where is not None and kind != "npz":
-        raise CommandError(f"--where chooses examples of npz, and {args.data} is {kind}", 2)
+        _check_options(args, "embedded")
+        return embedded(args.data, task, "the model predicts" if fitted else "--task is")
+    of_model = reading.get("format") if fitted and args.data == "-" else None
+    kind = args.format or (of_model if of_model in _READERS else guessed(args.data))
+    _check_options(args, kind)
     if fitted:
         _check_attributes(args, kind, reading)
     try:
@@ -88,7 +105,7 @@ def guessed(name):
     if name == "-":
         raise CommandError("-: pass --format, as stdin has no name to guess it from", 2)
     suffixes = [suffix.lower() for suffix in Path(name).suffixes]
-    if suffixes and suffixes[-1] == ".gz":
+    if suffixes and suffixes[-1] in _COMPRESSED:
         suffixes.pop()
     kind = _SUFFIXES.get(suffixes[-1]) if suffixes else None
     if kind is None:
@@ -105,8 +122,24 @@ def guessed(name):
     return kind
 
 
+def file_of(args):
+    """The file, or - for stdin, that the arguments name; None for an embedded data set."""
+    return None if args.data in EMBEDDED and args.format is None else args.data
+
+
 def _source(args):
     return sys.stdin.buffer if args.data == "-" else args.data
+
+
+def _check_options(args, kind):
+    """Refuse options that the format would not heed."""
+    for option, kinds in _OPTIONS.items():
+        if getattr(args, option, None) is not None and kind not in kinds:
+            of = " and ".join(filter(None, (", ".join(kinds[:-1]), kinds[-1])))
+            raise CommandError(
+                f"--{option} is for {of}, and {args.data} is "
+                + ("an embedded data set" if kind == "embedded" else kind), 2
+            )
 
 
 def _check_attributes(args, kind, reading):
@@ -116,36 +149,48 @@ def _check_attributes(args, kind, reading):
     wanted = attributes and ("crfsuite" if attributes == "crfsuite" else "tokens")
     if given != wanted:
         if wanted is None:
-            what = "features that are numbers: csv, svmlight or npz"
+            what, kinds = "numbers", "csv, svmlight or npz"
         else:
-            what = "crfsuite" if wanted == "crfsuite" else "conll or conllu"
-        raise CommandError(f"{args.data} is {kind}, but the model was fitted on {what}", 2)
+            what = "attributes of tokens"
+            kinds = "crfsuite" if wanted == "crfsuite" else "conll or conllu"
+        raise CommandError(
+            f"{args.data} is {kind}, but the model was fitted on {reading.get('format') or what}; "
+            f"give {kinds}", 2
+        )
 
 
 # -------------------------------------------------------------------------------- vectors
 
 
 def _read_csv(args, task, reading, n_features, fitted, truth):
+    from fastm4n.cli._tables import Head
     from fastm4n.datasets._tables import read_table
 
     if task not in (None, "classes", "ordered", "rankings"):
         raise CommandError(f"csv holds classes, ordered levels or rankings, not {task}", 2)
-    delimiter = args.delimiter or reading.get("delimiter")
-    if fitted:
-        columns = reading.get("columns")
-        target = (args.target or reading.get("target") or "-1") if truth else None
-    else:
-        columns, target = args.columns, args.target or "-1"
-    rankings = None if task is None else task == "rankings"
-    data = read_table(
-        _source(args), target, columns, delimiter, rankings=rankings, numbered=True
-    )
+    head = Head(args, reading, n_features, fitted=fitted, truth=truth)
+    try:
+        data = read_table(
+            _source(args), None, None, args.delimiter or reading.get("delimiter"), head=head,
+            rankings=None if task is None else task == "rankings",
+        )
+    except ValueError as error:
+        if fitted or not str(error).endswith("which is not a finite number."):
+            raise
+        raise CommandError(
+            f"{error} Features are numbers: leave the column out by --drop, or pass it as --target "
+            "if it is what to predict."
+        ) from error
     if task is None:
         ranked = data.y.dtype.kind == "U" and ">" in data.y[0]
         task = "rankings" if ranked else _of_vectors(args)
     return Data(
         args.data, task, data.X, data.y,
-        {"target": data.target, "columns": data.columns, "delimiter": args.delimiter},
+        {
+            "target": data.target, "columns": data.columns, "delimiter": args.delimiter,
+            "header": head.has_names, "width": head.width,
+        },
+        target=data.target, why=head.why, notes=head.notes, feature_names=data.columns,
     )
 
 
@@ -160,8 +205,6 @@ def _read_svmlight(args, task, reading, n_features, fitted, truth):
 
     if task not in (None, "classes", "ordered", "sequences"):
         raise CommandError(f"svmlight holds classes, ordered levels or sequences, not {task}", 2)
-    if args.target is not None:
-        raise CommandError("--target: the target of svmlight is the first word of each line", 2)
     X, y, offsets, _, zero_based = read_svmlight(
         _source(args), n_features=n_features, zero_based=reading.get("zero_based", "auto"),
         with_qid=None if task is None else task == "sequences",
@@ -187,9 +230,10 @@ def _read_conll(args, task, reading, n_features, fitted, truth):
     delimiter = args.delimiter or reading.get("delimiter")
     comment = args.comment or reading.get("comment")
     sentences = load_conll(
-        _source(args), label_column=None, delimiter=delimiter, comment=comment
+        _source(args), label_column=None, delimiter=delimiter, comment=comment,
+        keep_empty=fitted and not truth,
     ).tokens
-    width = len(sentences[0][0])
+    width = len(next(filter(None, sentences))[0])
     if fitted:
         columns, target, trained = reading["columns"], reading["target"], reading["width"]
         if args.target is not None:
@@ -220,7 +264,7 @@ def _read_conll(args, task, reading, n_features, fitted, truth):
             columns = [_position("--columns", column, width) for column in args.columns]
         if target in columns:
             raise CommandError("--columns: the target is among them", 2)
-        attributes = args.attributes
+        attributes = args.attributes or "window"
     labels = None
     if target is not None:
         labels = [[token[target] for token in sentence] for sentence in sentences]
@@ -234,7 +278,8 @@ def _read_conll(args, task, reading, n_features, fitted, truth):
             "width": width, "target": target, "columns": columns, "attributes": attributes,
             "delimiter": delimiter, "comment": comment,
         },
-        tokens=sentences,
+        tokens=sentences, target=None if target is None else f"column {target + 1}",
+        why="" if args.target is not None or fitted else "the last column",
     )
 
 
@@ -257,14 +302,17 @@ def _read_conllu(args, task, reading, n_features, fitted, truth):
         columns, attributes = reading["columns"], reading["attributes"]
         target = (args.target or reading["target"]) if truth else None
     else:
-        columns, attributes = args.columns or ["FORM"], args.attributes
+        columns, attributes = args.columns or ["FORM"], args.attributes or "window"
         target = args.target or "UPOS"
     if target in columns:
         raise CommandError(f"--columns: the target {target} is among them", 2)
-    data = load_conllu(_source(args), fields=columns, label=target)
+    data = load_conllu(
+        _source(args), fields=columns, label=target, keep_empty=fitted and not truth
+    )
     return Data(
         args.data, "sequences", _attributes(data.tokens, attributes, args.data), data.labels,
         {"target": target, "columns": columns, "attributes": attributes}, tokens=data.tokens,
+        target=target,
     )
 
 
@@ -272,7 +320,7 @@ def _read_crfsuite(args, task, reading, n_features, fitted, truth):
     from fastm4n.datasets import load_crfsuite
 
     _only_sequences("crfsuite", task)
-    data = load_crfsuite(_source(args))
+    data = load_crfsuite(_source(args), keep_empty=fitted and not truth)
     return Data(
         args.data, "sequences", data.sequences, data.labels, {"attributes": "crfsuite"}
     )
@@ -289,12 +337,16 @@ def _attributes(sentences, kind, name):
             [[f"{i}={value}" for i, value in enumerate(token)] for token in sentence]
             for sentence in sentences
         ]
-    if len(sentences[0][0]) != 2:
+    width = len(next(filter(None, sentences))[0])
+    if width != 2:
         raise CommandError(
-            f"--attributes chunking needs two columns, word and tag, and {name} has "
-            f"{len(sentences[0][0])}; choose them by --columns", 2
+            f"--attributes chunking needs two columns, word and tag, and {name} has {width}; "
+            "choose them by --columns", 2
         )
-    return [chunking_attributes(*map(list, zip(*sentence))) for sentence in sentences]
+    return [
+        chunking_attributes(*map(list, zip(*sentence, strict=True))) if sentence else []
+        for sentence in sentences
+    ]
 
 
 # ------------------------------------------------------------------------------------ npz
@@ -356,7 +408,7 @@ def _read_npz(args, task, reading, n_features, fitted, truth):
         if not chosen.size:
             raise CommandError(f"--where: {name} is {value} nowhere in {args.data}", 2)
         X, y = X[chosen], None if y is None else y[chosen]
-    return Data(args.data, found, X, y, {"target": key})
+    return Data(args.data, found, X, y, {"target": key}, target=f"array {key}")
 
 
 def _arrays(args):
@@ -398,7 +450,7 @@ _READERS = {
 # ------------------------------------------------------------------------------- embedded
 
 
-def embedded(name, task=None):
+def embedded(name, task=None, who="--task is"):
     """An embedded data set; classes are taken for ordered levels, and the other way, as asked."""
     import numpy as np
 
@@ -408,7 +460,7 @@ def embedded(name, task=None):
     if {task, holds} == {"classes", "ordered"}:
         holds = task
     if task is not None and task != holds:
-        raise CommandError(f"{name} is of {holds}, not of {task}", 2)
+        raise CommandError(f"{name} is of {holds}, but {who} {task}", 2)
     rng = np.random.default_rng(0)
     if name == "simulated_rankings":
         X = rng.normal(size=(300, 5))

@@ -60,57 +60,38 @@ def run(args):
     report = Report(args)
     if args.name is not None:
         return _one(args, report)
-    report.tell("embedded, to be given as DATA by their names")
+    report.result("embedded, to be given as DATA by their names")
     for line in table(
         ["name", "task", "what"], [[name, *rest] for name, rest in EMBEDDED.items()]
     ):
-        report.tell(f"  {line}")
-    report.tell()
-    report.tell(READING_HELP)
-    report.tell("to be had elsewhere")
+        report.result(f"  {line}")
+    report.result()
+    report.result(READING_HELP)
+    report.result("to be had elsewhere")
     for line in table(["name", "task", "format", "where"], [row[:4] for row in ELSEWHERE]):
-        report.tell(f"  {line}")
-    report.tell()
-    report.tell("and read, for example, by")
+        report.result(f"  {line}")
+    report.result()
+    report.result("and read, for example, by")
     for *_, command in ELSEWHERE:
-        report.tell(f"  {command}")
+        report.result(f"  {command}")
     report.document({
         "embedded": [
             {"name": name, "task": task, "what": what}
             for name, (task, what) in EMBEDDED.items()
         ],
         "elsewhere": [
-            dict(zip(("name", "task", "format", "url", "command"), row)) for row in ELSEWHERE
+            dict(zip(("name", "task", "format", "url", "command"), row, strict=True))
+            for row in ELSEWHERE
         ],
     })
     return 0
 
 
 def _one(args, report):
-    from collections import Counter
-
+    from fastm4n.cli import _info
     from fastm4n.cli._data import embedded
-    from fastm4n.cli._models import n_tokens
 
-    data = embedded(args.name)
-    values = data.X.values if hasattr(data.X, "offsets") else data.X
-    task, what = EMBEDDED[args.name]
-    document = {
-        "name": args.name, "task": task, "what": what, "n_examples": data.n_examples,
-        "n_features": values.shape[-1],
-    }
-    if n_tokens(data) is not None:
-        document["n_tokens"] = n_tokens(data)
-    if task == "matchings":
-        document["size"] = data.y.shape[1]
-    else:
-        labels = data.y.values if hasattr(data.y, "offsets") else data.y
-        counts = Counter(labels.tolist())
-        document["counts"] = {str(label): counts[label] for label in sorted(counts)}
-    for key, value in document.items():
-        if key == "counts":
-            value = ", ".join(f"{label}: {n}" for label, n in list(value.items())[:26])
-            value += ", ..." if len(document["counts"]) > 26 else ""
-        report.tell(f"{key.replace('_', ' '):<12}{value}")
+    document = {**_info.of_data(embedded(args.name)), "what": EMBEDDED[args.name][1]}
+    _info.tell(report, document)
     report.document(document)
     return 0

@@ -1,6 +1,6 @@
 """``fastm4n evaluate``."""
 
-from fastm4n.cli import _models, _predict, _scores
+from fastm4n.cli import _models, _predict, _scores, _summary
 from fastm4n.cli._arguments import EXIT_CODES, READING_HELP, add_command, add_data, add_output
 from fastm4n.cli._output import CommandError, Report, table
 
@@ -43,7 +43,7 @@ def run(args):
             )
         except (TypeError, ValueError) as error:
             raise CommandError(f"{data.name}: {error}") from error
-    report.tell(_models.counted(data, estimator))
+    report.tell(_summary.counted(data, estimator.n_features_in_, _summary.facts(data)))
     report.tell(_models.described(estimator))
     report.tell()
     rows = [
@@ -51,13 +51,13 @@ def run(args):
         for name, value in scores.items()
     ]
     for line in table(["score", "value", "what it is"], rows):
-        report.tell(line)
+        report.result(line)
     report.document({
         "model": args.model,
         "data": data.name,
         "task": data.task,
         "n_examples": data.n_examples,
-        "n_tokens": _models.n_tokens(data),
+        "n_tokens": _summary.n_tokens(data),
         "scores": scores,
     })
     return 0

@@ -2,7 +2,7 @@
 
 import time
 
-from fastm4n.cli import _data, _models
+from fastm4n.cli import _data, _models, _summary
 from fastm4n.cli._arguments import (
     EXIT_CODES,
     READING_HELP,
@@ -10,10 +10,18 @@ from fastm4n.cli._arguments import (
     add_data,
     add_estimator,
     add_output,
+    add_plot,
     add_solver,
     positive,
 )
-from fastm4n.cli._output import CommandError, Report, check_output, shown_progress, writing
+from fastm4n.cli._output import (
+    CommandError,
+    Report,
+    check_output,
+    check_overwriting,
+    shown_progress,
+    writing,
+)
 
 DESCRIPTION = """\
 Fit a model to all examples of DATA and save it with what is needed to read data like it.
@@ -54,11 +62,8 @@ def add(commands):
         "surrogate loss; 'fastm4n path' finds a good one; default %(default)g",
     )
     output = add_output(parser)
-    output.add_argument("--model", metavar="FILE", help="file of the model to write")
-    output.add_argument(
-        "--plot", metavar="FILE",
-        help="plot of the certified gap, in the format that the name ends with (png, pdf, ...)",
-    )
+    output.add_argument("--model", metavar="FILE", help="write the model to this file")
+    add_plot(output)
     output.add_argument(
         "--plot-transitions", metavar="FILE",
         help="heat map of the weights of transitions between labels, for sequences",
@@ -69,9 +74,11 @@ def add(commands):
 def run(args):
     from fastm4n.cli import _plots
 
+    plots = [("--plot", args.plot), ("--plot-transitions", args.plot_transitions)]
+    check_overwriting([("DATA", _data.file_of(args))], [("--model", args.model), *plots])
     if args.model is not None:
         check_output("--model", args.model)
-    for option, path in (("--plot", args.plot), ("--plot-transitions", args.plot_transitions)):
+    for option, path in plots:
         if path is not None:
             _plots.check(option, path)
     report = Report(args)
@@ -82,16 +89,17 @@ def run(args):
         model = _models.build(
             args, data, alpha=args.alpha, tol=args.tol, verbose=shown_progress(args)
         )
-        start = time.perf_counter()
+        before, estimator = _models.split(model)
         try:
-            model.fit(data.X, data.y)
+            X = data.X if before is None else before.fit_transform(data.X)
+            _summary.tell(report, data, features=_summary.width(X))
+            report.tell(_models.described(estimator))
+            start = time.perf_counter()
+            estimator.fit(X, data.y)
         except ValueError as error:
             raise CommandError(f"{data.name}: {error}") from error
         seconds = time.perf_counter() - start
-    _, estimator = _models.split(model)
     estimator.set_params(verbose=0)
-    report.tell(_models.counted(data, estimator))
-    report.tell(_models.described(estimator))
     report.tell(
         f"{estimator.n_iter_} passes, {seconds:.2f} s, objective "
         f"{estimator.primal_objective_:.6g}, certified gap {estimator.duality_gap_:.2e}"
@@ -112,7 +120,8 @@ def run(args):
     report.document({
         "task": data.task,
         "n_examples": data.n_examples,
-        "n_tokens": _models.n_tokens(data),
+        "n_tokens": _summary.n_tokens(data),
+        "target": data.target,
         "n_features": estimator.n_features_in_,
         "estimator": type(estimator).__name__,
         "parameters": {

@@ -1,8 +1,13 @@
 """Estimators from arguments, and the tasks of fitted ones."""
 
+import os
+import stat
+
 from fastm4n.cli._arguments import KERNELS_WITH_GAMMA
 from fastm4n.cli._output import CommandError
 
+# what the files of save_model and RegularizationPath.save begin with
+MAGIC = b"\x93FASTM4N"
 ESTIMATORS = {
     "classes": "MulticlassClassifier",
     "ordered": "OrdinalClassifier",
@@ -52,15 +57,18 @@ def build(args, data, **options):
             )
         parameters[name] = value
     estimator = cls(**parameters)
-    scalable = data.task in ("classes", "ordered", "rankings")
-    if args.scale == "standard" and not scalable:
-        raise CommandError(f"--scale standard: features of {data.task} are taken as they are", 2)
-    if data.needs_vectorizer:
-        return make_pipeline(fastm4n.SequenceVectorizer(), estimator)
-    dense = not sparse.issparse(data.X)
-    if args.scale == "standard" or args.scale is None and scalable and dense:
-        return make_pipeline(StandardScaler(with_mean=dense), estimator)
-    return estimator
+    if args.scale == "standard" and data.task == "matchings":
+        raise CommandError("--scale standard: features of matchings are taken as they are", 2)
+    steps = [fastm4n.SequenceVectorizer()] if data.needs_vectorizer else []
+    if data.task == "sequences":
+        if args.scale == "standard":
+            dense = not data.needs_vectorizer and not sparse.issparse(data.X.values)
+            steps.append(fastm4n.SequenceScaler(with_mean=dense))
+    elif data.task != "matchings":
+        dense = not sparse.issparse(data.X)
+        if args.scale == "standard" or args.scale is None and dense:
+            steps.append(StandardScaler(with_mean=dense))
+    return make_pipeline(*steps, estimator) if steps else estimator
 
 
 def _levels(names, y):
@@ -101,22 +109,12 @@ def described(estimator, *, alpha=True):
     )
 
 
-def counted(data, estimator=None):
-    """A line for people: what the data hold."""
-    nouns = {"sequences": "sequences", "rankings": "rankings", "matchings": "matchings"}
-    text = f"{data.name}: {data.n_examples} {nouns.get(data.task, 'examples')}"
-    tokens = n_tokens(data)
-    if tokens is not None:
-        text += f" of {tokens} tokens"
-    if estimator is not None:
-        text += f", {estimator.n_features_in_} features"
-        for name, noun in (("classes_", "classes"), ("items_", "items")):
-            if hasattr(estimator, name):
-                text += f", {getattr(estimator, name).size} {noun}"
-    return text
-
-
-def n_tokens(data):
-    if data.task != "sequences":
-        return None
-    return data.X.n_tokens if hasattr(data.X, "n_tokens") else sum(map(len, data.X))
+def is_file_of_ours(file):
+    """Whether it is a file of a model or a path, or was one before it was damaged."""
+    try:
+        if not stat.S_ISREG(os.stat(file).st_mode):
+            return False
+        with open(file, "rb") as stream:
+            return stream.read(len(MAGIC)) == MAGIC or file.lower().endswith(".fm4n")
+    except OSError:  # which the reader tells
+        return False

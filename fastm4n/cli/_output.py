@@ -1,6 +1,7 @@
 """What commands write: words, JSON, files."""
 
 import json
+import os
 import sys
 import warnings
 from contextlib import contextmanager
@@ -18,18 +19,29 @@ class CommandError(Exception):
 
 
 class Report:
-    """Words for people on stdout; with ``--json`` they go to stderr, and a document to stdout."""
+    """Words for people on stdout; with ``--json`` they go to stderr, and a document to stdout.
+
+    With ``--quiet`` only results are printed, and no remarks.
+    """
 
     def __init__(self, args):
-        self.json, self.prog = args.json, f"fastm4n {args.command}"
+        self.json, self.quiet, self.prog = args.json, args.quiet, f"fastm4n {args.command}"
         self.stream = sys.stderr if args.json else sys.stdout
 
     def tell(self, line=""):
-        print(line, file=self.stream, flush=True)
+        """A line on what is being done."""
+        if not self.quiet:
+            print(line, file=self.stream, flush=True)
+
+    def result(self, line=""):
+        """A line of what the command was given for."""
+        if not (self.quiet and self.json):
+            print(line, file=self.stream, flush=True)
 
     def note(self, line):
         """A remark beside the results."""
-        print(f"{self.prog}: note: {' '.join(line.split())}", file=sys.stderr, flush=True)
+        if not self.quiet:
+            print(f"{self.prog}: note: {' '.join(line.split())}", file=sys.stderr, flush=True)
 
     def document(self, document):
         if self.json:
@@ -54,11 +66,11 @@ def _plain(value):
 def table(head, rows):
     """Lines of a table, its columns set flush: numbers to the right, words to the left."""
     rows = [head, *rows]
-    columns = list(zip(*rows))
+    columns = list(zip(*rows, strict=True))
     lines = []
     for number, row in enumerate(rows):
         cells = []
-        for cell, column in zip(row, columns):
+        for cell, column in zip(row, columns, strict=True):
             width = max(map(len, column))
             right = all(_is_number(other) for other in column[1:])
             cells.append(cell.rjust(width) if right else cell.ljust(width))
@@ -80,6 +92,50 @@ def shown_progress(args):
 
     wanted = not args.quiet and sys.stderr.isatty()
     return int(wanted and importlib.util.find_spec("tqdm") is not None)
+
+
+def check_overwriting(reads, writes):
+    """Refuse outputs that would take the place of what is read, or of one another.
+
+    Parameters
+    ----------
+    reads, writes : lists of (str, path or None)
+        What is read, in words, and the options that name files to write. A folder that is read
+        stands for all that is in it; ``-`` is stdin.
+    """
+    writes = [(option, os.fspath(path)) for option, path in writes if path is not None]
+    reads = [(what, os.fspath(path)) for what, path in reads if path is not None]
+    for number, (option, path) in enumerate(writes):
+        for what, other in reads:
+            if _stdin_is(path) if other == "-" else _same_file(path, other):
+                raise CommandError(
+                    f"{option} {path} would overwrite {what}, which is read; give another name", 2
+                )
+            if other != "-" and Path(other).resolve() in Path(path).resolve().parents:
+                raise CommandError(
+                    f"{option} {path} lies in the folder of {what}, {other}; give another",
+                    2,
+                )
+        for before, other in writes[:number]:
+            if _same_file(path, other):
+                raise CommandError(
+                    f"{before} and {option} are the same file, {path}; give two names", 2
+                )
+
+
+def _same_file(a, b):
+    """Whether two paths, by whatever links, lead to one file, or would if it were there."""
+    try:
+        return os.path.samefile(a, b)
+    except OSError:
+        return os.path.normcase(os.path.realpath(a)) == os.path.normcase(os.path.realpath(b))
+
+
+def _stdin_is(path):
+    try:
+        return os.path.samestat(os.fstat(sys.stdin.fileno()), os.stat(path))
+    except (AttributeError, OSError, ValueError):  # no such file, or stdin is none
+        return False
 
 
 def check_output(option, path):

@@ -3,7 +3,7 @@
 import math
 
 from fastm4n import __version__
-from fastm4n.cli import _data, _fit, _models, _plots, _scores
+from fastm4n.cli import _data, _fit, _models, _plots, _scores, _summary
 from fastm4n.cli._arguments import (
     EXIT_CODES,
     READING_HELP,
@@ -11,6 +11,7 @@ from fastm4n.cli._arguments import (
     add_data,
     add_estimator,
     add_output,
+    add_plot,
     count,
     fraction,
     positive,
@@ -20,6 +21,7 @@ from fastm4n.cli._output import (
     CommandError,
     Report,
     check_output,
+    check_overwriting,
     shown_progress,
     table,
     writing,
@@ -27,7 +29,7 @@ from fastm4n.cli._output import (
 
 METHODS = ("certified", "heuristic", "grid")
 DEFAULT_DATA = "digits"
-DEFAULT_OUTPUT = "fastm4n_path.png"
+DEFAULT_PLOT = "fastm4n_path.png"
 # the grid of Osokin et al. (2016)
 GRID_MAX, GRID_MIN, GRID_SIZE = 2.0**15, 2.0**-15, 31
 
@@ -56,8 +58,8 @@ EPILOG = f"""\
 {READING_HELP}
 examples:
   fastm4n path
-      M4N (max-min surrogate, 0-1 loss) on handwritten digits; plot in {DEFAULT_OUTPUT}
-  fastm4n path diabetes --output diabetes.pdf
+      M4N (max-min surrogate, 0-1 loss) on handwritten digits; plot in {DEFAULT_PLOT}
+  fastm4n path diabetes --plot diabetes.pdf
       ordinal regression: the target in 5 levels, absolute error
   fastm4n path wine --surrogate log --kernel rbf --gamma 0.05 --model wine.fm4n
       kernel logistic regression; the model at the best alpha is kept
@@ -139,11 +141,8 @@ def add(commands):
         "interrupt, with the same result",
     )
     output = add_output(parser)
-    output.add_argument(
-        "--output", metavar="FILE",
-        help="plot, in the format that the name ends with (png, pdf, svg, ...), default "
-        f"{DEFAULT_OUTPUT}",
-    )
+    add_plot(output, default=DEFAULT_PLOT)
+    output.add_argument("--no-plot", action="store_true", help="write no plot")
     output.add_argument(
         "--model", metavar="FILE", help="write the model at the best alpha to this file"
     )
@@ -153,24 +152,29 @@ def add(commands):
 
 def run(args):
     _check_arguments(args)
+    plot = None if args.no_plot else args.plot or DEFAULT_PLOT
+    check_overwriting(
+        [("DATA", _data.file_of(args)), ("--checkpoint", args.checkpoint)],
+        [("--plot", plot), ("--model", args.model), ("--path", args.path)],
+    )
     # what would keep files from being written is better said before the fits than after
-    plots = _plots.available()
-    if args.output is not None and not plots:
-        raise CommandError(_plots.NEED_PLOT)
-    output = DEFAULT_OUTPUT if args.output is None else args.output
-    if plots:
-        _plots.check("--output", output)
+    missing = plot is not None and args.plot is None and not _plots.available()
+    if missing:
+        plot = None
+    if plot is not None:
+        _plots.check("--plot", plot)
     for option, path in (("--model", args.model), ("--path", args.path)):
         if path is not None:
             check_output(option, path)
     report = Report(args)
     data = _data.read(args)
+    _summary.tell(report, data)
     with report.notes():
-        found = _cross_validated(args, data) if args.cv else _held_out(args, data)
+        found = (_cross_validated if args.cv else _held_out)(args, report, data)
     _tell(args, report, found)
     if found.complete or not found.interrupted:
-        found.files = _write(args, report, found, output if plots else None)
-        if not plots:
+        found.files = _write(args, report, found, plot)
+        if missing:
             report.note(f"no plot: {_plots.NEED_PLOT}")
     report.document(found.document(args))
     if found.interrupted:
@@ -194,6 +198,8 @@ def _check_arguments(args):
         raise CommandError("--one-standard-error needs --cv", 2)
     if args.cv == 1:
         raise CommandError("--cv needs two folds at least", 2)
+    if args.no_plot and args.plot is not None:
+        raise CommandError("--plot and --no-plot exclude one another", 2)
     if args.cv is not None and args.checkpoint is not None:
         raise CommandError("--checkpoint is of one path, not of --cv", 2)
 
@@ -270,7 +276,7 @@ def _rows(values, rows):
     return [values[i] for i in rows] if isinstance(values, list) else values[rows]
 
 
-def _held_out(args, data):
+def _held_out(args, report, data):
     """The path of one part of the data, and its losses on both."""
     from fastm4n import regularization_path
     from fastm4n.path import PathInterrupted
@@ -278,6 +284,10 @@ def _held_out(args, data):
     train, valid = _split(args, data)
     model = _models.build(args, data)
     before, estimator = _models.split(model)
+    loss_name = _scores.loss_name(estimator, data.task)
+    _tell_plan(
+        args, report, f"{len(train)} to train on, {len(valid)} to validate on", estimator, loss_name
+    )
     X, y = _rows(data.X, train), _rows(data.y, train)
     X_valid, y_valid = _rows(data.X, valid), _rows(data.y, valid)
     interrupted = False
@@ -296,8 +306,7 @@ def _held_out(args, data):
     except ValueError as error:
         raise CommandError(f"{data.name}: {error}") from error
     found = _Found(
-        data, model, path, loss_name=_scores.loss_name(estimator, data.task), n_train=len(train),
-        interrupted=interrupted,
+        data, model, path, loss_name=loss_name, n_train=len(train), interrupted=interrupted,
     )
     for j, alpha in enumerate(path.alphas.tolist()):
         fitted = path.estimator(alpha)
@@ -315,14 +324,15 @@ def _held_out(args, data):
     return found
 
 
-def _cross_validated(args, data):
+def _cross_validated(args, report, data):
     """The path of all data, and the losses of the folds' paths on what they were not given."""
     from fastm4n import RegularizationPathCV
 
     model = _models.build(args, data)
     before, estimator = _models.split(model)
     task = data.task
-
+    loss_name = _scores.loss_name(estimator, task)
+    _tell_plan(args, report, f"{args.cv} folds", estimator, loss_name)
     try:
         X = data.X if before is None else before.fit_transform(data.X)
         search = RegularizationPathCV(
@@ -333,8 +343,7 @@ def _cross_validated(args, data):
     except ValueError as error:
         raise CommandError(f"{data.name}: {error}") from error
     found = _Found(
-        data, model, search.path_, loss_name=_scores.loss_name(estimator, task),
-        n_train=data.n_examples,
+        data, model, search.path_, loss_name=loss_name, n_train=data.n_examples,
     )
     found.search = search
     errors = search.scores_.std(axis=1, ddof=1) / search.n_splits_**0.5
@@ -343,7 +352,7 @@ def _cross_validated(args, data):
             "alpha": float(alpha), "gap": float(search.path_.gap(alpha)),
             "validation_loss": -float(mean), "standard_error": float(error),
         }
-        for alpha, mean, error in zip(search.alphas_, search.mean_score_, errors)
+        for alpha, mean, error in zip(search.alphas_, search.mean_score_, errors, strict=True)
     ]
     alpha = search.alpha_1se_ if args.one_standard_error else search.alpha_
     found.best = next(point for point in found.points if point["alpha"] == alpha)
@@ -362,16 +371,15 @@ def _splitter(args, data):
     return kind(args.cv, shuffle=True, random_state=args.seed)
 
 
-def _tell(args, report, found):
-    _, estimator = _models.split(found.model)
-    data, best = found.data, found.best
-    what = (
-        f"{args.cv} folds" if found.search is not None
-        else f"{found.n_train} to train on, {data.n_examples - found.n_train} to validate on"
-    )
-    report.tell(f"{_models.counted(data)}; {what}")
+def _tell_plan(args, report, what, estimator, loss_name):
+    """Say what is about to be done."""
+    report.tell(what)
     report.tell(_models.described(estimator, alpha=False))
-    report.tell(f"{found.path.method} path, eps {found.path.eps:g}; loss: {found.loss_name}")
+    report.tell(f"{args.method} path, eps {args.eps:g}; loss: {loss_name}")
+
+
+def _tell(args, report, found):
+    best = found.best
     report.tell()
     if found.search is None:
         head = ["alpha", "passes", "seconds", "gap", "train loss", "valid. loss"]
@@ -395,9 +403,9 @@ def _tell(args, report, found):
             if point["alpha"] in found.path.alphas or point is best
         ]
     for line in table(head, rows):
-        report.tell(line)
-    report.tell()
-    report.tell(
+        report.result(line)
+    report.result()
+    report.result(
         f"best: alpha {best['alpha']:.4g}, validation loss {best['validation_loss']:.4f}"
         + (", within one standard error of the least" if args.one_standard_error else "")
         + (", of the alphas so far" if found.interrupted else "")
@@ -406,10 +414,10 @@ def _tell(args, report, found):
     if best is found.points[-1] and len(found.points) > 1 and down_to > 0.0 and found.complete:
         report.note("the best alpha is the last; a smaller --alpha-min goes on from there")
     if found.complete and args.method == "certified" and math.isfinite(down_to):
-        report.tell(f"certified for every alpha down to {down_to:.3g}")
+        report.result(f"certified for every alpha down to {down_to:.3g}")
 
 
-def _write(args, report, found, output):
+def _write(args, report, found, plot):
     """The files that were asked for, and their names."""
     files = {"plot": None, "model": None, "path_file": None}
     before, _ = _models.split(found.model)
@@ -428,9 +436,9 @@ def _write(args, report, found, output):
             raise CommandError(f"--path {args.path}: {error.strerror or error}") from error
         report.tell(f"path: {args.path}")
         files["path_file"] = args.path
-    if output is not None:
-        with writing("--output", output) as file:
-            _plots.path(found, file, _plots.kind(output))
-        report.tell(f"plot: {output}")
-        files["plot"] = str(output)
+    if plot is not None:
+        with writing("--plot", plot) as file:
+            _plots.path(found, file, _plots.kind(plot))
+        report.tell(f"plot: {plot}")
+        files["plot"] = str(plot)
     return files

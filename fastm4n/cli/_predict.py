@@ -1,8 +1,8 @@
 """``fastm4n predict``."""
 
-from fastm4n.cli import _data, _models
+from fastm4n.cli import _data, _models, _summary
 from fastm4n.cli._arguments import EXIT_CODES, READING_HELP, add_command, add_data, add_output
-from fastm4n.cli._output import CommandError, Report, check_output, writing
+from fastm4n.cli._output import CommandError, Report, check_output, check_overwriting, writing
 
 DESCRIPTION = """\
 Predict with a model of 'fastm4n fit', or one that fastm4n.save_model has saved.
@@ -57,9 +57,19 @@ def add(commands):
 
 def read(args, *, truth):
     """The model, its metadata, and the data to go with it."""
-    from fastm4n.model_files import read_model
+    from fastm4n.model_files import ModelFileError, read_model
 
-    model, metadata = read_model(args.model)
+    try:
+        model, metadata = read_model(args.model)
+    except ModelFileError as error:
+        file = _data.file_of(args)
+        if file is None or _models.is_file_of_ours(args.model) or not (
+            _models.is_file_of_ours(file)
+        ):
+            raise
+        raise CommandError(
+            f"{file} is a model, and {args.model} is not: MODEL comes first", 2
+        ) from error
     _, estimator = _models.split(model)
     task = _models.task_of(estimator)
     reading = metadata.get("reading")
@@ -78,6 +88,9 @@ def read(args, *, truth):
 
 
 def run(args):
+    check_overwriting(
+        [("MODEL", args.model), ("DATA", _data.file_of(args))], [("--output", args.output)]
+    )
     if args.output is not None:
         check_output("--output", args.output)
     report = Report(args)
@@ -87,8 +100,10 @@ def run(args):
             _check_probabilities(estimator, data.task)
         try:
             X = _models.features(model, data.X)
-            predicted = estimator.predict(X, decode=args.decode)
-            probabilities = _probabilities(estimator, X) if args.probabilities else None
+            predicted = _answers(lambda X: estimator.predict(X, decode=args.decode), X)
+            probabilities = None
+            if args.probabilities:
+                probabilities = _answers(lambda X: _probabilities(estimator, X), X)
         except ValueError as error:
             raise CommandError(f"{data.name}: {error}") from error
     if args.output is not None:
@@ -98,7 +113,7 @@ def run(args):
             else:
                 for line in _lines(data, estimator, predicted, probabilities):
                     file.write(line.encode("utf-8") + b"\n")
-        report.tell(f"{_models.counted(data)}")
+        report.tell(_summary.counted(data))
         report.tell(f"predictions: {args.output}")
     elif not args.json:
         for line in _lines(data, estimator, predicted, probabilities):
@@ -116,11 +131,22 @@ def run(args):
     return 0
 
 
+def _answers(predict, X):
+    """Predictions, of empty sequences empty ones."""
+    from fastm4n.sequences import Sequences
+
+    if not isinstance(X, Sequences) or X.lengths.all():
+        return predict(X)
+    # they have no rows: the others' are all there are
+    return Sequences(predict(X[X.lengths > 0]).values, X.offsets)
+
+
 def _check_probabilities(estimator, task):
     if estimator.surrogate != "log" or task not in ("classes", "ordered", "sequences"):
         raise CommandError(
-            "--probabilities are of classes, ordered levels and sequences under surrogate log; "
-            f"this model is of {task} under {estimator.surrogate}", 2
+            f"--probabilities: this model, of {task} under {estimator.surrogate}, has none; those "
+            "of classes, ordered levels and sequences have, if they are fitted with --surrogate "
+            "log", 2
         )
 
 
@@ -143,7 +169,8 @@ def _lines(data, estimator, predicted, probabilities):
             rows = [[str(label)] for label in labels.tolist()]
             if data.tokens is not None:
                 rows = [
-                    [*_columns(token), *row] for token, row in zip(data.tokens[i], rows)
+                    [*_columns(token), *row]
+                    for token, row in zip(data.tokens[i], rows, strict=True)
                 ]
             yield from _joined(rows, None if probabilities is None else probabilities[i])
             yield ""

@@ -93,7 +93,7 @@ def _rankings(estimator, predicted, y):
 def _matchings(estimator, predicted, y):
     import numpy as np
 
-    right = [np.mean(np.asarray(a) == np.asarray(b)) for a, b in zip(y, predicted)]
+    right = [np.mean(np.asarray(a) == np.asarray(b)) for a, b in zip(y, predicted, strict=True)]
     return {
         "row_accuracy": float(np.mean(right)),
         "matching_accuracy": float(np.mean(np.equal(right, 1.0))),

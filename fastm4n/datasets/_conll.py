@@ -18,7 +18,7 @@ _CONLLU_ID = re.compile(r"([0-9]{1,9})(?:(-|\.)([0-9]{1,9}))?")
 
 
 def load_conll(path, *, label_column=-1, columns=None, delimiter=None, comment=None,
-               skip_docstart=True):
+               skip_docstart=True, keep_empty=False):
     """Read sentences in columns: a token on each line, a blank line after each sentence.
 
     This is the form of the CoNLL shared tasks of 2000 to 2003, and of CRF++.
@@ -38,6 +38,9 @@ def load_conll(path, *, label_column=-1, columns=None, delimiter=None, comment=N
         Lines that begin with it are left out.
     skip_docstart : bool, default=True
         Whether to leave out lines whose first column is ``-DOCSTART-``.
+    keep_empty : bool, default=False
+        Whether a blank line that follows no token is an empty sentence, so that what is written
+        for the sentences lines up with the file; by default blank lines are only separators.
 
     Returns
     -------
@@ -74,11 +77,12 @@ def load_conll(path, *, label_column=-1, columns=None, delimiter=None, comment=N
     lines = Lines(path)
     tokens, labels = [], []
     sentence, sentence_labels = [], []
+    after_docstart = False
     known = {}  # one string object for each label
 
-    def finish():
+    def finish(blank=False):
         nonlocal sentence, sentence_labels
-        if sentence:
+        if sentence or blank and keep_empty:
             tokens.append(sentence)
             labels.append(sentence_labels)
             sentence, sentence_labels = [], []
@@ -91,9 +95,11 @@ def load_conll(path, *, label_column=-1, columns=None, delimiter=None, comment=N
         else:
             fields = line.split(delimiter) if line.strip(SPACE) else []
         if not fields:
-            finish()
+            finish(blank=not after_docstart)
+            after_docstart = False
             continue
-        if skip_docstart and fields[0] == "-DOCSTART-":
+        after_docstart = skip_docstart and fields[0] == "-DOCSTART-"
+        if after_docstart:
             finish()
             continue
         if len(fields) != width:
@@ -114,7 +120,7 @@ def load_conll(path, *, label_column=-1, columns=None, delimiter=None, comment=N
             sentence_labels.append(known.setdefault(label, label))
         sentence.append(tuple(fields))
     finish()
-    if not tokens:
+    if not any(tokens):
         raise ValueError(f"{lines.name} holds no tokens.")
     if names is not None and column is not None:
         del names[column]
@@ -136,7 +142,7 @@ def _column(label_column, width, names):
     return label_column
 
 
-def load_conllu(path, *, fields="FORM", label="UPOS"):
+def load_conllu(path, *, fields="FORM", label="UPOS", keep_empty=False):
     """Read sentences in the CoNLL-U format of Universal Dependencies.
 
     The words are read; multiword tokens (``3-4``), empty nodes (``8.1``) and comments are not.
@@ -150,6 +156,9 @@ def load_conllu(path, *, fields="FORM", label="UPOS"):
         DEPREL, DEPS and MISC.
     label : str or None, default="UPOS"
         The field of the labels; None for no labels.
+    keep_empty : bool, default=False
+        Whether a blank line that follows no token is an empty sentence, so that what is written
+        for the sentences lines up with the file; by default blank lines are only separators.
 
     Returns
     -------
@@ -182,13 +191,13 @@ def load_conllu(path, *, fields="FORM", label="UPOS"):
     sentence, sentence_labels = [], []
     word = cover = 0  # the last word's ID, and the last one of the multiword tokens
 
-    def finish(number):
+    def finish(number, blank=False):
         nonlocal sentence, sentence_labels, word, cover
         if cover > word:
             raise lines.error(
                 f"the sentence ends at word {word}, but a multiword token goes to {cover}.", number
             )
-        if sentence:
+        if sentence or blank and keep_empty:
             tokens.append(sentence)
             labels.append(sentence_labels)
             sentence, sentence_labels = [], []
@@ -196,7 +205,7 @@ def load_conllu(path, *, fields="FORM", label="UPOS"):
 
     for line in lines:
         if not line.strip(SPACE):
-            finish(lines.number)
+            finish(lines.number, blank=True)
             continue
         if line.startswith("#"):
             continue
@@ -227,6 +236,6 @@ def load_conllu(path, *, fields="FORM", label="UPOS"):
             if column is not None:
                 sentence_labels.append(cells[column])
     finish(lines.number)
-    if not tokens:
+    if not any(tokens):
         raise ValueError(f"{lines.name} holds no words.")
     return Bunch(tokens=tokens, labels=None if column is None else labels)

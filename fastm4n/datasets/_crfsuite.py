@@ -12,7 +12,7 @@ _ATTRIBUTE = re.compile(r"((?:[^\\:]|\\[\\:]|\\(?![\\:]))*)(?::(.*))?", re.DOTAL
 _ESCAPED = re.compile(r"\\([\\:])")
 
 
-def load_crfsuite(path):
+def load_crfsuite(path, *, keep_empty=False):
     r"""Read the attribute files of CRFsuite.
 
     A line is a token: its label and its attributes, separated by tabs. An attribute may have a
@@ -23,6 +23,9 @@ def load_crfsuite(path):
     ----------
     path : str, path or file object
         UTF-8 text, plain or compressed by gzip, bzip2 or xz.
+    keep_empty : bool, default=False
+        Whether a blank line that follows no token is an empty sentence, so that what is written
+        for the sentences lines up with the file; by default blank lines are only separators.
 
     Returns
     -------
@@ -52,7 +55,7 @@ def load_crfsuite(path):
     known = {}  # one string object for each attribute and label, however often it occurs
     for line in lines:
         if not line.strip(SPACE):
-            if sequence:
+            if sequence or keep_empty:
                 sequences.append(sequence)
                 labels.append(sequence_labels)
                 sequence, sequence_labels = [], []
@@ -86,7 +89,7 @@ def load_crfsuite(path):
     if sequence:
         sequences.append(sequence)
         labels.append(sequence_labels)
-    if not sequences:
+    if not any(sequences):
         raise ValueError(f"{lines.name} holds no tokens.")
     # in place, to hold no second copy of a large file
     for sequence in sequences:

@@ -31,6 +31,12 @@ COMPRESSED = (
 )
 
 
+# what other archives begin with
+ARCHIVES = {
+    "a zip archive": b"PK\x03\x04", "zstd": b"\x28\xb5\x2f\xfd", "7z": b"7z\xbc\xaf\x27\x1c",
+}
+
+
 class Lines:
     """The lines of a text file, without their ends; knows where it is when something is wrong.
 
@@ -102,6 +108,9 @@ class Lines:
             if magic.match(start):
                 self._compression = name
                 return io.BufferedReader(opened(stream))
+        for name, magic in ARCHIVES.items():
+            if start.startswith(magic):
+                raise ValueError(f"{self.name} is compressed as {name}: unpack it first.")
         return stream
 
     def _text(self, line):

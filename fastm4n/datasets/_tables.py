@@ -2,6 +2,7 @@
 
 import csv
 import itertools
+import re
 from array import array
 from math import isfinite
 from numbers import Integral
@@ -10,6 +11,10 @@ import numpy as np
 from sklearn.utils import Bunch
 
 from fastm4n.datasets._lines import SPACE, Lines, integer, number
+
+_DECIMAL_COMMA = re.compile(r"(?<=[0-9]),(?=[0-9])")
+_MISSING = ("nan", "-nan", "na", "null", "none", "?")
+_NO_MISSING = "Missing values are not supported: fill them in, or leave the line or the column out."
 
 
 def load_label_ranking(path):
@@ -106,12 +111,13 @@ def load_csv(path, *, target=-1, columns=None, delimiter=None):
     return read_table(path, target, columns, delimiter)
 
 
-def read_table(path, target, columns, delimiter, *, rankings=False, numbered=False):
+def read_table(path, target, columns, delimiter, *, rankings=False, head=None):
     """`load_csv`, and more.
 
     rankings: whether the target holds rankings, which are then checked line by line; None if that
-    goes by a ``>`` in the first one. numbered: strings that are no names but integers are taken
-    for positions, counted from 1, or from the end if negative.
+    goes by a ``>`` in the first one. head: called with the first two rows (the second None if there
+    is none) and the `Lines`, it returns the names of the columns, whether the first row is an
+    example, the target and the columns; by default the first row has the names.
     """
     if delimiter is not None and (not isinstance(delimiter, str) or len(delimiter) != 1):
         raise ValueError(f"delimiter must be one character or None, got {delimiter!r}.")
@@ -120,13 +126,20 @@ def read_table(path, target, columns, delimiter, *, rankings=False, numbered=Fal
     names = chosen = None
     values, targets, numbers = array("d"), [], []
     known = {}  # one string object for each value
-    for fields in _table(lines, delimiter):
+    rows = _table(lines, delimiter)
+    if head is not None:
+        ahead = [(lines.number, row) for row in itertools.islice(rows, 2)]
+        if ahead:
+            first, second = (*(row for _, row in ahead), None)[:2]
+            lines.number = ahead[0][0]
+            found, is_example, target, columns = head(first, second, lines)
+            ahead.insert(0, (lines.number, found))
+            if not is_example:
+                del ahead[1]
+            rows = _replayed(ahead, rows, lines)
+    for fields in rows:
         if names is None:
             names = fields
-            if numbered:
-                target, columns = _numbered(target, names), columns and [
-                    _numbered(column, names) for column in columns
-                ]
             twice = {name for name in names if names.count(name) > 1}
             place = _place(target, names, lines)
             if columns is None:
@@ -134,7 +147,7 @@ def read_table(path, target, columns, delimiter, *, rankings=False, numbered=Fal
             chosen = [_place(column, names, lines) for column in columns]
             columns = [names[i] for i in chosen]
             if twice & {*columns, *([] if place is None else [names[place]])}:
-                raise lines.error(f"two columns are called {min(twice)!r}.")
+                raise lines.error(f"two columns are called {min(twice)!r}; rename one.")
             if not columns:
                 raise lines.error("there are no columns of features.")
             if place in chosen:
@@ -159,16 +172,13 @@ def read_table(path, target, columns, delimiter, *, rankings=False, numbered=Fal
     )
 
 
-def _numbered(column, names):
-    """A position, counted from 0, for a string that is a number and no name."""
-    if not isinstance(column, str) or column in names:
-        return column
-    try:
-        number = integer(column)
-    except ValueError:
-        return column
-    # there is no column 0
-    return number - 1 if number > 0 else number or len(names)
+def _replayed(ahead, rows, lines):
+    """Rows that were read ahead, each with its line number, and those that follow."""
+    reached = ahead[-1][0]
+    for lines.number, row in ahead:
+        yield row
+    lines.number = reached
+    yield from rows
 
 
 def _place(target, names, lines):
@@ -214,7 +224,9 @@ def _table(lines, delimiter):
         nonlocal delimiter
         for line in lines:
             if delimiter is None:
-                delimiter = max(",\t;", key=line.count)
+                # commas between digits alone may be decimal ones
+                plain = _DECIMAL_COMMA.sub(".", line) if ";" in line else line
+                delimiter = max(",\t;", key=plain.count)
             yield line
 
     source = text()
@@ -251,9 +263,22 @@ def _finite(fields, columns, lines):
         except ValueError:
             value = np.nan
         if not isfinite(value):
-            raise lines.error(f"{column} is {field!r}, which is not a finite number.")
+            raise lines.error(_no_number(column, field.strip(SPACE)))
         values.append(value)
     return values
+
+
+def _no_number(column, field):
+    if not column or column.isdecimal():
+        column = f"column {column or 'without a name'}"
+    if not field:
+        return f"{column} is empty. {_NO_MISSING}"
+    remedy = ""
+    if _DECIMAL_COMMA.search(field):
+        remedy = " Write decimals with a point."
+    elif field.lower() in _MISSING:
+        remedy = f" {_NO_MISSING}"
+    return f"{column} is {field!r:.80}, which is not a finite number.{remedy}"
 
 
 class _Rankings:

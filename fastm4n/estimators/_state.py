@@ -16,14 +16,15 @@ from fastm4n.estimators.matching import Matcher
 from fastm4n.estimators.ranking import LabelRanker
 from fastm4n.estimators.simplex import MulticlassClassifier, OrdinalClassifier
 from fastm4n.rankings import FORMS
-from fastm4n.vectorizer import SequenceVectorizer
+from fastm4n.vectorizer import SequenceScaler, SequenceVectorizer
 
 PREDICTORS = {
     cls.__name__: cls
     for cls in (LabelRanker, Matcher, MulticlassClassifier, OrdinalClassifier, SequenceTagger)
 }
-TRANSFORMERS = {cls.__name__: cls for cls in (SequenceVectorizer, StandardScaler)}
+TRANSFORMERS = {cls.__name__: cls for cls in (SequenceScaler, SequenceVectorizer, StandardScaler)}
 CLASSES = {**PREDICTORS, **TRANSFORMERS}
+_SCALERS = ("SequenceScaler", "StandardScaler")
 
 # Fitted arrays: dimensions by name, those of one name being equal, and the kinds of dtypes.
 # Dimension d is n_features_in_.
@@ -51,7 +52,7 @@ _ARRAYS = {
         "start_coef_": (("k",), "f"),
         "end_coef_": (("k",), "f"),
     },
-    "StandardScaler": {},
+    **{name: {} for name in _SCALERS},
     "SequenceVectorizer": {"feature_names_": (("d",), "O")},
 }
 _OPTIONAL = {
@@ -59,10 +60,9 @@ _OPTIONAL = {
         "transition_features_": (("s",), "i"),
         "transition_feature_coef_": (("s", "k", "k"), "f"),
     },
-    "StandardScaler": {
-        "mean_": (("d",), "f"),
-        "var_": (("d",), "f"),
-        "scale_": (("d",), "f"),
+    **{
+        name: {"mean_": (("d",), "f"), "var_": (("d",), "f"), "scale_": (("d",), "f")}
+        for name in _SCALERS
     },
 }
 # weights of an estimator that takes kernels, without the dimension of examples or features
@@ -84,7 +84,7 @@ _SCALARS = {
         }
         for name in PREDICTORS
     },
-    "StandardScaler": {"n_features_in_": int, "n_samples_seen_": int},
+    **{name: {"n_features_in_": int, "n_samples_seen_": int} for name in _SCALERS},
     "SequenceVectorizer": {},
 }
 
@@ -219,7 +219,7 @@ def estimator_from_state(state, arrays):
             raise ValueError("history_ is not of vectors of one length")
         attributes["history_"] = history
     _add_arrays(estimator, attributes, arrays, given)
-    if name == "StandardScaler":
+    if name in _SCALERS:
         vars(estimator).update(attributes)
     else:
         estimator.__setstate__({**vars(estimator), **attributes})
@@ -281,7 +281,7 @@ def _add_arrays(estimator, attributes, arrays, given):
         columns = attributes["transition_features_"]
         if columns.size and not (columns.min() >= 0 and columns.max() < sizes["d"]):
             raise ValueError("transition_features_ has columns that there are not")
-    if name == "StandardScaler":
+    if name in _SCALERS:
         attributes.update({key: arrays.get(key) for key in _OPTIONAL[name]})
         for key, flag in (("mean_", estimator.with_mean), ("scale_", estimator.with_std)):
             if flag and attributes[key] is None:

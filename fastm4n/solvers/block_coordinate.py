@@ -1,6 +1,7 @@
 """The driver of the block-coordinate solver: passes, certificates, stopping, history."""
 
 import logging
+import math
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -84,11 +85,6 @@ class History:
         for key, value in row.items():
             self.columns[key].append(value)
         return row
-
-    @property
-    def last_pass(self):
-        """Passes made when the last row was added; 0 before the first."""
-        return self.columns["pass"][-1] if self.columns["pass"] else 0
 
     def arrays(self):
         return {key: np.asarray(values) for key, values in self.columns.items()}
@@ -196,24 +192,51 @@ def step_kind(step, surrogate):
 
 
 class _Progress:
-    """A tqdm bar over passes where tqdm is installed, lines in the log where it is not."""
+    """A tqdm bar where tqdm is installed, lines in the log where it is not.
+
+    The bar goes from the first certified gap to tol on a logarithmic scale: gaps of linearly
+    convergent solvers fill it evenly, so that what remains can be told. It never goes back. Where
+    tol is zero, it counts passes.
+    """
+
+    _FORMAT = "{desc}{percentage:3.0f}%|{bar}|{postfix} [{elapsed}<{remaining}]"
 
     def __init__(self, verbose, max_iter, tol):
-        self.verbose, self.tol, self.bar = verbose, tol, None
+        self.verbose, self.max_iter, self.tol = verbose, max_iter, tol
+        self.bar, self.first = None, None
         if verbose:
             try:
                 from tqdm.auto import tqdm
             except ImportError:
                 logger.info("install tqdm to see a progress bar")
             else:
-                self.bar = tqdm(total=max_iter, unit="pass", leave=verbose > 1)
+                # smoothing=0: what remains is told from all that was done, as gaps jump
+                self.bar = tqdm(
+                    total=1.0, bar_format=self._FORMAT, smoothing=0, leave=verbose > 1
+                )
 
-    def update(self, row, n_passes):
+    def share(self, row):
+        """How far the fit has come, from 0 to 1."""
+        if self.tol <= 0.0:
+            return min(1.0, row["pass"] / self.max_iter)
+        gap = row["gap"]
+        if gap <= self.tol:
+            return 1.0
+        if not math.isfinite(gap):
+            return 0.0
+        if self.first is None:
+            self.first = gap
+        # at least 0: gaps may rise above the first one
+        return max(0.0, math.log(self.first / gap) / math.log(self.first / self.tol))
+
+    def update(self, row):
         if not self.verbose:
             return
         if self.bar is not None:
-            self.bar.update(n_passes)
-            self.bar.set_postfix(gap=f"{row['gap']:.2e}", tol=f"{self.tol:.0e}", refresh=False)
+            self.bar.set_postfix_str(
+                f"pass {row['pass']}, gap {row['gap']:.1e}, tol {self.tol:.0e}", refresh=False
+            )
+            self.bar.update(max(0.0, self.share(row) - self.bar.n))
         logger.info(
             "pass %d: primal %.6g, dual %.6g, gap %.3e",
             row["pass"], row["primal"], row["dual"], row["gap"],
@@ -540,12 +563,11 @@ def solve(
     progress = _Progress(verbose, max_iter, tol)
 
     def on_check(n_passes, certificate, oracle_error):
-        n_new = n_passes - history.last_pass
         row = history.add(
             n_passes, certificate, engine.oracle_calls, oracle_error, engine.cache_hits,
             driver.policy_name,
         )
-        progress.update(row, n_new)
+        progress.update(row)
         return callback is not None and bool(callback(row))
 
     driver = Driver(

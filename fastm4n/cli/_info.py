@@ -1,0 +1,205 @@
+"""``fastm4n info``."""
+
+from fastm4n.cli import _data, _models, _summary
+from fastm4n.cli._arguments import EXIT_CODES, READING_HELP, add_command, add_data, add_output
+from fastm4n.cli._output import CommandError, Report, table
+
+DESCRIPTION = """\
+Tell what a file holds: of data how they were understood, which column is the target, how many
+examples, features and classes there are, and the range of each column; of a model, or of a path,
+what it predicts, from what, and how well it was solved. Nothing in a file is executed.
+"""
+
+EPILOG = f"""\
+{READING_HELP}
+examples:
+  fastm4n info table.csv
+      before a fit: is the target the right column, are classes and features as expected?
+  fastm4n info table.csv --target kind --drop id
+      with the options that the fit will be given
+  fastm4n info iris.fm4n
+      what a model was fitted on, and its certificate
+
+{EXIT_CODES}"""
+
+# columns of a table that are listed
+MOST_COLUMNS = 40
+MOST_LABELS = 26
+
+
+def add(commands):
+    parser = add_command(
+        commands, "info", help="what a file of data, or a model, holds", description=DESCRIPTION,
+        epilog=EPILOG,
+    )
+    add_data(parser, fitted=False)
+    add_output(parser, progress=False)
+    parser.set_defaults(run=run)
+
+
+def run(args):
+    report = Report(args)
+    file = _data.file_of(args)
+    with report.notes():
+        if file is not None and _models.is_file_of_ours(file):
+            document = _of_file(file)
+        else:
+            data = _data.read(args)
+            document = of_data(data)
+            for remark in document["notes"]:
+                report.note(remark)
+    tell(report, document)
+    report.document(document)
+    return 0
+
+
+# ----------------------------------------------------------------------------------- data
+
+
+def of_data(data):
+    """A dict of what is known of data."""
+    found = _summary.facts(data)
+    document = {
+        "kind": "data", **found, "format": data.reading.get("format"),
+        "target_found": data.why or None, "notes": _summary.notes(data, found),
+    }
+    if "header" in data.reading:
+        document["header"] = data.reading["header"]
+    if data.feature_names is not None:
+        document["columns"] = [
+            {"name": name, "min": low, "max": high, "mean": mean}
+            for name, low, high, mean in zip(
+                data.feature_names, data.X.min(axis=0).tolist(), data.X.max(axis=0).tolist(),
+                data.X.mean(axis=0).tolist(), strict=True,
+            )
+        ]
+    elif data.needs_vectorizer:
+        document["attributes"] = data.reading["attributes"]
+        token = next(filter(None, data.X))[0]
+        document["first_token"] = list(token)
+    return document
+
+
+# --------------------------------------------------------------------------------- models
+
+
+def _of_file(file):
+    from fastm4n import RegularizationPath
+    from fastm4n.model_files import ModelFileError, read_model
+
+    try:
+        model, metadata = read_model(file)
+    except ModelFileError as error:
+        try:
+            path = RegularizationPath.load(file)
+        except ModelFileError as other:
+            # either is of another kind; the other one says what is wrong
+            told = other if "not a 'model'" in str(error) else error
+            raise CommandError(str(told)) from error
+        return _of_path(file, path)
+    return _of_model(file, model, metadata)
+
+
+def _of_model(file, model, metadata):
+    before, estimator = _models.split(model)
+    reading = metadata.get("reading")
+    reading = reading if isinstance(reading, dict) else {}
+    target, columns = reading.get("target"), reading.get("columns")
+    if reading.get("format") == "conll":  # positions, which the command line counts from 1
+        target, columns = f"column {target + 1}", [str(column + 1) for column in columns]
+    document = {
+        "kind": "model", "name": file, "task": _models.task_of(estimator),
+        "estimator": type(estimator).__name__,
+        "before": [] if before is None else [type(step).__name__ for _, step in before.steps],
+        "fitted_on": reading.get("format"),
+        "target": target,
+        "columns": columns,
+        "attributes": reading.get("attributes"),
+        "n_features": estimator.n_features_in_,
+        "parameters": {
+            key: value for key, value in estimator.get_params().items()
+            if isinstance(value, (str, int, float, bool)) or value is None
+        },
+        "passes": estimator.n_iter_,
+        "primal": estimator.primal_objective_,
+        "dual": estimator.dual_objective_,
+        "gap": estimator.duality_gap_,
+        "description": _models.described(estimator),
+    }
+    for key, name in (("classes_", "classes"), ("items_", "items")):
+        if hasattr(estimator, key):
+            document[name] = getattr(estimator, key).tolist()
+    return document
+
+
+def _of_path(file, path):
+    estimator = path.estimator(path.alphas[0])
+    return {
+        "kind": "path", "name": file, "task": _models.task_of(estimator),
+        "estimator": type(estimator).__name__, "n_features": estimator.n_features_in_,
+        "method": path.method, "eps": path.eps, "complete": path.complete,
+        "description": _models.described(estimator, alpha=False),
+        "path": [
+            {"alpha": alpha, "gap": gap, "passes": passes}
+            for alpha, gap, passes in zip(
+                path.alphas.tolist(), path.gaps.tolist(), path.passes.tolist(), strict=True
+            )
+        ],
+    }
+
+
+# ---------------------------------------------------------------------------------- words
+
+
+def tell(report, document):
+    """The document in lines."""
+    width = max(len(_WORDS.get(key, key)) for key in _SHOWN) + 2
+    for key in _SHOWN:
+        value = document.get(key)
+        if value is None or value == []:
+            continue
+        if key == "target" and document.get("target_found"):
+            value = f"{value}, {document['target_found']}"
+        elif key in ("labels", "classes", "items", "columns", "before", "first_token"):
+            if key == "columns" and document["kind"] == "data":
+                continue  # in a table of their own
+            words = [f"{a}: {n}" for a, n in value.items()] if key == "labels" else list(
+                map(str, value))
+            value = ", ".join(words[:MOST_LABELS]) + (
+                f", ... ({len(words)} in all)" if len(words) > MOST_LABELS else "")
+        elif isinstance(value, bool):
+            value = "yes" if value else "no"
+        elif isinstance(value, float):
+            value = f"{value:.6g}"
+        report.result(f"{_WORDS.get(key, key.replace('_', ' ')):<{width}}{value}")
+    columns = document.get("columns")
+    if document["kind"] == "data" and columns:
+        report.result()
+        rows = [
+            [column["name"], *(f"{column[key]:.5g}" for key in ("min", "mean", "max"))]
+            for column in columns[:MOST_COLUMNS]
+        ]
+        for line in table(["feature", "min", "mean", "max"], rows):
+            report.result(line)
+        if len(columns) > MOST_COLUMNS:
+            report.result(f"... {len(columns) - MOST_COLUMNS} more")
+    if document["kind"] == "path":
+        report.result()
+        rows = [
+            [f"{point['alpha']:.4g}", str(point["passes"]), f"{point['gap']:.2e}"]
+            for point in document["path"]
+        ]
+        for line in table(["alpha", "passes", "gap"], rows):
+            report.result(line)
+
+
+_SHOWN = (
+    "name", "kind", "what", "format", "task", "description", "before", "fitted_on", "header",
+    "target", "n_examples", "n_tokens", "n_features", "size", "labels", "classes", "items",
+    "columns", "attributes", "first_token", "method", "eps", "complete", "passes", "primal", "gap",
+)
+_WORDS = {
+    "kind": "holds", "what": "of", "description": "estimator", "header": "names in line 1",
+    "n_examples": "examples", "n_tokens": "tokens", "n_features": "features",
+    "primal": "objective", "gap": "certified gap", "before": "steps before",
+}

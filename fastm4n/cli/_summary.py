@@ -1,0 +1,160 @@
+"""What data hold, in words: said before a fit, and by ``fastm4n info``."""
+
+from collections import Counter
+
+# labels that are listed with their counts, and columns that are named in a remark
+MOST_LABELS = 8
+MOST_NAMES = 5
+# a numeric target of more values than this, each of few examples, is hardly one of classes
+MANY_VALUES = 20
+FEW_EXAMPLES = 20
+
+
+def facts(data):
+    """A dict of numbers and names, for JSON."""
+    found = {
+        "name": data.name, "task": data.task, "n_examples": data.n_examples,
+        "n_tokens": n_tokens(data), "n_features": n_features(data), "target": data.target,
+    }
+    if data.y is None:
+        return found
+    if data.task == "matchings":
+        found["size"] = int(data.y.shape[1])
+    elif data.task == "rankings":
+        found["items"] = _items(data.y)
+    else:
+        counts = Counter(_labels(data))
+        found["labels"] = {str(label): counts[label] for label in sorted(counts)}
+    return found
+
+
+def n_tokens(data):
+    if data.task != "sequences":
+        return None
+    return data.X.n_tokens if hasattr(data.X, "n_tokens") else sum(map(len, data.X))
+
+
+def n_features(data):
+    """Number of features, None if they are still to be made of attributes."""
+    return None if data.needs_vectorizer else width(data.X)
+
+
+def width(X):
+    """Number of columns of what estimators take."""
+    return (X.values if hasattr(X, "offsets") else X).shape[-1]
+
+
+def counted(data, features=None, found=None):
+    """A line: how many of what."""
+    one = data.task[:-1] if data.task in ("sequences", "rankings", "matchings") else "example"
+    text = f"{data.name}: {_many(data.n_examples, one)}"
+    if n_tokens(data) is not None:
+        text += f" of {_many(n_tokens(data), 'token')}"
+    features = n_features(data) if features is None else features
+    if features is not None:
+        text += f", {_many(features, 'feature')}"
+    if found is not None and "labels" in found:
+        one, several = {"ordered": ("level", "levels"), "sequences": ("label", "labels")}.get(
+            data.task, ("class", "classes"))
+        text += f", {_many(len(found['labels']), one, several)}"
+    if found is not None and "items" in found:
+        text += f", {_many(len(found['items']), 'item')}"
+    return text
+
+
+def _many(number, one, several=None):
+    return f"{number} {one if number == 1 else several or one + 's'}"
+
+
+def target(data, found):
+    """A line on the target, None where there is nothing to be told."""
+    if data.target is None:
+        return None
+    text = f"target: {named(data.target)}" + (f", {data.why}" if data.why else "")
+    if "labels" in found:
+        labels = list(found["labels"].items())
+        text += "; " + ", ".join(f"{label}: {n}" for label, n in labels[:MOST_LABELS])
+        if len(labels) > MOST_LABELS:
+            text += ", ..."
+    elif "items" in found:
+        text += f"; items {', '.join(found['items'][:2 * MOST_LABELS])}"
+    return text
+
+
+def named(column):
+    return f"column {column}" if column.isdecimal() else column
+
+
+def notes(data, found):
+    """What the user may want to correct, and what will not help."""
+    import numpy as np
+
+    remarks = list(data.notes)
+    labels = found.get("labels", {})
+    kind = getattr(data.y, "dtype", np.dtype(object)).kind
+    if data.task == "classes" and kind in "if" and data.target is not None:
+        if len(labels) > MANY_VALUES and data.n_examples < FEW_EXAMPLES * len(labels) or (
+            kind == "f" and len(labels) > MOST_LABELS
+        ):
+            remarks.append(
+                f"the target {data.target} has {len(labels)} different numbers, and each is taken "
+                "for a class of its own; bin them if they are measurements, or choose another "
+                "column by --target"
+            )
+        elif len(labels) > 2 and data.why == "by its name":
+            remarks.append(
+                f"the target {data.target} is numbers, taken for classes without an order; pass "
+                "--task ordered if they are levels"
+            )
+    if data.feature_names is not None:
+        remarks += _columns(data, np)
+    return remarks
+
+
+def _columns(data, np):
+    """Remarks on the columns of a table."""
+    X, names = data.X, data.feature_names
+    remarks = []
+    if len(X) < 2:
+        return remarks
+    constant = [name for name, same in zip(names, (X == X[0]).all(axis=0), strict=True) if same]
+    if constant:
+        listed = ", ".join(constant[:MOST_NAMES]) + (
+            ", ..." if len(constant) > MOST_NAMES else "")
+        remarks.append(
+            f"{len(constant)} column{' is' if len(constant) == 1 else 's are'} constant and "
+            f"tell{'s' if len(constant) == 1 else ''} nothing: {listed}"
+        )
+    lines = np.arange(len(X))
+    for place, name in enumerate(names):
+        if len(X) > 2 and (X[:, place] - X[0, place] == lines).all() and X[0, place] in (0, 1):
+            remarks.append(
+                f"column {name or place + 1} counts the lines, and is taken for a feature; --drop "
+                f"{name or place + 1} leaves it out"
+            )
+    return remarks
+
+
+def _labels(data):
+    y = data.y.values if hasattr(data.y, "offsets") else data.y
+    if hasattr(y, "tolist"):
+        return y.tolist()
+    return [label for labels in y for label in labels]
+
+
+def _items(y):
+    if y.ndim == 2:
+        return [str(i) for i in range(y.shape[1])]
+    return sorted(item.strip() for item in str(y[0]).split(">"))
+
+
+def tell(report, data, *, features=None):
+    """Say what was read, and what may be wrong with it."""
+    found = facts(data)
+    report.tell(counted(data, features, found))
+    line = target(data, found)
+    if line is not None:
+        report.tell(line)
+    for remark in notes(data, found):
+        report.note(remark)
+    return found
