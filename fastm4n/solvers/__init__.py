@@ -1,5 +1,12 @@
 """The block solver: passes, certificates, stopping, history, and what is built on them."""
 
-from fastm4n.solvers.block_coordinate import solve
-
 __all__ = ["solve"]
+
+
+def __getattr__(name):
+    # late: `import fastm4n` looks for the compiled parts here, and imports nothing slow
+    if name == "solve":
+        from fastm4n.solvers.block_coordinate import solve
+
+        return solve
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
