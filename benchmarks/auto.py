@@ -14,6 +14,7 @@ import warnings
 
 import numpy as np
 from _data import load_multiclass, load_ordinal, load_ranking
+from _making import made
 from _peers import ROOT, describe, environment
 from ocr import load_ocr
 from sklearn.exceptions import ConvergenceWarning
@@ -24,7 +25,7 @@ from fastm4n import LabelRanker, MulticlassClassifier, OrdinalClassifier, Sequen
 
 TITLES = {"max_margin": "M3N", "max_min": "M4N"}
 CHOICES = {
-    "line search": {},
+    "line search": {"step": "line_search"},
     "pairwise": {"step": "pairwise"},
     "pairwise, cache": {"step": "pairwise", "cache": 50},
     "auto": {"solver": "auto"},
@@ -57,7 +58,8 @@ def problems():
 def measure(cls, surrogate, alpha, X, y, tol, limit, options):
     """CPU seconds, the gap they came to, and the policy at the end."""
     start = time.process_time()
-    model = cls(
+    model = made(
+        cls,
         surrogate, alpha=alpha, tol=tol, max_iter=100_000, random_state=0,
         callback=lambda row: time.process_time() - start > limit, **options,
     )

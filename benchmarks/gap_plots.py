@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 from _data import load_multiclass
+from _making import made
 from _pictures import in_order
 from matplotlib.figure import Figure
 from sklearn.datasets import load_digits
@@ -59,7 +60,8 @@ def measure(X, y, repeats):
     for repeat in range(repeats):
         for i, n_passes in enumerate(PASSES):
             for step, sampling in keys:
-                model = MulticlassClassifier(
+                model = made(
+                    MulticlassClassifier,
                     alpha=ALPHA, step=step, sampling=sampling, tol=0, max_iter=n_passes,
                     random_state=0,
                 )

@@ -21,6 +21,7 @@ from unittest import mock
 
 import numpy as np
 from _data import folder
+from _making import made
 from _peers import ROOT, cpu, describe, environment, medians, table
 from _pictures import in_order, two_labels
 from conll2000 import vectorized
@@ -92,7 +93,8 @@ def tagger(surrogate, limit=np.inf, **options):
     """A tagger that ends its fit after `limit` seconds, if no other rule does before."""
     if np.isfinite(limit):
         options["callback"] = lambda row: row["seconds"] > limit
-    return SequenceTagger(
+    return made(
+        SequenceTagger,
         surrogate, **{"alpha": ALPHA, "max_iter": 10**6, "random_state": 0, **options}
     )
 

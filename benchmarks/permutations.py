@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from _data import RANKING, load_ranking
+from _making import made
 from _peers import RESULTS, ROOT, cpu, describe, environment, table
 from _pictures import in_order, two_labels
 from matplotlib.figure import Figure
@@ -73,7 +74,7 @@ def fit(X, y, surrogate, **options):
     options = {"alpha": ALPHA, "tol": 0, "sampling": "permutation", "random_state": 0, **options}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return LabelRanker(surrogate, **options).fit(X, y)
+        return made(LabelRanker, surrogate, **options).fit(X, y)
 
 
 def training_part(name):

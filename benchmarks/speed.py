@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 from _data import load_multiclass
+from _making import made
 from sklearn.svm import SVC, LinearSVC
 from threadpoolctl import threadpool_limits
 
@@ -67,8 +68,9 @@ def kernel_passes(repeats):
     for alpha, tol, limit in ((0.01, 1e-4, 10), (0.001, 1e-3, 20)):
         for sampling in ("gap", "permutation"):
             seconds, model = median(
-                lambda: MulticlassClassifier(
-                    alpha=alpha, kernel="rbf", tol=tol, sampling=sampling, random_state=0
+                lambda: made(
+                    MulticlassClassifier, alpha=alpha, kernel="rbf", tol=tol, sampling=sampling,
+                    random_state=0,
                 ).fit(X, y),
                 repeats,
             )
@@ -99,8 +101,9 @@ def against_reference(repeats):
         def compiled(n_passes):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                return MulticlassClassifier(
-                    surrogate, alpha=0.01, sampling="permutation", tol=0, max_iter=n_passes,
+                return made(
+                    MulticlassClassifier, surrogate, alpha=0.01, sampling="permutation", tol=0,
+                    max_iter=n_passes,
                     fit_intercept=False, random_state=0, **options,
                 ).fit(X, y)
 
@@ -242,8 +245,9 @@ def child(kind, *arguments):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 times[passes], _ = cpu(
-                    lambda: MulticlassClassifier(
-                        alpha=0.01, tol=0, max_iter=passes, sampling="permutation", random_state=0
+                    lambda: made(
+                        MulticlassClassifier, alpha=0.01, tol=0, max_iter=passes,
+                        sampling="permutation", random_state=0,
                     ).fit(X, y)
                 )
         print((times[many] - times[few]) / (many - few), times[few], before, peak_memory())

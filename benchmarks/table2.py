@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 from _data import load_ordinal
+from _making import made
 from joblib import Parallel, delayed
 from sklearn.exceptions import ConvergenceWarning
 from table1 import split_kernels
@@ -37,7 +38,8 @@ PAPER = {
 
 def fit(K, K_test, y, train, test, seed, **options):
     """Test loss, oracle error of the last passes, certified gap."""
-    model = OrdinalClassifier(
+    model = made(
+        OrdinalClassifier,
         alpha=ALPHA, kernel="precomputed", levels=np.unique(y), tol=0, max_iter=PASSES,
         random_state=seed, **options,
     )

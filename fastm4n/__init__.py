@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         regularization_path,
     )
     from fastm4n.sequences import Sequences
+    from fastm4n.solvers.block_frank_wolfe import BlockFrankWolfe
     from fastm4n.vectorizer import SequenceScaler, SequenceVectorizer
 
     __version__: str
@@ -50,6 +51,7 @@ if find_spec("fastm4n.solvers._block_coordinate") is None:
 
 # where each name is
 _NAMES = {
+    "BlockFrankWolfe": "solvers.block_frank_wolfe",
     "LabelRanker": "estimators",
     "Matcher": "estimators",
     "MulticlassClassifier": "estimators",

@@ -16,13 +16,15 @@ from sklearn.utils.metaestimators import _safe_split, available_if
 from sklearn.utils.validation import check_is_fitted
 
 from fastm4n._checkpoints import Checkpoint
-from fastm4n.estimators._base import CertifiedEstimator, check_choice, check_number
+from fastm4n._parameters import check_choice, check_number
+from fastm4n.estimators._base import CertifiedEstimator
 from fastm4n.estimators._kernels import named_kernel
 from fastm4n.estimators._state import estimator_from_state, estimator_state
 from fastm4n.model_files import ModelFileError, read_arrays, write_arrays
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine
 from fastm4n.solvers.block_coordinate import HISTORY_KEYS, Driver
 from fastm4n.solvers.block_coordinate import certify as certificate_of
+from fastm4n.solvers.block_frank_wolfe import check_solver
 from fastm4n.solvers.path import Breakpoint, PathFollower, smallest_alpha
 
 __all__ = ["PathInterrupted", "RegularizationPath", "RegularizationPathCV", "regularization_path"]
@@ -89,8 +91,8 @@ def regularization_path(
     ----------
     estimator : estimator
         Unfitted; its parameters but `alpha` and `tol` are those of the path. `max_iter` is the
-        most passes of one breakpoint. `callback` is not called, and ``solver="auto"``, which goes
-        by the clock, is not used: a path is the same each time.
+        most passes of one breakpoint. `callback` is not called, and ``solver="auto"`` makes
+        accelerated line-search steps throughout.
     X, y : as the estimator's `fit` takes them
     eps : float, default=0.1
         Gap that the path may have at any alpha.
@@ -138,7 +140,7 @@ def regularization_path(
     ------
     ValueError
         For invalid parameters or data, a parameter of the estimator that paths do not know
-        (``regularize_intercept=False``, ``step="fixed"``, `coef_bounds` without zero), or a
+        (``fit_intercept="free"``, ``step="fixed"``, `coef_bounds` without zero), or a
         checkpoint of another problem.
     ModelFileError
         If a file of the checkpoint is damaged.
@@ -252,15 +254,12 @@ class _Run:
     def prepare(self, X, y, sample_weight, lengths):
         """Make the problem of the data, and a follower."""
         template = self.template
-        if getattr(template, "fit_intercept", False) and not getattr(
-            template, "regularize_intercept", True
-        ):
+        if isinstance(getattr(template, "fit_intercept", False), str):
             raise ValueError(
-                "regularize_intercept=False is not supported by paths, whose bounds need every "
-                "weight to be penalised; use regularize_intercept=True with a large "
-                "intercept_scaling."
+                "fit_intercept='free' is not supported by paths, whose bounds need every weight to "
+                "be penalised; use a large number."
             )
-        if template.step == "fixed":
+        if check_solver(template.solver).step == "fixed":
             raise ValueError(
                 "step='fixed' averages the iterates of one alpha; paths need step='line_search' or "
                 "another."
@@ -295,7 +294,9 @@ class _Run:
     def fingerprint(self, *data):
         """A short text for each thing that the breakpoints depend on."""
         parts = dict(zip(("X", "y", "sample_weight", "lengths"), data))
-        for name, value in self.template.get_params(deep=False).items():
+        for name, value in self.template.get_params().items():
+            if hasattr(value, "get_params"):
+                continue  # its parameters are there as well
             if name == "random_state" and not isinstance(value, (int, np.integer)):
                 continue  # drawn anew each time; the state of the solver goes on
             if name not in _IDLE:
@@ -615,6 +616,7 @@ class RegularizationPath:
         )
         attributes = {
             **self._common, **self._fitted(alpha), "n_iter_": point.passes, "duality_gap_": gap,
+            "relative_gap_": gap / (self._loss_at_rest or 1.0),
             "primal_objective_": primal, "dual_objective_": primal - gap,
             "history_": {key: np.array([value]) for key, value in zip(HISTORY_KEYS, row)},
         }
@@ -707,7 +709,7 @@ class RegularizationPath:
         """
         model = self.estimator(self.alphas[0])
         # no more than what all breakpoints have in common is of use here
-        for name in ("duality_gap_", "primal_objective_", "dual_objective_"):
+        for name in ("duality_gap_", "relative_gap_", "primal_objective_", "dual_objective_"):
             setattr(model, name, 0.0)
         model.history_ = {key: np.zeros(0) for key in HISTORY_KEYS}
         state, arrays = estimator_state(model)
@@ -775,7 +777,10 @@ class RegularizationPath:
                     raise ValueError(f"{name} of breakpoint {j} does not fit the estimator")
             weights.append(of_point)
         parameters = model.get_params(deep=False)
-        own = ("duality_gap_", "primal_objective_", "dual_objective_", "n_iter_", "history_")
+        own = (
+            "duality_gap_", "relative_gap_", "primal_objective_", "dual_objective_", "n_iter_",
+            "history_",
+        )
         common = {
             name: value for name, value in vars(model).items()
             if name not in parameters and name not in own and name not in names

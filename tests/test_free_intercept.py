@@ -26,8 +26,8 @@ def iris():
 
 
 @parametrize_with_checks([
-    MulticlassClassifier(regularize_intercept=False),
-    OrdinalClassifier("log", regularize_intercept=False, kernel="rbf"),
+    MulticlassClassifier(fit_intercept="free"),
+    OrdinalClassifier("log", fit_intercept="free", kernel="rbf"),
 ])
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
@@ -59,7 +59,7 @@ def primal(model, X, y, intercept):
 def test_logistic_regression(iris, alpha):
     X, y = iris
     ours = MulticlassClassifier(
-        "log", alpha=alpha, regularize_intercept=False, tol=1e-10, max_iter=5000, random_state=0
+        "log", alpha=alpha, fit_intercept="free", tol=1e-10, max_iter=5000, random_state=0
     ).fit(X, y)
     theirs = LogisticRegression(C=1 / (alpha * len(y)), tol=1e-12, max_iter=10000).fit(X, y)
     assert_allclose(ours.coef_, theirs.coef_, atol=1e-4)
@@ -71,9 +71,9 @@ def test_logistic_regression(iris, alpha):
 def test_the_certificate_is_of_the_problem_without_the_penalty(iris, surrogate):
     X, y = iris
     model = MulticlassClassifier(
-        surrogate, alpha=0.1, regularize_intercept=False, tol=1e-5, max_iter=5000, random_state=0
+        surrogate, alpha=0.1, fit_intercept="free", tol=1e-5, max_iter=5000, random_state=0
     ).fit(X, y)
-    assert model.duality_gap_ <= 1e-5
+    assert model.relative_gap_ <= 1e-5
     assert_allclose(model.primal_objective_, primal(model, X, y, model.intercept_), atol=1e-9)
     # no intercept near by, or found by a generic search, is better by more than the gap
     found = minimize(
@@ -93,10 +93,10 @@ def test_a_heavy_scaling_comes_near(iris):
     X, y = iris
     X = X - X.mean(axis=0)
     free = MulticlassClassifier(
-        alpha=0.1, regularize_intercept=False, tol=1e-6, max_iter=5000, random_state=0
+        alpha=0.1, fit_intercept="free", tol=1e-6, max_iter=5000, random_state=0
     ).fit(X, y)
     scaled = MulticlassClassifier(
-        alpha=0.1, intercept_scaling=100.0, tol=1e-5, max_iter=20000, random_state=0
+        alpha=0.1, fit_intercept=100.0, tol=1e-5, max_iter=20000, random_state=0
     ).fit(X, y)
     assert_allclose(free.primal_objective_, scaled.primal_objective_, atol=1e-3)
     assert free.dual_objective_ <= scaled.primal_objective_
@@ -108,14 +108,14 @@ def test_kernels(iris, surrogate, kernel):
     X, y = iris
     inputs = X if kernel == "rbf" else X @ X.T
     model = MulticlassClassifier(
-        surrogate, alpha=0.1, kernel=kernel, regularize_intercept=False, tol=1e-4, max_iter=5000,
+        surrogate, alpha=0.1, kernel=kernel, fit_intercept="free", tol=1e-4, max_iter=5000,
         random_state=0,
     ).fit(inputs, y)
-    assert model.duality_gap_ <= 1e-4
+    assert model.relative_gap_ <= 1e-4
     assert model.score(inputs, y) > 0.7
     if kernel == "precomputed":
         linear = MulticlassClassifier(
-            surrogate, alpha=0.1, regularize_intercept=False, tol=1e-4, max_iter=5000,
+            surrogate, alpha=0.1, fit_intercept="free", tol=1e-4, max_iter=5000,
             random_state=0,
         ).fit(X, y)
         assert abs(model.primal_objective_ - linear.primal_objective_) <= 2e-4
@@ -127,7 +127,7 @@ def test_a_shift_of_the_features_changes_nothing(iris):
     X = X - X.mean(axis=0)
     values = [
         MulticlassClassifier(
-            alpha=0.1, regularize_intercept=False, tol=1e-4, max_iter=20000, random_state=0
+            alpha=0.1, fit_intercept="free", tol=1e-4, max_iter=20000, random_state=0
         ).fit(X + shift, y).primal_objective_
         for shift in (0.0, 3.0)
     ]
@@ -138,24 +138,24 @@ def test_few_passes_warn_and_no_intercept_is_none(iris):
     X, y = iris
     with pytest.warns(ConvergenceWarning, match="certified duality gap"):
         model = MulticlassClassifier(
-            regularize_intercept=False, tol=1e-9, max_iter=7, random_state=0
+            fit_intercept="free", tol=1e-9, max_iter=7, random_state=0
         ).fit(X, y)
     assert model.n_iter_ == 7
-    plain = MulticlassClassifier(fit_intercept=False, regularize_intercept=False).fit(X, y)
+    plain = MulticlassClassifier(fit_intercept=False).fit(X, y)
     assert_allclose(plain.intercept_, 0.0)
 
 
 def test_a_level_that_does_not_occur_has_no_intercept(iris):
     X, y = iris
-    with pytest.raises(ValueError, match="regularize_intercept=False needs every level.*3 does not"):
-        OrdinalClassifier(levels=[0, 1, 2, 3], regularize_intercept=False).fit(X, y)
+    with pytest.raises(ValueError, match="fit_intercept='free' needs every level.*3 does not"):
+        OrdinalClassifier(levels=[0, 1, 2, 3], fit_intercept="free").fit(X, y)
 
 
 def test_callback_and_warm_start(iris):
     X, y = iris
     rows = []
     model = MulticlassClassifier(
-        alpha=0.1, regularize_intercept=False, tol=1e-5, max_iter=5000, random_state=0,
+        alpha=0.1, fit_intercept="free", tol=1e-5, max_iter=5000, random_state=0,
         warm_start=True, callback=rows.append,
     ).fit(X, y)
     assert [row["gap"] for row in rows] == model.history_["gap"].tolist()
@@ -163,7 +163,7 @@ def test_callback_and_warm_start(iris):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model.set_params(callback=None, alpha=0.09).fit(X, y)
-    assert model.duality_gap_ <= 1e-5
+    assert model.relative_gap_ <= 1e-5
     assert model.n_iter_ < 5 * cold
     model.set_params(callback=lambda row: True, tol=0.0, max_iter=100)
     with pytest.warns(ConvergenceWarning):

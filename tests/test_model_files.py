@@ -22,6 +22,7 @@ from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
 import fastm4n
 from fastm4n import (
+    BlockFrankWolfe,
     LabelRanker,
     Matcher,
     MulticlassClassifier,
@@ -222,13 +223,13 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
         (dict(cost=np.ones((3, 3)) - np.eye(3), class_weight="balanced"), X),
         (dict(kernel="rbf"), X),
         (dict(kernel="rbf", gamma=np.float32(0.25)), sparse.csr_matrix(X)),
-        (dict(kernel="poly", degree=2, kernel_params={"coef0": 2.0}), X.astype(np.float32)),
+        (dict(kernel="poly", kernel_params={"degree": 2, "coef0": 2.0}), X.astype(np.float32)),
         (dict(kernel="laplacian", gamma=None), np.asfortranarray(X)),
         (dict(kernel="precomputed"), rbf_kernel(X)),
-        (dict(solver="auto"), X),
+        (dict(solver=BlockFrankWolfe(sampling="uniform", cache_F=np.float32(0.5))), X),
         (dict(coef_bounds=(-0.5, np.inf)), X),
-        (dict(coef_bounds=(None, np.array([0.1, 0.2, np.inf, 0.3])), accelerate=False), X),
-        (dict(regularize_intercept=False, warm_start=True, n_jobs=2, verbose=0), X),
+        (dict(coef_bounds=(None, np.array([0.1, 0.2, np.inf, 0.3]))), X),
+        (dict(fit_intercept="free", warm_start=True, n_jobs=2, verbose=0), X),
     ],
 )
 def test_classifiers_come_back(surrogate, parameters, X, tmp_path):
@@ -290,7 +291,7 @@ def sequences(kind, rng):
         dict(transition_features=np.array([True, False, True, False, False]), states="observed"),
         dict(fit_start_end=False, fit_transitions=False),
         dict(allowed_transitions=np.triu(np.ones((3, 3), dtype=bool))),
-        dict(warm_start=True, oracle_iter=5),
+        dict(warm_start=True, solver=BlockFrankWolfe(oracle_iter=5)),
     ],
 )
 @pytest.mark.parametrize("kind", ["dense", "sparse"])

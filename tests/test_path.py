@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from making import made
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.base import clone
@@ -22,6 +23,7 @@ from sklearn.preprocessing import StandardScaler
 import fastm4n.path as path_module
 import fastm4n.reference as ref
 from fastm4n import (
+    BlockFrankWolfe,
     LabelRanker,
     Matcher,
     MulticlassClassifier,
@@ -160,11 +162,11 @@ def check_against_fits(path, estimator, data, primal, n=N_ALPHAS, eps=None):
     """The gap at random alphas is what it is said to be, and at most eps: no exception."""
     X, y = data
     fine = clone(estimator).set_params(
-        tol=FINE, max_iter=10**5, step="line_search", oracle=estimator._oracles[0], warm_start=True)
+        tol=FINE, max_iter=10**5, solver=BlockFrankWolfe(), warm_start=True)
     for alpha in random_alphas(path, n):
         fine.set_params(alpha=alpha).fit(X, y)
         model = path.estimator(alpha)
-        assert fine.duality_gap_ <= FINE
+        assert fine.relative_gap_ <= FINE
         gap = primal(model, X, y, alpha) - fine.dual_objective_
         assert -1e-9 <= gap <= path.gap(alpha) + fine.duality_gap_ + 1e-9, alpha
         assert gap <= (path.eps if eps is None else eps) + fine.duality_gap_, alpha
@@ -203,11 +205,11 @@ def test_true_gaps_for_other_kappas(kappa):
 
 @pytest.mark.parametrize("options", [
     dict(step="exact"), dict(sampling="uniform"), dict(sampling="permutation"),
-    dict(step="pairwise"), dict(step="away", cache=10), dict(solver="auto"),
+    dict(step="pairwise"), dict(step="away", cache=10),
     dict(oracle="mirror_prox"), dict(cost="absolute"),
 ])
 def test_true_gaps_of_other_solvers(options):
-    estimator, data = MulticlassClassifier("max_min", random_state=0, **options), labels(2, k=2)
+    estimator, data = made(MulticlassClassifier, "max_min", random_state=0, **options), labels(2, k=2)
     path = regularization_path(estimator, *data, eps=0.05, alpha_min=0.005)
     assert path.complete
     check_against_fits(path, estimator, data, simplex_primal, n=20)
@@ -217,7 +219,7 @@ def test_true_gaps_of_other_solvers(options):
 @pytest.mark.parametrize("task", ["simplex", "chain", "ranking"])
 def test_true_gaps_of_accelerated_passes(task, surrogate):
     cls, options, make, primal = TASKS[task]
-    estimator, data = cls(surrogate, accelerate=True, random_state=0, **options), make(3)
+    estimator, data = cls(surrogate, solver=BlockFrankWolfe(), random_state=0, **options), make(3)
     path = regularization_path(estimator, *data, eps=0.05, alpha_min=0.005)
     assert path.complete
     check_against_fits(path, estimator, data, primal, n=15)
@@ -607,11 +609,11 @@ if case.startswith("simplex"):
     X, y = rng.normal(size=(60, 5)), rng.integers(3, size=60)
     estimator = MulticlassClassifier("max_margin", random_state=0)
     if case == "simplex pairwise":
-        estimator.set_params(step="pairwise")
+        estimator.set_params(solver=BlockFrankWolfe(step="pairwise"))
     elif case == "simplex cache":
         estimator.set_params(surrogate="max_min", kernel="rbf", cache_size=2 * 60 * 8 * 5 / 2**20)
     elif case == "simplex mirror prox":
-        estimator.set_params(surrogate="max_min", oracle="mirror_prox")
+        estimator.set_params(surrogate="max_min", solver=BlockFrankWolfe(oracle="mirror_prox"))
     elif case == "simplex heuristic":
         options["method"] = "heuristic"
     elif case == "simplex grid":
@@ -938,12 +940,10 @@ def test_estimators_that_have_no_path():
     X, y = labels()
     with pytest.raises(TypeError, match="estimator must be one of fastm4n's estimators, got Pipe"):
         regularization_path(make_pipeline(StandardScaler(), MulticlassClassifier()), X, y)
-    with pytest.raises(ValueError, match="regularize_intercept=False is not supported by paths"):
-        regularization_path(MulticlassClassifier(regularize_intercept=False), X, y)
-    regularization_path(
-        MulticlassClassifier(regularize_intercept=False, fit_intercept=False), X, y)
+    with pytest.raises(ValueError, match="fit_intercept='free' is not supported by paths"):
+        regularization_path(MulticlassClassifier(fit_intercept="free"), X, y)
     with pytest.raises(ValueError, match="step='fixed' averages the iterates of one alpha"):
-        regularization_path(MulticlassClassifier(step="fixed"), X, y)
+        regularization_path(MulticlassClassifier(solver=BlockFrankWolfe(step="fixed")), X, y)
     with pytest.raises(ValueError, match="surrogate must be one of"):
         regularization_path(MulticlassClassifier("hinge"), X, y)
     with pytest.raises(ValueError, match="y has one class only"):

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-from fastm4n import SequenceTagger, Sequences
+from fastm4n import BlockFrankWolfe, SequenceTagger, Sequences
 
 N = 60
 SEEDS = range(3)
@@ -33,8 +33,8 @@ def fits(data_folder):
 
     def fit(times, tol, step, sampling, cache, max_iter, seed):
         tagger = SequenceTagger(
-            "max_margin", alpha=times / N, tol=tol, max_iter=max_iter, step=step,
-            sampling=sampling, cache=cache, accelerate=False, random_state=seed)
+            "max_margin", alpha=times / N, tol=tol, max_iter=max_iter, random_state=seed,
+            solver=BlockFrankWolfe(step=step, sampling=sampling, cache=cache, accelerate=False))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             tagger.fit(X, y)

@@ -1,10 +1,21 @@
-"""solver="auto", and the parameters of the solver's policies in every estimator."""
+"""The choice of the solver: "auto", `BlockFrankWolfe` and its parameters, and the scale of tol."""
+
+import inspect
+import pickle
+import re
+import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from making import made
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import GridSearchCV
 
 from fastm4n import (
+    BlockFrankWolfe,
     LabelRanker,
     Matcher,
     MulticlassClassifier,
@@ -50,7 +61,14 @@ def data_of(cls, n=30, seed=0):
         ({"cache_F": np.nan}, "cache_F must be a finite number > 0, got nan"),
         ({"cache_nu": -0.1}, "cache_nu must be a finite number > 0, got -0.1"),
         ({"cache_nu": 2}, r"cache_nu must lie in \(0, 1\], got 2"),
-        ({"solver": "best"}, r"solver must be one of \('manual', 'auto'\), got 'best'"),
+        ({"solver": "best"}, r"solver must be 'auto' or a BlockFrankWolfe\(\.\.\.\), got 'best'"),
+        ({"solver": None}, r"solver must be 'auto' or a BlockFrankWolfe\(\.\.\.\), got None"),
+        ({"solver": BlockFrankWolfe}, "solver must be .*, got BlockFrankWolfe, the class"),
+        ({"solver": {"step": "away"}}, "solver must be 'auto' or .*, got {'step': 'away'}"),
+        ({"oracle": "column_generation"}, r"oracle must be one of \('exact', 'mirror_prox'\)"),
+        ({"oracle_iter": 0, "oracle": "mirror_prox"}, "oracle_iter must be an integer > 0, got 0"),
+        ({"sampling": "all"}, "sampling must be one of .*'permutation'.*, got 'all'"),
+        ({"surrogate": "log", "oracle": "mirror_prox"}, "it needs surrogate='max_min', got 'log'"),
         ({"step": "pair"}, "step must be one of .*'pairwise', 'away'.*, got 'pair'"),
         ({"accelerate": 1}, "accelerate must be True or False, got 1"),
         ({"step": "fixed", "cache": 5}, "step='fixed' keeps no atoms to be cached"),
@@ -61,7 +79,7 @@ def data_of(cls, n=30, seed=0):
 )
 def test_bad_parameters(cls, parameters, message):
     with pytest.raises(ValueError, match=message):
-        cls(**parameters).fit(*data_of(cls))
+        made(cls, **parameters).fit(*data_of(cls))
 
 
 @pytest.mark.parametrize("cls", ESTIMATORS)
@@ -70,7 +88,7 @@ def test_all_policies_come_to_the_same_optimum(cls, surrogate):
     X, y = data_of(cls)
     common = {"tol": 1e-4, "max_iter": 20000, "random_state": 0, "alpha": 0.05}
     fits = [
-        cls(surrogate, **{**common, **options}).fit(X, y)
+        made(cls, surrogate, **{**common, **options}).fit(X, y)
         for options in (
             {"tol": 1e-3}, {"accelerate": False, "tol": 1e-2}, {"step": "pairwise"},
             {"step": "away"},
@@ -82,7 +100,7 @@ def test_all_policies_come_to_the_same_optimum(cls, surrogate):
     ]
     best = max(fit.dual_objective_ for fit in fits)
     for fit in fits:
-        assert fit.duality_gap_ <= fit.tol
+        assert fit.relative_gap_ <= fit.tol
         assert fit.primal_objective_ >= best - 1e-12
         assert fit.primal_objective_ - best <= fit.duality_gap_ + 1e-12
         assert_allclose(
@@ -94,8 +112,8 @@ def test_the_cache_saves_oracle_calls(cls):
     X, y = data_of(cls, n=60, seed=1)
     options = {"alpha": 0.01, "tol": 1e-3, "step": "pairwise", "random_state": 0, "max_iter": 5000,
                "accelerate": False}
-    without = cls("max_margin", **options).fit(X, y).history_
-    cached = cls("max_margin", cache=20, **options).fit(X, y).history_
+    without = made(cls, "max_margin", **options).fit(X, y).history_
+    cached = made(cls, "max_margin", cache=20, **options).fit(X, y).history_
     assert not without["cache_hits"].any()
     assert set(without["policy"]) == {"pairwise"} and set(cached["policy"]) == {"pairwise+cache"}
     assert cached["oracle_calls"][-1] < without["oracle_calls"][-1]
@@ -112,94 +130,214 @@ def test_auto(cls, surrogate):
     # whatever it chooses, the gap is certified
     fit = cls(surrogate, solver="auto", alpha=0.01, tol=1e-3, max_iter=20000, random_state=0)
     fit.fit(X, y)
-    assert fit.duality_gap_ <= 1e-3
+    assert fit.relative_gap_ <= 1e-3
     chosen = set(fit.history_["policy"].tolist())
     assert chosen <= (POLICIES if surrogate != "log" else {"line_search"})
 
 
-class Clock:
-    """Seconds that a test decides on, in the place of the thread's."""
-
-    def __init__(self, costs):
-        self.costs, self.now = costs, 0.0
-
-    def __call__(self):
-        return self.now
-
-
 class Engine:
-    """What a policy asks of an engine."""
+    """What a policy asks of an engine: n blocks, whose visits and oracle calls cost so much."""
 
-    def __init__(self):
-        self.n_visits, self.sets, self.calls = 0, None, []
-        layout = type("Layout", (), {"max_parts": 5})
-        self.surrogate = type("Surrogate", (), {
-            "has_natural_step": False, "has_line_search": False,
-            "outputs": type("Outputs", (), {"layout": layout})})
+    def __init__(self, visit_cost, oracle_cost):
+        self.n_visits, self.oracle_calls, self.sets, self.cached = 0, 0, None, False
+        self.features = SimpleNamespace(visit_cost=visit_cost)
+        layout = SimpleNamespace(max_parts=5, max_size=25)
+        self.surrogate = SimpleNamespace(
+            has_natural_step=False, has_line_search=False, has_labellings=True,
+            oracle_cost=oracle_cost, outputs=SimpleNamespace(layout=layout))
 
     def use_active_sets(self, limit):
         self.sets = limit
-        self.calls.append("use")
 
     def drop_active_sets(self):
         self.sets = None
-        self.calls.append("drop")
 
     def set_cache(self, limit, cache_F, cache_nu):
-        self.calls.append("cache")
+        self.cached = True
 
     def drop_cache(self, limit):
-        self.calls.append("no cache")
+        self.cached = False
 
 
-def followed(monkeypatch, costs, rates, n_passes):
-    """Policies of the passes where a pass of a policy takes costs and lowers log gap by rates."""
-    clock, engine = Clock(costs), Engine()
-    monkeypatch.setattr(policy.time, "thread_time", clock)
+def followed(oracle_cost, rates, n_passes=160, hits=0.8):
+    """Policies of the passes, where a pass lowers the logarithm of the gap by rates[policy]."""
+    engine = Engine(10.0, oracle_cost)
     auto = AutoPolicy(engine, 1000, 0.25, 0.01)
     names, log_gap = [], 0.0
     for n in range(1, n_passes + 1):
-        name = "cached" if auto.cached_only else auto.name
-        names.append(name)
+        names.append(auto.name)
         auto.begin()
-        clock.now += costs[name]
         engine.n_visits += 100
+        engine.oracle_calls += int(100 * (1 - hits)) if auto.name.endswith("cache") else 100
         auto.end()
-        log_gap -= rates[name]
+        log_gap -= rates[auto.name]
         if n % 10 == 0:
             auto.told(np.exp(log_gap))
     return names
 
 
-RATES = {"line_search": 0.1, "pairwise": 0.1, "pairwise+cache": 0.05, "cached": 0.05}
-
-
 @pytest.mark.parametrize(
-    "costs, rates, last",
+    "oracle_cost, rates, tried, last",
     [
-        # pairwise steps are no dearer: they stay from the eighth pass on
-        ({"pairwise": 1.1, "cached": 0.9}, {}, "pairwise"),
-        # they are dearer and no better
-        ({"pairwise": 2.0, "cached": 1.5}, {}, "line_search"),
-        # they are dearer, and so much better that they stay after their trial
-        ({"pairwise": 2.0, "cached": 1.5}, {"pairwise": 0.3}, "pairwise"),
-        # the oracle is dear, and the cache gets far without it
-        ({"pairwise": 1.1, "pairwise+cache": 0.3, "cached": 0.2}, {}, "pairwise+cache"),
-        # the cache does not get far
-        ({"pairwise": 1.1, "pairwise+cache": 0.3, "cached": 0.2}, {"pairwise+cache": 0.01},
-         "pairwise"),
+        # oracles cost less than atoms: pairwise steps are tried, and do no better
+        (1.0, {"pairwise": 0.05}, "pairwise", "line_search"),
+        # or they do so much better that they stay
+        (1.0, {"pairwise": 0.3}, "pairwise", "pairwise"),
+        # oracles are dear, and a cache that gets half as far in a pass gets further for the work
+        (1000.0, {"pairwise+cache": 0.05}, "pairwise+cache", "pairwise+cache"),
+        # a cache that gets nowhere
+        (1000.0, {"pairwise+cache": 0.001}, "pairwise+cache", "line_search"),
     ],
 )
-def test_what_auto_chooses(monkeypatch, costs, rates, last):
-    costs = {"line_search": 1.0, "pairwise+cache": 1.0, **costs}
-    names = followed(monkeypatch, costs, {**RATES, **rates}, 110)
-    assert names[:9] == ["line_search"] * 7 + ["pairwise", "cached"]
+def test_what_auto_chooses(oracle_cost, rates, tried, last):
+    rates = {"line_search": 0.1, "pairwise": 0.1, "pairwise+cache": 0.1, **rates}
+    names = followed(oracle_cost, rates, 110)
+    assert set(names[: policy.FIRST_TRIAL]) == {"line_search"}
+    trial = names[policy.FIRST_TRIAL : policy.FIRST_TRIAL + policy.TRIAL_PASSES]
+    assert set(trial) == {tried}
     assert set(names[80:110]) == {last}
+
+
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_auto_is_the_same_each_time(cls):
+    X, y = data_of(cls, n=40, seed=3)
+    options = {"alpha": 1e-3, "tol": 1e-7, "max_iter": 150, "random_state": 0}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        one, other = (cls("max_margin", **options).fit(X, y) for _ in range(2))
+    for key in ("pass", "primal", "dual", "oracle_calls", "policy"):
+        assert_array_equal(one.history_[key], other.history_[key])
+    assert len(set(one.history_["policy"])) > 1  # it had something to choose
+
+
+def test_no_clock_is_read():
+    assert "time" not in vars(policy)
 
 
 def test_auto_leaves_short_fits_alone():
     X, y = data_of(MulticlassClassifier)
     short = {"alpha": 1.0, "tol": 1e-3, "random_state": 0}
-    auto = MulticlassClassifier(solver="auto", **short).fit(X, y)
-    assert auto.n_iter_ < policy.FIRST_PAIRWISE
-    assert_allclose(auto.coef_, MulticlassClassifier(**short).fit(X, y).coef_, rtol=0, atol=0)
+    auto = MulticlassClassifier(**short).fit(X, y)
+    assert auto.solver == "auto" and auto.n_iter_ < policy.FIRST_TRIAL
+    plain = MulticlassClassifier(solver=BlockFrankWolfe(), **short).fit(X, y)
+    assert_allclose(auto.coef_, plain.coef_, rtol=0, atol=0)
+
+
+# the solver as an object
+
+
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_nested_parameters(cls):
+    model = cls(solver=BlockFrankWolfe(step="pairwise"), alpha=0.3)
+    assert model.get_params()["solver__step"] == "pairwise"
+    twin = clone(model)
+    assert twin.solver is not model.solver and twin.solver.get_params() == model.solver.get_params()
+    assert repr(twin) == repr(model) and "BlockFrankWolfe(step='pairwise')" in repr(model)
+    model.set_params(solver__cache=7, solver__sampling="uniform")
+    assert (model.solver.cache, model.solver.sampling) == (7, "uniform")
+    assert twin.solver.cache is None
+    again = pickle.loads(pickle.dumps(model))
+    assert again.get_params()["solver__cache"] == 7
+    X, y = data_of(cls)
+    fitted = model.set_params(tol=0.05, max_iter=2000).fit(X, y)
+    assert set(fitted.history_["policy"]) == {"pairwise+cache"}
+    model.set_params(solver="auto")
+    assert "solver__cache" not in model.get_params()
+    model.set_params(solver=BlockFrankWolfe(), solver__step="away")  # both at once
+    assert model.solver.step == "away"
+
+
+def test_a_grid_search_over_the_solver():
+    X, y = data_of(MulticlassClassifier, n=60)
+    model = MulticlassClassifier(solver=BlockFrankWolfe(), random_state=0)
+    grid = {"solver__step": ["line_search", "pairwise", "exact"], "alpha": [0.1, 0.01]}
+    search = GridSearchCV(model, grid, cv=2).fit(X, y)
+    assert len(search.cv_results_["params"]) == 6
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+    assert isinstance(search.best_estimator_.solver, BlockFrankWolfe)
+
+
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_parameters_that_do_not_exist(cls):
+    name = cls.__name__
+    for parameter, message in [
+        ("C", rf"{name} has no parameter 'C': regularisation is alpha = 1 / \(C n\)"),
+        ("loss", f"{name} has no parameter 'loss': what a mistake costs is `cost`"),
+        ("alhpa", f"{name} has no parameter 'alhpa'; did you mean 'alpha'?"),
+        ("step", rf"{name} has no parameter 'step': .* solver=BlockFrankWolfe\(step="),
+        ("qqq", f"{name} has no parameter 'qqq'; it has surrogate, alpha, cost"),
+    ]:
+        with pytest.raises(TypeError, match=message):
+            cls(**{parameter: 1})
+        with pytest.raises(ValueError, match=message):
+            cls().set_params(**{parameter: 1})
+    with pytest.raises(ValueError, match="no parameter 'solver__step': solver is 'auto'"):
+        cls().set_params(solver__step="away")
+    with pytest.raises(ValueError, match="no parameter 'alpha__step': alpha is 0.01"):
+        cls().set_params(alpha__step="away")
+    with pytest.raises(ValueError, match="BlockFrankWolfe has no parameter 'stepp'; did you mean"):
+        cls(solver=BlockFrankWolfe()).set_params(solver__stepp="away")
+    with pytest.raises(TypeError, match="BlockFrankWolfe has no parameter 'alpha'; it has step"):
+        BlockFrankWolfe(alpha=1)
+
+
+@pytest.mark.parametrize("cls", [*ESTIMATORS, BlockFrankWolfe])
+def test_few_parameters_and_whole_docstrings(cls):
+    names = cls._get_param_names()
+    assert len(names) <= 20
+    assert list(inspect.signature(cls).parameters) == list(
+        inspect.signature(cls.__init__).parameters)[1:]
+    # every parameter has its line, and no part is left to be filled in
+    for name in names:
+        assert re.search(rf"^    {name} : ", cls.__doc__, re.MULTILINE), name
+    for method in (cls, cls.fit) if hasattr(cls, "fit") else (cls,):
+        assert not re.search(r"^ *\[\w+\]$|{{|}}", method.__doc__, re.MULTILINE)
+    if cls is not BlockFrankWolfe:
+        for declared in (cls._task, cls._fitted_marker):
+            assert isinstance(declared, str)
+        fitted = cls(tol=0.1).fit(*data_of(cls))
+        for name in cls._fitted_arrays:
+            assert isinstance(getattr(fitted, name), np.ndarray), name
+        assert not hasattr(cls(), cls._fitted_marker)
+        assert hasattr(fitted, cls._fitted_marker)
+
+
+# the scale of tol
+
+
+@pytest.mark.parametrize("surrogate", ["max_min", "max_margin", "log"])
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_tol_is_relative_to_the_objective_at_zero(cls, surrogate):
+    X, y = data_of(cls)
+    fit = cls(surrogate, tol=0.05, random_state=0, alpha=0.05).fit(X, y)
+    assert fit.relative_gap_ <= 0.05
+    # under an enormous alpha w is zero, and the objective is the one there
+    still = cls(surrogate, tol=0.05, random_state=0, alpha=1e9).fit(X, y)
+    scale = fit.duality_gap_ / fit.relative_gap_
+    assert_allclose(still.primal_objective_, scale, rtol=1e-3)
+    if surrogate == "max_margin" and cls is not OrdinalClassifier:
+        assert_allclose(scale, 1.0, rtol=1e-12)
+    # costs in other units change nothing
+    if surrogate == "max_margin" and cls is not Matcher:
+        size = fit.cost_matrix_.shape[0]
+        base = 1.0 - np.eye(size)
+        one, other = (
+            cls(surrogate, cost=unit * base, tol=0.05, random_state=0, alpha=0.05 / unit,
+                solver=BlockFrankWolfe(accelerate=False)).fit(X, y)
+            for unit in (1.0, 1024.0))
+        assert one.n_iter_ == other.n_iter_
+        assert_allclose(one.relative_gap_, other.relative_gap_, rtol=1e-6)
+
+
+def test_no_costs_at_all():
+    X, y = data_of(MulticlassClassifier)
+    fit = MulticlassClassifier("max_margin", cost=np.zeros((3, 3))).fit(X, y)
+    assert fit.duality_gap_ == fit.relative_gap_ == 0.0 and not fit.coef_.any()
+
+
+def test_the_warning_speaks_of_the_relative_gap():
+    X, y = data_of(SequenceTagger)
+    with pytest.warns(ConvergenceWarning, match="of the objective at zero weights") as caught:
+        fit = SequenceTagger("log", max_iter=1, tol=1e-8, random_state=0).fit(X, y)
+    assert f"{fit.relative_gap_:.3g} of the objective" in str(caught[0].message)
+    assert fit.relative_gap_ < 0.9 * fit.duality_gap_

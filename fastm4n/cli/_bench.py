@@ -90,7 +90,14 @@ def _problems(args):
     import numpy as np
     from sklearn.datasets import load_digits
 
-    from fastm4n import LabelRanker, MulticlassClassifier, Sequences, SequenceTagger, reference
+    from fastm4n import (
+        BlockFrankWolfe,
+        LabelRanker,
+        MulticlassClassifier,
+        Sequences,
+        SequenceTagger,
+        reference,
+    )
 
     images, digits = load_digits(return_X_y=True)
     images = images / 16
@@ -110,7 +117,8 @@ def _problems(args):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 # the NumPy solver knows no momentum: for the same passes there is none
-                model = estimator(max_iter=n, tol=tol, accelerate=tol > 0, **options).fit(X, y)
+                solver = BlockFrankWolfe(accelerate=tol > 0)
+                model = estimator(max_iter=n, tol=tol, solver=solver, **options).fit(X, y)
             return model.n_iter_, model.duality_gap_
 
         return passes

@@ -132,7 +132,7 @@ def run(args):
         "primal": estimator.primal_objective_,
         "dual": estimator.dual_objective_,
         "gap": estimator.duality_gap_,
-        "converged": bool(estimator.duality_gap_ <= estimator.tol),
+        "converged": bool(estimator.relative_gap_ <= estimator.tol),
         "model": args.model,
         "plot": args.plot,
         "plot_transitions": args.plot_transitions,

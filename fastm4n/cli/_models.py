@@ -48,15 +48,17 @@ def build(args, data, **options):
             raise CommandError(f"--levels are of ordered levels, and {data.name} is of "
                                f"{data.task}; pass --task ordered", 2)
         parameters["levels"] = _levels(args.levels, data.y)
-    known = cls().get_params()
+    known, options = cls(solver=fastm4n.BlockFrankWolfe()).get_params(), {}
     for name, value in args.settings:
         if name not in known:
             raise CommandError(
                 f"--set {name}: {cls.__name__} has no parameter {name!r}; it has "
                 f"{', '.join(known)}", 2
             )
-        parameters[name] = value
+        (options if name.startswith("solver__") else parameters)[name] = value
     estimator = cls(**parameters)
+    if options:
+        estimator.set_params(solver=fastm4n.BlockFrankWolfe()).set_params(**options)
     if args.scale == "standard" and data.task == "matchings":
         raise CommandError("--scale standard: features of matchings are taken as they are", 2)
     steps = [fastm4n.SequenceVectorizer()] if data.needs_vectorizer else []

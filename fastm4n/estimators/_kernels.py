@@ -6,7 +6,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.metrics.pairwise import KERNEL_PARAMS, PAIRWISE_KERNEL_FUNCTIONS, pairwise_kernels
 
-from fastm4n.estimators._base import check_number, is_number
+from fastm4n._parameters import check_number, is_number
 from fastm4n.features._kernel import KernelFeatures
 from fastm4n.solvers.block_coordinate import NotPositiveSemidefinite
 
@@ -20,11 +20,12 @@ CHUNK = 1 << 21
 def check_kernel(estimator):
     """Refuse parameters of an estimator that say nothing of a kernel."""
     check_number("cache_size", estimator.cache_size, low=0)
-    check_number("degree", estimator.degree, low=0, strict=False)
-    check_number("coef0", estimator.coef0, low=-np.inf)
     kernel, gamma, kernel_params = estimator.kernel, estimator.gamma, estimator.kernel_params
     if kernel_params is not None and not isinstance(kernel_params, dict):
         raise ValueError(f"kernel_params must be a dict or None, got {kernel_params!r}.")
+    for name, low in (("degree", 0), ("coef0", -np.inf)):
+        if not callable(kernel) and kernel_params and name in kernel_params:
+            check_number(f"kernel_params[{name!r}]", kernel_params[name], low=low, strict=False)
     if not callable(kernel) and not (isinstance(kernel, str) and kernel in KERNELS):
         raise ValueError(f"kernel must be a callable or one of {KERNELS}, got {kernel!r}.")
     named = gamma is None or (isinstance(gamma, str) and gamma in ("scale", "auto"))
@@ -43,7 +44,7 @@ def named_kernel(kernel):
         raise ValueError(f"kernel={kernel!r} is not positive semidefinite: {error}.") from error
 
 
-def kernel_parameters(kernel, X, p, *, gamma, degree, coef0, kernel_params):
+def kernel_parameters(kernel, X, p, *, gamma, kernel_params):
     """Arguments for `kernel_values`, gamma="scale" and "auto" made numbers.
 
     "scale" is 1 / (n_features * variance of X), the variance under the weights p of the
@@ -61,9 +62,8 @@ def kernel_parameters(kernel, X, p, *, gamma, degree, coef0, kernel_params):
                 square = np.sum(p * np.asarray(squares.sum(axis=1)).ravel()) / X.shape[1]
                 scale = X.shape[1] * (square - mean * mean)
             gamma = float(1.0 / scale) if np.isfinite(scale) and scale > 0 else 1.0
-        known = KERNEL_PARAMS.get(kernel, ())
-        given = {"gamma": gamma, "degree": degree, "coef0": coef0}
-        parameters = {name: value for name, value in given.items() if name in known}
+        if "gamma" in KERNEL_PARAMS.get(kernel, ()):
+            parameters["gamma"] = gamma
     return {**parameters, **(kernel_params or {})}
 
 

@@ -2,22 +2,24 @@
 
 import numpy as np
 
-from fastm4n.estimators._base import RISK_TOL
+from fastm4n.estimators._parameters import RISK_TOL
 from fastm4n.inference import linear_assignment, max_min_permutation, permutation_marginals
 from fastm4n.inference.permutation import MAX_SUBSET_ITEMS
 from fastm4n.outputs import PermutationOutputs
+from fastm4n.solvers.block_frank_wolfe import check_solver
 from fastm4n.surrogates import make_surrogate
 
 
 def permutation_structure(estimator, places, sizes, cost):
     """An estimator's surrogate over these permutations."""
-    if estimator.step == "exact":
+    solver = check_solver(estimator.solver)
+    if solver.step == "exact":
         raise ValueError(
             "step='exact' needs a closed-form maximiser of the dual over a block, which "
             "permutations do not have; use step='line_search'."
         )
     if estimator.surrogate == "log":
-        if estimator.step == "fixed":
+        if solver.step == "fixed":
             raise ValueError(
                 "step='fixed' averages dual points, and the entropy of an average of distributions "
                 "is not known from its marginals; use step='line_search' with surrogate='log'."
@@ -31,8 +33,7 @@ def permutation_structure(estimator, places, sizes, cost):
             )
     return make_surrogate(
         estimator.surrogate, PermutationOutputs(places, sizes, cost, "mean"),
-        "mirror_prox" if estimator.oracle == "mirror_prox" else "exact", estimator.oracle_iter,
-        estimator.oracle_warm_start,
+        solver.oracle, solver.oracle_iter, estimator._oracle_warm_start,
     )
 
 

@@ -9,13 +9,13 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
-from fastm4n.estimators._base import check_choice
-from fastm4n.estimators._kernels import check_kernel
+from fastm4n._parameters import check_choice
 from fastm4n.estimators.chain import SequenceTagger
 from fastm4n.estimators.matching import Matcher
 from fastm4n.estimators.ranking import LabelRanker
 from fastm4n.estimators.simplex import MulticlassClassifier, OrdinalClassifier
 from fastm4n.rankings import FORMS
+from fastm4n.solvers.block_frank_wolfe import BlockFrankWolfe
 from fastm4n.vectorizer import SequenceScaler, SequenceVectorizer
 
 PREDICTORS = {
@@ -79,7 +79,7 @@ _SCALAR_DTYPES = (
 _SCALARS = {
     **{
         name: {
-            "n_features_in_": int, "n_iter_": int, "duality_gap_": float,
+            "n_features_in_": int, "n_iter_": int, "duality_gap_": float, "relative_gap_": float,
             "primal_objective_": float, "dual_objective_": float,
         }
         for name in PREDICTORS
@@ -311,11 +311,7 @@ def _kernel_parameters(estimator, given):
 
 def _check_parameters(estimator):
     """The checks that `fit` makes of parameters, as far as they need no data."""
-    getattr(estimator, "_check_parameters", estimator._check_solver_parameters)()
-    if hasattr(estimator, "kernel"):
-        check_kernel(estimator)
-    if hasattr(estimator, "form"):
-        check_choice("form", estimator.form, FORMS)
+    estimator._check_parameters()
     for key in ("n_jobs", "random_state", "verbose"):
         value = getattr(estimator, key)
         if not isinstance(value, (Integral, np.bool_, type(None))):
@@ -355,6 +351,11 @@ def _encoded(key, value, arrays):
         isinstance(value, np.dtype) and value in (np.dtype("f8"), np.dtype("f4"))
     ):
         return {"dtype": np.dtype(value).name}
+    if type(value) is BlockFrankWolfe:
+        options = value.get_params(deep=False)
+        return {"solver": {
+            name: _encoded(f"{key}__{name}", options[name], None) for name in options
+        }}
     if hasattr(value, "__array__") and arrays is not None:
         name = f"parameters/{key}"
         arrays[name] = np.asarray(value)
@@ -380,6 +381,14 @@ def _decoded(key, value, arrays):
         return float(inner)
     if kind == "dtype" and inner in ("float64", "float32"):
         return np.dtype(inner).type
+    if kind == "solver" and type(inner) is dict:
+        known = BlockFrankWolfe().get_params(deep=False)
+        for name in inner:
+            if name not in known:
+                raise ValueError(f"a solver has no parameter {name!r:.80}")
+        return BlockFrankWolfe(**{
+            name: _decoded(f"{key}__{name}", option, None) for name, option in inner.items()
+        })
     if kind == "array" and arrays is not None:
         return arrays.pop(inner)
     if kind in ("list", "tuple") and type(inner) is list:

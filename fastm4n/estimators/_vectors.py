@@ -4,13 +4,8 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from fastm4n.estimators._base import (
-    CertifiedEstimator,
-    Problem,
-    as_bounds,
-    check_number,
-    no_bounds,
-)
+from fastm4n._parameters import is_flag, is_number
+from fastm4n.estimators._base import CertifiedEstimator, Problem
 from fastm4n.estimators._kernels import (
     CHUNK,
     check_kernel,
@@ -20,15 +15,16 @@ from fastm4n.estimators._kernels import (
     named_kernel,
 )
 from fastm4n.estimators._merge import merge_examples
+from fastm4n.estimators._parameters import as_bounds, no_bounds
 from fastm4n.features._linear import LinearFeatures, row_norms
 from fastm4n.solvers.free_intercept import solve_free_intercept
 
 
 class VectorEstimator(CertifiedEstimator):
-    """Base of the estimators whose outputs have a fixed number of scores, linear in Phi(x).
+    """Base of the estimators whose outputs have a fixed number of scores, linear in Phi(x)."""
 
-    Those that can fit an intercept without penalty have a parameter `regularize_intercept`.
-    """
+    # whether the intercept may be without a penalty
+    _free_intercepts = False
 
     _replaced = ("coef_", "dual_coef_", "X_fit_", "_kernel_parameters")
 
@@ -41,17 +37,27 @@ class VectorEstimator(CertifiedEstimator):
     # ------------------------------------------------------------------- validation
 
     def _check_vector_parameters(self):
-        check_number("oracle_iter", self.oracle_iter, low=0, integer=True)
-        check_number("intercept_scaling", self.intercept_scaling, low=0)
         check_kernel(self)
         self._check_bounds_kernel()
-        self._check_flags("fit_intercept", "oracle_warm_start", "warm_start")
-        # in float arithmetic, which overflows to inf where ** raises
-        if self.intercept_scaling * float(self.intercept_scaling) / self.alpha == np.inf:
+        given, free = self.fit_intercept, self._free_intercepts
+        known = is_flag(given) or isinstance(given, str) and given == "free" and free
+        if not known and not is_number(given, low=0):
+            free = "'free' " if free else ""
             raise ValueError(
-                f"intercept_scaling={self.intercept_scaling:g} is too large: its square divided "
-                f"by alpha={self.alpha:g} overflows."
+                f"fit_intercept must be True, False, {free}or a number > 0, "
+                f"the value of the constant feature; got {given!r}."
             )
+        # in float arithmetic, which overflows to inf where ** raises
+        value = self._constant()
+        if value * value / self.alpha == np.inf:
+            raise ValueError(
+                f"fit_intercept={value:g} is too large: its square divided by "
+                f"alpha={self.alpha:g} overflows."
+            )
+
+    def _constant(self):
+        """Value of the constant feature whose weight is the intercept; 0 where there is none."""
+        return 1.0 if self._has_free_intercept() else float(self.fit_intercept)
 
     def _validated(self, X, *y, reset=True):
         """X, and y where it is given, as `validate_data` makes them for the kernel."""
@@ -76,7 +82,7 @@ class VectorEstimator(CertifiedEstimator):
 
     def _has_free_intercept(self):
         """Whether the intercept is not penalised."""
-        return self.fit_intercept and not getattr(self, "regularize_intercept", True)
+        return isinstance(self.fit_intercept, str)
 
     def _coef_shape(self, n_scores, n_features):
         """Shape of coef_."""
@@ -87,13 +93,13 @@ class VectorEstimator(CertifiedEstimator):
         R, d = features.n_labels, features.n_features
         given = as_bounds("coef_bounds", self.coef_bounds, self._coef_shape(R, d))
         padded = no_bounds((d + 1, features.stride))
-        for to, bound in zip(padded, given):
+        for to, bound in zip(padded, given, strict=True):
             to[:d, :R] = bound.reshape(R, d).T
         features.set_bounds(*padded)
 
     def _features(self, X, samples, p, n_labels):
         """Feature map over X[samples], the kernel's arguments, the constant feature's value."""
-        intercept = float(self.intercept_scaling) if self.fit_intercept else 0.0
+        intercept = self._constant()
         if self.kernel == "linear":
             norms = row_norms(X, 0.0)[samples]
         elif self.kernel == "precomputed":
@@ -122,7 +128,7 @@ class VectorEstimator(CertifiedEstimator):
         else:
             points = X[samples]
             parameters = kernel_parameters(
-                self.kernel, points, p, gamma=self.gamma, degree=self.degree, coef0=self.coef0,
+                self.kernel, points, p, gamma=self.gamma,
                 kernel_params=self.kernel_params,
             )
         features = kernel_features(
@@ -217,14 +223,15 @@ class VectorEstimator(CertifiedEstimator):
         free = (intercept, truth(outputs)) if self._has_free_intercept() else None
         return Problem(structure, features, p, common, fitted, start, warm, free)
 
-    def _solved(self, problem, **start):
+    def _solved(self, problem, scale, **start):
         with named_kernel(self.kernel):
             if problem.free_intercept is None:
-                return super()._solved(problem, **start)
+                return super()._solved(problem, scale, **start)
             intercept, truth = problem.free_intercept
             solution, intercepts = solve_free_intercept(
                 problem.structure, problem.features, problem.weights, self.alpha, truth,
-                intercept=intercept, **start, **self._solver_options(),
+                intercept=intercept, scale=scale, tol=self.tol * scale, **start,
+                **self._solver_options(),
             )
             return solution, problem.fitted(solution.mu, self.alpha, intercepts)
 

@@ -2,21 +2,11 @@
 
 import numpy as np
 from scipy import sparse
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from fastm4n.estimators._base import (
-    DECODINGS,
-    CertifiedEstimator,
-    Problem,
-    as_bounds,
-    as_weights,
-    check_choice,
-    check_number,
-    cost_matrix,
-    has_marginals,
-    summable,
-)
+from fastm4n._parameters import check_choice
+from fastm4n.estimators._base import CertifiedEstimator, Problem, needs_log
+from fastm4n.estimators._docs import documented
 from fastm4n.estimators._kernels import (
     CHUNK,
     check_kernel,
@@ -27,6 +17,13 @@ from fastm4n.estimators._kernels import (
     named_kernel,
 )
 from fastm4n.estimators._merge import merge_sequences
+from fastm4n.estimators._parameters import (
+    DECODINGS,
+    as_bounds,
+    as_weights,
+    cost_matrix,
+    summable,
+)
 from fastm4n.estimators._permutations import (
     best_permutations,
     distribution,
@@ -38,6 +35,17 @@ from fastm4n.features._pairs import PairFeatures, PairKernelFeatures
 from fastm4n.sequences import Sequences
 
 
+@documented(
+    surrogates=(
+        '"max_margin" the structural SVM (M3N); "log" the CRF, whose exact marginals take\n'
+        "    2^M steps an example, for M of at most 20."
+    ),
+    kernels=" or a callable, between the features of\n    pairs,",
+    examples="examples",
+    Examples="Examples",
+    of_what=" of a pair",
+    more=" Example 2.2 and appendix G.3.",
+)
 class Matcher(CertifiedEstimator):
     """Matching of two sets by M4N, structural SVM or CRF on permutations, with a certified gap.
 
@@ -48,10 +56,7 @@ class Matcher(CertifiedEstimator):
 
     Parameters
     ----------
-    surrogate : {"max_min", "max_margin", "log"}, default="max_min"
-        The loss that is minimised: "max_min" is the M4N of [1]_, consistent for every
-        cost; "max_margin" the structural SVM (M3N); "log" the CRF, whose exact marginals take
-        2^M steps an example, for M of at most 20.
+    [surrogate]
     alpha : float, default=0.01
         Regularisation: alpha / 2 times the squared norm of the weights is added to the
         mean loss.
@@ -60,61 +65,12 @@ class Matcher(CertifiedEstimator):
         matching is the mean over its pairs. "zero_one" is the share of wrong ones; the others
         take columns as ordered. A matrix needs examples of one size. The "log" surrogate
         uses it for ``decode="min_risk"`` only.
-    kernel : str or callable, default="linear"
-        "linear" keeps weights, every other kernel of
-        `sklearn.metrics.pairwise.pairwise_kernels` or a callable, between the features of
-        pairs, keeps dual coefficients.
-    gamma : {"scale", "auto"}, float or None, default="scale"
-        Kernel coefficient, as in `sklearn.svm.SVC`; None is the kernel's own default.
-    degree : float, default=3
-        Degree of the polynomial kernel.
-    coef0 : float, default=1.0
-        Constant of the polynomial and sigmoid kernels.
-    kernel_params : dict, default=None
-        Further arguments of the kernel.
+    [kernel]
     coef_bounds : pair (lower, upper), default=None
         Bounds that `coef_` keeps to, for ``kernel="linear"``: numbers, or arrays of shape
         (n_features,), None or infinities where there is no bound. The gap is certified for the
         problem with these constraints [2]_.
-    sampling : {"gap", "uniform", "permutation"}, default="gap"
-        Which example is next: with probability proportional to its last known gap [2]_,
-        uniformly, or all in a new random order each pass.
-    step : {"line_search", "pairwise", "away", "fixed"}, default="line_search"
-        "line_search" is the Frank-Wolfe step with the best step size, in closed form; "fixed" is
-        the step 2n / (t + 2n) of [1]_ with averaging. "log" takes steps of its own, in the
-        scores whose marginals the dual point is, and knows "line_search" only.
-        "pairwise" moves weight from the worst of an example's atoms to the oracle's answer, and
-        "away" away from it where that gains more [2]_: both reach small gaps in fewer passes, and
-        keep each example's atoms. For "max_min" and "max_margin".
-    accelerate : bool, default=True
-        Whether passes are accelerated by momentum, where alpha is small beside the curvature:
-        many times fewer passes there (see the user guide). The weights are then an average
-        of the latest ones, and their gap is certified all the same.
-    cache : int, default=None
-        Most atoms (outputs, or mixtures of them) that are kept of an example, so that the oracle
-        need not be asked where the best of them gains enough [2]_; None for no cache.
-    cache_F : float, default=0.25
-        An atom gains enough if it does `cache_F` of the example's gap when the oracle was last
-        asked, and `cache_nu` of the mean gap. In (0, 1].
-    cache_nu : float, default=0.01
-        The share of the mean gap, when the gaps of all were last looked at, that an atom has to
-        gain. In (0, 1].
-    solver : {"manual", "auto"}, default="manual"
-        "auto" chooses `step` and `cache` by the seconds that they take in the first passes, and
-        says in `history_` what it chose. It goes by the clock: fits may differ in their last
-        digits from run to run.
-    oracle : {"column_generation", "mirror_prox"}, default="column_generation"
-        How "max_min" oracles are solved: by assignments and small matrix games, as exactly as the
-        gap needs, or by the saddle-point mirror prox of [1]_ with Sinkhorn's projections, for
-        comparison. The certified gap does not depend on it.
-    oracle_iter : int, default=20
-        Iterations of mirror prox.
-    oracle_warm_start : bool, default=False
-        Whether mirror prox starts from what it gave at the block's last visit.
-    tol : float, default=1e-3
-        Absolute duality gap at which the fit ends.
-    max_iter : int, default=1000
-        Most passes over the examples.
+    [solver]
     decode : {"map", "min_risk"}, default="map"
         Prediction of the highest score, or of the least expected cost under the marginals
         ("log") or the oracle's distribution ("max_min").
@@ -123,15 +79,7 @@ class Matcher(CertifiedEstimator):
     warm_start : bool, default=False
         Whether to start from the dual point of the last fit, if that had as many
         examples of the same sizes and the same surrogate; alpha may change.
-    n_jobs : int, default=None
-        Threads of the certificate. The result does not depend on it.
-    random_state : int, RandomState instance or None, default=None
-        Seed of the order of visits: an int gives the same bits on the same machine.
-    verbose : int, default=0
-        A progress bar (with tqdm) and lines in the log "fastm4n".
-    callback : callable, default=None
-        Called after each certificate with a dict of its row of `history_`; a true result
-        ends the fit.
+    [running]
 
     Attributes
     ----------
@@ -144,19 +92,7 @@ class Matcher(CertifiedEstimator):
     cost_matrix_ : ndarray of shape (M, M)
         The costs of `cost`, M being the largest size; of smaller examples the first rows and
         columns count.
-    duality_gap_ : float
-        Certified gap: the objective is at most this much above its minimum.
-    primal_objective_, dual_objective_ : float
-        The two values that differ by the gap.
-    n_iter_ : int
-        Passes made.
-    history_ : dict of ndarray
-        At each certificate "pass", "primal", "dual", "gap", "seconds", "oracle_calls",
-        "oracle_error" (mean of the oracle's own bounds' difference during the pass),
-        "cache_hits" (visits that asked no oracle) and "policy" (the step, and whether there is
-        a cache).
-    n_features_in_ : int
-        Number of features of a pair.
+    [certificate]
 
     See Also
     --------
@@ -167,21 +103,14 @@ class Matcher(CertifiedEstimator):
     A feature that is the same for all pairs of a row, or of a column, adds the same to the score of
     every matching and learns nothing; so there is no intercept.
 
-    The duality gap is a bound: it is computed from feasible dual points and upper bounds of the
-    oracles at the end of the fit, with the weights recomputed from the dual point. Examples that
-    occur more than once are merged into one of larger weight, and the blocks are ordered
-    by content, so that a fit depends neither on the order of the examples nor on whether
-    a weight is written as a repetition.
+    [bound]
 
     A pass costs O(n_pairs n_features + n_examples M^3) and memory is that of the features and
     O(n_pairs + n_features); for kernels O(n_pairs^2) both.
 
     References
     ----------
-    .. [1] A. Nowak-Vila, F. Bach, A. Rudi (2020). Consistent structured prediction with
-       max-min margin Markov networks. ICML. Example 2.2 and appendix G.3.
-    .. [2] A. Osokin, J.-B. Alayrac, I. Lukasewitz, P. Dokania, S. Lacoste-Julien (2016).
-       Minding the gaps for block Frank-Wolfe optimization of structured SVMs. ICML.
+    [references]
 
     Examples
     --------
@@ -200,7 +129,10 @@ class Matcher(CertifiedEstimator):
     1.0
     """
 
-    _oracles = ("column_generation", "mirror_prox")
+    _task = "matching"
+    _fitted_arrays = ("cost_matrix_",)
+    _fitted_marker = "n_features_in_"
+    _noun = "example"
     _replaced = ("coef_", "dual_coef_", "X_fit_", "_kernel_parameters")
 
     def __init__(
@@ -211,20 +143,9 @@ class Matcher(CertifiedEstimator):
         cost="zero_one",
         kernel="linear",
         gamma="scale",
-        degree=3,
-        coef0=1.0,
         kernel_params=None,
         coef_bounds=None,
-        sampling="gap",
-        step="line_search",
-        accelerate=True,
-        cache=None,
-        cache_F=0.25,
-        cache_nu=0.01,
-        solver="manual",
-        oracle="column_generation",
-        oracle_iter=20,
-        oracle_warm_start=False,
+        solver="auto",
         tol=1e-3,
         max_iter=1000,
         decode="map",
@@ -240,20 +161,9 @@ class Matcher(CertifiedEstimator):
         self.cost = cost
         self.kernel = kernel
         self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
         self.kernel_params = kernel_params
         self.coef_bounds = coef_bounds
-        self.sampling = sampling
-        self.step = step
-        self.accelerate = accelerate
-        self.cache = cache
-        self.cache_F = cache_F
-        self.cache_nu = cache_nu
         self.solver = solver
-        self.oracle = oracle
-        self.oracle_iter = oracle_iter
-        self.oracle_warm_start = oracle_warm_start
         self.tol = tol
         self.max_iter = max_iter
         self.decode = decode
@@ -273,6 +183,15 @@ class Matcher(CertifiedEstimator):
 
     # -------------------------------------------------------------------------- fit
 
+    def _check_parameters(self):
+        self._check_solver_parameters()
+        check_kernel(self)
+        if isinstance(self.kernel, str) and self.kernel == "precomputed":
+            raise ValueError(
+                "kernel='precomputed' is not supported for pairs; give a name or a callable."
+            )
+        self._check_bounds_kernel()
+
     def fit(self, X, y, sample_weight=None):
         """Fit the model until its duality gap is certified to be at most `tol`.
 
@@ -286,33 +205,12 @@ class Matcher(CertifiedEstimator):
         sample_weight : array-like of shape (n_examples,), default=None
             Non-negative weights; 2 is the example given twice, 0 the example left out.
 
-        Returns
-        -------
-        self : object
-            The fitted estimator.
-
-        Raises
-        ------
-        ValueError
-            For invalid parameters or data, naming the argument and what is wrong with it.
-
-        Warns
-        -----
-        ConvergenceWarning
-            If `max_iter` passes did not reach `tol`; the message states the gap.
+        [fit_outcome]
         """
         return self._fit_or_restore(X, y, sample_weight)
 
     def _problem(self, X, y, sample_weight):
-        self._check_solver_parameters()
-        check_number("oracle_iter", self.oracle_iter, low=0, integer=True)
-        check_kernel(self)
-        if isinstance(self.kernel, str) and self.kernel == "precomputed":
-            raise ValueError(
-                "kernel='precomputed' is not supported for pairs; give a name or a callable."
-            )
-        self._check_bounds_kernel()
-        self._check_flags("oracle_warm_start", "warm_start")
+        self._check_parameters()
         values, sizes = _as_pairs(X)
         places = _as_matchings(y, sizes)
         weights = as_weights(sample_weight, sizes.size, "example")
@@ -356,9 +254,9 @@ class Matcher(CertifiedEstimator):
             ),
         )
 
-    def _solved(self, problem, **start):
+    def _solved(self, problem, scale, **start):
         with named_kernel(self.kernel):
-            return super()._solved(problem, **start)
+            return super()._solved(problem, scale, **start)
 
     def _features(self, values, starts, counts, p):
         """Feature map over the blocks; for kernels also the rows that it has, and parameters."""
@@ -388,7 +286,7 @@ class Matcher(CertifiedEstimator):
             )
         parameters = kernel_parameters(
             self.kernel, points, np.repeat(p / counts, counts), gamma=self.gamma,
-            degree=self.degree, coef0=self.coef0, kernel_params=self.kernel_params,
+            kernel_params=self.kernel_params,
         )
         gram = gram_matrix(self.kernel, parameters, points)
         checked_diagonal(self.kernel, np.diagonal(gram), self.alpha)
@@ -406,9 +304,6 @@ class Matcher(CertifiedEstimator):
             state, structure, blocks, sizes**2, self.alpha,
             truth=lambda b: np.eye(len(places[b]))[places[b]].ravel(),
         )
-
-    def __sklearn_is_fitted__(self):
-        return hasattr(self, "n_features_in_")
 
     # ---------------------------------------------------------------------- predict
 
@@ -449,7 +344,8 @@ class Matcher(CertifiedEstimator):
                 ) @ beta
         ends = np.cumsum(sizes**2)
         return [
-            scores[end - size**2 : end].reshape(size, size) for end, size in zip(ends, sizes)
+            scores[end - size**2 : end].reshape(size, size)
+            for end, size in zip(ends, sizes, strict=True)
         ]
 
     def predict(self, X, decode=None):
@@ -492,7 +388,7 @@ class Matcher(CertifiedEstimator):
     def _distribution(self, batch):
         return distribution(self.surrogate, batch, self._cost_of(batch))
 
-    @available_if(has_marginals)
+    @needs_log
     def predict_marginals(self, X):
         """Probabilities of each pair being matched, for ``surrogate="log"`` only.
 
@@ -525,7 +421,7 @@ class Matcher(CertifiedEstimator):
         """
         predicted = self.predict(X)
         truth = _as_matchings(y, np.array([len(columns) for columns in predicted], dtype=np.intp))
-        right = [np.mean(a == b) for a, b in zip(truth, predicted)]
+        right = [np.mean(a == b) for a, b in zip(truth, predicted, strict=True)]
         weights = None
         if sample_weight is not None:
             weights = summable(as_weights(sample_weight, len(right), "example"))
@@ -543,7 +439,8 @@ def _by_size(function, matrices):
     results = [None] * len(matrices)
     for size in np.unique(sizes):
         chosen = np.flatnonzero(sizes == size)
-        for b, result in zip(chosen, function(np.stack([matrices[b] for b in chosen]))):
+        batch = np.stack([matrices[b] for b in chosen])
+        for b, result in zip(chosen, function(batch), strict=True):
             results[b] = result
     return results
 

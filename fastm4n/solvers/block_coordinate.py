@@ -179,6 +179,15 @@ def certify_average(engine, n_jobs=1):
         engine.features.restore(state)
 
 
+def objective_at_zero(surrogate, features, weights):
+    """P(0) = sum_b p_b max_mu h_b(mu), bounded from above: what tolerances are relative to.
+
+    One where there are no costs, so that it can be divided by.
+    """
+    value = float(np.sum(weights * surrogate.largest(features.size)))
+    return value if value > 0.0 else 1.0
+
+
 def step_kind(step, surrogate):
     """The engine's step for the estimators' `step` under this surrogate."""
     if step == "exact" and not surrogate.has_block_step:
@@ -409,7 +418,7 @@ class Driver:
         if policy is None:
             return self.engine.run_pass(sampling, self.kind)
         policy.begin()
-        self.engine.run_pass(sampling, policy.kind, policy.cached_only)
+        self.engine.run_pass(sampling, policy.kind)
         self.policy_name = policy.name
         policy.end()
 
@@ -526,7 +535,7 @@ def solve(
         An atom at hand will do where it gains cache_F of the block's gap when the oracle was
         last asked, and cache_nu of the mean gap when all were last looked at.
     auto : bool
-        Whether step and cache are chosen by the seconds of the first passes.
+        Whether step and cache are chosen by counts of what passes did; see `AutoPolicy`.
     tol : float
         Absolute duality gap to stop at.
     max_iter : int

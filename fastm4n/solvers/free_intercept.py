@@ -13,6 +13,7 @@ a constant one so that it does, and certifies the gap.
 
 import numpy as np
 
+from fastm4n.solvers._block_coordinate import BlockCoordinateEngine
 from fastm4n.solvers.block_coordinate import (
     Certificate,
     History,
@@ -20,7 +21,6 @@ from fastm4n.solvers.block_coordinate import (
     certify,
     solve,
 )
-from fastm4n.solvers._block_coordinate import BlockCoordinateEngine
 
 
 def balance(mu, truth, p):
@@ -53,7 +53,7 @@ def balance(mu, truth, p):
 
 def solve_free_intercept(
     surrogate, features, weights, alpha, truth, *, mu=None, shrink=1.0, tol=1e-3, max_iter=1000,
-    n_jobs=1, callback=None, keep_on_interrupt=False, intercept=1.0, **options
+    n_jobs=1, callback=None, keep_on_interrupt=False, intercept=1.0, scale=1.0, **options
 ):
     """`solve` for an intercept that is not regularised.
 
@@ -67,6 +67,8 @@ def solve_free_intercept(
         phi(y_b).
     intercept : float
         Value of the constant feature: the larger, the longer the proximal steps.
+    scale : float
+        The objective at w = 0.
     **options
         Passed on to `solve`.
 
@@ -81,7 +83,7 @@ def solve_free_intercept(
     offset = np.zeros(truth.shape[1])
     n_passes = n_calls = n_hits = 0
     best_dual = -np.inf
-    inner_tol = max(0.5 * tol, 0.05)
+    inner_tol = max(0.5 * tol, 0.05 * scale)
     while True:
         features.set_offset(offset)
         solution = solve(
@@ -116,7 +118,7 @@ def solve_free_intercept(
         if (
             certificate.gap <= tol or n_passes >= max_iter or solution.interrupted or stopped
             # no pass was needed for a tolerance this small: the rest is rounding
-            or (solution.n_iter == 0 and inner_tol < 1e-14)
+            or (solution.n_iter == 0 and inner_tol < 1e-14 * scale)
         ):
             break
         inner_tol = min(inner_tol, max(0.25 * certificate.gap, 0.25 * tol))

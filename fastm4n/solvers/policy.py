@@ -1,17 +1,11 @@
-"""The choice among the solver's policies, by what they cost and gain on the problem at hand."""
+"""The choice among the solver's policies, by the work that passes take and what they gain."""
 
 import math
-import time
 
 from fastm4n.solvers._block_coordinate import Step
 
 LINE_SEARCH, PAIRWISE, CACHED = "line_search", "pairwise", "pairwise+cache"
 
-# The pass that tries pairwise steps first, after which one steps to atoms at hand alone
-FIRST_PAIRWISE = 8
-# pairwise steps between outputs of several parts are taken up then where a pass costs no more than
-# this, its sets being made in it; where outputs are single labels they seldom need fewer passes
-NO_DEARER = 1.3
 # a cache is worth a trial where a visit that asks no oracle costs up to this share of one that does
 CHEAP_VISIT = 0.5
 # a trial of another policy begins after so many passes, where outputs are single labels after so
@@ -22,19 +16,19 @@ FIRST_TRIAL, FIRST_SIMPLE_TRIAL, MORE_PASSES = 30, 60, 4
 TRIAL_PASSES, JUDGED_PASSES = 30, 20
 # the share of the earlier policy's slope that is enough: slopes fall anyway as gaps get small
 ENOUGH = 0.7
-# atoms of a block that the cache keeps
-CACHE = 50
+# atoms of a block that the cache keeps, and those that a visit has to do with, about
+CACHE, ATOMS = 50, 8
 
 
 class AutoPolicy:
-    """Chooses step and cache by seconds, and by what they do for the gap in them.
+    """Chooses step and cache by counts: by the work of passes, and by what it does for the gap.
 
-    The first passes make Frank-Wolfe steps, the eighth pairwise steps, and the ninth steps to the
-    atoms at hand alone. Where pairwise steps are no dearer they stay. From the thirtieth pass on
-    other policies are tried: the one whose certified gaps fall by the larger factor in a second
-    stays. Where outputs are single labels there are no such passes and no cache, and the first
-    trial is after sixty. All of these are passes of the fit. The log surrogate leaves nothing to
-    choose.
+    The first passes make Frank-Wolfe steps. Fits that last longer try other policies: the one
+    whose certified gaps fall by the larger factor for the same work stays. The work of a pass is
+    the number of its visits times the feature map's `visit_cost`, and of its oracle calls times the
+    surrogate's `oracle_cost`, with an allowance for the atoms that steps between them look at. No
+    clock is read, so that a fit is the same each time. All trials are passes of the fit. The log
+    surrogate leaves nothing to choose.
 
     Parameters
     ----------
@@ -48,10 +42,10 @@ class AutoPolicy:
     ----------
     kind : Step
         Of the next pass.
-    cached_only : bool
-        Whether the next pass is to leave the oracle alone.
     name : str
         Policy of the next pass.
+    work : float
+        Multiply-adds of all passes, about.
     """
 
     def __init__(self, engine, most_atoms, cache_F, cache_nu):
@@ -59,45 +53,39 @@ class AutoPolicy:
         self.most_atoms = most_atoms
         self.options = cache_F, cache_nu
         surrogate = engine.surrogate
+        layout = surrogate.outputs.layout
         self.has_choice = not (surrogate.has_natural_step or surrogate.has_line_search)
-        self.is_simple = surrogate.outputs.layout.max_parts == 1
-        self.kind, self.cached_only, self.name = Step.LINE_SEARCH, False, LINE_SEARCH
-        self.n_passes, self.seconds = 0, 0.0
-        self.visit = {}  # seconds of a visit, by policy
-        self.checks = []  # (passes, seconds, logarithm of the gap)
+        self.is_simple = layout.max_parts == 1
+        self.visit_cost, self.oracle_cost = engine.features.visit_cost, surrogate.oracle_cost
+        # of what makes an atom: the labels of an output, or a vector
+        parts = layout.max_parts if surrogate.has_labellings else layout.max_size
+        self.atoms_cost = ATOMS * float(parts)
+        self.kind, self.name = Step.LINE_SEARCH, LINE_SEARCH
+        self.n_passes, self.work = 0, 0.0
+        self.checks = []  # (passes, work, logarithm of the gap)
         self.next_trial = FIRST_SIMPLE_TRIAL if self.is_simple else FIRST_TRIAL
         self.changed = 0  # the check at which the policy was changed
         self.trial = None  # the policy before it
         self.rejected = None  # the one that was tried last and given up, and its slope
-        self._began = 0.0
+        self._before = 0, 0
 
     def begin(self):
         """A pass begins."""
-        self._began, self._visits = time.thread_time(), self.engine.n_visits
+        self._before = self.engine.n_visits, self.engine.oracle_calls
 
     def end(self):
-        """The pass has ended: choose the next one's policy."""
-        seconds, n = time.thread_time() - self._began, self.engine.n_visits - self._visits
+        """The pass has ended: count its work."""
+        n_visits = self.engine.n_visits - self._before[0]
+        n_calls = self.engine.oracle_calls - self._before[1]
+        atoms = 0.0 if self.name == LINE_SEARCH else self.atoms_cost
         self.n_passes += 1
-        self.seconds += seconds
-        if n:
-            self.visit["cached" if self.cached_only else self.name] = seconds / n
-        if not self.has_choice or self.is_simple or self.n_passes > FIRST_PAIRWISE + 1:
-            return
-        if self.n_passes == FIRST_PAIRWISE - 1:
-            self._use(PAIRWISE)
-        elif self.n_passes == FIRST_PAIRWISE:
-            self.cached_only = True
-        elif self.n_passes > FIRST_PAIRWISE:
-            self.cached_only = False
-            if self._cost(PAIRWISE) > NO_DEARER * self._cost(LINE_SEARCH):
-                self._use(LINE_SEARCH)
+        self.work += n_visits * (self.visit_cost + atoms) + n_calls * self.oracle_cost
 
     def told(self, gap):
         """Take notice of a certified gap: begin or end a trial, or go back on its outcome."""
         if not self.has_choice or gap <= 0.0:
             return
-        self.checks.append((self.n_passes, self.seconds, math.log(gap)))
+        self.checks.append((self.n_passes, self.work, math.log(gap)))
         last = len(self.checks) - 1
         since = self.n_passes - self.checks[self.changed][0]
         if self.trial is not None:
@@ -114,7 +102,7 @@ class AutoPolicy:
             self.rejected = None
             if self._slope(self.changed, last) < ENOUGH * slope:
                 self._change(name)
-        elif self.n_passes >= self.next_trial and self._other() is not None:
+        elif self.n_passes >= self.next_trial:
             self.trial = self.name
             self._change(self._other())
 
@@ -122,17 +110,15 @@ class AutoPolicy:
         self.changed = len(self.checks) - 1
         self._use(name)
 
-    def _cost(self, name):
-        return self.visit.get(name, math.inf)
-
     def _other(self):
-        """The policy to try next, or None."""
-        is_cheap = self._cost("cached") <= CHEAP_VISIT * self._cost(PAIRWISE)
-        is_cheap = is_cheap and not self.is_simple  # whose oracles are
+        """The policy to try next."""
+        cached = self.visit_cost + self.atoms_cost
+        # the oracles of single labels are cheap whatever they cost beside few features
+        is_cheap = not self.is_simple and cached <= CHEAP_VISIT * (cached + self.oracle_cost)
         if self.name == LINE_SEARCH:
             return CACHED if is_cheap else PAIRWISE
         if self.name == PAIRWISE:
-            return CACHED if is_cheap else LINE_SEARCH if self.is_simple else None
+            return CACHED if is_cheap else LINE_SEARCH
         return PAIRWISE
 
     def _earlier(self, check):
@@ -141,9 +127,9 @@ class AutoPolicy:
         return max((i for i in range(check) if self.checks[i][0] <= passes), default=0)
 
     def _slope(self, first, last):
-        """By how much the logarithm of the gap fell in a second."""
+        """By how much the logarithm of the gap fell for a multiply-add."""
         (_, began, high), (_, ended, low) = self.checks[first], self.checks[last]
-        return (high - low) / max(ended - began, 1e-9)
+        return (high - low) / max(ended - began, 1.0)
 
     def _use(self, name):
         self.name = name

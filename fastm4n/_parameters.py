@@ -1,0 +1,145 @@
+"""Checks of parameters, and what is said of those that do not exist."""
+
+import difflib
+import inspect
+import numbers
+
+import numpy as np
+
+
+def check_choice(name, value, choices):
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(f"{name} must be one of {tuple(choices)}, got {value!r}.")
+
+
+def is_number(value, *, low, strict=True, integer=False):
+    kind = numbers.Integral if integer else numbers.Real
+    return (
+        isinstance(value, kind)
+        and not isinstance(value, (bool, np.bool_))
+        and bool(np.isfinite(value))
+        and (value > low if strict else value >= low)
+    )
+
+
+def check_number(name, value, *, low, strict=True, integer=False):
+    if not is_number(value, low=low, strict=strict, integer=integer):
+        what = "an integer" if integer else "a finite number"
+        bound = "" if low == -np.inf else f" {'>' if strict else '>='} {low}"
+        raise ValueError(f"{name} must be {what}{bound}, got {value!r}.")
+
+
+def is_flag(value):
+    return isinstance(value, (bool, np.bool_))
+
+
+def check_flag(name, value):
+    if not is_flag(value):
+        raise ValueError(f"{name} must be True or False, got {value!r}.")
+
+
+# parameters of other packages, or that one may expect, and what there is in their place
+_INSTEAD = {
+    "C": "regularisation is alpha = 1 / (C n), n being the number of examples",
+    "loss": "what a mistake costs is `cost`",
+    "degree": "it goes into kernel_params, as {'degree': 3}",
+    "coef0": "it goes into kernel_params, as {'coef0': 1.0}",
+    "regularize_intercept": "an intercept without penalty is fit_intercept='free'",
+    "intercept_scaling": "fit_intercept takes the value of the constant feature",
+}
+_OF_SOLVER = (
+    "sampling", "step", "accelerate", "cache", "cache_F", "cache_nu", "oracle", "oracle_iter",
+)
+
+
+def unknown_parameter(owner, name, valid):
+    """A sentence on a parameter that a class does not have, and what to write.
+
+    Parameters
+    ----------
+    owner : str
+        The class.
+    name : str
+        The parameter.
+    valid : sequence of str
+        Those that there are.
+    """
+    text = f"{owner} has no parameter {name!r}"
+    # `alpha` and `solver` say that it is an estimator
+    if "solver" in valid and name in _OF_SOLVER:
+        return f"{text}: it is one of the solver, solver=BlockFrankWolfe({name}=...)."
+    if name == "C" and "alpha" in valid or "cost" in valid and name in _INSTEAD:
+        return f"{text}: {_INSTEAD[name]}."
+    near = difflib.get_close_matches(name, valid, n=1)
+    if near:
+        return f"{text}; did you mean {near[0]!r}?"
+    return f"{text}; it has {', '.join(valid)}."
+
+
+def extended(init, **defaults):
+    """The signature of a constructor that takes all of another one's parameters.
+
+    Parameters
+    ----------
+    init : function
+        The constructor that is called by the new one.
+    **defaults
+        Defaults that are others, and parameters that are new, with theirs.
+    """
+    signature = inspect.signature(init)
+    parameters = dict(signature.parameters)
+    for name, default in defaults.items():
+        known = parameters.get(name)
+        parameters[name] = inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY if known is None else known.kind, default=default
+        )
+    return signature.replace(parameters=list(parameters.values()))
+
+
+class NamesParameters:
+    """Mixin: parameters that do not exist are refused by the name of the public class."""
+
+    def __init_subclass__(cls, **options):
+        super().__init_subclass__(**options)
+        # what is shown of the class is its constructor, and not the check below
+        signature = inspect.signature(cls.__init__)
+        cls.__signature__ = signature.replace(parameters=list(signature.parameters.values())[1:])
+
+    def __new__(cls, *args, **parameters):
+        kinds = {parameter.kind for parameter in cls.__signature__.parameters.values()}
+        if inspect.Parameter.VAR_KEYWORD not in kinds:  # a subclass passes them on
+            cls._refuse_unknown(parameters, TypeError)
+        return super().__new__(cls)
+
+    @classmethod
+    def _refuse_unknown(cls, names, error):
+        valid = list(cls.__signature__.parameters)
+        for name in names:
+            if name not in valid:
+                raise error(unknown_parameter(cls.__name__, name, valid))
+
+    def set_params(self, **params):
+        """Set parameters, also those of nested objects as ``name__parameter``.
+
+        Parameters
+        ----------
+        **params : dict
+            Values by name.
+
+        Returns
+        -------
+        self : object
+        """
+        self._refuse_unknown((name.partition("__")[0] for name in params), ValueError)
+        for name in params:
+            outer, is_nested, inner = name.partition("__")
+            value = params.get(outer, getattr(self, outer))
+            if is_nested and not hasattr(value, "set_params"):
+                raise ValueError(
+                    f"{type(self).__name__} has no parameter {name!r}: {outer} is {value!r}, which "
+                    f"has no parameters." + (
+                        f" Set {outer} to BlockFrankWolfe({inner}=...)."
+                        if outer == "solver" else ""
+                    )
+                )
+        return super().set_params(**params)

@@ -1,0 +1,228 @@
+"""What sequence labelling reads: features and labels, checked, and the weights they ask for."""
+
+import numpy as np
+from scipy import sparse
+
+from fastm4n._parameters import check_choice
+from fastm4n.estimators._chain_weights import stride_of
+from fastm4n.estimators._parameters import canonical
+from fastm4n.sequences import Sequences
+
+# dense features of at most this share of non-zeros are trained on in CSR
+MOSTLY_ZERO = 0.3
+
+
+def as_features(X, lengths, n_features=None):
+    """Sequences of float32 or float64 rows, dense and C-ordered or canonical CSR, all finite.
+
+    Where none has a position, empty lists may stand for matrices of n_features columns.
+    """
+    if lengths is not None:
+        values = X.values if isinstance(X, Sequences) else X
+        X = Sequences.from_lengths(values, lengths)
+    elif not isinstance(X, Sequences):
+        if sparse.issparse(X) or (isinstance(X, np.ndarray) and X.ndim == 2):
+            raise ValueError(
+                "X is one matrix: give a list with a matrix for each sequence, or the lengths of "
+                "the sequences as `lengths`."
+            )
+        X = Sequences.from_list(X)
+    if len(X) == 0:
+        raise ValueError("X has no sequences.")
+    values = X.values
+    if n_features is not None and X.n_tokens == 0 and values.ndim == 1:
+        values = np.zeros((0, n_features))
+    if values.ndim != 2:
+        raise ValueError(
+            "X must have a row of features for each position; its sequences are one-dimensional. "
+            "Make features of labels or words with SequenceVectorizer."
+        )
+    if values.shape[1] == 0:
+        raise ValueError("X has no features: its matrices have no columns.")
+    if values.dtype.kind == "c":
+        raise ValueError("X has complex values.")
+    if values.dtype not in (np.float32, np.float64):
+        try:
+            values = values.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"X must hold numbers ({error}); SequenceVectorizer makes features of dicts and "
+                "of attribute strings."
+            ) from error
+    values = canonical(values) if sparse.issparse(values) else np.ascontiguousarray(values)
+    data = values.data if sparse.issparse(values) else values
+    if not np.isfinite(np.sum(data, dtype=np.float64)) and not np.isfinite(data).all():
+        bad = np.argwhere(~np.isfinite(data))[0]
+        if sparse.issparse(values):
+            row = int(np.searchsorted(values.indptr, bad[0], side="right")) - 1
+            column, value = int(values.indices[bad[0]]), data[bad[0]]
+        else:
+            row, column, value = int(bad[0]), int(bad[1]), data[tuple(bad)]
+        b = int(np.searchsorted(X.offsets, row, side="right")) - 1
+        raise ValueError(
+            f"X[{b}] has {value} at position {row - X.offsets[b]}, feature {column}: features must "
+            "be finite."
+        )
+    return X if values is X.values else Sequences(values, X.offsets)
+
+
+def as_labels(y, X, lengths):
+    """The labels of all positions in one list, after checking that they fit X."""
+    if lengths is not None and not isinstance(y, Sequences):
+        labels = _listed(y)
+        if len(labels) != X.n_tokens:
+            raise ValueError(f"y has {len(labels)} labels, but X has {X.n_tokens} positions.")
+    else:
+        if isinstance(y, (str, bytes, dict)) or not hasattr(y, "__len__"):
+            raise ValueError("y must be a list with a sequence of labels for each sequence of X.")
+        if len(y) != len(X):
+            raise ValueError(f"y has {len(y)} sequences, but X has {len(X)}.")
+        if isinstance(y, Sequences):
+            y_lengths, labels = y.lengths, _listed(y.values)
+        else:
+            parts = []
+            for i, part in enumerate(y):
+                if isinstance(part, (str, bytes)) or not hasattr(part, "__iter__"):
+                    raise ValueError(f"y[{i}] must be a sequence of labels, got {part!r}.")
+                parts.append(_listed(part))
+            y_lengths = np.array([len(part) for part in parts])
+            labels = [label for part in parts for label in part]
+        wrong = np.flatnonzero(y_lengths != X.lengths)
+        if wrong.size:
+            b = int(wrong[0])
+            raise ValueError(
+                f"y[{b}] has {y_lengths[b]} labels, but X[{b}] has {X.lengths[b]} positions."
+            )
+    for place, label in enumerate(labels):
+        if label is None or label != label:
+            b = int(np.searchsorted(X.offsets, place, side="right")) - 1
+            raise ValueError(
+                f"y[{b}] has {label!r} at position {place - X.offsets[b]}: not a label."
+            )
+    return labels
+
+
+def encode(labels):
+    """The labels that occur, sorted where they can be, and the number of each label."""
+    names = distinct(labels)
+    try:
+        names = sorted(names)
+    except TypeError:  # of several types
+        names = sorted(names, key=lambda label: (type(label).__name__, repr(label)))
+    if len(names) < 2:
+        raise ValueError(
+            f"y has one label only, {names[0]!r} (among the sequences of non-zero weight); a "
+            "tagger needs at least two."
+        )
+    where = {label: i for i, label in enumerate(names)}
+    codes = np.fromiter((where[label] for label in labels), np.intc, len(labels))
+    kinds = {type(label) for label in names}
+    if len(kinds) == 1 and kinds <= {str, int, float, bool, bytes}:
+        classes = np.array(names)
+        if classes.dtype.kind in "USifb" and classes.tolist() == names:
+            return classes, codes
+    classes = np.empty(len(names), dtype=object)
+    classes[:] = names
+    return classes, codes
+
+
+def _listed(labels):
+    return labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
+
+
+def distinct(labels):
+    try:
+        return set(labels)
+    except TypeError as error:
+        raise ValueError(f"labels must be hashable: {error}.") from error
+
+
+def selected_columns(columns, n_features):
+    """The columns that transition_features names, as numbers; None where it is None."""
+    if columns is None:
+        return None
+    if isinstance(columns, str):
+        check_choice("transition_features", columns, ("all",))
+        return np.arange(n_features)
+    try:
+        chosen = np.asarray(columns)
+    except ValueError:  # rows of different lengths
+        chosen = np.zeros((0, 0))
+    if chosen.shape == (0,):
+        raise ValueError("transition_features selects no feature; None means none.")
+    if chosen.ndim != 1 or chosen.dtype.kind not in "biu":
+        raise ValueError(
+            "transition_features must be 'all', column numbers or a boolean mask over the "
+            f"features, got {columns!r}."
+        )
+    if chosen.dtype == bool:
+        if chosen.size != n_features:
+            raise ValueError(
+                f"transition_features is a mask of {chosen.size} features, but X has {n_features}."
+            )
+        chosen = np.flatnonzero(chosen)
+    if chosen.size == 0:
+        raise ValueError("transition_features selects no feature; None means none.")
+    wrong = np.flatnonzero((chosen < 0) | (chosen >= n_features))
+    if wrong.size:
+        raise ValueError(
+            f"transition_features[{wrong[0]}] is {chosen[wrong[0]]}, but X has the features 0 ... "
+            f"{n_features - 1}."
+        )
+    values, first = np.unique(chosen, return_index=True)
+    if values.size < chosen.size:
+        twice = np.setdiff1d(np.arange(chosen.size), first)[0]
+        raise ValueError(
+            f"transition_features has {chosen[twice]} more than once, again at index {twice}."
+        )
+    return chosen.astype(np.intp)
+
+
+def columns_of(values, selected):
+    """These columns of dense or CSR features, as the compiled loops read them; X itself if all."""
+    if np.array_equal(selected, np.arange(values.shape[1])):
+        return values
+    if sparse.issparse(values):
+        return canonical(sparse.csr_array(values[:, selected]))
+    return np.ascontiguousarray(values[:, selected])
+
+
+def without_zeros(values):
+    """Dense features in CSR where most are zero: every visit then costs less."""
+    if sparse.issparse(values) or np.count_nonzero(values) > MOSTLY_ZERO * values.size:
+        return values
+    return canonical(sparse.csr_array(values))
+
+
+def observed(values, edge_values, codes, offsets, n_labels):
+    """Masks of the weights of what occurs in the data: those of positions, and of transitions.
+
+    The latter are the last rows of the first mask where transitions depend on no features.
+    """
+    stride = stride_of(n_labels)
+    # the transition into each position; the first of a sequence has none
+    pairs = np.full(codes.size, -1, dtype=np.intp)
+    pairs[1:] = codes[:-1].astype(np.intp) * stride + codes[1:]
+    pairs[offsets[:-1]] = -1
+    # of intercept, start and end
+    constant = np.ones((3, stride), dtype=np.uint8)
+    emissions = np.vstack([_together(values, codes.astype(np.intp), stride), constant])
+    transitions = np.zeros((1, n_labels * stride), dtype=np.uint8)
+    transitions[0, pairs[pairs >= 0]] = 1
+    if edge_values is None:
+        return np.vstack([emissions, transitions.reshape(n_labels, stride)]), None
+    edges = _together(edge_values, pairs, n_labels * stride)
+    return emissions, np.vstack([edges, transitions])
+
+
+def _together(values, columns, n_columns):
+    """One for each feature and column that a row has in common, the column being >= 0."""
+    table = np.zeros((values.shape[1], n_columns), dtype=np.uint8)
+    if sparse.issparse(values):
+        columns = np.repeat(columns, np.diff(values.indptr))
+        kept = (values.data != 0) & (columns >= 0)
+        table[values.indices[kept], columns[kept]] = 1
+        return table
+    for column in np.unique(columns[columns >= 0]):
+        table[:, column] = (values[columns == column] != 0).any(axis=0)
+    return table

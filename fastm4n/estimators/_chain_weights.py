@@ -1,0 +1,147 @@
+"""Weights of chains: packed rows that the compiled loops read, views of them, and tables."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fastm4n.inference._chain import ChainScratch
+
+
+def fitted_weights(packed, packed_edges, d, R):
+    """Fitted weights, as views of the packed rows, and those rows."""
+    views = weight_views(packed, d, R)
+    names = ("coef_", "intercept_", "start_coef_", "end_coef_", "transition_coef_")
+    fitted = {**dict(zip(names, views, strict=False)), "_packed": packed}
+    if packed_edges is not None:
+        fitted["_packed_edges"] = packed_edges
+        fitted["transition_coef_"], fitted["transition_feature_coef_"] = edge_views(
+            packed_edges, R
+        )
+    return fitted
+
+
+def weight_views(packed, d, R):
+    """coef_, intercept_, start_coef_, end_coef_ and, where shared, transition_coef_ in `packed`."""
+    views = packed[:d, :R].T, *packed[d : d + 3, :R]
+    return (*views, packed[d + 3 :, :R]) if packed.shape[0] > d + 3 else views
+
+
+def edge_views(packed, R):
+    """transition_coef_ and transition_feature_coef_ in `packed`."""
+    edges = packed.reshape(packed.shape[0], R, -1)[:, :, :R]
+    return edges[-1], edges[:-1]
+
+
+def _same_memory(a, b):
+    return (
+        isinstance(a, np.ndarray) and a.dtype == b.dtype
+        and a.__array_interface__["data"] == b.__array_interface__["data"]
+        and a.shape == b.shape and a.strides == b.strides
+    )
+
+
+def stride_of(n_labels):
+    """Length of the rows that the compiled loops read for so many labels."""
+    return ChainScratch(n_labels, 1).stride
+
+
+def packed_weights(tagger):
+    """The rows that the compiled loops read, made anew where fitted arrays were replaced.
+
+    Those of positions, and those of transitions where they depend on features, or None.
+    """
+    R, d = np.shape(tagger.coef_)
+    stride = stride_of(R)
+    per_edge = hasattr(tagger, "transition_features_")
+    arrays = [tagger.coef_, tagger.intercept_, tagger.start_coef_, tagger.end_coef_]
+    pairs = [tagger.transition_coef_]
+    if per_edge:
+        pairs.append(tagger.transition_feature_coef_)
+    else:
+        arrays += pairs
+    packed = getattr(tagger, "_packed", None)
+    if packed is None or not all(map(_same_memory, arrays, weight_views(packed, d, R))):
+        packed = np.zeros((d + 3 if per_edge else d + 3 + R, stride))
+        packed[:d, :R] = tagger.coef_.T
+        packed[d : d + 3, :R] = tagger.intercept_, tagger.start_coef_, tagger.end_coef_
+        if not per_edge:
+            packed[d + 3 :, :R] = tagger.transition_coef_
+    if not per_edge:
+        return packed, None
+    packed_edges = getattr(tagger, "_packed_edges", None)
+    if packed_edges is None or not all(
+        map(_same_memory, pairs, edge_views(packed_edges, R))
+    ):
+        packed_edges = np.zeros((tagger.transition_features_.size + 1, R * stride))
+        edges = packed_edges.reshape(-1, R, stride)
+        edges[:-1, :, :R] = tagger.transition_feature_coef_
+        edges[-1, :, :R] = tagger.transition_coef_
+    return packed, packed_edges
+
+
+class Explanation(NamedTuple):
+    """The strongest weights of a tagger: rows of (weight, ...), strongest first.
+
+    `emissions` has rows (weight, label, feature), `transitions` (weight, from, to),
+    with "(start)" and "(end)" for the ends of a sequence, `transition_features` (weight, from,
+    to, feature), none where transitions do not depend on features. Printed, it is a table.
+    """
+
+    emissions: list
+    transitions: list
+    transition_features: list = ()
+
+    def __str__(self):
+        lines = ["transitions"]
+        lines += [f"{w:+10.4f}  {a!s} -> {b!s}" for w, a, b in self.transitions]
+        lines += ["", "emissions"]
+        lines += [f"{w:+10.4f}  {label!s:<12} {feature}" for w, label, feature in self.emissions]
+        if self.transition_features:
+            lines += ["", "features of transitions"]
+            lines += [
+                f"{w:+10.4f}  {a!s} -> {b!s} {feature}"
+                for w, a, b, feature in self.transition_features
+            ]
+        return "\n".join(lines)
+
+
+def explained(tagger, feature_names, n_strongest):
+    """The `Explanation` of a fitted tagger; see `SequenceTagger.explain`."""
+    labels = tagger.classes_.tolist()
+    if feature_names is None:
+        feature_names = range(tagger.n_features_in_)
+    elif len(feature_names) != tagger.n_features_in_:
+        raise ValueError(
+            f"feature_names has {len(feature_names)} names, but there are "
+            f"{tagger.n_features_in_} features."
+        )
+    emissions = [
+        (float(tagger.coef_[i, j]), labels[i], feature_names[j])
+        for i, j in _strongest(tagger.coef_, n_strongest)
+    ]
+    # the ends are one more label, before the first and after the last position
+    R = len(labels)
+    table = np.zeros((R + 1, R + 1))
+    table[:R, :R] = tagger.transition_coef_
+    table[R, :R], table[:R, R] = tagger.start_coef_, tagger.end_coef_
+    sources, targets = [*labels, "(start)"], [*labels, "(end)"]
+    transitions = [
+        (float(table[i, j]), sources[i], targets[j]) for i, j in _strongest(table, n_strongest)
+    ]
+    if not hasattr(tagger, "transition_features_"):
+        return Explanation(emissions, transitions)
+    coef, columns = tagger.transition_feature_coef_, tagger.transition_features_
+    return Explanation(emissions, transitions, [
+        (float(coef[k, i, j]), labels[i], labels[j], feature_names[int(columns[k])])
+        for k, i, j in _strongest(coef, n_strongest)
+    ])
+
+
+def _strongest(weights, n):
+    """Indices of the n largest positive and the n smallest negative weights, largest first."""
+    flat = np.ascontiguousarray(weights).ravel()
+    n = min(n, flat.size)
+    largest, smallest = np.argpartition(-flat, n - 1)[:n], np.argpartition(flat, n - 1)[:n]
+    ends = np.sort(np.concatenate([largest[flat[largest] > 0], smallest[flat[smallest] < 0]]))
+    ends = ends[np.argsort(-flat[ends], kind="stable")]
+    return [tuple(map(int, np.unravel_index(k, weights.shape))) for k in ends]

@@ -1,0 +1,159 @@
+"""The parts of docstrings that estimators share, written once.
+
+A class docstring has a line ``[name]`` where a part stands; `documented` fills them in, so that
+``help`` and the documentation read one whole text.
+"""
+
+import inspect
+import re
+
+# Words in braces are given by each class.
+_PARTS = {
+    "surrogate": """
+surrogate : {{"max_min", "max_margin", "log"}}, default="max_min"
+    The surrogate loss that is minimised: "max_min" is the M4N of [1]_, consistent for every
+    cost; {surrogates}
+""",
+    "kernel": """
+kernel : str or callable, default="linear"
+    "linear" keeps weights; every other kernel of
+    `sklearn.metrics.pairwise.pairwise_kernels`{kernels} keeps dual coefficients.
+gamma : {{"scale", "auto"}}, float or None, default="scale"
+    Kernel coefficient, as in `sklearn.svm.SVC`; None is the kernel's own default.
+kernel_params : dict, default=None
+    Further arguments of the kernel, for example ``{{"degree": 3, "coef0": 1.0}}``, the defaults
+    of the polynomial one.
+""",
+    "fit_intercept": """
+fit_intercept : bool{free} or float, default=True
+    Whether to add a constant feature, whose weight is the intercept. It is penalised like the
+    other weights; a number is the value of the constant feature, 1 by default: the larger, the
+    weaker the penalty, which is alpha / 2 times the intercept's square over that of the number
+    (``LinearSVC``'s `intercept_scaling`).{unpenalised}
+""",
+    "coef_bounds": """
+coef_bounds : pair (lower, upper), default=None
+    Bounds that `coef_` keeps to, for ``kernel="linear"``: numbers, or arrays that broadcast
+    to {coef_shape}, None or infinities where there is no bound. The gap is
+    certified for the problem with these constraints [2]_. Intercepts have no bounds.
+""",
+    "solver": """
+solver : "auto" or BlockFrankWolfe, default="auto"
+    How the problem is solved: steps, sampling, acceleration, cache and oracles. "auto" makes
+    accelerated line-search steps and changes to pairwise ones, with a cache or without, where
+    counts of the work done say that they pay; it says in `history_` what it chose. See
+    `BlockFrankWolfe` for the options, which are nested parameters such as ``solver__step``.
+tol : float, default=1e-3
+    Certified gap at which the fit ends, as a share of the objective at zero weights.
+max_iter : int, default=1000
+    Most passes over the {examples}.
+""",
+    "cache_size": """
+cache_size : float, default=2048
+    Memory for kernel values in MiB. The Gram matrix is held whole where it fits (8 n^2
+    bytes); where it does not, its rows are computed as needed and this much of them kept.
+""",
+    "running": """
+n_jobs : int, default=None
+    Threads of the certificate{threads}. The result does not depend on it.
+random_state : int, RandomState instance or None, default=None
+    Seed of the order of visits: an int gives the same bits on the same machine.
+verbose : int, default=0
+    A progress bar (with tqdm) and lines in the log "fastm4n".
+callback : callable, default=None
+    Called after each certificate with a dict of its row of `history_`; a true result
+    ends the fit.
+""",
+    "certificate": """
+duality_gap_ : float
+    Certified gap: the objective is at most this much above its minimum.
+relative_gap_ : float
+    The same as a share of the objective at zero weights; a fit that ended before `max_iter`
+    has at most `tol`.
+primal_objective_, dual_objective_ : float
+    The two values that differ by the gap.
+n_iter_ : int
+    Passes made.
+history_ : dict of ndarray
+    At each certificate "pass", "primal", "dual", "gap", "seconds", "oracle_calls",
+    "oracle_error" (mean of the oracle's own bounds' difference during the pass),
+    "cache_hits" (visits that asked no oracle) and "policy" (the step, and whether there is
+    a cache).
+n_features_in_ : int
+    Number of features{of_what}.
+""",
+    "vector_weights": """
+X_fit_ : {{ndarray, sparse matrix}} of shape (n_samples, n_features)
+    The training examples, for other kernels than "linear" and "precomputed".
+""",
+    "feature_names": """
+feature_names_in_ : ndarray of shape (n_features_in_,)
+    Names of the features, where X had string names.
+""",
+    "bound": """
+The duality gap is a bound: it is computed from feasible dual points and {oracles} at
+the end of the fit, with the weights recomputed from the dual point. {Examples} that occur more
+than once are merged into one of larger weight, and the blocks are ordered by content, so that a
+fit depends neither on the order of the {examples} nor on whether a weight is written as a
+repetition.
+""",
+    "references": """
+.. [1] A. Nowak-Vila, F. Bach, A. Rudi (2020). Consistent structured prediction with
+   max-min margin Markov networks. ICML.{more}
+.. [2] A. Osokin, J.-B. Alayrac, I. Lukasewitz, P. Dokania, S. Lacoste-Julien (2016).
+   Minding the gaps for block Frank-Wolfe optimization of structured SVMs. ICML.
+""",
+    "fit_outcome": """
+Returns
+-------
+self : object
+    The fitted estimator.
+
+Raises
+------
+ValueError
+    For invalid parameters or data, naming the argument and what is wrong with it.
+
+Warns
+-----
+ConvergenceWarning
+    If `max_iter` passes did not reach `tol`; the message states the gap.
+""",
+}
+
+_WORDS = {
+    "kernels": ', a callable or "precomputed"', "free": "", "unpenalised": "", "threads": "",
+    "of_what": "", "more": "", "examples": "samples", "Examples": "Samples", "oracles":
+    "upper bounds of the oracles", "coef_shape": "(n_classes, n_features)", "surrogates": "",
+}
+_MARK = re.compile(r"^( *)\[(\w+)\]$", re.MULTILINE)
+
+
+def documented(parts=None, **words):
+    """Class decorator: fill in the parts of the docstrings of a class and its methods.
+
+    Parameters
+    ----------
+    parts : dict of str, default=None
+        Further parts, that a few classes share.
+    **words : str
+        What the parts say of this class.
+    """
+    words, parts = {**_WORDS, **words}, {**_PARTS, **(parts or {})}
+
+    def fill(text):
+        def part(mark):
+            lines = parts[mark[2]].strip("\n").format(**words).split("\n")
+            return "\n".join(mark[1] + line if line else "" for line in lines)
+
+        return _MARK.sub(part, text)
+
+    def decorate(cls):
+        if cls.__doc__:  # not under python -OO
+            cls.__doc__ = fill(cls.__doc__)
+            for method in vars(cls).values():
+                if inspect.isfunction(method) and method.__doc__:
+                    method.__doc__ = fill(method.__doc__)
+        return cls
+
+    return decorate

@@ -1,0 +1,191 @@
+"""What estimators take: costs, bounds, weights and features, validated."""
+
+import reprlib
+import warnings
+
+import numpy as np
+from scipy import sparse
+
+SURROGATES = ("max_min", "max_margin", "log")
+DECODINGS = ("map", "min_risk")
+# tolerance of the max-min oracles behind decode="min_risk"
+RISK_TOL = 1e-6
+COSTS = ("zero_one", "absolute", "squared")
+
+
+def cost_matrix(cost, n_labels, noun="classes"):
+    """The (n_labels, n_labels) cost matrix of `cost`, a name or a matrix, validated.
+
+    cost[i, j] is the cost of predicting the j-th label where the truth is the i-th; errors call
+    the labels `noun`.
+    """
+    if isinstance(cost, str):
+        levels = np.arange(n_labels, dtype=np.float64)
+        distance = np.abs(levels[:, np.newaxis] - levels)
+        if cost == "zero_one":
+            return (distance > 0).astype(np.float64)
+        if cost == "absolute":
+            return distance
+        if cost == "squared":
+            return distance**2
+        raise ValueError(f"cost must be one of {COSTS} or a cost matrix, got {cost!r}.")
+    try:
+        if np.iscomplexobj(cost):
+            raise TypeError("complex costs")
+        matrix = np.array(cost, dtype=np.float64, order="C")
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"cost must be one of {COSTS} or a cost matrix: {error}") from error
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise ValueError(f"cost must be a square matrix of costs, got shape {matrix.shape}.")
+    if matrix.shape[0] != n_labels:
+        raise ValueError(
+            f"cost is a {matrix.shape[0]} x {matrix.shape[0]} matrix, but y has {n_labels} {noun}; "
+            "give one row and one column for each of them, in their order."
+        )
+    for wrong, what in (
+        (~np.isfinite(matrix), "costs must be finite"),
+        (matrix < 0, "costs must not be negative"),
+        ((matrix != 0) & np.eye(n_labels, dtype=bool), "the diagonal must be zero"),
+    ):
+        if wrong.any():
+            i, j = np.argwhere(wrong)[0]
+            raise ValueError(f"cost[{i}, {j}] is {matrix[i, j]:g}: {what}.")
+    return matrix
+
+
+def closed_form_cost(cost):
+    """The name of the costs whose max-min oracle has a closed form, where these are `cost`."""
+    for name in ("zero_one", "absolute"):
+        if np.array_equal(cost, cost_matrix(name, cost.shape[0])):
+            return name
+    return None
+
+
+def as_bounds(name, bounds, shape, coef="coef_"):
+    """(lower, upper), float64 arrays of `shape`, -inf and inf where there is no bound.
+
+    Parameters
+    ----------
+    name : str
+        What errors call the bounds.
+    bounds : pair of float, array-like or None
+        Numbers, or arrays that broadcast to `shape`; None for no bounds on that side.
+    shape : tuple of int
+    coef : str
+        The fitted weights of that shape, which errors name.
+    """
+    if not isinstance(bounds, (tuple, list)) or len(bounds) != 2:
+        raise ValueError(
+            f"{name} must be a pair (lower, upper) of numbers, arrays or None, got "
+            f"{reprlib.repr(bounds)}."
+        )
+    both = []
+    for side, bound, none in zip(("lower", "upper"), bounds, (-np.inf, np.inf), strict=True):
+        try:
+            given = np.asarray(none if bound is None else bound)
+            if given.dtype.kind not in "iufO":
+                raise TypeError(f"an array of {given.dtype}")
+            given = given.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"{name}: {side} must be a number, an array of numbers or None ({error})."
+            ) from error
+        wrong = np.argwhere(np.isnan(given) | (given == -none))
+        if len(wrong):
+            place = tuple(map(int, wrong[0]))
+            raise ValueError(
+                f"{name}: {side}{list(place) or ''} is {given[place]:g}, which is no {side} bound; "
+                f"{none:g} or None means that there is none."
+            )
+        if given.shape != shape:
+            try:
+                given = np.broadcast_to(given, shape)
+            except ValueError as error:
+                raise ValueError(
+                    f"{name}: {side} has shape {given.shape}, which does not broadcast to the "
+                    f"shape {shape} of {coef}."
+                ) from error
+        both.append(given)
+    lower, upper = both
+    crossed = np.argwhere(lower > upper)
+    if crossed.size:
+        place = tuple(map(int, crossed[0]))
+        raise ValueError(
+            f"{name}: lower is {lower[place]:g} and upper is {upper[place]:g} for "
+            f"{coef}{list(place)}; no lower bound may be above the upper one."
+        )
+    with np.errstate(over="ignore"):
+        least = np.clip(0.0, lower, upper) ** 2
+        if not np.isfinite(least.sum()):
+            place = tuple(map(int, np.unravel_index(np.argmax(least), shape)))
+            raise ValueError(
+                f"{name} are too large for float64: the squared norm of the weights overflows, "
+                f"lower being {lower[place]:g} and upper {upper[place]:g} for {coef}{list(place)}."
+            )
+    return lower, upper
+
+
+def no_bounds(shape):
+    """Bounds of weights that have none, to be filled in."""
+    return np.full(shape, -np.inf), np.full(shape, np.inf)
+
+
+def check_weights(weights):
+    """Refuse sample weights that are negative, or zero altogether."""
+    if (weights < 0).any():
+        row = int(np.flatnonzero(weights < 0)[0])
+        raise ValueError(f"sample_weight[{row}] is {weights[row]:g}; weights must be >= 0.")
+    if not weights.any():
+        raise ValueError("sample_weight is zero for every sample: nothing is left to fit.")
+    return weights
+
+
+def as_weights(sample_weight, n, noun):
+    """One finite weight >= 0 for each of n samples, which errors call `noun`; not all of them 0."""
+    if sample_weight is None:
+        return np.ones(n)
+    weights = np.asarray(sample_weight, dtype=np.float64)
+    if weights.shape != (n,):
+        raise ValueError(
+            f"sample_weight must have shape ({n},), one weight for each {noun}; got "
+            f"{weights.shape}."
+        )
+    if not np.isfinite(weights).all():
+        row = int(np.flatnonzero(~np.isfinite(weights))[0])
+        raise ValueError(f"sample_weight[{row}] is {weights[row]}; weights must be finite.")
+    return check_weights(weights)
+
+
+def warn_of_unknown(labels, classes, stacklevel=3):
+    """Warn of labels to be scored that no prediction can match."""
+    known = set(classes.tolist())
+    unknown = sorted({label for label in labels if label not in known}, key=repr)
+    if unknown:
+        shown = ", ".join(map(repr, unknown[:5]))
+        warnings.warn(
+            f"y has labels that are not in classes_ ({shown}); no prediction can match them.",
+            UserWarning,
+            stacklevel=stacklevel,
+        )
+
+
+def summable(weights):
+    """weights, scaled where their sum would overflow; only their ratios matter."""
+    with np.errstate(over="ignore"):
+        return weights if np.isfinite(weights.sum()) else weights / weights.max() / weights.size
+
+
+def canonical(X):
+    """CSR with int32 indices, sorted, without duplicates; dense arrays as they are."""
+    if not sparse.issparse(X):
+        return X
+    if not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+    if X.shape[1] >= 2**31:
+        raise ValueError(f"X has {X.shape[1]} features; at most {2**31 - 1} are supported.")
+    if X.indices.dtype != np.int32:
+        indices = X.indices.astype(np.int32)
+        X = X.copy()
+        X.indices = indices
+    return X

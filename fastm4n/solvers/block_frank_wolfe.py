@@ -1,0 +1,157 @@
+"""The solver as an object: what of a fit is the way to the optimum, and not the model."""
+
+from sklearn.base import BaseEstimator
+
+from fastm4n._parameters import NamesParameters, check_choice, check_flag, check_number
+from fastm4n.solvers.block_coordinate import SAMPLINGS, STEPS
+
+ORACLES = ("exact", "mirror_prox")
+
+
+class BlockFrankWolfe(NamesParameters, BaseEstimator):
+    """Block-coordinate Frank-Wolfe, the solver of all estimators, with its options.
+
+    Given as ``solver=BlockFrankWolfe(...)``; ``solver="auto"``, which every estimator has by
+    default, is this with its default options, and changes `step` and `cache` where counts of work
+    say that it pays. The optimum does not depend on any of them, and the certified gap holds for
+    all: they decide how long a fit takes.
+
+    Parameters
+    ----------
+    step : {"line_search", "pairwise", "away", "exact", "fixed"}, default="line_search"
+        "line_search" is the Frank-Wolfe step with the best step size, in closed form (for
+        "log" by Newton's method, on sequences and permutations in the scores whose marginals the
+        dual point is).
+        "pairwise" moves weight from the worst of an example's atoms to the oracle's answer, and
+        "away" away from it where that gains more [2]_: both reach small gaps in fewer passes, and
+        keep each example's atoms; for "max_min" and "max_margin".
+        "exact" maximises the dual over the whole block, where that has a closed form (labels
+        under "max_margin", and under "max_min" with the 0-1 cost), and takes fewer, dearer passes.
+        "fixed" is the step 2n / (t + 2n) of [1]_ with averaging, but not for "log" on sequences
+        and permutations.
+    sampling : {"gap", "uniform", "permutation"}, default="gap"
+        Which example is next: with probability proportional to its last known gap [2]_,
+        uniformly, or all in a new random order each pass.
+    accelerate : bool, default=True
+        Whether passes are accelerated by momentum, where alpha is small beside the curvature:
+        many times fewer passes there (see the user guide). The weights are then an average
+        of the latest ones, and their gap is certified all the same.
+    cache : int, default=None
+        Most atoms (outputs, or mixtures of them) that are kept of an example, so that the oracle
+        need not be asked where the best of them gains enough [2]_; None for no cache.
+    cache_F : float, default=0.25
+        An atom gains enough if it does `cache_F` of the example's gap when the oracle was last
+        asked, and `cache_nu` of the mean gap. In (0, 1].
+    cache_nu : float, default=0.01
+        The share of the mean gap, when the gaps of all were last looked at, that an atom has to
+        gain. In (0, 1].
+    oracle : {"exact", "mirror_prox"}, default="exact"
+        How "max_min" oracles are solved: in closed form, as a matrix game, or for sequences and
+        permutations by column generation, as exactly as the gap needs; or by the saddle-point
+        mirror prox of [1]_, for comparison. The certified gap does not depend on it.
+    oracle_iter : int, default=None
+        Iterations of mirror prox; by default 20, and for sequences 10 times their length.
+
+    See Also
+    --------
+    fastm4n.MulticlassClassifier : One of the estimators that take it.
+
+    References
+    ----------
+    .. [1] A. Nowak-Vila, F. Bach, A. Rudi (2020). Consistent structured prediction with
+       max-min margin Markov networks. ICML.
+    .. [2] A. Osokin, J.-B. Alayrac, I. Lukasewitz, P. Dokania, S. Lacoste-Julien (2016).
+       Minding the gaps for block Frank-Wolfe optimization of structured SVMs. ICML.
+
+    Examples
+    --------
+    Its parameters are reached from the estimator, so that a grid search can choose them:
+
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.model_selection import GridSearchCV
+    >>> from fastm4n import BlockFrankWolfe, MulticlassClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> clf = MulticlassClassifier(alpha=0.01, solver=BlockFrankWolfe(), random_state=0)
+    >>> search = GridSearchCV(clf, {"solver__step": ["line_search", "exact"]}).fit(X, y)
+    >>> search.best_params_
+    {'solver__step': 'line_search'}
+    """
+
+    def __init__(
+        self,
+        *,
+        step="line_search",
+        sampling="gap",
+        accelerate=True,
+        cache=None,
+        cache_F=0.25,
+        cache_nu=0.01,
+        oracle="exact",
+        oracle_iter=None,
+    ):
+        self.step = step
+        self.sampling = sampling
+        self.accelerate = accelerate
+        self.cache = cache
+        self.cache_F = cache_F
+        self.cache_nu = cache_nu
+        self.oracle = oracle
+        self.oracle_iter = oracle_iter
+
+    def check(self, surrogate):
+        """Refuse options that make no sense, by themselves or with the surrogate.
+
+        Parameters
+        ----------
+        surrogate : {"max_min", "max_margin", "log"}
+
+        Raises
+        ------
+        ValueError
+            Naming the option and what to write in its place.
+        """
+        check_choice("step", self.step, STEPS)
+        check_choice("sampling", self.sampling, SAMPLINGS)
+        check_choice("oracle", self.oracle, ORACLES)
+        check_flag("accelerate", self.accelerate)
+        if self.cache is not None:
+            check_number("cache", self.cache, low=0, integer=True)
+        for name in ("cache_F", "cache_nu"):
+            check_number(name, getattr(self, name), low=0)
+            if getattr(self, name) > 1:
+                raise ValueError(f"{name} must lie in (0, 1], got {getattr(self, name)!r}.")
+        if self.oracle_iter is not None:
+            check_number("oracle_iter", self.oracle_iter, low=0, integer=True)
+        if surrogate == "log" and (self.step in ("pairwise", "away") or self.cache):
+            raise ValueError(
+                f"{'cache' if self.cache else f'step={self.step!r}'} is about atoms with weight, "
+                "and the dual points of surrogate='log' lie inside the polytope, not between "
+                "atoms; use step='line_search' without a cache."
+            )
+        if self.cache is not None and self.step in ("exact", "fixed"):
+            raise ValueError(
+                f"step={self.step!r} keeps no atoms to be cached; use cache=None, or "
+                "step='line_search', 'pairwise' or 'away'."
+            )
+        if self.oracle == "mirror_prox" and surrogate != "max_min":
+            raise ValueError(
+                "oracle='mirror_prox' solves the max-min oracle; it needs surrogate='max_min', "
+                f"got {surrogate!r}."
+            )
+
+    def options(self):
+        """Arguments of `solve` and `Driver`."""
+        return dict(
+            step=self.step, sampling=self.sampling, accelerate=bool(self.accelerate),
+            cache=self.cache, cache_F=self.cache_F, cache_nu=self.cache_nu,
+        )
+
+
+def check_solver(solver):
+    """The `BlockFrankWolfe` of an estimator's `solver`: its own, or the default of "auto"."""
+    if isinstance(solver, BlockFrankWolfe):
+        return solver
+    if isinstance(solver, str) and solver == "auto":
+        return BlockFrankWolfe()
+    what = solver.__name__ + ", the class" if isinstance(solver, type) else repr(solver)
+    raise ValueError(f"solver must be 'auto' or a BlockFrankWolfe(...), got {what}.")
