@@ -161,7 +161,7 @@ class Engine:
 
 def followed(oracle_cost, rates, n_passes=160, hits=0.8):
     """Policies of the passes, where a pass lowers the logarithm of the gap by rates[policy]."""
-    engine = Engine(10.0, oracle_cost)
+    engine = Engine(100.0, oracle_cost)
     auto = AutoPolicy(engine, 1000, 0.25, 0.01)
     names, log_gap = [], 0.0
     for n in range(1, n_passes + 1):
