@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 import numpy as np
+from making import made
 from sklearn.datasets import load_iris
 from sklearn.preprocessing import StandardScaler
 
@@ -41,7 +42,7 @@ class Case:
     def fit(self, *args, X=None, y=None, sample_weight=None, **parameters):
         parameters = {"random_state": 0, "alpha": 0.05, "tol": self.tol, **parameters}
         X, y = self.X if X is None else X, self.y if y is None else y
-        return self.cls(*args, **parameters).fit(X, y, sample_weight)
+        return made(self.cls, *args, **parameters).fit(X, y, sample_weight)
 
     def rows(self, rows):
         return {"X": take(self.X, rows), "y": take(self.y, rows)}

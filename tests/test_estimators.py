@@ -903,9 +903,9 @@ def test_metadata_routing(iris):
 # failures and interrupts
 
 
-def test_a_huge_intercept_scaling_of_a_kernel(iris):
-    with pytest.raises(ValueError, match="intercept_scaling"):
-        fit(*iris, kernel="rbf", intercept_scaling=1e200)
+def test_a_huge_constant_feature_of_a_kernel(iris):
+    with pytest.raises(ValueError, match="fit_intercept=1e\\+200 is too large"):
+        fit(*iris, kernel="rbf", fit_intercept=1e200)
 
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(fastm4n.__file__).resolve().parents[1])}

@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from fastm4n import BlockFrankWolfe, LabelRanker
+from fastm4n import LabelRanker
 from fastm4n.datasets import load_label_ranking
 from fastm4n.inference import max_min_permutation
 from fastm4n.metrics import kendall_tau_score

@@ -116,7 +116,11 @@ class DualityGapDisplay:
                 )
         if names is None and len(estimators) > 1:
             names = _differences(estimators)
-        tols = {each.tol for each in estimators}
+        # of the absolute gaps that are drawn
+        tols = {
+            each.tol * each.duality_gap_ / each.relative_gap_
+            for each in estimators if each.relative_gap_
+        }
         tol = tols.pop() if len(tols) == 1 else None
         display = cls([each.history_ for each in estimators], names=names, tol=tol or None)
         return display.plot(ax, against=against, curve_kwargs=curve_kwargs)
