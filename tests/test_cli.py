@@ -460,8 +460,8 @@ def test_bad_files_are_named(content, said, capsys):
 
 
 def test_settings_that_paths_do_not_know_are_refused(capsys):
-    said = bad(capsys, "iris", "--set", "regularize_intercept=false", code=1)
-    assert "iris: regularize_intercept=False is not supported by paths" in said
+    said = bad(capsys, "iris", "--set", "fit_intercept=free", code=1)
+    assert "iris: fit_intercept='free' is not supported by paths" in said
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["path", "--help"], ["--version"]])
