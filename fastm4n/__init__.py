@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         reference,
         surrogates,
     )
+    from fastm4n._checkpoints import checkpointing
     from fastm4n.estimators import (
         LabelRanker,
         Matcher,
@@ -63,6 +64,7 @@ _NAMES = {
     "SequenceTagger": "estimators",
     "SequenceVectorizer": "vectorizer",
     "Sequences": "sequences",
+    "checkpointing": "_checkpoints",
     "load_model": "model_files",
     "regularization_path": "path",
     "save_model": "model_files",

@@ -61,3 +61,12 @@ def replaced(form, arrays):
     if isinstance(form, dict):
         return {key: replaced(inner, arrays) for key, inner in form.items()}
     return None if form is None else next(arrays)
+
+
+def form_of(state):
+    """The state with True in the place of each array."""
+    if isinstance(state, tuple):
+        return tuple(map(form_of, state))
+    if isinstance(state, dict):
+        return {key: form_of(inner) for key, inner in state.items()}
+    return None if state is None else True

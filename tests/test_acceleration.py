@@ -21,6 +21,7 @@ from fastm4n import (
     OrdinalClassifier,
     SequenceTagger,
 )
+from fastm4n._plain import replaced
 from fastm4n.features._chain import ChainFeatures
 from fastm4n.features._linear import LinearFeatures, row_norms
 from fastm4n.features._pairs import PairFeatures
@@ -211,7 +212,7 @@ def test_passes_are_those_of_the_reference(kind, surrogate, step, ratio):
 
 def ours_in_form(accelerated, arrays):
     """Arrays as a state of the feature map."""
-    return acceleration._nested(accelerated.form, iter(arrays))
+    return replaced(accelerated.form, iter(arrays))
 
 
 @pytest.mark.parametrize("kind", PROBLEMS)
@@ -224,9 +225,9 @@ def test_w_can_be_built_afresh(kind):
     for _ in range(7):
         engine.run_pass(Sampling.PERMUTATION, Step.LINE_SEARCH)
         accelerated.after_pass()
-    before = acceleration._flat(engine.features.state())
+    before = acceleration._arrays(engine.features.state())
     accelerated.rebuild()
-    for one, other in zip(before, acceleration._flat(engine.features.state())):
+    for one, other in zip(before, acceleration._arrays(engine.features.state())):
         assert_allclose(one, other, atol=1e-9 * np.abs(one).max())
 
 

@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
+from fastm4n._checkpoints import keeping
 from fastm4n._parameters import NamesParameters, check_choice, check_flag, check_number
 from fastm4n.estimators._parameters import DECODINGS, SURROGATES
 from fastm4n.solvers.block_coordinate import objective_at_zero, solve
@@ -125,7 +126,8 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         problem = self._problem(*args)
         start = problem.start() if self.warm_start else {}
         scale = objective_at_zero(problem.structure, problem.features, problem.weights)
-        solution, fitted = self._solved(problem, scale, **start)
+        with keeping(self, args):
+            solution, fitted = self._solved(problem, scale, **start)
         if self.warm_start:
             fitted["_warm_state"] = problem.warm(solution)
         # from here on nothing fails: the fitted state changes as a whole

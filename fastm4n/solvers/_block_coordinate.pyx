@@ -636,6 +636,8 @@ cdef class BlockCoordinateEngine:
                     until_check = every
                     with gil:
                         PyErr_CheckSignals()
+            # steps that are put off end with the pass, so that to look at w there changes nothing
+            features.settle()
 
     # --------------------------------------------------------------------- certificate
 

@@ -21,6 +21,8 @@ References
 
 import numpy as np
 
+from fastm4n._plain import checked, flat, form_of, replaced
+
 # passes between two moves of the centre, at first and at most
 INNER_PASSES = 3
 MOST_INNER_PASSES = 30
@@ -54,25 +56,9 @@ def best_kappa(alpha, curvature, is_smooth=False):
     return alpha * min(MOST_RATIO, float(np.sqrt(curvature / alpha)))
 
 
-def _flat(state):
+def _arrays(state):
     """The arrays of a feature map's state, in order."""
-    if state is None:
-        return []
-    if isinstance(state, tuple):
-        return [array for part in state for array in _flat(part)]
-    return [np.asarray(state)]
-
-
-def _form(state):
-    """How the arrays of a state are nested: the state with True for each of them."""
-    return tuple(map(_form, state)) if isinstance(state, tuple) else state is not None
-
-
-def _nested(form, arrays):
-    """The state of that form that is made of these arrays, an iterator."""
-    if isinstance(form, tuple):
-        return tuple(_nested(part, arrays) for part in form)
-    return next(arrays) if form else None
+    return list(flat("weights", state).values())
 
 
 def _pieces(*lists):
@@ -109,9 +95,9 @@ class Acceleration:
         self.n_passes = 0
         self.last_gap = np.inf
         state = engine.features.state()
-        self.form, of_mu = _form(state), _flat(state)
+        self.form, of_mu = form_of(state), _arrays(state)
         self.is_solved = False
-        self.mean = of_mu if centre is None else _flat(centre)
+        self.mean = of_mu if centre is None else _arrays(centre)
         self._begin(kappa, of_mu)
 
     def _begin(self, kappa, of_mu):
@@ -139,7 +125,7 @@ class Acceleration:
 
     def _now(self):
         """Where the engine's w is."""
-        return _flat(self.engine.features.state())
+        return _arrays(self.engine.features.state())
 
     def _of_mu(self, now):
         """w(mu)."""
@@ -148,7 +134,7 @@ class Acceleration:
 
     def put(self, arrays):
         """Make these the weights of the feature map."""
-        self.engine.features.restore(_nested(self.form, iter(arrays)))
+        self.engine.features.restore(replaced(self.form, iter(arrays)))
 
     # ------------------------------------------------------------------------- passes
 
@@ -202,12 +188,46 @@ class Acceleration:
         """Begin anew with what was learnt of steps that are made no longer."""
         self.inner, self.last_gap = INNER_PASSES, np.inf
 
+    def state(self):
+        """Copies of all that later passes depend on beside the engine's state, for `restore`."""
+        numbers = (
+            self.alpha, self.kappa, self.momentum, self.inner, self.n_passes, self.last_gap,
+            self.is_solved, self.since_move,
+        )
+        points = {"mean": self.mean, "centre": self.centre, "moved_to": self.moved_to}
+        return {
+            "numbers": np.array(numbers, dtype=np.float64),
+            **{
+                f"{name}/{i}": array.copy()
+                for name, arrays in points.items() for i, array in enumerate(arrays)
+            },
+        }
+
+    @classmethod
+    def restored(cls, engine, state):
+        """Accelerated passes as they were when `state` was taken, as the engine's state was."""
+        self = cls.__new__(cls)
+        self.engine = engine
+        now = engine.features.state()
+        self.form = form_of(now)
+        (
+            self.alpha, self.kappa, self.momentum, inner, n_passes, self.last_gap, is_solved, since,
+        ) = state["numbers"].tolist()
+        self.inner, self.n_passes, self.since_move = int(inner), int(n_passes), int(since)
+        self.is_solved, self.is_moving = bool(is_solved), False
+        for name in ("mean", "centre", "moved_to"):
+            setattr(self, name, [
+                checked(form, f"{name}/{i}", state).copy()
+                for i, form in enumerate(_arrays(now))
+            ])
+        return self
+
     def rebuild(self):
         """Build w afresh from mu and the centre, without the rounding that updates leave."""
         engine = self.engine
         engine.settle()
         engine.rebuild_weights(engine.mu)
-        self.put(self._mixed(_flat(engine.features.state()), self.centre))
+        self.put(self._mixed(_arrays(engine.features.state()), self.centre))
 
     def certified(self, certify):
         """The certificate of the average and mu; the engine goes on from where it was.
@@ -241,9 +261,9 @@ class Acceleration:
         dual = self._of_mu(now)
         self.put(dual)
         penalty = 0.5 * features.weight_norm() + features.excess()
-        cut = _distance(_flat(features.held()), dual)
+        cut = _distance(_arrays(features.held()), dual)
         self.put(self.mean)
-        return max(0.0, 0.5 * (_distance(_flat(features.held()), dual) - cut)), penalty
+        return max(0.0, 0.5 * (_distance(_arrays(features.held()), dual) - cut)), penalty
 
     def finish(self):
         """Leave the feature map at the average, and the engine without kappa."""

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fastm4n._checkpoints import current
+from fastm4n._plain import flat, part
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
 from fastm4n.solvers.acceleration import Acceleration, best_kappa
 from fastm4n.solvers.policy import AutoPolicy
@@ -79,15 +81,24 @@ class History:
         """Append a row; returns it as a dict."""
         values = (
             n_passes, certificate.primal, certificate.dual, certificate.gap,
-            time.perf_counter() - self.start, oracle_calls, oracle_error, cache_hits, policy,
+            self.seconds, oracle_calls, oracle_error, cache_hits, policy,
         )
-        row = dict(zip(HISTORY_KEYS, values))
+        row = dict(zip(HISTORY_KEYS, values, strict=True))
         for key, value in row.items():
             self.columns[key].append(value)
         return row
 
+    @property
+    def seconds(self):
+        return time.perf_counter() - self.start
+
     def arrays(self):
         return {key: np.asarray(values) for key, values in self.columns.items()}
+
+    def restore(self, arrays, seconds):
+        """Take up the rows of `arrays`, so many seconds after the beginning."""
+        self.columns = {key: arrays[key].tolist() for key in HISTORY_KEYS}
+        self.start = time.perf_counter() - seconds
 
 
 @dataclass
@@ -121,7 +132,7 @@ def in_threads(function, n, cost, n_jobs):
     # several ranges a thread, as blocks differ in size and often come in its order
     edges = np.linspace(0, n, min(n, RANGES_PER_THREAD * n_jobs) + 1).astype(int).tolist()
     with ThreadPoolExecutor(n_jobs) as pool:
-        for future in [pool.submit(function, *part) for part in zip(edges[:-1], edges[1:])]:
+        for future in [pool.submit(function, *part) for part in zip(edges[:-1], edges[1:], strict=True)]:
             future.result()
 
 
@@ -270,6 +281,10 @@ class Driver:
 
     Attributes
     ----------
+    on_pass : callable or None
+        Called after each pass that does not end a run: `state` may be taken then.
+    is_running : bool
+        Whether a run has begun and not ended; after `restore` the next one goes on with it.
     n_passes : int
         Passes of the last run.
     certificate : Certificate or None
@@ -295,8 +310,12 @@ class Driver:
         if cache is not None or self.kind in (Step.PAIRWISE, Step.AWAY):
             engine.use_active_sets(cache or MOST_ATOMS, cache is not None, cache_F, cache_nu)
         self.n_jobs = n_jobs
-        self.on_check = on_check
+        self.on_check, self.on_pass = on_check, None
+        self.is_running = False
         self.n_passes = self.updated_passes = 0
+        # within a run: passes made at the last certificate, the stale gap when all gaps were last
+        # looked at, and whether the next pass is a sweep
+        self._last_check, self._at_refresh, self._sweep = 0, 0.0, False
         self.fresh_share = 1.0
         self.certificate = None
         self._point = None
@@ -371,46 +390,97 @@ class Driver:
             If not, there are no certificates, and the run ends as soon as the gaps met during a
             pass, steps not being counted, add up to no more than tol.
         """
-        engine, by_gap = self.engine, self.sampling == "gap"
-        self.n_passes = last_check = 0
+        if self.is_running:  # restored
+            return self._go_on(tol, max_iter, certified)
+        engine = self.engine
+        self.n_passes = self._last_check = 0
         self._calls_before = engine.oracle_calls
         self._begin()
-        finished = look_first and self.check(tol, max_iter == 0)
-        sweep = by_gap and sweep_first
-        at_refresh = engine.stale_gap()
-        while self.n_passes < max_iter and not finished:
-            self._calls_before = engine.oracle_calls
-            self._pass(Sampling.PERMUTATION if sweep else SAMPLINGS[self.sampling])
-            self.n_passes += 1
-            self.updated_passes += 1
-            if self.acceleration is not None:
-                self.acceleration.after_pass()
-            elif self.accelerate and engine.curvature == 0.0:
-                self._accelerate()
-            n_passes, stale = self.n_passes, engine.stale_gap()
-            if sweep:
-                at_refresh, sweep = stale, False
-            elif by_gap:
-                # once the gaps it goes by are mostly used up, draws go to blocks that have
-                # nothing left to gain: a sweep looks at all of them again, and steps
-                sweep = stale <= SWEEP_BELOW * at_refresh
-            if not certified:
-                finished = stale <= tol
-                continue
-            # after a certificate that fell short the next early one waits, or slow fits
-            # would make one every pass
-            since = n_passes - last_check
-            early = (
-                stale * self.fresh_share <= tol and since >= min(GAP_EVERY, 1 + n_passes // 20)
-            )
-            if (
-                n_passes % GAP_EVERY == 0
-                or n_passes == max_iter
-                or (early and not engine.averaging)
-            ):
-                finished = self.check(tol, n_passes == max_iter)
-                last_check = n_passes
-                at_refresh, sweep = engine.stale_gap(), False
+        if look_first and self.check(tol, max_iter == 0):
+            return
+        self._sweep = self.sampling == "gap" and sweep_first
+        self._at_refresh = engine.stale_gap()
+        self._go_on(tol, max_iter, certified)
+
+    def _go_on(self, tol, max_iter, certified):
+        """The passes of a run."""
+        by_gap = self.sampling == "gap"
+        self.is_running, finished = True, False
+        try:
+            while self.n_passes < max_iter and not finished:
+                finished = self._step(tol, max_iter, certified, by_gap)
+                if not finished and self.on_pass is not None:
+                    self.on_pass()
+        finally:
+            self.is_running = False
+
+    def _step(self, tol, max_iter, certified, by_gap):
+        """One pass, and a certificate when it is time; whether the run is done."""
+        engine = self.engine
+        self._calls_before = engine.oracle_calls
+        self._pass(Sampling.PERMUTATION if self._sweep else SAMPLINGS[self.sampling])
+        self.n_passes += 1
+        self.updated_passes += 1
+        if self.acceleration is not None:
+            self.acceleration.after_pass()
+        elif self.accelerate and engine.curvature == 0.0:
+            self._accelerate()
+        n_passes, stale = self.n_passes, engine.stale_gap()
+        if self._sweep:
+            self._at_refresh, self._sweep = stale, False
+        elif by_gap:
+            # once the gaps it goes by are mostly used up, draws go to blocks that have
+            # nothing left to gain: a sweep looks at all of them again, and steps
+            self._sweep = stale <= SWEEP_BELOW * self._at_refresh
+        if not certified:
+            return stale <= tol
+        # after a certificate that fell short the next early one waits, or slow fits
+        # would make one every pass
+        since = n_passes - self._last_check
+        early = stale * self.fresh_share <= tol and since >= min(GAP_EVERY, 1 + n_passes // 20)
+        if not (
+            n_passes % GAP_EVERY == 0 or n_passes == max_iter
+            or (early and not engine.averaging)
+        ):
+            return False
+        finished = self.check(tol, n_passes == max_iter)
+        self._last_check = n_passes
+        self._at_refresh, self._sweep = engine.stale_gap(), False
+        return finished
+
+    def state(self):
+        """Copies of all that later passes depend on, for `restore`, between two passes.
+
+        A flat dict of named arrays. It changes nothing: a run goes on as if it had not been called,
+        but that kernel maps do the steps that they have put off.
+        """
+        numbers = (
+            self.n_passes, self.updated_passes, self.fresh_share, self.is_running,
+            self._last_check, self._at_refresh, self._sweep,
+        )
+        state = {
+            "run": np.array(numbers, dtype=np.float64), **flat("engine", self.engine.state())
+        }
+        if self.acceleration is not None:
+            state.update(flat("acceleration", self.acceleration.state()))
+        if self.policy is not None:
+            state.update(flat("policy", self.policy.state()))
+        return state
+
+    def restore(self, state):
+        """Bring back what `state` gave, to a driver of the same problem and options."""
+        self.engine.restore(part("engine", state))
+        passes, updated, self.fresh_share, running, last, self._at_refresh, sweep = (
+            state["run"].tolist())
+        self.n_passes, self.updated_passes, self._last_check = int(passes), int(updated), int(last)
+        self.is_running, self._sweep = bool(running), bool(sweep)
+        acceleration, policy = part("acceleration", state), part("policy", state)
+        self.acceleration = None
+        if acceleration:
+            self.acceleration = Acceleration.restored(self.engine, acceleration)
+        if self.policy is not None:
+            self.policy.restore(policy)
+        self.certificate, self._certified_at = None, -1
 
     def _pass(self, sampling):
         """One pass of the step that was asked for, or of the one that the policy chooses."""
@@ -583,6 +653,10 @@ def solve(
         engine, sampling=sampling, step=step, n_jobs=n_jobs, on_check=on_check,
         accelerate=accelerate, cache=cache, cache_F=cache_F, cache_nu=cache_nu, auto=auto,
     )
+    checkpoint = current()
+    if checkpoint is not None:
+        checkpoint.resume(driver, history)
+        driver.on_pass = lambda: checkpoint.keep(driver, history)
     interrupted = False
     try:
         driver.run(tol, max_iter, look_first=mu is not None, sweep_first=mu is None)

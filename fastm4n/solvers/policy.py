@@ -1,6 +1,9 @@
 """The choice among the solver's policies, by the work that passes take and what they gain."""
 
+import json
 import math
+
+import numpy as np
 
 from fastm4n.solvers._block_coordinate import Step
 
@@ -68,6 +71,19 @@ class AutoPolicy:
         self.trial = None  # the policy before it
         self.rejected = None  # the one that was tried last and given up, and its slope
         self._before = 0, 0
+
+    def state(self):
+        """All that later choices depend on, for `restore`: JSON in an array of bytes."""
+        values = {name: value for name, value in vars(self).items() if name != "engine"}
+        text = json.dumps({**values, "kind": int(self.kind)})
+        return {"json": np.frombuffer(text.encode(), dtype=np.uint8)}
+
+    def restore(self, state):
+        """Bring back what `state` gave; the engine holds the active sets already."""
+        values = json.loads(state["json"].tobytes())
+        if values.keys() != vars(self).keys() - {"engine"}:
+            raise ValueError("the policy's state is of another version.")
+        vars(self).update(values, kind=Step(values["kind"]))
 
     def begin(self):
         """A pass begins."""

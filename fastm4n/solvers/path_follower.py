@@ -7,13 +7,15 @@ them, and a path of small gap everywhere needs few breakpoints.
 """
 
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass, replace
+from dataclasses import replace
 from math import exp, inf, isnan, log, nan, sqrt
 
 import numpy as np
 
+from fastm4n._plain import flat, form_of, part, replaced
 from fastm4n.solvers._block_coordinate import Sampling
 from fastm4n.solvers.block_coordinate import certify
+from fastm4n.solvers.breakpoints import N_NUMBERS, Breakpoint, largest_gap, smallest_alpha
 
 # from one breakpoint to the next alpha falls by this factor at first, and by the second at most
 FIRST_FACTOR = 3.0
@@ -36,72 +38,6 @@ CERTIFICATE_SHARE = 0.1
 LEAST_ALPHA = 1e-3
 
 
-@dataclass(frozen=True)
-class Breakpoint:
-    """What is known of one alpha of a path.
-
-    Attributes
-    ----------
-    alpha : float
-    loss, norm : float
-        R(w), bounded from above, and ||w||^2: the objective is loss + alpha / 2 norm.
-    dual : float
-        A lower bound of the optimum.
-    concave : float
-        sum_b p_b h_b(mu_b), or a lower bound of it: the dual value of mu under an infinite alpha.
-    passes, oracle_calls : int
-        Made so far, from the start of the path.
-    """
-
-    alpha: float
-    loss: float
-    norm: float
-    dual: float
-    concave: float
-    passes: int
-    oracle_calls: int
-
-    def primal(self, alpha):
-        return self.loss + 0.5 * alpha * self.norm
-
-    def numbers(self):
-        return np.array(astuple(self), dtype=np.float64)
-
-    @property
-    def gap(self):
-        return max(0.0, self.primal(self.alpha) - self.dual)
-
-
-def largest_gap(upper, lower):
-    """The largest gap between two breakpoints, and where it is: at `upper`, `lower` or between.
-
-    The better of two affine functions less an affine one is largest where the two are equal, or
-    at an end.
-    """
-    a, b = lower.alpha, upper.alpha
-    slope = 0.5 * (lower.norm - upper.norm)
-    crossing = (upper.loss - lower.loss) / slope if slope != 0.0 else a
-    best, where = max((upper.gap, b), (lower.gap, a))
-    if a < crossing < b:
-        share = (crossing - a) / (b - a)
-        gap = upper.primal(crossing) - (share * upper.dual + (1.0 - share) * lower.dual)
-        best, where = max((best, where), (gap, crossing))
-    return best, where
-
-
-def smallest_alpha(point, eps):
-    """The smallest alpha down to which the weights of `point` have a gap of at most eps.
-
-    The dual value falls to no less than 0, its value at phi(y), with alpha; so the gap is affine
-    in alpha, and the loss at alpha = 0.
-    """
-    if point.loss <= eps:
-        return 0.0
-    if point.gap >= eps:
-        return point.alpha
-    return point.alpha * (point.loss - eps) / (point.loss - point.gap)
-
-
 class PathFollower:
     """Breakpoints of a path, one after the other.
 
@@ -110,9 +46,9 @@ class PathFollower:
     driver : Driver
         Of an engine that has not been used; its step must be that of a line search.
     eps : float
-        Gap that the path may have anywhere.
+        Gap that the path may have anywhere, relative to the objective at w = 0.
     kappa : float
-        A breakpoint is solved to a gap of kappa eps, or of eps on a grid.
+        A breakpoint is solved to this share of that gap, or to all of it on a grid.
     max_iter : int
         Most passes of a breakpoint.
     alphas : ndarray, default=None
@@ -132,7 +68,11 @@ class PathFollower:
     ----------
     points : list of Breakpoint
     at_rest : float
-        Loss at w = 0.
+        The objective at w = 0, which is the loss there; None before the first breakpoint is begun.
+    eps : float
+        Absolute gap that the path may have anywhere; None until `at_rest` is known.
+    on_step : callable or None
+        Called whenever `state` may be taken within a breakpoint: after passes and certificates.
     converged : bool
         Whether all breakpoints came to the gap that they were to have.
     complete : bool
@@ -144,7 +84,10 @@ class PathFollower:
         certified=True, warm_start=True, rounded=False, bounded=False,
     ):
         self.driver, self.engine = driver, driver.engine
-        self.eps, self.kappa, self.max_iter = eps, kappa, max_iter
+        self.relative_eps, self.kappa, self.max_iter = eps, kappa, max_iter
+        self.eps = None
+        self.on_step = None
+        driver.on_pass = self._step_done
         self.alphas, self.alpha_max, self.alpha_min = alphas, alpha_max, alpha_min
         self.certified, self.warm_start = certified, warm_start
         self.rounded = rounded and self.engine.features.weight_norm() is not None
@@ -154,9 +97,14 @@ class PathFollower:
         self.converged = True
         self.complete = False
         self.passes = 0
-        self.engine.certificate_error = CERTIFICATE_SHARE * eps
         self.log_step = log(FIRST_FACTOR)
-        self._calls_before = 0
+        # of earlier alphas of a grid without warm starts
+        self._calls_before = self._hits_before = 0
+        # of the run in progress: the gap that it is to come to
+        self._tol = nan
+        # what the steps before the first run have found, and what of it is to be taken from there
+        # as a state was restored that had been taken after them
+        self._found, self._to_replay = [], []
         # what a breakpoint starts from that does not start from the last one
         self._new_state = None if warm_start else self.engine.state()
 
@@ -184,6 +132,7 @@ class PathFollower:
 
     def _keep(self, point):
         self.points.append(point)
+        self._found = []
         return point
 
     def _next_of_grid(self):
@@ -195,26 +144,29 @@ class PathFollower:
         if not self.warm_start:
             if n == 0:
                 self._rest()
-            self._calls_before = self.oracle_calls
-            self.engine.restore(self._new_state)
-            self.engine.set_alpha(alpha)
-            self.driver.fresh_share, self.driver.updated_passes = 1.0, 0
+            if not self.driver.is_running:
+                self._calls_before += self.engine.oracle_calls
+                self._hits_before += self.engine.cache_hits
+                self.engine.restore(self._new_state)
+                self.engine.set_alpha(alpha)
+                self.driver.fresh_share, self.driver.updated_passes = 1.0, 0
             converged = self._run(self.eps, sweep_first=True)
         elif n == 0:
             self._start(alpha)
             converged = self._run(self.eps, look_first=True)
         else:
-            converged = self._run(self.eps, sweep_first=self._move(alpha, self.points[-1]))
+            sweep = self._move(alpha, self.points[-1])
+            converged = self._run(self.eps, sweep_first=sweep)
         self.converged = self.converged and converged
         return self._keep(self._point())
 
     def _first(self):
         if self.alpha_max is None:
-            self._largest_alpha()
+            point = self._point(self._largest_alpha())
         else:
             self._start(self.alpha_max)
             self._run(self.kappa * self.eps, look_first=self.certified, sweep_first=True)
-        point = self._point()
+            point = self._point()
         self.converged = point.gap <= self.eps
         if self.alpha_min is None:
             self.alpha_min = LEAST_ALPHA * self._unit(point)
@@ -229,14 +181,24 @@ class PathFollower:
 
     def _start(self, alpha):
         """Go to the dual points of largest h, or as far from phi(y) as is best for alpha."""
-        engine = self.engine
-        engine.set_alpha(alpha, self._best_shrink(alpha, self._rest()))
+        point = self._rest()
+        if not self.driver.is_running:
+            self.engine.set_alpha(alpha, self._best_shrink(alpha, point))
 
     def _rest(self):
         """Go to the dual points of largest h, and look."""
+        self._once(self._go_to_rest)
+        return self._at(self.engine.alpha)
+
+    def _go_to_rest(self):
         engine = self.engine
         self.at_rest = float(np.sum(np.multiply(engine.weights, engine.set_largest_concave())))
-        return self._at(engine.alpha)
+        self._take_scale()
+
+    def _take_scale(self):
+        # where no output costs anything every gap is zero
+        self.eps = self.relative_eps * (self.at_rest if self.at_rest > 0.0 else 1.0)
+        self.engine.certificate_error = CERTIFICATE_SHARE * self.eps
 
     def _largest_alpha(self):
         """Go to the first breakpoint, whose dual point is good for all alpha above it.
@@ -245,22 +207,18 @@ class PathFollower:
         s, as a maximum of affine ones.  At s = 0 it is what h lacks of its largest value.  So two
         values of it tell up to which s it is at most a tolerance.
         """
-        tol = self.kappa * self.eps
-        engine = self.engine
         point = self._rest()
+        tol = self.kappa * self.eps
         if point.norm == 0.0:
-            return
+            return point
         if self.at_rest <= tol:
             # w = 0 will do, for all alpha
-            engine.set_alpha(engine.alpha, 0.0)
-            self._at(engine.alpha)
-            return
+            return self._at(point.alpha, 0.0)
         point = self._at(self._unit(point))
-        self._at(point.alpha * max(1.0, point.gap / tol))
+        point = self._at(point.alpha * max(1.0, point.gap / tol))
         # where h has many maximisers the oracle's are not those of the smallest w
-        engine.run_pass(Sampling.PERMUTATION, self.driver.kind)
-        self.passes += 1
-        good = bad = self._at(engine.alpha)
+        self._once(self._first_pass)
+        good = bad = self._at(point.alpha)
         for _ in range(MOST_STARTS):
             bad = self._at(good.alpha / START_FACTOR)
             if max(bad.gap, self.gap_at_rest(bad)) > tol:
@@ -269,7 +227,11 @@ class PathFollower:
         share = 0.0
         if good.gap <= tol < bad.gap and not self.bounded:
             share = (tol - good.gap) / (bad.gap - good.gap)
-        self._at(1.0 / ((1.0 - share) / good.alpha + share / bad.alpha))
+        return self._at(1.0 / ((1.0 - share) / good.alpha + share / bad.alpha))
+
+    def _first_pass(self):
+        self.engine.run_pass(Sampling.PERMUTATION, self.driver.kind)
+        self.passes += 1
 
     def gap_at_rest(self, point):
         """Gap of w = 0 for an infinite alpha, by the dual point of a breakpoint.
@@ -279,23 +241,40 @@ class PathFollower:
         """
         return max(0.0, self.at_rest - (point.dual if self.bounded else point.concave))
 
-    def _at(self, alpha):
+    def _at(self, alpha, shrink=1.0):
         """Take the present dual point to another alpha, and look at it."""
-        driver = self.driver
-        if alpha != self.engine.alpha:
-            self.engine.set_alpha(alpha, 1.0)
-        driver.certificate = driver.certify()[1]
-        return self._described(driver.certificate)
+        def look():
+            driver = self.driver
+            if alpha != self.engine.alpha or shrink != 1.0:
+                self.engine.set_alpha(alpha, shrink)
+            return self._described(driver.certify()[1])
+
+        return self._once(look)
+
+    def _once(self, step):
+        """What step() gives; where a state was restored that was taken after it, what it gave."""
+        if self._to_replay:
+            return self._to_replay.pop(0)
+        self._found.append(step())
+        self._step_done()
+        return self._found[-1]
+
+    def _step_done(self):
+        if self.on_step is not None:
+            self.on_step()
 
     def _next(self):
         last, tol = self.points[-1], self.kappa * self.eps
         # down to here the last weights are good enough by themselves
         sure = smallest_alpha(last, self.eps)
-        alpha = max(self.alpha_min, min(last.alpha * exp(-self.log_step), sure))
-        sweep = self._move(alpha, last)
+        if self.driver.is_running:
+            alpha, tol, sweep = self.engine.alpha, self._tol, False
+        else:
+            alpha = max(self.alpha_min, min(last.alpha * exp(-self.log_step), sure))
+            sweep = self._move(alpha, last)
         while True:
             converged = self._run(tol, sweep_first=sweep)
-            point = self._point(last)
+            point = self._point(last=last)
             gap, where = largest_gap(last, point)
             if gap <= self.eps:
                 break
@@ -325,7 +304,12 @@ class PathFollower:
     # ------------------------------------------------------------------------ the engine
 
     def _move(self, alpha, point):
-        """Go to alpha, the engine being at `point`; returns whether its gaps are only guesses."""
+        """Go to alpha, the engine being at `point`; returns whether its gaps are only guesses.
+
+        Where a run of a restored state goes on the engine is there.
+        """
+        if self.driver.is_running:
+            return False
         shrink = self._best_shrink(alpha, point)
         kept = shrink * self.engine.alpha == alpha
         self.engine.set_alpha(alpha, shrink)
@@ -343,7 +327,7 @@ class PathFollower:
 
     def _run(self, tol, **options):
         """Passes; whether the gap, or the stale one, came to tol."""
-        driver = self.driver
+        driver, self._tol = self.driver, tol
         driver.run(tol, self.max_iter, certified=self.certified, **options)
         self.passes += driver.n_passes
         if not self.certified:
@@ -351,11 +335,14 @@ class PathFollower:
         driver.settled()  # accelerated passes end here, in their average
         return driver.certificate.gap <= tol
 
-    def _point(self, last=None):
-        """What is known where the engine stands, and from the last breakpoint."""
+    def _point(self, looked=None, last=None):
+        """What is known where the engine stands, and from the last breakpoint.
+
+        looked is what a look has just told, in place of the driver's last certificate.
+        """
         engine = self.engine
         if self.certified:
-            point = self._described(self.driver.certificate)
+            point = self._described(self.driver.certificate) if looked is None else looked
             if self.rounded:
                 with self.stored_weights():
                     kept = self._described(certify(engine, engine.mu, self.driver.n_jobs))
@@ -381,12 +368,10 @@ class PathFollower:
 
     def _new(self, loss, norm, dual, concave):
         return Breakpoint(
-            self.engine.alpha, loss, norm, dual, concave, self.passes, self.oracle_calls
+            self.engine.alpha, loss, norm, dual, concave, self.passes,
+            self._calls_before + self.engine.oracle_calls,
+            self._hits_before + self.engine.cache_hits,
         )
-
-    @property
-    def oracle_calls(self):
-        return self._calls_before + self.engine.oracle_calls
 
     @contextmanager
     def stored_weights(self):
@@ -396,7 +381,10 @@ class PathFollower:
             return
         features = self.engine.features
         state = features.state()
-        features.restore(_rounded(state))
+        rounded = [
+            array.astype(np.float32).astype(np.float64) for array in flat("", state).values()
+        ]
+        features.restore(replaced(form_of(state), iter(rounded)))
         try:
             yield
         finally:
@@ -405,36 +393,46 @@ class PathFollower:
     # --------------------------------------------------------------------------- states
 
     def state(self):
-        """Copies of all that the breakpoints to come depend on, for `restore`."""
-        driver = self.driver
+        """Copies of all that the breakpoints to come depend on, for `restore`.
+
+        A flat dict of named arrays. It may be taken between breakpoints and in `on_step`.
+        """
         numbers = (
-            driver.fresh_share, driver.updated_passes, self.log_step, self.passes,
-            self._calls_before, self.converged, self.complete,
-            nan if self.at_rest is None else self.at_rest,
-            nan if self.alpha_min is None else self.alpha_min,
+            self.log_step, self.passes, self._calls_before, self._hits_before, self.converged,
+            self.complete, nan if self.at_rest is None else self.at_rest,
+            nan if self.alpha_min is None else self.alpha_min, self._tol,
         )
         return {
-            "engine": self.engine.state(),
             "numbers": np.array(numbers, dtype=np.float64),
-            "points": np.array([point.numbers() for point in self.points]).reshape(-1, 7),
+            "points": _table(self.points),
+            # steps that find nothing are rows of NaN
+            "found": _table(self._found),
+            **flat("driver", self.driver.state()),
         }
 
     def restore(self, state):
         """Bring back what `state` gave, to a follower of the same problem."""
-        self.engine.restore(state["engine"])
-        share, updated, self.log_step, passes, calls, converged, complete, at_rest, least = map(
-            float, state["numbers"]
-        )
-        self.driver.fresh_share, self.driver.updated_passes = share, int(updated)
-        self.passes, self._calls_before = int(passes), int(calls)
+        self.driver.restore(part("driver", state))
+        self.log_step, *counts, converged, complete, at_rest, least, self._tol = (
+            state["numbers"].tolist())
+        self.passes, self._calls_before, self._hits_before = map(int, counts)
         self.converged, self.complete = bool(converged), bool(complete)
-        self.at_rest, self.alpha_min = at_rest, None if isnan(least) else least
-        self.points = [
-            Breakpoint(*row[:5], *map(int, row[5:])) for row in state["points"].tolist()
-        ]
+        self.alpha_min = None if isnan(least) else least
+        if not isnan(at_rest):
+            self.at_rest = at_rest
+            self._take_scale()
+        self.points = _rows(state["points"])
+        self._found = _rows(state["found"])
+        self._to_replay = list(self._found)
 
 
-def _rounded(state):
-    if isinstance(state, tuple):
-        return tuple(map(_rounded, state))
-    return None if state is None else state.astype(np.float32).astype(np.float64)
+def _table(points):
+    rows = [np.full(N_NUMBERS, nan) if point is None else point.numbers() for point in points]
+    return np.array(rows).reshape(-1, N_NUMBERS)
+
+
+def _rows(table):
+    return [
+        None if isnan(row[0]) else Breakpoint.of_numbers(row)
+        for row in table.tolist()
+    ]

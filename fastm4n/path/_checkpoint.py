@@ -1,0 +1,91 @@
+"""Checkpoints of regularisation paths: a folder that holds what was finished, and the state."""
+
+from pathlib import Path
+
+import numpy as np
+
+from fastm4n._checkpoints import Pace, check_fingerprint
+from fastm4n.model_files import ModelFileError, read_arrays, write_arrays
+from fastm4n.solvers.breakpoints import Breakpoint
+
+_PROBLEM, _BREAKPOINT, _STATE = "path problem", "path breakpoint", "path state"
+
+
+class Checkpoint:
+    """A folder with a file for the problem, one for each breakpoint, and one for the state.
+
+    The state is that of the solver: after the last finished breakpoint, the number of which it
+    names, or on the way to the next one.
+
+    Parameters
+    ----------
+    folder : str or path
+    fingerprint : dict of str
+        A short text for each thing that the breakpoints depend on.
+
+    Raises
+    ------
+    ValueError
+        If the folder is none, holds other files, or the path of another problem.
+    ModelFileError
+        If a file is damaged.
+    """
+
+    def __init__(self, folder, fingerprint):
+        self.folder, self.pace = Path(folder), Pace()
+        self.problem_file = self.folder / "problem.fm4n"
+        self.state_file = self.folder / "state.fm4n"
+        if self.folder.exists() and not self.folder.is_dir():
+            raise ValueError(f"checkpoint={str(folder)!r} is a file; give a folder.")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for file in self.folder.glob(".fastm4n-*.tmp"):
+            file.unlink()  # a process was killed while it wrote
+        if self.problem_file.exists():
+            header, _ = read_arrays(self.problem_file, _PROBLEM)
+            check_fingerprint(self.folder, header, fingerprint, "problem")
+            return
+        if any(self.folder.iterdir()):
+            raise ValueError(
+                f"checkpoint={str(folder)!r} has files in it, but none of a path; give an empty "
+                "folder, or a new one."
+            )
+        write_arrays(self.problem_file, _PROBLEM, {"fingerprint": fingerprint}, {})
+
+    def read(self, restore):
+        """Points, weights, seconds and those since the last point; None where nothing was kept.
+
+        restore is called with the state.
+        """
+        if not self.state_file.exists():
+            return None
+        header, arrays = read_arrays(self.state_file, _STATE, finite=False)
+        points, weights, seconds = [], [], []
+        try:
+            for j in range(header["n_breakpoints"]):
+                _, found = read_arrays(self._file(j), _BREAKPOINT)
+                points.append(Breakpoint.of_numbers(found.pop("numbers").tolist()))
+                seconds.append(float(found.pop("seconds")))
+                weights.append(found)
+            restore(arrays)
+            return points, weights, seconds, float(header["seconds"])
+        except FileNotFoundError as error:
+            raise ModelFileError(f"{error.filename} is missing from the checkpoint.") from error
+        except (KeyError, TypeError, ValueError) as error:
+            if isinstance(error, ModelFileError):
+                raise
+            raise ModelFileError(f"{self.state_file} makes no sense: {error}.") from error
+
+    def write(self, j, point, weights, seconds):
+        """Write breakpoint j."""
+        write_arrays(self._file(j), _BREAKPOINT, {}, {
+            "numbers": point.numbers(), "seconds": np.float64(seconds), **weights,
+        })
+
+    def write_state(self, n_breakpoints, state, seconds=0.0):
+        """Write what state() gives, `seconds` after the last of so many breakpoints."""
+        with self.pace.writing():
+            header = {"n_breakpoints": n_breakpoints, "seconds": seconds}
+            write_arrays(self.state_file, _STATE, header, state(), finite=False)
+
+    def _file(self, j):
+        return self.folder / f"breakpoint-{j:05d}.fm4n"

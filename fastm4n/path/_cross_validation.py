@@ -1,0 +1,229 @@
+"""`RegularizationPathCV`: alpha by cross-validation."""
+
+import numpy as np
+from joblib import Parallel, delayed
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, is_classifier
+from sklearn.model_selection import check_cv
+from sklearn.utils.metaestimators import _safe_split, available_if
+from sklearn.utils.validation import check_is_fitted
+
+from fastm4n.path._compute import regularization_path
+from fastm4n.path._path import scorer_of
+
+
+def _has(method):
+    def check(search):
+        getattr(getattr(search, "best_estimator_", search.estimator), method)
+        return True
+
+    return check
+
+
+class RegularizationPathCV(MetaEstimatorMixin, BaseEstimator):
+    """The alpha of best cross-validated score, from one path for each fold.
+
+    Each fold's path has weights for every alpha, so that folds are compared at the same alphas, all
+    breakpoints of all paths, though each path chose its own.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Unfitted, one of fastm4n's.
+    eps, kappa, alpha_min, alpha_max, method, alphas
+        As in :func:`regularization_path`.
+    cv : int, splitter or iterable, default=None
+        How the data are split, as in `sklearn.model_selection.GridSearchCV`: five folds by default,
+        stratified for classifiers.
+    scoring : str or callable, default=None
+        A scorer of scikit-learn's; the estimator's `score` by default.
+    one_standard_error : bool, default=False
+        Whether `best_estimator_` takes `alpha_1se_`, for the simplest model that is as good as the
+        best up to the error of the comparison, or `alpha_`.
+    n_jobs : int, default=None
+        Paths computed at a time, by joblib. The result does not depend on it.
+    verbose : int, default=0
+        Passed on to :func:`regularization_path` for the path of all data.
+
+    Attributes
+    ----------
+    path_ : RegularizationPath
+        Of all data.
+    alphas_ : ndarray of shape (n_alphas,)
+        All breakpoints of all paths, decreasing.
+    scores_ : ndarray of shape (n_alphas, n_folds)
+        Of each fold's path on the data that it was not given.
+    mean_score_, std_score_ : ndarray of shape (n_alphas,)
+        Over the folds.
+    alpha_ : float
+        The one of best mean score, the largest of several.
+    alpha_1se_ : float
+        The largest alpha whose mean score is no more than one standard error below the best, the
+        standard error being that of the best one's mean.
+    best_score_ : float
+        Mean score at `alpha_`.
+    best_estimator_ : estimator
+        `path_` at `alpha_`, or at `alpha_1se_`.
+    n_splits_ : int
+
+    See Also
+    --------
+    regularization_path : One path.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from fastm4n import MulticlassClassifier, RegularizationPathCV
+    >>> X, y = load_iris(return_X_y=True)
+    >>> search = RegularizationPathCV(MulticlassClassifier(random_state=0), cv=3).fit(X, y)
+    >>> bool(search.best_score_ > 0.9), bool(search.alpha_1se_ >= search.alpha_)
+    (True, True)
+    """
+
+    def __init__(
+        self,
+        estimator,
+        *,
+        eps=0.1,
+        kappa=None,
+        alpha_min=None,
+        alpha_max=None,
+        method="certified",
+        alphas=None,
+        cv=None,
+        scoring=None,
+        one_standard_error=False,
+        n_jobs=None,
+        verbose=0,
+    ):
+        self.estimator = estimator
+        self.eps = eps
+        self.kappa = kappa
+        self.alpha_min = alpha_min
+        self.alpha_max = alpha_max
+        self.method = method
+        self.alphas = alphas
+        self.cv = cv
+        self.scoring = scoring
+        self.one_standard_error = one_standard_error
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        inner = self.estimator.__sklearn_tags__()
+        tags.estimator_type = inner.estimator_type
+        tags.classifier_tags = inner.classifier_tags
+        tags.input_tags = inner.input_tags
+        tags.target_tags = inner.target_tags
+        return tags
+
+    def fit(self, X, y, sample_weight=None, *, groups=None):
+        """Compute the paths of all data and of all folds, and choose alpha.
+
+        Parameters
+        ----------
+        X, y : as the estimator's `fit` takes them
+            Sequences as a list or as `Sequences`.
+        sample_weight : array-like of shape (n_examples,), default=None
+            Weights of the examples, in paths and, without `scoring`, in scores.
+        groups : array-like of shape (n_examples,), default=None
+            For splitters that keep groups together.
+
+        Returns
+        -------
+        self : object
+        """
+        if not isinstance(self.one_standard_error, (bool, np.bool_)):
+            raise ValueError(
+                f"one_standard_error must be True or False, got {self.one_standard_error!r}."
+            )
+        options = dict(
+            eps=self.eps, kappa=self.kappa, alpha_min=self.alpha_min, alpha_max=self.alpha_max,
+            method=self.method, alphas=self.alphas,
+        )
+        splitter = check_cv(
+            5 if self.cv is None else self.cv, y, classifier=is_classifier(self.estimator)
+        )
+        splits = list(splitter.split(X, y, groups))
+        weights = None if sample_weight is None else np.asarray(sample_weight)
+        parallel = Parallel(n_jobs=self.n_jobs)
+        whole, *folds = parallel(
+            delayed(_fold_path)(self.estimator, X, y, weights, train, options, verbose)
+            for train, verbose in [(None, self.verbose), *((train, 0) for train, _ in splits)]
+        )
+        alphas = np.unique(np.concatenate([path.alphas for path in (whole, *folds)]))[::-1]
+        scores = parallel(
+            delayed(_fold_scores)(path, self.estimator, X, y, weights, split, alphas, self.scoring)
+            for path, split in zip(folds, splits, strict=True)
+        )
+        self.path_ = whole
+        self.alphas_ = alphas
+        self.scores_ = np.stack(scores, axis=1)
+        self.mean_score_ = self.scores_.mean(axis=1)
+        self.std_score_ = self.scores_.std(axis=1)
+        self.n_splits_ = len(splits)
+        best = int(np.argmax(self.mean_score_))
+        error = self.scores_[best].std(ddof=1) / np.sqrt(len(splits)) if len(splits) > 1 else 0.0
+        enough = np.flatnonzero(self.mean_score_ >= self.mean_score_[best] - error)
+        self.alpha_, self.alpha_1se_ = float(alphas[best]), float(alphas[enough[0]])
+        self.best_score_ = float(self.mean_score_[best])
+        self.best_estimator_ = whole.estimator(
+            self.alpha_1se_ if self.one_standard_error else self.alpha_
+        )
+        if hasattr(self.best_estimator_, "n_features_in_"):
+            self.n_features_in_ = self.best_estimator_.n_features_in_
+        if hasattr(self.best_estimator_, "feature_names_in_"):
+            self.feature_names_in_ = self.best_estimator_.feature_names_in_
+        return self
+
+    @property
+    def classes_(self):
+        return self.best_estimator_.classes_
+
+    def predict(self, X, **options):
+        """`predict` of `best_estimator_`."""
+        check_is_fitted(self)
+        return self.best_estimator_.predict(X, **options)
+
+    def score(self, X, y, **options):
+        """The scorer of `scoring` on `best_estimator_`."""
+        check_is_fitted(self)
+        return scorer_of(self.scoring)(self.best_estimator_, X, y, **options)
+
+    @available_if(_has("decision_function"))
+    def decision_function(self, X, **options):
+        """`decision_function` of `best_estimator_`."""
+        check_is_fitted(self)
+        return self.best_estimator_.decision_function(X, **options)
+
+    @available_if(_has("predict_proba"))
+    def predict_proba(self, X, **options):
+        """`predict_proba` of `best_estimator_`."""
+        check_is_fitted(self)
+        return self.best_estimator_.predict_proba(X, **options)
+
+    @available_if(_has("predict_marginals"))
+    def predict_marginals(self, X, **options):
+        """`predict_marginals` of `best_estimator_`."""
+        check_is_fitted(self)
+        return self.best_estimator_.predict_marginals(X, **options)
+
+
+def _fold_path(estimator, X, y, weights, train, options, verbose):
+    """The path of a fold's training data, or of all data where train is None."""
+    if train is not None:
+        X, y = _safe_split(estimator, X, y, train)
+        weights = None if weights is None else weights[train]
+    return regularization_path(
+        estimator, X, y, sample_weight=weights, verbose=verbose, **options
+    )
+
+
+def _fold_scores(path, estimator, X, y, weights, split, alphas, scoring):
+    """Scores of a fold's path on the data that are not its own."""
+    train, test = split
+    X, y = _safe_split(estimator, X, y, test, train)
+    options = {}
+    if weights is not None and scoring is None:
+        options["sample_weight"] = weights[test]
+    return path.score(X, y, alphas=alphas, scoring=scoring, **options)

@@ -1,0 +1,295 @@
+"""The computation of one path: problem, follower, checkpoints, progress."""
+
+import logging
+import time
+from dataclasses import replace
+from inspect import signature
+
+import numpy as np
+from sklearn.base import clone
+
+from fastm4n._checkpoints import IDLE, fingerprint
+from fastm4n._parameters import check_choice, check_number
+from fastm4n.estimators._base import CertifiedEstimator
+from fastm4n.estimators._kernels import named_kernel
+from fastm4n.path._path import METHODS, RegularizationPath
+from fastm4n.solvers._block_coordinate import BlockCoordinateEngine
+from fastm4n.solvers.block_coordinate import Driver
+from fastm4n.solvers.block_coordinate import certify as certificate_of
+from fastm4n.solvers.block_frank_wolfe import check_solver
+from fastm4n.solvers.path_follower import PathFollower
+
+logger = logging.getLogger("fastm4n")
+
+KAPPA = {"certified": 0.9, "heuristic": 0.7, "grid": 0.9}
+# the grid of Osokin et al. (2016)
+GRID = 2.0 ** np.arange(15, -16, -1)
+
+# weights of a breakpoint are kept in float32 where they are more than this many numbers
+FLOAT32_ABOVE = 1 << 20
+
+
+class PathInterrupted(KeyboardInterrupt):
+    """KeyboardInterrupt while a path was computed; `path` is what there is of it.
+
+    Attributes
+    ----------
+    path : RegularizationPath or None
+        With the finished breakpoints; None where there were none.
+    """
+
+    def __init__(self, path):
+        super().__init__("interrupted while a regularisation path was computed")
+        self.path = path
+
+
+class Run:
+    """The computation of one path."""
+
+    def __init__(
+        self, estimator, *, eps, kappa, alpha_min, alpha_max, method, alphas, warm_start,
+        certify, callback, verbose,
+    ):
+        if not isinstance(estimator, CertifiedEstimator):
+            raise TypeError(
+                "estimator must be one of fastm4n's estimators, got "
+                f"{type(estimator).__name__}; of a pipeline take the last step, and give what "
+                "the others make of X."
+            )
+        check_choice("method", method, METHODS)
+        check_number("eps", eps, low=0)
+        kappa = KAPPA[method] if kappa is None else kappa
+        check_number("kappa", kappa, low=0)
+        if kappa >= 1:
+            raise ValueError(f"kappa must lie in (0, 1), got {kappa!r}.")
+        for name, value in (("alpha_min", alpha_min), ("alpha_max", alpha_max)):
+            if value is not None:
+                check_number(name, value, low=0)
+                if method == "grid":
+                    raise ValueError(f"{name} is not for method='grid'; give its alphas.")
+        if alpha_min is not None and alpha_max is not None and alpha_min > alpha_max:
+            raise ValueError(f"alpha_min={alpha_min:g} is above alpha_max={alpha_max:g}.")
+        for name, value in (("warm_start", warm_start), ("certify", certify)):
+            if not isinstance(value, (bool, np.bool_)):
+                raise ValueError(f"{name} must be True or False, got {value!r}.")
+        if method != "grid" and alphas is not None:
+            raise ValueError(
+                f"alphas is a grid, for method='grid'; method={method!r} chooses breakpoints."
+            )
+        if method != "grid" and not warm_start:
+            raise ValueError(f"warm_start=False is for method='grid', not {method!r}.")
+        if callback is not None and not callable(callback):
+            raise ValueError(f"callback must be callable or None, got {callback!r}.")
+        self.alphas = _as_grid(alphas) if method == "grid" else None
+        self.template = clone(estimator)
+        self.eps, self.kappa, self.method = float(eps), float(kappa), method
+        self.alpha_min = None if alpha_min is None else float(alpha_min)
+        self.alpha_max = None if alpha_max is None else float(alpha_max)
+        self.warm_start = bool(warm_start)
+        self.certifies = method != "heuristic" or bool(certify)
+        self.callback, self.verbose = callback, verbose
+        self.checkpoint = None
+        # of each breakpoint: what is known, the fitted arrays, and the time until then
+        self.points, self.weights, self.seconds = [], [], []
+        # time since the last breakpoint in processes that were killed, and in this one since when
+        self.spent, self.start = 0.0, 0.0
+
+    def prepare(self, X, y, sample_weight, lengths):
+        """Make the problem of the data, and a follower."""
+        template = self.template
+        if isinstance(getattr(template, "fit_intercept", False), str):
+            raise ValueError(
+                "fit_intercept='free' is not supported by paths, whose bounds need every weight to "
+                "be penalised; use a large number."
+            )
+        if check_solver(template.solver).step == "fixed":
+            raise ValueError(
+                "step='fixed' averages the iterates of one alpha; paths need step='line_search' or "
+                "another."
+            )
+        more = {} if lengths is None else {"lengths": lengths}
+        if more and "lengths" not in signature(template._problem).parameters:
+            raise ValueError(f"lengths is for SequenceTagger, not for {type(template).__name__}.")
+        problem = self.problem = template._problem(X, y, sample_weight, **more)
+        bounded = getattr(template, "coef_bounds", None) is not None
+        if bounded and problem.features.weight_norm() > 0.0:
+            raise ValueError(
+                "coef_bounds must hold zero for a path, or weights could not be scaled down as "
+                "alpha grows."
+            )
+        options = template._solver_options()
+        if self.method == "heuristic":
+            options["accelerate"] = False  # stale gaps would be those of another objective
+        engine = BlockCoordinateEngine(
+            problem.structure, problem.features, problem.weights, 1.0, options["seed"]
+        )
+        names = ("sampling", "step", "n_jobs", "accelerate", "cache", "cache_F", "cache_nu")
+        driver = Driver(engine, **{name: options[name] for name in names})
+        fitted = problem.fitted(engine.mu, 1.0)
+        size = sum(array.size for name, array in fitted.items() if name.endswith("_"))
+        self.follower = PathFollower(
+            driver, self.eps, self.kappa, template.max_iter, alphas=self.alphas,
+            alpha_max=self.alpha_max, alpha_min=self.alpha_min,
+            certified=self.method != "heuristic", warm_start=self.warm_start,
+            rounded=size > FLOAT32_ABOVE, bounded=bounded,
+        )
+
+    def fingerprint(self, X, y, sample_weight, lengths):
+        """A short text for each thing that the breakpoints depend on."""
+        names = ("eps", "kappa", "alpha_min", "alpha_max", "method", "alphas", "warm_start")
+        return fingerprint(
+            self.template, {"X": X, "y": y, "sample_weight": sample_weight, "lengths": lengths},
+            idle=("alpha", "tol", *IDLE), **{name: getattr(self, name) for name in names},
+            certify=self.certifies,
+        )
+
+    def use(self, checkpoint):
+        """Write to a checkpoint, and take up what is in it."""
+        self.checkpoint = checkpoint
+        found = checkpoint.read(self.follower.restore)
+        if found is not None:
+            self.points, self.weights, self.seconds, self.spent = found
+        self.follower.on_step = self._keep
+
+    def _keep(self):
+        """Write the state within a breakpoint, if it is time."""
+        if self.checkpoint.pace.is_due():
+            seconds = self.spent + time.perf_counter() - self.start
+            self.checkpoint.write_state(len(self.points), self.follower.state, seconds)
+
+    def follow(self):
+        """The path, from where it stands."""
+        template, bar = self.template, _Bar(self.verbose)
+        try:
+            with named_kernel(getattr(template, "kernel", None)):
+                while self._advance():
+                    row = self._row()
+                    bar.update(row)
+                    if self.callback is not None and self.callback(row):
+                        break
+        except KeyboardInterrupt:
+            raise PathInterrupted(self._path() if self.points else None) from None
+        finally:
+            bar.close()
+        return self._path()
+
+    def _advance(self):
+        """Find and keep the next breakpoint; whether there was one."""
+        follower, engine = self.follower, self.follower.engine
+        if self.checkpoint is not None:
+            # kernel values are not in a checkpoint, and others than these would round otherwise
+            engine.features.forget()
+        before = self.seconds[-1] if self.seconds else 0.0
+        self.start = time.perf_counter()
+        point = follower.advance()
+        seconds = before + self.spent + time.perf_counter() - self.start
+        self.spent = 0.0
+        if point is None:
+            if self.checkpoint is not None:
+                self.checkpoint.write_state(len(self.points), follower.state)
+            return False
+        if self.method == "heuristic" and self.certifies:
+            kept = engine.surrogate.state()
+            certificate = certificate_of(engine, engine.mu, follower.driver.n_jobs)
+            engine.surrogate.restore(kept)
+            loss = float(np.sum(np.multiply(engine.weights, certificate.block_losses)))
+            point = replace(point, loss=loss, norm=certificate.norm, dual=certificate.dual)
+        weights = self._fitted()
+        if self.checkpoint is not None:
+            self.checkpoint.write(len(self.points), point, weights, seconds)
+            self.checkpoint.write_state(len(self.points) + 1, follower.state)
+        self.points.append(point)
+        self.weights.append(weights)
+        self.seconds.append(seconds)
+        return True
+
+    def _fitted(self):
+        """Copies of the fitted arrays; in float32 where that loses nothing of large ones."""
+        follower = self.follower
+        engine = follower.engine
+        with follower.stored_weights():
+            fitted = self.problem.fitted(engine.mu, engine.alpha)
+            fitted = {
+                name: np.array(array) for name, array in fitted.items() if not name.startswith("_")
+            }
+        if follower.rounded:
+            for name, array in fitted.items():
+                small = array.astype(np.float32)
+                fitted[name] = small if np.array_equal(small, array) else array
+        return fitted
+
+    def _row(self):
+        point = self.points[-1]
+        primal = point.primal(point.alpha)
+        return {
+            "alpha": point.alpha, "gap": point.gap if self.certifies else np.nan,
+            "primal": primal, "dual": point.dual, "loss": point.loss, "passes": point.passes,
+            "seconds": self.seconds[-1], "oracle_calls": point.oracle_calls,
+            "n_breakpoints": len(self.points),
+        }
+
+    def _path(self):
+        follower = self.follower
+        noted = {
+            name: value for name, value in vars(self.template).items()
+            if name in ("n_features_in_", "feature_names_in_")
+        }
+        return RegularizationPath(
+            self.template, {**noted, **self.problem.common}, self.points, self.weights,
+            self.seconds, eps=self.eps, method=self.method,
+            complete=follower.complete and follower.converged, certified=self.certifies,
+            at_rest=(follower.at_rest, follower.gap_at_rest(self.points[0])),
+            policy=follower.driver.policy_name,
+        )
+
+
+def _as_grid(alphas):
+    """Positive numbers, decreasing."""
+    if alphas is None:
+        return GRID
+    try:
+        grid = np.array(alphas, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"alphas must be numbers: {error}") from error
+    if grid.ndim != 1 or grid.size == 0:
+        raise ValueError(f"alphas must be one-dimensional, not empty; got shape {grid.shape}.")
+    wrong = np.flatnonzero(~((grid > 0) & np.isfinite(grid)))
+    if wrong.size:
+        raise ValueError(
+            f"alphas[{wrong[0]}] is {grid[wrong[0]]:g}; alphas must be finite and > 0."
+        )
+    grid = np.sort(grid)[::-1]
+    if (np.diff(grid) == 0).any():
+        raise ValueError("alphas has an alpha more than once.")
+    return grid
+
+
+class _Bar:
+    """A tqdm bar over breakpoints where tqdm is installed, and lines in the log."""
+
+    def __init__(self, verbose):
+        self.verbose, self.bar = verbose, None
+        if verbose:
+            try:
+                from tqdm.auto import tqdm
+            except ImportError:
+                logger.info("install tqdm to see a progress bar")
+            else:
+                self.bar = tqdm(unit="breakpoint", leave=verbose > 1)
+
+    def update(self, row):
+        if not self.verbose:
+            return
+        if self.bar is not None:
+            self.bar.update()
+            self.bar.set_postfix(
+                alpha=f"{row['alpha']:.2e}", gap=f"{row['gap']:.2e}", passes=row["passes"]
+            )
+        logger.info(
+            "breakpoint %d: alpha %.4g, loss %.4g, gap %.3e, %d passes",
+            row["n_breakpoints"], row["alpha"], row["loss"], row["gap"], row["passes"],
+        )
+
+    def close(self):
+        if self.bar is not None:
+            self.bar.close()
