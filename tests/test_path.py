@@ -191,7 +191,7 @@ def test_true_gaps(task, surrogate):
     data = make()
     path = regularization_path(estimator, *data, eps=0.05, alpha_min=0.005)
     assert path.complete and path.method == "certified"
-    assert (path.gaps <= 0.9 * 0.05 + 1e-12).all() and (np.diff(path.alphas) < 0).all()
+    assert (path.gaps <= 0.9 * path.absolute_eps + 1e-12).all() and (np.diff(path.alphas) < 0).all()
     assert path.certified_down_to <= path.alphas[-1]
     assert_array_equal(path.gaps, [path.gap(alpha) for alpha in path.alphas])
     check_against_fits(path, estimator, data, primal)
