@@ -98,8 +98,8 @@ def checkpointing(file):
     Raises
     ------
     ValueError
-        By the fit, if the file holds the checkpoint of another fit, or ``fit_intercept="free"`` is
-        False, whose fits are made of many and keep no state.
+        By the fit, if the file holds the checkpoint of another fit, or ``fit_intercept="free"``,
+        whose fits are made of many and keep no state.
     ModelFileError
         By the fit, if the file is damaged.
 
