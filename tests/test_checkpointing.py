@@ -1,0 +1,213 @@
+"""Fits that were killed go on from their file."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+import fastm4n
+from fastm4n import MulticlassClassifier, SequenceTagger, _checkpoints, checkpointing
+from fastm4n._checkpoints import FitCheckpoint
+from fastm4n.model_files import ModelFileError
+from fastm4n.solvers.block_coordinate import Driver
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.fixture
+def always(monkeypatch):
+    """State is written after every pass."""
+    monkeypatch.setattr(_checkpoints, "SECONDS", 0.0)
+    monkeypatch.setattr(_checkpoints, "TIMES", 0.0)
+    monkeypatch.setattr(os, "fsync", lambda file: None)
+
+
+def killed_after(monkeypatch, n):
+    """Fits end without a word after the n-th writing of the state."""
+    keep, written = FitCheckpoint.keep, []
+
+    def kept(self, driver, history):
+        keep(self, driver, history)
+        written.append(driver.n_passes)
+        if len(written) == n:
+            raise Killed
+
+    monkeypatch.setattr(FitCheckpoint, "keep", kept)
+
+
+def data(seed=0, n=60):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(n, 5)), rng.integers(3, size=n)
+
+
+def sequences(seed=0, n=12):
+    rng = np.random.default_rng(seed)
+    X = [rng.normal(size=(T, 3)) for T in rng.integers(1, 7, size=n)]
+    return X, [rng.integers(3, size=len(x)).tolist() for x in X]
+
+
+OPTIONS = [
+    dict(), dict(step="pairwise"), dict(step="fixed", max_iter=30), dict(sampling="uniform"),
+    dict(accelerate=True), dict(kernel="rbf"), dict(step="away", cache=4), dict(alpha=1e-4),
+]
+
+
+def assert_same(one, other):
+    for name, value in vars(other).items():
+        if name == "history_":
+            assert value.keys() == one.history_.keys()
+            for key in value.keys() - {"seconds"}:
+                assert_array_equal(one.history_[key], value[key])
+            assert (np.diff(one.history_["seconds"]) > 0).all()
+        elif name.endswith("_"):
+            assert_array_equal(getattr(one, name), value)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("surrogate", ["max_margin", "max_min", "log"])
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_a_killed_fit_goes_on_with_the_same_bits(surrogate, options, always, tmp_path, monkeypatch):
+    if surrogate == "log" and options.get("step") in ("pairwise", "away"):
+        pytest.skip("the log surrogate has no atoms")
+    X, y = data()
+    model = MulticlassClassifier(
+        surrogate, random_state=0, **{"alpha": 0.01, "tol": 1e-3, **options})
+    whole = MulticlassClassifier(**model.get_params()).fit(X, y)
+    assert whole.n_iter_ > 4
+    file = tmp_path / "fit.fm4n"
+    for n in (1, 2):
+        with monkeypatch.context() as patched, pytest.raises(Killed), checkpointing(file):
+            killed_after(patched, n)
+            model.fit(X, y)
+        assert file.exists()
+    with checkpointing(file):
+        model.fit(X, y)
+    assert not file.exists()
+    assert_same(model, whole)
+
+
+@pytest.mark.parametrize("surrogate", ["max_margin", "max_min", "log"])
+def test_a_killed_fit_of_sequences(surrogate, always, tmp_path, monkeypatch):
+    X, y = sequences()
+    model = SequenceTagger(surrogate, alpha=0.01, tol=1e-3, random_state=0)
+    whole = SequenceTagger(**model.get_params()).fit(X, y)
+    with monkeypatch.context() as patched, pytest.raises(Killed), checkpointing(tmp_path / "f"):
+        killed_after(patched, 3)
+        model.fit(X, y)
+    with checkpointing(tmp_path / "f"):
+        model.fit(X, y)
+    assert_same(model, whole)
+
+
+KILLED = """
+import os, signal, sys
+import numpy as np
+from fastm4n import MulticlassClassifier, _checkpoints, checkpointing
+from fastm4n.solvers.block_coordinate import Driver
+
+X, y = np.load(sys.argv[1]).values()
+_checkpoints.SECONDS = _checkpoints.TIMES = 0.0
+passes, run_pass = 0, Driver._pass
+
+def counted(self, sampling):
+    global passes
+    passes += 1
+    if passes == 12:
+        os.kill(os.getpid(), signal.SIGKILL)
+    run_pass(self, sampling)
+
+Driver._pass = counted
+with checkpointing(sys.argv[2]):
+    model = MulticlassClassifier("max_margin", alpha=1e-2, tol=1e-3, random_state=0).fit(X, y)
+np.save(sys.argv[3], model.coef_)
+"""
+
+
+def test_sigkill_again_and_again(tmp_path):
+    """A process that never lives for more than eight passes gets to the end."""
+    X, y = data(n=100)
+    whole = MulticlassClassifier("max_margin", alpha=1e-2, tol=1e-3, random_state=0).fit(X, y)
+    np.savez(tmp_path / "data.npz", X=X, y=y)
+    files = [str(tmp_path / name) for name in ("data.npz", "fit.fm4n", "coef.npy")]
+    environment = {**os.environ, "PYTHONPATH": str(Path(fastm4n.__file__).parents[1])}
+    lives = 1
+    while subprocess.run(
+        [sys.executable, "-P", "-c", KILLED, *files], env=environment, timeout=100
+    ).returncode:
+        lives += 1
+        assert lives < 9
+    assert lives > 3
+    assert_array_equal(np.load(tmp_path / "coef.npy"), whole.coef_)
+
+
+def test_when_states_are_written_changes_nothing(tmp_path, monkeypatch):
+    X, y = data()
+    model = MulticlassClassifier("max_min", step="pairwise", alpha=1e-3, tol=2e-3, random_state=0)
+    whole = MulticlassClassifier(**model.get_params()).fit(X, y)
+    state, taken = Driver.state, []
+    monkeypatch.setattr(Driver, "state", lambda self: taken.append(0) or state(self))
+    monkeypatch.setattr(_checkpoints, "SECONDS", 0.0)
+    monkeypatch.setattr(_checkpoints, "TIMES", 0.0)
+    with checkpointing(tmp_path / "fit.fm4n"):
+        model.fit(X, y)
+    assert len(taken) == whole.n_iter_ - 1
+    assert_same(model, whole)
+
+
+def test_pace(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(_checkpoints.time, "monotonic", lambda: now[0])
+    pace = _checkpoints.Pace()
+    assert not pace.is_due()
+    now[0] = 0.5
+    assert pace.is_due()
+    with pace.writing():
+        now[0] += 2.0
+    now[0] += 59.0
+    assert not pace.is_due()
+    now[0] += 1.0
+    assert pace.is_due()
+
+
+def test_files_of_something_else(always, tmp_path, monkeypatch):
+    X, y = data()
+    file = tmp_path / "fit.fm4n"
+    model = MulticlassClassifier("max_margin", alpha=0.01, random_state=0)
+    with monkeypatch.context() as patched, pytest.raises(Killed), checkpointing(file):
+        killed_after(patched, 2)
+        model.fit(X, y)
+    content = file.read_bytes()
+    for what, other, (A, b) in (
+        ("X is", model, (X + 1, y)), ("y is", model, (X, y[::-1])),
+        ("alpha is", MulticlassClassifier("max_margin", alpha=0.02, random_state=0), (X, y)),
+    ):
+        with pytest.raises(ValueError, match=f"of another fit: {what} not"), checkpointing(file):
+            other.fit(A, b)
+        assert file.read_bytes() == content
+    with pytest.raises(ValueError, match="is a folder; give"), checkpointing(tmp_path):
+        model.fit(X, y)
+    file.write_bytes(content[:-3])
+    with pytest.raises(ModelFileError, match="cut off"), checkpointing(file):
+        model.fit(X, y)
+    free = MulticlassClassifier(regularize_intercept=False)
+    with pytest.raises(ValueError, match="regularize_intercept=True with"), checkpointing(file):
+        free.fit(X, y)
+    # outside of the block nothing is read
+    model.fit(X, y)
+
+
+def test_a_fit_that_fails_leaves_its_file(always, tmp_path):
+    X, y = data()
+
+    def stop(row):
+        raise OSError("a callback failed")
+
+    with pytest.raises(OSError, match="a callback failed"), checkpointing(tmp_path / "f"):
+        MulticlassClassifier(alpha=1e-4, tol=1e-8, random_state=0, callback=stop).fit(X, y)
+    assert (tmp_path / "f").exists()
