@@ -7,6 +7,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from fastm4n._version import __version__
+
 if TYPE_CHECKING:
     from fastm4n import (
         datasets,
@@ -40,8 +42,6 @@ if TYPE_CHECKING:
     from fastm4n.sequences import Sequences
     from fastm4n.solvers.block_frank_wolfe import BlockFrankWolfe
     from fastm4n.vectorizer import SequenceScaler, SequenceVectorizer
-
-    __version__: str
 
 if find_spec("fastm4n.solvers._block_coordinate") is None:
     raise ImportError(
@@ -78,15 +78,6 @@ _MODULES = (
 )
 
 
-def _version():
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("fastm4n")
-    except PackageNotFoundError:  # an in-place build that was never installed
-        return "0+unknown"
-
-
 def get_include():
     """The folder of the C headers, for extensions that add a kind of output.
 
@@ -104,12 +95,9 @@ def get_include():
 def __getattr__(name):
     if name in _MODULES:
         return import_module(f"fastm4n.{name}")
-    if name == "__version__":
-        value = _version()
-    elif name in _NAMES:
-        value = getattr(import_module(f"fastm4n.{_NAMES[name]}"), name)
-    else:
+    if name not in _NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"fastm4n.{_NAMES[name]}"), name)
     globals()[name] = value
     return value
 

@@ -24,8 +24,8 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse
 
-import fastm4n
 from fastm4n._atomic import replacing
+from fastm4n._version import __version__
 
 __all__ = ["ModelFileError", "load_model", "read_arrays", "save_model", "write_arrays"]
 
@@ -106,7 +106,7 @@ def write_arrays(path, kind, header, arrays, *, finite=True):
             buffers.append(buffer)
         entries.append(entry)
     document = {
-        "fastm4n": fastm4n.__version__, "kind": kind, "header": header, "arrays": entries,
+        "fastm4n": __version__, "kind": kind, "header": header, "arrays": entries,
     }
     try:
         text = json.dumps(document, allow_nan=False, default=_plain).encode("utf-8")
@@ -269,7 +269,7 @@ class _Reader:
             if version == 0:
                 raise _Damaged("is damaged: its format version is 0.")
             raise _Damaged(
-                f"has format version {version}; this fastm4n, {fastm4n.__version__}, reads "
+                f"has format version {version}; this fastm4n, {__version__}, reads "
                 f"version {FORMAT_VERSION}. Install a newer fastm4n to read it."
             )
         if length > _MAX_HEADER:

@@ -449,6 +449,27 @@ def test_exact_steps_where_there_are_none(surrogate, kind):
         quick(surrogate, kind, step="exact")
 
 
+def test_memory_for_the_dual_point_is_given(tmp_path):
+    X, y, p = problem(0, n=40, k=3)
+    of_file = np.lib.format.open_memmap(tmp_path / "mu.npy", mode="w+", dtype=float, shape=(120,))
+    engines = [
+        BlockCoordinateEngine(
+            structure_of("max_margin", y, zero_one(3)), linear(X, 3), p, 0.05, 0, mu=mu)
+        for mu in (None, of_file)
+    ]
+    for engine in engines:
+        for _ in range(3):
+            engine.run_pass(Sampling.PERMUTATION, Step.LINE_SEARCH)
+    assert np.shares_memory(engines[1].mu, of_file)
+    assert_array_equal(engines[0].mu, engines[1].mu)
+    of_file.flush()
+    assert_array_equal(np.load(tmp_path / "mu.npy"), engines[0].mu)
+    structure = engines[0].structure
+    for wrong in (np.zeros(119), np.zeros(120, dtype=np.float32), np.zeros(240)[::2]):
+        with pytest.raises(ValueError, match="mu must be a flat, writable array of 120 float64"):
+            BlockCoordinateEngine(structure, linear(X, 3), p, 0.05, 0, mu=wrong)
+
+
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("gram", [False, True], ids=["linear", "gram"])
 def test_interrupts(step, gram):

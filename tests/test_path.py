@@ -539,6 +539,46 @@ def test_estimators_of_a_path_predict(task):
     assert path.score(X, y, alphas=[0.5]).tolist() == [path.estimator(0.5).score(X, y)]
 
 
+@pytest.mark.parametrize("options", [dict(), dict(step="pairwise", cache=5)])
+def test_histories_of_estimators_have_all_keys(options, tmp_path):
+    X, y = labels()
+    estimator = MulticlassClassifier("max_margin", random_state=0, **options)
+    whole = clone(estimator).fit(X, y)
+    path = regularization_path(estimator, X, y, alpha_min=0.01)
+    path.save(tmp_path / "path")
+    for one in (path, RegularizationPath.load(tmp_path / "path")):
+        model = one.estimator(one.alphas[-1])
+        assert model.history_.keys() == whole.history_.keys()
+        assert all(values.shape == (1,) for values in model.history_.values())
+        assert model.history_["policy"][0] == whole.history_["policy"][-1]
+        assert model.history_["cache_hits"][0] == one.cache_hits[-1]
+        assert (one.cache_hits[-1] > 0) == bool(options)
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES)
+def test_eps_is_relative_to_the_objective_at_zero(surrogate, tmp_path):
+    X, y = labels(5)
+    estimator = MulticlassClassifier(surrogate, cost=3.0 * zero_one(3), random_state=0)
+    path = regularization_path(estimator, X, y, eps=0.05, alpha_min=0.01)
+    # the largest h: all of the cost, a uniform adversary's, or the entropy
+    expected = {"max_margin": 3.0, "max_min": 2.0, "log": np.log(3)}[surrogate]
+    assert_allclose(path.objective_at_zero, expected)
+    assert_allclose(path.absolute_eps, 0.05 * expected)
+    assert_allclose(path.relative_gaps, path.gaps / expected)
+    assert path.relative_gap(0.03) == path.gap(0.03) / path.objective_at_zero
+    assert (path.relative_gaps <= 0.9 * 0.05).all() and path.gap(0.03) <= path.absolute_eps
+    assert path.estimator(0.03).relative_gap_ == path.relative_gap(0.03)
+    if surrogate != "log":
+        # costs in other units: a path that begins at the alpha that it comes to in those units
+        other = regularization_path(
+            clone(estimator).set_params(cost=12.0 * zero_one(3)), X, y, eps=0.05, alpha_min=0.01)
+        assert_allclose(other.alphas[0], path.alphas[0] / 4.0, rtol=1e-9)
+        assert (other.relative_gaps <= 0.9 * 0.05).all() and other.gaps.max() > 0.9 * 0.05
+    path.save(tmp_path / "path")
+    loaded = RegularizationPath.load(tmp_path / "path")
+    assert (loaded.eps, loaded.objective_at_zero) == (0.05, path.objective_at_zero)
+
+
 def test_feature_names():
     pandas = pytest.importorskip("pandas")
     X, y = labels()

@@ -7,7 +7,7 @@ import argparse
 import os
 import sys
 
-from fastm4n import __version__
+from fastm4n._version import __version__
 from fastm4n.cli import _bench, _datasets, _evaluate, _fit, _info, _path, _predict
 from fastm4n.cli._arguments import HelpFormatter, Parser
 from fastm4n.cli._output import CommandError

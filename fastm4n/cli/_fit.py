@@ -1,6 +1,7 @@
 """``fastm4n fit``."""
 
 import time
+from contextlib import nullcontext
 
 from fastm4n.cli import _data, _models, _summary
 from fastm4n.cli._arguments import (
@@ -61,6 +62,11 @@ def add(commands):
         help="regularisation: alpha / 2 times the squared norm of the weights is added to the mean "
         "surrogate loss; 'fastm4n path' finds a good one; default %(default)g",
     )
+    solver.add_argument(
+        "--checkpoint", metavar="FILE",
+        help="file that keeps the state of the fit every few seconds; after an interrupt the same "
+        "command goes on from there, with the same result; it is removed when the fit is done",
+    )
     output = add_output(parser)
     output.add_argument("--model", metavar="FILE", help="write the model to this file")
     add_plot(output)
@@ -72,12 +78,15 @@ def add(commands):
 
 
 def run(args):
+    from fastm4n import checkpointing
     from fastm4n.cli import _plots
 
     plots = [("--plot", args.plot), ("--plot-transitions", args.plot_transitions)]
     check_overwriting([("DATA", _data.file_of(args))], [("--model", args.model), *plots])
     if args.model is not None:
         check_output("--model", args.model)
+    if args.checkpoint is not None:
+        check_output("--checkpoint", args.checkpoint)
     for option, path in plots:
         if path is not None:
             _plots.check(option, path)
@@ -95,7 +104,8 @@ def run(args):
             _summary.tell(report, data, features=_summary.width(X))
             report.tell(_models.described(estimator))
             start = time.perf_counter()
-            estimator.fit(X, data.y)
+            with checkpointing(args.checkpoint) if args.checkpoint else nullcontext():
+                estimator.fit(X, data.y)
         except ValueError as error:
             raise CommandError(f"{data.name}: {error}") from error
         seconds = time.perf_counter() - start

@@ -2,7 +2,7 @@
 
 import math
 
-from fastm4n import __version__
+from fastm4n._version import __version__
 from fastm4n.cli import _data, _fit, _models, _plots, _scores, _summary
 from fastm4n.cli._arguments import (
     EXIT_CODES,
@@ -37,8 +37,8 @@ DESCRIPTION = """\
 How much to regularise: fit for every alpha, and compare the fits on data that they have not seen.
 
 The path is made of a few breakpoints, each fit starting from the one before. Between them the
-weights of a breakpoint have an objective that is certified to be at most --eps above its minimum,
-for every alpha. Examples are split, or with --cv cross-validated; the path is of those to train
+weights of a breakpoint have an objective that is certified to be at most --eps, times that of
+zero weights, above its minimum, for every alpha. Examples are split, or with --cv cross-validated; the path is of those to train
 on. One line is printed for each breakpoint:
 
   alpha       regularisation: alpha / 2 times the squared norm of the weights is added to
@@ -102,7 +102,8 @@ def add(commands):
     path = parser.add_argument_group("path and solver")
     path.add_argument(
         "--eps", type=positive, default=0.05, metavar="GAP",
-        help="gap that the path may have at any alpha, default %(default)g",
+        help="gap that the path may have at any alpha, relative to the objective of zero weights, "
+        "default %(default)g",
     )
     path.add_argument(
         "--kappa", type=fraction, metavar="SHARE",
@@ -137,8 +138,8 @@ def add(commands):
     )
     path.add_argument(
         "--checkpoint", metavar="FOLDER",
-        help="folder that keeps each breakpoint; the same command goes on from there after an "
-        "interrupt, with the same result",
+        help="folder that keeps each breakpoint, and the state every few seconds; the same command "
+        "goes on from there after an interrupt, with the same result",
     )
     output = add_output(parser)
     add_plot(output, default=DEFAULT_PLOT)
