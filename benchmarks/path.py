@@ -22,7 +22,8 @@ from threadpoolctl import threadpool_limits
 
 import fastm4n.path
 from fastm4n import MulticlassClassifier, SequenceTagger, regularization_path
-from fastm4n.solvers.path import PathFollower, largest_gap, smallest_alpha
+from fastm4n.solvers.breakpoints import largest_gap, smallest_alpha
+from fastm4n.solvers.path_follower import PathFollower
 
 EPS = 0.1
 KAPPAS = (0.5, 0.7, 0.8, 0.9, 0.95)
@@ -51,7 +52,7 @@ class AlgorithmSeven(KeepingWeights):
         last = self.points[-1]
         sweep = self._move(max(self.alpha_min, smallest_alpha(last, self.eps)), last)
         self.converged = self._run(self.kappa * self.eps, sweep_first=sweep)
-        return self._point(last)
+        return self._point(last=last)
 
 
 # options of the path, and its follower
@@ -70,7 +71,7 @@ def run(name, data, surrogate="max_margin", seed=0, **options):
     method, follower = METHODS[name]
     estimator = SequenceTagger(surrogate, max_iter=10**5, random_state=seed)
     with (
-        mock.patch.object(fastm4n.path, "PathFollower", follower),
+        mock.patch.object(fastm4n.path._run, "PathFollower", follower),
         mock.patch("fastm4n.path.time.perf_counter", time.process_time),
     ):
         return regularization_path(estimator, *data, eps=EPS, **method, **options)
