@@ -464,10 +464,10 @@ def test_memory_for_the_dual_point_is_given(tmp_path):
     assert_array_equal(engines[0].mu, engines[1].mu)
     of_file.flush()
     assert_array_equal(np.load(tmp_path / "mu.npy"), engines[0].mu)
-    structure = engines[0].structure
+    surrogate = engines[0].surrogate
     for wrong in (np.zeros(119), np.zeros(120, dtype=np.float32), np.zeros(240)[::2]):
         with pytest.raises(ValueError, match="mu must be a flat, writable array of 120 float64"):
-            BlockCoordinateEngine(structure, linear(X, 3), p, 0.05, 0, mu=wrong)
+            BlockCoordinateEngine(surrogate, linear(X, 3), p, 0.05, 0, mu=wrong)
 
 
 @pytest.mark.parametrize("step", STEPS)
