@@ -72,7 +72,7 @@ def run(name, data, surrogate="max_margin", seed=0, **options):
     estimator = SequenceTagger(surrogate, max_iter=10**5, random_state=seed)
     with (
         mock.patch.object(fastm4n.path._run, "PathFollower", follower),
-        mock.patch("fastm4n.path.time.perf_counter", time.process_time),
+        mock.patch("fastm4n.path._run.time.perf_counter", time.process_time),
     ):
         return regularization_path(estimator, *data, eps=EPS, **method, **options)
 
