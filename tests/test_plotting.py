@@ -438,12 +438,12 @@ def test_path_gap_is_that_of_the_path_at_every_alpha(options):
     assert_allclose(np.interp(-inside, -alphas, gaps), exact, atol=1e-9)
     assert_array_equal(display.breakpoints_.get_xdata(), path.alphas)
     assert_array_equal(display.breakpoints_.get_ydata(), path.gaps)
-    assert_array_equal(display.eps_line_.get_ydata(), path.eps)
+    assert_array_equal(display.eps_line_.get_ydata(), path.absolute_eps)
     low, high = display.ax_.get_ylim()
-    assert low <= gaps.min() and max(gaps.max(), path.eps) < high
+    assert low <= gaps.min() and max(gaps.max(), path.absolute_eps) < high
     n = len(path)
     assert legend_texts(display.ax_) == [
-        "certified gap", f"{n} breakpoint{'s' if n > 1 else ''}", f"eps = {path.eps:g}"
+        "certified gap", f"{n} breakpoint{'s' if n > 1 else ''}", f"eps = {path.absolute_eps:g}"
     ]
 
 

@@ -25,7 +25,7 @@ def path_data(path, alpha_min, alpha_max, n_coefs, feature_names):
     data = {
         "alphas": alphas,
         "gaps": path.gaps,
-        "eps": path.eps,
+        "eps": path.absolute_eps,
         "curve_alphas": curve,
         "curve_gaps": np.array([path.gap(alpha) for alpha in curve.tolist()]),
         "switches": switches,
