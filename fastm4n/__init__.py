@@ -7,8 +7,6 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from fastm4n._version import __version__
-
 if TYPE_CHECKING:
     from fastm4n import (
         datasets,
@@ -49,6 +47,8 @@ if find_spec("fastm4n.solvers._block_coordinate") is None:
         "folder, leave it, so that the installed package is imported; or build in place with "
         "'pip install -e .'."
     )
+
+from fastm4n._version import __version__  # noqa: E402
 
 # where each name is
 _NAMES = {

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from making import made
 from numpy.testing import assert_array_equal
 
 import fastm4n
@@ -76,9 +77,9 @@ def test_a_killed_fit_goes_on_with_the_same_bits(surrogate, options, always, tmp
     if surrogate == "log" and options.get("step") in ("pairwise", "away"):
         pytest.skip("the log surrogate has no atoms")
     X, y = data()
-    model = MulticlassClassifier(
-        surrogate, random_state=0, **{"alpha": 0.01, "tol": 1e-3, **options})
-    whole = MulticlassClassifier(**model.get_params()).fit(X, y)
+    model = made(
+        MulticlassClassifier, surrogate, random_state=0, **{"alpha": 0.01, "tol": 1e-3, **options})
+    whole = MulticlassClassifier(**model.get_params(deep=False)).fit(X, y)
     assert whole.n_iter_ > 4
     file = tmp_path / "fit.fm4n"
     for n in (1, 2):
@@ -148,8 +149,9 @@ def test_sigkill_again_and_again(tmp_path):
 
 def test_when_states_are_written_changes_nothing(tmp_path, monkeypatch):
     X, y = data()
-    model = MulticlassClassifier("max_min", step="pairwise", alpha=1e-3, tol=2e-3, random_state=0)
-    whole = MulticlassClassifier(**model.get_params()).fit(X, y)
+    model = made(
+        MulticlassClassifier, "max_min", step="pairwise", alpha=1e-3, tol=2e-3, random_state=0)
+    whole = MulticlassClassifier(**model.get_params(deep=False)).fit(X, y)
     state, taken = Driver.state, []
     monkeypatch.setattr(Driver, "state", lambda self: taken.append(0) or state(self))
     monkeypatch.setattr(_checkpoints, "SECONDS", 0.0)
@@ -195,8 +197,8 @@ def test_files_of_something_else(always, tmp_path, monkeypatch):
     file.write_bytes(content[:-3])
     with pytest.raises(ModelFileError, match="cut off"), checkpointing(file):
         model.fit(X, y)
-    free = MulticlassClassifier(regularize_intercept=False)
-    with pytest.raises(ValueError, match="regularize_intercept=True with"), checkpointing(file):
+    free = MulticlassClassifier(fit_intercept="free")
+    with pytest.raises(ValueError, match="fit_intercept='free'; use a large"), checkpointing(file):
         free.fit(X, y)
     # outside of the block nothing is read
     model.fit(X, y)

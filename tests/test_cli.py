@@ -82,7 +82,7 @@ def test_every_embedded_data_set(name, capsys, tmp_path):
         assert before["alpha"] > after["alpha"] and before["passes"] <= after["passes"]
         assert before["seconds"] <= after["seconds"]
     for point in points:
-        assert 0 <= point["gap"] <= 0.5
+        assert 0 <= point["gap"] <= document["absolute_eps"]
     assert document["best"] in points
     least = min(point["validation_loss"] for point in points)
     assert document["best"]["validation_loss"] == least

@@ -105,7 +105,7 @@ def test_every_embedded_data_set(name, capsys):
     fitted = ran(capsys, "fit", name, "--model", "m", "--json", "--max-iter", 50, "--tol", 0.05)
     assert fitted["task"] == _arguments.EMBEDDED[name][0]
     assert fitted["gap"] == pytest.approx(fitted["primal"] - fitted["dual"], abs=1e-9)
-    assert fitted["converged"] == (fitted["gap"] <= 0.05)
+    assert fitted["converged"] == (fitted["relative_gap"] <= 0.05)
     found = ran(capsys, "evaluate", "m", name, "--json")
     assert found["n_examples"] == fitted["n_examples"]
     first = next(iter(found["scores"].values()))
@@ -329,11 +329,11 @@ def test_models_of_the_library_are_taken(capsys):
 def test_settings_solver_and_seed_are_used(capsys):
     fitted = ran(
         capsys, "fit", "wine", "--json", "--set", "fit_intercept=false", "--set",
-        "sampling=uniform", "--cost", "squared", "--alpha", 0.5, "--tol", 0.2, "--max-iter", 7,
+        "solver__sampling=uniform", "--cost", "squared", "--alpha", 0.5, "--tol", 0.2, "--max-iter", 7,
         "--seed", 3, "--surrogate", "max_margin", "--kernel", "poly", "--gamma", 0.25,
     )
     wanted = {
-        "fit_intercept": False, "sampling": "uniform", "cost": "squared", "alpha": 0.5, "tol": 0.2,
+        "fit_intercept": False, "solver__sampling": "uniform", "cost": "squared", "alpha": 0.5, "tol": 0.2,
         "max_iter": 7, "random_state": 3, "surrogate": "max_margin", "kernel": "poly",
         "gamma": 0.25, "verbose": 0,
     }
@@ -343,7 +343,7 @@ def test_settings_solver_and_seed_are_used(capsys):
 def test_a_fit_that_ends_early_is_noted(capsys):
     assert main(["fit", "diabetes", "--tol", "1e-9", "--max-iter", "2", "--model", "m"]) == 0
     captured = capsys.readouterr()
-    assert "fastm4n fit: note: The certified duality gap is" in captured.err
+    assert "fastm4n fit: note: After 2 passes the certified duality gap is" in captured.err
     assert captured.err.count("\n") == 1 and Path("m").is_file()
 
 
@@ -392,7 +392,8 @@ def test_bench(capsys):
     for slow, same, final in zip(*(document["rows"][i::3] for i in range(3))):
         assert (slow["solver"], slow["problem"]) == ("NumPy", same["problem"])
         assert slow["passes"] == same["passes"] >= 2
-        assert final["gap"] <= 1e-4 and slow["gap"] > 0
+        # relative to the objective at w = 0: at most six tokens of three labels
+        assert final["gap"] <= 1e-4 * 6 * np.log(3) and slow["gap"] > 0
         # the same algorithm from the same start, but for the order of visits
         assert same["gap"] < 1
 

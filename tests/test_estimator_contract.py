@@ -358,7 +358,7 @@ def test_verbose(case, with_tqdm, monkeypatch, capfd, caplog):
         assert messages[-1].endswith(f"gap {estimator.duality_gap_:.3e}")
         assert_same_fit(estimator, case.fit())
     captured = capfd.readouterr()
-    assert captured.out == "" and ("gap=" in captured.err) == with_tqdm
+    assert captured.out == "" and ("gap " in captured.err) == with_tqdm
     assert ("install tqdm to see a progress bar" in messages) != with_tqdm
 
 

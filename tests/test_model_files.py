@@ -34,6 +34,7 @@ from fastm4n import (
     model_files,
     save_model,
 )
+from fastm4n.estimators._chain_weights import packed_weights
 from fastm4n.model_files import ModelFileError, read_arrays, write_arrays
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(fastm4n.__file__).resolve().parents[1])}
@@ -302,7 +303,7 @@ def test_taggers_come_back(surrogate, parameters, kind, tmp_path):
     model = SequenceTagger(surrogate, **parameters, **QUICK).fit(X, y)
     loaded = there_and_back(model, tmp_path)
     same_state(model, loaded)
-    assert loaded._weights()[0] is loaded._packed  # no copy for each prediction
+    assert packed_weights(loaded)[0] is loaded._packed  # no copy for each prediction
     same(model.predict(X).values, loaded.predict(X).values)
     same(model.decision_function(X).values, loaded.decision_function(X).values)
     for one, other in zip(model.predict_kbest(X[:2], 3), loaded.predict_kbest(X[:2], 3)):

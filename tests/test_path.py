@@ -542,7 +542,7 @@ def test_estimators_of_a_path_predict(task):
 @pytest.mark.parametrize("options", [dict(), dict(step="pairwise", cache=5)])
 def test_histories_of_estimators_have_all_keys(options, tmp_path):
     X, y = labels()
-    estimator = MulticlassClassifier("max_margin", random_state=0, **options)
+    estimator = made(MulticlassClassifier, "max_margin", random_state=0, **options)
     whole = clone(estimator).fit(X, y)
     path = regularization_path(estimator, X, y, alpha_min=0.01)
     path.save(tmp_path / "path")
@@ -550,7 +550,8 @@ def test_histories_of_estimators_have_all_keys(options, tmp_path):
         model = one.estimator(one.alphas[-1])
         assert model.history_.keys() == whole.history_.keys()
         assert all(values.shape == (1,) for values in model.history_.values())
-        assert model.history_["policy"][0] == whole.history_["policy"][-1]
+        # of a fit "auto" may have changed it since
+        assert model.history_["policy"][0] == whole.history_["policy"][0]
         assert model.history_["cache_hits"][0] == one.cache_hits[-1]
         assert (one.cache_hits[-1] > 0) == bool(options)
 

@@ -135,13 +135,16 @@ def run(args):
         "n_features": estimator.n_features_in_,
         "estimator": type(estimator).__name__,
         "parameters": {
-            key: value for key, value in estimator.get_params().items() if key != "callback"
+            key: value for key, value in estimator.get_params().items()
+            # the parameters of an object are there by themselves
+            if key != "callback" and not hasattr(value, "get_params")
         },
         "passes": estimator.n_iter_,
         "seconds": seconds,
         "primal": estimator.primal_objective_,
         "dual": estimator.dual_objective_,
         "gap": estimator.duality_gap_,
+        "relative_gap": estimator.relative_gap_,
         "converged": bool(estimator.relative_gap_ <= estimator.tol),
         "model": args.model,
         "plot": args.plot,

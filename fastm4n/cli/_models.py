@@ -51,9 +51,11 @@ def build(args, data, **options):
     known, options = cls(solver=fastm4n.BlockFrankWolfe()).get_params(), {}
     for name, value in args.settings:
         if name not in known:
+            nested = f"solver__{name}"
             raise CommandError(
-                f"--set {name}: {cls.__name__} has no parameter {name!r}; it has "
-                f"{', '.join(known)}", 2
+                f"--set {name}: {cls.__name__} has no parameter {name!r}; "
+                + (f"it is one of the solver: --set {nested}=..." if nested in known
+                   else f"it has {', '.join(known)}"), 2
             )
         (options if name.startswith("solver__") else parameters)[name] = value
     estimator = cls(**parameters)

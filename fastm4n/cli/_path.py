@@ -245,6 +245,7 @@ class _Found:
                 if key not in ("alpha", "tol", "callback")
             },
             "eps": self.path.eps,
+            "absolute_eps": self.path.absolute_eps,
             "method": self.path.method,
             "cv": args.cv,
             "complete": self.complete,
