@@ -182,7 +182,10 @@ def test_every_axis_has_two_labels_at_least(low, high):
 
 def test_displays_say_what_they_show(fits, tagger, path):
     assert repr(DualityGapDisplay.from_estimator(fits)) == (
-        "<DualityGapDisplay: 2 curves (surrogate=max_min, surrogate=log), tol=0.0001>")
+        # a relative tol is another gap for each of them
+        "<DualityGapDisplay: 2 curves (surrogate=max_min, surrogate=log)>")
+    one = DualityGapDisplay.from_estimator(fits[0])
+    assert repr(one) == f"<DualityGapDisplay: 1 curve, tol={one.tol:g}>"
     assert repr(DualityGapDisplay([{}])) == "<DualityGapDisplay: 1 curve>"
     assert repr(TransitionDisplay.from_estimator(tagger)) == (
         "<TransitionDisplay: from 4 to 4 labels>")

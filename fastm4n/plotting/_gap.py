@@ -64,7 +64,7 @@ class DualityGapDisplay:
     >>> fits = [MulticlassClassifier(s, random_state=0).fit(X, y) for s in ("max_min", "log")]
     >>> display = DualityGapDisplay.from_estimator(fits, against="oracle_calls")
     >>> display
-    <DualityGapDisplay: 2 curves (surrogate=max_min, surrogate=log), tol=0.001>
+    <DualityGapDisplay: 2 curves (surrogate=max_min, surrogate=log)>
     """
 
     def __init__(self, histories, *, names=None, tol=None):
