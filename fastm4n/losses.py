@@ -17,7 +17,7 @@ import numpy as np
 from joblib import effective_n_jobs
 
 from fastm4n.outputs import ChainOutputs, PermutationOutputs, SimplexOutputs
-from fastm4n.solvers.block_coordinate import in_threads
+from fastm4n.solvers.certificates import in_threads
 from fastm4n.surrogates import make_surrogate
 from fastm4n.surrogates._losses import losses_of
 

@@ -4,6 +4,10 @@ import warnings
 
 import numpy as np
 import pytest
+from fastm4n.features._chain import ChainFeatures
+from fastm4n.features._linear import LinearFeatures, row_norms
+from fastm4n.features._pairs import PairFeatures
+from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
 from making import made
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
@@ -22,14 +26,12 @@ from fastm4n import (
     SequenceTagger,
 )
 from fastm4n._plain import replaced
-from fastm4n.features._chain import ChainFeatures
-from fastm4n.features._linear import LinearFeatures, row_norms
-from fastm4n.features._pairs import PairFeatures
 from fastm4n.outputs import ChainOutputs, PermutationOutputs, SimplexOutputs
-from fastm4n.surrogates import make_surrogate
-from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
 from fastm4n.solvers.acceleration import Acceleration, best_kappa
-from fastm4n.solvers.block_coordinate import HISTORY_KEYS, certify, solve
+from fastm4n.solvers.block_coordinate import solve
+from fastm4n.solvers.certificates import certify
+from fastm4n.solvers.history import HISTORY_KEYS
+from fastm4n.surrogates import make_surrogate
 
 SURROGATES = ("max_margin", "max_min", "log")
 
@@ -245,8 +247,18 @@ def test_kappa():
 # certificates
 
 
+def least_primal(problem, surrogate):
+    """An objective value close to the least, in plain NumPy."""
+    solution, w = problem.solve(surrogate, tol=2e-3, max_iter=3000)
+    assert solution.converged
+    return problem.blocks(surrogate).examine(w)[2]
+
+
 def assert_certified(problem, surrogate, solution, w, rtol=1e-7):
-    """P at the weights, D at mu and their difference, afresh in plain NumPy."""
+    """P at the weights, D at mu and their difference, afresh in plain NumPy.
+
+    The dual value may be a better one than that of mu, but none above the optimum.
+    """
     found, blocks = solution.certificate, problem.blocks(surrogate)
     primal = blocks.examine(w)[2]
     # oracles of max-min stop at a share of the gap: P is bounded from above
@@ -261,7 +273,10 @@ def assert_certified(problem, surrogate, solution, w, rtol=1e-7):
                 bounds=problem.bounds).dual
         else:
             dual = blocks.certificate(problem.states(solution.mu)).dual
-        assert_allclose(found.dual, dual, rtol=rtol, atol=rtol)
+        assert found.dual >= dual - rtol * (1.0 + abs(dual))
+        if found.dual > dual + rtol * (1.0 + abs(dual)):
+            assert found.dual <= least_primal(problem, surrogate)
+    assert found.dual >= 0.0
     if problem.bounds is not None:
         assert all(part.min() >= BOX[0] and part.max() <= BOX[1] for part in w)
     return primal
@@ -301,9 +316,12 @@ def test_without_acceleration_w_is_that_of_the_dual_point(kind, surrogate):
     blocks = problem.blocks(surrogate)
     expected = blocks.truncated(blocks.primal_weights(
         [blocks.point(i, state) for i, state in enumerate(problem.states(solution.mu))]))
-    for part, right in zip(w, expected):
-        assert_allclose(part, right, atol=1e-9)
-    assert solution.average is None
+    if solution.average is None:
+        for part, right in zip(w, expected, strict=True):
+            assert_allclose(part, right, atol=1e-9)
+    else:
+        # earlier weights that were better than the last
+        assert blocks.examine(w)[2] < blocks.examine(expected)[2]
     # the dual never falls
     assert np.all(np.diff(solution.history["dual"]) >= -1e-12)
 
@@ -335,7 +353,7 @@ def test_fewer_passes(alpha):
 @pytest.mark.parametrize("sampling", ["gap", "uniform", "permutation"])
 @pytest.mark.parametrize("kind", PROBLEMS)
 def test_bits_repeat_whatever_the_threads(kind, sampling, monkeypatch):
-    monkeypatch.setattr(driver, "PARALLEL_COST", 0.0)
+    monkeypatch.setattr("fastm4n.solvers.certificates.PARALLEL_COST", 0.0)
     problem = PROBLEMS[kind]()
     one, w = problem.solve("max_min", sampling=sampling, max_iter=30, tol=1e-6)
     for n_jobs in (1, 2, 3):
@@ -483,8 +501,8 @@ def test_interrupts_anywhere(kind, place, number, after, monkeypatch):
         lambda *args, **kwargs: interrupted(*args, **kwargs))
     solution, w = problem.solve("max_margin", max_iter=24, tol=0.0, keep_on_interrupt=True)
     assert solution.interrupted == (interrupted.count >= number)
-    assert_certified(problem, "max_margin", solution, w)
     monkeypatch.undo()
+    assert_certified(problem, "max_margin", solution, w)
     # and can be gone on from
     further, w = problem.solve(
         "max_margin", mu=solution.mu, average=solution.average, tol=5e-3)

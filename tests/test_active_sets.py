@@ -4,19 +4,20 @@ import itertools
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
-from scipy.optimize import minimize
-
-import fastm4n.reference as ref
 from fastm4n.features._chain import ChainFeatures
 from fastm4n.features._kernel import KernelFeatures
 from fastm4n.features._linear import LinearFeatures, row_norms
 from fastm4n.features._pairs import PairFeatures
-from fastm4n.outputs import ChainOutputs, PermutationOutputs, SimplexOutputs
-from fastm4n.surrogates import MaxMargin, MaxMin, MaxMinMirrorProx
 from fastm4n.solvers._active_sets import ActiveSets
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
-from fastm4n.solvers.block_coordinate import certify, solve
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.optimize import minimize
+
+import fastm4n.reference as ref
+from fastm4n.outputs import ChainOutputs, PermutationOutputs, SimplexOutputs
+from fastm4n.solvers.block_coordinate import solve
+from fastm4n.solvers.certificates import certify
+from fastm4n.surrogates import MaxMargin, MaxMin, MaxMinMirrorProx
 
 SAMPLINGS = {"permutation": Sampling.PERMUTATION, "uniform": Sampling.UNIFORM, "gap": Sampling.GAP}
 STEPS = {"line_search": Step.LINE_SEARCH, "pairwise": Step.PAIRWISE, "away": Step.AWAY}

@@ -9,13 +9,15 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 import fastm4n.reference as ref
-import fastm4n.solvers.block_coordinate as driver
+import fastm4n.solvers.certificates as certificates
 from fastm4n.features._chain import ChainFeatures
 from fastm4n.features._linear import LinearFeatures, row_norms
 from fastm4n.outputs import ChainOutputs, SimplexOutputs
 from fastm4n.surrogates import MaxMargin, MaxMinMirrorProx, make_surrogate
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
-from fastm4n.solvers.block_coordinate import HISTORY_KEYS, certify, certify_average, solve
+from fastm4n.solvers.block_coordinate import solve
+from fastm4n.solvers.certificates import certify, certify_average
+from fastm4n.solvers.history import HISTORY_KEYS
 
 SURROGATES = ("max_margin", "max_min", "log")
 SAMPLINGS = {"permutation": Sampling.PERMUTATION, "uniform": Sampling.UNIFORM, "gap": Sampling.GAP}
@@ -680,9 +682,9 @@ def test_the_state_of_the_log_surrogate():
 @pytest.mark.parametrize(("surrogate", "oracle"), COMBINATIONS)
 def test_bits_repeat_whatever_the_threads(surrogate, oracle, monkeypatch):
     calls = []
-    original = driver.ThreadPoolExecutor
-    monkeypatch.setattr(driver, "PARALLEL_COST", 0.0)
-    monkeypatch.setattr(driver, "ThreadPoolExecutor", lambda n: calls.append(n) or original(n))
+    original = certificates.ThreadPoolExecutor
+    monkeypatch.setattr("fastm4n.solvers.certificates.PARALLEL_COST", 0.0)
+    monkeypatch.setattr(certificates, "ThreadPoolExecutor", lambda n: calls.append(n) or original(n))
     problem = Problem(14, lengths=(3, 1, 5, 2, 4, 1, 6) * 3, alpha=0.05)
     options = {"max_iter": 22, "tol": 1e-9, "seed": 3}
     one = problem.solve(surrogate, oracle, **options)

@@ -1102,3 +1102,24 @@ def test_vector_widths(tmp_path):
                     atol=5e-6 if loose else 1e-9, err_msg=name)
             else:  # of games, the way may differ with the last digit
                 assert_allclose(value, widest[name], atol=0.02, err_msg=name)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e3, 1e10, 1e17, 1e84, 1e200, 1e300])
+@pytest.mark.parametrize("edges", ["full", "sum"])
+def test_ties_of_large_scores(scale, edges):
+    """Two labellings of the same score, each best from its own end: half the weight each."""
+    unary = scale * np.array([[1.0, 0.0], [0.0, 1.0]])
+    pairwise = -10.0 * scale * (1.0 - np.eye(2))
+    nodes, pairs, log_partition = sum_product(unary, pairwise, edges=edges)
+    assert_allclose(nodes.sum(axis=1), 1.0, atol=1e-15)
+    assert_allclose(pairs.reshape(-1, 4).sum(axis=1), 1.0, atol=1e-15)
+    assert_allclose(log_partition, max(scale, scale + np.log(2.0)), rtol=1e-4)
+    if scale >= 1e3:
+        assert_allclose(nodes, 0.5, atol=1e-15)
+
+
+def test_scores_whose_sum_overflows():
+    with pytest.raises(ValueError, match="scores of sequence 1 are too large: their sum over"):
+        sum_product(
+            np.full((5, 2), 1.7e308) * np.array([0.0, 1, 1, 1, 1])[:, np.newaxis],
+            np.zeros((2, 2)), lengths=[1, 4])

@@ -17,7 +17,7 @@ import pytest
 from sklearn.preprocessing import StandardScaler
 
 import fastm4n
-from fastm4n import SequenceScaler, Sequences, load_model, save_model
+from fastm4n import Sequences, SequenceScaler, load_model, save_model
 from fastm4n.cli import _data, main
 from fastm4n.datasets import load_conll, load_conllu, load_crfsuite, load_csv
 from fastm4n.model_files import read_model
@@ -507,10 +507,10 @@ def test_a_full_device_is_told():
 
 
 def test_bars_go_by_the_logarithm_of_the_gap():
-    from fastm4n.solvers.block_coordinate import _Progress
+    from fastm4n.solvers.history import Progress
 
     def shares(tol, gaps):
-        progress = _Progress(0, 10, tol)
+        progress = Progress(0, 10, tol)
         return [progress.share({"pass": i + 1, "gap": gap}) for i, gap in enumerate(gaps)]
 
     np.testing.assert_allclose(
@@ -528,9 +528,9 @@ def test_a_bar_never_goes_back(monkeypatch):
             super().__init__(**options, file=stream, mininterval=0)
 
     monkeypatch.setattr(tqdm_auto, "tqdm", Bar)
-    from fastm4n.solvers.block_coordinate import _Progress
+    from fastm4n.solvers.history import Progress
 
-    progress, seen = _Progress(1, 10, 1e-2), []
+    progress, seen = Progress(1, 10, 1e-2), []
     for i, gap in enumerate([1.0, 0.1, 0.5, 0.01]):
         progress.update({"pass": i + 1, "gap": gap, "primal": 1.0, "dual": 1.0 - gap})
         seen.append(progress.bar.n)

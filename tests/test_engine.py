@@ -4,22 +4,22 @@ import itertools
 
 import numpy as np
 import pytest
+from fastm4n.features._kernel import KernelFeatures
+from fastm4n.features._linear import LinearFeatures, row_norms
+from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
 from numpy.testing import assert_allclose, assert_array_equal
 
 import fastm4n.reference as ref
-import fastm4n.solvers.block_coordinate as driver
-from fastm4n.features._kernel import KernelFeatures
-from fastm4n.features._linear import LinearFeatures, row_norms
+import fastm4n.solvers.certificates as certificates
 from fastm4n.outputs import SimplexOutputs
-from fastm4n.surrogates import MaxMargin, MaxMin, MaxMinMirrorProx, make_surrogate
-from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
-from fastm4n.solvers.block_coordinate import (
-    HISTORY_KEYS,
+from fastm4n.solvers.block_coordinate import solve
+from fastm4n.solvers.certificates import (
     NotPositiveSemidefinite,
     certify,
     certify_average,
-    solve,
 )
+from fastm4n.solvers.history import HISTORY_KEYS
+from fastm4n.surrogates import MaxMargin, MaxMin, MaxMinMirrorProx, make_surrogate
 
 SURROGATES = ("max_margin", "max_min", "log")
 SAMPLINGS = {"permutation": Sampling.PERMUTATION, "uniform": Sampling.UNIFORM, "gap": Sampling.GAP}
@@ -284,8 +284,12 @@ def test_solutions(surrogate, kind, gram):
     assert found.dual <= accurate.certificate.primal + 1e-9
     assert 0 <= found.primal - best <= 1e-4 + 1e-6
     assert_allclose(found.gap, found.primal - found.dual, atol=1e-9)
-    assert_certified(
-        found, ref.certificate(X, y, solution.mu.reshape(40, 3), p, 0.05, surrogate, cost), 1e-7)
+    expected = ref.certificate(X, y, solution.mu.reshape(40, 3), p, 0.05, surrogate, cost)
+    if solution.average is None:
+        assert_allclose(found.primal, expected.primal, rtol=1e-7)
+    # earlier weights and another dual point may have been better
+    assert found.primal <= expected.primal + 1e-9
+    assert found.dual >= expected.dual - 1e-9
     history = solution.history
     assert tuple(history) == HISTORY_KEYS
     assert len({len(values) for values in history.values()}) == 1
@@ -322,7 +326,12 @@ def test_features_are_left_at_the_solution(step):
     solution = solve(
         MaxMargin(SimplexOutputs(y, zero_one(3))), features, p, 0.05, step=step, max_iter=25, tol=0)
     w = ref.primal_weights(X, y, solution.mu.reshape(40, 3), p, 0.05)
-    assert_allclose(features.coef(), w.T, atol=1e-12)
+    if solution.average is None:
+        assert_allclose(features.coef(), w.T, atol=1e-12)
+        return
+    # earlier weights, which were better
+    assert solution.certificate.primal < ref.certificate(
+        X, y, solution.mu.reshape(40, 3), p, 0.05, "max_margin", zero_one(3)).primal
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -395,10 +404,10 @@ def test_the_callback_sees_the_history_and_stops():
 @pytest.mark.parametrize("gram", [False, True], ids=["linear", "gram"])
 def test_bits_repeat_whatever_the_threads(sampling, gram, monkeypatch):
     calls = []
-    original = driver.ThreadPoolExecutor
-    monkeypatch.setattr(driver, "PARALLEL_COST", 0.0)
+    original = certificates.ThreadPoolExecutor
+    monkeypatch.setattr("fastm4n.solvers.certificates.PARALLEL_COST", 0.0)
     monkeypatch.setattr(
-        driver, "ThreadPoolExecutor", lambda n: calls.append(n) or original(n))
+        certificates, "ThreadPoolExecutor", lambda n: calls.append(n) or original(n))
     options = {"n": 101, "max_iter": 30, "tol": 1e-6, "sampling": sampling, "gram": gram}
     one, _ = quick(**options)
     assert not calls
@@ -414,7 +423,7 @@ def test_bits_repeat_whatever_the_threads(sampling, gram, monkeypatch):
 
 
 def test_more_threads_than_blocks(monkeypatch):
-    monkeypatch.setattr(driver, "PARALLEL_COST", 0.0)
+    monkeypatch.setattr("fastm4n.solvers.certificates.PARALLEL_COST", 0.0)
     solution, _ = quick(n=3, n_jobs=8, tol=1e-6, max_iter=200)
     assert_array_equal(solution.mu, quick(n=3, tol=1e-6, max_iter=200)[0].mu)
 
@@ -515,7 +524,9 @@ def test_interrupts_in_a_kernel(n_calls):
         fit(n_calls)
     solution, _ = fit(n_calls, keep_on_interrupt=True)
     assert solution.interrupted
-    assert_certified(
-        solution.certificate,
-        ref.certificate(X, y, solution.mu.reshape(40, 3), p, 0.05, "max_margin", zero_one(3)),
-        1e-9)
+    found = solution.certificate
+    expected = ref.certificate(
+        X, y, solution.mu.reshape(40, 3), p, 0.05, "max_margin", zero_one(3))
+    assert_allclose(found.primal, expected.primal, rtol=1e-9)
+    assert found.dual >= expected.dual - 1e-9
+    assert_allclose(found.gap, found.primal - found.dual, atol=1e-9)

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fastm4n.features._kernel import KernelFeatures
+from fastm4n.features._linear import LinearFeatures, row_norms
+from fastm4n.features._pairs import PairFeatures, PairKernelFeatures
+from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 import fastm4n
 import fastm4n.reference as ref
-from fastm4n.features._kernel import KernelFeatures
-from fastm4n.features._linear import LinearFeatures, row_norms
-from fastm4n.features._pairs import PairFeatures, PairKernelFeatures
 from fastm4n.outputs import SimplexOutputs
+from fastm4n.solvers.certificates import certify, certify_average
 from fastm4n.surrogates import MaxMargin
-from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
-from fastm4n.solvers.block_coordinate import certify, certify_average
 
 LABELS = (1, 2, 3, 4, 5, 8, 9, 26, 33, 100)
 

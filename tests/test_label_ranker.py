@@ -184,7 +184,8 @@ def test_certificates(permutation_problem, M, n, surrogate, cost, kernel):
             assert_allclose(squares.sum(axis=1), 1.0, atol=1e-9)
             assert_allclose(squares.sum(axis=2), 1.0, atol=1e-9)
             assert_allclose(scores.ravel(), gram @ beta, atol=1e-10)
-            assert_allclose(ranker.dual_objective_, problem.dual(mu), atol=1e-6)
+            # another dual point may have had a better value
+            assert ranker.dual_objective_ >= problem.dual(mu) - 1e-6
         primal = problem.primal(scores.ravel(), norm)
         optimum = problem.optimum() if optimum is None else optimum
         # upper bounds of oracles are within a small share of the gap

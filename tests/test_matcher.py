@@ -209,7 +209,8 @@ def test_certificates(permutation_problem, sizes, surrogate, cost, kernel):
             for part, M in zip(np.split(mu, problem.cuts), sizes):
                 assert_allclose(part.reshape(M, M).sum(axis=0), 1.0, atol=1e-9)
                 assert_allclose(part.reshape(M, M).sum(axis=1), 1.0, atol=1e-9)
-            assert_allclose(matcher.dual_objective_, problem.dual(mu), atol=1e-6)
+            # another dual point may have had a better value
+            assert matcher.dual_objective_ >= problem.dual(mu) - 1e-6
         primal = problem.primal(scores, norm)
         optimum = problem.optimum() if optimum is None else optimum
         # upper bounds of oracles are within a small share of the gap

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fastm4n.features._linear import LinearFeatures, row_norms
+from fastm4n.solvers._block_coordinate import BlockCoordinateEngine
 from making import made
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
@@ -32,20 +34,18 @@ from fastm4n import (
     PathInterrupted,
     RegularizationPath,
     RegularizationPathCV,
-    SequenceTagger,
     Sequences,
+    SequenceTagger,
     regularization_path,
 )
-from fastm4n.features._linear import LinearFeatures, row_norms
 from fastm4n.model_files import ModelFileError
 from fastm4n.outputs import SimplexOutputs
-from fastm4n.surrogates import make_surrogate
 from fastm4n.reference.chain_solver import ChainWeights
-from fastm4n.solvers import block_coordinate
-from fastm4n.solvers._block_coordinate import BlockCoordinateEngine
-from fastm4n.solvers.block_coordinate import Driver, certify
+from fastm4n.solvers.block_coordinate import Driver
 from fastm4n.solvers.breakpoints import Breakpoint, largest_gap, smallest_alpha
+from fastm4n.solvers.certificates import certify
 from fastm4n.solvers.path_follower import PathFollower
+from fastm4n.surrogates import make_surrogate
 
 SURROGATES = ("max_margin", "max_min", "log")
 N_ALPHAS = 200
@@ -474,7 +474,7 @@ def test_bits_repeat_whatever_the_threads(task, surrogate, monkeypatch):
     cls, options, make, _ = TASKS[task]
     data = make()
     one = regularization_path(cls(surrogate, random_state=0, **options), *data)
-    monkeypatch.setattr(block_coordinate, "PARALLEL_COST", 0.0)
+    monkeypatch.setattr("fastm4n.solvers.certificates.PARALLEL_COST", 0.0)
     other = regularization_path(cls(surrogate, random_state=0, n_jobs=3, **options), *data)
     same_path(one, other)
 

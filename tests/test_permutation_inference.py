@@ -691,3 +691,25 @@ def test_bad_entries_of_a_matrix(value):
 def test_bad_options(options, message):
     with pytest.raises(ValueError, match=message):
         sinkhorn(np.zeros((2, 2)), **options)
+
+
+@pytest.mark.parametrize("scale", [1e16, 1e18, 1e30, 1e84, 1e200, 1e307])
+def test_marginals_of_extreme_scores(scale):
+    rng = np.random.default_rng(0)
+    scores = scale * rng.standard_normal((200, 4, 4))
+    marginals, values = permutation_marginals(scores)
+    assert np.isfinite(marginals).all() and np.isfinite(values).all()
+    assert_allclose(marginals.sum(axis=1), 1.0, atol=1e-12)
+    assert_allclose(marginals.sum(axis=2), 1.0, atol=1e-12)
+    for problem, mu, value in zip(scores, marginals, values, strict=True):
+        best = max(
+            sum(problem[i, j] for i, j in enumerate(order))
+            for order in itertools.permutations(range(4)))
+        assert_allclose(value, best, rtol=1e-12)
+        # so far apart, all the weight is on the best
+        assert_allclose(np.sum(problem * mu), best, rtol=1e-12)
+
+
+def test_scores_whose_sums_overflow():
+    with pytest.raises(ValueError, match=r"scores\[1\] are too large: sums of 3 of them overflow"):
+        permutation_marginals(np.stack([np.zeros((3, 3)), np.full((3, 3), 1.7e308)]))

@@ -21,7 +21,6 @@ import fastm4n.reference as ref
 from fastm4n import BlockFrankWolfe, MulticlassClassifier, SequenceTagger, Sequences
 from fastm4n.inference import max_min_chain
 from fastm4n.metrics import span_f1_score
-from fastm4n.solvers import block_coordinate as driver
 
 SURROGATES = ("max_min", "max_margin", "log")
 ASYMMETRIC = np.array([[0.0, 1.0, 4.0], [3.0, 0.0, 0.5], [0.5, 2.0, 0.0]])
@@ -253,8 +252,8 @@ def test_single_positions_are_a_classifier(surrogate, ends):
     assert not np.any(tagger.transition_coef_)
     assert tagger.dual_objective_ <= classifier.primal_objective_ + 1e-12
     assert classifier.dual_objective_ <= tagger.primal_objective_ + 1e-12
-    # weights of dual points lie within sqrt(gap / alpha) of the best ones
-    radius = np.sqrt(tagger.duality_gap_ / 0.3) + np.sqrt(classifier.duality_gap_ / 0.3)
+    # weights lie within sqrt(2 gap / alpha) of the best ones
+    radius = np.sqrt(2 * tagger.duality_gap_ / 0.3) + np.sqrt(2 * classifier.duality_gap_ / 0.3)
     assert np.linalg.norm(tagger.coef_ - classifier.coef_) <= radius
     shift = tagger.intercept_ + tagger.start_coef_ + tagger.end_coef_
     assert np.linalg.norm(shift - classifier.intercept_) <= radius * (np.sqrt(3) if ends else 1)
@@ -445,7 +444,7 @@ def test_predictions_depend_on_the_sequence_alone(data, surrogate, method, fitte
     for i in (0, 5, 11):
         assert_array_equal(call([X[i]])[0], together[i])
     assert_same_sequences(call(Sequences.from_list(X)[::2]), together[::2])
-    monkeypatch.setattr(driver, "PARALLEL_COST", 0.0)
+    monkeypatch.setattr("fastm4n.solvers.certificates.PARALLEL_COST", 0.0)
     for n_jobs in (2, 3, 100):
         tagger.set_params(n_jobs=n_jobs)
         assert_same_sequences(getattr(tagger, method)(X), together)
@@ -456,7 +455,7 @@ def test_threads_of_careful_decoding(data, fitted, monkeypatch):
     for surrogate in ("max_min", "log"):
         expected = fitted[surrogate].predict(X, decode="min_risk")
         with monkeypatch.context() as patch:
-            patch.setattr(driver, "PARALLEL_COST", 0.0)
+            patch.setattr("fastm4n.solvers.certificates.PARALLEL_COST", 0.0)
             tagger = copy.copy(fitted[surrogate]).set_params(n_jobs=3)
             assert_same_sequences(tagger.predict(X, decode="min_risk"), expected)
 
@@ -823,7 +822,7 @@ def test_allowed_transitions(data, surrogate, fitted):
 
 @pytest.mark.parametrize("n_jobs", [1, 2])
 def test_constraints_that_leave_no_way(data, fitted, n_jobs, monkeypatch):
-    monkeypatch.setattr(driver, "PARALLEL_COST", 0.0)
+    monkeypatch.setattr("fastm4n.solvers.certificates.PARALLEL_COST", 0.0)
     X = [data[0][0][:1], data[0][1][:1], *(x for x in data[0] if len(x) > 2)]
     nothing = np.zeros((3, 3), dtype=bool)
     for surrogate in SURROGATES:

@@ -15,8 +15,10 @@ from sklearn.utils import check_random_state
 from fastm4n._checkpoints import keeping
 from fastm4n._parameters import NamesParameters, check_choice, check_flag, check_number
 from fastm4n.estimators._parameters import DECODINGS, SURROGATES
-from fastm4n.solvers.block_coordinate import objective_at_zero, solve
+from fastm4n.estimators._scale import scale_advice
+from fastm4n.solvers.block_coordinate import solve
 from fastm4n.solvers.block_frank_wolfe import check_solver
+from fastm4n.solvers.certificates import objective_at_zero
 
 
 @dataclass
@@ -165,7 +167,8 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
             warnings.warn(
                 f"After {self.n_iter_} passes the certified duality gap is "
                 f"{self.relative_gap_:.3g} of the objective at zero weights (relative_gap_), above "
-                f"tol={self.tol:g}. Increase max_iter or tol, scale the features, or change alpha.",
+                f"tol={self.tol:g}. Increase max_iter or tol, scale the features, or change alpha."
+                f"{scale_advice(self, args[0])}",
                 ConvergenceWarning,
                 stacklevel=3,
             )

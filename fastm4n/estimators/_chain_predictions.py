@@ -11,7 +11,7 @@ from fastm4n.estimators._parameters import RISK_TOL
 from fastm4n.features._chain import ChainFeatures
 from fastm4n.inference import viterbi_kbest
 from fastm4n.inference._chain import ChainMaxMin, ChainScratch
-from fastm4n.solvers.block_coordinate import in_threads
+from fastm4n.solvers.certificates import in_threads
 
 
 class ChainDecoder:

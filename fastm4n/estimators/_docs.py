@@ -92,7 +92,7 @@ feature_names_in_ : ndarray of shape (n_features_in_,)
 """,
     "bound": """
 The duality gap is a bound: it is computed from feasible dual points and {oracles} at
-the end of the fit, with the weights recomputed from the dual point. {Examples} that occur more
+the end of the fit, for the very weights that are kept. {Examples} that occur more
 than once are merged into one of larger weight, and the blocks are ordered by content, so that a
 fit depends neither on the order of the {examples} nor on whether a weight is written as a
 repetition.

@@ -8,7 +8,7 @@ from sklearn.metrics.pairwise import KERNEL_PARAMS, PAIRWISE_KERNEL_FUNCTIONS, p
 
 from fastm4n._parameters import check_number, is_number
 from fastm4n.features._kernel import KernelFeatures
-from fastm4n.solvers.block_coordinate import NotPositiveSemidefinite
+from fastm4n.solvers.certificates import NotPositiveSemidefinite
 
 KERNELS = (*sorted(PAIRWISE_KERNEL_FUNCTIONS), "precomputed")
 
@@ -68,7 +68,12 @@ def kernel_parameters(kernel, X, p, *, gamma, kernel_params):
 
 
 def kernel_values(kernel, parameters, A, B):
-    """Kernel values between the rows of A and of B: float64 and finite, or an error."""
+    """Kernel values between the rows of A and of B: float64 and finite, or an error.
+
+    They are computed in float64 whatever the type of A and B: in float32 the matrix would be one
+    of another problem, and not be positive semidefinite.
+    """
+    A, B = as_double(A), as_double(B)
     try:
         with np.errstate(over="ignore", invalid="ignore"):
             K = pairwise_kernels(A, B, metric=kernel, **parameters)
@@ -90,6 +95,11 @@ def kernel_values(kernel, parameters, A, B):
     return K
 
 
+def as_double(X):
+    """X in float64, itself where it is already."""
+    return X if X.dtype == np.float64 else X.astype(np.float64)
+
+
 def gram_matrix(kernel, parameters, X):
     """Kernel values between all rows of X, symmetric to the bit."""
     n = X.shape[0]
@@ -109,6 +119,7 @@ def kernel_features(kernel, parameters, X, n_labels, intercept, alpha, cache_siz
     computed when they are needed and as many as fit are kept.
     """
     n = X.shape[0]
+    X = as_double(X)
     if kernel == "precomputed":
         gram = checked_gram(X)
         diagonal = checked_diagonal(kernel, np.diagonal(gram), alpha)

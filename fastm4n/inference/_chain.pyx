@@ -200,11 +200,18 @@ cdef int log_sum_product(
             backward[t * R + i] = (
                 backward[t * R + i] - top if forward[t * R + i] > -INFINITY else -INFINITY)
     for t in range(T):
+        # relative to the largest term and not to the logarithm of the sum, which that of a few
+        # terms of equal size vanishes in where they are large
+        top = -INFINITY
         for j in range(R):
             terms[j] = forward[t * R + j] + backward[t * R + j]
-        top = log_sum_exp(terms, R)
+            top = max(top, terms[j])
+        total = 0.0
         for j in range(R):
-            node[t * stride + j] = <real> exp(terms[j] - top)
+            terms[j] = exp(terms[j] - top)
+            total += terms[j]
+        for j in range(R):
+            node[t * stride + j] = <real> (terms[j] / total)
         for j in range(R, stride):
             node[t * stride + j] = 0.0
     if edge_sum != NULL:

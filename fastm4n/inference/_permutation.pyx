@@ -48,6 +48,8 @@ cdef double SHARP = -10.0
 # of Newton's method, in the potentials, and how often it is halved
 cdef double LONGEST_STEP = 10.0
 cdef Py_ssize_t MAX_HALVINGS = 8
+# reduced scores above this are rounding: MAX_SUBSET_ITEMS rows of such weights do not underflow
+cdef double MOST_REDUCED = 30.0
 cdef double EPSILON = 2.220446049250313e-16
 
 
@@ -186,6 +188,11 @@ cdef class PermutationScratch:
             log_z[0] += scores[i * M + self.place[i]]
         total = 0.0
         for i in range(M):
+            for j in range(M):
+                # no score above that of the best place but by rounding of the potentials, which
+                # changes nothing until weights underflow by it
+                if self.reduced[i * narrow + j] > MOST_REDUCED:
+                    self.reduced[i * narrow + j] = 0.0
             total += loops.softmax(&self.reduced[i * narrow], M, Q + i * stride)
         # items and positions that are added have one place each: the totals stay the same
         for i in range(m):

@@ -348,10 +348,13 @@ def sum_product(unary, pairwise, *, lengths=None, edges="full", allowed=None, fi
     Raises
     ------
     ValueError
-        If no labelling has a finite score, or the scores are NaN or +inf.
+        If no labelling has a finite score, or the scores, or sums of them, are NaN or +inf.
 
     Notes
     -----
+    Labellings whose scores differ by less than the rounding of sums of scores are told apart at
+    random, beyond 1e16 for example by less than 1; marginals sum to one all the same.
+
     O(T R^2) time. In probability space with a scale at each position; in log space where
     scores lie so far apart that this would underflow. float32 where both inputs are.
 
@@ -413,6 +416,12 @@ def sum_product(unary, pairwise, *, lengths=None, edges="full", allowed=None, fi
         raise MemoryError("no memory for sum-product in log space")
     if done < batch.n_sequences:
         raise batch.no_path(done)
+    if not np.isfinite(log_z).all():
+        where = int(np.flatnonzero(~np.isfinite(log_z))[0])
+        raise ValueError(
+            f"the scores{'' if batch.single else f' of sequence {where}'} are too large: their sum "
+            "over positions overflows float64. Divide them by a temperature."
+        )
     marginals = (full if edges == "full" else sums)[:, :, :R]
     if edges == "sum" and batch.single:
         marginals = marginals[0]

@@ -189,7 +189,7 @@ cdef object _as_potentials(potentials, shape):
     """Those of the columns."""
     if not isinstance(potentials, (tuple, list)) or len(potentials) != 2:
         raise ValueError("potentials must be a tuple of two arrays, for rows and for columns.")
-    for kind, given in zip(("rows", "columns"), potentials):
+    for kind, given in zip(("rows", "columns"), potentials, strict=True):
         given = np.asarray(given, dtype=np.float64)
         if given.shape != shape:
             raise ValueError(
@@ -304,14 +304,17 @@ def permutation_marginals(scores):
     Raises
     ------
     ValueError
-        If scores are NaN or inf, every permutation is forbidden, or M is above 20.
+        If scores are NaN or inf, or their sums are, every permutation is forbidden, or M is
+        above 20.
 
     Notes
     -----
     A recursion over the subsets of positions that the first items take, forwards and
     backwards: O(2^M M) time and 2^(M + 1) numbers; computing the permanent is #P-hard. All
-    terms are positive, so that there is no cancellation, and scores may have any size: they
-    are reduced by the potentials of the best permutation. In float64.
+    terms are positive, so that there is no cancellation. Scores are reduced by the potentials of
+    the best permutation first, and may be as large as float64 has sums of them; permutations
+    whose scores differ by less than the rounding of those sums are told apart at random, beyond
+    1e16 for example by less than 1, but the marginals stay doubly stochastic.
 
     Examples
     --------
@@ -344,6 +347,12 @@ def permutation_marginals(scores):
                 break
     if failed:
         raise _infeasible(single, b)
+    lost = np.flatnonzero(~(np.isfinite(values) & np.isfinite(marginals).all(axis=(1, 2))))
+    if lost.size:
+        raise ValueError(
+            f"scores{'' if single else [int(lost[0])]} are too large: sums of {M} of them overflow "
+            "float64. Divide them by a temperature."
+        )
     return (marginals[0], float(values[0])) if single else (marginals, values)
 
 

@@ -7,8 +7,8 @@ from fastm4n._parameters import check_choice, check_number
 from fastm4n.estimators._state import estimator_from_state, estimator_state
 from fastm4n.model_files import ModelFileError, read_arrays, write_arrays
 from fastm4n.path._path import METHODS, RegularizationPath
-from fastm4n.solvers.block_coordinate import HISTORY_KEYS
 from fastm4n.solvers.breakpoints import N_NUMBERS, Breakpoint
+from fastm4n.solvers.history import HISTORY_KEYS
 
 
 def save(of, path):

@@ -5,8 +5,8 @@ from sklearn.base import clone
 from sklearn.metrics import get_scorer
 
 from fastm4n._parameters import check_number
-from fastm4n.solvers.block_coordinate import HISTORY_KEYS
 from fastm4n.solvers.breakpoints import smallest_alpha
+from fastm4n.solvers.history import HISTORY_KEYS
 
 METHODS = ("certified", "heuristic", "grid")
 

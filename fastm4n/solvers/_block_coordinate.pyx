@@ -11,7 +11,7 @@ certificate needs it.
 import numpy as np
 
 from cpython.exc cimport PyErr_CheckSignals
-from libc.math cimport INFINITY, fabs
+from libc.math cimport INFINITY, fabs, sqrt
 from libc.stdint cimport uint64_t
 from libc.string cimport memset
 
@@ -357,6 +357,10 @@ cdef class BlockCoordinateEngine:
             moved = loops.subtract(&work.atom[0], &self.mu_[offset], &work.step[0], k)
         elif gap > 0.0:
             if step == BLOCK and surrogate.has_block_step and features.block_norm(b) > 0.0:
+                # of the oracle's direction: the step itself is as short as alpha is small
+                moved = loops.subtract(&work.atom[0], &self.mu_[offset], &work.step[0], k)
+                self.curvatures += self.weights[b] * moved * features.block_norm(b)
+                self.n_curvatures += 1
                 surrogate.block_step(
                     b, self.mu_, offset, work, curvature * features.block_norm(b))
             moved = loops.subtract(&work.atom[0], &self.mu_[offset], &work.step[0], k)
@@ -908,3 +912,24 @@ cdef class BlockCoordinateEngine:
                     with gil:
                         features.fetch(b, range(b + 1, self.gaps.shape[0]))
                 features.update(b, work.step)
+
+    def norm_bound(self, const double[::1] mu):
+        """What ||w(mu)|| is at most, by the triangle inequality over the entries of mu."""
+        cdef Py_ssize_t b, j, offset, k
+        cdef double total = 0.0
+        cdef Workspace work = self.work
+        cdef Surrogate surrogate = self.surrogate
+        cdef FeatureMap features = self.features
+        with nogil:
+            for j in range(work.step.shape[0]):
+                work.step[j] = 0.0
+            for b in range(self.gaps.shape[0]):
+                offset = surrogate.offset(b)
+                k = surrogate.size(b)
+                surrogate.truth(b, &work.atom[0])
+                for j in range(k):
+                    if work.atom[j] != mu[offset + j]:
+                        work.step[j] = self.weights[b] * (work.atom[j] - mu[offset + j])
+                        total += sqrt(max(0.0, features.direction_norm(b, work.step, k)))
+                        work.step[j] = 0.0
+        return total / self.alpha

@@ -37,8 +37,13 @@ ENOUGH = 0.9
 SOLVED = 0.01
 # numbers of a piece of weights that is worked on at a time
 PIECE = 1 << 15
-# most kappa / alpha: w(mu) is told from w by a difference that loses as many digits
-MOST_RATIO = 1e4
+# most kappa / alpha: w(mu) is told from w by a difference that grows inner errors by as much; on
+# 3 sequences of 1500 letters a cap of 1e4 stands still where this one gets on
+MOST_RATIO = 1e3
+# w(mu) may be better than the average where the dual rose by less than this share of the gap from
+# one certificate to the next; where it is not, the next look waits twice as long, at most so long
+RISEN = 0.1
+MOST_CHECKS = 8
 # alpha above this share of the curvature is not small: for Frank-Wolfe steps, and for those of the
 # log surrogate, which is smooth and needs momentum later
 SMALL, SMALL_FOR_SMOOTH = 4.0, 0.01
@@ -63,7 +68,7 @@ def _arrays(state):
 
 def _pieces(*lists):
     """The arrays of all lists side by side, in flat pieces that fit in a cache."""
-    for arrays in zip(*lists):
+    for arrays in zip(*lists, strict=True):
         flat = [array.reshape(-1) for array in arrays]
         for start in range(0, flat[0].size, PIECE):
             yield tuple(array[start : start + PIECE] for array in flat)
@@ -76,8 +81,8 @@ def _distance(arrays, others):
 class Acceleration:
     """The centre, the momentum and the average of accelerated passes over one engine.
 
-    Weights are told by the arrays of the feature map's state, which is linear in them. Kernels do
-    without acceleration: the average of dual coefficients has no zeros.
+    Weights are told by the arrays of the feature map's state, which is linear in them. Where a
+    feature map holds no weights w(mu) is returned and no average: what is kept of a kernel is mu.
 
     Parameters
     ----------
@@ -94,6 +99,8 @@ class Acceleration:
         self.inner = INNER_PASSES
         self.n_passes = 0
         self.last_gap = np.inf
+        self.last_dual = -np.inf
+        self.wait = self.since_look = 0  # certificates
         state = engine.features.state()
         self.form, of_mu = form_of(state), _arrays(state)
         self.is_solved = False
@@ -121,7 +128,7 @@ class Acceleration:
     def _mixed(self, of_mu, of_centre):
         """What of_mu and of_centre come to in w."""
         a, k = self.alpha, self.kappa
-        return [(a * m + k * c) / (a + k) for m, c in zip(of_mu, of_centre)]
+        return [(a * m + k * c) / (a + k) for m, c in zip(of_mu, of_centre, strict=True)]
 
     def _now(self):
         """Where the engine's w is."""
@@ -130,7 +137,7 @@ class Acceleration:
     def _of_mu(self, now):
         """w(mu)."""
         a, k = self.alpha, self.kappa
-        return [((a + k) * w - k * c) / a for w, c in zip(now, self.centre)]
+        return [((a + k) * w - k * c) / a for w, c in zip(now, self.centre, strict=True)]
 
     def put(self, arrays):
         """Make these the weights of the feature map."""
@@ -192,7 +199,7 @@ class Acceleration:
         """Copies of all that later passes depend on beside the engine's state, for `restore`."""
         numbers = (
             self.alpha, self.kappa, self.momentum, self.inner, self.n_passes, self.last_gap,
-            self.is_solved, self.since_move,
+            self.is_solved, self.since_move, self.last_dual, self.wait, self.since_look,
         )
         points = {"mean": self.mean, "centre": self.centre, "moved_to": self.moved_to}
         return {
@@ -212,9 +219,11 @@ class Acceleration:
         self.form = form_of(now)
         (
             self.alpha, self.kappa, self.momentum, inner, n_passes, self.last_gap, is_solved, since,
+            self.last_dual, wait, since_look,
         ) = state["numbers"].tolist()
         self.inner, self.n_passes, self.since_move = int(inner), int(n_passes), int(since)
         self.is_solved, self.is_moving = bool(is_solved), False
+        self.wait, self.since_look = int(wait), int(since_look)
         for name in ("mean", "centre", "moved_to"):
             setattr(self, name, [
                 checked(form, f"{name}/{i}", state).copy()
@@ -229,6 +238,16 @@ class Acceleration:
         engine.rebuild_weights(engine.mu)
         self.put(self._mixed(_arrays(engine.features.state()), self.centre))
 
+    def certified_afresh(self, certify):
+        """The certificate of mu, w(mu) being built afresh; then `rebuild`."""
+        engine = self.engine
+        engine.settle()
+        engine.rebuild_weights(engine.mu)
+        try:
+            return certify()
+        finally:
+            self.put(self._mixed(_arrays(engine.features.state()), self.centre))
+
     def certified(self, certify):
         """The certificate of the average and mu; the engine goes on from where it was.
 
@@ -237,9 +256,36 @@ class Acceleration:
         """
         now = self._now()
         try:
+            if self.engine.features.weight_norm() is None:
+                self.put(self._of_mu(now))
+                return certify(None)
             return certify(self._apart(now))
         finally:
             self.put(now)
+
+    def is_dual_ahead(self, certificate):
+        """Whether the dual stands while the average falls behind: w(mu) is worth a certificate."""
+        rise, self.last_dual = certificate.dual - self.last_dual, certificate.dual
+        self.since_look += 1
+        return rise < RISEN * certificate.gap and self.since_look > self.wait
+
+    def compared(self, was_better):
+        """Take notice of whether w(mu) was better than the average."""
+        self.since_look = 0
+        self.wait = 0 if was_better else min(MOST_CHECKS, 2 * self.wait + 1)
+
+    def certified_dual(self, certify):
+        """The certificate of w(mu), and those weights; the engine goes on from where it was."""
+        now = self._now()
+        try:
+            self.put(self._of_mu(now))
+            return certify(), self.engine.features.state()
+        finally:
+            self.put(now)
+
+    def average(self):
+        """A copy of the average, as a state of the feature map."""
+        return replaced(self.form, iter([array.copy() for array in self.mean]))
 
     def _apart(self, now):
         """Of the average w and z = w(mu), before that is truncated to w(z): two penalties.
@@ -266,6 +312,9 @@ class Acceleration:
         return max(0.0, 0.5 * (_distance(_arrays(features.held()), dual) - cut)), penalty
 
     def finish(self):
-        """Leave the feature map at the average, and the engine without kappa."""
-        self.put(self.mean)
+        """Leave the feature map at the average, or w(mu), and the engine without kappa."""
+        if self.engine.features.weight_norm() is None:
+            self.put(self._of_mu(self._now()))
+        else:
+            self.put(self.mean)
         self.engine.set_kappa(0.0)

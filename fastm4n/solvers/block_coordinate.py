@@ -1,10 +1,6 @@
 """The driver of the block-coordinate solver: passes, certificates, stopping, history."""
 
-import logging
-import math
-import time
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,9 +8,16 @@ from fastm4n._checkpoints import current
 from fastm4n._plain import flat, part
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
 from fastm4n.solvers.acceleration import Acceleration, best_kappa
+from fastm4n.solvers.certificates import (
+    Best,
+    Certificate,
+    certify,
+    certify_average,
+    certify_elsewhere,
+    certify_zero,
+)
+from fastm4n.solvers.history import History, Progress
 from fastm4n.solvers.policy import AutoPolicy
-
-logger = logging.getLogger("fastm4n")
 
 SAMPLINGS = {
     "gap": Sampling.GAP,
@@ -43,62 +46,11 @@ SWEEP_BELOW = 0.5
 # passes whose updates leave no more rounding in w than building it afresh would
 FRESH_PASSES = 20
 
-# threads pay for themselves from about this many multiply-adds in a pass over all blocks
-PARALLEL_COST = 5e6
-RANGES_PER_THREAD = 8
-
-HISTORY_KEYS = (
-    "pass", "primal", "dual", "gap", "seconds", "oracle_calls", "oracle_error", "cache_hits",
-    "policy",
-)
-
-
-@dataclass
-class Certificate:
-    """Objective values at one dual point: primal - dual = gap >= primal - optimum.
-
-    The gap is summed from block gaps, each of which is rounded to be non-negative. (Sums
-    are NumPy's, not BLAS dot products, whose bits depend on the number of threads.)
-    """
-
-    primal: float
-    dual: float
-    gap: float
-    block_gaps: np.ndarray
-    concave: np.ndarray = None  # h_b(mu_b) of each block, or a lower bound of it
-    block_losses: np.ndarray = None  # bounds of the blocks' losses, from above
-    norm: float = None  # ||w||^2
-
-
-class History:
-    """Rows of certificates, timed from its creation."""
-
-    def __init__(self):
-        self.start = time.perf_counter()
-        self.columns = {key: [] for key in HISTORY_KEYS}
-
-    def add(self, n_passes, certificate, oracle_calls, oracle_error, cache_hits, policy):
-        """Append a row; returns it as a dict."""
-        values = (
-            n_passes, certificate.primal, certificate.dual, certificate.gap,
-            self.seconds, oracle_calls, oracle_error, cache_hits, policy,
-        )
-        row = dict(zip(HISTORY_KEYS, values, strict=True))
-        for key, value in row.items():
-            self.columns[key].append(value)
-        return row
-
-    @property
-    def seconds(self):
-        return time.perf_counter() - self.start
-
-    def arrays(self):
-        return {key: np.asarray(values) for key, values in self.columns.items()}
-
-    def restore(self, arrays, seconds):
-        """Take up the rows of `arrays`, so many seconds after the beginning."""
-        self.columns = {key: arrays[key].tolist() for key in HISTORY_KEYS}
-        self.start = time.perf_counter() - seconds
+# kernels are accelerated from the first certificate after so many passes without, by which the
+# dual has risen by less than this share of the gap
+STALLED_PASSES, STALLED = 40, 0.05
+# and no longer where so many passes have not brought the gap below this share
+LATE_PASSES, HELPED = 100, 0.8
 
 
 @dataclass
@@ -116,89 +68,6 @@ class Solution:
     average: tuple = None
 
 
-class NotPositiveSemidefinite(ValueError):
-    """The squared norm of w came out negative."""
-
-
-def in_threads(function, n, cost, n_jobs):
-    """Call function(start, stop) on ranges that make up 0 ... n, in at most n_jobs threads.
-
-    In this thread alone where `cost`, in multiply-adds, is not worth another one.
-    """
-    n_jobs = min(n_jobs if cost > PARALLEL_COST else 1, max(1, n))
-    if n_jobs == 1:
-        function(0, n)
-        return
-    # several ranges a thread, as blocks differ in size and often come in its order
-    edges = np.linspace(0, n, min(n, RANGES_PER_THREAD * n_jobs) + 1).astype(int).tolist()
-    with ThreadPoolExecutor(n_jobs) as pool:
-        for future in [pool.submit(function, *part) for part in zip(edges[:-1], edges[1:], strict=True)]:
-            future.result()
-
-
-def certify(engine, mu, n_jobs=1, apart=None):
-    """Certificate at the dual point mu, the feature map holding w(mu).
-
-    Or any other w: `apart` then is ||w - w(mu)||^2 / 2, by which P(w) - D(mu) over alpha is more
-    than the sum of the block gaps, and ||w(mu)||^2 / 2; with bounds what `Acceleration` says.
-
-    Every block is scored and its oracle value bounded from above, so that the gap bounds
-    P(w) - P* whatever the solver did.  With n_jobs > 1, in threads; the sums do not
-    depend on their number.
-    """
-    n = engine.surrogate.n_blocks
-    terms = loss, gap, concave, inner, shift = [np.empty(n) for _ in range(5)]
-    engine.settle()
-    concave[:] = engine.concave
-    cost = n * (50 * engine.surrogate.max_size + engine.features.visit_cost)
-    in_threads(
-        lambda start, stop: engine.certify_range(start, stop, mu, *terms), n, cost, n_jobs
-    )
-    p = np.asarray(engine.weights)
-    norm = engine.features.weight_norm()
-    if norm is None:
-        norm = float(np.sum(p * (inner - shift))) / engine.alpha
-        scale = float(np.sum(p * np.abs(inner - shift))) / engine.alpha
-        if norm < -1e-9 * scale:
-            raise NotPositiveSemidefinite(
-                f"the squared norm of w came out negative ({norm:.3g})"
-            )
-    norm = max(norm, 0.0)
-    if apart is None:
-        excess, penalty = 0.0, 0.5 * norm + engine.features.excess()
-    else:
-        excess, penalty = apart
-    return Certificate(
-        primal=float(np.sum(p * loss)) + 0.5 * engine.alpha * norm,
-        dual=float(np.sum(p * (concave - shift))) - engine.alpha * penalty,
-        gap=float(np.sum(p * gap)) + engine.alpha * excess,
-        block_gaps=gap,
-        concave=concave,
-        block_losses=loss,
-        norm=norm,
-    )
-
-
-def certify_average(engine, n_jobs=1):
-    """The averaged dual point of the fixed step and its certificate; w is left as it was."""
-    mu = engine.averaged_mu()
-    state = engine.features.state()
-    try:
-        engine.rebuild_weights(mu)
-        return mu, certify(engine, mu, n_jobs)
-    finally:
-        engine.features.restore(state)
-
-
-def objective_at_zero(surrogate, features, weights):
-    """P(0) = sum_b p_b max_mu h_b(mu), bounded from above: what tolerances are relative to.
-
-    One where there are no costs, so that it can be divided by.
-    """
-    value = float(np.sum(weights * surrogate.largest(features.size)))
-    return value if value > 0.0 else 1.0
-
-
 def step_kind(step, surrogate):
     """The engine's step for the estimators' `step` under this surrogate."""
     if step == "exact" and not surrogate.has_block_step:
@@ -209,62 +78,6 @@ def step_kind(step, surrogate):
             "step='line_search'."
         )
     return STEPS[step]
-
-
-class _Progress:
-    """A tqdm bar where tqdm is installed, lines in the log where it is not.
-
-    The bar goes from the first certified gap to tol on a logarithmic scale: gaps of linearly
-    convergent solvers fill it evenly, so that what remains can be told. It never goes back. Where
-    tol is zero, it counts passes.
-    """
-
-    _FORMAT = "{desc}{percentage:3.0f}%|{bar}|{postfix} [{elapsed}<{remaining}]"
-
-    def __init__(self, verbose, max_iter, tol):
-        self.verbose, self.max_iter, self.tol = verbose, max_iter, tol
-        self.bar, self.first = None, None
-        if verbose:
-            try:
-                from tqdm.auto import tqdm
-            except ImportError:
-                logger.info("install tqdm to see a progress bar")
-            else:
-                # smoothing=0: what remains is told from all that was done, as gaps jump
-                self.bar = tqdm(
-                    total=1.0, bar_format=self._FORMAT, smoothing=0, leave=verbose > 1
-                )
-
-    def share(self, row):
-        """How far the fit has come, from 0 to 1."""
-        if self.tol <= 0.0:
-            return min(1.0, row["pass"] / self.max_iter)
-        gap = row["gap"]
-        if gap <= self.tol:
-            return 1.0
-        if not math.isfinite(gap):
-            return 0.0
-        if self.first is None:
-            self.first = gap
-        # at least 0: gaps may rise above the first one
-        return max(0.0, math.log(self.first / gap) / math.log(self.first / self.tol))
-
-    def update(self, row):
-        if not self.verbose:
-            return
-        if self.bar is not None:
-            self.bar.set_postfix_str(
-                f"pass {row['pass']}, gap {row['gap']:.1e}, tol {self.tol:.0e}", refresh=False
-            )
-            self.bar.update(max(0.0, self.share(row) - self.bar.n))
-        logger.info(
-            "pass %d: primal %.6g, dual %.6g, gap %.3e",
-            row["pass"], row["primal"], row["dual"], row["gap"],
-        )
-
-    def close(self):
-        if self.bar is not None:
-            self.bar.close()
 
 
 class Driver:
@@ -278,6 +91,9 @@ class Driver:
     on_check : callable, default=None
         Called as on_check(n_passes, certificate, oracle_error) after each certificate; a true
         result stops the run.
+    keep_best : bool
+        Whether what is returned are the best weights that were certified, w = 0 among them, and
+        not those where the passes ended. For runs under one alpha.
 
     Attributes
     ----------
@@ -293,15 +109,26 @@ class Driver:
         Passes since w was last built afresh.
     fresh_share : float
         What was left of the gaps met during a pass, steps being made, at the last certificate.
+    best : Best or None
+        With `keep_best`: what is returned, and certificates are of it.
     """
 
     def __init__(self, engine, *, sampling="gap", step="line_search", n_jobs=1, on_check=None,
-                 accelerate=False, cache=None, cache_F=0.25, cache_nu=0.01, auto=False):
+                 accelerate=False, cache=None, cache_F=0.25, cache_nu=0.01, auto=False,
+                 keep_best=False):
         self.engine = engine
+        self.best = Best() if keep_best else None
         self.sampling = sampling
         self.kind = step_kind(step, engine.surrogate)
-        has_weights = engine.features.weight_norm() is not None
-        self.accelerate = accelerate and has_weights and not engine.averaging
+        self.has_weights = engine.features.weight_norm() is not None
+        self.accelerate = accelerate and self.has_weights and not engine.averaging
+        # kernels are fit without as long as that gets on: what is returned is no average there
+        self.accelerate_late = (
+            accelerate and keep_best and not self.has_weights and not engine.averaging)
+        self._last_dual, self._changed_at = -np.inf, (0, np.inf)
+        # what is returned is a dual point, and the weights are those of it
+        self.by_dual = engine.averaging or not self.has_weights
+        self._zero_known = False
         self.acceleration = None
         self.policy = AutoPolicy(engine, MOST_ATOMS, cache_F, cache_nu) if auto else None
         if auto:
@@ -323,7 +150,7 @@ class Driver:
         self._calls_before = 0
 
     def certify(self):
-        """The point that would be returned now, and its certificate; gaps are refreshed."""
+        """The point where the passes stand, and its certificate; gaps are refreshed."""
         engine = self.engine
         if self.acceleration is None:
             certificate = certify(engine, engine.mu, self.n_jobs)
@@ -336,41 +163,151 @@ class Driver:
             return certify_average(engine, self.n_jobs)
         return engine.mu, certificate
 
+    def _offered(self, point, certificate, done_at):
+        """The certificate of what would be returned, this one being of where the passes stand."""
+        best = self.best
+        if best is None:
+            return certificate
+        best.offer(certificate, point if self.engine.averaging else None)
+        if (
+            self.acceleration is not None
+            and not self.by_dual
+            and best.improved(certificate).gap > done_at
+            and self.acceleration.is_dual_ahead(certificate)
+        ):
+            of_dual, weights = self.acceleration.certified_dual(
+                lambda: certify(self.engine, self.engine.mu, self.n_jobs)
+            )
+            self.acceleration.compared(of_dual.primal < certificate.primal)
+            best.offer(of_dual, weights)
+        return best.improved(certificate)
+
+    def _fresh(self, point):
+        """Build w afresh, without the rounding that updates leave: the point, its certificate."""
+        engine, best = self.engine, self.best
+        engine.settle()
+        if best is not None and not self.by_dual:
+            self._keep()
+        if self.acceleration is None:
+            engine.rebuild_weights(point)
+        elif not self.by_dual:
+            self.acceleration.rebuild()
+        self.updated_passes = 0
+        kept = None
+        if best is not None and self.by_dual:
+            # what was certified is not what dual points give: begin anew
+            if best.kept is not None:
+                kept = best.kept, best.concave
+            best.forget()
+        if self.by_dual and self.acceleration is not None:
+            point, certificate = engine.mu, self.acceleration.certified_afresh(
+                lambda: certify(engine, engine.mu, self.n_jobs))
+        else:
+            point, certificate = self.certify()
+        if kept is not None:
+            mu, concave = kept
+            best.offer(certify_elsewhere(engine, mu, self.n_jobs, concave), mu)
+        return point, certificate
+
+    def _keep(self):
+        """Copy the best weights, and the best dual point, where the passes stand at them."""
+        best, engine = self.best, self.engine
+        if best is None:
+            return
+        if best.mu is None and self.acceleration is not None and not self.by_dual:
+            # only then the dual may fall
+            best.mu = np.array(engine.mu)
+        if best.kept is not None:
+            return
+        if self.by_dual:
+            best.kept = np.array(engine.mu)
+        elif self.acceleration is None:
+            best.kept = engine.features.state()
+        else:
+            best.kept = self.acceleration.average()
+
+    def _with_zero(self, certificate, done):
+        """The certificate, after w = 0 has been looked at if it may be better."""
+        best, engine = self.best, self.engine
+        if best is None or self._zero_known:
+            return certificate
+        features = engine.features
+        is_plain = not features.is_bounded() and not features.has_offset
+        if (is_plain and best.primal <= certificate.height) or (done and not is_plain):
+            return certificate
+        self._zero_known = True
+        point, zero = certify_zero(engine, self.n_jobs)
+        if zero.primal < best.primal:
+            if not self.by_dual:
+                features_now = features.state()
+                features.clear()
+                point = features.state()
+                features.restore(features_now)
+            best.offer(replace(zero, bound=-np.inf), point)
+        return best.improved(certificate)
+
     def check(self, tol, is_last):
         """Certify where the engine stands; returns whether the run is done."""
         engine = self.engine
         stale = engine.stale_gap()
-        point, certificate = self.certify()
+        point, raw = self.certify()
         if self.n_passes > 0 and stale > 0.0:
             # gaps met during a pass are those before the steps: how much is left of them
-            share = certificate.gap / stale
+            share = raw.gap / stale
             self.fresh_share = min(1.0 if self.acceleration is None else np.inf, share)
+        certificate = self._offered(point, raw, tol)
         done = certificate.gap <= tol
-        updated = self.updated_passes > FRESH_PASSES and not engine.averaging
-        if (done or is_last) and updated:
-            # what is returned is certified without the rounding that updates leave in w
-            if self.acceleration is None:
-                engine.rebuild_weights(point)
-            else:
-                self.acceleration.rebuild()
-            self.updated_passes = 0
-            point, certificate = self.certify()
+        # what is returned is certified without the rounding that updates leave in w: dual points
+        # are all that is returned of kernels, and atoms are scaled
+        has_rounding = not self.has_weights or engine.sets is not None
+        allowed = 0 if has_rounding else FRESH_PASSES
+        if (done or is_last) and self.updated_passes > allowed and not engine.averaging:
+            point, raw = self._fresh(point)
+            certificate = self._offered(point, raw, tol)
+            done = certificate.gap <= tol
+        if done or is_last:
+            certificate = self._with_zero(certificate, done)
             done = certificate.gap <= tol
         if self.acceleration is not None:
-            self.acceleration.told(certificate.gap)
+            self.acceleration.told(raw.gap)
         if self.policy is not None:
             before = self.policy.name
-            self.policy.told(certificate.gap)
+            self.policy.told(raw.gap)
             if self.acceleration is not None and self.policy.name != before:
                 self.acceleration.forget()
         n_calls = engine.oracle_calls - self._calls_before
         self._point, self.certificate = point, certificate
         self._certified_at = engine.n_visits
         error = engine.oracle_error / n_calls if n_calls else 0.0
-        stopped = self.on_check is not None and bool(
-            self.on_check(self.n_passes, certificate, error)
-        )
+        stopped = self._tell(error)
+        if not (done or is_last or stopped):
+            self._keep()
+            if self.accelerate_late:
+                self._accelerate_kernel(raw, certificate.gap)
         return done or stopped
+
+    def _accelerate_kernel(self, raw, gap):
+        """Accelerate passes where the dual stalls, and leave off where that does not help."""
+        since = self.n_passes - self._changed_at[0]
+        rise, self._last_dual = raw.dual - self._last_dual, raw.dual
+        if self.acceleration is None:
+            if since < STALLED_PASSES or rise >= STALLED * raw.gap:
+                return
+            self._accelerate()
+        elif since < LATE_PASSES:
+            return
+        elif gap > HELPED * self._changed_at[1]:
+            self.engine.settle()
+            self.acceleration.finish()
+            self.acceleration = None
+            self.engine.rebuild_weights(self.engine.mu)
+        self._changed_at = self.n_passes, gap
+
+    def _tell(self, error):
+        """Tell on_check of the certificate; whether the run is to end."""
+        return self.on_check is not None and bool(
+            self.on_check(self.n_passes, self.certificate, error)
+        )
 
     def run(self, tol, max_iter, *, look_first=False, sweep_first=False, certified=True):
         """Passes until the gap is certified to be at most tol.
@@ -456,7 +393,8 @@ class Driver:
         """
         numbers = (
             self.n_passes, self.updated_passes, self.fresh_share, self.is_running,
-            self._last_check, self._at_refresh, self._sweep,
+            self._last_check, self._at_refresh, self._sweep, self._zero_known, self._last_dual,
+            *self._changed_at,
         )
         state = {
             "run": np.array(numbers, dtype=np.float64), **flat("engine", self.engine.state())
@@ -465,21 +403,30 @@ class Driver:
             state.update(flat("acceleration", self.acceleration.state()))
         if self.policy is not None:
             state.update(flat("policy", self.policy.state()))
+        if self.best is not None:
+            state.update(flat("best", self.best.state()))
         return state
 
     def restore(self, state):
         """Bring back what `state` gave, to a driver of the same problem and options."""
         self.engine.restore(part("engine", state))
-        passes, updated, self.fresh_share, running, last, self._at_refresh, sweep = (
-            state["run"].tolist())
+        (
+            passes, updated, self.fresh_share, running, last, self._at_refresh, sweep, zero_known,
+            self._last_dual, changed_at, changed_gap,
+        ) = state["run"].tolist()
         self.n_passes, self.updated_passes, self._last_check = int(passes), int(updated), int(last)
         self.is_running, self._sweep = bool(running), bool(sweep)
+        self._zero_known, self._changed_at = bool(zero_known), (int(changed_at), changed_gap)
         acceleration, policy = part("acceleration", state), part("policy", state)
         self.acceleration = None
         if acceleration:
             self.acceleration = Acceleration.restored(self.engine, acceleration)
         if self.policy is not None:
             self.policy.restore(policy)
+        if self.best is not None:
+            mu = np.array(self.engine.mu)
+            kept = mu if self.by_dual else self.engine.features.state()
+            self.best.restore(part("best", state), kept, mu, np.array(self.engine.concave))
         self.certificate, self._certified_at = None, -1
 
     def _pass(self, sampling):
@@ -501,6 +448,13 @@ class Driver:
             engine.holds_average = False
             if self.accelerate:
                 self._accelerate(average)
+            if self.acceleration is None and self.best is not None:
+                # no point to go on from, but one that may be returned
+                of_mu = engine.features.state()
+                engine.features.restore(average)
+                found = certify(engine, engine.mu, self.n_jobs)
+                engine.features.restore(of_mu)
+                self.best.offer(replace(found, bound=-np.inf), average)
         elif self.accelerate and engine.curvature > 0.0:
             # alpha may have come down to where it is worth while
             self._accelerate()
@@ -516,24 +470,35 @@ class Driver:
             self.acceleration = Acceleration(engine, kappa, centre)
 
     def settled(self):
-        """The point that is returned, w being left at it, and its certificate."""
-        engine = self.engine
-        if self.acceleration is not None:
-            if self._certified_at != engine.n_visits:
-                self.acceleration.mend()
+        """The point that is returned, w being left at what goes with it, and its certificate."""
+        engine, best = self.engine, self.best
+        if self.acceleration is not None and self._certified_at != engine.n_visits:
+            self.acceleration.mend()
+        if self._certified_at != engine.n_visits:
+            if best is not None:
+                self._point, raw = self._fresh(engine.mu) if self.by_dual else self.certify()
+                self.certificate = self._with_zero(self._offered(self._point, raw, 0.0), False)
+            else:
                 self._point, self.certificate = self.certify()
-                self._certified_at = engine.n_visits
+            self._certified_at = engine.n_visits
+        if self.acceleration is not None:
             self.acceleration.finish()
-            engine.holds_average = True
+            engine.holds_average = not self.by_dual
             self.acceleration = None
-            return self._point, self.certificate
-        if engine.averaging:
-            point = engine.averaged_mu()
-            engine.rebuild_weights(point)
-            return point, certify(engine, point, self.n_jobs)
-        if self._certified_at == engine.n_visits:
-            return self._point, self.certificate
-        return engine.mu, certify(engine, engine.mu, self.n_jobs)
+        if best is None or best.kept is None:
+            if engine.averaging:
+                engine.rebuild_weights(self._point)
+        elif self.by_dual:
+            engine.rebuild_weights(best.kept)
+            self._point = best.kept
+            self.certificate = replace(self.certificate, concave=best.concave)
+        else:
+            engine.features.restore(best.kept)
+            engine.holds_average = True
+        if best is not None and best.mu is not None and not self.by_dual:
+            self._point = best.mu
+            self.certificate = replace(self.certificate, concave=best.heights)
+        return self._point, self.certificate
 
 
 def solve(
@@ -639,7 +604,7 @@ def solve(
         engine.set_mu(mu, concave, shrink)
         if average is not None:
             engine.take_average(*average)
-    progress = _Progress(verbose, max_iter, tol)
+    progress = Progress(verbose, max_iter, tol)
 
     def on_check(n_passes, certificate, oracle_error):
         row = history.add(
@@ -652,6 +617,7 @@ def solve(
     driver = Driver(
         engine, sampling=sampling, step=step, n_jobs=n_jobs, on_check=on_check,
         accelerate=accelerate, cache=cache, cache_F=cache_F, cache_nu=cache_nu, auto=auto,
+        keep_best=True,
     )
     checkpoint = current()
     if checkpoint is not None:

@@ -14,13 +14,9 @@ a constant one so that it does, and certifies the gap.
 import numpy as np
 
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine
-from fastm4n.solvers.block_coordinate import (
-    Certificate,
-    History,
-    Solution,
-    certify,
-    solve,
-)
+from fastm4n.solvers.block_coordinate import Solution, solve
+from fastm4n.solvers.certificates import Certificate, certify_elsewhere
+from fastm4n.solvers.history import History
 
 
 def balance(mu, truth, p):
@@ -82,7 +78,7 @@ def solve_free_intercept(
     history = History()
     offset = np.zeros(truth.shape[1])
     n_passes = n_calls = n_hits = 0
-    best_dual = -np.inf
+    best_dual, best_primal, best = -np.inf, np.inf, None
     inner_tol = max(0.5 * tol, 0.05 * scale)
     while True:
         features.set_offset(offset)
@@ -103,11 +99,12 @@ def solve_free_intercept(
         balanced = balance(mu.reshape(truth.shape), truth, weights).ravel()
         engine = BlockCoordinateEngine(surrogate, features, weights, alpha, 0)
         features.set_offset(np.zeros_like(offset))
-        engine.rebuild_weights(balanced)
-        best_dual = max(best_dual, certify(engine, balanced, n_jobs).dual)
-        features.restore(state)
+        best_dual = max(best_dual, certify_elsewhere(engine, balanced, n_jobs).bound)
+        if primal <= best_primal:
+            best_primal, best = primal, (mu, intercepts, state)
         certificate = Certificate(
-            primal, best_dual, max(0.0, primal - best_dual), solution.certificate.block_gaps
+            best_primal, best_dual, max(0.0, best_primal - best_dual),
+            solution.certificate.block_gaps
         )
         row = history.add(
             n_passes, certificate, n_calls,
@@ -125,6 +122,8 @@ def solve_free_intercept(
         if solution.n_iter == 0:
             inner_tol *= 0.25
         offset = intercepts
+    mu, intercepts, state = best
+    features.restore(state)
     result = Solution(
         mu=mu,
         certificate=certificate,

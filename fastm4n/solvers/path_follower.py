@@ -14,8 +14,13 @@ import numpy as np
 
 from fastm4n._plain import flat, form_of, part, replaced
 from fastm4n.solvers._block_coordinate import Sampling
-from fastm4n.solvers.block_coordinate import certify
-from fastm4n.solvers.breakpoints import N_NUMBERS, Breakpoint, largest_gap, smallest_alpha
+from fastm4n.solvers.breakpoints import (
+    N_NUMBERS,
+    Breakpoint,
+    largest_gap,
+    smallest_alpha,
+)
+from fastm4n.solvers.certificates import certify
 
 # from one breakpoint to the next alpha falls by this factor at first, and by the second at most
 FIRST_FACTOR = 3.0

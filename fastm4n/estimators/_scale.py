@@ -1,0 +1,69 @@
+"""What a warning says of a column of X that is far out of the scale of the others."""
+
+import numpy as np
+from scipy import sparse
+
+# a column whose root mean square is so many times the median of the others'
+OUT_OF_SCALE = 1e3
+
+
+def _squares(X):
+    """Sums over the rows of squares, and numbers of entries that are not zero, by column."""
+    if sparse.issparse(X):
+        X = X.tocsr()
+        squares = np.square(X.data, dtype=np.float64)
+        filled = squares > 0
+        return (
+            np.bincount(X.indices, weights=squares, minlength=X.shape[1]),
+            np.bincount(X.indices[filled], minlength=X.shape[1]),
+        )
+    rows = np.asarray(X, dtype=np.float64)
+    rows = rows.reshape(-1, rows.shape[-1])
+    return np.einsum("ij,ij->j", rows, rows), np.count_nonzero(rows, axis=0)
+
+
+def column_out_of_scale(X):
+    """The column of largest entries and how many times the others' they are, or None.
+
+    Parameters
+    ----------
+    X : array-like or sparse matrix of features, the last axis their columns, or a list of such
+        `Sequences` are lists here as well.
+
+    Returns
+    -------
+    column, factor : int and float
+        None where no column is `OUT_OF_SCALE` times the median of the others, by the root mean
+        square of the entries that are not zero.
+    """
+    is_matrix = sparse.issparse(X) or hasattr(X, "columns") or isinstance(X, np.ndarray)
+    parts = [X] if is_matrix else X
+    with np.errstate(over="ignore", invalid="ignore"):
+        sums, counts = map(sum, zip(*map(_squares, parts), strict=True))
+        sizes = np.sqrt(sums / np.maximum(1, counts))
+    used = np.flatnonzero(sizes)
+    if used.size < 2:
+        return None
+    column = int(used[np.argmax(sizes[used])])
+    factor = float(sizes[column] / np.median(sizes[used[used != column]]))
+    return (column, factor) if factor >= OUT_OF_SCALE else None
+
+
+def scale_advice(estimator, X):
+    """A sentence that names the column of X that is out of scale, or nothing."""
+    kernel = getattr(estimator, "kernel", "linear")
+    if not isinstance(kernel, str) or kernel == "precomputed":
+        return ""
+    try:
+        found = column_out_of_scale(X)
+    except (TypeError, ValueError):  # lists of numbers, which validation has made a matrix of
+        found = column_out_of_scale(np.asarray(X))
+    if found is None:
+        return ""
+    column, factor = found
+    names = getattr(estimator, "feature_names_in_", None)
+    name = f"Column {column} of X" if names is None else f"Column {names[column]!r} of X"
+    return (
+        f" {name} is about {factor:.0e} times as large as the others: bring the columns to one "
+        "scale, for example with StandardScaler."
+    )

@@ -1,0 +1,228 @@
+"""Certificates: objective values at feasible points, whose difference bounds the rest."""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fastm4n._plain import formed
+from fastm4n.solvers._block_coordinate import BlockCoordinateEngine
+
+# threads pay for themselves from about this many multiply-adds in a pass over all blocks
+PARALLEL_COST = 5e6
+RANGES_PER_THREAD = 8
+
+# two values of the objective that differ by less than this share of their terms are equal
+ROUNDING = 1e-14
+
+# ||w||^2 may come out negative by this share of the largest that it could be, by rounding
+NEGATIVE = 1e-9
+
+
+@dataclass
+class Certificate:
+    """Objective values at one dual point: primal - dual = gap >= primal - optimum.
+
+    The gap is summed from block gaps, each of which is rounded to be non-negative. (Sums
+    are NumPy's, not BLAS dot products, whose bits depend on the number of threads.)
+    """
+
+    primal: float
+    dual: float
+    gap: float
+    block_gaps: np.ndarray
+    concave: np.ndarray = None  # h_b(mu_b) of each block, or a lower bound of it
+    block_losses: np.ndarray = None  # bounds of the blocks' losses, from above
+    norm: float = None  # ||w||^2
+    rounding: float = 0.0  # differences of primal or dual that are none
+    bound: float = 0.0  # the best dual value between phi(y) and mu, at least `dual`
+    height: float = 0.0  # sum_b p_b h_b(mu_b), which the objective at w = 0 is no less than
+
+
+class NotPositiveSemidefinite(ValueError):
+    """The squared norm of w came out negative."""
+
+
+def in_threads(function, n, cost, n_jobs):
+    """Call function(start, stop) on ranges that make up 0 ... n, in at most n_jobs threads.
+
+    In this thread alone where `cost`, in multiply-adds, is not worth another one.
+    """
+    n_jobs = min(n_jobs if cost > PARALLEL_COST else 1, max(1, n))
+    if n_jobs == 1:
+        function(0, n)
+        return
+    # several ranges a thread, as blocks differ in size and often come in its order
+    edges = np.linspace(0, n, min(n, RANGES_PER_THREAD * n_jobs) + 1).astype(int).tolist()
+    with ThreadPoolExecutor(n_jobs) as pool:
+        parts = zip(edges[:-1], edges[1:], strict=True)
+        for future in [pool.submit(function, *part) for part in parts]:
+            future.result()
+
+
+def certify(engine, mu, n_jobs=1, apart=None, concave=None):
+    """Certificate at the dual point mu, the feature map holding w(mu).
+
+    Or any other w: `apart` then is ||w - w(mu)||^2 / 2, by which P(w) - D(mu) over alpha is more
+    than the sum of the block gaps, and ||w(mu)||^2 / 2; with bounds what `Acceleration` says.
+
+    Every block is scored and its oracle value bounded from above, so that the gap bounds
+    P(w) - P* whatever the solver did.  With n_jobs > 1, in threads; the sums do not
+    depend on their number.
+
+    `bound` is the best dual value between phi(y) and mu, as far as h is known there: h_b is
+    concave and zero at phi(y_b), so that D(phi(y) + s (mu - phi(y))) >= s H - s^2 alpha / 2
+    ||w(mu)||^2, H = sum_b p_b h_b(mu_b), which is largest at s = H / (alpha ||w(mu)||^2).
+
+    Parameters
+    ----------
+    engine : BlockCoordinateEngine
+    mu : ndarray
+    n_jobs : int
+    apart : tuple of float, default=None
+    concave : ndarray, default=None
+        Lower bounds of h_b(mu_b); the engine's, of its own dual point, by default.
+    """
+    n = engine.surrogate.n_blocks
+    terms = loss, gap, heights, inner, shift = [np.empty(n) for _ in range(5)]
+    engine.settle()
+    heights[:] = engine.concave if concave is None else concave
+    cost = n * (50 * engine.surrogate.max_size + engine.features.visit_cost)
+    in_threads(
+        lambda start, stop: engine.certify_range(start, stop, mu, *terms), n, cost, n_jobs
+    )
+    p = np.asarray(engine.weights)
+    features, alpha = engine.features, engine.alpha
+    norm = features.weight_norm()
+    if norm is None:
+        norm = float(np.sum(p * (inner - shift))) / alpha
+        if norm < 0.0 and norm < -NEGATIVE * engine.norm_bound(mu) ** 2:
+            raise NotPositiveSemidefinite(
+                f"the squared norm of w came out negative ({norm:.3g})"
+            )
+    norm = max(norm, 0.0)
+    if apart is None:
+        excess, penalty = 0.0, 0.5 * norm + features.excess()
+    else:
+        excess, penalty = apart
+    primal = float(np.sum(p * loss)) + 0.5 * alpha * norm
+    height, pull = float(np.sum(p * (heights - shift))), alpha * penalty
+    dual = height - pull
+    bound = dual
+    if features.is_bounded():
+        bound = max(dual, 0.0)
+    elif height < 2.0 * pull:
+        bound = max(dual, 0.25 * max(height, 0.0) ** 2 / pull)
+    return Certificate(
+        primal=primal,
+        dual=dual,
+        gap=float(np.sum(p * gap)) + alpha * excess,
+        block_gaps=gap,
+        concave=heights,
+        block_losses=loss,
+        norm=norm,
+        rounding=ROUNDING * (abs(primal) + abs(height) + abs(pull)),
+        bound=bound,
+        height=height,
+    )
+
+
+def certify_average(engine, n_jobs=1):
+    """The averaged dual point of the fixed step and its certificate; w is left as it was."""
+    mu = engine.averaged_mu()
+    return mu, certify_elsewhere(engine, mu, n_jobs)
+
+
+def certify_elsewhere(engine, mu, n_jobs=1, concave=None):
+    """Certificate of another dual point and w of it; the engine's w is left as it was."""
+    state = engine.features.state()
+    try:
+        engine.rebuild_weights(mu)
+        return certify(engine, mu, n_jobs, concave=concave)
+    finally:
+        engine.features.restore(state)
+
+
+def objective_at_zero(surrogate, features, weights):
+    """P(0) = sum_b p_b max_mu h_b(mu), bounded from above: what tolerances are relative to.
+
+    One where there are no costs, so that it can be divided by.
+    """
+    value = float(np.sum(weights * surrogate.largest(features.size)))
+    return value if value > 0.0 else 1.0
+
+
+def certify_zero(engine, n_jobs=1):
+    """phi(y) and the certificate of w = 0 (within its bounds); w is left as it was.
+
+    Its `primal` is the objective there, bounded from above: `objective_at_zero` where w has neither
+    bounds nor an offset, and costs are not all zero.
+    """
+    state = engine.features.state()
+    try:
+        engine.features.clear()
+        origin = BlockCoordinateEngine(
+            engine.surrogate, engine.features, engine.weights, engine.alpha, 0)
+        return origin.mu, certify(origin, origin.mu, n_jobs)
+    finally:
+        engine.features.restore(state)
+
+
+class Best:
+    """The best weights and the best dual value that were certified of one problem.
+
+    The two are of different points: primal - dual bounds what is left to gain all the same. What
+    the engine stands at is kept only when it moves on.
+
+    Attributes
+    ----------
+    primal, dual : float
+    kept : tuple, ndarray or None
+        The weights of `primal`, as a state of the feature map, or their dual point where weights
+        are not held; None where the engine stands at them.
+    concave : ndarray
+        Lower bounds of h_b where `kept` is a dual point.
+    mu, heights : ndarray or None
+        A copy of the dual point of `dual`, None where the engine stands at it, and h_b there.
+    """
+
+    def __init__(self):
+        self.forget()
+
+    def forget(self):
+        """Begin anew, from the dual point phi(y)."""
+        self.primal, self.dual = np.inf, 0.0
+        self.kept = self.concave = self.mu = self.heights = None
+
+    def state(self):
+        """All that later passes depend on, for `restore`; nothing of it is changed in place."""
+        return {
+            "values": np.array([self.primal, self.dual]),
+            "kept": self.kept, "concave": self.concave, "mu": self.mu, "heights": self.heights,
+        }
+
+    def restore(self, state, kept, mu, heights):
+        """Bring back the arrays of `state`; the others are of the form that its own have."""
+        self.primal, self.dual = state["values"].tolist()
+        forms = {"kept": kept, "concave": heights, "mu": mu, "heights": heights}
+        there = {name.partition("/")[0] for name in state}
+        for name, form in forms.items():
+            setattr(self, name, formed(form, name, state) if name in there else None)
+
+    def offer(self, certificate, kept=None):
+        """Take notice of a certificate, of where the engine stands or of what is to be kept."""
+        if certificate.bound >= self.dual:
+            self.dual, self.mu, self.heights = certificate.bound, None, certificate.concave
+        margin = certificate.rounding if kept is None else -certificate.rounding
+        if certificate.primal <= self.primal + margin:
+            self.primal, self.kept = certificate.primal, kept
+            self.concave = certificate.concave
+
+    def improved(self, certificate):
+        """The certificate with the best values in the place of its own."""
+        primal, dual = certificate.primal, certificate.dual
+        is_better = self.primal < primal or self.dual > dual + certificate.rounding
+        if not is_better:
+            return certificate
+        primal, dual = min(primal, self.primal), max(dual, self.dual)
+        return replace(certificate, primal=primal, dual=dual, gap=max(0.0, primal - dual))

@@ -1,0 +1,101 @@
+"""What is told of a fit while it runs: the history of its certificates, and a bar of progress."""
+
+import logging
+import math
+import time
+
+import numpy as np
+
+logger = logging.getLogger("fastm4n")
+
+HISTORY_KEYS = (
+    "pass", "primal", "dual", "gap", "seconds", "oracle_calls", "oracle_error", "cache_hits",
+    "policy",
+)
+
+
+class History:
+    """Rows of certificates, timed from its creation."""
+
+    def __init__(self):
+        self.start = time.perf_counter()
+        self.columns = {key: [] for key in HISTORY_KEYS}
+
+    def add(self, n_passes, certificate, oracle_calls, oracle_error, cache_hits, policy):
+        """Append a row; returns it as a dict."""
+        values = (
+            n_passes, certificate.primal, certificate.dual, certificate.gap,
+            self.seconds, oracle_calls, oracle_error, cache_hits, policy,
+        )
+        row = dict(zip(HISTORY_KEYS, values, strict=True))
+        for key, value in row.items():
+            self.columns[key].append(value)
+        return row
+
+    @property
+    def seconds(self):
+        return time.perf_counter() - self.start
+
+    def arrays(self):
+        return {key: np.asarray(values) for key, values in self.columns.items()}
+
+    def restore(self, arrays, seconds):
+        """Take up the rows of `arrays`, so many seconds after the beginning."""
+        self.columns = {key: arrays[key].tolist() for key in HISTORY_KEYS}
+        self.start = time.perf_counter() - seconds
+
+
+class Progress:
+    """A tqdm bar where tqdm is installed, lines in the log where it is not.
+
+    The bar goes from the first certified gap to tol on a logarithmic scale: gaps of linearly
+    convergent solvers fill it evenly, so that what remains can be told. It never goes back. Where
+    tol is zero, it counts passes.
+    """
+
+    _FORMAT = "{desc}{percentage:3.0f}%|{bar}|{postfix} [{elapsed}<{remaining}]"
+
+    def __init__(self, verbose, max_iter, tol):
+        self.verbose, self.max_iter, self.tol = verbose, max_iter, tol
+        self.bar, self.first = None, None
+        if verbose:
+            try:
+                from tqdm.auto import tqdm
+            except ImportError:
+                logger.info("install tqdm to see a progress bar")
+            else:
+                # smoothing=0: what remains is told from all that was done, as gaps jump
+                self.bar = tqdm(
+                    total=1.0, bar_format=self._FORMAT, smoothing=0, leave=verbose > 1
+                )
+
+    def share(self, row):
+        """How far the fit has come, from 0 to 1."""
+        if self.tol <= 0.0:
+            return min(1.0, row["pass"] / self.max_iter)
+        gap = row["gap"]
+        if gap <= self.tol:
+            return 1.0
+        if not math.isfinite(gap):
+            return 0.0
+        if self.first is None:
+            self.first = gap
+        # at least 0: gaps may rise above the first one
+        return max(0.0, math.log(self.first / gap) / math.log(self.first / self.tol))
+
+    def update(self, row):
+        if not self.verbose:
+            return
+        if self.bar is not None:
+            self.bar.set_postfix_str(
+                f"pass {row['pass']}, gap {row['gap']:.1e}, tol {self.tol:.0e}", refresh=False
+            )
+            self.bar.update(max(0.0, self.share(row) - self.bar.n))
+        logger.info(
+            "pass %d: primal %.6g, dual %.6g, gap %.3e",
+            row["pass"], row["primal"], row["dual"], row["gap"],
+        )
+
+    def close(self):
+        if self.bar is not None:
+            self.bar.close()
