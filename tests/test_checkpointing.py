@@ -13,6 +13,7 @@ from numpy.testing import assert_array_equal
 import fastm4n
 from fastm4n import MulticlassClassifier, SequenceTagger, _checkpoints, checkpointing
 from fastm4n._checkpoints import FitCheckpoint
+from fastm4n._plain import part
 from fastm4n.model_files import ModelFileError
 from fastm4n.solvers.block_coordinate import Driver
 
@@ -90,6 +91,46 @@ def test_a_killed_fit_goes_on_with_the_same_bits(surrogate, options, always, tmp
     with checkpointing(file):
         model.fit(X, y)
     assert not file.exists()
+    assert_same(model, whole)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("options", [
+    {"kernel": "rbf", "gamma": 1.0, "alpha": 1e-4, "max_iter": 90},  # accelerated from pass 40 on
+    {"kernel": "rbf", "gamma": 1.0, "alpha": 1e-6, "max_iter": 60, "step": "line_search"},
+    {"alpha": 1e-4, "max_iter": 60, "tol": 1e-6, "step": "pairwise"},
+    {"step": "fixed", "alpha": 1e-5, "max_iter": 60},
+], ids=str)
+@pytest.mark.parametrize("scale", [1.0, 1e6])
+def test_what_was_certified_before_a_kill_is_remembered(
+        options, scale, always, tmp_path, monkeypatch):
+    """The best weights and dual value, and when to look at w(mu) or to accelerate."""
+    X, y = data(n=150)
+    X[:, 0] *= scale
+    model = made(MulticlassClassifier, "max_margin", random_state=0, **options)
+    whole = MulticlassClassifier(**model.get_params(deep=False)).fit(X, y)
+    resume = FitCheckpoint.resume
+
+    def resumed(self, driver, history):
+        resume(self, driver, history)
+        if self.found is not None:
+            state, found = driver.state(), part("driver", self.found[1])
+            assert state.keys() == found.keys()
+            for name, array in found.items():
+                assert_array_equal(state[name], array)
+
+    monkeypatch.setattr(FitCheckpoint, "resume", resumed)
+    file, kills, done = tmp_path / "fit.fm4n", 0, False
+    while not done:
+        with monkeypatch.context() as patched:
+            killed_after(patched, 13)
+            try:
+                with checkpointing(file):
+                    model.fit(X, y)
+                done = True
+            except Killed:
+                kills += 1
+    assert kills >= 3
     assert_same(model, whole)
 
 
