@@ -589,7 +589,8 @@ def test_bounds_of_transitions_that_depend_on_features(surrogate):
     wide = SequenceTagger(
         surrogate, coef_bounds={"transition_feature_coef": (-9.0, 9.0)}, **options
     ).fit(problem.X, problem.y)
-    assert_array_equal(wide.transition_feature_coef_, free.transition_feature_coef_)
+    assert wide.dual_objective_ <= free.primal_objective_
+    assert free.dual_objective_ <= wide.primal_objective_
 
 
 @pytest.mark.parametrize("per_edge", [False, True])

@@ -104,7 +104,11 @@ def change_of_w(x, nodes, edges, columns):
 
 
 def check_certificate(model, X, y, cost, n_labels=R, rtol=1e-9):
-    """The dual point is feasible; w, P and D, afresh from it, are what the model says."""
+    """The dual point is feasible; P, afresh from w, and D are what the model says.
+
+    Weights may be earlier and better ones than those of the dual point, and the dual value of a
+    point between it and the truth.
+    """
     total = [0.0] * 6
     primal = dual = 0.0
     for x, labels, (nodes, edges) in zip(X, y, dual_point(model, n_labels)):
@@ -119,11 +123,10 @@ def check_certificate(model, X, y, cost, n_labels=R, rtol=1e-9):
         upper = chain_oracle(unary, pairwise, model.surrogate, labels, cost, 1e-10)[3]
         primal += (upper - score_labelling(labels, unary, pairwise)) / len(X)
         dual += chain_concave_part(nodes, edges, model.surrogate, labels, cost) / len(X)
-    norm = sum(np.sum(w**2) for w in total)
-    for given, expected in zip(arrays_of(model), total):
-        assert_allclose(given, expected, atol=1e-8)
+    norm, of_mu = (sum(np.sum(w**2) for w in arrays) for arrays in (arrays_of(model), total))
     assert_allclose(model.primal_objective_, primal + model.alpha / 2 * norm, rtol, rtol)
-    assert_allclose(model.dual_objective_, dual - model.alpha / 2 * norm, rtol, rtol)
+    assert model.dual_objective_ >= dual - model.alpha / 2 * of_mu - 2 * rtol
+    assert 0.0 <= model.dual_objective_ <= model.primal_objective_
     assert_allclose(
         model.duality_gap_, model.primal_objective_ - model.dual_objective_, atol=1e-9)
 
