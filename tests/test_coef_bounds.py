@@ -589,8 +589,9 @@ def test_bounds_of_transitions_that_depend_on_features(surrogate):
     wide = SequenceTagger(
         surrogate, coef_bounds={"transition_feature_coef": (-9.0, 9.0)}, **options
     ).fit(problem.X, problem.y)
-    assert wide.dual_objective_ <= free.primal_objective_
-    assert free.dual_objective_ <= wide.primal_objective_
+    # both are as near to the one optimum as their gaps say
+    apart = sum(np.sqrt(2 * fit.duality_gap_ / fit.alpha) for fit in (wide, free))
+    assert np.linalg.norm(wide.transition_feature_coef_ - free.transition_feature_coef_) <= apart
 
 
 @pytest.mark.parametrize("per_edge", [False, True])

@@ -87,9 +87,11 @@ def test_one_pass_over_the_easy_is_enough(sampling):
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("tol", TOLS)
-def test_gap_sampling_needs_fewer_calls_by_a_fifth_of_n(tol, seed):
-    by_gap, uniform = (solve_toy(sampling, tol, seed)[0] for sampling in ("gap", "uniform"))
+def test_gap_sampling_needs_fewer_calls_by_a_quarter_of_n(tol, seed):
+    # of the dual points as they are: the best bound among all of them helps uniform sampling more
+    by_gap, uniform = (
+        solve_toy(sampling, tol, seed, keep_best=False)[0] for sampling in ("gap", "uniform"))
     assert by_gap.converged and uniform.converged
     # of the same certified gap
     assert max(by_gap.certificate.gap, uniform.certificate.gap) <= tol / N
-    assert oracle_calls(uniform) >= N / 5 * oracle_calls(by_gap)
+    assert oracle_calls(uniform) >= N / 4 * oracle_calls(by_gap)

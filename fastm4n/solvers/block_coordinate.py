@@ -1,4 +1,7 @@
-"""The driver of the block-coordinate solver: passes, certificates, stopping, history."""
+"""The driver of the block-coordinate solver: passes, certificates, stopping, history.
+
+One file although it is long: `solve` is the driver's run, and what it keeps, restores and returns.
+"""
 
 from dataclasses import dataclass, replace
 
