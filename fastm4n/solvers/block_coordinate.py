@@ -528,6 +528,7 @@ def solve(
     verbose=0,
     callback=None,
     keep_on_interrupt=False,
+    keep_best=True,
 ):
     r"""Maximise the dual by block-coordinate Frank-Wolfe until its gap is certified.
 
@@ -584,6 +585,9 @@ def solve(
     verbose : int
     callback : callable, default=None
         Called with each row of the history as a dict; a true result stops the solver.
+    keep_best : bool
+        Whether the best certified weights and dual value are returned, or those of the last dual
+        point, as the papers have it.
     keep_on_interrupt : bool
         Whether KeyboardInterrupt ends the solver with what it has, `interrupted` being
         set, or is passed on.
@@ -620,7 +624,7 @@ def solve(
     driver = Driver(
         engine, sampling=sampling, step=step, n_jobs=n_jobs, on_check=on_check,
         accelerate=accelerate, cache=cache, cache_F=cache_F, cache_nu=cache_nu, auto=auto,
-        keep_best=True,
+        keep_best=keep_best,
     )
     checkpoint = current()
     if checkpoint is not None:
