@@ -93,7 +93,10 @@ def dual_point(model, per_edge):
 
 
 def check_certificate(model, X, y, columns, rtol):
-    """w is the masked w(mu), and P and D are those of the problem in the used weights."""
+    """w is masked, P is that of w and D at least that of mu, of the problem in the used weights.
+
+    Weights may be earlier and better ones than those of the dual point, zero among them.
+    """
     masks = masks_of(X, y, columns)
     total, primal, dual = [0.0] * 6, 0.0, 0.0
     for b, (nodes, edges) in dual_point(model, bool(columns)).items():
@@ -114,13 +117,14 @@ def check_certificate(model, X, y, columns, rtol):
     hidden = sum(np.sum((1 - mask) * w**2) for mask, w in zip(masks, total))
     assert hidden > 1e-3  # the masks do something
     total = [mask * w for mask, w in zip(masks, total)]
-    penalty = model.alpha / 2 * sum(np.sum(w**2) for w in total)
-    for name, given, expected, mask in zip(NAMES, arrays_of(model), total, masks):
-        assert_allclose(given, expected, atol=1e-8, err_msg=name)
-        assert not given[mask == 0].any()
+    penalty, of_mu = (
+        model.alpha / 2 * sum(np.sum(w**2) for w in arrays) for arrays in (arrays_of(model), total))
+    for name, given, mask in zip(NAMES, arrays_of(model), masks):
+        assert not given[mask == 0].any(), name
     assert_allclose(model.primal_objective_, primal + penalty, rtol, rtol)
     if model.surrogate != "log" or columns:
-        assert_allclose(model.dual_objective_, dual - penalty, rtol, rtol)
+        assert model.dual_objective_ >= dual - of_mu - 2 * rtol
+    assert 0.0 <= model.dual_objective_ <= model.primal_objective_
     assert_allclose(
         model.duality_gap_, model.primal_objective_ - model.dual_objective_, atol=1e-9)
 
