@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         model_files,
         outputs,
         path,
+        penalties,
         plotting,
         rankings,
         reference,
@@ -74,7 +75,7 @@ __all__ = [*_NAMES, "__version__", "get_include"]
 
 _MODULES = (
     "datasets", "estimators", "inference", "losses", "metrics", "model_files", "outputs", "path",
-    "plotting", "rankings", "reference", "surrogates",
+    "penalties", "plotting", "rankings", "reference", "surrogates",
 )
 
 

@@ -52,6 +52,10 @@ _OF_SOLVER = (
 )
 
 
+# what has the nested parameters, where the present value has none
+_NESTED = {"solver": "BlockFrankWolfe", "penalty": "ElasticNet"}
+
+
 def unknown_parameter(owner, name, valid):
     """A sentence on a parameter that a class does not have, and what to write.
 
@@ -138,8 +142,8 @@ class NamesParameters:
                 raise ValueError(
                     f"{type(self).__name__} has no parameter {name!r}: {outer} is {value!r}, which "
                     f"has no parameters." + (
-                        f" Set {outer} to BlockFrankWolfe({inner}=...)."
-                        if outer == "solver" else ""
+                        f" Set {outer} to {_NESTED[outer]}({inner}=...)."
+                        if outer in _NESTED else ""
                     )
                 )
         return super().set_params(**params)

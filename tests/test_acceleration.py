@@ -7,6 +7,7 @@ import pytest
 from fastm4n.features._chain import ChainFeatures
 from fastm4n.features._linear import LinearFeatures, row_norms
 from fastm4n.features._pairs import PairFeatures
+from fastm4n.features._penalty import Penalty
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
 from making import made
 from numpy.testing import assert_allclose, assert_array_equal
@@ -27,6 +28,7 @@ from fastm4n import (
 )
 from fastm4n._plain import replaced
 from fastm4n.outputs import ChainOutputs, PermutationOutputs, SimplexOutputs
+from fastm4n.penalties import L2
 from fastm4n.solvers.acceleration import Acceleration, best_kappa
 from fastm4n.solvers.block_coordinate import solve
 from fastm4n.solvers.certificates import certify
@@ -49,7 +51,7 @@ class Problem:
         features = self.features()
         options = {"accelerate": True, "tol": 1e-3, "max_iter": 2000, **options}
         solution = solve(self.structure(surrogate), features, self.p, self.alpha, **options)
-        return solution, tuple(np.array(part) for part in self.weights(features.held()))
+        return solution, tuple(np.array(part) for part in self.weights(features.present()))
 
     def engine(self, surrogate, seed=0):
         return BlockCoordinateEngine(
@@ -73,7 +75,7 @@ class Labels(Problem):
             lower, upper = (
                 np.full((self.d + 1, features.stride), none) for none in (-np.inf, np.inf))
             lower[: self.d, : self.k], upper[: self.d, : self.k] = self.bounds
-            features.set_bounds(lower, upper)
+            features.set_penalty(Penalty(lower.shape, self.d, lower, upper))
         return features
 
     def blocks(self, surrogate):
@@ -137,7 +139,7 @@ class Permutations(Problem):
         rows, counts = np.concatenate([x.reshape(-1, self.d) for x in self.X]), self.sizes**2
         features = PairFeatures(rows, np.cumsum(counts) - counts, counts)
         if self.bounds is not None:
-            features.set_bounds(*(np.broadcast_to(bound, self.d) for bound in self.bounds))
+            features.set_penalty(Penalty((1, self.d), 0, *self.bounds))
         return features
 
     def blocks(self, surrogate):
@@ -303,7 +305,7 @@ def test_certificates(kind, surrogate, n_jobs):
         # the weights are an average, and not those of the dual point
         assert solution.average is not None
         z = problem.blocks(surrogate)
-        z = z.truncated(z.primal_weights(
+        z = z.prox(z.primal_weights(
             [z.point(i, state) for i, state in enumerate(problem.states(solution.mu))]))
         assert max(np.abs(a - b).max() for a, b in zip(z, w)) > 1e-6
 
@@ -314,7 +316,7 @@ def test_without_acceleration_w_is_that_of_the_dual_point(kind, surrogate):
     problem = PROBLEMS[kind]()
     solution, w = problem.solve(surrogate, accelerate=False, max_iter=15, tol=0.0)
     blocks = problem.blocks(surrogate)
-    expected = blocks.truncated(blocks.primal_weights(
+    expected = blocks.prox(blocks.primal_weights(
         [blocks.point(i, state) for i, state in enumerate(problem.states(solution.mu))]))
     if solution.average is None:
         for part, right in zip(w, expected, strict=True):
@@ -657,7 +659,7 @@ def test_a_free_intercept(surrogate, bounds):
     X, y = classes()
     X = X + 3.0
     options = {"alpha": 3e-3, "tol": 2e-3, "max_iter": 50000, "random_state": 0,
-               "coef_bounds": bounds, "fit_intercept": "free"}
+               "penalty": L2(bounds), "fit_intercept": "free"}
     model, plain = (
         made(MulticlassClassifier, surrogate, accelerate=accelerate, warm_start=True, **options).fit(
             X, y)
@@ -685,7 +687,7 @@ def test_bounds(surrogate):
     lower[0], upper[1, 2] = 0.1, 0.2  # zero is not within all of them
     models = [
         MulticlassClassifier(
-            surrogate, alpha=1e-3, random_state=0, max_iter=20000, coef_bounds=(lower, upper),
+            surrogate, alpha=1e-3, random_state=0, max_iter=20000, penalty=L2((lower, upper)),
             solver=BlockFrankWolfe(accelerate=accelerate), warm_start=True).fit(X, y)
         for accelerate in (True, False)]
     for one, other in (models, models[::-1]):
@@ -696,7 +698,7 @@ def test_bounds(surrogate):
     model = models[0].fit(X, y)
     assert model.n_iter_ == 0
     # other bounds: the weights keep to them at once
-    look(model.set_params(coef_bounds=(-0.1, 0.1)), X, y)
+    look(model.set_params(penalty=L2((-0.1, 0.1))), X, y)
     assert np.abs(model.coef_).max() <= 0.1
     assert_allclose(model.primal_objective_, risk(model, X, y), rtol=1e-9)
 

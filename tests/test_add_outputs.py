@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fastm4n.solvers._block_coordinate import BlockCoordinateEngine
 from numpy.testing import assert_allclose
 from scipy.special import logsumexp
 
@@ -17,7 +18,6 @@ import fastm4n
 from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.losses import block_losses
 from fastm4n.solvers import solve
-from fastm4n.solvers._block_coordinate import BlockCoordinateEngine
 from fastm4n.surrogates import make_surrogate
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "add_outputs.md"

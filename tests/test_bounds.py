@@ -7,6 +7,7 @@ import pytest
 from fastm4n.features._chain import ChainFeatures
 from fastm4n.features._linear import LinearFeatures, row_norms
 from fastm4n.features._pairs import PairFeatures
+from fastm4n.features._penalty import Penalty
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
@@ -26,6 +27,13 @@ FORMATS = {
     "csr64": sparse.csr_matrix,
     "csr32": lambda X: sparse.csr_array(X.astype(np.float32)),
 }
+
+
+def bound(features, lower, upper):
+    """Give a map bounds, arrays of the shape of its weights."""
+    lower, upper = np.atleast_2d(lower), np.atleast_2d(upper)
+    n_shared = 0 if isinstance(features, PairFeatures) else features.n_features
+    features.set_penalty(Penalty(lower.shape, n_shared, lower, upper))
 
 
 def zero_one(k):
@@ -85,7 +93,7 @@ class Labels:
         features = LinearFeatures(
             X, np.arange(len(self.y)), row_norms(X, 2.0), self.k, 2.0)
         if bounded:
-            features.set_bounds(*padded(self.box, (self.d + 1, features.stride)))
+            bound(features, *padded(self.box, (self.d + 1, features.stride)))
         return features
 
     def engine(self, surrogate, kind="dense64", alpha=0.05, seed=7, averaging=False, bounded=True):
@@ -102,7 +110,7 @@ def test_weights_of_linear_features(kind, k, shared):
     lower, upper = (np.broadcast_to(bound, (6, k)) for bound in problem.bounds)
     engine = problem.engine("max_margin", kind)
     features = engine.features
-    assert features.bounded and features.bound_step == (0 if shared else features.stride)
+    assert features.penalised and features.penalty.bound_step == (0 if shared else features.stride)
     start = features.coef()
     assert_array_equal(start, np.clip(0.0, lower, upper).T)
     for _ in range(3):
@@ -116,7 +124,9 @@ def test_weights_of_linear_features(kind, k, shared):
         assert np.abs(features.coef() - start).max() > 0.01
     w = np.vstack([features.coef().T, z[6, :k]])
     assert_allclose(features.weight_norm(), np.sum(w**2), rtol=1e-12)
-    assert_allclose(features.excess(), np.sum(w * (z[:, :k] - w)), rtol=1e-12, atol=1e-12)
+    assert_allclose(features.penalty_value(), 0.5 * np.sum(w**2), rtol=1e-12)
+    assert_allclose(
+        features.conjugate_value(), np.sum(w * (z[:, :k] - 0.5 * w)), rtol=1e-12, atol=1e-12)
     coef = features.coef()
     engine.rebuild_weights(engine.mu.copy())
     assert_allclose(features.coef(), coef, atol=1e-12)
@@ -125,7 +135,7 @@ def test_weights_of_linear_features(kind, k, shared):
     features.restore(z)
     assert_array_equal(features.coef(), coef)
     # other bounds, in the place of these
-    features.set_bounds(*padded((lower - 1.0, upper + 1.0), (7, features.stride)))
+    bound(features, *padded((lower - 1.0, upper + 1.0), (7, features.stride)))
     assert_array_equal(features.coef(), np.clip(z[:6, :k], lower - 1.0, upper + 1.0).T)
     assert_array_equal(features.state(), z)
 
@@ -204,11 +214,11 @@ def test_bounds_that_leave_one_point():
 
 def test_features_refuse_other_shapes():
     features = Labels().features()
-    for shape in ((4, 4), (5, 3), (5,)):
+    for shape in ((4, 4), (5, 3), (1, 5)):
         with pytest.raises(ValueError, match="do not fit"):
-            features.set_bounds(np.zeros(shape), np.zeros(shape))
+            bound(features, np.zeros(shape), np.zeros(shape))
     with pytest.raises(ValueError, match="do not fit"):
-        features.set_bounds(np.zeros((5, features.stride)), np.zeros((5, 1)))
+        bound(features, np.zeros((5, features.stride)), np.zeros((5, 3)))
 
 
 # sequences
@@ -246,9 +256,9 @@ class Chains:
         features = ChainFeatures(
             X, starts, self.lengths, self.R, 1.0, True, True, edge_X, used=used)
         if bounded:
-            features.set_bounds(*padded(self.rows, features.all_weights().shape))
+            bound(features, *padded(self.rows, features.all_weights().shape))
             if self.per_edge:
-                features.edges.set_bounds(*self.edge_bounds(features))
+                bound(features.edges, *self.edge_bounds(features))
         return features
 
     def edge_bounds(self, features):
@@ -363,7 +373,7 @@ class Pairs:
         rows = np.concatenate([x.reshape(-1, self.d) for x in self.X])
         features = PairFeatures(rows, np.cumsum(counts) - counts, counts)
         if bounded:
-            features.set_bounds(*self.bounds)
+            bound(features, *self.bounds)
         structure = make_surrogate(surrogate, PermutationOutputs(
             np.concatenate(self.y), self.sizes, zero_one(4), "mean"))
         return BlockCoordinateEngine(structure, features, self.p, alpha, 7)
@@ -402,7 +412,7 @@ def test_permutations(surrogate):
     features.restore(state)
     assert_array_equal(features.coef(), coef)
     with pytest.raises(ValueError, match="do not fit"):
-        features.set_bounds(np.zeros(4), np.zeros(5))
+        bound(features, np.zeros(4), np.zeros(5))
 
 
 # no bounds at all
@@ -422,7 +432,7 @@ def test_infinite_bounds_are_none_to_the_bit(surrogate, make):
                     getattr(problem, name), (-np.inf, np.inf))]
                 setattr(problem, name, tuple(infinite))
         engine = problem.engine(surrogate, bounded=bounded)
-        assert engine.features.bounded == bounded
+        assert engine.features.has_penalty() == bounded
         solution = solve(
             engine.surrogate, engine.features, problem.p, 0.05, max_iter=25, tol=0.0, seed=3)
         histories.append(solution.history)

@@ -5,19 +5,19 @@ import itertools
 
 import numpy as np
 import pytest
+from fastm4n.features._chain import ChainFeatures
+from fastm4n.features._linear import LinearFeatures, row_norms
+from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 import fastm4n.reference as ref
 import fastm4n.solvers.certificates as certificates
-from fastm4n.features._chain import ChainFeatures
-from fastm4n.features._linear import LinearFeatures, row_norms
 from fastm4n.outputs import ChainOutputs, SimplexOutputs
-from fastm4n.surrogates import MaxMargin, MaxMinMirrorProx, make_surrogate
-from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
 from fastm4n.solvers.block_coordinate import solve
 from fastm4n.solvers.certificates import certify, certify_average
 from fastm4n.solvers.history import HISTORY_KEYS
+from fastm4n.surrogates import MaxMargin, MaxMinMirrorProx, make_surrogate
 
 SURROGATES = ("max_margin", "max_min", "log")
 SAMPLINGS = {"permutation": Sampling.PERMUTATION, "uniform": Sampling.UNIFORM, "gap": Sampling.GAP}

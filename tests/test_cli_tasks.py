@@ -340,6 +340,15 @@ def test_settings_solver_and_seed_are_used(capsys):
     assert {key: fitted["parameters"][key] for key in wanted} == wanted
 
 
+def test_nested_settings_make_the_penalty(capsys):
+    fitted = ran(
+        capsys, "fit", "wine", "--json", "--tol", 0.2, "--set", "penalty__l1_ratio=0.9",
+        "--model", "m")
+    assert fitted["parameters"]["penalty__l1_ratio"] == 0.9
+    assert load_model("m")[-1].penalty.l1_ratio == 0.9
+    assert main(["fit", "wine", "--set", "penalty__ratio=0.9"]) == 2
+
+
 def test_a_fit_that_ends_early_is_noted(capsys):
     assert main(["fit", "diabetes", "--tol", "1e-9", "--max-iter", "2", "--model", "m"]) == 0
     captured = capsys.readouterr()

@@ -15,9 +15,9 @@ import warnings
 
 import numpy as np
 import pytest
-from making import made
 from comparisons import assert_same_answers, assert_same_fit, state
 from estimator_cases import ASYMMETRIC, CASES, SURROGATES, take
+from making import made
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError

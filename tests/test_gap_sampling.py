@@ -15,12 +15,12 @@ has features or a cost.
 
 import numpy as np
 import pytest
+from fastm4n.features._pairs import PairFeatures
 from numpy.testing import assert_allclose
 
-from fastm4n.features._pairs import PairFeatures
 from fastm4n.outputs import PermutationOutputs
-from fastm4n.surrogates import MaxMargin
 from fastm4n.solvers.block_coordinate import solve
+from fastm4n.surrogates import MaxMargin
 
 N, K = 32, 64
 # for the share of n the hard block must need no fewer visits than n: about 1 / tol here, at most K

@@ -36,6 +36,7 @@ from fastm4n import (
 )
 from fastm4n.estimators._chain_weights import packed_weights
 from fastm4n.model_files import ModelFileError, read_arrays, write_arrays
+from fastm4n.penalties import L2
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(fastm4n.__file__).resolve().parents[1])}
 PREAMBLE = struct.Struct("<8sIQ32s")
@@ -228,8 +229,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
         (dict(kernel="laplacian", gamma=None), np.asfortranarray(X)),
         (dict(kernel="precomputed"), rbf_kernel(X)),
         (dict(solver=BlockFrankWolfe(sampling="uniform", cache_F=np.float32(0.5))), X),
-        (dict(coef_bounds=(-0.5, np.inf)), X),
-        (dict(coef_bounds=(None, np.array([0.1, 0.2, np.inf, 0.3]))), X),
+        (dict(penalty=L2((-0.5, np.inf))), X),
+        (dict(penalty=L2((None, np.array([0.1, 0.2, np.inf, 0.3])))), X),
         (dict(fit_intercept="free", warm_start=True, n_jobs=2, verbose=0), X),
     ],
 )

@@ -5,8 +5,8 @@ import warnings
 
 import numpy as np
 import pytest
-from making import made
 import scipy.sparse as sp
+from making import made
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning

@@ -40,6 +40,7 @@ from fastm4n import (
 )
 from fastm4n.model_files import ModelFileError
 from fastm4n.outputs import SimplexOutputs
+from fastm4n.penalties import L2
 from fastm4n.reference.chain_solver import ChainWeights
 from fastm4n.solvers.block_coordinate import Driver
 from fastm4n.solvers.breakpoints import Breakpoint, largest_gap, smallest_alpha
@@ -229,14 +230,16 @@ def test_true_gaps_of_accelerated_passes(task, surrogate):
 
 def test_true_gaps_with_bounds():
     X, y = labels(3)
-    estimator = MulticlassClassifier("max_margin", coef_bounds=(-0.3, 0.2), random_state=0)
+    estimator = MulticlassClassifier("max_margin", penalty=L2((-0.3, 0.2)), random_state=0)
     path = regularization_path(estimator, X, y, eps=0.05, alpha_min=0.005)
     assert path.complete
     for alpha in path.alphas:
         assert path.coef(alpha).min() >= -0.3 and path.coef(alpha).max() <= 0.2
     check_against_fits(path, estimator, (X, y), simplex_primal, n=40)
-    with pytest.raises(ValueError, match="coef_bounds must hold zero for a path"):
-        regularization_path(estimator.set_params(coef_bounds=(0.1, 0.2)), X, y)
+    with pytest.raises(ValueError, match="the bounds of penalty must hold zero for a path"):
+        regularization_path(estimator.set_params(penalty=L2((0.1, 0.2))), X, y)
+    with pytest.raises(ValueError, match="paths need a penalty without an L1 term or groups"):
+        regularization_path(estimator.set_params(penalty="elasticnet"), X, y)
 
 
 def test_large_weights_are_kept_in_float32(monkeypatch):

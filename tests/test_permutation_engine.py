@@ -4,20 +4,20 @@ import functools
 
 import numpy as np
 import pytest
+from fastm4n.features._kernel import KernelFeatures
+from fastm4n.features._linear import LinearFeatures, row_norms
+from fastm4n.features._pairs import PairFeatures, PairKernelFeatures
+from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
 from numpy.testing import assert_allclose, assert_array_equal
 
 import fastm4n.reference as ref
 import fastm4n.solvers.certificates as certificates
-from fastm4n.features._kernel import KernelFeatures
-from fastm4n.features._linear import LinearFeatures, row_norms
-from fastm4n.features._pairs import PairFeatures, PairKernelFeatures
 from fastm4n.outputs import PermutationOutputs
-from fastm4n.surrogates import MaxMin, MaxMinMirrorProx, make_surrogate
 from fastm4n.reference.block_coordinate import _visits
-from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
 from fastm4n.solvers.block_coordinate import solve
 from fastm4n.solvers.certificates import certify, certify_average
 from fastm4n.solvers.history import HISTORY_KEYS
+from fastm4n.surrogates import MaxMin, MaxMinMirrorProx, make_surrogate
 
 SURROGATES = ("max_margin", "max_min", "log")
 SAMPLINGS = {"permutation": Sampling.PERMUTATION, "uniform": Sampling.UNIFORM, "gap": Sampling.GAP}

@@ -4,13 +4,14 @@ import doctest
 import itertools
 import math
 
+import fastm4n.inference.permutation
 import numpy as np
 import pytest
+from fastm4n.inference.permutation import _best_permutations
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import linear_sum_assignment, linprog, minimize
 from scipy.special import logsumexp
 
-import fastm4n.inference.permutation
 import fastm4n.reference as ref
 import fastm4n.reference.permutation
 from fastm4n.inference import (
@@ -20,7 +21,6 @@ from fastm4n.inference import (
     permutation_marginals,
     sinkhorn,
 )
-from fastm4n.inference.permutation import _best_permutations
 
 SIZES = (1, 2, 3, 4, 5, 6)
 KINDS = ("normal", "ties", "sharp", "large", "forbidden")

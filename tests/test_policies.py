@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-from fastm4n import BlockFrankWolfe, SequenceTagger, Sequences
+from fastm4n import BlockFrankWolfe, Sequences, SequenceTagger
 
 N = 60
 SEEDS = range(3)

@@ -18,7 +18,7 @@ from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict, cros
 from sklearn.utils import estimator_checks
 
 import fastm4n.reference as ref
-from fastm4n import BlockFrankWolfe, MulticlassClassifier, SequenceTagger, Sequences
+from fastm4n import BlockFrankWolfe, MulticlassClassifier, Sequences, SequenceTagger
 from fastm4n.inference import max_min_chain
 from fastm4n.metrics import span_f1_score
 

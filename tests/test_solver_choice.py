@@ -20,8 +20,8 @@ from fastm4n import (
     Matcher,
     MulticlassClassifier,
     OrdinalClassifier,
-    SequenceTagger,
     Sequences,
+    SequenceTagger,
 )
 from fastm4n.solvers import policy
 from fastm4n.solvers.policy import AutoPolicy

@@ -6,17 +6,17 @@ import warnings
 
 import numpy as np
 import pytest
-from making import made
 import scipy.sparse as sp
+from fastm4n.features._chain import ChainFeatures
+from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
+from making import made
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from fastm4n import BlockFrankWolfe, Sequences, SequenceTagger
-from fastm4n.features._chain import ChainFeatures
 from fastm4n.outputs import ChainOutputs
-from fastm4n.surrogates import MaxMargin
 from fastm4n.reference.chain import (
     chain_concave_part,
     chain_indicator,
@@ -25,7 +25,7 @@ from fastm4n.reference.chain import (
     sum_product,
     viterbi,
 )
-from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
+from fastm4n.surrogates import MaxMargin
 
 # how small gaps become is asserted where it matters
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

@@ -11,7 +11,7 @@ cdef extern from "loops.h" nogil:
         void (*update_f32)(const float*, const int*, Py_ssize_t, const double*, double*, Py_ssize_t) noexcept nogil
         void (*update_some_f64)(const double*, const int*, Py_ssize_t, const double*, const unsigned char*, double*, Py_ssize_t) noexcept nogil
         void (*update_some_f32)(const float*, const int*, Py_ssize_t, const double*, const unsigned char*, double*, Py_ssize_t) noexcept nogil
-        void (*clip)(const double*, const double*, const double*, Py_ssize_t, const int*, Py_ssize_t, double*, Py_ssize_t) noexcept nogil
+        void (*prox)(const double*, const double*, Py_ssize_t, const double*, const double*, Py_ssize_t, double, const int*, Py_ssize_t, double*, Py_ssize_t) noexcept nogil
         void (*add_rows)(const double**, Py_ssize_t, const double*, Py_ssize_t, Py_ssize_t, double*) noexcept nogil
         double (*dot)(const double*, const double*, Py_ssize_t) noexcept nogil
         double (*subtract)(const double*, const double*, double*, Py_ssize_t) noexcept nogil

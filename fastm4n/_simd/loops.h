@@ -43,9 +43,12 @@ typedef struct {
                             const unsigned char *on, double *W, ptrdiff_t stride);
     void (*update_some_f32)(const float *x, const int *idx, ptrdiff_t nnz, const double *c,
                             const unsigned char *on, double *W, ptrdiff_t stride);
-    /* W = min(max(V, lower), upper) in the rows that idx names, or in the first n where it is NULL;
-       from one row's bounds to the next are `step` doubles, 0 where all rows have the same */
-    void (*clip)(const double *V, const double *lower, const double *upper, ptrdiff_t step,
+    /* W = min(max(scale soft(Z, threshold), lower), upper), soft(z, t) being z drawn towards 0 by
+       t >= 0 and no further, in the rows that idx names, or in the first n where it is NULL;
+       from one row's bounds, or thresholds, to the next are so many doubles, 0 where all rows have
+       the same */
+    void (*prox)(const double *Z, const double *threshold, ptrdiff_t threshold_step,
+                 const double *lower, const double *upper, ptrdiff_t bound_step, double scale,
                  const int *idx, ptrdiff_t n, double *W, ptrdiff_t stride);
     /* F += rows' D, with rows given by pointers */
     void (*add_rows)(const double **rows, ptrdiff_t n_rows, const double *D, ptrdiff_t n,

@@ -475,16 +475,28 @@ static void NAME(entropy_slopes)(const double *mu, const double *d, double gamma
     *bend = NAME(sum)(second);
 }
 
-static void NAME(clip)(const double *V, const double *lower, const double *upper, ptrdiff_t step,
+static void NAME(prox)(const double *Z, const double *threshold, ptrdiff_t threshold_step,
+                       const double *lower, const double *upper, ptrdiff_t bound_step, double scale,
                        const int *idx, ptrdiff_t n, double *W, ptrdiff_t stride)
 {
+    const NAME(vec) zero = {0};
     for (ptrdiff_t f = 0; f < n; ++f) {
         const ptrdiff_t row = idx ? (ptrdiff_t)idx[f] : f;
-        for (ptrdiff_t j = 0; j < stride; j += VLEN) {
-            const NAME(vec) low = LOAD(lower + row * step + j), high = LOAD(upper + row * step + j);
-            NAME(vec) w = LOAD(V + row * stride + j);
+        ptrdiff_t j = 0;
+        for (; j < WHOLE(stride); j += VLEN) {
+            const NAME(vec) low = LOAD(lower + row * bound_step + j);
+            const NAME(vec) high = LOAD(upper + row * bound_step + j);
+            const NAME(vec) t = LOAD(threshold + row * threshold_step + j);
+            const NAME(vec) z = LOAD(Z + row * stride + j);
+            NAME(vec) w = SELECT(z > t, z - t, SELECT(z < -t, z + t, zero)) * scale;
             w = SELECT(w < low, low, w);
             STORE(W + row * stride + j, SELECT(w > high, high, w));
+        }
+        for (; j < stride; ++j) {
+            const double low = lower[row * bound_step + j], high = upper[row * bound_step + j];
+            const double t = threshold[row * threshold_step + j], z = Z[row * stride + j];
+            const double w = (z > t ? z - t : z < -t ? z + t : 0.0) * scale;
+            W[row * stride + j] = w < low ? low : w > high ? high : w;
         }
     }
 }
@@ -566,7 +578,7 @@ static const fastm4n_loops NAME(table) = {
     NAME(update_f32),
     NAME(update_some_f64),
     NAME(update_some_f32),
-    NAME(clip),
+    NAME(prox),
     NAME(add_rows),
     NAME(dot),
     NAME(subtract),

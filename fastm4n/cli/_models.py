@@ -24,6 +24,7 @@ def build(args, data, **options):
     from sklearn.preprocessing import StandardScaler
 
     import fastm4n
+    from fastm4n.penalties import ElasticNet
 
     cls = getattr(fastm4n, ESTIMATORS[data.task])
     parameters = {
@@ -48,19 +49,20 @@ def build(args, data, **options):
             raise CommandError(f"--levels are of ordered levels, and {data.name} is of "
                                f"{data.task}; pass --task ordered", 2)
         parameters["levels"] = _levels(args.levels, data.y)
-    known, options = cls(solver=fastm4n.BlockFrankWolfe()).get_params(), {}
+    nested = {"solver": fastm4n.BlockFrankWolfe(), "penalty": ElasticNet()}
+    known, options = cls(**nested).get_params(), {}
     for name, value in args.settings:
         if name not in known:
-            nested = f"solver__{name}"
+            of_solver = f"solver__{name}"
             raise CommandError(
                 f"--set {name}: {cls.__name__} has no parameter {name!r}; "
-                + (f"it is one of the solver: --set {nested}=..." if nested in known
+                + (f"it is one of the solver: --set {of_solver}=..." if of_solver in known
                    else f"it has {', '.join(known)}"), 2
             )
-        (options if name.startswith("solver__") else parameters)[name] = value
-    estimator = cls(**parameters)
-    if options:
-        estimator.set_params(solver=fastm4n.BlockFrankWolfe()).set_params(**options)
+        (options if "__" in name else parameters)[name] = value
+    objects = {name.partition("__")[0] for name in options}
+    parameters.update((name, nested[name]) for name in objects)
+    estimator = cls(**parameters).set_params(**options)
     if args.scale == "standard" and data.task == "matchings":
         raise CommandError("--scale standard: features of matchings are taken as they are", 2)
     steps = [fastm4n.SequenceVectorizer()] if data.needs_vectorizer else []

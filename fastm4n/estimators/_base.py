@@ -1,5 +1,6 @@
 """What all estimators share: solver and tolerance, and a fitted state that changes as a whole."""
 
+import reprlib
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,14 +9,18 @@ from typing import Any
 
 import numpy as np
 from joblib import effective_n_jobs
+from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
 
 from fastm4n._checkpoints import keeping
 from fastm4n._parameters import NamesParameters, check_choice, check_flag, check_number
 from fastm4n.estimators._parameters import DECODINGS, SURROGATES
 from fastm4n.estimators._scale import scale_advice
+from fastm4n.penalties import is_plain
 from fastm4n.solvers.block_coordinate import solve
 from fastm4n.solvers.block_frank_wolfe import check_solver
 from fastm4n.solvers.certificates import objective_at_zero
@@ -52,6 +57,11 @@ class Problem:
     free_intercept: tuple = None
 
 
+def _has_matrix(estimator):
+    """Whether coef_ is a matrix, one row of weights for each label."""
+    return estimator._coef_is_matrix and getattr(estimator, "kernel", "linear") == "linear"
+
+
 class CertifiedEstimator(NamesParameters, BaseEstimator):
     """Base of the estimators: a fit validates, solves and then replaces the fitted state.
 
@@ -75,6 +85,7 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
     _fitted_arrays = ()
     _fitted_marker = "classes_"
     _noun = "sample"
+    _coef_is_matrix = True
     # whether mirror prox starts from what it gave at the last visit
     _oracle_warm_start = False
     # fitted attributes that an earlier fit may have left and a later one does not have
@@ -95,11 +106,14 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         for name in names:
             check_flag(name, getattr(self, name))
 
-    def _check_bounds_kernel(self):
-        if self.coef_bounds is not None and (callable(self.kernel) or self.kernel != "linear"):
+    def _check_penalty_kernel(self):
+        if is_plain(self.penalty):
+            return
+        if callable(self.kernel) or self.kernel != "linear":
             raise ValueError(
-                f"coef_bounds needs kernel='linear', got {self.kernel!r}: a kernel has no weights "
-                "to bound. Use features of sklearn.kernel_approximation.Nystroem."
+                f"penalty={reprlib.repr(self.penalty)} needs kernel='linear', got {self.kernel!r}: "
+                "a kernel has no weights to bound or to draw to zero. Use features of "
+                "sklearn.kernel_approximation.Nystroem."
             )
 
     def _solver_options(self):
@@ -172,6 +186,26 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
                 ConvergenceWarning,
                 stacklevel=3,
             )
+        return self
+
+    @property
+    def n_nonzero_(self):
+        """Number of weights in `coef_` that are not zero."""
+        check_is_fitted(self)
+        if not hasattr(self, "coef_"):
+            raise AttributeError("n_nonzero_ is of coef_, which kernels do not have.")
+        return int(self.coef_.nnz if sparse.issparse(self.coef_) else np.count_nonzero(self.coef_))
+
+    @available_if(_has_matrix)
+    def sparsify(self):
+        """Make `coef_` a CSR matrix; predictions stay what they are.
+
+        Returns
+        -------
+        self : object
+        """
+        check_is_fitted(self)
+        self.coef_ = sparse.csr_array(self.coef_)
         return self
 
     def __sklearn_is_fitted__(self):

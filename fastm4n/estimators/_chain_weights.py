@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
+from scipy import sparse
 
 from fastm4n.inference._chain import ChainScratch
 
@@ -53,7 +54,8 @@ def packed_weights(tagger):
     R, d = np.shape(tagger.coef_)
     stride = stride_of(R)
     per_edge = hasattr(tagger, "transition_features_")
-    arrays = [tagger.coef_, tagger.intercept_, tagger.start_coef_, tagger.end_coef_]
+    coef = tagger.coef_.toarray() if sparse.issparse(tagger.coef_) else tagger.coef_
+    arrays = [coef, tagger.intercept_, tagger.start_coef_, tagger.end_coef_]
     pairs = [tagger.transition_coef_]
     if per_edge:
         pairs.append(tagger.transition_feature_coef_)
@@ -62,7 +64,7 @@ def packed_weights(tagger):
     packed = getattr(tagger, "_packed", None)
     if packed is None or not all(map(_same_memory, arrays, weight_views(packed, d, R))):
         packed = np.zeros((d + 3 if per_edge else d + 3 + R, stride))
-        packed[:d, :R] = tagger.coef_.T
+        packed[:d, :R] = coef.T
         packed[d : d + 3, :R] = tagger.intercept_, tagger.start_coef_, tagger.end_coef_
         if not per_edge:
             packed[d + 3 :, :R] = tagger.transition_coef_
@@ -115,9 +117,10 @@ def explained(tagger, feature_names, n_strongest):
             f"feature_names has {len(feature_names)} names, but there are "
             f"{tagger.n_features_in_} features."
         )
+    coef = tagger.coef_.toarray() if sparse.issparse(tagger.coef_) else tagger.coef_
     emissions = [
-        (float(tagger.coef_[i, j]), labels[i], feature_names[j])
-        for i, j in _strongest(tagger.coef_, n_strongest)
+        (float(coef[i, j]), labels[i], feature_names[j])
+        for i, j in _strongest(coef, n_strongest)
     ]
     # the ends are one more label, before the first and after the last position
     R = len(labels)

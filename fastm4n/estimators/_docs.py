@@ -31,11 +31,11 @@ fit_intercept : bool{free} or float, default=True
     weaker the penalty, which is alpha / 2 times the intercept's square over that of the number
     (``LinearSVC``'s `intercept_scaling`).{unpenalised}
 """,
-    "coef_bounds": """
-coef_bounds : pair (lower, upper), default=None
-    Bounds that `coef_` keeps to, for ``kernel="linear"``: numbers, or arrays that broadcast
-    to {coef_shape}, None or infinities where there is no bound. The gap is
-    certified for the problem with these constraints [2]_. Intercepts have no bounds.
+    "penalty": """
+penalty : {{"l2", "elasticnet"}} or object of fastm4n.penalties, default="l2"
+    What alpha multiplies: "l2" is ||w||^2 / 2, "elasticnet" has an L1 term that makes weights
+    exactly zero. An object says more: `L2` and `ElasticNet` bounds, `Group` whole features; see
+    `fastm4n.penalties`. The gap is certified for the problem with this penalty.{penalties}
 """,
     "solver": """
 solver : "auto" or BlockFrankWolfe, default="auto"
@@ -124,7 +124,8 @@ ConvergenceWarning
 _WORDS = {
     "kernels": ', a callable or "precomputed"', "free": "", "unpenalised": "", "threads": "",
     "of_what": "", "more": "", "examples": "samples", "Examples": "Samples", "oracles":
-    "upper bounds of the oracles", "coef_shape": "(n_classes, n_features)", "surrogates": "",
+    "upper bounds of the oracles", "penalties":
+    '\n    Kernels have "l2" only.', "surrogates": "",
 }
 _MARK = re.compile(r"^( *)\[(\w+)\]$", re.MULTILINE)
 

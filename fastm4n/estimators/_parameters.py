@@ -1,6 +1,5 @@
 """What estimators take: costs, bounds, weights and features, validated."""
 
-import reprlib
 import warnings
 
 import numpy as np
@@ -59,75 +58,6 @@ def closed_form_cost(cost):
         if np.array_equal(cost, cost_matrix(name, cost.shape[0])):
             return name
     return None
-
-
-def as_bounds(name, bounds, shape, coef="coef_"):
-    """(lower, upper), float64 arrays of `shape`, -inf and inf where there is no bound.
-
-    Parameters
-    ----------
-    name : str
-        What errors call the bounds.
-    bounds : pair of float, array-like or None
-        Numbers, or arrays that broadcast to `shape`; None for no bounds on that side.
-    shape : tuple of int
-    coef : str
-        The fitted weights of that shape, which errors name.
-    """
-    if not isinstance(bounds, (tuple, list)) or len(bounds) != 2:
-        raise ValueError(
-            f"{name} must be a pair (lower, upper) of numbers, arrays or None, got "
-            f"{reprlib.repr(bounds)}."
-        )
-    both = []
-    for side, bound, none in zip(("lower", "upper"), bounds, (-np.inf, np.inf), strict=True):
-        try:
-            given = np.asarray(none if bound is None else bound)
-            if given.dtype.kind not in "iufO":
-                raise TypeError(f"an array of {given.dtype}")
-            given = given.astype(np.float64)
-        except (TypeError, ValueError) as error:
-            raise ValueError(
-                f"{name}: {side} must be a number, an array of numbers or None ({error})."
-            ) from error
-        wrong = np.argwhere(np.isnan(given) | (given == -none))
-        if len(wrong):
-            place = tuple(map(int, wrong[0]))
-            raise ValueError(
-                f"{name}: {side}{list(place) or ''} is {given[place]:g}, which is no {side} bound; "
-                f"{none:g} or None means that there is none."
-            )
-        if given.shape != shape:
-            try:
-                given = np.broadcast_to(given, shape)
-            except ValueError as error:
-                raise ValueError(
-                    f"{name}: {side} has shape {given.shape}, which does not broadcast to the "
-                    f"shape {shape} of {coef}."
-                ) from error
-        both.append(given)
-    lower, upper = both
-    crossed = np.argwhere(lower > upper)
-    if crossed.size:
-        place = tuple(map(int, crossed[0]))
-        raise ValueError(
-            f"{name}: lower is {lower[place]:g} and upper is {upper[place]:g} for "
-            f"{coef}{list(place)}; no lower bound may be above the upper one."
-        )
-    with np.errstate(over="ignore"):
-        least = np.clip(0.0, lower, upper) ** 2
-        if not np.isfinite(least.sum()):
-            place = tuple(map(int, np.unravel_index(np.argmax(least), shape)))
-            raise ValueError(
-                f"{name} are too large for float64: the squared norm of the weights overflows, "
-                f"lower being {lower[place]:g} and upper {upper[place]:g} for {coef}{list(place)}."
-            )
-    return lower, upper
-
-
-def no_bounds(shape):
-    """Bounds of weights that have none, to be filled in."""
-    return np.full(shape, -np.inf), np.full(shape, np.inf)
 
 
 def check_weights(weights):

@@ -14,6 +14,7 @@ from fastm4n.estimators.chain import SequenceTagger
 from fastm4n.estimators.matching import Matcher
 from fastm4n.estimators.ranking import LabelRanker
 from fastm4n.estimators.simplex import MulticlassClassifier, OrdinalClassifier
+from fastm4n.penalties import L2, ElasticNet, Group
 from fastm4n.rankings import FORMS
 from fastm4n.solvers.block_frank_wolfe import BlockFrankWolfe
 from fastm4n.vectorizer import SequenceScaler, SequenceVectorizer
@@ -24,6 +25,9 @@ PREDICTORS = {
 }
 TRANSFORMERS = {cls.__name__: cls for cls in (SequenceScaler, SequenceVectorizer, StandardScaler)}
 CLASSES = {**PREDICTORS, **TRANSFORMERS}
+# the objects that `penalty` may be, by their names in files
+PENALTIES = {"L2": L2, "ElasticNet": ElasticNet, "Group": Group}
+
 _SCALERS = ("SequenceScaler", "StandardScaler")
 
 # Fitted arrays: dimensions by name, those of one name being equal, and the kinds of dtypes.
@@ -347,6 +351,9 @@ def _encoded(key, value, arrays):
             for name, part in value.items()
         ]
         return {"dict": pairs}
+    if type(value) in PENALTIES.values():
+        given = _encoded(key, value.get_params(deep=False), arrays)
+        return {"penalty": [type(value).__name__, given]}
     if isinstance(value, type) and value in (np.float64, np.float32) or (
         isinstance(value, np.dtype) and value in (np.dtype("f8"), np.dtype("f4"))
     ):
@@ -393,6 +400,11 @@ def _decoded(key, value, arrays):
         return arrays.pop(inner)
     if kind in ("list", "tuple") and type(inner) is list:
         return (list if kind == "list" else tuple)([_decoded(key, part, arrays) for part in inner])
+    if kind == "penalty" and type(inner) is list and len(inner) == 2 and type(inner[0]) is str:
+        cls, given = PENALTIES.get(inner[0]), _decoded(key, inner[1], arrays)
+        if cls is None or type(given) is not dict or given.keys() != cls().get_params().keys():
+            raise ValueError(f"there is no penalty {inner!r:.80}")
+        return cls(**given)
     if kind == "dict" and type(inner) is list:
         pairs = [(_decoded(key, name, None), _decoded(key, part, arrays)) for name, part in inner]
         return dict(pairs)

@@ -15,8 +15,8 @@ from fastm4n.estimators._kernels import (
     named_kernel,
 )
 from fastm4n.estimators._merge import merge_examples
-from fastm4n.estimators._parameters import as_bounds, no_bounds
 from fastm4n.features._linear import LinearFeatures, row_norms
+from fastm4n.penalties import resolve_penalty
 from fastm4n.solvers.free_intercept import solve_free_intercept
 
 
@@ -38,7 +38,7 @@ class VectorEstimator(CertifiedEstimator):
 
     def _check_vector_parameters(self):
         check_kernel(self)
-        self._check_bounds_kernel()
+        self._check_penalty_kernel()
         given, free = self.fit_intercept, self._free_intercepts
         known = is_flag(given) or isinstance(given, str) and given == "free" and free
         if not known and not is_number(given, low=0):
@@ -88,14 +88,19 @@ class VectorEstimator(CertifiedEstimator):
         """Shape of coef_."""
         return n_scores, n_features
 
-    def _bound(self, features):
-        """Give a linear map the bounds of coef_bounds; the intercepts have none."""
+    def _penalise(self, features):
+        """Give a linear map the penalty of its weights."""
         R, d = features.n_labels, features.n_features
-        given = as_bounds("coef_bounds", self.coef_bounds, self._coef_shape(R, d))
-        padded = no_bounds((d + 1, features.stride))
-        for to, bound in zip(padded, given, strict=True):
-            to[:d, :R] = bound.reshape(R, d).T
-        features.set_bounds(*padded)
+        families = {"coef": self._coef_shape(R, d)}
+        missing = {"intercept": "see fit_intercept"}
+        if self.fit_intercept:
+            families["intercept"] = (R,)
+            missing = {}
+        resolved = resolve_penalty(self.penalty, families, missing)
+        if resolved is not None:
+            features.set_penalty(resolved.of_rows(
+                (d + 1, features.stride), d,
+                lambda packed: {"coef": packed[:d, :R].T, "intercept": packed[d, :R]}))
 
     def _features(self, X, samples, p, n_labels):
         """Feature map over X[samples], the kernel's arguments, the constant feature's value."""
@@ -176,8 +181,8 @@ class VectorEstimator(CertifiedEstimator):
             X_inner = X
         structure = structure(outputs)
         features, parameters, intercept = self._features(X_inner, samples, p, n_scores)
-        if self.coef_bounds is not None:
-            self._bound(features)
+        if self.kernel == "linear":
+            self._penalise(features)
         if self.kernel != "linear":
             common = {**common, "_kernel_parameters": parameters}
             if self.kernel != "precomputed":
@@ -270,7 +275,11 @@ class VectorEstimator(CertifiedEstimator):
         X = self._validated(X, reset=False)
         intercept = np.ravel(self.intercept_)
         if hasattr(self, "coef_"):
-            scores = X @ self.coef_.reshape(intercept.size, -1).T
+            if sparse.issparse(self.coef_):
+                scores = X @ self.coef_.T
+                scores = scores.toarray() if sparse.issparse(scores) else scores
+            else:
+                scores = X @ self.coef_.reshape(intercept.size, -1).T
             return np.asarray(scores, dtype=np.float64) + intercept
         beta = self.dual_coef_.reshape(-1, intercept.size)
         support = np.flatnonzero(beta.any(axis=1))

@@ -1,6 +1,7 @@
 """Sequence labelling: outputs that are chains of labels."""
 
 import numpy as np
+from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
 from fastm4n._parameters import check_choice, check_number
@@ -28,16 +29,15 @@ from fastm4n.estimators._docs import documented
 from fastm4n.estimators._merge import merge_sequences
 from fastm4n.estimators._parameters import (
     DECODINGS,
-    as_bounds,
     as_weights,
     cost_matrix,
-    no_bounds,
     summable,
     warn_of_unknown,
 )
 from fastm4n.estimators._warm import start_from, warm_state
 from fastm4n.features._chain import ChainFeatures
 from fastm4n.outputs import ChainOutputs
+from fastm4n.penalties import as_penalty, resolve_penalty
 from fastm4n.sequences import Sequences
 from fastm4n.solvers.block_frank_wolfe import check_solver
 from fastm4n.surrogates import make_surrogate
@@ -46,6 +46,7 @@ STATES = ("all", "observed")
 
 @documented(
     surrogates='"max_margin" the structural SVM (M3N); "log" the linear-chain CRF.',
+    penalties='\n    Weights that ``states="observed"`` leaves out stay zero.',
     examples="sequences",
     Examples="Sequences",
     threads=" and of predictions",
@@ -85,13 +86,7 @@ class SequenceTagger(CertifiedEstimator):
         transitions, or only those of the pairs that occur in the training data, with a value that
         is not zero, and of the transitions that occur; the others are exactly zero. CRFsuite's
         default is "observed". Intercept and ends always have all their weights.
-    coef_bounds : pair (lower, upper) or dict, default=None
-        Bounds that `coef_` keeps to: numbers, or arrays that broadcast to (n_labels, n_features),
-        None or infinities where there is no bound. A dict has a pair for each of "coef",
-        "transition_coef", "start_coef", "end_coef" and "transition_feature_coef" that has bounds,
-        of the shape of the attribute of that name. The gap is certified for the problem with
-        these constraints [2]_. Intercepts have no bounds, and weights that ``states="observed"``
-        leaves out stay zero.
+    [penalty]
     [solver]
     decode : {"map", "min_risk"}, default="map"
         Prediction of the highest score (Viterbi), or at each position of the least expected cost
@@ -176,7 +171,7 @@ class SequenceTagger(CertifiedEstimator):
         fit_transitions=True,
         transition_features=None,
         states="all",
-        coef_bounds=None,
+        penalty="l2",
         solver="auto",
         tol=1e-3,
         max_iter=1000,
@@ -196,7 +191,7 @@ class SequenceTagger(CertifiedEstimator):
         self.fit_transitions = fit_transitions
         self.transition_features = transition_features
         self.states = states
-        self.coef_bounds = coef_bounds
+        self.penalty = penalty
         self.solver = solver
         self.tol = tol
         self.max_iter = max_iter
@@ -227,7 +222,7 @@ class SequenceTagger(CertifiedEstimator):
                 "transition_features needs fit_transitions=True: without it transitions have no "
                 "scores."
             )
-        self._named_bounds()
+        as_penalty(self.penalty)
         if solver.step == "exact":
             raise ValueError(
                 "step='exact' needs a closed-form maximiser of the dual over a block, which "
@@ -239,44 +234,33 @@ class SequenceTagger(CertifiedEstimator):
                 "known; use step='line_search' with surrogate='log'."
             )
 
-    def _named_bounds(self):
-        """The bounds, by the weights that they are of."""
-        if not isinstance(self.coef_bounds, dict):
-            return {} if self.coef_bounds is None else {"coef": self.coef_bounds}
-        fitted = {
-            "coef": True,
-            "transition_coef": self.fit_transitions,
-            "start_coef": self.fit_start_end,
-            "end_coef": self.fit_start_end,
-            "transition_feature_coef": self.transition_features is not None,
-        }
-        for name in self.coef_bounds:
-            check_choice("a key of coef_bounds", name, fitted)
-            if not fitted[name]:
-                raise ValueError(
-                    f"coef_bounds has bounds of {name!r}, weights that this model has not: see "
-                    "fit_transitions, fit_start_end and transition_features."
-                )
-        return self.coef_bounds
-
-    def _bound(self, features):
-        """Give the map the bounds of coef_bounds."""
-        given, R = self._named_bounds(), features.n_labels
-        names = "coef", "intercept", "start_coef", "end_coef", "transition_coef"
-        parts = [(features, lambda packed: weight_views(packed, features.n_features, R), names)]
-        if features.edges is not None:
-            names = "transition_coef", "transition_feature_coef"
-            parts.append((features.edges, lambda packed: edge_views(packed, R), names))
-        for part, views_of, names in parts:
-            bounds = no_bounds(part.all_weights().shape)
-            views = dict(zip(names, zip(*map(views_of, bounds), strict=True), strict=False))
-            bounded = [name for name in views if name in given]
-            for name in bounded:
-                lower, upper = views[name]
-                of = f"coef_bounds[{name!r}]" if given is self.coef_bounds else "coef_bounds"
-                lower[...], upper[...] = as_bounds(of, given[name], lower.shape, name + "_")
-            if bounded:
-                part.set_bounds(*bounds)
+    def _penalise(self, features):
+        """Give the map, and that of the transitions' features, the penalty of the weights."""
+        R, d, edges = features.n_labels, features.n_features, features.edges
+        families, missing = {"coef": (R, d)}, {}
+        for present, names, shape, why in (
+            (self.fit_intercept, ("intercept",), (R,), "see fit_intercept"),
+            (self.fit_start_end, ("start_coef", "end_coef"), (R,), "see fit_start_end"),
+            (self.fit_transitions, ("transition_coef",), (R, R), "see fit_transitions"),
+            (edges is not None, ("transition_feature_coef",),
+             (0 if edges is None else edges.n_features, R, R), "see transition_features"),
+        ):
+            to, value = (families, shape) if present else (missing, why)
+            to.update(dict.fromkeys(names, value))
+        resolved = resolve_penalty(self.penalty, families, missing)
+        if resolved is None:
+            return
+        names = ["coef", "intercept", "start_coef", "end_coef", "transition_coef"]
+        names = names if edges is None else names[:4]
+        parts = [
+            (features, lambda packed: dict(zip(names, weight_views(packed, d, R), strict=True)))]
+        if edges is not None:
+            of_edges = "transition_coef", "transition_feature_coef"
+            parts.append(
+                (edges, lambda packed: dict(zip(of_edges, edge_views(packed, R), strict=True))))
+        for part, views_of in parts:
+            shape = part.all_weights().shape
+            part.set_penalty(resolved.of_rows(shape, part.n_features, views_of))
 
     def _structure(self, y, lengths, cost):
         per_edge = self.transition_features is not None
@@ -339,8 +323,7 @@ class SequenceTagger(CertifiedEstimator):
             float(self.fit_intercept), self.fit_start_end, self.fit_transitions, edge_values,
             used=used, edge_used=edge_used,
         )
-        if self.coef_bounds is not None:
-            self._bound(features)
+        self._penalise(features)
         codes = Sequences(codes, inner.offsets)[rows].values
         structure = self._structure(codes, block_lengths, cost)
         common = {
@@ -401,7 +384,10 @@ class SequenceTagger(CertifiedEstimator):
     def __setstate__(self, state):
         super().__setstate__(state)
         if hasattr(self, "coef_"):
-            self.__dict__.update(fitted_weights(*packed_weights(self), *np.shape(self.coef_)[::-1]))
+            coef = self.coef_
+            self.__dict__.update(fitted_weights(*packed_weights(self), *np.shape(coef)[::-1]))
+            if sparse.issparse(coef):
+                self.coef_ = coef
 
     def _prepare(self, X, lengths):
         """Validated sequences, and what decodes those of them that are not empty."""

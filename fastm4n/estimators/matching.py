@@ -19,7 +19,6 @@ from fastm4n.estimators._kernels import (
 from fastm4n.estimators._merge import merge_sequences
 from fastm4n.estimators._parameters import (
     DECODINGS,
-    as_bounds,
     as_weights,
     cost_matrix,
     summable,
@@ -32,6 +31,7 @@ from fastm4n.estimators._permutations import (
 )
 from fastm4n.estimators._warm import ranges, start_from, warm_state
 from fastm4n.features._pairs import PairFeatures, PairKernelFeatures
+from fastm4n.penalties import resolve_penalty
 from fastm4n.sequences import Sequences
 
 
@@ -66,10 +66,7 @@ class Matcher(CertifiedEstimator):
         take columns as ordered. A matrix needs examples of one size. The "log" surrogate
         uses it for ``decode="min_risk"`` only.
     [kernel]
-    coef_bounds : pair (lower, upper), default=None
-        Bounds that `coef_` keeps to, for ``kernel="linear"``: numbers, or arrays of shape
-        (n_features,), None or infinities where there is no bound. The gap is certified for the
-        problem with these constraints [2]_.
+    [penalty]
     [solver]
     decode : {"map", "min_risk"}, default="map"
         Prediction of the highest score, or of the least expected cost under the marginals
@@ -129,6 +126,7 @@ class Matcher(CertifiedEstimator):
     1.0
     """
 
+    _coef_is_matrix = False
     _task = "matching"
     _fitted_arrays = ("cost_matrix_",)
     _fitted_marker = "n_features_in_"
@@ -144,7 +142,7 @@ class Matcher(CertifiedEstimator):
         kernel="linear",
         gamma="scale",
         kernel_params=None,
-        coef_bounds=None,
+        penalty="l2",
         solver="auto",
         tol=1e-3,
         max_iter=1000,
@@ -162,7 +160,7 @@ class Matcher(CertifiedEstimator):
         self.kernel = kernel
         self.gamma = gamma
         self.kernel_params = kernel_params
-        self.coef_bounds = coef_bounds
+        self.penalty = penalty
         self.solver = solver
         self.tol = tol
         self.max_iter = max_iter
@@ -190,7 +188,7 @@ class Matcher(CertifiedEstimator):
             raise ValueError(
                 "kernel='precomputed' is not supported for pairs; give a name or a callable."
             )
-        self._check_bounds_kernel()
+        self._check_penalty_kernel()
 
     def fit(self, X, y, sample_weight=None):
         """Fit the model until its duality gap is certified to be at most `tol`.
@@ -271,9 +269,10 @@ class Matcher(CertifiedEstimator):
                     "Scale the features."
                 )
             features = PairFeatures(values, starts, counts)
-            if self.coef_bounds is not None:
-                shape = (values.shape[1],)
-                features.set_bounds(*as_bounds("coef_bounds", self.coef_bounds, shape))
+            resolved = resolve_penalty(self.penalty, {"coef": (values.shape[1],)})
+            if resolved is not None:
+                features.set_penalty(
+                    resolved.of_rows((1, values.shape[1]), 0, lambda packed: {"coef": packed[0]}))
             return features, None, None
         rows = ranges(starts, counts)
         points = values[rows]

@@ -38,7 +38,6 @@ from fastm4n.rankings import (
         '"max_margin" the structural SVM (M3N); "log" the CRF, whose exact marginals take\n'
         "    2^M steps an example, for M of at most 20."
     ),
-    coef_shape="(n_items, n_items, n_features)",
     more=" Example 2.2 and appendix G.3.",
 )
 class LabelRanker(VectorEstimator):
@@ -66,7 +65,7 @@ class LabelRanker(VectorEstimator):
     form : {"auto", "ranks", "ordering", "string"}, default="auto"
         How rankings are written, see `fastm4n.rankings.as_places`: the ranks of the items, the
         items best first, or strings such as "b>a>c". Predictions are of the same form.
-    [coef_bounds]
+    [penalty]
     [solver]
     decode : {"map", "min_risk"}, default="map"
         Prediction of the highest score, or of the least expected cost under the marginals
@@ -124,6 +123,7 @@ class LabelRanker(VectorEstimator):
     ['tea>milk>water']
     """
 
+    _coef_is_matrix = False
     _task = "ranking"
     _fitted_arrays = ("items_", "cost_matrix_", "intercept_")
     _fitted_marker = "items_"
@@ -139,7 +139,7 @@ class LabelRanker(VectorEstimator):
         kernel_params=None,
         fit_intercept=True,
         form="auto",
-        coef_bounds=None,
+        penalty="l2",
         solver="auto",
         tol=1e-3,
         max_iter=1000,
@@ -159,7 +159,7 @@ class LabelRanker(VectorEstimator):
         self.kernel_params = kernel_params
         self.fit_intercept = fit_intercept
         self.form = form
-        self.coef_bounds = coef_bounds
+        self.penalty = penalty
         self.solver = solver
         self.tol = tol
         self.max_iter = max_iter

@@ -42,7 +42,7 @@ class _SimplexClassifier(ClassifierMixin, VectorEstimator):
         gamma="scale",
         kernel_params=None,
         fit_intercept=True,
-        coef_bounds=None,
+        penalty="l2",
         solver="auto",
         tol=1e-3,
         max_iter=1000,
@@ -62,7 +62,7 @@ class _SimplexClassifier(ClassifierMixin, VectorEstimator):
         self.gamma = gamma
         self.kernel_params = kernel_params
         self.fit_intercept = fit_intercept
-        self.coef_bounds = coef_bounds
+        self.penalty = penalty
         self.solver = solver
         self.tol = tol
         self.max_iter = max_iter
@@ -351,7 +351,7 @@ class MulticlassClassifier(_SimplexClassifier):
     [scale]
     [kernel]
     [fit_intercept]
-    [coef_bounds]
+    [penalty]
     [solver]
     [choices]
     [cache_size]
@@ -408,7 +408,7 @@ class OrdinalClassifier(_SimplexClassifier):
     [scale]
     [kernel]
     [fit_intercept]
-    [coef_bounds]
+    [penalty]
     [solver]
     [choices]
     [cache_size]

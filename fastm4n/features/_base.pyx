@@ -79,27 +79,40 @@ cdef class FeatureMap:
         """||w||^2 from w itself, or None where w is not held."""
         return None
 
-    def is_bounded(self):
-        """Whether any weight has bounds."""
+    def has_penalty(self):
+        """Whether Omega(w) is more than ||w||^2 / 2, so that w is not z: see `Penalty`."""
         return False
 
-    def excess(self):
-        """<w, z - w>, where w is z truncated to its bounds; 0 without bounds."""
+    def penalty_value(self):
+        """Omega(w), or None where w is not held."""
+        norm = self.weight_norm()
+        return None if norm is None else 0.5 * norm
+
+    def conjugate_value(self):
+        """Omega*(z), or None where w is not held."""
+        return self.penalty_value()
+
+    def divergence(self, state):
+        """Omega(w) + Omega*(z) - <w, z> >= 0 for the present w and the z of another state."""
         return 0.0
 
-    def held(self):
-        """The present w, of the form of `state`: within its bounds."""
+    def has_thresholds(self):
+        """Whether Omega has an L1 term, or norms of groups."""
+        return False
+
+    def present(self):
+        """The present w = prox(z), of the form of `state`, which is z."""
         return self.state()
 
     def clear(self):
-        """w = 0."""
+        """z = 0, and so w = 0 unless bounds keep it away."""
 
     def scale(self, double factor):
-        """Multiply w by a factor."""
+        """Multiply z by a factor."""
         self.restore(_scaled(self.state(), factor))
 
     def state(self):
-        """A copy of what `restore` needs to bring back the present w."""
+        """A copy of what `restore` needs to bring back the present w: z."""
 
     def restore(self, state):
         """Bring back the w of `state`."""

@@ -46,16 +46,19 @@ cdef class PositionMap(LinearMap):
         self.visit_cost = 2.0 * self.stride * (
             (self.n_values / max(1, X.shape[0]) + 10) * np.mean(lengths))
 
+    def count_norms(self, zero):
+        self.prepare_norms()
+
     def use(self, double[:, ::1] weights):
         """Score with these weights instead of those that `update` has made."""
         if weights.shape[0] != self.weights.shape[0] or weights.shape[1] != self.stride:
             raise ValueError("weights do not fit the features and labels.")
-        self.weights = self.unclipped = weights
+        self.weights = self.raw = weights
 
     def prepare_norms(self):
         """What `position_norm` needs: Gram matrices of short blocks, sorted entries of others."""
         lengths = np.asarray(self.lengths)
-        short = lengths <= (GRAM_LENGTH if self.on == NULL else 0)
+        short = lengths <= (GRAM_LENGTH if self.on_counted == NULL else 0)
         sizes = np.where(short, lengths * (lengths + 1) // 2, 0)
         self.gram_start = np.concatenate([[0], np.cumsum(sizes)]).astype(np.intp)
         self.gram = np.zeros(max(1, sizes.sum()))
@@ -88,8 +91,8 @@ cdef class PositionMap(LinearMap):
         self.entry_value = rows.data[order].astype(np.float64)
 
     cdef bint has_gram(self, Py_ssize_t b) noexcept nogil:
-        """Gram matrices know nothing of weights that are not used."""
-        return self.on == NULL and self.lengths[b] <= GRAM_LENGTH
+        """Gram matrices know nothing of weights that do not count."""
+        return self.on_counted == NULL and self.lengths[b] <= GRAM_LENGTH
 
     cdef int fill_gram(self, Py_ssize_t b, double[::1] dense) noexcept nogil:
         """x_t' x_s + intercept^2 for s <= t; dense is zero before and after."""
@@ -137,26 +140,26 @@ cdef class PositionMap(LinearMap):
         return 0
 
     cdef int position_update(self, Py_ssize_t b, const double* coefficients) noexcept nogil:
-        """w += sum_t x_t coefficients_t', with the constant feature, whose row is not clipped."""
+        """z += sum_t x_t coefficients_t', with the constant feature, whose row is left to be done."""
         cdef Py_ssize_t t, j, stride = self.stride, constant = self.n_features
         cdef const double* c = coefficients
         for t in range(self.lengths[b]):
             if self.loops.dot(c, c, stride) != 0.0:
                 self.add_row(self.starts[b] + t, c)
-                if self.bounded and self.is_sparse:
-                    self.clip_features(self.starts[b] + t)
+                if self.penalised and self.is_sparse:
+                    self.prox_features(self.starts[b] + t)
                 if self.intercept != 0.0:
                     for j in range(stride):
                         if self.on == NULL or self.used[constant, j]:
-                            self.unclipped[constant, j] += self.intercept * c[j]
+                            self.raw[constant, j] += self.intercept * c[j]
             c += stride
-        if self.bounded and not self.is_sparse:
+        if self.penalised and not self.is_sparse:
             # every row has every feature: once for all positions
-            self.clip_features(self.starts[b])
+            self.prox_features(self.starts[b])
         return 0
 
     cdef double position_norm(self, Py_ssize_t b, const double* direction) noexcept nogil:
-        """||sum_t x_t direction_t'||^2 in the weights that are used, with the constant feature."""
+        """||sum_t x_t direction_t'||^2 over the weights that count, with the constant feature."""
         if self.has_gram(b):
             return self.loops.gram_norm(
                 &self.gram[self.gram_start[b]], direction, self.lengths[b], self.stride)
@@ -174,7 +177,7 @@ cdef class PositionMap(LinearMap):
             entry = self.entry_start[b]
             total += self.loops.entries_norm(
                 &self.entry_value[entry], &self.entry_position[entry], &self.entry_feature[entry],
-                self.entry_start[b + 1] - entry, direction, self.on, stride)
+                self.entry_start[b + 1] - entry, direction, self.on_counted, stride)
         # the features of dense rows, and the constant one
         for label in range(0, stride, 64):
             width = min(64, stride - label)
@@ -191,7 +194,7 @@ cdef class PositionMap(LinearMap):
                     for j in range(width):
                         sums[j] += x * direction[t * stride + label + j]
                 for j in range(width):
-                    if self.on == NULL or self.on[f * stride + label + j]:
+                    if self.on_counted == NULL or self.on_counted[f * stride + label + j]:
                         total += sums[j] * sums[j]
         return total
 
@@ -290,44 +293,52 @@ cdef class ChainFeatures(PositionMap):
         self.position_update(b, &coefficients[0])
         if self.ends:
             for j in range(stride):
-                self.unclipped[constant + 1, j] += coefficients[j]
-                self.unclipped[constant + 2, j] += coefficients[nodes - stride + j]
+                self.raw[constant + 1, j] += coefficients[j]
+                self.raw[constant + 2, j] += coefficients[nodes - stride + j]
         if self.pair_step:
             self.edges.position_update(b, &coefficients[nodes])
         elif self.transitions and self.on != NULL:
             for i in range(self.n_labels):
                 for j in range(stride):
                     if self.used[constant + 3 + i, j]:
-                        self.unclipped[constant + 3 + i, j] += coefficients[nodes + i * stride + j]
+                        self.raw[constant + 3 + i, j] += coefficients[nodes + i * stride + j]
         elif self.transitions:
             for i in range(self.n_labels):
                 for j in range(stride):
-                    self.unclipped[constant + 3 + i, j] += coefficients[nodes + i * stride + j]
-        if self.bounded:
-            self.clip_rows(constant, self.weights.shape[0])
-        if self.pair_step and self.edges.bounded:
-            self.edges.clip_rows(self.edges.n_features, self.edges.n_features + 1)
+                    self.raw[constant + 3 + i, j] += coefficients[nodes + i * stride + j]
+        if self.penalised:
+            self.prox_rows(constant, self.weights.shape[0])
+        if self.pair_step and self.edges.penalised:
+            self.edges.prox_rows(self.edges.n_features, self.edges.n_features + 1)
         return 0
 
     cdef double direction_norm(
         self, Py_ssize_t b, const double[::1] direction, Py_ssize_t k) noexcept nogil:
         cdef Py_ssize_t stride = self.stride, nodes = self.lengths[b] * stride
-        cdef Py_ssize_t i
+        cdef Py_ssize_t i, behind = self.n_features + 1
         cdef const double* last = &direction[nodes - stride]
+        cdef const unsigned char* on = self.more_counted
         cdef double total = self.position_norm(b, &direction[0])
-        if self.ends:
+        if self.ends and on == NULL:
             total += self.loops.dot(&direction[0], &direction[0], stride)
             total += self.loops.dot(last, last, stride)
+        elif self.ends:
+            for i in range(stride):
+                if on[behind * stride + i]:
+                    total += direction[i] * direction[i]
+                if on[(behind + 1) * stride + i]:
+                    total += last[i] * last[i]
         if self.pair_step:
-            total += self.edges.position_norm(b, &direction[nodes])
-        elif self.transitions and self.on != NULL:
+            return self.smoothness * total + (
+                self.edges.smoothness * self.edges.position_norm(b, &direction[nodes]))
+        elif self.transitions and on != NULL:
             for i in range(self.n_labels * stride):
-                if self.used[self.n_features + 3 + i // stride, i % stride]:
+                if on[(behind + 2) * stride + i]:
                     total += direction[nodes + i] * direction[nodes + i]
         elif self.transitions:
             total += self.loops.dot(
                 &direction[nodes], &direction[nodes], self.n_labels * stride)
-        return total
+        return self.smoothness * total
 
     # what `LinearMap` has of w, with the transitions' own weights
 
@@ -335,12 +346,25 @@ cdef class ChainFeatures(PositionMap):
         norm = super().weight_norm()
         return norm if self.edges is None else norm + self.edges.weight_norm()
 
-    def is_bounded(self):
-        return self.bounded or (self.edges is not None and self.edges.is_bounded())
+    def has_penalty(self):
+        return self.penalised or (self.edges is not None and self.edges.has_penalty())
 
-    def excess(self):
-        excess = super().excess()
-        return excess if self.edges is None else excess + self.edges.excess()
+    def penalty_value(self):
+        value = super().penalty_value()
+        return value if self.edges is None else value + self.edges.penalty_value()
+
+    def conjugate_value(self):
+        value = super().conjugate_value()
+        return value if self.edges is None else value + self.edges.conjugate_value()
+
+    def divergence(self, state):
+        weights, edge_weights = state
+        value = super().divergence(weights)
+        return value if self.edges is None else value + self.edges.divergence(edge_weights)
+
+    def has_thresholds(self):
+        of_edges = self.edges is not None and self.edges.has_thresholds()
+        return of_edges or super().has_thresholds()
 
     def clear(self):
         super().clear()
@@ -350,8 +374,8 @@ cdef class ChainFeatures(PositionMap):
     def state(self):
         return super().state(), None if self.edges is None else self.edges.state()
 
-    def held(self):
-        return super().held(), None if self.edges is None else self.edges.held()
+    def present(self):
+        return super().present(), None if self.edges is None else self.edges.present()
 
     def restore(self, state):
         cdef Py_ssize_t constant = self.n_features

@@ -1,6 +1,7 @@
 """Linear features: rows of one matrix and the weights that they meet."""
 
 from fastm4n.features._base cimport FeatureMap
+from fastm4n.features._penalty cimport Penalty
 
 cdef class LinearMap(FeatureMap):
     cdef object X
@@ -11,16 +12,20 @@ cdef class LinearMap(FeatureMap):
     cdef const long long[::1] indptr
     cdef readonly Py_ssize_t n_values
     cdef double[:, ::1] weights
-    # what updates change; weights is this within the bounds, and the same memory without any
-    cdef double[:, ::1] unclipped
-    cdef const double[:, ::1] lower
-    cdef const double[:, ::1] upper
-    cdef readonly bint bounded
-    # from the bounds of one feature to those of the next; 0 where all have the same
-    cdef readonly Py_ssize_t bound_step
+    # z, which updates change; weights is prox(z), and the same memory without a penalty
+    cdef double[:, ::1] raw
+    cdef readonly Penalty penalty
+    cdef readonly bint penalised
+    # 1 / m: what ||Phi d||^2 is multiplied by in the curvature of steps
+    cdef readonly double smoothness
     # a byte for each weight, zero for those that stay zero; NULL where all may be used
     cdef const unsigned char[:, ::1] used
     cdef const unsigned char* on
+    # the same for norms, less the weights that bounds hold at zero: for features and constants
+    # together, and for the rows behind them; NULL where all count
+    cdef const unsigned char[:, ::1] counted
+    cdef const unsigned char* on_counted
+    cdef const unsigned char* more_counted
     cdef readonly Py_ssize_t n_features
     cdef readonly double intercept
 
@@ -28,6 +33,6 @@ cdef class LinearMap(FeatureMap):
         self, Py_ssize_t r, Py_ssize_t* start, Py_ssize_t* nnz, const int** idx) noexcept nogil
     cdef int add_scores(self, Py_ssize_t r, double* v) noexcept nogil
     cdef int add_row(self, Py_ssize_t r, const double* coefficients) noexcept nogil
-    cdef void clip_features(self, Py_ssize_t r) noexcept nogil
-    cdef void clip_rows(self, Py_ssize_t start, Py_ssize_t stop) noexcept nogil
+    cdef void prox_features(self, Py_ssize_t r) noexcept nogil
+    cdef void prox_rows(self, Py_ssize_t start, Py_ssize_t stop) noexcept nogil
     cdef void prefetch_row(self, Py_ssize_t r) noexcept nogil

@@ -2,7 +2,8 @@
 
 w is held feature-major, one row of `stride` numbers for each feature: a feature's scores for
 all labels are contiguous, and a sparse row of X costs as many contiguous rows of w as it
-has non-zeros. Where w has bounds there is a second array, of what w would be without truncation.
+has non-zeros. Updates change z, and w = prox(z) is a second array only where there is a penalty beyond
+||w||^2 / 2.
 """
 
 import numpy as np
@@ -10,6 +11,7 @@ from scipy import sparse
 
 from fastm4n._simd._loops cimport fastm4n_prefetch
 from fastm4n.features._base cimport FeatureMap
+from fastm4n.features._penalty cimport Penalty
 
 
 def row_norms(X, intercept):
@@ -53,12 +55,13 @@ cdef class LinearMap(FeatureMap):
         super().__init__(n_blocks, n_labels, n_rows)
         self.n_features = X.shape[1]
         self.intercept = intercept
-        self.weights = self.unclipped = np.zeros((self.n_features + n_more, self.stride))
+        self.weights = self.raw = np.zeros((self.n_features + n_more, self.stride))
+        self.smoothness = 1.0
         if used is not None:
             if used.shape != (self.weights.shape[0], self.stride):
                 raise ValueError("used does not fit the features and labels.")
             self.used = used
-            self.on = &self.used[0, 0]
+            self.on = self.on_counted = self.more_counted = &self.used[0, 0]
         self.X = X  # keeps the buffers below alive
         cdef const double[::1] view64
         cdef const float[::1] view32
@@ -85,30 +88,49 @@ cdef class LinearMap(FeatureMap):
             if view64.shape[0]:
                 self.data64 = &view64[0]
 
-    def set_bounds(self, lower, upper):
-        """Keep lower <= w <= upper: w is truncated after each update; updates go on without it.
+    def set_penalty(self, Penalty penalty):
+        """Hold w = prox(z) from now on, updates going on in z; see `Penalty`.
+
+        Weights that are not used stay zero whatever their bounds. Features all of whose weights
+        are held at zero by bounds count in no norm: steps are as long as without them.
 
         Parameters
         ----------
-        lower, upper : float64 arrays of the shape of the weights
-            -inf and inf where there is no bound, as there is none behind the labels. Weights that
-            are not used stay zero whatever their bounds.
+        penalty : Penalty
+            Of rows like those of the weights; its shared rows are the features.
         """
-        lower, upper = np.array(lower), np.array(upper)
-        if not lower.shape == upper.shape == (self.weights.shape[0], self.stride):
-            raise ValueError("bounds do not fit the features and labels.")
+        shape = self.weights.shape[0], self.stride
+        if penalty.shape != shape or penalty.n_shared != self.n_features:
+            raise ValueError(
+                f"bounds and thresholds do not fit the features and labels: {penalty.shape} for "
+                f"{shape}.")
+        cdef const unsigned char* before = self.on_counted
         if self.on != NULL:
-            zero = (np.asarray(self.used) == 0) & ((lower > 0.0) | (upper < 0.0))
-            lower[zero], upper[zero] = -np.inf, np.inf
-        self.lower, self.upper = lower, upper
-        # rows that all share need not be read from memory for each feature
-        features = slice(0, self.n_features)
-        shared = (lower[features] == lower[0]).all() and (upper[features] == upper[0]).all()
-        self.bound_step = 0 if shared else self.stride
-        if not self.bounded:
-            self.weights = np.zeros_like(lower)
-            self.bounded = True
-        self.clip_rows(0, self.weights.shape[0])
+            penalty = penalty.where_used(np.asarray(self.used) != 0)
+        self.penalty, self.smoothness = penalty, 1.0 / penalty.modulus
+        if not self.penalised:
+            self.weights = np.zeros(shape)
+            self.penalised = True
+        self.prox_all()
+        zero = penalty.fixed_at_zero()
+        counted = None if self.on == NULL else np.asarray(self.used)
+        self.on_counted = self.more_counted = self.on
+        if zero is not None:
+            counted = np.where(zero, 0, 1 if counted is None else counted).astype(np.uint8)
+            self.counted = counted
+            first, behind = zero[: self.n_features + 1], zero[self.n_features + 1 :]
+            if first.any():
+                self.on_counted = &self.counted[0, 0]
+            if behind.any():
+                self.more_counted = &self.counted[0, 0]
+        if self.on_counted != before or self.on_counted != self.on:
+            self.count_norms(zero)
+
+    def count_norms(self, zero):
+        """Take notice of which weights are held at zero; None for none."""
+
+    def prox_all(self):
+        self.penalty.prox(self.raw, self.weights)
 
     cdef int row(
         self, Py_ssize_t r, Py_ssize_t* start, Py_ssize_t* nnz, const int** idx) noexcept nogil:
@@ -139,10 +161,10 @@ cdef class LinearMap(FeatureMap):
         return 0
 
     cdef int add_row(self, Py_ssize_t r, const double* coefficients) noexcept nogil:
-        """w += x_r coefficients', in the weights that are used, before they are clipped."""
+        """z += x_r coefficients', in the weights that are used, before prox."""
         cdef Py_ssize_t start, nnz
         cdef const int* idx
-        cdef double* weights = &self.unclipped[0, 0]
+        cdef double* weights = &self.raw[0, 0]
         self.row(r, &start, &nnz, &idx)
         if nnz == 0:
             return 0
@@ -160,22 +182,16 @@ cdef class LinearMap(FeatureMap):
                 self.data32 + start, idx, nnz, coefficients, self.on, weights, self.stride)
         return 0
 
-    cdef void clip_features(self, Py_ssize_t r) noexcept nogil:
-        """Bring the weights of the features of row r within their bounds."""
+    cdef void prox_features(self, Py_ssize_t r) noexcept nogil:
+        """Bring the weights of the features of row r to prox(z)."""
         cdef Py_ssize_t start, nnz
         cdef const int* idx
         self.row(r, &start, &nnz, &idx)
-        if nnz > 0:
-            self.loops.clip(
-                &self.unclipped[0, 0], &self.lower[0, 0], &self.upper[0, 0], self.bound_step,
-                idx, nnz, &self.weights[0, 0], self.stride)
+        self.penalty.prox_features(&self.raw[0, 0], idx, nnz, &self.weights[0, 0])
 
-    cdef void clip_rows(self, Py_ssize_t start, Py_ssize_t stop) noexcept nogil:
-        """Bring the rows start ... stop - 1 of the weights within their bounds."""
-        if stop > start:
-            self.loops.clip(
-                &self.unclipped[start, 0], &self.lower[start, 0], &self.upper[start, 0],
-                self.stride, NULL, stop - start, &self.weights[start, 0], self.stride)
+    cdef void prox_rows(self, Py_ssize_t start, Py_ssize_t stop) noexcept nogil:
+        """Bring the rows start ... stop - 1 of the weights, behind the features, to prox(z)."""
+        self.penalty.prox_rows(&self.raw[0, 0], start, stop, &self.weights[0, 0])
 
     cdef void prefetch_row(self, Py_ssize_t r) noexcept nogil:
         """Ask for the first half KiB of row r; the hardware follows from there."""
@@ -195,37 +211,52 @@ cdef class LinearMap(FeatureMap):
         weights = np.asarray(self.weights)
         return float(np.einsum("ij,ij->", weights, weights))
 
-    def is_bounded(self):
-        return self.bounded
+    def has_penalty(self):
+        return self.penalised
 
-    def excess(self):
-        if not self.bounded:
-            return 0.0
-        weights = np.asarray(self.weights)
-        return float(np.einsum("ij,ij->", weights, np.asarray(self.unclipped) - weights))
+    def penalty_value(self):
+        if not self.penalised:
+            return 0.5 * self.weight_norm()
+        return self.penalty.value(self.weights)
+
+    def conjugate_value(self):
+        if not self.penalised:
+            return 0.5 * self.weight_norm()
+        return self.penalty.conjugate(self.raw, self.weights)
+
+    def divergence(self, const double[:, ::1] state):
+        z = np.asarray(state)
+        if not self.penalised:
+            return 0.5 * float(np.sum((np.asarray(self.weights) - z) ** 2))
+        best = np.zeros_like(z)
+        self.penalty.prox(np.array(z), best)
+        return self.penalty.divergence(self.weights, z, best)
+
+    def has_thresholds(self):
+        return self.penalised and self.penalty.has_thresholds()
 
     def clear(self):
-        self.unclipped[:, :] = 0.0
-        if self.bounded:
-            self.clip_rows(0, self.weights.shape[0])
+        self.raw[:, :] = 0.0
+        if self.penalised:
+            self.prox_all()
 
     def state(self):
-        return np.array(self.unclipped)
+        return np.array(self.raw)
 
-    def held(self):
+    def present(self):
         return np.array(self.weights)
 
     def restore(self, const double[:, ::1] state):
-        if state.shape[0] != self.unclipped.shape[0] or state.shape[1] != self.unclipped.shape[1]:
+        if state.shape[0] != self.raw.shape[0] or state.shape[1] != self.raw.shape[1]:
             raise ValueError("the state is of other features or labels.")
-        self.unclipped[:, :] = state
+        self.raw[:, :] = state
         # it may be of a fit that had weights which are not used here
         if self.on != NULL:
-            np.multiply(self.unclipped, self.used, out=np.asarray(self.unclipped))
+            np.multiply(self.raw, self.used, out=np.asarray(self.raw))
         if self.intercept == 0.0:
-            self.unclipped[self.n_features, :] = 0.0
-        if self.bounded:
-            self.clip_rows(0, self.weights.shape[0])
+            self.raw[self.n_features, :] = 0.0
+        if self.penalised:
+            self.prox_all()
 
     def constant_scores(self):
         return self.intercept * np.asarray(self.weights)[self.n_features, :self.n_labels]
@@ -254,11 +285,12 @@ cdef class LinearFeatures(LinearMap):
 
     cdef const Py_ssize_t[::1] rows
     cdef const double[::1] norms
+    cdef const double[::1] all_norms
 
     def __init__(self, X, rows, norms, Py_ssize_t n_labels, double intercept):
         super().__init__(X, rows.shape[0], n_labels, 1, intercept)
         self.rows = np.ascontiguousarray(rows, dtype=np.intp)
-        self.norms = np.ascontiguousarray(norms, dtype=np.float64)
+        self.norms = self.all_norms = np.ascontiguousarray(norms, dtype=np.float64)
         if self.n_blocks and (rows.min() < 0 or rows.max() >= X.shape[0]):
             raise IndexError(f"rows must lie in 0 ... {X.shape[0] - 1}.")
         self.visit_cost = 2.0 * (self.n_values / max(1, X.shape[0]) + 10) * self.stride
@@ -274,14 +306,22 @@ cdef class LinearFeatures(LinearMap):
         self.add_row(self.rows[b], &coefficients[0])
         if self.intercept != 0.0:
             for j in range(self.stride):
-                self.unclipped[self.n_features, j] += self.intercept * coefficients[j]
-        if self.bounded:
-            self.clip_features(self.rows[b])
-            self.clip_rows(self.n_features, self.n_features + 1)
+                self.raw[self.n_features, j] += self.intercept * coefficients[j]
+        if self.penalised:
+            self.prox_features(self.rows[b])
+            self.prox_rows(self.n_features, self.n_features + 1)
         return 0
+
+    def count_norms(self, zero):
+        self.norms = self.all_norms
+        if zero is not None:
+            moves = ~zero[:, : self.n_labels].all(axis=1)
+            intercept = self.intercept if moves[self.n_features] else 0.0
+            kept = self.X[:, np.flatnonzero(moves[: self.n_features])]
+            self.norms = row_norms(kept, intercept)[np.asarray(self.rows)]
 
     cdef void prefetch(self, Py_ssize_t b) noexcept nogil:
         self.prefetch_row(self.rows[b])
 
     cdef double block_norm(self, Py_ssize_t b) noexcept nogil:
-        return self.norms[b]
+        return self.smoothness * self.norms[b]

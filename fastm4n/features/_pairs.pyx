@@ -4,6 +4,7 @@ import numpy as np
 
 from fastm4n._simd._loops cimport fastm4n_prefetch
 from fastm4n.features._base cimport FeatureMap
+from fastm4n.features._penalty cimport Penalty
 
 
 cdef class PairFeatures(FeatureMap):
@@ -24,11 +25,13 @@ cdef class PairFeatures(FeatureMap):
     # w, and room for X_b' direction of each thread's block: norms are asked for in passes only
     cdef double[::1] weights
     cdef double[::1] sums
-    # what updates change; weights is this within the bounds, and the same memory without any
-    cdef double[::1] unclipped
-    cdef const double[::1] lower
-    cdef const double[::1] upper
-    cdef readonly bint bounded
+    # z, which updates change; weights is prox(z), and the same memory without a penalty
+    cdef double[::1] raw
+    cdef readonly Penalty penalty
+    cdef readonly bint penalised
+    cdef readonly double smoothness
+    # features that bounds hold at zero, which count in no norm
+    cdef Py_ssize_t[::1] zero
 
     def __init__(self, X, starts, sizes):
         super().__init__(starts.shape[0], int(sizes.max(initial=1)))
@@ -40,24 +43,29 @@ cdef class PairFeatures(FeatureMap):
         ):
             raise IndexError(f"blocks must lie in 0 ... {X.shape[0] - 1}.")
         self.n_features = X.shape[1]
-        self.weights = self.unclipped = np.zeros(self.n_features)
+        self.weights = self.raw = np.zeros(self.n_features)
         self.sums = np.zeros(self.n_features)
+        self.smoothness = 1.0
+        self.zero = np.zeros(0, dtype=np.intp)
         self.visit_cost = 4.0 * self.n_features * (np.mean(sizes) if self.n_blocks else 0.0)
 
-    def set_bounds(self, lower, upper):
-        """Keep lower <= w <= upper, arrays of shape (n_features,): w is truncated after updates."""
-        if np.shape(lower) != (self.n_features,) or np.shape(upper) != (self.n_features,):
-            raise ValueError("bounds do not fit the features.")
-        self.lower, self.upper = np.array(lower), np.array(upper)
-        if not self.bounded:
+    def set_penalty(self, Penalty penalty):
+        """Hold w = prox(z) from now on, updates going on in z; the penalty is of one row."""
+        if penalty.shape != (1, self.n_features) or penalty.n_shared != 0:
+            raise ValueError("bounds and thresholds do not fit the features.")
+        if penalty.by_rows:
+            raise ValueError("groups of weights need several labels: here a feature has one weight.")
+        self.penalty, self.smoothness = penalty, 1.0 / penalty.modulus
+        zero = penalty.fixed_at_zero()
+        self.zero = np.flatnonzero([] if zero is None else zero)
+        if not self.penalised:
             self.weights = np.zeros(self.n_features)
-            self.bounded = True
-        self.clip()
+            self.penalised = True
+        self.prox()
 
-    cdef void clip(self) noexcept nogil:
-        cdef Py_ssize_t f
-        for f in range(self.n_features):
-            self.weights[f] = min(max(self.unclipped[f], self.lower[f]), self.upper[f])
+    cdef void prox(self) noexcept nogil:
+        if self.n_features:
+            self.penalty.prox_rows(&self.raw[0], 0, 1, &self.weights[0])
 
     cdef int scores(self, Py_ssize_t b, double[::1] v) except -1 nogil:
         cdef Py_ssize_t e, size = self.sizes[b]
@@ -82,9 +90,9 @@ cdef class PairFeatures(FeatureMap):
         return 0
 
     cdef int update(self, Py_ssize_t b, const double[::1] coefficients) except -1 nogil:
-        self.add_rows_of(b, coefficients, self.unclipped)
-        if self.bounded:
-            self.clip()
+        self.add_rows_of(b, coefficients, self.raw)
+        if self.penalised:
+            self.prox()
         return 0
 
     cdef double direction_norm(
@@ -94,7 +102,9 @@ cdef class PairFeatures(FeatureMap):
         for f in range(self.n_features):
             self.sums[f] = 0.0
         self.add_rows_of(b, direction, self.sums)
-        return self.loops.dot(&self.sums[0], &self.sums[0], self.n_features)
+        for f in range(self.zero.shape[0]):
+            self.sums[self.zero[f]] = 0.0
+        return self.smoothness * self.loops.dot(&self.sums[0], &self.sums[0], self.n_features)
 
     cdef void prefetch(self, Py_ssize_t b) noexcept nogil:
         cdef Py_ssize_t f
@@ -103,34 +113,51 @@ cdef class PairFeatures(FeatureMap):
 
     def weight_norm(self):
         weights = np.asarray(self.weights)
-        return float(np.sum(weights * weights))
+        return float(np.einsum("i,i->", weights, weights))
 
-    def is_bounded(self):
-        return self.bounded
+    def has_penalty(self):
+        return self.penalised
 
-    def excess(self):
-        if not self.bounded:
-            return 0.0
-        weights = np.asarray(self.weights)
-        return float(np.sum(weights * (np.asarray(self.unclipped) - weights)))
+    def penalty_value(self):
+        if not self.penalised:
+            return 0.5 * self.weight_norm()
+        return self.penalty.value(np.asarray(self.weights)[np.newaxis])
+
+    def conjugate_value(self):
+        if not self.penalised:
+            return 0.5 * self.weight_norm()
+        return self.penalty.conjugate(
+            np.asarray(self.raw)[np.newaxis], np.asarray(self.weights)[np.newaxis])
+
+    def divergence(self, const double[::1] state):
+        z = np.array(state)
+        if not self.penalised:
+            return 0.5 * float(np.sum((np.asarray(self.weights) - z) ** 2))
+        best = np.zeros((1, self.n_features))
+        self.penalty.prox(z[np.newaxis], best)
+        return self.penalty.divergence(
+            np.asarray(self.weights)[np.newaxis], z[np.newaxis], best)
+
+    def has_thresholds(self):
+        return self.penalised and self.penalty.has_thresholds()
 
     def clear(self):
-        self.unclipped[:] = 0.0
-        if self.bounded:
-            self.clip()
+        self.raw[:] = 0.0
+        if self.penalised:
+            self.prox()
 
     def state(self):
-        return np.array(self.unclipped)
+        return np.array(self.raw)
 
-    def held(self):
+    def present(self):
         return np.array(self.weights)
 
     def restore(self, const double[::1] state):
-        if state.shape[0] != self.unclipped.shape[0]:
+        if state.shape[0] != self.raw.shape[0]:
             raise ValueError("the state is of other features.")
-        self.unclipped[:] = state
-        if self.bounded:
-            self.clip()
+        self.raw[:] = state
+        if self.penalised:
+            self.prox()
 
     def coef(self):
         """w, (n_features,), a new array."""

@@ -91,7 +91,7 @@ def regularization_path(
     ------
     ValueError
         For invalid parameters or data, a parameter of the estimator that paths do not know
-        (``fit_intercept="free"``, ``step="fixed"``, `coef_bounds` without zero), or a
+        (``fit_intercept="free"``, ``step="fixed"``, bounds without zero), or a
         checkpoint of another problem.
     ModelFileError
         If a file of the checkpoint is damaged.

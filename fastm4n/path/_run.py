@@ -111,11 +111,17 @@ class Run:
         if more and "lengths" not in signature(template._problem).parameters:
             raise ValueError(f"lengths is for SequenceTagger, not for {type(template).__name__}.")
         problem = self.problem = template._problem(X, y, sample_weight, **more)
-        bounded = getattr(template, "coef_bounds", None) is not None
-        if bounded and problem.features.weight_norm() > 0.0:
+        features = problem.features
+        bounded = features.has_penalty()
+        if bounded and features.weight_norm() > 0.0:
             raise ValueError(
-                "coef_bounds must hold zero for a path, or weights could not be scaled down as "
-                "alpha grows."
+                "the bounds of penalty must hold zero for a path, or weights could not be scaled "
+                "down as alpha grows."
+            )
+        if features.has_thresholds():
+            raise ValueError(
+                "paths need a penalty without an L1 term or groups: above the first breakpoint "
+                "weights are scaled, and their L1 norm does not go down with alpha as the gap says."
             )
         options = template._solver_options()
         if self.method == "heuristic":

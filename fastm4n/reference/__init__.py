@@ -10,6 +10,7 @@ are what the tests and the benchmarks compare it with.
 - `permutation`: inference and oracles of a block whose output is a permutation.
 - `structured`: block-coordinate Frank-Wolfe over blocks of any structure, and its certificate;
   `chain_solver` and `permutation_solver` are those of sequences and of permutations.
+- `penalty`: bounds, the elastic net and groups in the place of ||w||^2 / 2.
 - `passes`: such passes over atoms, with pairwise and away steps and a cache, and accelerated ones.
 - `baselines`: what these are compared with, batch Frank-Wolfe and stochastic subgradient steps.
 """
@@ -57,6 +58,7 @@ from .chain_solver import (
     chain_scores,
 )
 from .passes import AcceleratedPasses, Atom, AtomPasses, BlockPasses
+from .penalty import Penalty
 from .permutation import (
     best_permutation,
     max_min_permutation,
@@ -109,6 +111,7 @@ __all__ = [
     "ChainPoint",
     "ChainResult",
     "ChainWeights",
+    "Penalty",
     "PermutationBlocks",
     "PermutationPoint",
     "PermutationResult",

@@ -26,8 +26,9 @@ from typing import NamedTuple
 import numpy as np
 
 from .block_coordinate import SplitMix64, _visits
+from .penalty import Penalty
 from .simplex import _unit, block_oracle, concave_part, softmax
-from .structured import Blocks, _box, _inner, _minus, _plus
+from .structured import Blocks, _inner, _minus, _plus
 
 
 class BatchResult(NamedTuple):
@@ -72,8 +73,8 @@ class SimplexBlocks(Blocks):
         Positive, divided by their sum; equal if not given.
     cost : array of shape (n_classes, n_classes), optional
         0-1 if not given; unused by "log".
-    bounds : pair (lower, upper), optional
-        As in `Blocks`.
+    bounds : pair (lower, upper) or Penalty, optional
+        The penalty of `Blocks`.
 
     Examples
     --------
@@ -170,7 +171,7 @@ def batch_frank_wolfe(blocks, *, n_iter):
     for iteration in range(n_iter + 1):
         # afresh, so that each row of the history follows from nothing but the states
         z = blocks.primal_weights(points)
-        w = blocks.truncated(z)
+        w = blocks.prox(z)
         scores, answers, primal = blocks.examine(w)
         row = blocks.certificate_of(points, z, scores, answers, primal)
         history.append((iteration, row.primal, row.dual, row.gap))
@@ -263,7 +264,7 @@ def stochastic_subgradient(
     _check_not_empty(blocks)
     zeros = _zeros(blocks)
     if bounds is None:
-        bounds = blocks.bounds
+        bounds = blocks.penalty.bounds
     if bounds is None:
         radius = optimum_radius(blocks)
 
@@ -271,7 +272,7 @@ def stochastic_subgradient(
             norm = np.sqrt(_inner(w, w))
             return w if norm <= radius else tuple((radius / norm) * part for part in w)
     else:
-        box = _box(bounds, len(zeros))
+        box = Penalty(bounds).box(len(zeros))
 
         def project(w):
             return blocks.fitted(tuple(map(np.clip, w, *box)))

@@ -17,7 +17,7 @@ whose minimiser over the dual points so far is
 
     w = (alpha z(mu) + kappa y) / (alpha + kappa),
 
-truncated where there are bounds.  After some passes y moves to w and beyond, by Nesterov's momentum
+of which prox is taken where Omega(w) is not ||w||^2 / 2.  After some passes y moves to w and beyond, by Nesterov's momentum
 for strong convexity alpha ([2]_, Algorithm 1).  What is returned is an average w of the latest
 weights, and its gap is P(w) - D(mu), both without kappa.
 
@@ -59,7 +59,7 @@ class BlockPasses:
     Attributes
     ----------
     z : tuple of arrays
-        w before its truncation.
+        w before prox.
     gaps : array of shape (n,)
         Of each block when its oracle was last called.
 
@@ -99,7 +99,7 @@ class BlockPasses:
 
     def scores(self, i):
         """v_i at the present w."""
-        return self.blocks.scores(i, self.blocks.truncated(self.z))
+        return self.blocks.scores(i, self.blocks.prox(self.z))
 
     def points(self):
         """(*mu_i, h_i(mu_i)) of each block."""
@@ -110,7 +110,7 @@ class BlockPasses:
         points = self.points()
         z = self.blocks.primal_weights(points)
         found = self.blocks.certificate_of(
-            points, z, *self.blocks.examine(self.blocks.truncated(z)))
+            points, z, *self.blocks.examine(self.blocks.prox(z)))
         self.refresh(found.block_gaps)
         return found
 
@@ -275,7 +275,8 @@ class AtomPasses(BlockPasses):
     def line(self, i, direction, slope, most):
         """Length of the best step along a direction of mu_i, and by what the dual / p_i rises."""
         change = self.blocks.features(i, direction)
-        curvature = self.blocks.p[i] / self.blocks.alpha * _inner(change, change)
+        scale = self.blocks.alpha * self.blocks.penalty.modulus
+        curvature = self.blocks.p[i] / scale * _inner(change, change)
         gamma = most if most * curvature <= slope else slope / curvature
         return gamma, gamma * (slope - 0.5 * gamma * curvature)
 
@@ -341,7 +342,7 @@ class AcceleratedPasses:
     centre : tuple of arrays
         y.
     mean : tuple of arrays
-        The average, before its truncation.
+        The average, before prox.
 
     Examples
     --------
@@ -382,6 +383,6 @@ class AcceleratedPasses:
         points = self.passes.points()
         found = self.blocks.certificate_of(
             points, self.blocks.primal_weights(points),
-            *self.blocks.examine(self.blocks.truncated(self.mean)))
+            *self.blocks.examine(self.blocks.prox(self.mean)))
         self.passes.refresh(found.block_gaps)
         return Certificate(found.primal, found.dual, found.primal - found.dual, found.block_gaps)

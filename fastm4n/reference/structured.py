@@ -11,8 +11,9 @@ h_i of the surrogate,
     gap     P(w(mu)) - D(mu) = sum_i p_i g_i,
             g_i = [ max_mu h_i(mu) + <v_i, mu> ] - [ h_i(mu_i) + <v_i, mu_i> ] >= 0.
 
-With bounds, lower <= w <= upper, w(mu) is the truncation of z(mu), the sum above, and the dual
-has the term -alpha <w(mu), z(mu) - w(mu)> more ([2]_, appendix H).
+With another penalty, alpha Omega(w), w(mu) is prox of z(mu), the sum above, and the dual has
+-alpha Omega*(z(mu)) for its last term: see `fastm4n.reference.penalty`, and for bounds alone
+[2]_, appendix H.
 
 The state of a block is mu_i; that of the log surrogate the natural parameters whose marginals
 mu_i is, as the entropy of mu_i does not follow from mu_i alone.
@@ -35,6 +36,7 @@ import functools
 import numpy as np
 
 from .block_coordinate import Certificate, SplitMix64, _block_weights, _clipped_ratio, _visits
+from .penalty import Penalty
 
 
 def _inner(one, other):
@@ -54,23 +56,6 @@ def _total(tuples):
     return functools.reduce(_plus, tuples)
 
 
-def _box(bounds, n_parts):
-    """(lower, upper), each a tuple with a number or an array for each part of w."""
-    lower, upper = (
-        bound if isinstance(bound, tuple) else (bound,) * n_parts for bound in bounds)
-    for name, bound in ("lower", lower), ("upper", upper):
-        if len(bound) != n_parts:
-            raise ValueError(
-                f"the {name} bounds have {len(bound)} parts, but w has {n_parts}; "
-                "give a number, or one entry for each part.")
-    for k, (low, high) in enumerate(zip(lower, upper)):
-        if not np.all(np.asarray(low) <= high):
-            raise ValueError(
-                f"bounds of part {k} of w have a lower one above the upper, or NaN; "
-                "give lower <= upper.")
-    return lower, upper
-
-
 class Blocks:
     """Training examples with outputs of one kind, under one surrogate.
 
@@ -84,14 +69,14 @@ class Blocks:
     alpha : float
     weights : array of shape (n,) or None
         Positive, divided by their sum; equal if None.
-    bounds : pair (lower, upper) or None
-        P is minimised over lower <= w <= upper ([2]_, section H.1).  Either is a number, or a
-        tuple of a number or an array for each part of w; parts that are not fitted are zero all
-        the same.
+    penalty : Penalty, pair (lower, upper) or None
+        Omega; a pair is that of bounds. Parts that are not fitted are zero all the same.
     """
 
-    def __init__(self, n, surrogate, alpha, weights, bounds=None):
-        self.n, self.surrogate, self.alpha, self.bounds = n, surrogate, alpha, bounds
+    def __init__(self, n, surrogate, alpha, weights, penalty=None):
+        self.n, self.surrogate, self.alpha = n, surrogate, alpha
+        self.penalty = penalty if isinstance(penalty, Penalty) else Penalty(penalty)
+        self.is_plain = penalty is None
         self.p = _block_weights(weights, n)
 
     def scores(self, i, w):
@@ -130,16 +115,19 @@ class Blocks:
     def primal_weights(self, points):
         """z(mu)  ([1]_, section 5.1, its sign put right), of points (*mu_i, h_i).
 
-        It is w(mu) where there are no bounds; otherwise w(mu) is its truncation.
+        It is w(mu) for Omega(w) = ||w||^2 / 2; otherwise w(mu) is its prox.
         """
         return _total(
             self.change_of_w(i, self.truth(i), mu) for i, (*mu, _) in enumerate(points))
 
-    def truncated(self, z):
-        """z within the bounds; z itself where there are none."""
-        if self.bounds is None:
-            return z
-        return self.fitted(tuple(map(np.clip, z, *_box(self.bounds, len(z)))))
+    def prox(self, z):
+        """w = prox(z); z itself where Omega(w) is ||w||^2 / 2."""
+        return z if self.is_plain else self.fitted(self.penalty.prox(z))
+
+    def conjugate(self, z):
+        """Omega*(z), over the parts that are fitted."""
+        w = self.prox(z)
+        return _inner(w, z) - self.penalty.value(w)
 
     def examine(self, w):
         """Every block's scores and oracle at w, and P(w).
@@ -157,7 +145,7 @@ class Blocks:
         losses = [
             answer[-1] - _inner(v, self.truth(i))
             for i, (v, answer) in enumerate(zip(scores, answers))]
-        return scores, answers, float(self.p @ losses) + 0.5 * self.alpha * _inner(w, w)
+        return scores, answers, float(self.p @ losses) + self.alpha * self.penalty.value(w)
 
     def gap(self, v, point, upper):
         """g_i of a block at its scores v, for an upper bound of its oracle's value."""
@@ -165,14 +153,11 @@ class Blocks:
         return max(0.0, upper - h - _inner(v, mu))
 
     def certificate_of(self, points, z, scores, answers, primal):
-        """The certificate at the points, where z = z(mu), and its truncation has been examined."""
+        """The certificate at the points, where z = z(mu), and its prox has been examined."""
         gaps = np.array([
             self.gap(v, point, answer[-1])
             for v, point, answer in zip(scores, points, answers)])
-        w = self.truncated(z)
-        dual = float(self.p @ [point[-1] for point in points]) - 0.5 * self.alpha * _inner(w, w)
-        if self.bounds is not None:
-            dual -= self.alpha * _inner(w, _minus(z, w))
+        dual = float(self.p @ [point[-1] for point in points]) - self.alpha * self.conjugate(z)
         return Certificate(primal, dual, float(self.p @ gaps), gaps)
 
     def certificate(self, states):
@@ -183,7 +168,7 @@ class Blocks:
         """
         points = [self.point(i, state) for i, state in enumerate(states)]
         z = self.primal_weights(points)
-        return self.certificate_of(points, z, *self.examine(self.truncated(z)))
+        return self.certificate_of(points, z, *self.examine(self.prox(z)))
 
     def start(self):
         """The blocks' first states: the truth, or for "log" one near to it."""
@@ -214,8 +199,8 @@ class Blocks:
 
         which is halved until the dual does not fall.
 
-        With bounds the dual rises by at least as much as without, as truncation is non-expansive:
-        the step is the same, the scores being those of the truncated w.
+        With another penalty q is divided by its modulus, as prox is (1 / m)-Lipschitz, and the
+        scores are those of w = prox(z): the bound holds, and with it the step.
 
         Parameters
         ----------
@@ -224,7 +209,7 @@ class Blocks:
             Of all blocks; those of the group are replaced.
         z : tuple of arrays
         scores, answers : list
-            Of the group's blocks at w, the truncation of z, as those that `examine` returns.
+            Of the group's blocks at w = prox(z), as those that `examine` returns.
 
         Returns
         -------
@@ -246,7 +231,8 @@ class Blocks:
                 _inner(_minus(v, states[i]), move) if is_log else h_s + _inner(v, move) - h)
             ascent += self.p[i] * gain
         change = change_to([answer[:-1] for answer in answers])
-        curvature = self.alpha * _inner(change, change)
+        smoothness = self.alpha / self.penalty.modulus
+        curvature = smoothness * _inner(change, change)
         gamma = _clipped_ratio(ascent, ascent + curvature if is_log else curvature)
         targets = scores if is_log else [answer[:-2] for answer in answers]
         while gamma > 1e-12:
@@ -258,7 +244,7 @@ class Blocks:
             rise = sum(
                 self.p[i] * (b[-1] - a[-1] + _inner(v, _minus(b[:-1], a[:-1])))
                 for i, v, a, b in zip(group, scores, old, new))
-            if not is_log or rise >= 0.5 * self.alpha * _inner(change, change):
+            if not is_log or rise >= 0.5 * smoothness * _inner(change, change):
                 for i, state, point in zip(group, new_states, new):
                     states[i], points[i] = state, point
                 return _plus(z, change)
@@ -288,7 +274,7 @@ class Blocks:
         states : list
             Of the blocks, at the end.
         w : tuple of arrays
-            Within the bounds.
+            prox(z(mu)).
         history : array of shape (n_rows, 4)
             Pass, primal, dual and gap.
         """
@@ -297,7 +283,7 @@ class Blocks:
         states = self.start()
         points = [self.point(i, state) for i, state in enumerate(states)]
         z = self.primal_weights(points)
-        w = self.truncated(z)
+        w = self.prox(z)
         stale_gaps = np.zeros(self.n)
         order = list(range(self.n))
         rng = SplitMix64(random_state)
@@ -308,7 +294,7 @@ class Blocks:
                 answer = self.oracle(i, v)
                 stale_gaps[i] = self.gap(v, points[i], answer[-1])
                 z = self.step([i], states, points, z, [v], [answer])
-                w = self.truncated(z)
+                w = self.prox(z)
 
             if pass_number % gap_every == 0 or pass_number == n_passes:
                 row = self.certificate(states)

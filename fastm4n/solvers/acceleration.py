@@ -6,7 +6,10 @@ Passes are then made on the problem with the penalty
     alpha / 2 ||w||^2 + kappa / 2 ||w - y||^2,
 
 which is better conditioned; its minimiser over the dual points so far is
-w = (alpha w(mu) + kappa y) / (alpha + kappa), and scores are of that w.  Every few passes the
+w = (alpha w(mu) + kappa y) / (alpha + kappa), and scores are of that w.  Under a penalty Omega
+other than ||w||^2 / 2, all points are those before prox: the term with kappa is the Bregman distance of
+Omega from prox(y), and w = prox((alpha z(mu) + kappa y) / (alpha + kappa)), with thresholds and
+bounds that are the same for every kappa.  Every few passes the
 centre y moves to w and a step beyond, by Nesterov's momentum for strong convexity alpha.  The weights
 returned are an average of the latest w, and their gap is that of the problem without
 kappa: P(w) at the average, and D at the dual point mu.
@@ -72,10 +75,6 @@ def _pieces(*lists):
         flat = [array.reshape(-1) for array in arrays]
         for start in range(0, flat[0].size, PIECE):
             yield tuple(array[start : start + PIECE] for array in flat)
-
-
-def _distance(arrays, others):
-    return sum(float(np.sum((a - b) ** 2)) for a, b in _pieces(arrays, others))
 
 
 class Acceleration:
@@ -288,28 +287,28 @@ class Acceleration:
         return replaced(self.form, iter([array.copy() for array in self.mean]))
 
     def _apart(self, now):
-        """Of the average w and z = w(mu), before that is truncated to w(z): two penalties.
+        """Of the average w, and of z = w(mu) before prox: two numbers.
 
-        By ||w - z||^2 / 2 - ||w(z) - z||^2 / 2 the gap over alpha is more than the sum of the
-        block gaps, and <w(z), z> - ||w(z)||^2 / 2 is what the dual has less than sum p h, over
-        alpha. Leaves the feature map at the average.
+        By Omega(w) + Omega*(z) - <w, z> the gap over alpha is more than the sum of the block
+        gaps, and Omega*(z) is what the dual has less than sum p h, over alpha: without a penalty
+        beyond ||w||^2 / 2 they are ||w - z||^2 / 2 and ||z||^2 / 2. Leaves the feature map at the
+        average.
         """
         features = self.engine.features
-        if not features.is_bounded():
+        if not features.has_penalty():
             a, k = self.alpha, self.kappa
-            apart = penalty = 0.0
+            apart = conjugate = 0.0
             for mean, w, centre in _pieces(self.mean, now, self.centre):
                 dual = ((a + k) * w - k * centre) / a
                 apart += 0.5 * float(np.sum((mean - dual) ** 2))
-                penalty += 0.5 * float(np.sum(dual * dual))
+                conjugate += 0.5 * float(np.sum(dual * dual))
             self.put(self.mean)
-            return apart, penalty
+            return apart, conjugate
         dual = self._of_mu(now)
         self.put(dual)
-        penalty = 0.5 * features.weight_norm() + features.excess()
-        cut = _distance(_arrays(features.held()), dual)
+        conjugate = features.conjugate_value()
         self.put(self.mean)
-        return max(0.0, 0.5 * (_distance(_arrays(features.held()), dual) - cut)), penalty
+        return features.divergence(replaced(self.form, iter(dual))), conjugate
 
     def finish(self):
         """Leave the feature map at the average, or w(mu), and the engine without kappa."""

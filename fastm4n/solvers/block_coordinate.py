@@ -235,7 +235,7 @@ class Driver:
         if best is None or self._zero_known:
             return certificate
         features = engine.features
-        is_plain = not features.is_bounded() and not features.has_offset
+        is_plain = not features.has_penalty() and not features.has_offset
         if (is_plain and best.primal <= certificate.height) or (done and not is_plain):
             return certificate
         self._zero_known = True
@@ -537,8 +537,9 @@ def solve(
     .. math::
 
         \min_w \sum_b p_b \big[\max_{\mu} h_b(\mu) + \langle v_b, \mu - \varphi(y_b)\rangle\big]
-        + \tfrac{\alpha}{2} \|w\|^2, \qquad v_b = w^\top \Phi(x_b),
+        + \alpha \Omega(w), \qquad v_b = w^\top \Phi(x_b),
 
+    with :math:`\Omega(w) = \tfrac{1}{2} \|w\|^2`, or what the penalty of the feature map says,
     through its dual, one block at a time.  The gap of all blocks is refreshed every 10
     passes, and as soon as the gaps met during a pass, reduced as at the last refresh, add up to
     no more than `tol`; only a refreshed gap stops the solver.  Gap sampling begins with a sweep

@@ -7,7 +7,6 @@ from dataclasses import astuple, dataclass
 
 import numpy as np
 
-
 N_NUMBERS = 8
 
 

@@ -33,7 +33,7 @@ class Certificate:
     block_gaps: np.ndarray
     concave: np.ndarray = None  # h_b(mu_b) of each block, or a lower bound of it
     block_losses: np.ndarray = None  # bounds of the blocks' losses, from above
-    norm: float = None  # ||w||^2
+    norm: float = None  # 2 Omega(w): ||w||^2 without a further penalty
     rounding: float = 0.0  # differences of primal or dual that are none
     bound: float = 0.0  # the best dual value between phi(y) and mu, at least `dual`
     height: float = 0.0  # sum_b p_b h_b(mu_b), which the objective at w = 0 is no less than
@@ -63,8 +63,8 @@ def in_threads(function, n, cost, n_jobs):
 def certify(engine, mu, n_jobs=1, apart=None, concave=None):
     """Certificate at the dual point mu, the feature map holding w(mu).
 
-    Or any other w: `apart` then is ||w - w(mu)||^2 / 2, by which P(w) - D(mu) over alpha is more
-    than the sum of the block gaps, and ||w(mu)||^2 / 2; with bounds what `Acceleration` says.
+    Or any other w: `apart` then is Omega(w) + Omega*(z) - <w, z>, by which P(w) - D(mu) over alpha
+    is more than the sum of the block gaps, and Omega*(z), z being that of mu; see `Penalty`.
 
     Every block is scored and its oracle value bounded from above, so that the gap bounds
     P(w) - P* whatever the solver did.  With n_jobs > 1, in threads; the sums do not
@@ -101,15 +101,18 @@ def certify(engine, mu, n_jobs=1, apart=None, concave=None):
                 f"the squared norm of w came out negative ({norm:.3g})"
             )
     norm = max(norm, 0.0)
-    if apart is None:
-        excess, penalty = 0.0, 0.5 * norm + features.excess()
-    else:
-        excess, penalty = apart
-    primal = float(np.sum(p * loss)) + 0.5 * alpha * norm
-    height, pull = float(np.sum(p * (heights - shift))), alpha * penalty
+    penalty = conjugate = 0.5 * norm
+    if features.has_penalty():
+        penalty, conjugate = features.penalty_value(), features.conjugate_value()
+    excess = 0.0
+    if apart is not None:
+        excess, conjugate = apart
+    primal = float(np.sum(p * loss)) + alpha * penalty
+    height, pull = float(np.sum(p * (heights - shift))), alpha * conjugate
     dual = height - pull
     bound = dual
-    if features.is_bounded():
+    if features.has_penalty():
+        # Omega*(0) is not positive, but how Omega* falls towards phi(y) is the penalty's
         bound = max(dual, 0.0)
     elif height < 2.0 * pull:
         bound = max(dual, 0.25 * max(height, 0.0) ** 2 / pull)
@@ -120,7 +123,7 @@ def certify(engine, mu, n_jobs=1, apart=None, concave=None):
         block_gaps=gap,
         concave=heights,
         block_losses=loss,
-        norm=norm,
+        norm=2.0 * penalty,
         rounding=ROUNDING * (abs(primal) + abs(height) + abs(pull)),
         bound=bound,
         height=height,

@@ -353,11 +353,14 @@ class PathFollower:
                     kept = self._described(certify(engine, engine.mu, self.driver.n_jobs))
                 point = replace(point, loss=kept.loss, norm=kept.norm)
         else:
-            norm = engine.features.weight_norm()
-            if norm is None:
+            features = engine.features
+            if features.weight_norm() is None:
                 norm = certify(engine, engine.mu, self.driver.n_jobs).norm
+                conjugate = 0.5 * norm
+            else:
+                norm, conjugate = 2.0 * features.penalty_value(), features.conjugate_value()
             concave = float(np.sum(np.multiply(engine.weights, engine.concave)))
-            dual = concave - engine.alpha * (0.5 * norm + engine.features.excess())
+            dual = concave - engine.alpha * conjugate
             loss = engine.stale_gap() + dual - 0.5 * engine.alpha * norm
             point = self._new(loss, norm, dual, concave)
         if last is not None:
