@@ -168,7 +168,8 @@ def chain_losses(scores, transitions, y, lengths, *, surrogate="max_min", cost=N
     stride = outputs.layout.stride
     # of each row of labels: whether it is one of a position, or of a transition's first label
     of_position = np.repeat(
-        np.tile([True, False], lengths.size), np.ravel(np.column_stack([lengths, np.full_like(lengths, R)])))
+        np.tile([True, False], lengths.size),
+        np.ravel(np.column_stack([lengths, np.full_like(lengths, R)])))
     rows = np.zeros((of_position.size, stride))
     rows[of_position, :R] = scores
     rows[~of_position, :R] = np.tile(transitions, (lengths.size, 1))
@@ -215,7 +216,8 @@ def permutation_losses(scores, places, *, surrogate="max_min", cost=None, cost_s
         raise ValueError(f"scores must have shape (n, M, M), got {scores.shape}.")
     places = np.asarray(places)
     if places.shape != (n, M) or (np.sort(places, axis=1) != np.arange(M)).any():
-        raise ValueError(f"places must have shape ({n}, {M}), each row a permutation of 0 ... {M - 1}.")
+        raise ValueError(
+            f"places must have shape ({n}, {M}), each row a permutation of 0 ... {M - 1}.")
     outputs = PermutationOutputs(places.ravel(), np.full(n, M), _cost(cost, M), cost_scale)
     losses = block_losses(
         make_surrogate(surrogate, outputs), scores.ravel(), tol=tol, gradient=gradient,

@@ -195,7 +195,7 @@ def token_accuracy(y_true, y_pred):
     """
     right = total = 0
     for annotated, predicted in _pairs(y_true, y_pred):
-        right += sum(a == p for a, p in zip(annotated, predicted))
+        right += sum(a == p for a, p in zip(annotated, predicted, strict=True))
         total += len(annotated)
     if not total:
         raise ValueError("y_true and y_pred hold no labels.")
@@ -451,7 +451,7 @@ def _pairs(y_true, y_pred):
         raise ValueError(
             f"y_true has {len(y_true)} sequences, y_pred has {len(y_pred)}: they must be as many."
         )
-    for i, (annotated, predicted) in enumerate(zip(y_true, y_pred)):
+    for i, (annotated, predicted) in enumerate(zip(y_true, y_pred, strict=True)):
         for name, labels in (("y_true", annotated), ("y_pred", predicted)):
             if isinstance(labels, (str, bytes)) or not hasattr(labels, "__len__"):
                 raise TypeError(

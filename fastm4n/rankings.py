@@ -341,7 +341,7 @@ def _from_strings(y, items, input_name):
     lengths = [string.count(">") + 1 for string in distinct]
     names = list(map(str.strip, ">".join(distinct).split(">")))
     if "" in names or "=" in "".join(names):
-        for row, string in zip(rows, distinct):
+        for row, string in zip(rows, distinct, strict=True):
             if "=" in string:
                 raise ValueError(f"{input_name}[{row}] is {string!r}. {_TIES}")
             if not all(map(str.strip, string.split(">"))):

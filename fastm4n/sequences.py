@@ -187,7 +187,7 @@ class Sequences:
 
     def __iter__(self):
         offsets = self.offsets.tolist()
-        for start, stop in zip(offsets[:-1], offsets[1:]):
+        for start, stop in zip(offsets[:-1], offsets[1:], strict=True):
             yield self.values[start:stop]
 
     def __getitem__(self, key):

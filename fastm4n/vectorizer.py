@@ -140,7 +140,7 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=
             rows = _select_columns(rows, kept)
         sequences = entries.sequences(rows, names)
         self.feature_names_ = names
-        self.vocabulary_ = dict(zip(names, range(len(names))))
+        self.vocabulary_ = dict(zip(names, range(len(names)), strict=True))
         return sequences
 
     def transform(self, X):
@@ -388,7 +388,7 @@ class _Entries:
         columns = list(self.columns_of(names))
         if weighted:
             base = len(self.columns)
-            for column, weight in zip(columns, weights):
+            for column, weight in zip(columns, weights, strict=True):
                 if column >= 0:
                     if weight != 1.0:
                         self.weighted.append(base)

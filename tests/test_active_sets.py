@@ -745,7 +745,6 @@ def test_atoms_of_one_hash_are_compared():
     """A set of all labellings of 6 positions by 4 labels: none is taken for another."""
     problem = Chains(seed=15, lengths=(6,), R=4)
     structure, sets = sets_of(problem, limit=5000)
-    engine = problem.engine("max_margin")
     labellings = np.array(list(itertools.product(range(4), repeat=6)), dtype=np.uint16)
     n = len(labellings)
     content = np.zeros((n, 16), dtype=np.uint8)

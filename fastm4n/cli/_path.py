@@ -38,8 +38,8 @@ How much to regularise: fit for every alpha, and compare the fits on data that t
 
 The path is made of a few breakpoints, each fit starting from the one before. Between them the
 weights of a breakpoint have an objective that is certified to be at most --eps, times that of
-zero weights, above its minimum, for every alpha. Examples are split, or with --cv cross-validated; the path is of those to train
-on. One line is printed for each breakpoint:
+zero weights, above its minimum, for every alpha. Examples are split, or with --cv
+cross-validated; the path is of those to train on. One line is printed for each breakpoint:
 
   alpha       regularisation: alpha / 2 times the squared norm of the weights is added to
               the mean surrogate loss

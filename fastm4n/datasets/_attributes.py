@@ -65,7 +65,7 @@ def chunking_attributes(words, tags):
             columns[field][first + offset : max(0, last + offset)] for field, offset in parts
         ]
         values = shifted[0] if len(parts) == 1 else map("|".join, zip(*shifted, strict=True))
-        for token, value in zip(attributes[first:last], values):
+        for token, value in zip(attributes[first:last], values, strict=True):
             token.append(name + value)
     if n:
         attributes[0].append("__BOS__")

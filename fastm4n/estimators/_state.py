@@ -265,7 +265,7 @@ def _add_arrays(estimator, attributes, arrays, given):
             raise ValueError(f"{key} is sparse")
         if array.dtype.kind not in kinds:
             raise ValueError(f"{key} is of dtype {array.dtype}")
-        shape = tuple(sizes.setdefault(dim, n) for dim, n in zip(dims, array.shape))
+        shape = tuple(sizes.setdefault(dim, n) for dim, n in zip(dims, array.shape, strict=True))
         if array.ndim != len(dims) or array.shape != shape:
             raise ValueError(f"{key} has shape {array.shape}, which does not fit the others")
         numbers = array.data if sparse.issparse(array) else array
@@ -293,7 +293,7 @@ def _add_arrays(estimator, attributes, arrays, given):
     if name == "SequenceVectorizer":
         names = attributes["feature_names_"].tolist()
         attributes["feature_names_"] = names
-        attributes["vocabulary_"] = dict(zip(names, range(len(names))))
+        attributes["vocabulary_"] = dict(zip(names, range(len(names)), strict=True))
     if name == "LabelRanker":
         form, base = given["form_"], given["_base"]
         check_choice("form_", form, FORMS[1:])

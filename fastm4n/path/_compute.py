@@ -47,7 +47,8 @@ def regularization_path(
         the estimators is. (That objective is 1 for max-margin under the 0-1 or the mean Hamming
         cost.)
     kappa : float in (0, 1), default=None
-        Each breakpoint is solved to a relative gap of at most kappa * eps: the smaller, the fewer and the
+        Each breakpoint is solved to a relative gap of at most kappa * eps: the smaller, the fewer
+        and the
         dearer they are. By default 0.9, and 0.7 for the heuristic path.
     alpha_min : float, default=None
         Where the path may end if the loss is above eps still. By default 1e-3 times the alpha at

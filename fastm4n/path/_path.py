@@ -42,7 +42,8 @@ class RegularizationPath:
     method : str
     complete : bool
         Whether the path came to its end, each breakpoint being solved. A certified path then has
-        a relative gap of at most eps from `certified_down_to` to infinity, or to `alpha_max` if that was
+        a relative gap of at most eps from `certified_down_to` to infinity, or to `alpha_max` if
+        that was
         given.
     certified_down_to : float
         The weights of the last breakpoint have a relative gap of at most eps down to here; often 0.

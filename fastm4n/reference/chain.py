@@ -469,7 +469,9 @@ def max_min_mirror_prox_chain(unary, pairwise, cost, n_iter=None, start=None):
         degree[1:] += 1
         theta = (1 - degree) * nodes, edges
         log_nu = nu
-    theta = tuple(np.where(v == -np.inf, v, part) for v, part in zip((unary, pairwise), theta))
+    theta = tuple(
+        np.where(v == -np.inf, v, part)
+        for v, part in zip((unary, pairwise), theta, strict=True))
     log_nu = np.array([_log_normalize(row) for row in log_nu])
 
     eta = 2.0 * np.sqrt(T) / cost.max() if cost.max() > 0 else 1.0
@@ -572,8 +574,9 @@ def max_min_column_generation(unary, pairwise, cost, tol=1e-9):
         columns.append(path)
         scores.append(score_labelling(path, unary, pairwise) - top)
     points = [chain_indicator(y, R) for y in columns]
-    nodes = sum(weight * point[0] for weight, point in zip(p, points))
-    transitions = sum(weight * point[1].sum(axis=0) for weight, point in zip(p, points))
+    nodes = sum(weight * point[0] for weight, point in zip(p, points, strict=True))
+    transitions = sum(
+        weight * point[1].sum(axis=0) for weight, point in zip(p, points, strict=True))
     return nodes, transitions, nu, float(lower), float(upper), n_viterbi
 
 

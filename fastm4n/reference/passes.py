@@ -17,7 +17,8 @@ whose minimiser over the dual points so far is
 
     w = (alpha z(mu) + kappa y) / (alpha + kappa),
 
-of which prox is taken where Omega(w) is not ||w||^2 / 2.  After some passes y moves to w and beyond, by Nesterov's momentum
+of which prox is taken where Omega(w) is not ||w||^2 / 2.  After some passes y moves to w and
+beyond, by Nesterov's momentum
 for strong convexity alpha ([2]_, Algorithm 1).  What is returned is an average w of the latest
 weights, and its gap is P(w) - D(mu), both without kappa.
 
@@ -238,8 +239,11 @@ class AtomPasses(BlockPasses):
                 weight = gone[0].weight + gone[1].weight
                 shares = [atom.weight / weight for atom in gone]
                 a = self.add(
-                    i, _total(_times(share, atom.point) for share, atom in zip(shares, gone)),
-                    sum(share * atom.height for share, atom in zip(shares, gone)))
+                    i,
+                    _total(
+                        _times(share, atom.point)
+                        for share, atom in zip(shares, gone, strict=True)),
+                    sum(share * atom.height for share, atom in zip(shares, gone, strict=True)))
                 atoms[a].weight += weight
 
     def visit(self, i, cached_only=False):

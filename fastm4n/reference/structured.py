@@ -144,7 +144,7 @@ class Blocks:
         answers = [self.oracle(i, v) for i, v in enumerate(scores)]
         losses = [
             answer[-1] - _inner(v, self.truth(i))
-            for i, (v, answer) in enumerate(zip(scores, answers))]
+            for i, (v, answer) in enumerate(zip(scores, answers, strict=True))]
         return scores, answers, float(self.p @ losses) + self.alpha * self.penalty.value(w)
 
     def gap(self, v, point, upper):
@@ -156,7 +156,7 @@ class Blocks:
         """The certificate at the points, where z = z(mu), and its prox has been examined."""
         gaps = np.array([
             self.gap(v, point, answer[-1])
-            for v, point, answer in zip(scores, points, answers)])
+            for v, point, answer in zip(scores, points, answers, strict=True)])
         dual = float(self.p @ [point[-1] for point in points]) - self.alpha * self.conjugate(z)
         return Certificate(primal, dual, float(self.p @ gaps), gaps)
 
@@ -222,10 +222,11 @@ class Blocks:
         def change_to(new):
             """What w gains when the group goes to the points new, with their h."""
             return _total(
-                self.change_of_w(i, a[:-1], b[:-1]) for i, a, b in zip(group, old, new))
+                self.change_of_w(i, a[:-1], b[:-1])
+                for i, a, b in zip(group, old, new, strict=True))
 
         ascent = 0.0
-        for i, v, (*s, h_s, _), (*mu, h) in zip(group, scores, answers, old):
+        for i, v, (*s, h_s, _), (*mu, h) in zip(group, scores, answers, old, strict=True):
             move = _minus(s, mu)
             gain = (
                 _inner(_minus(v, states[i]), move) if is_log else h_s + _inner(v, move) - h)
@@ -238,14 +239,14 @@ class Blocks:
         while gamma > 1e-12:
             new_states = [
                 tuple((1.0 - gamma) * a + gamma * b for a, b in zip(states[i], target, strict=True))
-                for i, target in zip(group, targets)]
-            new = [self.point(i, state) for i, state in zip(group, new_states)]
+                for i, target in zip(group, targets, strict=True)]
+            new = [self.point(i, state) for i, state in zip(group, new_states, strict=True)]
             change = change_to(new)
             rise = sum(
                 self.p[i] * (b[-1] - a[-1] + _inner(v, _minus(b[:-1], a[:-1])))
-                for i, v, a, b in zip(group, scores, old, new))
+                for i, v, a, b in zip(group, scores, old, new, strict=True))
             if not is_log or rise >= 0.5 * smoothness * _inner(change, change):
-                for i, state, point in zip(group, new_states, new):
+                for i, state, point in zip(group, new_states, new, strict=True):
                     states[i], points[i] = state, point
                 return _plus(z, change)
             gamma *= 0.5

@@ -7,10 +7,11 @@ Passes are then made on the problem with the penalty
 
 which is better conditioned; its minimiser over the dual points so far is
 w = (alpha w(mu) + kappa y) / (alpha + kappa), and scores are of that w.  Under a penalty Omega
-other than ||w||^2 / 2, all points are those before prox: the term with kappa is the Bregman distance of
-Omega from prox(y), and w = prox((alpha z(mu) + kappa y) / (alpha + kappa)), with thresholds and
-bounds that are the same for every kappa.  Every few passes the
-centre y moves to w and a step beyond, by Nesterov's momentum for strong convexity alpha.  The weights
+other than ||w||^2 / 2, all points are those before prox: the term with kappa is the Bregman
+distance of Omega from prox(y), and w = prox((alpha z(mu) + kappa y) / (alpha + kappa)), with
+thresholds and bounds that are the same for every kappa.  Every few passes the
+centre y moves to w and a step beyond, by Nesterov's momentum for strong convexity alpha.  The
+weights
 returned are an average of the latest w, and their gap is that of the problem without
 kappa: P(w) at the average, and D at the dual point mu.
 
