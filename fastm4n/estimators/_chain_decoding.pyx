@@ -70,16 +70,24 @@ def marginals(
 
 
 def max_min_nodes(
-    ChainFeatures features, ChainMaxMin max_min, double[::1] scores,
+    ChainFeatures features, ChainMaxMin max_min, bint of_sums, double[::1] scores,
     double[::1] point, double tol, Py_ssize_t start, Py_ssize_t stop,
     const Py_ssize_t[::1] offsets, double[:, ::1] out):
-    """Node marginals of the max-min oracle of the sequences start ... stop - 1."""
-    cdef Py_ssize_t b, t, T
+    """Node marginals of the max-min oracle of the sequences start ... stop - 1.
+
+    The game is that of mean costs; that of sums has the same optima with scores over T. `tol` is
+    one of mean costs in either case.
+    """
+    cdef Py_ssize_t b, t, T, j, n_rows
     cdef double lower, upper
     with nogil:
         for b in range(start, stop):
             T = features.lengths[b]
             features.scores(b, scores)
+            if of_sums:
+                n_rows = T + (T - 1 if features.pair_step else 1) * features.n_labels
+                for j in range(n_rows * features.stride):
+                    scores[j] /= T
             max_min.begin(&scores[0], T)
             max_min.generate(INFINITY, 0.0, tol, 500, &lower, &upper)
             max_min.mixture(&point[0])

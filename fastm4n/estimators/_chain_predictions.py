@@ -111,7 +111,8 @@ class ChainDecoder:
                 decoding.max_min_nodes(
                     self.features,
                     ChainMaxMin(self.tagger.cost_matrix_, self.longest, False, per_edge),
-                    scores, point, RISK_TOL, start, stop, self.offsets, nodes,
+                    self.tagger.cost_scale == "sum", scores, point, RISK_TOL, start, stop,
+                    self.offsets, nodes,
                 )
 
         self._in_threads(run)

@@ -24,6 +24,13 @@ kernel_params : dict, default=None
     Further arguments of the kernel, for example ``{{"degree": 3, "coef0": 1.0}}``, the defaults
     of the polynomial one.
 """,
+    "cost_scale": """
+cost_scale : {{"sum", "mean"}}, default="mean"
+    Whether the costs of a {whole}'s {elements} are added or averaged: the margin asked for is
+    that of the whole {whole}, or the mean over its {elements}. Where all have the same number M of
+    {elements}, "sum" with alpha is "mean" with M alpha, and weights M times as large. "log" does not
+    depend on it.
+""",
     "fit_intercept": """
 fit_intercept : bool{free} or float, default=True
     Whether to add a constant feature, whose weight is the intercept. It is penalised like the

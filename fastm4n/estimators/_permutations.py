@@ -32,7 +32,7 @@ def permutation_structure(estimator, places, sizes, cost):
                 "'max_margin', which take time O(M^3)."
             )
     return make_surrogate(
-        estimator.surrogate, PermutationOutputs(places, sizes, cost, "mean"),
+        estimator.surrogate, PermutationOutputs(places, sizes, cost, estimator.cost_scale),
         solver.oracle, solver.oracle_iter, estimator._oracle_warm_start,
     )
 
@@ -42,15 +42,18 @@ def best_permutations(scores):
     return linear_assignment(scores, maximize=True)[1]
 
 
-def distribution(surrogate, scores, cost):
-    """Marginals of the surrogate's oracle, (n, M, M): the CRF's, or those of the max-min game."""
-    if surrogate == "log":
+def distribution(estimator, scores, cost):
+    """Marginals of an estimator's oracle, (n, M, M): the CRF's, or those of the max-min game."""
+    if estimator.surrogate == "log":
         return permutation_marginals(scores)[0]
-    if surrogate == "max_margin":
+    if estimator.surrogate == "max_margin":
         raise ValueError(
             "decode='min_risk' weighs the costs by a distribution over permutations, and "
             "surrogate='max_margin' has none; use 'log' or 'max_min'."
         )
+    if estimator.cost_scale == "sum":
+        # the game of mean costs has the same optima as that of their sum, over M
+        scores = scores / max(1, scores.shape[1])
     return max_min_permutation(scores, cost, tol=RISK_TOL)[0]
 
 

@@ -37,6 +37,7 @@ from fastm4n.estimators._parameters import (
 from fastm4n.estimators._warm import start_from, warm_state
 from fastm4n.features._chain import ChainFeatures
 from fastm4n.outputs import ChainOutputs
+from fastm4n.outputs._base import COST_SCALES
 from fastm4n.penalties import as_penalty, resolve_penalty
 from fastm4n.sequences import Sequences
 from fastm4n.solvers.block_frank_wolfe import check_solver
@@ -50,12 +51,14 @@ STATES = ("all", "observed")
     examples="sequences",
     Examples="Sequences",
     threads=" and of predictions",
+    whole="sequence",
+    elements="positions",
 )
 class SequenceTagger(CertifiedEstimator):
     """Sequence labelling by M4N, structural SVM or CRF on a chain, with a certified gap.
 
-    Minimises mean_i S(scores of x_i, y_i) + alpha / 2 ||w||^2, S being the surrogate of the mean
-    cost per position, by block-coordinate Frank-Wolfe on the dual. A labelling y of a sequence
+    Minimises mean_i S(scores of x_i, y_i) + alpha / 2 ||w||^2, S being the surrogate of the
+    costs of the positions, by block-coordinate Frank-Wolfe on the dual. A labelling y of a sequence
     scores the sum over positions of ``coef_[y_t] @ x_t + intercept_[y_t]``, of
     ``transition_coef_[y_t, y_{t+1}]``, and ``start_coef_`` and ``end_coef_`` of its ends.
 
@@ -68,9 +71,9 @@ class SequenceTagger(CertifiedEstimator):
     cost : {"zero_one", "absolute", "squared"} or array of shape (n_labels, n_labels), \
             default="zero_one"
         What a mistake at one position costs: cost[i, j] for predicting ``classes_[j]`` where
-        the truth is ``classes_[i]``. The loss of a sequence is the mean over its
-        positions, the Hamming loss divided by the length by default. The "log" surrogate
-        uses it for ``decode="min_risk"`` only.
+        the truth is ``classes_[i]``. The "log" surrogate uses it for ``decode="min_risk"``
+        only.
+    [cost_scale]
     fit_intercept : bool, default=True
         Whether each label has a constant score.
     fit_start_end : bool, default=True
@@ -96,7 +99,7 @@ class SequenceTagger(CertifiedEstimator):
         "I-x" follow "B-x" and "I-x" only, and not come first. Fits do not use it.
     warm_start : bool, default=False
         Whether to start from the dual point of the last fit, if that had as many sequences of
-        the same lengths, the same labels and the same surrogate; alpha may change.
+        the same lengths, the same labels, surrogate and cost_scale; alpha may change.
     [running]
 
     Attributes
@@ -166,6 +169,7 @@ class SequenceTagger(CertifiedEstimator):
         *,
         alpha=0.01,
         cost="zero_one",
+        cost_scale="mean",
         fit_intercept=True,
         fit_start_end=True,
         fit_transitions=True,
@@ -186,6 +190,7 @@ class SequenceTagger(CertifiedEstimator):
         self.surrogate = surrogate
         self.alpha = alpha
         self.cost = cost
+        self.cost_scale = cost_scale
         self.fit_intercept = fit_intercept
         self.fit_start_end = fit_start_end
         self.fit_transitions = fit_transitions
@@ -214,6 +219,7 @@ class SequenceTagger(CertifiedEstimator):
 
     def _check_parameters(self):
         self._check_solver_parameters()
+        check_choice("cost_scale", self.cost_scale, COST_SCALES)
         solver = check_solver(self.solver)
         self._check_flags("fit_intercept", "fit_start_end", "fit_transitions")
         check_choice("states", self.states, STATES)
@@ -266,8 +272,8 @@ class SequenceTagger(CertifiedEstimator):
         per_edge = self.transition_features is not None
         solver = check_solver(self.solver)
         return make_surrogate(
-            self.surrogate, ChainOutputs(y, lengths, cost, per_edge, "mean"), solver.oracle,
-            solver.oracle_iter, self._oracle_warm_start,
+            self.surrogate, ChainOutputs(y, lengths, cost, per_edge, self.cost_scale),
+            solver.oracle, solver.oracle_iter, self._oracle_warm_start,
         )
 
     # -------------------------------------------------------------------------- fit
@@ -343,7 +349,8 @@ class SequenceTagger(CertifiedEstimator):
             start=lambda: self._warm_start_point(structure, kept[rows], codes, X, classes),
             warm=lambda solution: warm_state(
                 solution, structure, kept[rows], kept, block_of, len(X), lengths=X.lengths,
-                alpha=float(self.alpha), surrogate=self.surrogate, per_edge=selected is not None,
+                alpha=float(self.alpha), surrogate=self.surrogate, cost_scale=self.cost_scale,
+                per_edge=selected is not None,
             ),
         )
 
@@ -353,6 +360,7 @@ class SequenceTagger(CertifiedEstimator):
         per_edge = self.transition_features is not None
         if (
             state is None or state["surrogate"] != self.surrogate
+            or state["cost_scale"] != self.cost_scale
             or state["per_edge"] != per_edge
             or not np.array_equal(state["lengths"], X.lengths)
             or not np.array_equal(classes, self.classes_)

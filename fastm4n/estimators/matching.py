@@ -31,6 +31,7 @@ from fastm4n.estimators._permutations import (
 )
 from fastm4n.estimators._warm import ranges, start_from, warm_state
 from fastm4n.features._pairs import PairFeatures, PairKernelFeatures
+from fastm4n.outputs._base import COST_SCALES
 from fastm4n.penalties import resolve_penalty
 from fastm4n.sequences import Sequences
 
@@ -44,6 +45,8 @@ from fastm4n.sequences import Sequences
     examples="examples",
     Examples="Examples",
     of_what=" of a pair",
+    whole="matching",
+    elements="pairs",
     more=" Example 2.2 and appendix G.3.",
 )
 class Matcher(CertifiedEstimator):
@@ -52,7 +55,7 @@ class Matcher(CertifiedEstimator):
     Learns to match M things with M others, from features x_ij of each pair: the nodes of two
     graphs, or points in two frames. A matching p scores sum_i ``coef_ @ x[i, p_i]``, or the same
     with a kernel. Minimises mean_i S(scores of X_i, y_i) + alpha / 2 ||w||^2, S being the
-    surrogate of the mean cost over the things matched, by block-coordinate Frank-Wolfe on the dual.
+    surrogate of the costs of the things matched, by block-coordinate Frank-Wolfe on the dual.
 
     Parameters
     ----------
@@ -61,10 +64,10 @@ class Matcher(CertifiedEstimator):
         Regularisation: alpha / 2 times the squared norm of the weights is added to the
         mean loss.
     cost : {"zero_one", "absolute", "squared"} or array of shape (M, M), default="zero_one"
-        What a mistake costs: cost[j, k] for matching with k what belongs to j. The loss of a
-        matching is the mean over its pairs. "zero_one" is the share of wrong ones; the others
-        take columns as ordered. A matrix needs examples of one size. The "log" surrogate
-        uses it for ``decode="min_risk"`` only.
+        What a mistake costs: cost[j, k] for matching with k what belongs to j. "absolute" and
+        "squared" take columns as ordered. A matrix needs examples of one size. The "log"
+        surrogate uses it for ``decode="min_risk"`` only.
+    [cost_scale]
     [kernel]
     [penalty]
     [solver]
@@ -75,7 +78,7 @@ class Matcher(CertifiedEstimator):
         Most memory for kernel values in MiB: 8 bytes for each two pairs of things.
     warm_start : bool, default=False
         Whether to start from the dual point of the last fit, if that had as many
-        examples of the same sizes and the same surrogate; alpha may change.
+        examples of the same sizes and the same surrogate and cost_scale; alpha may change.
     [running]
 
     Attributes
@@ -139,6 +142,7 @@ class Matcher(CertifiedEstimator):
         *,
         alpha=0.01,
         cost="zero_one",
+        cost_scale="mean",
         kernel="linear",
         gamma="scale",
         kernel_params=None,
@@ -157,6 +161,7 @@ class Matcher(CertifiedEstimator):
         self.surrogate = surrogate
         self.alpha = alpha
         self.cost = cost
+        self.cost_scale = cost_scale
         self.kernel = kernel
         self.gamma = gamma
         self.kernel_params = kernel_params
@@ -183,6 +188,7 @@ class Matcher(CertifiedEstimator):
 
     def _check_parameters(self):
         self._check_solver_parameters()
+        check_choice("cost_scale", self.cost_scale, COST_SCALES)
         check_kernel(self)
         if isinstance(self.kernel, str) and self.kernel == "precomputed":
             raise ValueError(
@@ -248,7 +254,7 @@ class Matcher(CertifiedEstimator):
             start=lambda: self._warm_start_point(structure, blocks, sizes, places),
             warm=lambda solution: warm_state(
                 solution, structure, blocks, kept, block_of, sizes.size, sizes=sizes,
-                alpha=float(self.alpha), surrogate=self.surrogate,
+                alpha=float(self.alpha), surrogate=self.surrogate, cost_scale=self.cost_scale,
             ),
         )
 
@@ -296,6 +302,7 @@ class Matcher(CertifiedEstimator):
         state = getattr(self, "_warm_state", None)
         if (
             state is None or state["surrogate"] != self.surrogate
+            or state["cost_scale"] != self.cost_scale
             or not np.array_equal(state["sizes"], sizes)
         ):
             return {}
@@ -385,7 +392,7 @@ class Matcher(CertifiedEstimator):
         return cost_matrix(self.cost, size, "columns")
 
     def _distribution(self, batch):
-        return distribution(self.surrogate, batch, self._cost_of(batch))
+        return distribution(self, batch, self._cost_of(batch))
 
     @needs_log
     def predict_marginals(self, X):

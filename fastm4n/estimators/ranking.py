@@ -24,6 +24,7 @@ from fastm4n.estimators._permutations import (
 )
 from fastm4n.estimators._vectors import VectorEstimator
 from fastm4n.metrics import hamming_ranking_loss
+from fastm4n.outputs._base import COST_SCALES
 from fastm4n.rankings import (
     FORMS,
     as_places,
@@ -38,6 +39,8 @@ from fastm4n.rankings import (
         '"max_margin" the structural SVM (M3N); "log" the CRF, whose exact marginals take\n'
         "    2^M steps an example, for M of at most 20."
     ),
+    whole="ranking",
+    elements="items",
     more=" Example 2.2 and appendix G.3.",
 )
 class LabelRanker(VectorEstimator):
@@ -57,9 +60,10 @@ class LabelRanker(VectorEstimator):
     cost : {"zero_one", "absolute", "squared"} or array of shape (n_items, n_items), \
             default="zero_one"
         What a mistake at one item costs: cost[j, k] for putting it at position k where the truth
-        is j. The loss of a ranking is the mean over its items: the Hamming loss divided by M for
-        "zero_one", Spearman's footrule for "absolute", and for "squared" what Spearman's rho
-        counts. The "log" surrogate uses it for ``decode="min_risk"`` only.
+        is j. A ranking's costs make up the Hamming loss for "zero_one", Spearman's footrule for
+        "absolute", and for "squared" what Spearman's rho counts. The "log" surrogate uses it for
+        ``decode="min_risk"`` only.
+    [cost_scale]
     [kernel]
     [fit_intercept]
     form : {"auto", "ranks", "ordering", "string"}, default="auto"
@@ -73,8 +77,8 @@ class LabelRanker(VectorEstimator):
     [cache_size]
     warm_start : bool, default=False
         Whether to start from the dual point of the last fit, if that had as many samples
-        and the same items; alpha may change. Keeps n_samples x n_items^2 numbers, twice as
-        many for "log", which starts from fits of "log" alone.
+        and the same items and cost_scale; alpha may change. Keeps n_samples x n_items^2
+        numbers, twice as many for "log", which starts from fits of "log" alone.
     [running]
 
     Attributes
@@ -134,6 +138,7 @@ class LabelRanker(VectorEstimator):
         *,
         alpha=0.01,
         cost="zero_one",
+        cost_scale="mean",
         kernel="linear",
         gamma="scale",
         kernel_params=None,
@@ -154,6 +159,7 @@ class LabelRanker(VectorEstimator):
         self.surrogate = surrogate
         self.alpha = alpha
         self.cost = cost
+        self.cost_scale = cost_scale
         self.kernel = kernel
         self.gamma = gamma
         self.kernel_params = kernel_params
@@ -180,6 +186,7 @@ class LabelRanker(VectorEstimator):
 
     def _check_parameters(self):
         self._check_solver_parameters()
+        check_choice("cost_scale", self.cost_scale, COST_SCALES)
         self._check_vector_parameters()
         check_choice("form", self.form, FORMS)
 
@@ -233,7 +240,10 @@ class LabelRanker(VectorEstimator):
         problem = self._vector_problem(
             X, kept, outputs.ravel(), weights, M * M, structure,
             truth=lambda outputs: np.eye(M)[rankings[outputs]].reshape(-1, M * M),
-            same_task=hasattr(self, "items_") and np.array_equal(items, self.items_),
+            same_task=(
+                hasattr(self, "items_") and np.array_equal(items, self.items_)
+                and getattr(self, "_warm_state", {}).get("cost_scale") == self.cost_scale
+            ),
             common={"items_": items, "form_": form, "_base": base, "cost_matrix_": cost},
         )
         flat = problem.fitted
@@ -245,7 +255,10 @@ class LabelRanker(VectorEstimator):
                 attributes[name] = rows.reshape(shape)
             return attributes
 
-        return replace(problem, fitted=fitted)
+        def warm(solution):
+            return {**problem.warm(solution), "cost_scale": self.cost_scale}
+
+        return replace(problem, fitted=fitted, warm=warm)
 
     # ---------------------------------------------------------------------- predict
 
@@ -295,7 +308,7 @@ class LabelRanker(VectorEstimator):
         scores = self.decision_function(X)
         if decode == "map":
             return best_permutations(scores)
-        marginals = distribution(self.surrogate, scores, self.cost_matrix_)
+        marginals = distribution(self, scores, self.cost_matrix_)
         return least_risk(marginals, scores, self.cost_matrix_)
 
     @needs_log
@@ -312,7 +325,7 @@ class LabelRanker(VectorEstimator):
         marginals : ndarray of shape (n_samples, n_items, n_items)
             Doubly stochastic matrices, exact.
         """
-        return distribution(self.surrogate, self.decision_function(X), self.cost_matrix_)
+        return distribution(self, self.decision_function(X), self.cost_matrix_)
 
     def score(self, X, y, sample_weight=None):
         """Mean share of the items that `predict` puts where they are in y.
