@@ -28,8 +28,8 @@ kernel_params : dict, default=None
 cost_scale : {{"sum", "mean"}}, default="mean"
     Whether the costs of a {whole}'s {elements} are added or averaged: the margin asked for is
     that of the whole {whole}, or the mean over its {elements}. Where all have the same number M of
-    {elements}, "sum" with alpha is "mean" with M alpha, and weights M times as large. "log" does not
-    depend on it.
+    {elements}, "sum" with alpha is "mean" with M alpha, and weights M times as large. "log" does
+    not depend on it.
 """,
     "fit_intercept": """
 fit_intercept : bool{free} or float, default=True
