@@ -9,7 +9,8 @@ The objective is
     mean_i -log p(y_i | x_i) + 1e-3 / 2 ||w||^2 + 1e-3 ||w||_1,
 
 the intercept without the L1 term: alpha = 2e-3 with l1_ratio = 0.5. The relative gap is the
-certified gap over the objective, which is larger than over the objective at w = 0.
+certified gap over the objective, which is larger than over the objective at w = 0; the last column
+has the passes of the default solver until `relative_gap_`, over the objective at w = 0, is 1e-4.
 """
 
 import argparse
@@ -54,6 +55,9 @@ def measured(name, penalty, X, y, X_test, y_test, max_iter):
             "log", alpha=2e-3, penalty=penalty, tol=1e-12, max_iter=max_iter, random_state=0,
             solver=BlockFrankWolfe(accelerate=False), callback=look,
         ).fit(X, y)
+        default = SequenceTagger(
+            "log", alpha=2e-3, penalty=penalty, tol=TARGET, max_iter=200, random_state=0,
+        ).fit(X, y)
     passes, primal, gap = seen[-1]
     wrong = np.concatenate([
         np.asarray(a) != np.asarray(b)
@@ -62,7 +66,7 @@ def measured(name, penalty, X, y, X_test, y_test, max_iter):
     print(
         f"| {name} | {passes} | {gap / primal:.1e} | {primal:.4f} | "
         f"{int(np.count_nonzero(model.coef_)):,} of {model.coef_.size:,} | {features:,} | "
-        f"{100.0 * wrong.mean():.2f} % |", flush=True)
+        f"{100.0 * wrong.mean():.2f} % | {default.n_iter_} |", flush=True)
     return model
 
 
@@ -81,8 +85,8 @@ def main():
     X_test = vectorizer.transform([attributes(sentence) for sentence in test.tokens])
     y, y_test = train.labels[:n], test.labels
     print("| penalty | passes | relative gap | objective | non-zero weights | features | "
-          "test error |")
-    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
+          "test error | default, passes |")
+    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
     for name, penalty in (
         ("L2 alone", "l2"),
         ("elastic net", ElasticNet(l1_ratio=0.5)),
