@@ -7,7 +7,7 @@ closed form or is a matrix game.
 import numpy as np
 
 from libc.math cimport INFINITY, log
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 from fastm4n.inference cimport _simplex as kernels
 from fastm4n.inference._max_min cimport MaxMinScratch
@@ -78,8 +78,30 @@ cdef class SimplexOutputs(Outputs):
     def game(self, bint mirror_prox=False):
         return SimplexMirrorProx(self.cost_matrix)
 
+    # what the base does in loops over parts: visits of single labels are short
+
     cdef double score(self, Py_ssize_t b, const label_t* labels, const double* v) noexcept nogil:
         return v[labels[0]]
+
+    cdef void add(
+        self, Py_ssize_t b, const label_t* labels, double weight, double* mu) noexcept nogil:
+        mu[labels[0]] += weight
+
+    cdef void indicator(self, Py_ssize_t b, const label_t* labels, double* mu) noexcept nogil:
+        memset(mu, 0, self.k * sizeof(double))
+        mu[labels[0]] = 1.0
+
+    cdef double cost_of(self, Py_ssize_t b, const label_t* labels) noexcept nogil:
+        return self.cost[self.y[b] * self.cost_stride + labels[0]]
+
+    cdef void add_costs(self, Py_ssize_t b, const double* v, double* unary) noexcept nogil:
+        cdef Py_ssize_t j
+        cdef const double* cost = &self.cost[self.y[b] * self.cost_stride]
+        for j in range(self.k):
+            unary[j] = v[j] + cost[j]
+
+    cdef double expected_cost(self, Py_ssize_t b, const double* mu) noexcept nogil:
+        return self.loops.dot(&self.cost[self.y[b] * self.cost_stride], mu, self.k)
 
     cdef int best(
         self, Py_ssize_t b, const double* unary, const double* more, Workspace work,
