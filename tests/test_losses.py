@@ -1,6 +1,7 @@
 """Losses at given scores, for every outputs and surrogate, against enumeration of all outputs."""
 
 import itertools
+import pickle
 
 import numpy as np
 import pytest
@@ -227,3 +228,20 @@ def test_forms():
 def test_bad_input(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("cost_scale", ["sum", "mean"])
+@pytest.mark.parametrize("kind", OUTPUTS)
+def test_outputs_are_plain_data(kind, cost_scale):
+    rng = np.random.default_rng(9)
+    outputs = OUTPUTS[kind](rng, cost_scale)[0]
+    scores = scores_of(rng, outputs, 1.0)
+    again, layout = (pickle.loads(pickle.dumps(part)) for part in (outputs, outputs.layout))
+    assert_array_equal(layout.sizes(), outputs.layout.sizes())
+    for name in ("n_blocks", "n_labels", "stride", "pair_step", "n_numbers", "max_parts"):
+        assert getattr(layout, name) == getattr(outputs.layout, name)
+    for surrogate in SURROGATES:
+        one, two = (
+            block_losses(make_surrogate(surrogate, part), scores) for part in (outputs, again))
+        assert_array_equal(one.value, two.value)
+        assert_array_equal(one.gradient, two.gradient)
