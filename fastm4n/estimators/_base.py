@@ -32,7 +32,7 @@ class Problem:
 
     Attributes
     ----------
-    structure, features, weights
+    loss, features, weights
         As `solve` takes them.
     common : dict
         Fitted attributes that do not depend on alpha.
@@ -47,7 +47,7 @@ class Problem:
         Where the intercept is not penalised: the value of the constant feature, and phi(y).
     """
 
-    structure: Any
+    loss: Any
     features: Any
     weights: np.ndarray
     common: dict
@@ -132,7 +132,7 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
     def _solved(self, problem, scale, **start):
         """The solution of a problem whose objective at w = 0 is scale, and fitted attributes."""
         solution = solve(
-            problem.structure, problem.features, problem.weights, self.alpha,
+            problem.loss, problem.features, problem.weights, self.alpha,
             tol=self.tol * scale, **start, **self._solver_options(),
         )
         return solution, problem.fitted(solution.mu, self.alpha)
@@ -141,7 +141,7 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         """Validate, solve and, when nothing can fail any more, replace the fitted state."""
         problem = self._problem(*args)
         start = problem.start() if self.warm_start else {}
-        scale = objective_at_zero(problem.structure, problem.features, problem.weights)
+        scale = objective_at_zero(problem.loss, problem.features, problem.weights)
         with keeping(self, args):
             solution, fitted = self._solved(problem, scale, **start)
         if self.warm_start:

@@ -4,8 +4,8 @@ import numpy as np
 from scipy import sparse
 
 from fastm4n._parameters import check_choice
-from fastm4n.estimators._chain_weights import stride_of
 from fastm4n.estimators._parameters import canonical
+from fastm4n.outputs import row_stride
 from fastm4n.sequences import Sequences
 
 # dense features of at most this share of non-zeros are trained on in CSR
@@ -199,7 +199,7 @@ def observed(values, edge_values, codes, offsets, n_labels):
 
     The latter are the last rows of the first mask where transitions depend on no features.
     """
-    stride = stride_of(n_labels)
+    stride = row_stride(n_labels)
     # the transition into each position; the first of a sequence has none
     pairs = np.full(codes.size, -1, dtype=np.intp)
     pairs[1:] = codes[:-1].astype(np.intp) * stride + codes[1:]

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse
 
-from fastm4n.inference._chain import ChainScratch
+from fastm4n.outputs import row_stride
 
 
 def fitted_weights(packed, packed_edges, d, R):
@@ -41,18 +41,13 @@ def _same_memory(a, b):
     )
 
 
-def stride_of(n_labels):
-    """Length of the rows that the compiled loops read for so many labels."""
-    return ChainScratch(n_labels, 1).stride
-
-
 def packed_weights(tagger):
     """The rows that the compiled loops read, made anew where fitted arrays were replaced.
 
     Those of positions, and those of transitions where they depend on features, or None.
     """
     R, d = np.shape(tagger.coef_)
-    stride = stride_of(R)
+    stride = row_stride(R)
     per_edge = hasattr(tagger, "transition_features_")
     coef = tagger.coef_.toarray() if sparse.issparse(tagger.coef_) else tagger.coef_
     arrays = [coef, tagger.intercept_, tagger.start_coef_, tagger.end_coef_]

@@ -1,4 +1,4 @@
-"""What the estimators of permutations share: structures, and predictions from scores."""
+"""What the estimators of permutations share: surrogates, and predictions from scores."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from fastm4n.solvers.block_frank_wolfe import check_solver
 from fastm4n.surrogates import make_surrogate
 
 
-def permutation_structure(estimator, places, sizes, cost):
+def permutation_loss(estimator, places, sizes, cost):
     """An estimator's surrogate over these permutations."""
     solver = check_solver(estimator.solver)
     if solver.step == "exact":

@@ -142,7 +142,7 @@ class VectorEstimator(CertifiedEstimator):
         return features, parameters, intercept
 
     def _vector_problem(
-        self, X, kept, outputs, weights, n_scores, structure, truth, same_task, common
+        self, X, kept, outputs, weights, n_scores, loss, truth, same_task, common
     ):
         """The problem of a fit.
 
@@ -154,8 +154,9 @@ class VectorEstimator(CertifiedEstimator):
         outputs, weights : ndarray of shape (n_kept,)
             Numbers that are equal where outputs are; positive weights.
         n_scores : int
-        structure, truth : callable
-            Of the outputs of all blocks: the structure, and phi(y_b), (n_blocks, n_scores).
+        loss, truth : callable
+            Of the outputs of all blocks: the surrogate over them, and phi(y_b), of shape
+            (n_blocks, n_scores).
         same_task : bool
             Whether the last fit, if any, had outputs of the same kind.
         common : dict
@@ -179,7 +180,7 @@ class VectorEstimator(CertifiedEstimator):
             X_inner = X - centre
         else:
             X_inner = X
-        structure = structure(outputs)
+        loss = loss(outputs)
         features, parameters, intercept = self._features(X_inner, samples, p, n_scores)
         if self.kernel == "linear":
             self._penalise(features)
@@ -205,7 +206,7 @@ class VectorEstimator(CertifiedEstimator):
         def start():
             if not same_task:
                 return {}
-            return self._warm_start_point(structure, samples, truth(outputs), n_samples)
+            return self._warm_start_point(loss, samples, truth(outputs), n_samples)
 
         def warm(solution):
             full = np.zeros((n_samples, n_scores))
@@ -214,9 +215,9 @@ class VectorEstimator(CertifiedEstimator):
                 full=full, kept=kept, alpha=float(self.alpha), surrogate=self.surrogate,
                 average=solution.average,
             )
-            if structure.has_natural_step:
+            if loss.has_natural_step:
                 # the dual point goes with scores that are kept block by block
-                last = structure.state()
+                last = loss.state()
                 natural = np.zeros((n_samples, n_scores)), np.ones(n_samples, dtype=np.uint8)
                 natural[0][kept] = last["theta"].reshape(-1, n_scores)[block_of]
                 natural[1][kept] = last["is_first"][block_of]
@@ -226,7 +227,7 @@ class VectorEstimator(CertifiedEstimator):
             return state
 
         free = (intercept, truth(outputs)) if self._has_free_intercept() else None
-        return Problem(structure, features, p, common, fitted, start, warm, free)
+        return Problem(loss, features, p, common, fitted, start, warm, free)
 
     def _solved(self, problem, scale, **start):
         with named_kernel(self.kernel):
@@ -234,13 +235,13 @@ class VectorEstimator(CertifiedEstimator):
                 return super()._solved(problem, scale, **start)
             intercept, truth = problem.free_intercept
             solution, intercepts = solve_free_intercept(
-                problem.structure, problem.features, problem.weights, self.alpha, truth,
+                problem.loss, problem.features, problem.weights, self.alpha, truth,
                 intercept=intercept, scale=scale, tol=self.tol * scale, **start,
                 **self._solver_options(),
             )
             return solution, problem.fitted(solution.mu, self.alpha, intercepts)
 
-    def _warm_start_point(self, structure, samples, truth, n_samples):
+    def _warm_start_point(self, loss, samples, truth, n_samples):
         """Arguments of `solve` that start from the last dual point, where that fits.
 
         For a smaller alpha the last dual point is drawn towards phi(y) so that w stays what it
@@ -257,13 +258,13 @@ class VectorEstimator(CertifiedEstimator):
         start = dict(
             mu=mu.ravel(), shrink=min(1.0, self.alpha / state["alpha"]), average=state["average"]
         )
-        if structure.has_natural_step:
+        if loss.has_natural_step:
             if state["surrogate"] != self.surrogate:
                 return {}
-            natural = structure.state()
+            natural = loss.state()
             natural["theta"].reshape(mu.shape)[known] = state["natural"][0][samples[known]]
             natural["is_first"][known] = state["natural"][1][samples[known]]
-            structure.restore(natural)
+            loss.restore(natural)
             start["concave"] = state["concave"][samples]
         return start
 

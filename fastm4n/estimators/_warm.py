@@ -9,13 +9,13 @@ def ranges(starts, counts):
     return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - (ends - counts), counts)
 
 
-def warm_state(solution, structure, blocks, kept, block_of, n_examples, **task):
+def warm_state(solution, loss, blocks, kept, block_of, n_examples, **task):
     """What `warm_start` needs of a fit.
 
     Parameters
     ----------
     solution : Solution
-    structure : Structure
+    loss : Surrogate
     blocks : ndarray of shape (n_blocks,)
         An example of each block.
     kept, block_of : ndarray of shape (n_kept,)
@@ -27,13 +27,13 @@ def warm_state(solution, structure, blocks, kept, block_of, n_examples, **task):
     owner = np.full(n_examples, -1)
     owner[kept] = block_of
     return dict(
-        owner=owner, blocks=blocks, mu=solution.mu, concave=solution.certificate.concave,
-        average=solution.average,
-        natural=structure.state() if structure.has_natural_step else None, **task,
+        owner=owner, blocks=blocks, block_sizes=loss.outputs.layout.sizes(), mu=solution.mu,
+        concave=solution.certificate.concave, average=solution.average,
+        natural=loss.state() if loss.has_natural_step else None, **task,
     )
 
 
-def start_from(state, structure, blocks, sizes, alpha, truth):
+def start_from(state, loss, blocks, alpha):
     """Arguments of `solve` that start from the dual point of an earlier fit.
 
     For a smaller alpha it is drawn towards phi(y) so that w stays what it was; for a larger one it
@@ -43,32 +43,29 @@ def start_from(state, structure, blocks, sizes, alpha, truth):
     ----------
     state : dict
         Of `warm_state`.
-    structure : Structure
+    loss : Surrogate
         Of this fit; where it keeps scores beside the dual point, they are restored.
     blocks : ndarray of shape (n_blocks,)
         An example of each block of this fit.
-    sizes : ndarray of shape (n_examples,)
-        Numbers of the dual point of each example.
     alpha : float
-    truth : callable
-        truth(b) is phi(y) of block b, flat.
     """
     owners = state["owner"][blocks]
     known = owners >= 0
     # where the numbers of each block are, now and in the earlier fit
-    now = np.cumsum(sizes[blocks]) - sizes[blocks]
-    then = np.cumsum(sizes[state["blocks"]]) - sizes[state["blocks"]]
-    counts = sizes[blocks][known]
+    sizes = loss.outputs.layout.sizes()
+    now = np.cumsum(sizes) - sizes
+    then = np.cumsum(state["block_sizes"]) - state["block_sizes"]
+    counts = sizes[known]
     to, source = ranges(now[known], counts), ranges(then[owners[known]], counts)
-    mu = np.zeros(sizes[blocks].sum())
+    mu = np.zeros(sizes.sum())
     mu[to] = state["mu"][source]
     for b in np.flatnonzero(~known):
-        mu[now[b] : now[b] + sizes[blocks[b]]] = truth(b)
+        mu[now[b] : now[b] + sizes[b]] = loss.outputs.truth_of(b)
     start = dict(mu=mu, shrink=min(1.0, alpha / state["alpha"]), average=state["average"])
-    if structure.has_natural_step:
-        natural = structure.state()
+    if loss.has_natural_step:
+        natural = loss.state()
         natural["theta"][to] = state["natural"]["theta"][source]
         natural["is_first"][known] = state["natural"]["is_first"][owners[known]]
-        structure.restore(natural)
+        loss.restore(natural)
         start["concave"] = np.where(known, state["concave"][owners], 0.0)
     return start

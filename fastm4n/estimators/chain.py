@@ -22,7 +22,6 @@ from fastm4n.estimators._chain_weights import (
     explained,
     fitted_weights,
     packed_weights,
-    stride_of,
     weight_views,
 )
 from fastm4n.estimators._docs import documented
@@ -268,7 +267,7 @@ class SequenceTagger(CertifiedEstimator):
             shape = part.all_weights().shape
             part.set_penalty(resolved.of_rows(shape, part.n_features, views_of))
 
-    def _structure(self, y, lengths, cost):
+    def _loss(self, y, lengths, cost):
         per_edge = self.transition_features is not None
         solver = check_solver(self.solver)
         return make_surrogate(
@@ -331,7 +330,7 @@ class SequenceTagger(CertifiedEstimator):
         )
         self._penalise(features)
         codes = Sequences(codes, inner.offsets)[rows].values
-        structure = self._structure(codes, block_lengths, cost)
+        loss = self._loss(codes, block_lengths, cost)
         common = {
             "n_features_in_": X.values.shape[1], "classes_": classes, "cost_matrix_": cost,
         }
@@ -345,16 +344,16 @@ class SequenceTagger(CertifiedEstimator):
             return fitted_weights(packed, edges, X.values.shape[1], classes.size)
 
         return Problem(
-            structure, features, p, common, fitted,
-            start=lambda: self._warm_start_point(structure, kept[rows], codes, X, classes),
+            loss, features, p, common, fitted,
+            start=lambda: self._warm_start_point(loss, kept[rows], X, classes),
             warm=lambda solution: warm_state(
-                solution, structure, kept[rows], kept, block_of, len(X), lengths=X.lengths,
+                solution, loss, kept[rows], kept, block_of, len(X), lengths=X.lengths,
                 alpha=float(self.alpha), surrogate=self.surrogate, cost_scale=self.cost_scale,
                 per_edge=selected is not None,
             ),
         )
 
-    def _warm_start_point(self, structure, blocks, codes, X, classes):
+    def _warm_start_point(self, loss, blocks, X, classes):
         """Arguments of `solve` that start from the last dual point, where that fits."""
         state = getattr(self, "_warm_state", None)
         per_edge = self.transition_features is not None
@@ -366,20 +365,7 @@ class SequenceTagger(CertifiedEstimator):
             or not np.array_equal(classes, self.classes_)
         ):
             return {}
-        R, stride, lengths = classes.size, stride_of(classes.size), X.lengths[blocks]
-        starts = np.cumsum(lengths) - lengths
-
-        def truth(b):
-            T = lengths[b]
-            labels = codes[starts[b] : starts[b] + T]
-            rows = np.zeros((T + (T - 1 if per_edge else 1) * R, stride))
-            rows[np.arange(T), labels] = 1.0
-            first = T + (R * np.arange(T - 1) if per_edge else 0)
-            np.add.at(rows, (first + labels[:-1], labels[1:]), 1.0)
-            return rows.ravel()
-
-        sizes = (X.lengths + (X.lengths - 1 if per_edge else 1) * R) * stride
-        return start_from(state, structure, blocks, sizes, self.alpha, truth)
+        return start_from(state, loss, blocks, self.alpha)
 
     # ---------------------------------------------------------------------- predict
 

@@ -27,7 +27,7 @@ from fastm4n.estimators._permutations import (
     best_permutations,
     distribution,
     least_risk,
-    permutation_structure,
+    permutation_loss,
 )
 from fastm4n.estimators._warm import ranges, start_from, warm_state
 from fastm4n.features._pairs import PairFeatures, PairKernelFeatures
@@ -235,7 +235,7 @@ class Matcher(CertifiedEstimator):
             )
         cost = cost_matrix(self.cost, largest, "columns")
         places = [places[b] for b in blocks]
-        structure = permutation_structure(self, np.concatenate(places), block_sizes, cost)
+        loss = permutation_loss(self, np.concatenate(places), block_sizes, cost)
         features, points, parameters = self._features(
             values, starts[blocks], block_sizes**2, p
         )
@@ -250,10 +250,10 @@ class Matcher(CertifiedEstimator):
             return {"dual_coef_": np.repeat(p / alpha, block_sizes**2) * (truth - mu)}
 
         return Problem(
-            structure, features, p, common, fitted,
-            start=lambda: self._warm_start_point(structure, blocks, sizes, places),
+            loss, features, p, common, fitted,
+            start=lambda: self._warm_start_point(loss, blocks, sizes),
             warm=lambda solution: warm_state(
-                solution, structure, blocks, kept, block_of, sizes.size, sizes=sizes,
+                solution, loss, blocks, kept, block_of, sizes.size, sizes=sizes,
                 alpha=float(self.alpha), surrogate=self.surrogate, cost_scale=self.cost_scale,
             ),
         )
@@ -297,7 +297,7 @@ class Matcher(CertifiedEstimator):
         checked_diagonal(self.kernel, np.diagonal(gram), self.alpha)
         return PairKernelFeatures(gram, np.cumsum(counts) - counts, counts), points, parameters
 
-    def _warm_start_point(self, structure, blocks, sizes, places):
+    def _warm_start_point(self, loss, blocks, sizes):
         """Arguments of `solve` that start from the last dual point, where that fits."""
         state = getattr(self, "_warm_state", None)
         if (
@@ -306,10 +306,7 @@ class Matcher(CertifiedEstimator):
             or not np.array_equal(state["sizes"], sizes)
         ):
             return {}
-        return start_from(
-            state, structure, blocks, sizes**2, self.alpha,
-            truth=lambda b: np.eye(len(places[b]))[places[b]].ravel(),
-        )
+        return start_from(state, loss, blocks, self.alpha)
 
     # ---------------------------------------------------------------------- predict
 

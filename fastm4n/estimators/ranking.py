@@ -20,7 +20,7 @@ from fastm4n.estimators._permutations import (
     best_permutations,
     distribution,
     least_risk,
-    permutation_structure,
+    permutation_loss,
 )
 from fastm4n.estimators._vectors import VectorEstimator
 from fastm4n.metrics import hamming_ranking_loss
@@ -233,12 +233,12 @@ class LabelRanker(VectorEstimator):
         cost = cost_matrix(self.cost, M, "items")
         rankings, outputs = np.unique(places[kept], axis=0, return_inverse=True)
 
-        def structure(outputs):
+        def loss(outputs):
             sizes = np.full(outputs.size, M)
-            return permutation_structure(self, rankings[outputs].ravel(), sizes, cost)
+            return permutation_loss(self, rankings[outputs].ravel(), sizes, cost)
 
         problem = self._vector_problem(
-            X, kept, outputs.ravel(), weights, M * M, structure,
+            X, kept, outputs.ravel(), weights, M * M, loss,
             truth=lambda outputs: np.eye(M)[rankings[outputs]].reshape(-1, M * M),
             same_task=(
                 hasattr(self, "items_") and np.array_equal(items, self.items_)

@@ -115,7 +115,7 @@ class _SimplexClassifier(ClassifierMixin, VectorEstimator):
 
     # -------------------------------------------------------------------------- fit
 
-    def _structure(self, labels, cost):
+    def _loss(self, labels, cost):
         solver = check_solver(self.solver)
         return make_surrogate(
             self.surrogate, SimplexOutputs(labels, cost), solver.oracle, solver.oracle_iter,
@@ -168,7 +168,7 @@ class _SimplexClassifier(ClassifierMixin, VectorEstimator):
         cost = cost_matrix(self.cost, classes.size)
         return self._vector_problem(
             X, kept, labels, weights, classes.size,
-            structure=lambda labels: self._structure(labels, cost),
+            loss=lambda labels: self._loss(labels, cost),
             truth=lambda labels: np.eye(classes.size)[labels],
             same_task=hasattr(self, "classes_") and np.array_equal(classes, self.classes_),
             common={"classes_": classes, "cost_matrix_": cost},

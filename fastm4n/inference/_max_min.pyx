@@ -300,7 +300,7 @@ cdef class MaxMinScratch:
 
         Both players keep labellings: n_columns and n_rows of them on entry, which must have
         been added for these scores; beside them, from the first call or the seed_after-th on, each
-        has a free mixture; the better ones, where the structure has them, come instead of all
+        has a free mixture; the better ones, where the outputs have them, come instead of all
         labellings, at once if expect_dense.  is_dense tells whether they came.  The columns, with weights best_p, make the mixture that is
         returned.  Their game is solved exactly; the maximiser's answer to the adversary's
         mixture nu is the best labelling under v + A nu, whose score is an upper bound on the value,

@@ -127,7 +127,7 @@ class Run:
         if self.method == "heuristic":
             options["accelerate"] = False  # stale gaps would be those of another objective
         engine = BlockCoordinateEngine(
-            problem.structure, problem.features, problem.weights, 1.0, options["seed"]
+            problem.loss, problem.features, problem.weights, 1.0, options["seed"]
         )
         names = ("sampling", "step", "n_jobs", "accelerate", "cache", "cache_F", "cache_nu")
         driver = Driver(engine, **{name: options[name] for name in names})
