@@ -52,14 +52,6 @@ def cost_matrix(cost, n_labels, noun="classes"):
     return matrix
 
 
-def closed_form_cost(cost):
-    """The name of the costs whose max-min oracle has a closed form, where these are `cost`."""
-    for name in ("zero_one", "absolute"):
-        if np.array_equal(cost, cost_matrix(name, cost.shape[0])):
-            return name
-    return None
-
-
 def check_weights(weights):
     """Refuse sample weights that are negative, or zero altogether."""
     if (weights < 0).any():

@@ -12,7 +12,6 @@ from fastm4n.estimators._parameters import (
     DECODINGS,
     canonical,
     check_weights,
-    closed_form_cost,
     cost_matrix,
     summable,
     warn_of_unknown,
@@ -20,6 +19,7 @@ from fastm4n.estimators._parameters import (
 from fastm4n.estimators._vectors import VectorEstimator
 from fastm4n.inference import max_min_absolute, max_min_game, max_min_zero_one, softmax
 from fastm4n.outputs import SimplexOutputs
+from fastm4n.outputs._simplex import closed_form
 from fastm4n.solvers.block_frank_wolfe import check_solver
 from fastm4n.surrogates import make_surrogate
 
@@ -229,7 +229,7 @@ class _SimplexClassifier(ClassifierMixin, VectorEstimator):
         """The maximiser of the surrogate's oracle: a distribution over the classes."""
         if self.surrogate == "log":
             return softmax(scores)[0]
-        cost = closed_form_cost(self.cost_matrix_)
+        cost = closed_form(self.cost_matrix_)
         if cost == "zero_one":
             return max_min_zero_one(scores)[0]
         if cost == "absolute":
