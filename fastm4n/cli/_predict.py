@@ -100,10 +100,10 @@ def run(args):
             _check_probabilities(estimator, data.task)
         try:
             X = _models.features(model, data.X)
-            predicted = _answers(lambda X: estimator.predict(X, decode=args.decode), X)
+            predicted = estimator.predict(X, decode=args.decode)
             probabilities = None
             if args.probabilities:
-                probabilities = _answers(lambda X: _probabilities(estimator, X), X)
+                probabilities = _probabilities(estimator, X)
         except ValueError as error:
             raise CommandError(f"{data.name}: {error}") from error
     if args.output is not None:
@@ -129,16 +129,6 @@ def run(args):
         "output": args.output,
     })
     return 0
-
-
-def _answers(predict, X):
-    """Predictions, of empty sequences empty ones."""
-    from fastm4n.sequences import Sequences
-
-    if not isinstance(X, Sequences) or X.lengths.all():
-        return predict(X)
-    # they have no rows: the others' are all there are
-    return Sequences(predict(X[X.lengths > 0]).values, X.offsets)
 
 
 def _check_probabilities(estimator, task):
