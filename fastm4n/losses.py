@@ -165,19 +165,18 @@ def chain_losses(scores, transitions, y, lengths, *, surrogate="max_min", cost=N
             f"lengths must be positive and add up to the {scores.shape[0]} rows of scores.")
     outputs = ChainOutputs(
         _labels(y, scores.shape[0]), lengths, _cost(cost, R), cost_scale=cost_scale)
-    stride = outputs.layout.stride
+    layout = outputs.layout
+    rows = np.zeros((layout.n_numbers // layout.stride, layout.stride))
     # of each row of labels: whether it is one of a position, or of a transition's first label
-    of_position = np.repeat(
-        np.tile([True, False], lengths.size),
-        np.ravel(np.column_stack([lengths, np.full_like(lengths, R)])))
-    rows = np.zeros((of_position.size, stride))
+    of_position = np.zeros(len(rows), dtype=bool)
+    of_position[layout.places(0) // layout.stride] = True
     rows[of_position, :R] = scores
     rows[~of_position, :R] = np.tile(transitions, (lengths.size, 1))
     losses = block_losses(
         make_surrogate(surrogate, outputs), rows.ravel(), tol=tol, gradient=gradient, n_jobs=n_jobs)
     if not gradient:
         return losses
-    slopes = losses.gradient.reshape(-1, stride)[:, :R]
+    slopes = losses.gradient.reshape(rows.shape)[:, :R]
     return losses._replace(
         gradient=(slopes[of_position], slopes[~of_position].reshape(lengths.size, R, R)))
 

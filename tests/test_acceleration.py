@@ -27,7 +27,7 @@ from fastm4n import (
     SequenceTagger,
 )
 from fastm4n._plain import replaced
-from fastm4n.outputs import ChainOutputs, PermutationOutputs, SimplexOutputs
+from fastm4n.outputs import ChainOutputs, Layout, PermutationOutputs, SimplexOutputs
 from fastm4n.penalties import L2
 from fastm4n.solvers.acceleration import Acceleration, best_kappa
 from fastm4n.solvers.block_coordinate import solve
@@ -107,7 +107,7 @@ class Chains(Problem):
     def features(self):
         starts = np.cumsum(self.lengths) - self.lengths
         return ChainFeatures(
-            np.concatenate(self.X), starts, self.lengths, self.R, 1.0, True, True)
+            np.concatenate(self.X), starts, Layout.of_chains(self.lengths, self.R), 1.0, True, True)
 
     def blocks(self, surrogate):
         return ref.ChainBlocks(self.X, self.y, self.R, surrogate, self.alpha, self.p)
@@ -137,7 +137,8 @@ class Permutations(Problem):
 
     def features(self):
         rows, counts = np.concatenate([x.reshape(-1, self.d) for x in self.X]), self.sizes**2
-        features = PairFeatures(rows, np.cumsum(counts) - counts, counts)
+        features = PairFeatures(
+            rows, np.cumsum(counts) - counts, Layout.of_squares(self.sizes))
         if self.bounds is not None:
             features.set_penalty(Penalty((1, self.d), 0, *self.bounds))
         return features

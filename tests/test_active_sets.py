@@ -14,7 +14,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
 
 import fastm4n.reference as ref
-from fastm4n.outputs import ChainOutputs, PermutationOutputs, SimplexOutputs
+from fastm4n.outputs import ChainOutputs, Layout, PermutationOutputs, SimplexOutputs
 from fastm4n.solvers.block_coordinate import solve
 from fastm4n.solvers.certificates import certify
 from fastm4n.surrogates import MaxMargin, MaxMin, MaxMinMirrorProx
@@ -215,7 +215,8 @@ class Chains(Problem):
     def features(self):
         starts = np.cumsum(self.lengths) - self.lengths
         return ChainFeatures(
-            np.concatenate(self.X), starts, self.lengths, self.R, float("intercept" in self.fit),
+            np.concatenate(self.X), starts, Layout.of_chains(self.lengths, self.R),
+            float("intercept" in self.fit),
             "start" in self.fit, "transitions" in self.fit)
 
     def blocks(self, surrogate):
@@ -271,7 +272,8 @@ class Permutations(Problem):
     def features(self):
         rows = np.concatenate([x.reshape(-1, x.shape[-1]) for x in self.X])
         counts = self.sizes**2
-        return PairFeatures(rows, np.cumsum(counts) - counts, counts)
+        return PairFeatures(
+            rows, np.cumsum(counts) - counts, Layout.of_squares(self.sizes))
 
     def blocks(self, surrogate):
         return ref.PermutationBlocks(

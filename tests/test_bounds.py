@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 import fastm4n.reference as ref
-from fastm4n.outputs import ChainOutputs, PermutationOutputs, SimplexOutputs
+from fastm4n.outputs import ChainOutputs, Layout, PermutationOutputs, SimplexOutputs
 from fastm4n.solvers.block_coordinate import solve
 from fastm4n.solvers.certificates import certify, certify_average
 from fastm4n.surrogates import make_surrogate
@@ -247,14 +247,14 @@ class Chains:
         X = FORMATS[kind](np.concatenate(self.X))
         starts = np.cumsum(self.lengths) - self.lengths
         used = edge_X = None
-        stride = ChainFeatures(X, starts, self.lengths, self.R, 1.0, True, True).stride
+        layout = Layout.of_chains(self.lengths, self.R, self.per_edge)
         if self.used is not None:
-            used = np.zeros((self.d + 3 + self.R, stride), dtype=np.uint8)
+            used = np.zeros((self.d + 3 + self.R, layout.stride), dtype=np.uint8)
             used[:, : self.R] = self.used
         if self.per_edge:
             edge_X = X
         features = ChainFeatures(
-            X, starts, self.lengths, self.R, 1.0, True, True, edge_X, used=used)
+            X, starts, layout, 1.0, True, True, edge_X, used=used)
         if bounded:
             bound(features, *padded(self.rows, features.all_weights().shape))
             if self.per_edge:
@@ -371,7 +371,8 @@ class Pairs:
     def engine(self, surrogate, bounded=True, alpha=0.05):
         counts = self.sizes**2
         rows = np.concatenate([x.reshape(-1, self.d) for x in self.X])
-        features = PairFeatures(rows, np.cumsum(counts) - counts, counts)
+        features = PairFeatures(
+            rows, np.cumsum(counts) - counts, Layout.of_squares(self.sizes))
         if bounded:
             bound(features, *self.bounds)
         structure = make_surrogate(surrogate, PermutationOutputs(

@@ -13,7 +13,7 @@ from scipy import sparse
 
 import fastm4n.reference as ref
 import fastm4n.solvers.certificates as certificates
-from fastm4n.outputs import ChainOutputs, SimplexOutputs
+from fastm4n.outputs import ChainOutputs, Layout, SimplexOutputs
 from fastm4n.solvers.block_coordinate import solve
 from fastm4n.solvers.certificates import certify, certify_average
 from fastm4n.solvers.history import HISTORY_KEYS
@@ -70,7 +70,7 @@ class Problem:
         values = FORMATS[kind](np.concatenate(self.X))
         starts = np.cumsum(self.lengths) - self.lengths
         return ChainFeatures(
-            values, starts, self.lengths, self.R, float("intercept" in self.fit),
+            values, starts, Layout.of_chains(self.lengths, self.R), float("intercept" in self.fit),
             "start" in self.fit, "transitions" in self.fit)
 
     def structure(self, surrogate, oracle=None):
@@ -204,7 +204,8 @@ def test_the_value_of_the_constant():
     with_column.X = [np.column_stack([x, np.full(len(x), 3.0)]) for x in problem.X]
     starts = np.cumsum(problem.lengths) - problem.lengths
     features = ChainFeatures(
-        np.concatenate(problem.X), starts, problem.lengths, problem.R, 3.0, True, True)
+        np.concatenate(problem.X), starts, Layout.of_chains(problem.lengths, problem.R), 3.0,
+        True, True)
     engine = BlockCoordinateEngine(
         problem.structure("max_margin"), features, problem.p, problem.alpha, 0)
     run(engine, "permutation", 3)
@@ -249,7 +250,9 @@ def test_long_and_short_blocks_that_share_rows():
         cost = problem.cost
         engine = BlockCoordinateEngine(
             MaxMargin(ChainOutputs(y, lengths, cost, cost_scale="mean")),
-            ChainFeatures(FORMATS[kind](values), starts, lengths, 3, 1.0, True, True), p, 20.0, 3)
+            ChainFeatures(
+                FORMATS[kind](values), starts, Layout.of_chains(lengths, 3), 1.0, True, True),
+            p, 20.0, 3)
         run(engine, "permutation", 3)
         expected = ref.chain_block_coordinate_frank_wolfe(
             [values[a : a + n] for a, n in zip(starts, lengths)],
@@ -265,12 +268,13 @@ def test_long_and_short_blocks_that_share_rows():
     ([0, 3], [2, 3]), ([-1, 3], [2, 2]), ([0, 3], [2, 0])])
 def test_blocks_outside_the_features(starts, lengths):
     with pytest.raises(IndexError, match="blocks must (have positions|lie in 0 ... 4)"):
-        ChainFeatures(np.ones((5, 2)), np.array(starts), np.array(lengths), 3, 1.0, True, True)
+        ChainFeatures(
+            np.ones((5, 2)), np.array(starts), Layout.of_chains(lengths, 3), 1.0, True, True)
 
 
 def test_weights_that_do_not_fit():
     features = ChainFeatures(
-        np.ones((5, 2)), np.array([0]), np.array([5]), 3, 1.0, True, True)
+        np.ones((5, 2)), np.array([0]), Layout.of_chains([5], 3), 1.0, True, True)
     weights = np.array(features.all_weights())
     for wrong in (weights[1:], np.zeros((len(weights), 2 * weights.shape[1]))):
         with pytest.raises(ValueError, match="weights do not fit"):

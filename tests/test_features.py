@@ -16,7 +16,7 @@ from scipy import sparse
 
 import fastm4n
 import fastm4n.reference as ref
-from fastm4n.outputs import SimplexOutputs
+from fastm4n.outputs import Layout, SimplexOutputs
 from fastm4n.solvers.certificates import certify, certify_average
 from fastm4n.surrogates import MaxMargin
 
@@ -323,16 +323,17 @@ class Pairs:
     def __init__(self, k, d, n=17, seed=0):
         rng = np.random.default_rng(100 * seed + 10 * k + d)
         self.rows = rng.normal(size=(n * k, d)) * (rng.random((n * k, d)) < 0.7)
-        self.starts, self.sizes = np.arange(n) * k, np.full(n, k)
+        self.starts = np.arange(n) * k
         self.y, p = rng.integers(k, size=n), rng.uniform(0.5, 2.0, n)
         self.p, self.cost, self.alpha = p / p.sum(), random_cost(rng, k), 0.3
         self.mu = rng.dirichlet(np.ones(k), n)
         self.k = k
 
     def features(self, kind):
+        layout = Layout.of_labels(len(self.starts), self.k)
         if kind == "kernel":
-            return PairKernelFeatures(self.rows @ self.rows.T, self.starts, self.sizes)
-        return PairFeatures(self.rows, self.starts, self.sizes)
+            return PairKernelFeatures(self.rows @ self.rows.T, layout)
+        return PairFeatures(self.rows, self.starts, layout)
 
     def engine(self, features):
         return BlockCoordinateEngine(
@@ -397,7 +398,7 @@ def test_norms_of_directions_of_pairs(kind, k):
     lengths = []
     for b in range(6):
         pairs = Pairs(k, 5, seed=1)
-        pairs.starts, pairs.sizes = pairs.starts[b:b + 1], pairs.sizes[:1]
+        pairs.starts = pairs.starts[b:b + 1]
         pairs.y, pairs.p = pairs.y[b:b + 1], np.ones(1)
         if kind == "kernel":
             pairs.rows, pairs.starts = pairs.blocks()[0], np.zeros(1, dtype=int)
@@ -423,22 +424,23 @@ def test_pairs_that_share_rows():
     assert_certified(certify(engine, engine.mu), pairs.certificate(pairs.mu))
 
 
-@pytest.mark.parametrize("kind", [PairFeatures, PairKernelFeatures])
-def test_pair_features_refuse_what_they_cannot_hold(kind):
-    values = np.eye(4)
+def test_pair_features_refuse_what_they_cannot_hold():
     for starts, sizes in (([0, 3], [2, 2]), ([-1, 2], [2, 2]), ([4, 0], [1, 3])):
         with pytest.raises(IndexError, match=r"blocks must lie in 0 \.\.\. 3"):
-            kind(values, np.array(starts), np.array(sizes))
-    with pytest.raises(ValueError, match="ndarray is not C-contiguous"):
-        kind(np.asfortranarray(np.arange(16.0).reshape(4, 4)), np.array([0, 2]), np.array([2, 2]))
-    with pytest.raises(ValueError, match="Buffer dtype mismatch"):
-        kind(values.astype(np.float32), np.array([0, 2]), np.array([2, 2]))
+            PairFeatures(np.eye(4), np.array(starts), Layout(np.ones(2), 3, 0, np.subtract(sizes, 1)))
+    layout = Layout.of_labels(2, 2)
+    for kind in (lambda X: PairFeatures(X, np.array([0, 2]), layout),
+                 lambda gram: PairKernelFeatures(gram, layout)):
+        with pytest.raises(ValueError, match="ndarray is not C-contiguous"):
+            kind(np.asfortranarray(np.arange(16.0).reshape(4, 4)))
+        with pytest.raises(ValueError, match="Buffer dtype mismatch"):
+            kind(np.eye(4, dtype=np.float32))
 
 
 def test_a_gram_matrix_of_pairs_has_a_row_for_each():
-    for gram, sizes in ((np.ones((4, 3)), [2, 2]), (np.ones((5, 5)), [2, 2])):
+    for gram in (np.ones((4, 3)), np.ones((5, 5))):
         with pytest.raises(ValueError, match="gram must be square, with one row for each row"):
-            PairKernelFeatures(gram, np.array([0, 2]), np.array(sizes))
+            PairKernelFeatures(gram, Layout.of_labels(2, 2))
 
 
 # vector widths

@@ -18,7 +18,7 @@ import pytest
 from fastm4n.features._pairs import PairFeatures
 from numpy.testing import assert_allclose
 
-from fastm4n.outputs import PermutationOutputs
+from fastm4n.outputs import Layout, PermutationOutputs
 from fastm4n.solvers.block_coordinate import solve
 from fastm4n.surrogates import MaxMargin
 
@@ -40,8 +40,8 @@ def solve_toy(sampling, tol, seed=0, **options):
     """The solution and the weights; tol is that of n times the gap."""
     size = (K + 1) ** 2
     # the easy examples have the same rows
-    starts, sizes = np.where(np.arange(N) == 0, 0, size), np.full(N, size)
-    features = PairFeatures(toy_features().reshape(2 * size, K + 1), starts, sizes)
+    starts, layout = np.where(np.arange(N) == 0, 0, size), Layout.of_squares(np.full(N, K + 1))
+    features = PairFeatures(toy_features().reshape(2 * size, K + 1), starts, layout)
     cost = np.zeros((K + 1, K + 1))
     # the loss is the mean over items
     cost[0, 1:] = K + 1

@@ -16,7 +16,7 @@ from sklearn.model_selection import GridSearchCV
 
 import fastm4n.reference as ref
 from fastm4n import BlockFrankWolfe, LabelRanker, Matcher, MulticlassClassifier, SequenceTagger
-from fastm4n.outputs import ChainOutputs, PermutationOutputs, SimplexOutputs
+from fastm4n.outputs import ChainOutputs, Layout, PermutationOutputs, SimplexOutputs
 from fastm4n.penalties import L2, ElasticNet, Group, resolve_penalty, safe_zeros
 from fastm4n.solvers.block_coordinate import certify, solve
 from fastm4n.surrogates import make_surrogate
@@ -149,9 +149,9 @@ def test_ends_held_at_zero_do_not_count():
     starts = np.cumsum(lengths) - lengths
 
     def engine(bounded):
-        features = ChainFeatures(X, starts, lengths, 3, 1.0, False, False)
+        features = ChainFeatures(X, starts, Layout.of_chains(lengths, 3), 1.0, False, False)
         if bounded:
-            features = ChainFeatures(X, starts, lengths, 3, 1.0, True, True)
+            features = ChainFeatures(X, starts, Layout.of_chains(lengths, 3), 1.0, True, True)
             shape = features.all_weights().shape
             free = np.full(shape, np.inf)
             free[3:] = 0.0
@@ -207,7 +207,7 @@ def test_screening_of_sequences():
     starts, p = 6 * np.arange(10), np.full(10, 0.1)
 
     def solved(max_iter):
-        features = ChainFeatures(X, starts, lengths, R, 1.0, True, True)
+        features = ChainFeatures(X, starts, Layout.of_chains(lengths, R), 1.0, True, True)
         shape = features.all_weights().shape
         features.set_penalty(Penalty(shape, d, thresholds=0.8, modulus=0.2))
         found = solve(
@@ -301,7 +301,7 @@ def test_kernels_and_single_weights_refuse():
 
 
 def test_features_of_pairs_refuse_rows():
-    features = PairFeatures(np.ones((4, 2)), np.array([0]), np.array([4]))
+    features = PairFeatures(np.ones((4, 2)), np.array([0]), Layout.of_squares([2]))
     with pytest.raises(ValueError, match="do not fit"):
         features.set_penalty(Penalty((2, 2), 0))
     engine = BlockCoordinateEngine(

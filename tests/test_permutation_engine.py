@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import fastm4n.reference as ref
 import fastm4n.solvers.certificates as certificates
-from fastm4n.outputs import PermutationOutputs
+from fastm4n.outputs import Layout, PermutationOutputs
 from fastm4n.reference.block_coordinate import _visits
 from fastm4n.solvers.block_coordinate import solve
 from fastm4n.solvers.certificates import certify, certify_average
@@ -70,8 +70,8 @@ class Problem:
         counts = self.sizes**2
         starts = np.cumsum(counts) - counts
         if self.kind == "pair_kernel":
-            return PairKernelFeatures(rows @ rows.T, starts, counts)
-        return PairFeatures(rows, starts, counts)
+            return PairKernelFeatures(rows @ rows.T, Layout.of_squares(self.sizes))
+        return PairFeatures(rows, starts, Layout.of_squares(self.sizes))
 
     def structure(self, surrogate, oracle=None):
         places = np.concatenate(self.y)
@@ -482,7 +482,7 @@ def test_extremes(surrogate, oracle):
 
 def test_no_blocks():
     structure = MaxMin(PermutationOutputs(np.zeros(0, int), np.zeros(0, int), np.zeros((1, 1)), cost_scale="mean"))
-    features = PairFeatures(np.zeros((0, 2)), np.zeros(0, int), np.zeros(0, int))
+    features = PairFeatures(np.zeros((0, 2)), np.zeros(0, int), structure.outputs.layout)
     solution = solve(structure, features, np.zeros(0), 1.0, max_iter=2)
     assert solution.converged and solution.mu.shape == (0,)
     assert solution.certificate.primal == 0.0

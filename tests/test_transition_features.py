@@ -16,7 +16,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from fastm4n import BlockFrankWolfe, Sequences, SequenceTagger
-from fastm4n.outputs import ChainOutputs
+from fastm4n.outputs import ChainOutputs, Layout
 from fastm4n.reference.chain import (
     chain_concave_part,
     chain_indicator,
@@ -279,7 +279,8 @@ def test_weights_can_be_put_aside():
     lengths = np.array([len(x) for x in X])
     rows, starts = np.concatenate(X), np.cumsum(lengths) - lengths
     features = ChainFeatures(
-        rows, starts, lengths, R, 1.0, True, True, np.ascontiguousarray(rows[:, SELECTED]))
+        rows, starts, Layout.of_chains(lengths, R, True), 1.0, True, True,
+        np.ascontiguousarray(rows[:, SELECTED]))
     structure = MaxMargin(ChainOutputs(np.concatenate(y), lengths, COST, True, cost_scale="mean"))
     engine = BlockCoordinateEngine(structure, features, np.full(len(X), 1 / len(X)), 0.1, 0)
     start = engine.mu.copy()

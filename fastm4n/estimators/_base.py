@@ -2,10 +2,7 @@
 
 import reprlib
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
 from types import MethodType
-from typing import Any
 
 import numpy as np
 from joblib import effective_n_jobs
@@ -24,37 +21,6 @@ from fastm4n.penalties import is_plain
 from fastm4n.solvers.block_coordinate import solve
 from fastm4n.solvers.block_frank_wolfe import check_solver
 from fastm4n.solvers.certificates import objective_at_zero
-
-
-@dataclass
-class Problem:
-    """What a fit minimises, and how fitted attributes are made of what the solver leaves.
-
-    Attributes
-    ----------
-    loss, features, weights
-        As `solve` takes them.
-    common : dict
-        Fitted attributes that do not depend on alpha.
-    fitted : callable
-        fitted(mu, alpha) are those that do, `features` holding w, and w being w(mu) where they
-        do not hold weights: arrays, some of which may be views of what the features hold.
-    start : callable
-        Arguments of `solve` that start from the last fit; none where that does not fit.
-    warm : callable
-        warm(solution) is what a later fit starts from.
-    free_intercept : tuple, default=None
-        Where the intercept is not penalised: the value of the constant feature, and phi(y).
-    """
-
-    loss: Any
-    features: Any
-    weights: np.ndarray
-    common: dict
-    fitted: Callable
-    start: Callable
-    warm: Callable
-    free_intercept: tuple = None
 
 
 def _has_matrix(estimator):
@@ -140,12 +106,13 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
     def _fit(self, *args):
         """Validate, solve and, when nothing can fail any more, replace the fitted state."""
         problem = self._problem(*args)
-        start = problem.start() if self.warm_start else {}
+        state = getattr(self, "_warm_state", None) if self.warm_start else None
+        start = {} if state is None else problem.start(state, self.alpha)
         scale = objective_at_zero(problem.loss, problem.features, problem.weights)
         with keeping(self, args):
             solution, fitted = self._solved(problem, scale, **start)
         if self.warm_start:
-            fitted["_warm_state"] = problem.warm(solution)
+            fitted["_warm_state"] = problem.warm(solution, self.alpha)
         # from here on nothing fails: the fitted state changes as a whole
         self._keep(problem.common, fitted)
         self.n_iter_ = solution.n_iter

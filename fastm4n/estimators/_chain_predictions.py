@@ -11,6 +11,7 @@ from fastm4n.estimators._parameters import RISK_TOL
 from fastm4n.features._chain import ChainFeatures
 from fastm4n.inference import viterbi_kbest
 from fastm4n.inference._chain import ChainMaxMin, ChainScratch
+from fastm4n.outputs import Layout
 from fastm4n.solvers.certificates import in_threads
 
 
@@ -32,15 +33,14 @@ class ChainDecoder:
         # the sequences that are not empty, and where they are in values
         self.places = np.flatnonzero(X.lengths)
         self.n_sequences, self.n_tokens = len(X), X.n_tokens
-        self.lengths = X.lengths[self.places]
-        self.longest = int(self.lengths.max(initial=1))
-        self.offsets = np.append(X.offsets[self.places], X.n_tokens).astype(np.intp)
         if self.places.size == 0:
             return
         weights, edge_weights = packed_weights(tagger)
         selected = getattr(tagger, "transition_features_", None)
+        self.layout = Layout.of_chains(
+            X.lengths[self.places], self.n_labels, selected is not None)
         self.features = ChainFeatures(
-            X.values, self.offsets[:-1], self.lengths, self.n_labels, 1.0, True, True,
+            X.values, X.offsets[self.places], self.layout, 1.0, True, True,
             None if selected is None else columns_of(X.values, selected), weights, edge_weights,
         )
 
@@ -59,8 +59,8 @@ class ChainDecoder:
 
         def run(start, stop):
             decoding.decode_map(
-                self.features, ChainScratch(self.n_labels, self.longest), forbidden,
-                np.zeros(self.features.size), start, stop, self.offsets, labels, values,
+                self.features, ChainScratch(self.n_labels, self.layout.max_parts), forbidden,
+                np.zeros(self.features.size), start, stop, labels, values,
             )
 
         self._in_threads(run)
@@ -86,7 +86,8 @@ class ChainDecoder:
             # of the mean over positions: among those, the label of the highest score
             first = self.best_labels()
             every = np.arange(labels.size)
-            slack = RISK_TOL * np.repeat(self.lengths, self.lengths)
+            lengths = self.layout.counts() if self.places.size else []
+            slack = RISK_TOL * np.repeat(lengths, lengths)
             tied = risks[every, first] <= risks[every, labels] + slack
             labels = np.where(tied, first, labels)
         return labels
@@ -103,16 +104,16 @@ class ChainDecoder:
             scores, point = np.zeros(self.features.size), np.zeros(self.features.size)
             if is_log:
                 decoding.marginals(
-                    self.features, ChainScratch(self.n_labels, self.longest), forbidden, scores,
-                    point, start, stop, self.offsets, nodes, values,
+                    self.features, ChainScratch(self.n_labels, self.layout.max_parts), forbidden,
+                    scores, point, start, stop, nodes, values,
                 )
             else:
-                per_edge = self.features.pair_step != 0
+                game = ChainMaxMin(
+                    self.tagger.cost_matrix_, self.layout.max_parts, False,
+                    self.layout.pair_step != 0)
                 decoding.max_min_nodes(
-                    self.features,
-                    ChainMaxMin(self.tagger.cost_matrix_, self.longest, False, per_edge),
-                    self.tagger.cost_scale == "sum", scores, point, RISK_TOL, start, stop,
-                    self.offsets, nodes,
+                    self.features, game, self.tagger.cost_scale == "sum", scores, point, RISK_TOL,
+                    start, stop, nodes,
                 )
 
         self._in_threads(run)

@@ -1,6 +1,7 @@
 """Kernels of the tabular estimators: their parameters, values, and Gram matrices."""
 
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 from scipy import sparse
@@ -139,9 +140,13 @@ def kernel_features(kernel, parameters, X, n_labels, intercept, alpha, cache_siz
         checked_diagonal(kernel, diagonal, alpha),
         n_labels,
         intercept,
-        compute_rows=lambda blocks: kernel_values(kernel, parameters, X[blocks], X),
+        compute_rows=partial(_rows, kernel, parameters, X),
         n_cached=int(budget / (8.0 * n)),
     )
+
+
+def _rows(kernel, parameters, X, rows):
+    return kernel_values(kernel, parameters, X[rows], X)
 
 
 def checked_diagonal(kernel, diagonal, alpha):

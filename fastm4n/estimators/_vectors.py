@@ -1,11 +1,13 @@
 """What estimators of one vector x an example share: linear weights or a kernel, and the fit."""
 
+from dataclasses import dataclass
+
 import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fastm4n._parameters import is_flag, is_number
-from fastm4n.estimators._base import CertifiedEstimator, Problem
+from fastm4n.estimators._base import CertifiedEstimator
 from fastm4n.estimators._kernels import (
     CHUNK,
     check_kernel,
@@ -15,14 +17,47 @@ from fastm4n.estimators._kernels import (
     named_kernel,
 )
 from fastm4n.estimators._merge import merge_examples
+from fastm4n.estimators._problem import Blocks, Problem
 from fastm4n.features._linear import LinearFeatures, row_norms
 from fastm4n.penalties import resolve_penalty
 from fastm4n.solvers.free_intercept import solve_free_intercept
 
 
+@dataclass
+class VectorProblem(Problem):
+    """The problem of an estimator of vectors.
+
+    Attributes
+    ----------
+    free_intercept : float, default=None
+        The value of the constant feature where the intercept is not penalised.
+    centre : ndarray of shape (n_features,), default=None
+        What has been taken from all rows of X.
+    """
+
+    free_intercept: float = None
+    centre: np.ndarray = None
+
+    def fitted(self, mu, alpha, intercepts=None):
+        if intercepts is None:
+            intercepts = self.features.constant_scores()
+        if "_kernel_parameters" not in self.common:
+            coef = self.features.coef()
+            if self.centre is not None:
+                intercepts = intercepts - coef @ self.centre
+            return {"intercept_": intercepts, "coef_": coef}
+        blocks = self.blocks
+        rows = (self.loss.outputs.truth() - mu).reshape(blocks.weights.size, -1)
+        beta = rows * (blocks.weights / alpha)[:, np.newaxis]
+        dual_coef = np.zeros((blocks.n_examples, beta.shape[1]))
+        dual_coef[blocks.kept] = blocks.shares[:, np.newaxis] * beta[blocks.block_of]
+        return {"intercept_": intercepts, "dual_coef_": dual_coef}
+
+
 class VectorEstimator(CertifiedEstimator):
     """Base of the estimators whose outputs have a fixed number of scores, linear in Phi(x)."""
 
+    _problem_class = VectorProblem
     # whether the intercept may be without a penalty
     _free_intercepts = False
 
@@ -141,132 +176,59 @@ class VectorEstimator(CertifiedEstimator):
         )
         return features, parameters, intercept
 
-    def _vector_problem(
-        self, X, kept, outputs, weights, n_scores, loss, truth, same_task, common
-    ):
+    def _blocks(self, X, kept, keys, weights):
+        """Blocks of the samples kept, merged where X and keys are equal.
+
+        A Gram matrix tells nothing of which samples are.
+        """
+        if self.kernel == "precomputed":
+            every = np.arange(kept.size)
+            merged = every, weights, every
+        else:
+            merged = merge_examples(X if kept.size == X.shape[0] else X[kept], keys, weights)
+        return Blocks.of(X.shape[0], kept, weights, *merged)
+
+    def _vector_problem(self, X, blocks, loss, common, task):
         """The problem of a fit.
 
         Parameters
         ----------
         X : canonical features of all samples, or their Gram matrix
-        kept : ndarray of shape (n_kept,)
-            Samples of non-zero weight.
-        outputs, weights : ndarray of shape (n_kept,)
-            Numbers that are equal where outputs are; positive weights.
-        n_scores : int
-        loss, truth : callable
-            Of the outputs of all blocks: the surrogate over them, and phi(y_b), of shape
-            (n_blocks, n_scores).
-        same_task : bool
-            Whether the last fit, if any, had outputs of the same kind.
-        common : dict
-            Fitted attributes of the outputs.
+        blocks : Blocks
+        loss : Surrogate
+            Over the outputs of the blocks.
+        common, task : dict
+            As in `Problem`, of the outputs.
         """
-        if self.kernel == "precomputed":
-            rows, block_weights, block_of = np.arange(kept.size), weights, np.arange(kept.size)
-        else:
-            inner = X if kept.size == X.shape[0] else X[kept]
-            rows, block_weights, block_of = merge_examples(inner, outputs, weights)
-        shares = weights / block_weights[block_of]
-        p = block_weights / block_weights.sum()
-        samples = kept[rows]
-        outputs = outputs[rows]
-        n_samples = X.shape[0]
+        samples, p = blocks.examples, blocks.weights
         centre = None
         if self._has_free_intercept() and self.kernel == "linear" and not sparse.issparse(X):
             # a free intercept takes up any shift of the features, and the solver has an
             # easier time without one
             centre = np.sum(p[:, np.newaxis] * X[samples], axis=0)
-            X_inner = X - centre
-        else:
-            X_inner = X
-        loss = loss(outputs)
-        features, parameters, intercept = self._features(X_inner, samples, p, n_scores)
+        n_scores = loss.outputs.layout.max_size
+        features, parameters, intercept = self._features(
+            X if centre is None else X - centre, samples, p, n_scores)
         if self.kernel == "linear":
             self._penalise(features)
-        if self.kernel != "linear":
+        else:
             common = {**common, "_kernel_parameters": parameters}
             if self.kernel != "precomputed":
                 common["X_fit_"] = X.copy()  # the caller may go on to change what is theirs
-
-        def fitted(mu, alpha, intercepts=None):
-            if intercepts is None:
-                intercepts = features.constant_scores()
-            if self.kernel == "linear":
-                coef = features.coef()
-                if centre is not None:
-                    intercepts = intercepts - coef @ centre
-                return {"intercept_": intercepts, "coef_": coef}
-            mu = mu.reshape(-1, n_scores)
-            beta = (truth(outputs) - mu) * (p / alpha)[:, np.newaxis]
-            dual_coef = np.zeros((n_samples, n_scores))
-            dual_coef[kept] = shares[:, np.newaxis] * beta[block_of]
-            return {"intercept_": intercepts, "dual_coef_": dual_coef}
-
-        def start():
-            if not same_task:
-                return {}
-            return self._warm_start_point(loss, samples, truth(outputs), n_samples)
-
-        def warm(solution):
-            full = np.zeros((n_samples, n_scores))
-            full[kept] = solution.mu.reshape(-1, n_scores)[block_of]
-            state = dict(
-                full=full, kept=kept, alpha=float(self.alpha), surrogate=self.surrogate,
-                average=solution.average,
-            )
-            if loss.has_natural_step:
-                # the dual point goes with scores that are kept block by block
-                last = loss.state()
-                natural = np.zeros((n_samples, n_scores)), np.ones(n_samples, dtype=np.uint8)
-                natural[0][kept] = last["theta"].reshape(-1, n_scores)[block_of]
-                natural[1][kept] = last["is_first"][block_of]
-                concave = np.zeros(n_samples)
-                concave[kept] = solution.certificate.concave[block_of]
-                state.update(natural=natural, concave=concave)
-            return state
-
-        free = (intercept, truth(outputs)) if self._has_free_intercept() else None
-        return Problem(loss, features, p, common, fitted, start, warm, free)
+        free = intercept if self._has_free_intercept() else None
+        return self._problem_class(loss, features, blocks, common, task, free, centre)
 
     def _solved(self, problem, scale, **start):
         with named_kernel(self.kernel):
             if problem.free_intercept is None:
                 return super()._solved(problem, scale, **start)
-            intercept, truth = problem.free_intercept
+            truth = problem.loss.outputs.truth().reshape(problem.weights.size, -1)
             solution, intercepts = solve_free_intercept(
                 problem.loss, problem.features, problem.weights, self.alpha, truth,
-                intercept=intercept, scale=scale, tol=self.tol * scale, **start,
+                intercept=problem.free_intercept, scale=scale, tol=self.tol * scale, **start,
                 **self._solver_options(),
             )
             return solution, problem.fitted(solution.mu, self.alpha, intercepts)
-
-    def _warm_start_point(self, loss, samples, truth, n_samples):
-        """Arguments of `solve` that start from the last dual point, where that fits.
-
-        For a smaller alpha the last dual point is drawn towards phi(y) so that w stays what it
-        was; for a larger one it is kept, and w shrinks.
-        """
-        state = getattr(self, "_warm_state", None)
-        if state is None or state["full"].shape != (n_samples, truth.shape[1]):
-            return {}
-        mu = state["full"][samples]
-        known = np.zeros(n_samples, dtype=bool)
-        known[state["kept"]] = True
-        known = known[samples]
-        mu[~known] = truth[~known]
-        start = dict(
-            mu=mu.ravel(), shrink=min(1.0, self.alpha / state["alpha"]), average=state["average"]
-        )
-        if loss.has_natural_step:
-            if state["surrogate"] != self.surrogate:
-                return {}
-            natural = loss.state()
-            natural["theta"].reshape(mu.shape)[known] = state["natural"][0][samples[known]]
-            natural["is_first"][known] = state["natural"][1][samples[known]]
-            loss.restore(natural)
-            start["concave"] = state["concave"][samples]
-        return start
 
     # ---------------------------------------------------------------------- predict
 

@@ -5,7 +5,7 @@ from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
 from fastm4n._parameters import check_choice, check_number
-from fastm4n.estimators._base import CertifiedEstimator, Problem, needs_log
+from fastm4n.estimators._base import CertifiedEstimator, needs_log
 from fastm4n.estimators._chain_input import (
     as_features,
     as_labels,
@@ -33,7 +33,7 @@ from fastm4n.estimators._parameters import (
     summable,
     warn_of_unknown,
 )
-from fastm4n.estimators._warm import start_from, warm_state
+from fastm4n.estimators._problem import Blocks, Problem
 from fastm4n.features._chain import ChainFeatures
 from fastm4n.outputs import ChainOutputs
 from fastm4n.outputs._base import COST_SCALES
@@ -43,6 +43,18 @@ from fastm4n.solvers.block_frank_wolfe import check_solver
 from fastm4n.surrogates import make_surrogate
 
 STATES = ("all", "observed")
+
+
+class ChainProblem(Problem):
+    """The problem of a `SequenceTagger`."""
+
+    def fitted(self, mu, alpha):
+        """Weights, as views of the rows that the compiled loops read."""
+        features, edges = self.features, self.features.edges
+        return fitted_weights(
+            features.all_weights(), None if edges is None else edges.all_weights(),
+            features.n_features, features.n_labels)
+
 
 @documented(
     surrogates='"max_margin" the structural SVM (M3N); "log" the linear-chain CRF.',
@@ -315,57 +327,30 @@ class SequenceTagger(CertifiedEstimator):
         classes, codes = encode(labels)
         cost = cost_matrix(self.cost, classes.size)
 
-        rows, block_weights, block_of = merge_sequences(inner, codes, weights)
-        p = block_weights / block_weights.sum()
-        block_lengths = inner.lengths[rows]
+        blocks = Blocks.of(len(X), kept, weights, *merge_sequences(inner, codes, weights))
         values = without_zeros(inner.values)
         edge_values = None if selected is None else without_zeros(columns_of(values, selected))
         used = edge_used = None
         if self.states == "observed":
             used, edge_used = observed(values, edge_values, codes, inner.offsets, classes.size)
+        codes = Sequences(codes, inner.offsets)[blocks.first]
+        loss = self._loss(codes.values, codes.lengths, cost)
         features = ChainFeatures(
-            values, inner.offsets[rows], block_lengths, classes.size,
-            float(self.fit_intercept), self.fit_start_end, self.fit_transitions, edge_values,
-            used=used, edge_used=edge_used,
+            values, inner.offsets[blocks.first], loss.outputs.layout, float(self.fit_intercept),
+            self.fit_start_end, self.fit_transitions, edge_values, used=used, edge_used=edge_used,
         )
         self._penalise(features)
-        codes = Sequences(codes, inner.offsets)[rows].values
-        loss = self._loss(codes, block_lengths, cost)
         common = {
             "n_features_in_": X.values.shape[1], "classes_": classes, "cost_matrix_": cost,
         }
         if selected is not None:
             common["transition_features_"] = selected
 
-        def fitted(mu, alpha):
-            """Weights, as views of the rows that the compiled loops read."""
-            packed = features.all_weights()
-            edges = None if selected is None else features.edges.all_weights()
-            return fitted_weights(packed, edges, X.values.shape[1], classes.size)
-
-        return Problem(
-            loss, features, p, common, fitted,
-            start=lambda: self._warm_start_point(loss, kept[rows], X, classes),
-            warm=lambda solution: warm_state(
-                solution, loss, kept[rows], kept, block_of, len(X), lengths=X.lengths,
-                alpha=float(self.alpha), surrogate=self.surrogate, cost_scale=self.cost_scale,
-                per_edge=selected is not None,
-            ),
-        )
-
-    def _warm_start_point(self, loss, blocks, X, classes):
-        """Arguments of `solve` that start from the last dual point, where that fits."""
-        state = getattr(self, "_warm_state", None)
-        per_edge = self.transition_features is not None
-        if (
-            state is None or state["surrogate"] != self.surrogate
-            or state["cost_scale"] != self.cost_scale
-            or state["per_edge"] != per_edge
-            or not np.array_equal(state["lengths"], X.lengths)
-            or not np.array_equal(classes, self.classes_)
-        ):
-            return {}
-        return start_from(state, loss, blocks, self.alpha)
+        task = {
+            "surrogate": self.surrogate, "cost_scale": self.cost_scale, "lengths": X.lengths,
+            "per_edge": selected is not None, "classes": classes,
+        }
+        return ChainProblem(loss, features, blocks, common, task)
 
     # ---------------------------------------------------------------------- predict
 

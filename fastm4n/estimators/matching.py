@@ -5,7 +5,7 @@ from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
 from fastm4n._parameters import check_choice
-from fastm4n.estimators._base import CertifiedEstimator, Problem, needs_log
+from fastm4n.estimators._base import CertifiedEstimator, needs_log
 from fastm4n.estimators._docs import documented
 from fastm4n.estimators._kernels import (
     CHUNK,
@@ -29,11 +29,22 @@ from fastm4n.estimators._permutations import (
     least_risk,
     permutation_loss,
 )
-from fastm4n.estimators._warm import ranges, start_from, warm_state
+from fastm4n.estimators._problem import Blocks, Problem
 from fastm4n.features._pairs import PairFeatures, PairKernelFeatures
 from fastm4n.outputs._base import COST_SCALES
 from fastm4n.penalties import resolve_penalty
 from fastm4n.sequences import Sequences
+
+
+class PairProblem(Problem):
+    """The problem of a `Matcher`."""
+
+    def fitted(self, mu, alpha):
+        if "X_fit_" not in self.common:
+            return {"coef_": self.features.coef()}
+        outputs = self.loss.outputs
+        p = np.repeat(self.weights / alpha, outputs.layout.sizes())
+        return {"dual_coef_": p * (outputs.truth() - mu)}
 
 
 @documented(
@@ -221,49 +232,35 @@ class Matcher(CertifiedEstimator):
         kept = np.flatnonzero(weights)
         starts = np.concatenate([[0], np.cumsum(sizes**2)])
         # the pairs of an example are a sequence, labelled by the columns of their rows
-        inner = Sequences(values, starts)[kept]
+        pairs = Sequences(values, starts)
         columns = np.concatenate([np.repeat(places[b], sizes[b]) for b in kept])
-        rows, block_weights, block_of = merge_sequences(inner, columns, summable(weights[kept]))
-        blocks = kept[rows]
-        p = block_weights / block_weights.sum()
-        block_sizes = sizes[blocks]
-        largest = int(block_sizes.max())
+        weights = summable(weights[kept])
+        blocks = Blocks.of(
+            sizes.size, kept, weights, *merge_sequences(pairs[kept], columns, weights))
         if not isinstance(self.cost, str) and (sizes != sizes[0]).any():
             raise ValueError(
                 "cost is a matrix, which needs examples of one size, but X has examples of "
                 f"{sizes.min()} to {sizes.max()} rows; use a name."
             )
-        cost = cost_matrix(self.cost, largest, "columns")
-        places = [places[b] for b in blocks]
-        loss = permutation_loss(self, np.concatenate(places), block_sizes, cost)
-        features, points, parameters = self._features(
-            values, starts[blocks], block_sizes**2, p
-        )
+        block_sizes = sizes[blocks.examples]
+        cost = cost_matrix(self.cost, int(block_sizes.max()), "columns")
+        loss = permutation_loss(
+            self, np.concatenate([places[b] for b in blocks.examples]), block_sizes, cost)
+        features, points, parameters = self._features(pairs, blocks, loss.outputs.layout)
         common = {"n_features_in_": values.shape[1], "cost_matrix_": cost}
         if self.kernel != "linear":
             common.update(X_fit_=points, _kernel_parameters=parameters)
 
-        def fitted(mu, alpha):
-            if self.kernel == "linear":
-                return {"coef_": features.coef()}
-            truth = np.concatenate([np.eye(len(place))[place].ravel() for place in places])
-            return {"dual_coef_": np.repeat(p / alpha, block_sizes**2) * (truth - mu)}
-
-        return Problem(
-            loss, features, p, common, fitted,
-            start=lambda: self._warm_start_point(loss, blocks, sizes),
-            warm=lambda solution: warm_state(
-                solution, loss, blocks, kept, block_of, sizes.size, sizes=sizes,
-                alpha=float(self.alpha), surrogate=self.surrogate, cost_scale=self.cost_scale,
-            ),
-        )
+        task = {"surrogate": self.surrogate, "cost_scale": self.cost_scale, "sizes": sizes}
+        return PairProblem(loss, features, blocks, common, task)
 
     def _solved(self, problem, scale, **start):
         with named_kernel(self.kernel):
             return super()._solved(problem, scale, **start)
 
-    def _features(self, values, starts, counts, p):
+    def _features(self, pairs, blocks, layout):
         """Feature map over the blocks; for kernels also the rows that it has, and parameters."""
+        values = pairs.values
         if self.kernel == "linear":
             with np.errstate(over="ignore"):
                 norms = np.einsum("ij,ij->i", values, values) / self.alpha
@@ -274,39 +271,27 @@ class Matcher(CertifiedEstimator):
                     f"{large[0]} of all pairs divided by alpha={self.alpha:g} overflows. "
                     "Scale the features."
                 )
-            features = PairFeatures(values, starts, counts)
+            features = PairFeatures(values, pairs.offsets[blocks.examples], layout)
             resolved = resolve_penalty(self.penalty, {"coef": (values.shape[1],)})
             if resolved is not None:
                 features.set_penalty(
                     resolved.of_rows((1, values.shape[1]), 0, lambda packed: {"coef": packed[0]}))
             return features, None, None
-        rows = ranges(starts, counts)
-        points = values[rows]
-        needed = 8.0 * rows.size**2 / 2.0**20
+        points, counts = pairs[blocks.examples].values, layout.sizes()
+        needed = 8.0 * len(points)**2 / 2.0**20
         if needed > self.cache_size:
             raise ValueError(
                 f"kernel={self.kernel!r} needs {needed:.3g} MiB for "
-                f"{rows.size} pairs, and cache_size is {self.cache_size:g}; raise it, or use "
+                f"{len(points)} pairs, and cache_size is {self.cache_size:g}; raise it, or use "
                 "kernel='linear' on features of sklearn.kernel_approximation.Nystroem."
             )
         parameters = kernel_parameters(
-            self.kernel, points, np.repeat(p / counts, counts), gamma=self.gamma,
+            self.kernel, points, np.repeat(blocks.weights / counts, counts), gamma=self.gamma,
             kernel_params=self.kernel_params,
         )
         gram = gram_matrix(self.kernel, parameters, points)
         checked_diagonal(self.kernel, np.diagonal(gram), self.alpha)
-        return PairKernelFeatures(gram, np.cumsum(counts) - counts, counts), points, parameters
-
-    def _warm_start_point(self, loss, blocks, sizes):
-        """Arguments of `solve` that start from the last dual point, where that fits."""
-        state = getattr(self, "_warm_state", None)
-        if (
-            state is None or state["surrogate"] != self.surrogate
-            or state["cost_scale"] != self.cost_scale
-            or not np.array_equal(state["sizes"], sizes)
-        ):
-            return {}
-        return start_from(state, loss, blocks, self.alpha)
+        return PairKernelFeatures(gram, layout), points, parameters
 
     # ---------------------------------------------------------------------- predict
 

@@ -1,7 +1,6 @@
 """Label ranking: outputs that are rankings of a fixed set of items."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
@@ -22,7 +21,7 @@ from fastm4n.estimators._permutations import (
     least_risk,
     permutation_loss,
 )
-from fastm4n.estimators._vectors import VectorEstimator
+from fastm4n.estimators._vectors import VectorEstimator, VectorProblem
 from fastm4n.metrics import hamming_ranking_loss
 from fastm4n.outputs._base import COST_SCALES
 from fastm4n.rankings import (
@@ -32,6 +31,17 @@ from fastm4n.rankings import (
     places_to_strings,
     read_rankings,
 )
+
+
+class RankingProblem(VectorProblem):
+    """The problem of a `LabelRanker`: scores are matrices, row after row."""
+
+    def fitted(self, mu, alpha):
+        M = self.common["items_"].size
+        return {
+            name: rows.reshape((-1, M, M) if name == "dual_coef_" else (M, M, *rows.shape[1:]))
+            for name, rows in super().fitted(mu, alpha).items()
+        }
 
 
 @documented(
@@ -131,6 +141,7 @@ class LabelRanker(VectorEstimator):
     _task = "ranking"
     _fitted_arrays = ("items_", "cost_matrix_", "intercept_")
     _fitted_marker = "items_"
+    _problem_class = RankingProblem
 
     def __init__(
         self,
@@ -233,32 +244,14 @@ class LabelRanker(VectorEstimator):
         cost = cost_matrix(self.cost, M, "items")
         rankings, outputs = np.unique(places[kept], axis=0, return_inverse=True)
 
-        def loss(outputs):
-            sizes = np.full(outputs.size, M)
-            return permutation_loss(self, rankings[outputs].ravel(), sizes, cost)
-
-        problem = self._vector_problem(
-            X, kept, outputs.ravel(), weights, M * M, loss,
-            truth=lambda outputs: np.eye(M)[rankings[outputs]].reshape(-1, M * M),
-            same_task=(
-                hasattr(self, "items_") and np.array_equal(items, self.items_)
-                and getattr(self, "_warm_state", {}).get("cost_scale") == self.cost_scale
-            ),
-            common={"items_": items, "form_": form, "_base": base, "cost_matrix_": cost},
+        blocks = self._blocks(X, kept, outputs.ravel(), weights)
+        rankings = rankings[outputs.ravel()[blocks.first]]
+        loss = permutation_loss(self, rankings.ravel(), np.full(len(rankings), M), cost)
+        return self._vector_problem(
+            X, blocks, loss,
+            {"items_": items, "form_": form, "_base": base, "cost_matrix_": cost},
+            {"items": items, "cost_scale": self.cost_scale},
         )
-        flat = problem.fitted
-
-        def fitted(mu, alpha):
-            attributes = flat(mu, alpha)
-            for name, rows in attributes.items():
-                shape = (-1, M, M) if name == "dual_coef_" else (M, M, *rows.shape[1:])
-                attributes[name] = rows.reshape(shape)
-            return attributes
-
-        def warm(solution):
-            return {**problem.warm(solution), "cost_scale": self.cost_scale}
-
-        return replace(problem, fitted=fitted, warm=warm)
 
     # ---------------------------------------------------------------------- predict
 

@@ -166,12 +166,10 @@ class _SimplexClassifier(ClassifierMixin, VectorEstimator):
         weights = summable(weights)
         weights = summable(weights * self._class_weights(classes, labels, weights)[labels])
         cost = cost_matrix(self.cost, classes.size)
+        blocks = self._blocks(X, kept, labels, weights)
         return self._vector_problem(
-            X, kept, labels, weights, classes.size,
-            loss=lambda labels: self._loss(labels, cost),
-            truth=lambda labels: np.eye(classes.size)[labels],
-            same_task=hasattr(self, "classes_") and np.array_equal(classes, self.classes_),
-            common={"classes_": classes, "cost_matrix_": cost},
+            X, blocks, self._loss(labels[blocks.first], cost),
+            {"classes_": classes, "cost_matrix_": cost}, {"classes": classes},
         )
 
     # ---------------------------------------------------------------------- predict

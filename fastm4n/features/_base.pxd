@@ -1,6 +1,7 @@
 """What the solver asks of the inputs."""
 
 from fastm4n._simd._loops cimport fastm4n_loops
+from fastm4n.features._penalty cimport Penalty
 
 cdef class FeatureMap:
     cdef readonly Py_ssize_t n_blocks
@@ -20,3 +21,15 @@ cdef class FeatureMap:
     cdef bint ready(self, Py_ssize_t b) noexcept nogil
     cdef void prefetch(self, Py_ssize_t b) noexcept nogil
     cdef int settle(self) except -1 nogil
+
+
+cdef class WeightMap(FeatureMap):
+    cdef double[:, ::1] weights
+    # z, which updates change; weights is prox(z), and the same memory without a penalty
+    cdef double[:, ::1] raw
+    cdef readonly Penalty penalty
+    cdef readonly bint penalised
+    # 1 / m: what ||Phi d||^2 is multiplied by in the curvature of steps
+    cdef readonly double smoothness
+    # rows of weights that the penalty may hold once
+    cdef Py_ssize_t n_shared

@@ -8,6 +8,7 @@ value to every example (0: none), so that the intercept is a weight like the oth
 import numpy as np
 
 from fastm4n._simd._loops cimport loops_for, padded
+from fastm4n.features._penalty cimport Penalty
 
 
 cdef class FeatureMap:
@@ -32,6 +33,20 @@ cdef class FeatureMap:
         self.stride = n_rows * padded(n_labels, self.loops)
         self.size = self.stride
         self.offset = np.zeros(self.stride)
+
+    def __reduce__(self):
+        return type(self), self.arguments(), self.__getstate__()
+
+    def arguments(self):
+        """Arguments of the constructor, for pickle."""
+        raise TypeError(f"{type(self).__name__} cannot be pickled: it has no method `arguments`.")
+
+    def __getstate__(self):
+        return {"offset": np.asarray(self.offset), "state": self.state()}
+
+    def __setstate__(self, state):
+        self.set_offset(state["offset"][:self.n_labels])
+        self.restore(state["state"])
 
     def set_offset(self, const double[::1] offset):
         """Add fixed numbers to the scores of every block; they are no part of w."""
@@ -116,6 +131,111 @@ cdef class FeatureMap:
 
     def restore(self, state):
         """Bring back the w of `state`."""
+
+
+cdef class WeightMap(FeatureMap):
+    """Base of the maps that hold w, in rows, and z where a penalty makes that another."""
+
+    def hold(self, shape, Py_ssize_t n_shared):
+        """Begin with weights of zero.
+
+        Parameters
+        ----------
+        shape : tuple of int
+            Rows of weights, and their length.
+        n_shared : int
+            The first rows, which `Penalty` may hold once.
+        """
+        self.weights = self.raw = np.zeros(shape)
+        self.n_shared = n_shared
+        self.smoothness = 1.0
+
+    def __getstate__(self):
+        return {**super().__getstate__(), "penalty": self.penalty}
+
+    def __setstate__(self, state):
+        if state["penalty"] is not None:
+            self.set_penalty(state["penalty"])
+        super().__setstate__(state)
+
+    def set_penalty(self, Penalty penalty):
+        """Hold w = prox(z) from now on, updates going on in z; see `Penalty`.
+
+        Weights that bounds hold at zero count in no norm, or not where a whole feature is held:
+        steps are as long as without them.
+
+        Parameters
+        ----------
+        penalty : Penalty
+            Of rows like those of the weights.
+        """
+        shape = self.weights.shape[0], self.weights.shape[1]
+        if penalty.shape != shape or penalty.n_shared != self.n_shared:
+            raise ValueError(
+                f"bounds and thresholds do not fit the features and labels: {penalty.shape} for "
+                f"{shape}.")
+        self.penalty, self.smoothness = penalty, 1.0 / penalty.modulus
+        if not self.penalised:
+            self.weights = np.zeros(shape)
+            self.penalised = True
+        self.prox_all()
+
+    def prox_all(self):
+        self.penalty.prox(self.raw, self.weights)
+
+    def weight_norm(self):
+        weights = np.asarray(self.weights)
+        return float(np.einsum("ij,ij->", weights, weights))
+
+    def has_penalty(self):
+        return self.penalised
+
+    def penalty_value(self):
+        if not self.penalised:
+            return 0.5 * self.weight_norm()
+        return self.penalty.value(self.weights)
+
+    def conjugate_value(self):
+        if not self.penalised:
+            return 0.5 * self.weight_norm()
+        return self.penalty.conjugate(self.raw, self.weights)
+
+    def divergence(self, const double[:, ::1] state):
+        z = np.asarray(state)
+        if not self.penalised:
+            return 0.5 * float(np.sum((np.asarray(self.weights) - z) ** 2))
+        best = np.zeros_like(z)
+        self.penalty.prox(np.array(z), best)
+        return self.penalty.divergence(self.weights, z, best)
+
+    def has_thresholds(self):
+        return self.penalised and self.penalty.has_thresholds()
+
+    def clear(self):
+        self.raw[:, :] = 0.0
+        if self.penalised:
+            self.prox_all()
+
+    def state(self):
+        return np.array(self.raw)
+
+    def present(self):
+        return np.array(self.weights)
+
+    def restore(self, const double[:, ::1] state):
+        if state.shape[0] != self.raw.shape[0] or state.shape[1] != self.raw.shape[1]:
+            raise ValueError("the state is of other features or labels.")
+        self.raw[:, :] = state
+        self.leave_out()
+        if self.penalised:
+            self.prox_all()
+
+    def leave_out(self):
+        """Make weights zero that a state may have and this map has not."""
+
+    def all_weights(self):
+        """The weights themselves, in rows."""
+        return np.asarray(self.weights)
 
 
 def _scaled(state, factor):

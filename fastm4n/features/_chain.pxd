@@ -1,6 +1,7 @@
 """Linear features of sequences: emissions, transitions, start and end."""
 
 from fastm4n.features._linear cimport LinearMap
+from fastm4n.outputs._base cimport Layout
 
 cdef class PositionMap(LinearMap):
     cdef const Py_ssize_t[::1] starts
@@ -26,5 +27,5 @@ cdef class PositionMap(LinearMap):
 cdef class ChainFeatures(PositionMap):
     cdef readonly bint ends
     cdef readonly bint transitions
-    cdef readonly Py_ssize_t pair_step
+    cdef readonly Layout layout
     cdef readonly PositionMap edges

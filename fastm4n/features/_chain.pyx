@@ -1,9 +1,8 @@
 """Linear features of sequences: emissions, transitions, start and end.
 
-A block is T rows of one matrix.  Its vector of scores is T rows of `stride` numbers, the
-scores of the labels at each position, and then the scores of the transitions out of each label:
-R rows shared by all positions, or, where transitions depend on features, R rows for each of
-the T - 1 transitions.
+A block is T rows of one matrix.  Its scores lie as `Layout.of_chains` says: those of the labels at
+each position, and then those of the transitions out of each label, shared by all positions, or,
+where transitions depend on features, for each of the T - 1 transitions.
 """
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from libc.string cimport memcpy, memset
 
 from fastm4n.features._linear cimport LinearMap
+from fastm4n.outputs._base cimport Layout
 
 cdef enum:
     # a longer block has no Gram matrix of its positions: the cost stays linear in its length
@@ -202,10 +202,6 @@ cdef class PositionMap(LinearMap):
         if self.lengths[b] > 0:
             self.prefetch_row(self.starts[b])
 
-    def all_weights(self):
-        """The weights themselves: rows of the features, the constant one, and those behind."""
-        return np.asarray(self.weights)
-
 
 cdef class ChainFeatures(PositionMap):
     """Scores of chains.
@@ -214,9 +210,11 @@ cdef class ChainFeatures(PositionMap):
     ----------
     X : C-ordered ndarray or canonical CSR with int32 indices, float32 or float64
         Positions of all sequences; not copied.
-    starts, lengths : ndarray of shape (n_blocks,)
-        The rows of X that belong to each block, lengths being > 0.
-    n_labels : int
+    starts : ndarray of shape (n_blocks,)
+        The first row of X that belongs to each block.
+    layout : Layout
+        Of chains of one position or more: where their scores lie, and whether each transition has
+        its own.
     intercept : float
         Value of the constant feature of each position, 0 for none.
     ends : bool
@@ -224,8 +222,8 @@ cdef class ChainFeatures(PositionMap):
     transitions : bool
         Whether transitions have weights; they must where they depend on features.
     edge_X : as X, default=None
-        Features of the transition into each position, a row for each row of X; None
-        where all transitions share their scores.
+        Features of the transition into each position, a row for each row of X, where
+        transitions have scores of their own.
     weights : ndarray of shape (n_features + 3 + n_labels, stride), default=None
         Weights to use as they are, for predictions: what only updates need is then left out.
         n_labels rows less where edge_X is given.
@@ -236,34 +234,31 @@ cdef class ChainFeatures(PositionMap):
 
     Attributes
     ----------
-    pair_step : int
-        Numbers from the scores of one transition to those of the next, 0 where all share them.
     edges : PositionMap or None
         The transitions' features and weights, where transitions depend on features.
     """
 
-    def __init__(self, X, starts, lengths, Py_ssize_t n_labels, double intercept, bint ends,
-                 bint transitions, edge_X=None, weights=None, edge_weights=None, used=None,
-                 edge_used=None):
-        per_edge = edge_X is not None
+    def __init__(self, X, starts, Layout layout, double intercept, bint ends, bint transitions,
+                 edge_X=None, weights=None, edge_weights=None, used=None, edge_used=None):
+        n_labels, lengths = layout.n_labels, layout.counts()
+        if (edge_X is not None) != (layout.pair_step > 0):
+            raise ValueError("edge_X is for transitions with scores of their own, which need it.")
         super().__init__(
-            X, starts, lengths, n_labels, 3 if per_edge else 3 + n_labels, intercept, used=used)
+            X, starts, lengths, n_labels, 3 if layout.pair_step else 3 + n_labels, intercept,
+            used=used)
         if self.n_blocks and lengths.min() < 1:
             raise IndexError("blocks must have positions.")
+        self.layout = layout
+        self.size = layout.max_size
         self.ends = ends
         self.transitions = transitions
-        longest = int(lengths.max(initial=1))
-        matrices = 1
-        if per_edge:
+        if edge_X is not None:
             if edge_X.shape[0] != X.shape[0]:
                 raise ValueError(f"edge_X has {edge_X.shape[0]} rows, but X has {X.shape[0]}.")
             # a position's features score the transition into it; the first has none
             self.edges = PositionMap(
                 edge_X, starts + 1, lengths - 1, n_labels, 1, 1.0, n_labels, edge_used)
-            self.pair_step = self.edges.stride
             self.visit_cost += self.edges.visit_cost
-            matrices = max(1, longest - 1)
-        self.size = (longest + matrices * n_labels) * self.stride
         self.visit_cost += 2.0 * self.stride * n_labels
         for part, given in ((self, weights), (self.edges, edge_weights)):
             if part is not None and weights is None:
@@ -271,16 +266,24 @@ cdef class ChainFeatures(PositionMap):
             elif part is not None:
                 part.use(given)
 
+    def arguments(self):
+        cdef PositionMap edges = self.edges
+        # without weights that were given, which are in the state
+        edge_X, edge_used = (None, None) if edges is None else (edges.X, edges.which_used())
+        return (
+            self.X, np.asarray(self.starts), self.layout, self.intercept, self.ends,
+            self.transitions, edge_X, None, None, self.which_used(), edge_used)
+
     cdef int scores(self, Py_ssize_t b, double[::1] v) except -1 nogil:
-        cdef Py_ssize_t j, stride = self.stride, nodes = self.lengths[b] * stride
+        cdef Py_ssize_t j, stride = self.stride, nodes = self.layout.behind(b)
         cdef Py_ssize_t constant = self.n_features
         self.position_scores(b, &v[0])
         if self.ends:
             for j in range(stride):
                 v[j] += self.weights[constant + 1, j]
                 v[nodes - stride + j] += self.weights[constant + 2, j]
-        if self.pair_step:
-            self.edges.position_scores(b, &v[nodes])
+        if self.edges is not None:
+            self.edges.position_scores(b, &v[0] + nodes)
         else:
             memcpy(
                 &v[nodes], &self.weights[constant + 3, 0],
@@ -288,15 +291,15 @@ cdef class ChainFeatures(PositionMap):
         return 0
 
     cdef int update(self, Py_ssize_t b, const double[::1] coefficients) except -1 nogil:
-        cdef Py_ssize_t j, i, stride = self.stride, nodes = self.lengths[b] * stride
+        cdef Py_ssize_t j, i, stride = self.stride, nodes = self.layout.behind(b)
         cdef Py_ssize_t constant = self.n_features
         self.position_update(b, &coefficients[0])
         if self.ends:
             for j in range(stride):
                 self.raw[constant + 1, j] += coefficients[j]
                 self.raw[constant + 2, j] += coefficients[nodes - stride + j]
-        if self.pair_step:
-            self.edges.position_update(b, &coefficients[nodes])
+        if self.edges is not None:
+            self.edges.position_update(b, &coefficients[0] + nodes)
         elif self.transitions and self.on != NULL:
             for i in range(self.n_labels):
                 for j in range(stride):
@@ -308,13 +311,13 @@ cdef class ChainFeatures(PositionMap):
                     self.raw[constant + 3 + i, j] += coefficients[nodes + i * stride + j]
         if self.penalised:
             self.prox_rows(constant, self.weights.shape[0])
-        if self.pair_step and self.edges.penalised:
+        if self.edges is not None and self.edges.penalised:
             self.edges.prox_rows(self.edges.n_features, self.edges.n_features + 1)
         return 0
 
     cdef double direction_norm(
         self, Py_ssize_t b, const double[::1] direction, Py_ssize_t k) noexcept nogil:
-        cdef Py_ssize_t stride = self.stride, nodes = self.lengths[b] * stride
+        cdef Py_ssize_t stride = self.stride, nodes = self.layout.behind(b)
         cdef Py_ssize_t i, behind = self.n_features + 1
         cdef const double* last = &direction[nodes - stride]
         cdef const unsigned char* on = self.more_counted
@@ -328,9 +331,9 @@ cdef class ChainFeatures(PositionMap):
                     total += direction[i] * direction[i]
                 if on[(behind + 1) * stride + i]:
                     total += last[i] * last[i]
-        if self.pair_step:
+        if self.edges is not None:
             return self.smoothness * total + (
-                self.edges.smoothness * self.edges.position_norm(b, &direction[nodes]))
+                self.edges.smoothness * self.edges.position_norm(b, &direction[0] + nodes))
         elif self.transitions and on != NULL:
             for i in range(self.n_labels * stride):
                 if on[(behind + 2) * stride + i]:
@@ -378,15 +381,25 @@ cdef class ChainFeatures(PositionMap):
         return super().present(), None if self.edges is None else self.edges.present()
 
     def restore(self, state):
-        cdef Py_ssize_t constant = self.n_features
         weights, edge_weights = state
         if (edge_weights is None) != (self.edges is None):
             raise ValueError("the state is of other features of transitions.")
-        weights = np.array(weights)
-        if not self.ends:
-            weights[constant + 1 : constant + 3] = 0.0
-        if not self.transitions:
-            weights[constant + 3 :] = 0.0
         super().restore(weights)
         if self.edges is not None:
             self.edges.restore(edge_weights)
+
+    def leave_out(self):
+        super().leave_out()
+        if not self.ends:
+            self.raw[self.n_features + 1 : self.n_features + 3, :] = 0.0
+        if not self.transitions:
+            self.raw[self.n_features + 3 :, :] = 0.0
+
+    def __getstate__(self):
+        edges = None if self.edges is None else self.edges.penalty
+        return {**super().__getstate__(), "edge_penalty": edges}
+
+    def __setstate__(self, state):
+        if state["edge_penalty"] is not None:
+            self.edges.set_penalty(state["edge_penalty"])
+        super().__setstate__(state)

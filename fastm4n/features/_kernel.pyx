@@ -42,6 +42,7 @@ cdef class KernelFeatures(FeatureMap):
     cdef const double[:, ::1] gram
     cdef const double[::1] diagonal
     cdef object compute_rows
+    cdef double intercept
     cdef double square
     cdef double[:, ::1] F
     cdef double[::1] constant
@@ -61,7 +62,7 @@ cdef class KernelFeatures(FeatureMap):
                  compute_rows=None, Py_ssize_t n_cached=0):
         super().__init__(diagonal.shape[0], n_labels)
         self.diagonal = np.ascontiguousarray(diagonal, dtype=np.float64)
-        self.square = intercept * intercept
+        self.intercept, self.square = intercept, intercept * intercept
         self.F = np.zeros((self.n_blocks, self.stride))
         self.constant = np.zeros(self.stride)
         self.pending = np.zeros((PENDING, self.stride))
@@ -78,6 +79,13 @@ cdef class KernelFeatures(FeatureMap):
             self.slot_of = np.full(self.n_blocks, -1, dtype=np.intp)
             self.block_of = np.full(n_cached, -1, dtype=np.intp)
             self.last_used = np.zeros(n_cached, dtype=np.int64)
+
+    def arguments(self):
+        # values in the cache are computed anew
+        return (
+            np.asarray(self.diagonal), self.n_labels, self.intercept,
+            np.asarray(self.gram) if self.whole else None, self.compute_rows,
+            0 if self.whole else self.block_of.shape[0])
 
     cdef int scores(self, Py_ssize_t b, double[::1] v) except -1 nogil:
         cdef Py_ssize_t j, p

@@ -1,9 +1,8 @@
 """Linear features: rows of one matrix and the weights that they meet."""
 
-from fastm4n.features._base cimport FeatureMap
-from fastm4n.features._penalty cimport Penalty
+from fastm4n.features._base cimport WeightMap
 
-cdef class LinearMap(FeatureMap):
+cdef class LinearMap(WeightMap):
     cdef object X
     cdef const double* data64
     cdef const float* data32
@@ -11,13 +10,6 @@ cdef class LinearMap(FeatureMap):
     cdef bint is_sparse
     cdef const long long[::1] indptr
     cdef readonly Py_ssize_t n_values
-    cdef double[:, ::1] weights
-    # z, which updates change; weights is prox(z), and the same memory without a penalty
-    cdef double[:, ::1] raw
-    cdef readonly Penalty penalty
-    cdef readonly bint penalised
-    # 1 / m: what ||Phi d||^2 is multiplied by in the curvature of steps
-    cdef readonly double smoothness
     # a byte for each weight, zero for those that stay zero; NULL where all may be used
     cdef const unsigned char[:, ::1] used
     cdef const unsigned char* on

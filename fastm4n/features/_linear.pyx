@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from fastm4n._simd._loops cimport fastm4n_prefetch
-from fastm4n.features._base cimport FeatureMap
+from fastm4n.features._base cimport WeightMap
 from fastm4n.features._penalty cimport Penalty
 
 
@@ -32,7 +32,7 @@ def row_norms(X, intercept):
         return norms + float(intercept) ** 2
 
 
-cdef class LinearMap(FeatureMap):
+cdef class LinearMap(WeightMap):
     """Rows of one matrix X and the weights that they meet; base of the linear maps.
 
     Parameters
@@ -55,8 +55,7 @@ cdef class LinearMap(FeatureMap):
         super().__init__(n_blocks, n_labels, n_rows)
         self.n_features = X.shape[1]
         self.intercept = intercept
-        self.weights = self.raw = np.zeros((self.n_features + n_more, self.stride))
-        self.smoothness = 1.0
+        self.hold((self.n_features + n_more, self.stride), self.n_features)
         if used is not None:
             if used.shape != (self.weights.shape[0], self.stride):
                 raise ValueError("used does not fit the features and labels.")
@@ -89,31 +88,13 @@ cdef class LinearMap(FeatureMap):
                 self.data64 = &view64[0]
 
     def set_penalty(self, Penalty penalty):
-        """Hold w = prox(z) from now on, updates going on in z; see `Penalty`.
-
-        Weights that are not used stay zero whatever their bounds. Features all of whose weights
-        are held at zero by bounds count in no norm: steps are as long as without them.
-
-        Parameters
-        ----------
-        penalty : Penalty
-            Of rows like those of the weights; its shared rows are the features.
-        """
-        shape = self.weights.shape[0], self.stride
-        if penalty.shape != shape or penalty.n_shared != self.n_features:
-            raise ValueError(
-                f"bounds and thresholds do not fit the features and labels: {penalty.shape} for "
-                f"{shape}.")
+        """As in `WeightMap`; weights that are not used stay zero whatever their bounds."""
         cdef const unsigned char* before = self.on_counted
         if self.on != NULL:
-            penalty = penalty.where_used(np.asarray(self.used) != 0)
-        self.penalty, self.smoothness = penalty, 1.0 / penalty.modulus
-        if not self.penalised:
-            self.weights = np.zeros(shape)
-            self.penalised = True
-        self.prox_all()
+            penalty = penalty.where_used(self.which_used() != 0)
+        super().set_penalty(penalty)
         zero = penalty.fixed_at_zero()
-        counted = None if self.on == NULL else np.asarray(self.used)
+        counted = self.which_used()
         self.on_counted = self.more_counted = self.on
         if zero is not None:
             counted = np.where(zero, 0, 1 if counted is None else counted).astype(np.uint8)
@@ -126,11 +107,12 @@ cdef class LinearMap(FeatureMap):
         if self.on_counted != before or self.on_counted != self.on:
             self.count_norms(zero)
 
+    def which_used(self):
+        """A byte for each weight, zero for those that stay zero; None where all may be used."""
+        return None if self.on == NULL else np.asarray(self.used)
+
     def count_norms(self, zero):
         """Take notice of which weights are held at zero; None for none."""
-
-    def prox_all(self):
-        self.penalty.prox(self.raw, self.weights)
 
     cdef int row(
         self, Py_ssize_t r, Py_ssize_t* start, Py_ssize_t* nnz, const int** idx) noexcept nogil:
@@ -207,56 +189,11 @@ cdef class LinearMap(FeatureMap):
             if self.is_sparse:
                 fastm4n_prefetch(self.indices + j)
 
-    def weight_norm(self):
-        weights = np.asarray(self.weights)
-        return float(np.einsum("ij,ij->", weights, weights))
-
-    def has_penalty(self):
-        return self.penalised
-
-    def penalty_value(self):
-        if not self.penalised:
-            return 0.5 * self.weight_norm()
-        return self.penalty.value(self.weights)
-
-    def conjugate_value(self):
-        if not self.penalised:
-            return 0.5 * self.weight_norm()
-        return self.penalty.conjugate(self.raw, self.weights)
-
-    def divergence(self, const double[:, ::1] state):
-        z = np.asarray(state)
-        if not self.penalised:
-            return 0.5 * float(np.sum((np.asarray(self.weights) - z) ** 2))
-        best = np.zeros_like(z)
-        self.penalty.prox(np.array(z), best)
-        return self.penalty.divergence(self.weights, z, best)
-
-    def has_thresholds(self):
-        return self.penalised and self.penalty.has_thresholds()
-
-    def clear(self):
-        self.raw[:, :] = 0.0
-        if self.penalised:
-            self.prox_all()
-
-    def state(self):
-        return np.array(self.raw)
-
-    def present(self):
-        return np.array(self.weights)
-
-    def restore(self, const double[:, ::1] state):
-        if state.shape[0] != self.raw.shape[0] or state.shape[1] != self.raw.shape[1]:
-            raise ValueError("the state is of other features or labels.")
-        self.raw[:, :] = state
-        # it may be of a fit that had weights which are not used here
+    def leave_out(self):
         if self.on != NULL:
-            np.multiply(self.raw, self.used, out=np.asarray(self.raw))
+            np.multiply(self.raw, self.which_used(), out=np.asarray(self.raw))
         if self.intercept == 0.0:
             self.raw[self.n_features, :] = 0.0
-        if self.penalised:
-            self.prox_all()
 
     def constant_scores(self):
         return self.intercept * np.asarray(self.weights)[self.n_features, :self.n_labels]
@@ -294,6 +231,11 @@ cdef class LinearFeatures(LinearMap):
         if self.n_blocks and (rows.min() < 0 or rows.max() >= X.shape[0]):
             raise IndexError(f"rows must lie in 0 ... {X.shape[0] - 1}.")
         self.visit_cost = 2.0 * (self.n_values / max(1, X.shape[0]) + 10) * self.stride
+
+    def arguments(self):
+        return (
+            self.X, np.asarray(self.rows), np.asarray(self.all_norms), self.n_labels,
+            self.intercept)
 
     cdef int scores(self, Py_ssize_t b, double[::1] v) except -1 nogil:
         cdef Py_ssize_t j

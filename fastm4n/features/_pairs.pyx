@@ -3,85 +3,71 @@
 import numpy as np
 
 from fastm4n._simd._loops cimport fastm4n_prefetch
-from fastm4n.features._base cimport FeatureMap
+from fastm4n.features._base cimport FeatureMap, WeightMap
 from fastm4n.features._penalty cimport Penalty
+from fastm4n.outputs._base cimport Layout
 
 
-cdef class PairFeatures(FeatureMap):
+cdef class PairFeatures(WeightMap):
     """Scores X_b w of the rows X_b of one matrix that belong to block b.
 
     Parameters
     ----------
     X : C-ordered float64 ndarray of shape (n_rows, n_features)
         Rows of all blocks; not copied.
-    starts, sizes : ndarray of shape (n_blocks,)
-        The rows that belong to each block.
+    starts : ndarray of shape (n_blocks,)
+        The first row that belongs to each block, which has one for each of its scores.
+    layout : Layout
     """
 
     cdef const double[:, ::1] X
     cdef const Py_ssize_t[::1] starts
-    cdef const Py_ssize_t[::1] sizes
+    cdef Layout layout
     cdef readonly Py_ssize_t n_features
-    # w, and room for X_b' direction of each thread's block: norms are asked for in passes only
-    cdef double[::1] weights
+    # room for X_b' direction of each thread's block: norms are asked for in passes only
     cdef double[::1] sums
-    # z, which updates change; weights is prox(z), and the same memory without a penalty
-    cdef double[::1] raw
-    cdef readonly Penalty penalty
-    cdef readonly bint penalised
-    cdef readonly double smoothness
     # features that bounds hold at zero, which count in no norm
     cdef Py_ssize_t[::1] zero
 
-    def __init__(self, X, starts, sizes):
-        super().__init__(starts.shape[0], int(sizes.max(initial=1)))
+    def __init__(self, X, starts, Layout layout):
+        super().__init__(layout.n_blocks, layout.max_size)
         self.X = X
+        self.layout = layout
         self.starts = np.ascontiguousarray(starts, dtype=np.intp)
-        self.sizes = np.ascontiguousarray(sizes, dtype=np.intp)
-        if self.n_blocks and (
-            starts.min() < 0 or sizes.min() < 0 or (starts + sizes).max() > X.shape[0]
-        ):
+        if self.n_blocks and (starts.min() < 0 or (starts + layout.sizes()).max() > X.shape[0]):
             raise IndexError(f"blocks must lie in 0 ... {X.shape[0] - 1}.")
         self.n_features = X.shape[1]
-        self.weights = self.raw = np.zeros(self.n_features)
+        self.hold((1, self.n_features), 0)
         self.sums = np.zeros(self.n_features)
-        self.smoothness = 1.0
         self.zero = np.zeros(0, dtype=np.intp)
-        self.visit_cost = 4.0 * self.n_features * (np.mean(sizes) if self.n_blocks else 0.0)
+        self.visit_cost = mean_visit(layout, 4.0 * self.n_features)
+
+    def arguments(self):
+        return np.asarray(self.X), np.asarray(self.starts), self.layout
 
     def set_penalty(self, Penalty penalty):
-        """Hold w = prox(z) from now on, updates going on in z; the penalty is of one row."""
-        if penalty.shape != (1, self.n_features) or penalty.n_shared != 0:
-            raise ValueError("bounds and thresholds do not fit the features.")
         if penalty.by_rows:
             raise ValueError("groups of weights need several labels: here a feature has one weight.")
-        self.penalty, self.smoothness = penalty, 1.0 / penalty.modulus
+        super().set_penalty(penalty)
         zero = penalty.fixed_at_zero()
         self.zero = np.flatnonzero([] if zero is None else zero)
-        if not self.penalised:
-            self.weights = np.zeros(self.n_features)
-            self.penalised = True
-        self.prox()
-
-    cdef void prox(self) noexcept nogil:
-        if self.n_features:
-            self.penalty.prox_rows(&self.raw[0], 0, 1, &self.weights[0])
 
     cdef int scores(self, Py_ssize_t b, double[::1] v) except -1 nogil:
-        cdef Py_ssize_t e, size = self.sizes[b]
+        cdef Py_ssize_t e, size = self.layout.size(b)
         for e in range(size):
-            v[e] = self.loops.dot(&self.X[self.starts[b] + e, 0], &self.weights[0], self.n_features)
+            v[e] = self.loops.dot(
+                &self.X[self.starts[b] + e, 0], &self.weights[0, 0], self.n_features)
         for e in range(size, self.stride):
             v[e] = 0.0
         return 0
 
     cdef int add_rows_of(
-        self, Py_ssize_t b, const double[::1] coefficients, double[::1] to) noexcept nogil:
+        self, Py_ssize_t b, const double[::1] coefficients, double* to) noexcept nogil:
         """to += X_b' coefficients."""
         cdef Py_ssize_t e, f
         cdef double c
         cdef const double* x
-        for e in range(self.sizes[b]):
+        for e in range(self.layout.size(b)):
             c = coefficients[e]
             if c != 0.0:
                 x = &self.X[self.starts[b] + e, 0]
@@ -90,9 +76,9 @@ cdef class PairFeatures(FeatureMap):
         return 0
 
     cdef int update(self, Py_ssize_t b, const double[::1] coefficients) except -1 nogil:
-        self.add_rows_of(b, coefficients, self.raw)
-        if self.penalised:
-            self.prox()
+        self.add_rows_of(b, coefficients, &self.raw[0, 0])
+        if self.penalised and self.n_features:
+            self.penalty.prox_rows(&self.raw[0, 0], 0, 1, &self.weights[0, 0])
         return 0
 
     cdef double direction_norm(
@@ -101,7 +87,7 @@ cdef class PairFeatures(FeatureMap):
         cdef Py_ssize_t f
         for f in range(self.n_features):
             self.sums[f] = 0.0
-        self.add_rows_of(b, direction, self.sums)
+        self.add_rows_of(b, direction, &self.sums[0])
         for f in range(self.zero.shape[0]):
             self.sums[self.zero[f]] = 0.0
         return self.smoothness * self.loops.dot(&self.sums[0], &self.sums[0], self.n_features)
@@ -111,57 +97,14 @@ cdef class PairFeatures(FeatureMap):
         for f in range(0, self.n_features, 8):
             fastm4n_prefetch(&self.X[self.starts[b], f])
 
-    def weight_norm(self):
-        weights = np.asarray(self.weights)
-        return float(np.einsum("i,i->", weights, weights))
-
-    def has_penalty(self):
-        return self.penalised
-
-    def penalty_value(self):
-        if not self.penalised:
-            return 0.5 * self.weight_norm()
-        return self.penalty.value(np.asarray(self.weights)[np.newaxis])
-
-    def conjugate_value(self):
-        if not self.penalised:
-            return 0.5 * self.weight_norm()
-        return self.penalty.conjugate(
-            np.asarray(self.raw)[np.newaxis], np.asarray(self.weights)[np.newaxis])
-
-    def divergence(self, const double[::1] state):
-        z = np.array(state)
-        if not self.penalised:
-            return 0.5 * float(np.sum((np.asarray(self.weights) - z) ** 2))
-        best = np.zeros((1, self.n_features))
-        self.penalty.prox(z[np.newaxis], best)
-        return self.penalty.divergence(
-            np.asarray(self.weights)[np.newaxis], z[np.newaxis], best)
-
-    def has_thresholds(self):
-        return self.penalised and self.penalty.has_thresholds()
-
-    def clear(self):
-        self.raw[:] = 0.0
-        if self.penalised:
-            self.prox()
-
-    def state(self):
-        return np.array(self.raw)
-
-    def present(self):
-        return np.array(self.weights)
-
-    def restore(self, const double[::1] state):
-        if state.shape[0] != self.raw.shape[0]:
-            raise ValueError("the state is of other features.")
-        self.raw[:] = state
-        if self.penalised:
-            self.prox()
-
     def coef(self):
         """w, (n_features,), a new array."""
-        return np.array(self.weights)
+        return np.array(self.weights[0])
+
+
+cdef double mean_visit(Layout layout, double cost):
+    """Multiply-adds of a visit, at so many for each score."""
+    return cost * (layout.n_numbers / <double> max(1, layout.n_blocks))
 
 
 cdef class PairKernelFeatures(FeatureMap):
@@ -173,43 +116,42 @@ cdef class PairKernelFeatures(FeatureMap):
     ----------
     gram : C-ordered float64 ndarray of shape (n_rows, n_rows)
         Kernel values between all rows; not copied.
-    starts, sizes : ndarray of shape (n_blocks,)
-        The rows that belong to each block, which make up all rows.
+    layout : Layout
+        Whose scores are those of the rows, in their order.
     """
 
     cdef const double[:, ::1] gram
-    cdef const Py_ssize_t[::1] starts
-    cdef const Py_ssize_t[::1] sizes
+    cdef Layout layout
     cdef double[::1] F
 
-    def __init__(self, gram, starts, sizes):
-        super().__init__(starts.shape[0], int(sizes.max(initial=1)))
-        if gram.shape[0] != gram.shape[1] or gram.shape[0] != sizes.sum():
+    def __init__(self, gram, Layout layout):
+        super().__init__(layout.n_blocks, layout.max_size)
+        if gram.shape[0] != gram.shape[1] or gram.shape[0] != layout.n_numbers:
             raise ValueError("gram must be square, with one row for each row of the blocks.")
         self.gram = gram
-        self.starts = np.ascontiguousarray(starts, dtype=np.intp)
-        self.sizes = np.ascontiguousarray(sizes, dtype=np.intp)
-        if self.n_blocks and (starts.min() < 0 or (starts + sizes).max() > gram.shape[0]):
-            raise IndexError(f"blocks must lie in 0 ... {gram.shape[0] - 1}.")
+        self.layout = layout
         self.F = np.zeros(gram.shape[0])
-        self.visit_cost = 2.0 * gram.shape[0] * (np.mean(sizes) if self.n_blocks else 0.0)
+        self.visit_cost = mean_visit(layout, 2.0 * gram.shape[0])
+
+    def arguments(self):
+        return np.asarray(self.gram), self.layout
 
     cdef int scores(self, Py_ssize_t b, double[::1] v) except -1 nogil:
-        cdef Py_ssize_t e, size = self.sizes[b]
+        cdef Py_ssize_t e, start = self.layout.offset(b), size = self.layout.size(b)
         for e in range(size):
-            v[e] = self.F[self.starts[b] + e]
+            v[e] = self.F[start + e]
         for e in range(size, self.stride):
             v[e] = 0.0
         return 0
 
     cdef int update(self, Py_ssize_t b, const double[::1] coefficients) except -1 nogil:
-        cdef Py_ssize_t e, r
+        cdef Py_ssize_t e, r, start = self.layout.offset(b)
         cdef double c
         cdef const double* row
-        for e in range(self.sizes[b]):
+        for e in range(self.layout.size(b)):
             c = coefficients[e]
             if c != 0.0:
-                row = &self.gram[self.starts[b] + e, 0]
+                row = &self.gram[start + e, 0]
                 for r in range(self.F.shape[0]):
                     self.F[r] += c * row[r]
         return 0
@@ -217,7 +159,7 @@ cdef class PairKernelFeatures(FeatureMap):
     cdef double direction_norm(
         self, Py_ssize_t b, const double[::1] direction, Py_ssize_t k) noexcept nogil:
         """direction' K_bb direction."""
-        cdef Py_ssize_t e, start = self.starts[b]
+        cdef Py_ssize_t e, start = self.layout.offset(b)
         cdef double total = 0.0
         for e in range(k):
             if direction[e] != 0.0:

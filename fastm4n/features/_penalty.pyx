@@ -90,6 +90,16 @@ cdef class Penalty:
         self.modulus, self.by_rows = modulus, by_rows
         self.loops = loops_for(shape[1])
 
+    def __reduce__(self):
+        state = (
+            np.asarray(self.lower), np.asarray(self.upper), np.asarray(self.thresholds),
+            self.bound_step, self.threshold_step)
+        return type(self), (
+            self.shape, self.n_shared, -np.inf, np.inf, 0.0, self.modulus, self.by_rows), state
+
+    def __setstate__(self, state):
+        self.lower, self.upper, self.thresholds, self.bound_step, self.threshold_step = state
+
     def where_used(self, used):
         """This penalty with bounds that let the other weights, those that are not used, be zero."""
         lower, upper = self._whole(self.lower), self._whole(self.upper)

@@ -36,6 +36,10 @@ cdef class Layout:
         """Numbers from the scores of one part's labels to those of the next."""
         return self.stride if self.stride else self.starts[b + 1] - self.starts[b]
 
+    cdef inline Py_ssize_t behind(self, Py_ssize_t b) noexcept nogil:
+        """Where in block b begins what is behind the rows of its parts."""
+        return self.n_parts(b) * self.row(b)
+
     cdef inline Py_ssize_t n_choices(self, Py_ssize_t b) noexcept nogil:
         """Labels of a part."""
         return self.n_labels if self.stride else self.starts[b + 1] - self.starts[b]

@@ -105,11 +105,15 @@ cdef class Layout:
     def __reduce__(self):
         if self.uniform:
             return _of_labels, (self.n_blocks, self.n_labels)
-        n_parts = np.diff(self.starts)
+        n_parts = self.counts()
         rows = n_parts if self.stride == 0 else self.stride
         return type(self), (
             n_parts, self.n_labels, self.stride, np.diff(self.offsets) - n_parts * rows,
             self.pair_step)
+
+    def counts(self):
+        """Parts of each block."""
+        return np.ones(self.n_blocks, dtype=np.intp) if self.uniform else np.diff(self.starts)
 
     def sizes(self):
         """Numbers of each block."""
@@ -117,12 +121,18 @@ cdef class Layout:
             return np.full(self.n_blocks, self.uniform)
         return np.diff(self.offsets)
 
+    def numbers(self, blocks):
+        """Where the numbers of these blocks lie in a flat array of all, block after block."""
+        sizes = self.sizes()
+        starts, counts = (np.cumsum(sizes) - sizes)[blocks], sizes[blocks]
+        ends = np.cumsum(counts)
+        return np.arange(counts.sum()) + np.repeat(starts - (ends - counts), counts)
+
     def places(self, y):
         """Where the scores of the labels y of all parts lie in a flat array of all blocks."""
         if self.uniform:
             return np.arange(self.n_blocks) * self.uniform + y
-        starts, offsets = np.asarray(self.starts), np.asarray(self.offsets)
-        counts = np.diff(starts)
+        starts, offsets, counts = np.asarray(self.starts), np.asarray(self.offsets), self.counts()
         part = np.arange(self.n_parts_of_all) - np.repeat(starts[:-1], counts)
         rows = np.repeat(counts, counts) if self.stride == 0 else self.stride
         return np.repeat(offsets[:-1], counts) + part * rows + y
@@ -251,16 +261,14 @@ cdef class Outputs:
 
     def scaled(self, means):
         """Means over parts of each block, as costs of the block are scaled."""
-        if self.mean_cost or self.layout.uniform:
-            return means
-        return means * np.diff(self.layout.starts)
+        return means if self.mean_cost else means * self.layout.counts()
 
-    def truth_of(self, Py_ssize_t b):
-        """phi(y_b), a new array."""
-        if not 0 <= b < self.layout.n_blocks:
-            raise IndexError(f"there is no block {b}: blocks are 0 ... {self.layout.n_blocks - 1}.")
-        cdef double[::1] mu = np.zeros(self.layout.size(b))
-        self.indicator(b, self.true_labels(b), &mu[0])
+    def truth(self):
+        """phi(y_b) of all blocks, a new flat array."""
+        cdef double[::1] mu = np.zeros(self.layout.n_numbers)
+        cdef Py_ssize_t b
+        for b in range(self.layout.n_blocks):
+            self.indicator(b, self.true_labels(b), &mu[self.layout.offset(b)])
         return np.asarray(mu)
 
     # ------------------------------------------------- by the layout and the costs alone
@@ -279,7 +287,7 @@ cdef class Outputs:
         cdef double total = 0.0
         for t in range(T):
             total += v[t * row + labels[t]]
-        return total + self.more_score(b, labels, v + T * row)
+        return total + self.more_score(b, labels, v + self.layout.behind(b))
 
     cdef void add(
         self, Py_ssize_t b, const label_t* labels, double weight, double* mu) noexcept nogil:
@@ -287,7 +295,7 @@ cdef class Outputs:
         cdef Py_ssize_t t, row = self.layout.row(b), T = self.layout.n_parts(b)
         for t in range(T):
             mu[t * row + labels[t]] += weight
-        self.add_more(b, labels, weight, mu + T * row)
+        self.add_more(b, labels, weight, mu + self.layout.behind(b))
 
     cdef void indicator(self, Py_ssize_t b, const label_t* labels, double* mu) noexcept nogil:
         """mu = phi(labels)."""

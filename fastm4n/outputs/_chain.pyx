@@ -51,7 +51,7 @@ cdef class ChainOutputs(Outputs):
 
     def __reduce__(self):
         return type(self), (
-            np.asarray(self.y), np.diff(self.layout.starts), self.cost_matrix,
+            np.asarray(self.y), self.layout.counts(), self.cost_matrix,
             self.pair_step > 0, "mean" if self.mean_cost else "sum")
 
     @property
@@ -61,14 +61,14 @@ cdef class ChainOutputs(Outputs):
 
     def largest_cost(self):
         """Position by position."""
-        starts = np.asarray(self.layout.starts)
         if self.layout.n_blocks == 0:
             return np.zeros(0)
         dearest = np.max(self.cost_matrix, axis=1)[self.y]
-        return self.scaled(np.add.reduceat(dearest, starts[:-1]) / np.diff(starts))
+        sums = np.add.reduceat(dearest, np.asarray(self.layout.starts)[:-1])
+        return self.scaled(sums / self.layout.counts())
 
     def largest_entropy(self):
-        return np.diff(self.layout.starts) * np.log(self.layout.n_labels)
+        return self.layout.counts() * np.log(self.layout.n_labels)
 
     def largest_adversary(self):
         """The game of one position."""
@@ -114,6 +114,6 @@ cdef class ChainOutputs(Outputs):
     cdef int sum_product(
         self, Py_ssize_t b, const double* v, Workspace work, double* marginals,
         double* log_partition) except -1 nogil:
-        cdef Py_ssize_t T = self.layout.n_parts(b), nodes = T * self.stride
+        cdef Py_ssize_t T = self.layout.n_parts(b), nodes = self.layout.behind(b)
         return (<ChainWorkspace> work).chain.sum_product(
             v, T, v + nodes, self.pair_step, marginals, marginals + nodes, log_partition)

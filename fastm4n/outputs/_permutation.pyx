@@ -48,18 +48,18 @@ cdef class PermutationOutputs(Outputs):
 
     def __reduce__(self):
         return type(self), (
-            np.asarray(self.y), np.diff(self.layout.starts), self.cost_matrix,
+            np.asarray(self.y), self.layout.counts(), self.cost_matrix,
             "mean" if self.mean_cost else "sum")
 
     @property
     def oracle_cost(self):
         if self.layout.n_blocks == 0:
             return 0.0
-        return float(np.mean(np.diff(self.layout.starts) ** 3.0))
+        return float(np.mean(self.layout.counts() ** 3.0))
 
     def by_size(self, value):
         """value(costs) of each block, the costs being those of its number of items."""
-        sizes, of_size = np.unique(np.diff(self.layout.starts), return_inverse=True)
+        sizes, of_size = np.unique(self.layout.counts(), return_inverse=True)
         found = [value(self.cost_matrix[:M, :M]) for M in sizes]
         return np.array(found, dtype=np.float64)[of_size]
 

@@ -42,6 +42,16 @@ cdef class Surrogate:
         self.n_blocks = outputs.layout.n_blocks
         self.max_size = outputs.layout.max_size
 
+    def __reduce__(self):
+        return type(self), self.arguments(), self.state()
+
+    def __setstate__(self, state):
+        self.restore(state)
+
+    def arguments(self):
+        """Arguments of the constructor, for pickle."""
+        return (self.outputs,)
+
     def workspace(self, Py_ssize_t size):
         """Scratch for one thread, with vectors of `size` doubles."""
         return self.outputs.workspace(size)

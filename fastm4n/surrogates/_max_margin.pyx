@@ -27,10 +27,10 @@ cdef class MaxMargin(Surrogate):
 
     cdef int best_labelling(
         self, Py_ssize_t b, Workspace work, label_t* labels, double* value) except -1 nogil:
-        cdef Py_ssize_t nodes = self.outputs.layout.n_parts(b) * self.outputs.layout.row(b)
         self.outputs.add_costs(b, &work.scores[0], &work.scratch[0])
         return self.outputs.best(
-            b, &work.scratch[0], &work.scores[0] + nodes, work, labels, value)
+            b, &work.scratch[0], &work.scores[0] + self.outputs.layout.behind(b), work, labels,
+            value)
 
     cdef int oracle(
         self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil:

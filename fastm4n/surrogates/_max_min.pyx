@@ -239,6 +239,9 @@ cdef class MaxMinMirrorProx(MaxMin):
         self.theta = np.zeros(max(1, size))
         self.log_nu = np.zeros(max(1, size))
 
+    def arguments(self):
+        return self.outputs, self.n_iter, self.warm_start
+
     def kept(self):
         if not self.warm_start:
             return super().kept()

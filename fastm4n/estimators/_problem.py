@@ -1,0 +1,123 @@
+"""Problems as plain data: what a fit minimises, whose examples it is made of, and what it leaves.
+
+They pickle, so that another process can unpickle one and solve it.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass
+class Blocks:
+    """Which examples make up the blocks of a problem.
+
+    Attributes
+    ----------
+    n_examples : int
+    kept : ndarray of shape (n_kept,)
+        Examples of non-zero weight.
+    block_of, shares : ndarray of shape (n_kept,)
+        The block of each of those, and what part of the block's weight is theirs.
+    first : ndarray of shape (n_blocks,)
+        An example of each block, as its place in `kept`.
+    weights : ndarray of shape (n_blocks,)
+        p_b > 0, summing to one.
+    """
+
+    n_examples: int
+    kept: np.ndarray
+    block_of: np.ndarray
+    shares: np.ndarray
+    first: np.ndarray
+    weights: np.ndarray
+
+    @classmethod
+    def of(cls, n_examples, kept, weights, first, block_weights, block_of):
+        """Blocks of examples with these weights, the last three being what merging gives."""
+        return cls(
+            n_examples, kept, block_of, weights / block_weights[block_of], first,
+            block_weights / block_weights.sum())
+
+    @property
+    def examples(self):
+        """An example of each block."""
+        return self.kept[self.first]
+
+
+@dataclass
+class Problem:
+    """What a fit minimises, and how fitted attributes are made of what the solver leaves.
+
+    A subclass has `fitted`.
+
+    Attributes
+    ----------
+    loss, features
+        As `solve` takes them, and ``blocks.weights``.
+    blocks : Blocks
+    common : dict
+        Fitted attributes that do not depend on alpha.
+    task : dict
+        What an earlier fit must have in common for this one to start from it.
+    """
+
+    loss: Any
+    features: Any
+    blocks: Blocks
+    common: dict
+    task: dict
+
+    @property
+    def weights(self):
+        return self.blocks.weights
+
+    def fitted(self, mu, alpha):
+        """Fitted attributes that depend on alpha, `features` holding w.
+
+        w is w(mu) where they do not hold weights. They are arrays, some of which may be views of
+        what the features hold.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no method `fitted`.")
+
+    def warm(self, solution, alpha):
+        """What a later fit with `warm_start` starts from: plain data."""
+        owner = np.full(self.blocks.n_examples, -1)
+        owner[self.blocks.kept] = self.blocks.block_of
+        return dict(
+            task=self.task, owner=owner, layout=self.loss.outputs.layout, mu=solution.mu,
+            concave=solution.certificate.concave, average=solution.average, alpha=float(alpha),
+            natural=self.loss.state() if self.loss.has_natural_step else None,
+        )
+
+    def start(self, state, alpha):
+        """Arguments of `solve` that start from what `warm` gave, or none where it does not fit.
+
+        For a smaller alpha the dual point is drawn towards phi(y) so that w stays what it was; for
+        a larger one it is kept, and w shrinks. An example that had no weight starts from phi(y).
+        """
+        loss = self.loss
+        fits = (
+            state["owner"].size == self.blocks.n_examples
+            and state["task"].keys() == self.task.keys()
+            and all(np.array_equal(value, self.task[name]) for name, value in state["task"].items())
+            and not (loss.has_natural_step and state["natural"] is None)
+        )
+        if not fits:
+            return {}
+        owners = state["owner"][self.blocks.examples]
+        known = owners >= 0
+        to = loss.outputs.layout.numbers(known)
+        source = state["layout"].numbers(owners[known])
+        mu = loss.outputs.truth()
+        mu[to] = state["mu"][source]
+        start = dict(mu=mu, shrink=min(1.0, alpha / state["alpha"]), average=state["average"])
+        if loss.has_natural_step:
+            # the dual point goes with scores that are kept block by block
+            natural = loss.state()
+            natural["theta"][to] = state["natural"]["theta"][source]
+            natural["is_first"][known] = state["natural"]["is_first"][owners[known]]
+            loss.restore(natural)
+            start["concave"] = np.where(known, state["concave"][owners], 0.0)
+        return start
