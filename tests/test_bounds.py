@@ -115,7 +115,7 @@ def test_weights_of_linear_features(kind, k, shared):
     assert_array_equal(start, np.clip(0.0, lower, upper).T)
     for _ in range(3):
         engine.run_pass(Sampling.PERMUTATION, Step.LINE_SEARCH)
-        z = features.state()
+        z = features.state()["weights"]
         assert not z[:, k:].any()
         assert_array_equal(features.coef(), np.clip(z[:6, :k], lower, upper).T)
         assert_array_equal(features.constant_scores(), 2.0 * z[6, :k])
@@ -132,12 +132,12 @@ def test_weights_of_linear_features(kind, k, shared):
     assert_allclose(features.coef(), coef, atol=1e-12)
     features.clear()
     assert_array_equal(features.coef(), start)
-    features.restore(z)
+    features.restore({"weights": z})
     assert_array_equal(features.coef(), coef)
     # other bounds, in the place of these
     bound(features, *padded((lower - 1.0, upper + 1.0), (7, features.stride)))
     assert_array_equal(features.coef(), np.clip(z[:6, :k], lower - 1.0, upper + 1.0).T)
-    assert_array_equal(features.state(), z)
+    assert_array_equal(features.state()["weights"], z)
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -333,8 +333,7 @@ def test_weights_of_chain_features(kind, case):
 
     for i in range(4):
         for part, (lower, upper) in maps():
-            z, w = np.array(part.state()[0] if part is features else part.state()), (
-                np.array(part.all_weights()))
+            z, w = part.state()["weights"], np.array(part.all_weights())
             if case == "used":
                 lower[:, :5][~problem.used], upper[:, :5][~problem.used] = -np.inf, np.inf
                 assert not w[:, :5][~problem.used].any()
@@ -388,7 +387,7 @@ def test_permutations(surrogate):
     duals = []
     for n_passes in range(1, 61):
         engine.run_pass(Sampling.PERMUTATION, Step.LINE_SEARCH)
-        assert_array_equal(features.coef(), np.clip(features.state(), *problem.bounds))
+        assert_array_equal(features.coef(), np.clip(features.state()["weights"][0], *problem.bounds))
         found = certify(engine, engine.mu)
         duals.append(found.dual)
         assert_allclose(found.primal - found.dual, found.gap, rtol=1e-9, atol=1e-12)
@@ -400,7 +399,7 @@ def test_permutations(surrogate):
             assert_allclose(
                 (found.primal, found.dual, found.gap), expected.history[-1, 1:], rtol=1e-9)
     assert np.all(np.diff(duals) >= -1e-12)
-    assert np.abs(features.state() - features.coef()).max() > 0.1
+    assert np.abs(features.state()["weights"] - features.coef()).max() > 0.1
     expected = ref.permutation_block_coordinate_frank_wolfe(
         problem.X, problem.y, surrogate=surrogate, alpha=0.3, weights=problem.p, n_passes=30,
         bounds=problem.bounds)

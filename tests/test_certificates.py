@@ -317,7 +317,7 @@ def test_zero():
     assert_allclose(found.primal, np.log(3.0))
     assert found.dual == 0.0
     np.testing.assert_array_equal(mu.reshape(-1, 3), np.eye(3)[y])
-    np.testing.assert_array_equal(features.state(), before)
+    np.testing.assert_equal(features.state(), before)
 
 
 def test_best():

@@ -18,11 +18,13 @@ import pytest
 from comparisons import assert_same_answers, assert_same_fit, state
 from estimator_cases import ASYMMETRIC, CASES, SURROGATES, take
 from making import made
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal, assert_equal
+from scipy.sparse import csr_matrix
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from fastm4n import BlockFrankWolfe
+from fastm4n.penalties import ElasticNet
 
 
 @pytest.fixture(params=CASES)
@@ -236,6 +238,33 @@ def test_inputs_are_left_alone(fits):
     for x in X:
         x[:] = 0
     assert_same_answers(case.answers(estimator, case.X), answers)
+
+
+def test_problems_pickle(fits):
+    """What another process unpickles is the same problem, before its fit and after."""
+    case, parameters = fits
+    X, is_max_min = case.X, parameters["surrogate"] == "max_min"
+    variants = [(X, more) for more in ({}, *case.bits) if is_max_min or "oracle" not in more]
+    if case.probabilities == "predict_proba":
+        variants.append((X, {"fit_intercept": "free"}))
+    if parameters.get("kernel", "linear") == "linear":
+        variants.append((X, {"penalty": ElasticNet(0.3)}))
+        if X[0].ndim < 3:
+            variants.append(([*map(csr_matrix, X)] if isinstance(X, list) else csr_matrix(X), {}))
+    for X, more in variants:
+        estimator = made(
+            case.cls, **{"alpha": 0.05, "tol": 1e-3, "max_iter": 12, "random_state": 0,
+                         **parameters, **more})
+        problem = estimator._problem(X, case.y, None)
+        copied = pickle.loads(pickle.dumps(problem))
+        (one, fitted), (two, again) = (estimator._solved(part, 1.0) for part in (problem, copied))
+        assert one.n_iter > 0 and np.any(fitted["coef_" if "coef_" in fitted else "dual_coef_"])
+        assert_equal(vars(one.certificate), vars(two.certificate))
+        assert_equal(one.mu, two.mu)
+        assert_equal(fitted, again)
+        assert_equal(copied.common, problem.common)
+        late = pickle.loads(pickle.dumps(problem))
+        assert_equal(late.fitted(one.mu, 0.05), problem.fitted(one.mu, 0.05))
 
 
 @pytest.mark.parametrize("warm_start", [False, True])

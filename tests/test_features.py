@@ -1,24 +1,29 @@
 """The compiled feature maps against NumPy, through the engine and its certificates."""
 
+import copy
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from fastm4n.estimators._chain_decoding import all_scores
+from fastm4n.features._chain import ChainFeatures
 from fastm4n.features._kernel import KernelFeatures
 from fastm4n.features._linear import LinearFeatures, row_norms
 from fastm4n.features._pairs import PairFeatures, PairKernelFeatures
+from fastm4n.features._penalty import Penalty
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal, assert_equal
 from scipy import sparse
 
 import fastm4n
 import fastm4n.reference as ref
-from fastm4n.outputs import Layout, SimplexOutputs
+from fastm4n.outputs import ChainOutputs, Layout, PermutationOutputs, SimplexOutputs
 from fastm4n.solvers.certificates import certify, certify_average
-from fastm4n.surrogates import MaxMargin
+from fastm4n.surrogates import MaxMargin, make_surrogate
 
 LABELS = (1, 2, 3, 4, 5, 8, 9, 26, 33, 100)
 
@@ -379,16 +384,16 @@ def test_pair_features(kind, k, d):
         assert_allclose(features.weight_norm(), w @ w, rtol=1e-12, atol=1e-14)
     else:
         assert features.weight_norm() is None
-        assert_allclose(features.state(), pairs.rows @ w, atol=1e-12 * d * scale)
+        assert_allclose(features.state()["scores"], pairs.rows @ w, atol=1e-12 * d * scale)
     # clear, state, restore, which are copies
     state = features.state()
-    before = state.copy()
+    [[name, before]] = copy.deepcopy(state).items()
     features.clear()
-    assert not np.any(features.state())
-    assert_array_equal(state, before)
+    assert not np.any(features.state()[name])
+    assert_array_equal(state[name], before)
     features.restore(state)
-    state[:] = 7.0
-    assert_array_equal(features.state(), before)
+    state[name][:] = 7.0
+    assert_array_equal(features.state()[name], before)
 
 
 @pytest.mark.parametrize("kind", ["rows", "kernel"])
@@ -441,6 +446,122 @@ def test_a_gram_matrix_of_pairs_has_a_row_for_each():
     for gram in (np.ones((4, 3)), np.ones((5, 5))):
         with pytest.raises(ValueError, match="gram must be square, with one row for each row"):
             PairKernelFeatures(gram, Layout.of_labels(2, 2))
+
+
+# pickles
+
+
+def labels_map(kind):
+    """A map and its loss over 23 labels."""
+    k = 5
+    X, rows, y, _, cost, _ = problem(k, 6)
+    loss = make_surrogate("max_margin", SimplexOutputs(y, cost))
+    if "kernel" in kind:
+        K = gram_problem(k, n=len(y))[0]
+        return kernel(K, k, 2.0, 10 if kind == "cached kernel" else None)[0], loss
+    return linear(FORMATS[kind](X), rows, k, 2.0), loss
+
+
+def chain_map(kind):
+    """A map and its loss over sequences, one of which is too long for a Gram matrix."""
+    rng = np.random.default_rng(1)
+    lengths, R = np.array([3, 1, 70, 4]), 3
+    X = rng.normal(size=(lengths.sum(), 4)) * (rng.random((lengths.sum(), 4)) < 0.6)
+    per_edge = "edges" in kind
+    arguments = (
+        sparse.csr_matrix(X), np.cumsum(lengths) - lengths, Layout.of_chains(lengths, R, per_edge),
+        1.0, True, True, X.copy() if per_edge else None)
+    features = ChainFeatures(*arguments)
+    if "used" in kind:
+        used = {
+            name: (rng.random(part.all_weights().shape) < 0.8).astype(np.uint8)
+            for name, part in (("used", features), ("edge_used", features.edges)) if part}
+        used["used"][4:7] = 1  # those of the ends always are
+        features = ChainFeatures(*arguments, **used)
+    outputs = ChainOutputs(
+        rng.integers(R, size=lengths.sum()), lengths, random_cost(rng, R), per_edge)
+    return features, make_surrogate("log", outputs)
+
+
+def pair_map(kind):
+    """A map and its loss over permutations."""
+    rng, sizes = np.random.default_rng(2), np.array([3, 1, 4, 2])
+    rows = rng.normal(size=(np.sum(sizes**2), 5))
+    outputs = PermutationOutputs(
+        np.concatenate([rng.permutation(M) for M in sizes]), sizes, random_cost(rng, 4))
+    if kind == "pair kernel":
+        features = PairKernelFeatures(rows @ rows.T, outputs.layout)
+    else:
+        features = PairFeatures(rows, np.cumsum(sizes**2) - sizes**2, outputs.layout)
+    return features, make_surrogate("max_min", outputs)
+
+
+def penalise(part, **options):
+    shape = part.all_weights().shape
+    part.set_penalty(Penalty(shape, part.n_features if shape[0] > 1 else 0, **options))
+
+
+MAPS = {
+    **dict.fromkeys((*FORMATS, "kernel", "cached kernel"), labels_map),
+    **dict.fromkeys(("chain", "chain, used", "chain, edges", "chain, edges, used"), chain_map),
+    **dict.fromkeys(("pairs", "pair kernel"), pair_map),
+}
+PENALTIES = {
+    "plain": None, "bounds": {"lower": -0.1, "upper": 0.2},
+    "elastic net": {"thresholds": 0.05, "modulus": 0.5},
+    "groups": {"thresholds": 0.05, "modulus": 0.5, "by_rows": True},
+}
+
+
+@pytest.mark.parametrize(("kind", "penalty"), [
+    (kind, penalty) for kind in MAPS for penalty in PENALTIES
+    if penalty == "plain" or not ("kernel" in kind or (kind == "pairs" and penalty == "groups"))])
+def test_pickles_in_mid_fit(kind, penalty):
+    """Map and loss go on, bit for bit, as those that were pickled."""
+    features, loss = MAPS[kind](kind)
+    parts = [features, *([features.edges] if getattr(features, "edges", None) else [])]
+    if penalty != "plain":
+        for part in parts:
+            penalise(part, **PENALTIES[penalty])
+    if "chain" not in kind and "pair" not in kind:
+        features.set_offset(np.arange(5.0))
+    p = np.full(features.n_blocks, 1 / features.n_blocks)
+
+    def passes(engine):
+        for _ in range(2):
+            engine.run_pass(Sampling.PERMUTATION, Step.LINE_SEARCH)
+
+    engine = BlockCoordinateEngine(loss, features, p, 0.05, 3)
+    passes(engine)
+    features.forget()  # what is kept of kernels is computed anew
+    again, its_loss = pickle.loads(pickle.dumps((features, loss)))
+    assert any(np.any(array) for array in features.state().values())
+    for name in ("state", "present", "constant_scores", "has_penalty", "penalty_value",
+                 "conjugate_value"):
+        assert_equal(getattr(again, name)(), getattr(features, name)())
+    assert_equal(its_loss.state(), loss.state())
+    other = BlockCoordinateEngine(its_loss, again, p, 0.05, 3)
+    other.restore(engine.state())
+    for _ in range(2):
+        one, two = (certify(part, part.mu) for part in (engine, other))
+        assert (one.primal, one.dual, one.gap) == (two.primal, two.dual, two.gap)
+        passes(engine)
+        passes(other)
+        assert_equal(other.state(), engine.state())
+
+
+def test_a_map_for_predictions_pickles():
+    features, _ = chain_map("chain, edges")
+    weights = [np.random.default_rng(3).normal(size=part.all_weights().shape)
+               for part in (features, features.edges)]
+    decodes = ChainFeatures(
+        np.ones((2, 4)), np.array([0]), Layout.of_chains([2], 3, True), 1.0, True, True,
+        np.ones((2, 4)), *weights)
+    again = pickle.loads(pickle.dumps(decodes))
+    one, two = (
+        all_scores(part, np.zeros((0, 0)), np.zeros(part.size), 0) for part in (decodes, again))
+    assert_equal(one, two)
+    assert np.any(one[1])
 
 
 # vector widths

@@ -82,13 +82,13 @@ def chain_of(model, x, columns):
 def dual_point(model, per_edge):
     """(nodes, edges or their sum) of each sequence, from what a warm start keeps."""
     state, stride = model._warm_state, model._packed.shape[1]
-    points, at = {}, 0
-    for b in state["blocks"]:
-        T = state["lengths"][b]
-        n_rows = T + (T - 1 if per_edge else 1) * R
-        rows = state["mu"][at : at + n_rows * stride].reshape(-1, stride)[:, :R]
-        points[b] = rows[:T], rows[T:].reshape(-1, R, R)
-        at += n_rows * stride
+    points = {}
+    for example, block in enumerate(state["owner"]):
+        if block >= 0:
+            T = state["task"]["lengths"][example]
+            rows = state["mu"][state["layout"].numbers([block])].reshape(-1, stride)[:, :R]
+            assert len(rows) == T + (T - 1 if per_edge else 1) * R
+            points[example] = rows[:T], rows[T:].reshape(-1, R, R)
     return points
 
 

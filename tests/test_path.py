@@ -13,7 +13,7 @@ import pytest
 from fastm4n.features._linear import LinearFeatures, row_norms
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine
 from making import made
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal, assert_equal
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.datasets import load_iris
@@ -309,12 +309,12 @@ def test_a_smaller_alpha_leaves_the_weights(surrogate, step):
     engine, truth = engine_of(surrogate), np.eye(3)[labels()[1]].ravel()
     driver = Driver(engine, step=step)
     driver.run(1e-2, 100, sweep_first=True)
-    before, weights = driver.certificate, engine.features.state()
+    before, weights = driver.certificate, engine.features.state()["weights"]
     loss = np.sum(engine.weights * before.block_losses)
     for rho in (0.9, 0.5, 0.1):
         mu = np.array(engine.mu)
         engine.set_alpha(rho * engine.alpha)
-        assert_array_equal(engine.features.state(), weights)
+        assert_array_equal(engine.features.state()["weights"], weights)
         engine.settle()
         assert_allclose(engine.mu, truth + rho * (mu - truth), atol=1e-15)
         bound = engine.stale_gap()
@@ -325,8 +325,8 @@ def test_a_smaller_alpha_leaves_the_weights(surrogate, step):
             assert_allclose(after.gap, bound, rtol=1e-9)
         # w is w(mu) still
         engine.rebuild_weights(engine.mu)
-        assert_allclose(engine.features.state(), weights, atol=1e-12)
-        engine.features.restore(weights)
+        assert_allclose(engine.features.state()["weights"], weights, atol=1e-12)
+        engine.features.restore({"weights": weights})
         engine.set_gaps(after.block_gaps, after.block_losses)
         before = after
 
@@ -341,9 +341,9 @@ def test_other_ways_to_another_alpha(surrogate):
         engine.set_alpha(alpha, shrink)
         assert engine.alpha == alpha
         assert_allclose(engine.mu, truth + expected * (mu - truth), atol=1e-15)
-        weights = engine.features.state()
+        weights = engine.features.state()["weights"]
         engine.rebuild_weights(engine.mu)
-        assert_allclose(engine.features.state(), weights, atol=1e-12)
+        assert_allclose(engine.features.state()["weights"], weights, atol=1e-12)
         for b, t in enumerate(engine.concave):
             h = ref.concave_part(
                 engine.mu.reshape(-1, 3)[b], surrogate, labels()[1][b], zero_one(3))
@@ -357,9 +357,9 @@ def test_largest_concave(surrogate):
     largest = {"max_margin": 1.0, "max_min": 2 / 3, "log": np.log(3)}[surrogate]
     assert_allclose(bounds, largest, rtol=1e-12)
     assert_allclose(engine.concave, largest, rtol=1e-12)
-    weights = engine.features.state()
+    weights = engine.features.state()["weights"]
     engine.rebuild_weights(engine.mu)
-    assert_array_equal(engine.features.state(), weights)
+    assert_array_equal(engine.features.state()["weights"], weights)
 
 
 # ends of a path
@@ -932,7 +932,7 @@ def test_followers_take_up_a_state(step, accelerate):
     assert rest.points == whole.points
     while whole.advance() is not None:
         assert rest.advance() == whole.points[-1]
-        assert_array_equal(rest.engine.features.state(), whole.engine.features.state())
+        assert_equal(rest.engine.features.state(), whole.engine.features.state())
         assert_array_equal(rest.engine.mu, whole.engine.mu)
     assert rest.advance() is None
     assert whole.converged and len(whole.points) > 10

@@ -186,7 +186,7 @@ def test_screening_never_drops_a_weight(seed):
             make_surrogate("log", SimplexOutputs(y, 1.0 - np.eye(k))),
             features, p, alpha, tol=1e-12, max_iter=max_iter,
             seed=0)
-        return found.certificate.gap, features.state()[:d, :k], features.coef().T
+        return found.certificate.gap, features.state()["weights"][:d, :k], features.coef().T
 
     _, _, best = solved(3000)
     ranges = np.sqrt(p @ X**2)[:, np.newaxis]
@@ -214,7 +214,7 @@ def test_screening_of_sequences():
             make_surrogate("log", ChainOutputs(y, lengths, 1.0 - np.eye(R), False, "mean")),
             features, p, alpha, tol=1e-11,
             max_iter=max_iter, seed=0)
-        return found.certificate.gap, features.state()[0][:d, :R], features.coef().T
+        return found.certificate.gap, features.state()["weights"][:d, :R], features.coef().T
 
     _, _, best = solved(2000)
     ranges = np.sqrt(p @ np.abs(X).reshape(10, 6, d).sum(axis=1) ** 2)[:, np.newaxis]

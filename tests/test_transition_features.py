@@ -84,16 +84,13 @@ def labellings(T, n_labels=R):
 
 def dual_point(model, n_labels=R):
     """(nodes, edges) of each sequence, from what a warm start keeps."""
-    state = model._warm_state
-    points, at = [None] * len(state["blocks"]), 0
-    stride = model._packed.shape[1]
-    for b in state["blocks"]:
-        T = state["lengths"][b]
-        rows = state["mu"][at : at + (T + (T - 1) * n_labels) * stride].reshape(-1, stride)
-        assert not rows[:, n_labels:].any()
-        points[b] = rows[:T, :n_labels], rows[T:, :n_labels].reshape(T - 1, n_labels, n_labels)
-        at += rows.size
-    assert at == state["mu"].size
+    state, stride = model._warm_state, model._packed.shape[1]
+    points = []
+    for T, block in zip(state["task"]["lengths"], state["owner"], strict=True):
+        rows = state["mu"][state["layout"].numbers([block])].reshape(-1, stride)
+        assert len(rows) == T + (T - 1) * n_labels and not rows[:, n_labels:].any()
+        points.append(
+            (rows[:T, :n_labels], rows[T:, :n_labels].reshape(T - 1, n_labels, n_labels)))
     return points
 
 

@@ -42,11 +42,11 @@ cdef class FeatureMap:
         raise TypeError(f"{type(self).__name__} cannot be pickled: it has no method `arguments`.")
 
     def __getstate__(self):
-        return {"offset": np.asarray(self.offset), "state": self.state()}
+        return {"offset": np.asarray(self.offset), **self.state()}
 
     def __setstate__(self, state):
         self.set_offset(state["offset"][:self.n_labels])
-        self.restore(state["state"])
+        self.restore(state)
 
     def set_offset(self, const double[::1] offset):
         """Add fixed numbers to the scores of every block; they are no part of w."""
@@ -124,10 +124,10 @@ cdef class FeatureMap:
 
     def scale(self, double factor):
         """Multiply z by a factor."""
-        self.restore(_scaled(self.state(), factor))
+        self.restore({name: factor * array for name, array in self.state().items()})
 
     def state(self):
-        """A copy of what `restore` needs to bring back the present w: z."""
+        """Copies of what `restore` needs to bring back the present w: z, as arrays by name."""
 
     def restore(self, state):
         """Bring back the w of `state`."""
@@ -200,8 +200,8 @@ cdef class WeightMap(FeatureMap):
             return 0.5 * self.weight_norm()
         return self.penalty.conjugate(self.raw, self.weights)
 
-    def divergence(self, const double[:, ::1] state):
-        z = np.asarray(state)
+    def divergence(self, state):
+        z = np.ascontiguousarray(state["weights"])
         if not self.penalised:
             return 0.5 * float(np.sum((np.asarray(self.weights) - z) ** 2))
         best = np.zeros_like(z)
@@ -217,15 +217,16 @@ cdef class WeightMap(FeatureMap):
             self.prox_all()
 
     def state(self):
-        return np.array(self.raw)
+        return {"weights": np.array(self.raw)}
 
     def present(self):
-        return np.array(self.weights)
+        return {"weights": np.array(self.weights)}
 
-    def restore(self, const double[:, ::1] state):
-        if state.shape[0] != self.raw.shape[0] or state.shape[1] != self.raw.shape[1]:
+    def restore(self, state):
+        cdef const double[:, ::1] z = state["weights"]
+        if z.shape[0] != self.raw.shape[0] or z.shape[1] != self.raw.shape[1]:
             raise ValueError("the state is of other features or labels.")
-        self.raw[:, :] = state
+        self.raw[:, :] = z
         self.leave_out()
         if self.penalised:
             self.prox_all()
@@ -236,9 +237,3 @@ cdef class WeightMap(FeatureMap):
     def all_weights(self):
         """The weights themselves, in rows."""
         return np.asarray(self.weights)
-
-
-def _scaled(state, factor):
-    if isinstance(state, tuple):
-        return tuple(_scaled(part, factor) for part in state)
-    return None if state is None else factor * state

@@ -361,9 +361,10 @@ cdef class ChainFeatures(PositionMap):
         return value if self.edges is None else value + self.edges.conjugate_value()
 
     def divergence(self, state):
-        weights, edge_weights = state
-        value = super().divergence(weights)
-        return value if self.edges is None else value + self.edges.divergence(edge_weights)
+        value = super().divergence(state)
+        if self.edges is None:
+            return value
+        return value + self.edges.divergence({"weights": state["edges"]})
 
     def has_thresholds(self):
         of_edges = self.edges is not None and self.edges.has_thresholds()
@@ -375,18 +376,19 @@ cdef class ChainFeatures(PositionMap):
             self.edges.clear()
 
     def state(self):
-        return super().state(), None if self.edges is None else self.edges.state()
+        state = super().state()
+        return state if self.edges is None else {**state, "edges": self.edges.state()["weights"]}
 
     def present(self):
-        return super().present(), None if self.edges is None else self.edges.present()
+        state = super().present()
+        return state if self.edges is None else {**state, "edges": self.edges.present()["weights"]}
 
     def restore(self, state):
-        weights, edge_weights = state
-        if (edge_weights is None) != (self.edges is None):
+        if ("edges" in state) != (self.edges is not None):
             raise ValueError("the state is of other features of transitions.")
-        super().restore(weights)
+        super().restore(state)
         if self.edges is not None:
-            self.edges.restore(edge_weights)
+            self.edges.restore({"weights": state["edges"]})
 
     def leave_out(self):
         super().leave_out()

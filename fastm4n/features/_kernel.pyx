@@ -195,12 +195,11 @@ cdef class KernelFeatures(FeatureMap):
 
     def state(self):
         self.settle()
-        return np.array(self.F), np.array(self.constant)
+        return {"scores": np.array(self.F), "constant": np.array(self.constant)}
 
     def restore(self, state):
         self.n_pending = 0
-        cdef const double[:, ::1] scores
-        cdef const double[::1] constant
-        scores, constant = state
+        cdef const double[:, ::1] scores = state["scores"]
+        cdef const double[::1] constant = state["constant"]
         self.F[:, :] = scores
         self.constant[:] = constant

@@ -171,7 +171,8 @@ cdef class PairKernelFeatures(FeatureMap):
         self.F[:] = 0.0
 
     def state(self):
-        return np.array(self.F)
+        return {"scores": np.array(self.F)}
 
-    def restore(self, const double[::1] state):
-        self.F[:] = state
+    def restore(self, state):
+        cdef const double[::1] scores = state["scores"]
+        self.F[:] = scores

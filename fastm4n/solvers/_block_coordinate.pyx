@@ -227,7 +227,7 @@ cdef class BlockCoordinateEngine:
         now = self.features.state()
         try:
             self.features.restore(state)
-        except (TypeError, ValueError):
+        except (KeyError, ValueError):
             self.features.restore(now)
             return
         self.features.scale(min(1.0, alpha / self.alpha))

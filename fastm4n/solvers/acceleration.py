@@ -25,7 +25,7 @@ References
 
 import numpy as np
 
-from fastm4n._plain import checked, flat, form_of, replaced
+from fastm4n._plain import checked
 
 # passes between two moves of the centre, at first and at most
 INNER_PASSES = 3
@@ -65,11 +65,6 @@ def best_kappa(alpha, curvature, is_smooth=False):
     return alpha * min(MOST_RATIO, float(np.sqrt(curvature / alpha)))
 
 
-def _arrays(state):
-    """The arrays of a feature map's state, in order."""
-    return list(flat("weights", state).values())
-
-
 def _pieces(*lists):
     """The arrays of all lists side by side, in flat pieces that fit in a cache."""
     for arrays in zip(*lists, strict=True):
@@ -89,7 +84,7 @@ class Acceleration:
     engine : BlockCoordinateEngine
         With a feature map that holds w(mu); from here on it holds the w of the problem with kappa.
     kappa : float
-    centre : tuple or ndarray, default=None
+    centre : dict, default=None
         First y, a state of the feature map; w(mu) by default.
     """
 
@@ -102,9 +97,9 @@ class Acceleration:
         self.last_dual = -np.inf
         self.wait = self.since_look = 0  # certificates
         state = engine.features.state()
-        self.form, of_mu = form_of(state), _arrays(state)
+        self.names, of_mu = list(state), list(state.values())
         self.is_solved = False
-        self.mean = of_mu if centre is None else _arrays(centre)
+        self.mean = of_mu if centre is None else list(centre.values())
         self._begin(kappa, of_mu)
 
     def _begin(self, kappa, of_mu):
@@ -130,9 +125,13 @@ class Acceleration:
         a, k = self.alpha, self.kappa
         return [(a * m + k * c) / (a + k) for m, c in zip(of_mu, of_centre, strict=True)]
 
+    def _state(self, arrays):
+        """The state of the feature map with these arrays."""
+        return dict(zip(self.names, arrays, strict=True))
+
     def _now(self):
         """Where the engine's w is."""
-        return _arrays(self.engine.features.state())
+        return list(self.engine.features.state().values())
 
     def _of_mu(self, now):
         """w(mu)."""
@@ -141,7 +140,7 @@ class Acceleration:
 
     def put(self, arrays):
         """Make these the weights of the feature map."""
-        self.engine.features.restore(replaced(self.form, iter(arrays)))
+        self.engine.features.restore(self._state(arrays))
 
     # ------------------------------------------------------------------------- passes
 
@@ -216,7 +215,7 @@ class Acceleration:
         self = cls.__new__(cls)
         self.engine = engine
         now = engine.features.state()
-        self.form = form_of(now)
+        self.names = list(now)
         (
             self.alpha, self.kappa, self.momentum, inner, n_passes, self.last_gap, is_solved, since,
             self.last_dual, wait, since_look,
@@ -227,7 +226,7 @@ class Acceleration:
         for name in ("mean", "centre", "moved_to"):
             setattr(self, name, [
                 checked(form, f"{name}/{i}", state).copy()
-                for i, form in enumerate(_arrays(now))
+                for i, form in enumerate(now.values())
             ])
         return self
 
@@ -236,7 +235,7 @@ class Acceleration:
         engine = self.engine
         engine.settle()
         engine.rebuild_weights(engine.mu)
-        self.put(self._mixed(_arrays(engine.features.state()), self.centre))
+        self.put(self._mixed(self._now(), self.centre))
 
     def certified_afresh(self, certify):
         """The certificate of mu, w(mu) being built afresh; then `rebuild`."""
@@ -246,7 +245,7 @@ class Acceleration:
         try:
             return certify()
         finally:
-            self.put(self._mixed(_arrays(engine.features.state()), self.centre))
+            self.put(self._mixed(self._now(), self.centre))
 
     def certified(self, certify):
         """The certificate of the average and mu; the engine goes on from where it was.
@@ -285,7 +284,7 @@ class Acceleration:
 
     def average(self):
         """A copy of the average, as a state of the feature map."""
-        return replaced(self.form, iter([array.copy() for array in self.mean]))
+        return self._state([array.copy() for array in self.mean])
 
     def _apart(self, now):
         """Of the average w, and of z = w(mu) before prox: two numbers.
@@ -309,7 +308,7 @@ class Acceleration:
         self.put(dual)
         conjugate = features.conjugate_value()
         self.put(self.mean)
-        return features.divergence(replaced(self.form, iter(dual))), conjugate
+        return features.divergence(self._state(dual)), conjugate
 
     def finish(self):
         """Leave the feature map at the average, or w(mu), and the engine without kappa."""

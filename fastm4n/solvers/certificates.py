@@ -180,7 +180,7 @@ class Best:
     Attributes
     ----------
     primal, dual : float
-    kept : tuple, ndarray or None
+    kept : dict, ndarray or None
         The weights of `primal`, as a state of the feature map, or their dual point where weights
         are not held; None where the engine stands at them.
     concave : ndarray

@@ -12,7 +12,7 @@ from math import exp, inf, isnan, log, nan, sqrt
 
 import numpy as np
 
-from fastm4n._plain import flat, form_of, part, replaced
+from fastm4n._plain import flat, part
 from fastm4n.solvers._block_coordinate import Sampling
 from fastm4n.solvers.breakpoints import (
     N_NUMBERS,
@@ -389,10 +389,8 @@ class PathFollower:
             return
         features = self.engine.features
         state = features.state()
-        rounded = [
-            array.astype(np.float32).astype(np.float64) for array in flat("", state).values()
-        ]
-        features.restore(replaced(form_of(state), iter(rounded)))
+        features.restore({
+            name: array.astype(np.float32).astype(np.float64) for name, array in state.items()})
         try:
             yield
         finally:
