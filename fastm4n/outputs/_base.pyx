@@ -226,6 +226,13 @@ cdef class Outputs:
         wide[:, : layout.n_labels] = cost
         self.cost = wide.ravel()
 
+    def __reduce__(self):
+        return type(self), self.arguments()
+
+    def arguments(self):
+        """Arguments of the constructor, for pickle."""
+        raise TypeError(f"{type(self).__name__} cannot be pickled: it has no method `arguments`.")
+
     def workspace(self, Py_ssize_t size, bint with_marginals=False):
         """Scratch for one thread, with vectors of `size` doubles."""
         return Workspace(size, self.layout.max_parts)

@@ -49,8 +49,8 @@ cdef class ChainOutputs(Outputs):
         self.pair_step = self.layout.pair_step
         self.has_marginals = True
 
-    def __reduce__(self):
-        return type(self), (
+    def arguments(self):
+        return (
             np.asarray(self.y), self.layout.counts(), self.cost_matrix,
             self.pair_step > 0, "mean" if self.mean_cost else "sum")
 

@@ -46,8 +46,8 @@ cdef class PermutationOutputs(Outputs):
         # exact, by a recursion over subsets: O(2^M M)
         self.has_marginals = True
 
-    def __reduce__(self):
-        return type(self), (
+    def arguments(self):
+        return (
             np.asarray(self.y), self.layout.counts(), self.cost_matrix,
             "mean" if self.mean_cost else "sum")
 

@@ -59,8 +59,8 @@ cdef class SimplexOutputs(Outputs):
         self.has_marginals = self.has_entropy = self.has_projection = self.has_max_min = True
         self.has_max_min_step = self.kind == ZERO_ONE
 
-    def __reduce__(self):
-        return type(self), (np.asarray(self.y), self.cost_matrix)
+    def arguments(self):
+        return np.asarray(self.y), self.cost_matrix
 
     def largest_cost(self):
         return np.max(self.cost_matrix, axis=1)[self.y]
