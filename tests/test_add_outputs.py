@@ -3,6 +3,7 @@
 import importlib.util
 import itertools
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -177,6 +178,8 @@ def test_a_missing_piece(folder, name, surrogate, message):
     features = LinearFeatures(X, np.arange(3), row_norms(X, 0.0), 4, 0.0)
     with pytest.raises((NotImplementedError, ValueError), match=message):
         BlockCoordinateEngine(make_surrogate(surrogate, outputs), features, np.full(3, 1 / 3), 1.0, 0)
+    with pytest.raises(TypeError, match=f"{name} cannot be pickled: it has no method `arguments`"):
+        pickle.dumps(outputs)
 
 
 def test_features_that_do_not_fit(folder):

@@ -550,6 +550,14 @@ def test_pickles_in_mid_fit(kind, penalty):
         assert_equal(other.state(), engine.state())
 
 
+def test_transitions_and_their_features_belong_together():
+    for per_edge, edge_X in ((True, None), (False, np.ones((2, 4)))):
+        with pytest.raises(ValueError, match="edge_X is for transitions with scores of their own"):
+            ChainFeatures(
+                np.ones((2, 4)), np.array([0]), Layout.of_chains([2], 3, per_edge), 1.0, True,
+                True, edge_X)
+
+
 def test_a_map_for_predictions_pickles():
     features, _ = chain_map("chain, edges")
     weights = [np.random.default_rng(3).normal(size=part.all_weights().shape)

@@ -234,12 +234,20 @@ def test_bad_input(call, message):
 @pytest.mark.parametrize("kind", OUTPUTS)
 def test_outputs_are_plain_data(kind, cost_scale):
     rng = np.random.default_rng(9)
-    outputs = OUTPUTS[kind](rng, cost_scale)[0]
+    outputs, blocks, y = OUTPUTS[kind](rng, cost_scale)
     scores = scores_of(rng, outputs, 1.0)
     again, layout = (pickle.loads(pickle.dumps(part)) for part in (outputs, outputs.layout))
     assert_array_equal(layout.sizes(), outputs.layout.sizes())
     for name in ("n_blocks", "n_labels", "stride", "pair_step", "n_numbers", "max_parts"):
         assert getattr(layout, name) == getattr(outputs.layout, name)
+    # where blocks lie, in any order, and phi(y)
+    ends = np.cumsum(layout.sizes())
+    chosen = rng.permutation(layout.n_blocks)[:-1]
+    assert_array_equal(layout.numbers(chosen), np.concatenate(
+        [np.arange(layout.n_numbers)[ends[b] - layout.sizes()[b] : ends[b]] for b in chosen]))
+    assert_array_equal(layout.counts(), [*map(len, y)])
+    assert_array_equal(outputs.truth(), np.concatenate(
+        [block.phi[block.where[tuple(labels)]] for block, labels in zip(blocks, y, strict=True)]))
     for surrogate in SURROGATES:
         one, two = (
             block_losses(make_surrogate(surrogate, part), scores) for part in (outputs, again))
