@@ -47,7 +47,8 @@ cdef class PairFeatures(WeightMap):
 
     def set_penalty(self, Penalty penalty):
         if penalty.by_rows:
-            raise ValueError("groups of weights need several labels: here a feature has one weight.")
+            raise ValueError(
+                "groups of weights need several labels: here a feature has one weight.")
         super().set_penalty(penalty)
         zero = penalty.fixed_at_zero()
         self.zero = np.flatnonzero([] if zero is None else zero)
