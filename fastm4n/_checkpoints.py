@@ -18,7 +18,7 @@ SECONDS, TIMES = 0.5, 30.0
 IDLE = ("decode", "warm_start", "n_jobs", "verbose", "callback", "allowed_transitions")
 
 _FIT = "fit checkpoint"
-_file = ContextVar("the file of `checkpointing`", default=None)
+_file = ContextVar("the file of `checkpointing`, and its checkpoints", default=(None, None))
 _current = ContextVar("the checkpoint of the fit that is under way", default=None)
 
 
@@ -88,7 +88,8 @@ def checkpointing(file):
 
     A fit that was killed goes on from there when the same block is run again, with the same result
     to the bit. (Up to rounding where the values of a kernel do not fit in `cache_size`, as they are
-    computed anew.) The file is removed when the block ends without an exception.
+    computed anew.) The file is removed when the block ends without an exception; where no fit has
+    used it, it stays as it was.
 
     Parameters
     ----------
@@ -119,12 +120,14 @@ def checkpointing(file):
     ...     with checkpointing(os.path.join(folder, "fit.fm4n")):
     ...         classifier = MulticlassClassifier(alpha=0.01, random_state=0).fit(X, y)
     """
-    token = _file.set(Path(file))
+    used = []
+    token = _file.set((Path(file), used))
     try:
         yield
     finally:
         _file.reset(token)
-    Path(file).unlink(missing_ok=True)
+    for checkpoint in used:
+        checkpoint.file.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -134,7 +137,7 @@ def keeping(estimator, data):
     data : tuple
         Arguments of the fit.
     """
-    file = _file.get()
+    file, used = _file.get()
     if file is None:
         yield
         return
@@ -145,7 +148,8 @@ def keeping(estimator, data):
         )
     names = ("X", "y", "sample_weight", "lengths")
     wanted = fingerprint(estimator, dict(zip(names, data, strict=False)))
-    token = _current.set(FitCheckpoint(file, wanted))
+    used.append(FitCheckpoint(file, wanted))
+    token = _current.set(used[-1])
     try:
         yield
     finally:

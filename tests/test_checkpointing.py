@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -132,6 +133,18 @@ def test_what_was_certified_before_a_kill_is_remembered(
                 kills += 1
     assert kills >= 3
     assert_same(model, whole)
+
+
+def test_a_file_that_no_fit_used_stays(tmp_path):
+    file = tmp_path / "precious"
+    file.write_bytes(b"text")
+    with checkpointing(file):
+        pass
+    with pytest.raises(ModelFileError), checkpointing(file):
+        MulticlassClassifier().fit(*data())
+    with checkpointing(file), suppress(ModelFileError):
+        MulticlassClassifier().fit(*data())
+    assert file.read_bytes() == b"text"
 
 
 @pytest.mark.parametrize("surrogate", ["max_margin", "max_min", "log"])

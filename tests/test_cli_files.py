@@ -84,23 +84,45 @@ def files(capsys):
     ["path", "t.csv", "--path", "new", "--model", "new"],
     ["path", "t.csv", "--checkpoint", "kept", "--model", "kept/model"],
     ["path", "t.csv", "--checkpoint", "kept", "--model", "kept"],
+    ["path", "t.csv", "--checkpoint", "kept/inner", "--path", "kept"],
+    ["path", "t.csv", "--checkpoint", "link.csv"],
+    ["path", "other/../t.csv", "--checkpoint", "."],
+    ["fit", "t.csv", "--checkpoint", "link.csv"],
+    ["fit", "t.csv", "--checkpoint", "new", "--model", "other/../new"],
+    ["fit", "t.csv", "--checkpoint", "hard", "--model", "m"],
 ])
 def test_no_command_writes_over_what_it_reads(arguments, files, capsys):
     before = sorted(os.listdir())
     code, out, err = call(capsys, *arguments)
     assert (code, out, err.count("\n")) == (2, "", 1), err
-    assert "would overwrite" in err or "are the same file" in err or "lies in the folder" in err
+    assert re.search("would overwrite|are the same file|lies in", err)
     assert sorted(os.listdir()) == before
     assert {name: Path(name).read_bytes() for name in files} == files
 
 
-def test_stdin_is_not_written_over(files):
+@pytest.mark.parametrize("arguments", [
+    ["fit", "t.csv", "--checkpoint", "m"],
+    ["fit", "t.csv", "--checkpoint", "other"],
+    ["fit", "digit_lines", "--checkpoint", "t.csv"],
+    ["path", "iris", "--checkpoint", "m"],
+    ["predict", "m", "t.csv", "--output", "other"],
+])
+def test_files_of_another_kind_are_left_alone(arguments, files, capsys):
+    code, _, err = call(capsys, *arguments)
+    assert code == 1 and err.count("error") == 1, err
+    assert {name: Path(name).read_bytes() for name in files} == files
+
+
+@pytest.mark.parametrize("arguments", [
+    ["predict", "m", "-", "--output", "t.csv"], ["fit", "-", "--checkpoint", "link.csv"],
+], ids=str)
+def test_stdin_is_not_written_over(arguments, files):
     with open("t.csv", "rb") as stream:
         done = subprocess.run(
-            [sys.executable, "-m", "fastm4n.cli", "predict", "m", "-", "--output", "t.csv"],
+            [sys.executable, "-m", "fastm4n.cli", *arguments],
             stdin=stream, capture_output=True, text=True, timeout=120, env=ENVIRONMENT,
         )
-    assert done.returncode == 2 and "--output t.csv would overwrite DATA" in done.stderr
+    assert done.returncode == 2 and f"{arguments[-1]} would overwrite DATA" in done.stderr
     assert Path("t.csv").read_bytes() == files["t.csv"]
 
 

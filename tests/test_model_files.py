@@ -763,6 +763,39 @@ def test_failures_at_the_end_leave_what_was_there(failing, error, model, monkeyp
     assert model.read_bytes() == before and os.listdir(model.parent) == [model.name]
 
 
+def test_what_killed_writers_leave_is_removed_by_the_next(tmp_path):
+    pytest.importorskip("fcntl")
+    code = (
+        "import os, sys\n"
+        "from fastm4n._atomic import replacing\n"
+        "with replacing(sys.argv[1]) as file:\n"
+        "    print('ready', flush=True)\n"
+        "    sys.stdin.read()\n"
+    )
+    names = "one", "one", "x" * 255
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-P", "-c", code, str(tmp_path / name)], stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, env=ENVIRONMENT,
+        )
+        for name in names
+    ]
+    for writer in writers:
+        assert writer.stdout.readline() == b"ready\n"
+    assert len(os.listdir(tmp_path)) == 3
+    for writer in writers[1:]:
+        writer.kill()
+        writer.wait()
+    write_arrays(tmp_path / "one", "arrays", {}, {})
+    # one is being written still, and one is of another target
+    assert len(os.listdir(tmp_path)) == 3
+    writers[0].communicate(timeout=30)
+    assert writers[0].returncode == 0 and (tmp_path / "one").read_bytes() == b""
+    for name in names:
+        write_arrays(tmp_path / name, "arrays", {}, {})
+    assert sorted(os.listdir(tmp_path)) == sorted(set(names))
+
+
 def test_links_and_modes_are_kept(model):
     if os.name == "nt":
         pytest.skip("links and modes are otherwise there")

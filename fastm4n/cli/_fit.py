@@ -82,11 +82,11 @@ def run(args):
     from fastm4n.cli import _plots
 
     plots = [("--plot", args.plot), ("--plot-transitions", args.plot_transitions)]
-    check_overwriting([("DATA", _data.file_of(args))], [("--model", args.model), *plots])
-    if args.model is not None:
-        check_output("--model", args.model)
-    if args.checkpoint is not None:
-        check_output("--checkpoint", args.checkpoint)
+    files = [("--model", args.model), ("--checkpoint", args.checkpoint)]
+    check_overwriting([("DATA", _data.file_of(args))], [*files, *plots])
+    for option, path in files:
+        if path is not None:
+            check_output(option, path)
     for option, path in plots:
         if path is not None:
             _plots.check(option, path)

@@ -111,10 +111,15 @@ def check_overwriting(reads, writes):
                 raise CommandError(
                     f"{option} {path} would overwrite {what}, which is read; give another name", 2
                 )
-            if other != "-" and Path(other).resolve() in Path(path).resolve().parents:
+            inner, outer = Path(path).resolve(), Path(other).resolve()
+            if other != "-" and outer in inner.parents:
                 raise CommandError(
-                    f"{option} {path} lies in the folder of {what}, {other}; give another",
-                    2,
+                    f"{option} {path} lies in the folder of {what}, {other}; give another", 2
+                )
+            if other != "-" and inner in outer.parents:
+                raise CommandError(
+                    f"{option} {path} would be a folder that {what}, {other}, lies in; give "
+                    "another name", 2
                 )
         for before, other in writes[:number]:
             if _same_file(path, other):

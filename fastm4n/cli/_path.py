@@ -154,9 +154,10 @@ def add(commands):
 def run(args):
     _check_arguments(args)
     plot = None if args.no_plot else args.plot or DEFAULT_PLOT
+    source, folder = ("DATA", _data.file_of(args)), ("--checkpoint", args.checkpoint)
+    check_overwriting([source], [folder])
     check_overwriting(
-        [("DATA", _data.file_of(args)), ("--checkpoint", args.checkpoint)],
-        [("--plot", plot), ("--model", args.model), ("--path", args.path)],
+        [source, folder], [("--plot", plot), ("--model", args.model), ("--path", args.path)]
     )
     # what would keep files from being written is better said before the fits than after
     missing = plot is not None and args.plot is None and not _plots.available()
