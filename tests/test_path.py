@@ -394,6 +394,17 @@ def test_a_path_that_is_given_its_ends():
     assert len(same) == 1 and same.complete
 
 
+@pytest.mark.filterwarnings("error")
+def test_the_first_breakpoint_of_inexact_oracles():
+    """Their certificates are no convex function of 1 / alpha, and the chord may miss its aim."""
+    rng = np.random.default_rng(0)
+    X = [rng.normal(size=(T, 4)) for T in rng.integers(6, 12, size=8)]
+    y = [rng.integers(20, size=len(x)) for x in X]
+    path = regularization_path(
+        SequenceTagger("max_min", random_state=0), X, y, eps=0.02, callback=lambda row: True)
+    assert len(path) == 1 and path.gaps[0] <= 0.9 * path.absolute_eps
+
+
 def test_passes_run_out():
     X, y = labels(n=40)
     estimator = MulticlassClassifier("max_margin", max_iter=2, random_state=0)

@@ -198,6 +198,24 @@ def test_what_auto_chooses(oracle_cost, rates, tried, last):
     assert set(names[80:110]) == {last}
 
 
+@pytest.mark.parametrize("has_labellings", [True, False])
+def test_atoms_outlive_a_trial_that_is_rejected(has_labellings):
+    engine = Engine(100.0, 1.0)
+    engine.surrogate.has_labellings = has_labellings
+    auto, kept, names = AutoPolicy(engine, 1000, 0.25, 0.01), [], []
+    for n in range(1, 80):
+        auto.begin()
+        kept.append(engine.sets is not None)
+        names.append(auto.name)
+        engine.n_visits += 100
+        engine.oracle_calls += 100
+        auto.end()
+        if n % 10 == 0:
+            auto.told(np.exp(-(0.1 if auto.name == "line_search" else 0.01) * n))
+    assert names[0] == names[-1] == "line_search" and "pairwise" in names
+    assert kept == [has_labellings or name == "pairwise" for name in names]
+
+
 @pytest.mark.parametrize("cls", ESTIMATORS)
 def test_auto_is_the_same_each_time(cls):
     X, y = data_of(cls, n=40, seed=3)

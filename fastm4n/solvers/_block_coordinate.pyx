@@ -606,6 +606,7 @@ cdef class BlockCoordinateEngine:
         cdef Py_ssize_t until_check, every = max(
             1, <Py_ssize_t> min(1e9, 2e7 / max(1.0, self.features.visit_cost + 50 * self.surrogate.max_size)))
         self.oracle_error = 0.0
+        work.tolerance = self.certificate_error
         self.position = -1
         with nogil:
             if sampling == PERMUTATION:

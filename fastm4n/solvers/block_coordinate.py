@@ -276,7 +276,8 @@ class Driver:
         if self.policy is not None:
             before = self.policy.name
             self.policy.told(raw.gap)
-            if self.acceleration is not None and self.policy.name != before:
+            is_new = self.policy.name != before and not self.policy.keeps_atoms
+            if self.acceleration is not None and is_new:
                 self.acceleration.forget()
         n_calls = engine.oracle_calls - self._calls_before
         self._point, self.certificate = point, certificate

@@ -37,6 +37,8 @@ SAFETY = 0.98
 # alphas tried at the start are apart by this factor, and not more than so many
 START_FACTOR = 8.0
 MOST_STARTS = 30
+# and so many that are as large a gap as is allowed, by the chord between two of those
+MOST_CHORDS = 5
 # how much of eps inexact oracles may add to a certificate
 CERTIFICATE_SHARE = 0.1
 # the default of alpha_min, in the unit of `alpha_unit`
@@ -229,10 +231,16 @@ class PathFollower:
             if max(bad.gap, self.gap_at_rest(bad)) > tol:
                 break
             good = bad
-        share = 0.0
-        if good.gap <= tol < bad.gap and not self.bounded:
-            share = (tol - good.gap) / (bad.gap - good.gap)
-        return self._at(1.0 / ((1.0 - share) / good.alpha + share / bad.alpha))
+        for _ in range(MOST_CHORDS):
+            share = 0.0
+            if good.gap <= tol < bad.gap and not self.bounded:
+                share = (tol - good.gap) / (bad.gap - good.gap)
+            point = self._at(1.0 / ((1.0 - share) / good.alpha + share / bad.alpha))
+            if share == 0.0 or point.gap <= tol:
+                return point
+            # certificates of inexact oracles are no convex function
+            bad = point
+        return self._at(good.alpha)
 
     def _first_pass(self):
         self.engine.run_pass(Sampling.PERMUTATION, self.driver.kind)

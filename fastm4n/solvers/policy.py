@@ -63,6 +63,10 @@ class AutoPolicy:
         # of what makes an atom: the labels of an output, or a vector
         parts = layout.max_parts if surrogate.has_labellings else layout.max_size
         self.atoms_cost = ATOMS * float(parts)
+        # from the first pass on, where they are small: a trial that finds one mixture takes away
+        # from all of its atoms alike, and one that is rejected has to leave them as they were
+        self.keeps_atoms = (
+            self.has_choice and not self.is_simple and surrogate.has_labellings)
         self.kind, self.name = Step.LINE_SEARCH, LINE_SEARCH
         self.n_passes, self.work = 0, 0.0
         self.checks = []  # (passes, work, logarithm of the gap)
@@ -88,6 +92,8 @@ class AutoPolicy:
     def begin(self):
         """A pass begins."""
         self._before = self.engine.n_visits, self.engine.oracle_calls
+        if self.keeps_atoms and self.engine.sets is None:
+            self.engine.use_active_sets(self.most_atoms)
 
     def end(self):
         """The pass has ended: count its work."""
@@ -149,10 +155,9 @@ class AutoPolicy:
 
     def _use(self, name):
         self.name = name
-        if name == LINE_SEARCH:
-            self.kind = Step.LINE_SEARCH
+        self.kind = Step.LINE_SEARCH if name == LINE_SEARCH else Step.PAIRWISE
+        if name == LINE_SEARCH and not self.keeps_atoms:
             return self.engine.drop_active_sets()
-        self.kind = Step.PAIRWISE
         if self.engine.sets is None:
             self.engine.use_active_sets(self.most_atoms)
         if name == CACHED:
