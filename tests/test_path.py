@@ -418,6 +418,28 @@ def test_passes_run_out():
     assert path.alphas.tolist() == [0.1, 0.01, 0.001] and not path.complete
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("surrogate", SURROGATES)
+@pytest.mark.parametrize("task", ["simplex", "kernel", "chain", "ranking"])
+@pytest.mark.parametrize("grid", [{"method": "grid", "alphas": [0.1, 0.01, 1e-4]}, {"alpha_max": 0.1}])
+def test_unsolved_breakpoints_are_no_worse_than_zero(grid, task, surrogate):
+    if (task, surrogate) == ("kernel", "log"):
+        pytest.skip("its dual points go with scores, and zero is none that passes come from")
+    cls, options, make, primal = TASKS[task]
+    X, y = make()
+    # passes make more of the first examples than they should
+    far = X if task == "kernel" else [100.0 * x for x in X]
+    if task == "kernel":
+        options = {"kernel": "poly", "kernel_params": {"coef0": 50.0}}
+    path = regularization_path(cls(surrogate, max_iter=1, random_state=0, **options), far, y, **grid)
+    at_rest = path.absolute_eps / path.eps
+    assert not path.complete
+    for alpha, gap, lower in zip(path.alphas, path.gaps, path.duals):
+        assert lower + gap <= at_rest * (1 + 1e-9)
+        if task != "kernel":
+            assert primal(path.estimator(alpha), far, y, alpha) <= lower + gap + 1e-3
+
+
 # heuristic, grid
 
 

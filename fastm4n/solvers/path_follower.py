@@ -346,7 +346,26 @@ class PathFollower:
         if not self.certified:
             return self.engine.stale_gap() <= tol
         driver.settled()  # accelerated passes end here, in their average
-        return driver.certificate.gap <= tol
+        solved = driver.certificate.gap <= tol
+        if not solved and driver.certificate.primal > self.at_rest:
+            self._fall_back_to_zero()
+        return solved
+
+    def _fall_back_to_zero(self):
+        """Have w = 0 in the place of weights that are worse; the dual value is what it was."""
+        engine, certificate = self.engine, self.driver.certificate
+        if engine.features.weight_norm() is not None:
+            # mu stays, and the next run begins with the w of it
+            engine.features.clear()
+            engine.holds_average = True
+        elif not engine.surrogate.has_natural_step:
+            engine.set_alpha(engine.alpha, 0.0)
+        else:
+            return
+        losses = np.full(certificate.block_losses.shape, self.at_rest)
+        self.driver.certificate = replace(
+            certificate, primal=self.at_rest, gap=max(0.0, self.at_rest - certificate.dual),
+            block_losses=losses, norm=0.0)
 
     def _point(self, looked=None, last=None):
         """What is known where the engine stands, and from the last breakpoint.
