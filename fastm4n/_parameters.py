@@ -2,6 +2,7 @@
 
 import difflib
 import inspect
+import math
 import numbers
 
 import numpy as np
@@ -17,9 +18,16 @@ def is_number(value, *, low, strict=True, integer=False):
     return (
         isinstance(value, kind)
         and not isinstance(value, (bool, np.bool_))
-        and bool(np.isfinite(value))
+        and (integer or _is_finite(value))
         and (value > low if strict else value >= low)
     )
+
+
+def _is_finite(value):
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer beyond all floats
+        return False
 
 
 def check_number(name, value, *, low, strict=True, integer=False):

@@ -13,6 +13,7 @@ from comparisons import assert_same_fit
 from making import made
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
+from sklearn.base import clone
 from sklearn.datasets import load_iris, load_svmlight_file, load_wine
 from sklearn.exceptions import ConvergenceWarning, DataConversionWarning
 from sklearn.linear_model import LogisticRegression
@@ -25,7 +26,13 @@ from sklearn.utils.estimator_checks import check_estimator, parametrize_with_che
 
 import fastm4n
 import fastm4n.reference as ref
-from fastm4n import BlockFrankWolfe, MulticlassClassifier, OrdinalClassifier
+from fastm4n import (
+    BlockFrankWolfe,
+    LabelRanker,
+    MulticlassClassifier,
+    OrdinalClassifier,
+    SequenceTagger,
+)
 from fastm4n.estimators._merge import hash_rows, merge_examples
 from fastm4n.estimators._parameters import cost_matrix
 
@@ -1115,3 +1122,47 @@ def test_wine():
     assert clf.relative_gap_ <= 1e-2
     scaled = make_pipeline(StandardScaler(), MulticlassClassifier(random_state=0))
     assert scaled.fit(X, y).score(X, y) > 0.98
+
+
+@pytest.mark.parametrize("parameters, labels, message", [
+    ({}, ["a", 1], "y has labels of the types int, str, which have no order"),
+    ({}, ["a", None], "y has labels of the types NoneType, str, which have no order"),
+    ({"verbose": "x"}, [0, 1], "verbose must be an integer >= 0, got 'x'"),
+    ({"alpha": 10**400}, [0, 1], "alpha must be a finite number > 0"),
+])
+def test_words_for_what_makes_no_sense(parameters, labels, message):
+    y = np.array(labels, dtype=object)[[0, 1, 1, 0]]
+    with pytest.raises(ValueError, match=message):
+        MulticlassClassifier(**parameters).fit(np.arange(4.0)[:, None], y)
+
+
+def test_max_iter_has_no_upper_end():
+    X = np.arange(4.0)[:, None]
+    assert MulticlassClassifier(max_iter=2**70).fit(X, [0, 1, 1, 0]).relative_gap_ <= 1e-3
+
+
+OPPOSITE = {
+    "rbf": (MulticlassClassifier, {"kernel": "rbf"}, [[1.0], [1.0]], [0, 1]),
+    "linear": (MulticlassClassifier, {}, [[1.0], [1.0]], [0, 1]),
+    "ranking": (LabelRanker, {}, [[1.0], [1.0]], [[0, 1, 2], [2, 1, 0]]),
+    "sequence": (SequenceTagger, {}, [[[1.0], [1.0]]] * 2, [[0, 1], [1, 0]]),
+}
+
+
+@pytest.mark.parametrize("surrogate", ["max_min", "max_margin", "log"])
+@pytest.mark.parametrize("step", ["line_search", "pairwise", "away", "exact"])
+@pytest.mark.parametrize("task", OPPOSITE)
+def test_equal_inputs_of_opposite_outputs(task, step, surrogate):
+    """Momentum takes both examples along, where steps of one at a time undo each other."""
+    cls, options, X, y = OPPOSITE[task]
+    if (surrogate == "log" and step != "line_search") or (
+            step == "exact" and task in ("ranking", "sequence")):
+        pytest.skip("this step is not for it")
+    model = cls(
+        surrogate, alpha=1e-4, solver=BlockFrankWolfe(step=step), random_state=0, **options)
+    model.fit(X, y)
+    assert model.relative_gap_ <= 1e-3 and model.n_iter_ <= 700
+    # without, what is returned is no worse than w = 0
+    with pytest.warns(ConvergenceWarning):
+        slow = clone(model).set_params(solver__accelerate=False, max_iter=100).fit(X, y)
+    assert slow.primal_objective_ <= slow.duality_gap_ / slow.relative_gap_ * (1 + 1e-9)

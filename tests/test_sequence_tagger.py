@@ -1237,3 +1237,11 @@ def test_long_sequences(fitted):
         assert tagger.relative_gap_ <= 0.3
         assert_same_sequences(tagger.predict(X), labelled(tagger, X))
         assert tagger.score(X, y) > 0.7
+
+
+@pytest.mark.parametrize("scale", [1e154, 1e300])
+def test_features_that_are_too_large(scale):
+    X, y = [np.ones((1, 2)), np.full((3, 2), scale), np.zeros((0, 2))], [[0], [0, 1, 1], []]
+    for inputs in (X, [sparse.csr_array(x) for x in X]):
+        with pytest.raises(ValueError, match=r"too large.*norm of X\[1\].*SequenceScaler"):
+            SequenceTagger().fit(inputs, y)

@@ -14,7 +14,13 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from fastm4n._checkpoints import keeping
-from fastm4n._parameters import NamesParameters, check_choice, check_flag, check_number
+from fastm4n._parameters import (
+    NamesParameters,
+    check_choice,
+    check_flag,
+    check_number,
+    is_flag,
+)
 from fastm4n.estimators._parameters import DECODINGS, SURROGATES
 from fastm4n.estimators._scale import scale_advice
 from fastm4n.penalties import is_plain
@@ -64,6 +70,8 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         check_number("tol", self.tol, low=0, strict=False)
         check_number("max_iter", self.max_iter, low=0, integer=True)
         self._check_flags("warm_start")
+        if not is_flag(self.verbose):
+            check_number("verbose", self.verbose, low=0, strict=False, integer=True)
         check_solver(self.solver).check(self.surrogate)
         if self.callback is not None and not callable(self.callback):
             raise ValueError(f"callback must be callable or None, got {self.callback!r}.")

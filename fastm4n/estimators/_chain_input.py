@@ -5,6 +5,7 @@ from scipy import sparse
 
 from fastm4n._parameters import check_choice
 from fastm4n.estimators._parameters import canonical
+from fastm4n.features import row_norms
 from fastm4n.outputs import row_stride
 from fastm4n.sequences import Sequences
 
@@ -192,6 +193,20 @@ def without_zeros(values):
     if sparse.issparse(values) or np.count_nonzero(values) > MOSTLY_ZERO * values.size:
         return values
     return canonical(sparse.csr_array(values))
+
+
+def check_size(X, alpha, numbers):
+    """Refuse features whose weights would overflow; `numbers` are those of X's sequences."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        # what a step of a whole sequence changes w by, at most
+        norms = X.lengths * np.add.reduceat(row_norms(X.values, 0.0), X.offsets[:-1]) / alpha
+    large = np.flatnonzero(~np.isfinite(norms))
+    if large.size:
+        raise ValueError(
+            f"X has values too large for float64: the squared norm of X[{numbers[large[0]]}] "
+            f"divided by alpha={alpha:g} overflows. Scale the features, for example with "
+            "SequenceScaler."
+        )
 
 
 def observed(values, edge_values, codes, offsets, n_labels):

@@ -9,6 +9,7 @@ from fastm4n.estimators._base import CertifiedEstimator, needs_log
 from fastm4n.estimators._chain_input import (
     as_features,
     as_labels,
+    check_size,
     columns_of,
     distinct,
     encode,
@@ -327,6 +328,7 @@ class SequenceTagger(CertifiedEstimator):
         classes, codes = encode(labels)
         cost = cost_matrix(self.cost, classes.size)
 
+        check_size(inner, self.alpha, kept)
         blocks = Blocks.of(len(X), kept, weights, *merge_sequences(inner, codes, weights))
         values = without_zeros(inner.values)
         edge_values = None if selected is None else without_zeros(columns_of(values, selected))

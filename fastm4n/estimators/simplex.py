@@ -143,7 +143,14 @@ class _SimplexClassifier(ClassifierMixin, VectorEstimator):
     def _problem(self, X, y, sample_weight):
         self._check_parameters()
         X, y = self._validated(X, y)
-        check_classification_targets(y)
+        try:
+            check_classification_targets(y)
+        except TypeError as error:
+            kinds = sorted({type(label).__name__ for label in np.ravel(y).tolist()})
+            raise ValueError(
+                f"y has labels of the types {', '.join(kinds)}, which have no order; give labels "
+                "of one type, such as strings."
+            ) from error
         y = column_or_1d(y, warn=True)
         self._check_square(X)
         X = canonical(X)

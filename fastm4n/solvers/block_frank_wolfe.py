@@ -35,7 +35,9 @@ class BlockFrankWolfe(NamesParameters, BaseEstimator):
     accelerate : bool, default=True
         Whether passes are accelerated by momentum, where alpha is small beside the curvature:
         many times fewer passes there (see the user guide). The weights are then an average
-        of the latest ones, and their gap is certified all the same.
+        of the latest ones, and their gap is certified all the same. Without, examples of equal
+        inputs and opposite outputs undo each other's steps: their gap takes a number of passes
+        that grows as 1 / alpha.
     cache : int, default=None
         Most atoms (outputs, or mixtures of them) that are kept of an example, so that the oracle
         need not be asked where the best of them gains enough [2]_; None for no cache.
