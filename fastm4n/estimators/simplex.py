@@ -147,6 +147,8 @@ class _SimplexClassifier(ClassifierMixin, VectorEstimator):
             check_classification_targets(y)
         except TypeError as error:
             kinds = sorted({type(label).__name__ for label in np.ravel(y).tolist()})
+            if len(kinds) == 1:
+                raise
             raise ValueError(
                 f"y has labels of the types {', '.join(kinds)}, which have no order; give labels "
                 "of one type, such as strings."

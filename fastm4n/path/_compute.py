@@ -102,7 +102,8 @@ def regularization_path(
     Warns
     -----
     ConvergenceWarning
-        If `max_iter` passes did not solve a breakpoint; the path ends there, but for a grid.
+        If `max_iter` passes did not solve a breakpoint; the path ends there, but for a grid. Zero
+        stands for weights that are worse.
 
     Notes
     -----

@@ -30,8 +30,8 @@ class AutoPolicy:
     whose certified gaps fall by the larger factor for the same work stays. The work of a pass is
     the number of its visits times the feature map's `visit_cost`, and of its oracle calls times the
     surrogate's `oracle_cost`, with an allowance for the atoms that steps between them look at. No
-    clock is read, so that a fit is the same each time. All trials are passes of the fit. The log
-    surrogate leaves nothing to choose.
+    clock is read, so that a fit is the same each time. All trials are passes of the fit, and where
+    atoms are labellings all passes keep them. The log surrogate leaves nothing to choose.
 
     Parameters
     ----------
