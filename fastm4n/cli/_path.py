@@ -231,7 +231,6 @@ class _Found:
 
     def document(self, args):
         _, estimator = _models.split(self.model)
-        known = estimator.get_params()
         down_to = self.path.certified_down_to
         return {
             "version": __version__,
@@ -241,10 +240,7 @@ class _Found:
             "n_validation": None if args.cv else self.data.n_examples - self.n_train,
             "n_features": self.path.estimator(self.path.alphas[0]).n_features_in_,
             "estimator": type(estimator).__name__,
-            "parameters": {
-                key: value for key, value in known.items()
-                if key not in ("alpha", "tol", "callback")
-            },
+            "parameters": _models.parameters_of(estimator, without=("alpha", "tol")),
             "eps": self.path.eps,
             "absolute_eps": self.path.absolute_eps,
             "method": self.path.method,
@@ -319,6 +315,7 @@ def _held_out(args, report, data):
             "passes": int(path.passes[j]),
             "seconds": float(path.seconds[j]),
             "oracle_calls": int(path.oracle_calls[j]),
+            "n_nonzero": int(path.n_nonzero[j]),
             "train_loss": _scores.loss(fitted, X, y, data.task),
             "validation_loss": _scores.loss(fitted, X_valid, y_valid, data.task),
         })
