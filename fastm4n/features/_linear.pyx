@@ -97,8 +97,8 @@ cdef class LinearMap(WeightMap):
         counted = self.which_used()
         self.on_counted = self.more_counted = self.on
         if zero is not None:
-            counted = np.where(zero, 0, 1 if counted is None else counted).astype(np.uint8)
-            self.counted = counted
+            counted = np.where(zero, 0, 1 if counted is None else counted)
+            self.counted = np.ascontiguousarray(counted, dtype=np.uint8)
             first, behind = zero[: self.n_features + 1], zero[self.n_features + 1 :]
             if first.any():
                 self.on_counted = &self.counted[0, 0]
