@@ -147,6 +147,22 @@ def test_weights_held_at_zero_do_not_shorten_steps(where):
     assert passes[1] <= 1.2 * passes[0] + 10
 
 
+def test_weights_held_at_zero_for_some_labels_count_for_the_others():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 5))
+    y = np.argmax(X @ rng.normal(size=(5, 3)) + rng.normal(size=(60, 3)), axis=1)
+    bounds = np.full((3, 6), np.inf)
+    bounds[1:, 5] = 0.0
+    for given in (np.column_stack([X, np.full(60, 30.0)]), sparse.csr_matrix(
+            np.column_stack([X, np.full(60, 30.0)]).astype(np.float32))):
+        model = MulticlassClassifier(
+            "max_margin", alpha=0.01, penalty=L2((-bounds, bounds)), max_iter=5000,
+            solver=BlockFrankWolfe(sampling="permutation"), random_state=0).fit(given, y)
+        # 1580 where the column counts for all labels
+        assert model.n_iter_ <= 800
+        assert not model.coef_[1:, 5].any() and model.coef_[0].all()
+
+
 def test_ends_held_at_zero_do_not_count():
     rng = np.random.default_rng(1)
     X = rng.normal(size=(12, 2))

@@ -5,7 +5,7 @@ import copy
 import numpy as np
 import pytest
 from listed import CASES, bounds_of, objective_of, penalty_of
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_array_equal
 from scipy import sparse
 from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning
