@@ -99,8 +99,10 @@ class PathFollower:
         driver.on_pass = self._step_done
         self.alphas, self.alpha_max, self.alpha_min = alphas, alpha_max, alpha_min
         self.certified, self.warm_start = certified, warm_start
-        self.rounded = rounded and self.engine.features.weight_norm() is not None
-        self.penalised = self.engine.features.has_penalty()
+        features = self.engine.features
+        self.penalised = features.has_penalty()
+        # what is rounded may be out of bounds, and z is not what is kept
+        self.rounded = rounded and features.weight_norm() is not None and not self.penalised
         self.points = []
         self.at_rest = None
         self.converged = True
@@ -193,7 +195,10 @@ class PathFollower:
         return point.alpha / scale if 0.0 < scale < inf else point.alpha
 
     def _furthest(self, point):
-        """What <w, z> comes to for the z of `point` times large numbers, of which w is; or ||z||^2."""
+        """<w, z> for the z of `point` and w = prox of a large number times z; without prox ||z||^2.
+
+        It is zero where w = 0 whatever alpha is.
+        """
         if self.penalised:
             return self.engine.features.along(LARGEST_SCALE)[1]
         return point.norm
