@@ -74,6 +74,33 @@ def test_prox_and_its_values(n_shared, stride):
             assert_allclose(slope, np.sum(z * right), rtol=1e-12)
 
 
+@pytest.mark.parametrize("given", [
+    None, dict(thresholds=0.5, modulus=0.3), dict(thresholds=2.0, modulus=0.1, by_rows=True),
+    dict(thresholds=0.2, lower=-0.1, upper=0.4), dict(lower=0.3, upper=0.4)])
+@pytest.mark.parametrize("size", [1e-8, 1.0, 1e12])
+def test_the_best_scale(given, size):
+    """Of u height - Omega*(u z), against many u."""
+    features = LinearFeatures(np.ones((1, 4)), np.array([0]), np.ones(1), 3, 0.0)
+    z = np.zeros((5, features.stride))
+    z[:4, :3] = size * np.random.default_rng(0).normal(size=(4, 3))
+    if given is not None:
+        features.set_penalty(Penalty(z.shape, 4, **given))
+    features.restore(z)
+    best = np.sum(z**2) / size
+    for height in (0.01 * best, best):
+        for most in (0.5 / size, np.inf):
+            u = features.best_scale(height, most)
+            assert 0.0 <= u <= most
+            if np.isinf(u):  # bounds end what is to be gained
+                assert features.along(1e15)[1] < height and "upper" in given
+                continue
+            tried = np.append(0.0, np.geomspace(1e-6, 1e3, 400) / size)
+            values = [v * height - features.along(v)[0] for v in tried if v <= most]
+            found = u * height - features.along(u)[0]
+            assert found >= max(values) - 1e-3 * abs(max(values))
+    assert features.best_scale(0.0) == 0.0
+
+
 def test_compiled_penalties_refuse():
     with pytest.raises(ValueError, match="do not fit"):
         Penalty((3, 8), 2, np.zeros((3, 5)))

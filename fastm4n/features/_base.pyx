@@ -13,9 +13,8 @@ from fastm4n._simd._loops cimport loops_for, padded
 from fastm4n.features._penalty cimport Penalty
 
 
-# scales of z that are tried are at first apart by this factor, and at most so large and so many
+# scales of z that are tried are at first apart by this factor, then by its square and so on
 cdef double SCALE_FACTOR = 8.0, LARGEST_SCALE = 1e15
-cdef int MOST_SCALES = 40
 
 
 cdef class FeatureMap:
@@ -131,25 +130,26 @@ cdef class FeatureMap:
 
         From below, to a hundredth: whatever u is taken, what follows is certified for it.
         """
-        cdef double low = 0.0, high = min(most, 1.0), middle
-        cdef int attempt
+        cdef double low = 0.0, high = min(most, 1.0), middle, factor = SCALE_FACTOR
         while self.along(high)[1] < height:
-            low, high = high, min(most, SCALE_FACTOR * high)
-            if low == most or low > LARGEST_SCALE:
+            if high >= min(most, LARGEST_SCALE):
                 return most
-        for attempt in range(MOST_SCALES):
-            if high <= 1.01 * low:
-                break
-            middle = sqrt(low * high) if low > 0.0 else high / SCALE_FACTOR
+            low, high, factor = high, min(most, factor * high), factor * factor
+        while low == 0.0:
+            middle, factor = high / factor, factor * factor
+            if middle * LARGEST_SCALE * LARGEST_SCALE < 1.0:
+                return 0.0
+            if self.along(middle)[1] < height:
+                low = middle
+            else:
+                high = middle
+        while high > 1.01 * low:
+            middle = sqrt(low * high)
             if self.along(middle)[1] < height:
                 low = middle
             else:
                 high = middle
         return low
-
-    def present(self):
-        """The present w = prox(z), of the form of `state`, which is z."""
-        return self.state()
 
     def clear(self):
         """z = 0, and so w = 0 unless bounds keep it away."""

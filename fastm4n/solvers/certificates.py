@@ -73,7 +73,8 @@ def certify(engine, mu, n_jobs=1, apart=None, concave=None):
 
     `bound` is the best dual value between phi(y) and mu, as far as h is known there: h_b is
     concave and zero at phi(y_b), so that D(phi(y) + s (mu - phi(y))) is at least
-    s H - alpha Omega*(s z(mu)), H = sum_b p_b h_b(mu_b), which for ||w||^2 / 2 is largest at s = H / (alpha ||w(mu)||^2).
+    s H - alpha Omega*(s z(mu)), H = sum_b p_b h_b(mu_b), which for ||w||^2 / 2 is largest at
+    s = H / (alpha ||w(mu)||^2).
 
     Parameters
     ----------
