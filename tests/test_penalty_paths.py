@@ -193,3 +193,20 @@ def test_bounds_must_hold_zero():
     X, y = load_iris(return_X_y=True)
     with pytest.raises(ValueError, match="the bounds of penalty must hold zero for a path"):
         regularization_path(MulticlassClassifier(penalty=L2((0.1, 0.2))), X, y)
+
+
+def test_the_number_of_weights_is_shown():
+    pytest.importorskip("matplotlib")
+    from fastm4n.plotting import RegularizationPathDisplay
+
+    X, y = load_iris(return_X_y=True)
+    path = regularization_path(
+        MulticlassClassifier("log", penalty=ElasticNet(0.8), random_state=0), X, y)
+    display = RegularizationPathDisplay.from_path(path, X, y)
+    assert display.panels_ == ("gap", "score", "n_nonzero")
+    x, shown = display.n_nonzero_line_.get_data()
+    assert (np.diff(x) < 0).all() and x.size == len(path) + 1
+    assert_array_equal(shown[:-1], path.n_nonzero)
+    with pytest.raises(ValueError, match="the penalty of the path makes no weights zero"):
+        RegularizationPathDisplay.from_path(
+            regularization_path(MulticlassClassifier(), X, y), panels="n_nonzero")

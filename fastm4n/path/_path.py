@@ -5,6 +5,7 @@ from sklearn.base import clone
 from sklearn.metrics import get_scorer
 
 from fastm4n._parameters import check_number
+from fastm4n.penalties import as_penalty
 from fastm4n.solvers.breakpoints import smallest_alpha
 from fastm4n.solvers.history import HISTORY_KEYS
 
@@ -101,6 +102,11 @@ class RegularizationPath:
     def _scale(self):
         # where no output costs anything all gaps are zero
         return self._loss_at_rest if self._loss_at_rest > 0.0 else 1.0
+
+    @property
+    def is_sparse(self):
+        """Whether the penalty has a term that makes weights zero."""
+        return getattr(as_penalty(self._template.penalty), "l1_ratio", 0.0) > 0.0
 
     @property
     def n_nonzero(self):
