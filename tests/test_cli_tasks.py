@@ -368,6 +368,8 @@ def test_penalties_of_a_path(capsys):
     assert load_model("m")[-1].n_nonzero_ in counts
     shown = ran(capsys, "info", "p", "--json")
     assert [point["n_nonzero"] for point in shown["path"]] == counts
+    assert main(["path", "wine", "--no-plot", "--penalty", "elasticnet"]) == 0
+    assert re.search(r"^ +alpha.* gap +weights +train", capsys.readouterr().out, re.M)
     assert main(["fit", "wine", "--penalty", "elasticnet", "--alpha", "0.1"]) == 0
     assert re.search(r"^\d+ of 39 weights of features are not zero$", capsys.readouterr().out, re.M)
 

@@ -46,6 +46,7 @@ cross-validated; the path is of those to train on. One line is printed for each 
   passes      passes over the training examples, from the start of the path
   seconds     time, from the start of the path
   gap         certified duality gap: the objective is at most this much above its minimum
+  weights     those of features that are not zero, with --penalty elasticnet
   train loss, valid. loss
               mean cost of the predictions under --cost: of classes under zero_one the error rate;
               of sequences, rankings and matchings the share of tokens, items or rows that are
@@ -402,6 +403,10 @@ def _tell(args, report, found):
             # those of the folds' paths lie close to these
             if point["alpha"] in found.path.alphas or point is best
         ]
+    if found.path.is_sparse and found.search is None:
+        head.insert(4, "weights")
+        for row, point in zip(rows, found.points, strict=True):
+            row.insert(4, str(point["n_nonzero"]))
     for line in table(head, rows):
         report.result(line)
     report.result()
