@@ -85,7 +85,7 @@ def test_the_best_scale(given, size):
     z[:4, :3] = size * np.random.default_rng(0).normal(size=(4, 3))
     if given is not None:
         features.set_penalty(Penalty(z.shape, 4, **given))
-    features.restore(z)
+    features.restore({"weights": z})
     best = np.sum(z**2) / size
     for height in (0.01 * best, best):
         for most in (0.5 / size, np.inf):
