@@ -151,6 +151,10 @@ cdef class FeatureMap:
                 high = middle
         return low
 
+    def present(self):
+        """The present w = prox(z), of the form of `state`, which is z."""
+        return self.state()
+
     def clear(self):
         """z = 0, and so w = 0 unless bounds keep it away."""
 
