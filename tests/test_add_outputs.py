@@ -18,7 +18,8 @@ from scipy.special import logsumexp
 import fastm4n
 from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.losses import block_losses
-from fastm4n.solvers import solve
+from fastm4n.solvers import solve, solve_path
+from fastm4n.solvers.breakpoints import largest_gap
 from fastm4n.surrogates import make_surrogate
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "add_outputs.md"
@@ -119,7 +120,9 @@ def test_the_tutorial_is_short_and_runs(folder):
     assert sum(text.count("\n") for text in code.values()) < 100
     done = run(["fit.py"], folder)
     assert done.returncode == 0, done.stderr[-3000:]
-    lines = done.stdout.split("\n")[:3]
+    points = [line.split() for line in done.stdout.split("\n") if line.startswith("  alpha")]
+    assert len(points) > 6 and float(points[-1][1][:-1]) <= 0.01
+    lines = [line for line in done.stdout.split("\n") if line[:1].strip()]
     assert [line.split()[:2] for line in lines] == [
         [name, "True"] for name in ("max_min", "max_margin", "log")]
     assert all(float(line.split()[2]) < 0.3 for line in lines)
@@ -162,6 +165,30 @@ def test_every_step(folder, surrogate, step, cache):
     certificate = found.certificate
     assert certificate.gap >= certificate.primal - best.certificate.primal - 1e-9
     assert certificate.gap < 0.1
+
+
+@pytest.mark.parametrize("surrogate", ["max_margin", "max_min", "log"])
+def test_the_path(folder, surrogate):
+    """Certified at its breakpoints and between them: against fits of single alphas."""
+    BinaryOutputs = compiled(folder, "binary_outputs").BinaryOutputs
+    loss, features, weights, _ = problem(BinaryOutputs, surrogate, None)
+    at_zero = float(weights @ loss.largest(features.size))
+    last, n_points = None, 0
+    for point in solve_path(loss, features, weights, eps=0.1, alpha_min=0.01):
+        w = np.append(features.coef(), features.constant_scores())
+        assert_allclose(point.norm, w @ w, rtol=1e-9)
+        assert point.gap <= 0.1 * at_zero
+        if last is not None:
+            assert last.alpha > point.alpha and largest_gap(last, point)[0] <= 0.1 * at_zero
+            between = np.sqrt(last.alpha * point.alpha)
+            best = solve(
+                *problem(BinaryOutputs, surrogate, between), tol=1e-4, accelerate=True).certificate
+            found = min(last.primal(between), point.primal(between))
+            assert best.dual - 1e-9 <= found <= best.primal + 0.1 * at_zero
+        last, n_points = point, n_points + 1
+    assert n_points > 3 and last.alpha == 0.01
+    with pytest.raises(ValueError, match="step='fixed' averages the iterates of one alpha"):
+        next(solve_path(loss, features, weights, step="fixed"))
 
 
 @pytest.mark.parametrize("name, surrogate, message", [

@@ -1,0 +1,78 @@
+"""`solve_path`: the regularisation path of any surrogate over any outputs."""
+
+from fastm4n.solvers._block_coordinate import BlockCoordinateEngine
+from fastm4n.solvers.block_coordinate import Driver
+from fastm4n.solvers.path_follower import PathFollower
+
+
+def solve_path(
+    surrogate,
+    features,
+    weights,
+    *,
+    eps=0.1,
+    kappa=0.9,
+    alpha_min=None,
+    alpha_max=None,
+    max_iter=1000,
+    sampling="gap",
+    step="line_search",
+    accelerate=True,
+    seed=0,
+    n_jobs=1,
+):
+    """Solve for a sequence of decreasing alpha, certified for every alpha between them.
+
+    The problem is that of `fastm4n.solvers.solve`. Between two neighbouring breakpoints the better
+    of their two weights has a gap of at most eps; so has a multiple of the first weights above
+    the first breakpoint (:func:`fastm4n.regularization_path` has the details, for estimators).
+
+    Parameters
+    ----------
+    surrogate, features, weights
+        As in `solve`.
+    eps : float
+        Gap that the path may have anywhere, relative to the objective at w = 0.
+    kappa : float in (0, 1)
+        Each breakpoint is solved to a relative gap of at most kappa * eps.
+    alpha_min, alpha_max : float, default=None
+        The ends of the path; by default it begins where w = 0 is nearly optimal, and ends where the
+        loss is at most eps, or at 1e-3 times a scale that is measured.
+    max_iter : int
+        Most passes of a breakpoint. The path ends where they do not suffice: the gap of the
+        last breakpoint is then above eps.
+    sampling, step, accelerate, seed, n_jobs
+        As in `solve`; all but step="fixed".
+
+    Yields
+    ------
+    point : Breakpoint
+        With `alpha`, `loss`, `norm`, `dual` and `gap`; `features` hold its weights until the next
+        one is asked for.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastm4n.features import LinearFeatures, row_norms
+    >>> from fastm4n.outputs import SimplexOutputs
+    >>> from fastm4n.surrogates import make_surrogate
+    >>> X, y = np.array([[1.0], [-1.0]]), np.array([0, 1])
+    >>> features = LinearFeatures(X, np.arange(2), row_norms(X, 0.0), 2, 0.0)
+    >>> loss = make_surrogate("max_margin", SimplexOutputs(y, 1.0 - np.eye(2)))
+    >>> points = list(solve_path(loss, features, np.full(2, 0.5), eps=0.05))
+    >>> bool(max(point.gap for point in points) <= 0.05)
+    True
+    """
+    if step == "fixed":
+        raise ValueError(
+            "step='fixed' averages the iterates of one alpha; paths need step='line_search' or "
+            "another.")
+    if features.has_thresholds():
+        raise ValueError("paths need a penalty without an L1 term or groups.")
+    engine = BlockCoordinateEngine(surrogate, features, weights, 1.0, seed)
+    driver = Driver(engine, sampling=sampling, step=step, accelerate=accelerate, n_jobs=n_jobs)
+    follower = PathFollower(
+        driver, eps, kappa, max_iter, alpha_min=alpha_min, alpha_max=alpha_max,
+        bounded=features.has_penalty())
+    while (point := follower.advance()) is not None:
+        yield point
