@@ -228,12 +228,12 @@ cdef class WeightMap(FeatureMap):
 
     def penalty_value(self):
         if not self.penalised:
-            return 0.5 * self.weight_norm()
+            return 0.5 * WeightMap.weight_norm(self)  # not of more weights, as a subclass has
         return self.penalty.value(self.weights)
 
     def conjugate_value(self):
         if not self.penalised:
-            return 0.5 * self.weight_norm()
+            return 0.5 * WeightMap.weight_norm(self)  # not of more weights, as a subclass has
         return self.penalty.conjugate(self.raw, self.weights)
 
     def divergence(self, state):
