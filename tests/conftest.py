@@ -7,6 +7,8 @@ from pathlib import Path
 # scikit-learn's common checks include one of its array API support, which they skip
 # unless SciPy is told at import to dispatch on such arrays
 os.environ.setdefault("SCIPY_ARRAY_API", "1")
+# matrices are small here: threads of BLAS would only wait for one another
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402

@@ -1,14 +1,12 @@
 """Accelerated passes held to the reference, their certificates, warm starts and interrupts."""
 
+import functools
 import warnings
 
 import numpy as np
 import pytest
-from fastm4n.features._chain import ChainFeatures
-from fastm4n.features._linear import LinearFeatures, row_norms
-from fastm4n.features._pairs import PairFeatures
-from fastm4n.features._penalty import Penalty
-from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
+from engine_cases import BOX, SURROGATES, Chains, Labels, Permutations, zero_one
+from fastm4n.solvers._block_coordinate import Sampling, Step
 from making import made
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
@@ -26,192 +24,24 @@ from fastm4n import (
     OrdinalClassifier,
     SequenceTagger,
 )
-from fastm4n.outputs import ChainOutputs, Layout, PermutationOutputs, SimplexOutputs
 from fastm4n.penalties import L2
 from fastm4n.solvers.acceleration import Acceleration, best_kappa
-from fastm4n.solvers.block_coordinate import solve
-from fastm4n.solvers.certificates import certify
-from fastm4n.solvers.history import HISTORY_KEYS
-from fastm4n.surrogates import make_surrogate
 
-SURROGATES = ("max_margin", "max_min", "log")
-
-
-class Problem:
-    """Outputs of one kind, for the engine and for the reference, with or without bounds of w."""
-
-    def __init__(self, n, alpha, bounds):
-        self.rng = np.random.default_rng(5)
-        p = self.rng.uniform(0.5, 2.0, n)
-        self.p, self.alpha, self.bounds = p / p.sum(), alpha, bounds
-
-    def solve(self, surrogate, **options):
-        """The solution and the weights that it leaves."""
-        features = self.features()
-        options = {"accelerate": True, "tol": 1e-3, "max_iter": 2000, **options}
-        solution = solve(self.structure(surrogate), features, self.p, self.alpha, **options)
-        return solution, tuple(np.array(part) for part in self.weights(features.present()))
-
-    def engine(self, surrogate, seed=0):
-        return BlockCoordinateEngine(
-            self.structure(surrogate), self.features(), self.p, self.alpha, seed)
-
-
-class Labels(Problem):
-    def __init__(self, alpha=1e-3, bounds=None, n=24, d=4, k=3):
-        super().__init__(n, alpha, bounds)
-        self.X = self.rng.normal(size=(n, d))
-        scores = self.X @ self.rng.normal(size=(d, k)) + self.rng.normal(size=(n, k))
-        self.y, self.k, self.d = np.argmax(scores, axis=1), k, d
-
-    def structure(self, surrogate):
-        return make_surrogate(surrogate, SimplexOutputs(self.y, 1.0 - np.eye(self.k)))
-
-    def features(self):
-        features = LinearFeatures(
-            self.X, np.arange(len(self.y)), row_norms(self.X, 0.0), self.k, 0.0)
-        if self.bounds is not None:
-            lower, upper = (
-                np.full((self.d + 1, features.stride), none) for none in (-np.inf, np.inf))
-            lower[: self.d, : self.k], upper[: self.d, : self.k] = self.bounds
-            features.set_penalty(Penalty(lower.shape, self.d, lower, upper))
-        return features
-
-    def blocks(self, surrogate):
-        return ref.SimplexBlocks(
-            self.X, self.y, self.k, surrogate, self.alpha, self.p, bounds=self.bounds)
-
-    def weights(self, state):
-        return (state["weights"][: self.d, : self.k],)
-
-    def states(self, mu):
-        return [(part,) for part in np.reshape(mu, (-1, self.k))]
-
-
-class Chains(Problem):
-    def __init__(self, alpha=1e-2, bounds=None, lengths=(3, 1, 4, 2, 5, 3), d=3, R=3):
-        assert bounds is None
-        super().__init__(len(lengths), alpha, None)
-        self.lengths, self.R, self.d = np.array(lengths), R, d
-        self.X = [self.rng.normal(size=(T, d)) for T in lengths]
-        truth = self.rng.normal(size=(d, R))
-        self.y = [
-            np.argmax(x @ truth + self.rng.normal(size=(len(x), R)), axis=1) for x in self.X]
-        self.stride = self.structure("max_margin").outputs.layout.stride
-
-    def structure(self, surrogate):
-        return make_surrogate(surrogate, ChainOutputs(
-            np.concatenate(self.y), self.lengths, 1.0 - np.eye(self.R), cost_scale="mean"))
-
-    def features(self):
-        starts = np.cumsum(self.lengths) - self.lengths
-        return ChainFeatures(
-            np.concatenate(self.X), starts, Layout.of_chains(self.lengths, self.R), 1.0, True, True)
-
-    def blocks(self, surrogate):
-        return ref.ChainBlocks(self.X, self.y, self.R, surrogate, self.alpha, self.p)
-
-    def weights(self, state):
-        rows, d = state["weights"][:, : self.R], self.d
-        return rows[:d].T, rows[d], rows[d + 1], rows[d + 2], rows[d + 3 :]
-
-    def states(self, mu):
-        rows = np.reshape(mu, (-1, self.stride))[:, : self.R]
-        cuts = np.cumsum(self.lengths + self.R)[:-1]
-        return [(part[:T], part[T:]) for part, T in zip(np.split(rows, cuts), self.lengths)]
-
-
-class Permutations(Problem):
-    def __init__(self, alpha=1e-2, bounds=None, sizes=(3, 2, 4, 1, 3, 4), d=4):
-        super().__init__(len(sizes), alpha, bounds)
-        self.sizes, self.d = np.array(sizes), d
-        self.X = [self.rng.normal(size=(M, M, d)) for M in sizes]
-        truth = self.rng.normal(size=d)
-        self.y = [
-            ref.best_permutation(x @ truth + self.rng.normal(size=x.shape[:2]))[0] for x in self.X]
-
-    def structure(self, surrogate):
-        return make_surrogate(surrogate, PermutationOutputs(
-            np.concatenate(self.y), self.sizes, 1.0 - np.eye(max(self.sizes)), "mean"))
-
-    def features(self):
-        rows, counts = np.concatenate([x.reshape(-1, self.d) for x in self.X]), self.sizes**2
-        features = PairFeatures(
-            rows, np.cumsum(counts) - counts, Layout.of_squares(self.sizes))
-        if self.bounds is not None:
-            features.set_penalty(Penalty((1, self.d), 0, *self.bounds))
-        return features
-
-    def blocks(self, surrogate):
-        return ref.PermutationBlocks(
-            self.X, self.y, surrogate, self.alpha, self.p, bounds=self.bounds)
-
-    def weights(self, state):
-        return (state["weights"][0],)
-
-    def states(self, mu):
-        cuts = np.cumsum(self.sizes**2)[:-1]
-        return [(part.reshape(M, M),) for part, M in zip(np.split(mu, cuts), self.sizes)]
-
-
-BOX = (-0.2, 0.5)
+labels = functools.partial(Labels, 5, n=24, d=4, alpha=1e-3)
+chains = functools.partial(
+    Chains, 5, lengths=(3, 1, 4, 2, 5, 3), R=3, cost=zero_one, alpha=1e-2, noise=1.0)
+permutations = functools.partial(
+    Permutations, 5, sizes=(3, 2, 4, 1, 3, 4), d=4, cost=zero_one, alpha=1e-2, noise=1.0)
 PROBLEMS = {
-    "labels": Labels, "chains": Chains, "permutations": Permutations,
-    "bounded labels": lambda **options: Labels(bounds=BOX, **options),
-    "bounded permutations": lambda **options: Permutations(bounds=BOX, **options),
+    "labels": labels, "chains": chains, "permutations": permutations,
+    "bounded labels": functools.partial(labels, penalty="bounds"),
+    "bounded permutations": functools.partial(permutations, penalty="bounds"),
 }
 
 
-# passes against the reference
-
-
-def certificate_of(engine, accelerated):
-    return accelerated.certified(lambda apart: certify(engine, engine.mu, 1, apart))
-
-
-@pytest.mark.parametrize("ratio", [0.5, 20.0, 1e3])
-@pytest.mark.parametrize("step", [None, "line_search", "pairwise", "away"])
-@pytest.mark.parametrize(("kind", "surrogate"), [
-    *((kind, "max_margin") for kind in PROBLEMS), ("labels", "max_min"),
-    ("bounded labels", "max_min")])
-def test_passes_are_those_of_the_reference(kind, surrogate, step, ratio):
-    """The centre, the average, w, mu and the certificate, pass by pass; with and without atoms."""
-    problem = PROBLEMS[kind]()
-    engine, blocks = problem.engine(surrogate, seed=3), problem.blocks(surrogate)
-    kappa = ratio * problem.alpha
-    if step is None:
-        passes = ref.BlockPasses(blocks, 3)
-    else:
-        engine.use_active_sets(1000)
-        passes = ref.AtomPasses(blocks, step, 3)
-    kind = driver.STEPS[step or "line_search"]
-    engine.run_pass(Sampling.PERMUTATION, kind)
-    passes.run_pass("permutation")
-    ours = Acceleration(engine, kappa)
-    theirs = ref.AcceleratedPasses(passes, kappa, acceleration.INNER_PASSES, acceleration.AVERAGED)
-
-    def assert_same(found, expected):
-        for part, right in zip(problem.weights(found), expected):
-            scale = 1.0 + np.abs(right).max(initial=0.0)
-            assert_allclose(part, right, atol=1e-8 * scale)
-
-    for _ in range(8):
-        engine.run_pass(Sampling.PERMUTATION, kind)
-        ours.after_pass()
-        theirs.run_pass("permutation")
-        for found, expected in zip(
-                (engine.features.state(), *({"weights": part} for [part] in (ours.centre, ours.mean))),
-                (passes.z, theirs.centre, theirs.mean)):
-            assert_same(found, expected)
-        now = engine.features.state()
-        found, expected = certificate_of(engine, ours), theirs.certificate()
-        for name in ("primal", "dual", "gap", "block_gaps"):
-            assert_allclose(
-                getattr(found, name), getattr(expected, name), rtol=1e-6, atol=1e-7)
-        # the engine goes on from where it was
-        assert_same(engine.features.state(), problem.weights(now))
-        engine.set_gaps(found.block_gaps, found.block_losses)
-    assert not np.allclose(ours.mean[0], now["weights"])
+def solved(problem, name, **options):
+    """The solution and the weights that it leaves."""
+    return problem.solve(name, **{"accelerate": True, "tol": 1e-3, "max_iter": 2000, **options})
 
 
 @pytest.mark.parametrize("kind", PROBLEMS)
@@ -246,7 +76,7 @@ def test_kappa():
 
 def least_primal(problem, surrogate):
     """An objective value close to the least, in plain NumPy."""
-    solution, w = problem.solve(surrogate, tol=2e-3, max_iter=3000)
+    solution, w = solved(problem, surrogate, tol=2e-3, max_iter=3000)
     assert solution.converged
     return problem.blocks(surrogate).examine(w)[2]
 
@@ -263,18 +93,15 @@ def assert_certified(problem, surrogate, solution, w, rtol=1e-7):
     assert -rtol * (1 + primal) <= found.primal - primal <= slack + rtol * (1 + primal)
     assert_allclose(found.gap, found.primal - found.dual, rtol=rtol, atol=rtol * (1 + primal))
     if surrogate != "log" or isinstance(problem, Labels):
+        states = problem.unpack(solution.mu)
         if surrogate == "log":
-            p = np.maximum(solution.mu.reshape(-1, problem.k), 1e-300)
-            dual = ref.certificate(
-                problem.X, problem.y, p, problem.p, problem.alpha, "log", None,
-                bounds=problem.bounds).dual
-        else:
-            dual = blocks.certificate(problem.states(solution.mu)).dual
+            states = [(np.log(np.maximum(mu, 1e-300)),) for mu, in states]
+        dual = blocks.certificate(states).dual
         assert found.dual >= dual - rtol * (1.0 + abs(dual))
         if found.dual > dual + rtol * (1.0 + abs(dual)):
             assert found.dual <= least_primal(problem, surrogate)
     assert found.dual >= 0.0
-    if problem.bounds is not None:
+    if problem.penalty == "bounds":
         assert all(part.min() >= BOX[0] and part.max() <= BOX[1] for part in w)
     return primal
 
@@ -290,7 +117,7 @@ def test_certificates(kind, surrogate, n_jobs):
         max_iter=20000, step="line_search" if surrogate == "log" else "pairwise")
     best = plain.certificate
     for max_iter, tol in ((4, 0.0), (11, 0.0), (4000, 2e-3)):
-        solution, w = problem.solve(surrogate, max_iter=max_iter, tol=tol, n_jobs=n_jobs)
+        solution, w = solved(problem, surrogate, max_iter=max_iter, tol=tol, n_jobs=n_jobs)
         primal = assert_certified(problem, surrogate, solution, w)
         assert solution.certificate.dual <= best.primal + 1e-9
         assert solution.certificate.gap >= primal - best.primal - 1e-9
@@ -301,75 +128,27 @@ def test_certificates(kind, surrogate, n_jobs):
         assert solution.average is not None
         z = problem.blocks(surrogate)
         z = z.prox(z.primal_weights(
-            [z.point(i, state) for i, state in enumerate(problem.states(solution.mu))]))
+            [z.point(i, state) for i, state in enumerate(problem.unpack(solution.mu))]))
         assert max(np.abs(a - b).max() for a, b in zip(z, w)) > 1e-6
-
-
-@pytest.mark.parametrize("surrogate", ["max_margin", "max_min"])
-@pytest.mark.parametrize("kind", PROBLEMS)
-def test_without_acceleration_w_is_that_of_the_dual_point(kind, surrogate):
-    problem = PROBLEMS[kind]()
-    solution, w = problem.solve(surrogate, accelerate=False, max_iter=15, tol=0.0)
-    blocks = problem.blocks(surrogate)
-    expected = blocks.prox(blocks.primal_weights(
-        [blocks.point(i, state) for i, state in enumerate(problem.states(solution.mu))]))
-    if solution.average is None:
-        for part, right in zip(w, expected, strict=True):
-            assert_allclose(part, right, atol=1e-9)
-    else:
-        # earlier weights that were better than the last
-        assert blocks.examine(w)[2] < blocks.examine(expected)[2]
-    # the dual never falls
-    assert np.all(np.diff(solution.history["dual"]) >= -1e-12)
-
-
-@pytest.mark.parametrize("step", ["line_search", "pairwise", "away"])
-@pytest.mark.parametrize("cache", [None, 3])
-@pytest.mark.parametrize("kind", PROBLEMS)
-def test_steps_along_atoms(kind, cache, step):
-    problem = PROBLEMS[kind]()
-    for surrogate in ("max_margin", "max_min"):
-        for max_iter in (5, 3000):
-            solution, w = problem.solve(
-                surrogate, step=step, cache=cache, max_iter=max_iter, tol=1e-2)
-            assert_certified(problem, surrogate, solution, w)
-        assert solution.converged and solution.average is not None
 
 
 @pytest.mark.parametrize("alpha", [1e-3, 1e-4])
 def test_fewer_passes(alpha):
     """Where alpha is small, which is what acceleration is for."""
-    problem = Labels(alpha=alpha, n=60)
+    problem = labels(alpha=alpha, n=60)
     for surrogate in ("max_margin", "max_min"):
         counts = [
-            problem.solve(surrogate, accelerate=accelerate, tol=1e-3, max_iter=20000)[0].n_iter
+            solved(problem, surrogate, accelerate=accelerate, tol=1e-3, max_iter=20000)[0].n_iter
             for accelerate in (True, False)]
         assert counts[0] < 0.5 * counts[1]
-
-
-@pytest.mark.parametrize("sampling", ["gap", "uniform", "permutation"])
-@pytest.mark.parametrize("kind", PROBLEMS)
-def test_bits_repeat_whatever_the_threads(kind, sampling, monkeypatch):
-    monkeypatch.setattr("fastm4n.solvers.certificates.PARALLEL_COST", 0.0)
-    problem = PROBLEMS[kind]()
-    one, w = problem.solve("max_min", sampling=sampling, max_iter=30, tol=1e-6)
-    for n_jobs in (1, 2, 3):
-        other, weights = problem.solve(
-            "max_min", sampling=sampling, max_iter=30, tol=1e-6, n_jobs=n_jobs)
-        assert_array_equal(other.mu, one.mu)
-        for a, b in zip(w, weights):
-            assert_array_equal(a, b)
-        for key in HISTORY_KEYS:
-            if key != "seconds":
-                assert_array_equal(other.history[key], one.history[key])
 
 
 @pytest.mark.parametrize("scale", [1e-100, 1e-6, 1e6, 1e100, 1e140])
 @pytest.mark.parametrize("surrogate", SURROGATES)
 def test_extreme_scores(surrogate, scale):
-    problem = Labels()
+    problem = labels()
     problem.X = scale * problem.X
-    solution, w = problem.solve(surrogate, max_iter=25, tol=0.0)
+    solution, w = solved(problem, surrogate, max_iter=25, tol=0.0)
     found = solution.certificate
     for value in (found.primal, found.dual, found.gap, *w):
         assert np.isfinite(value).all()
@@ -380,20 +159,20 @@ def test_extreme_scores(surrogate, scale):
 @pytest.mark.parametrize("surrogate", SURROGATES)
 def test_nothing_to_learn(surrogate):
     """Features of zero have no curvature; one label and one position leave nothing to choose."""
-    for problem in (Labels(k=1), Permutations(sizes=(1, 1)), Chains(R=1)):
-        solution, w = problem.solve(surrogate, max_iter=5, tol=0.0)
+    for problem in (labels(k=1), permutations(sizes=(1, 1)), chains(R=1)):
+        solution, w = solved(problem, surrogate, max_iter=5, tol=0.0)
         assert_allclose(solution.certificate.gap, 0.0, atol=1e-12)
-    problem = Labels()
+    problem = labels()
     problem.X = 0.0 * problem.X
-    solution, w = problem.solve(surrogate, max_iter=12, tol=1e-9)
+    solution, w = solved(problem, surrogate, max_iter=12, tol=1e-9)
     assert solution.converged and not w[0].any() and solution.average is None
 
 
 def test_a_small_number_of_long_blocks():
     """Their passes solve the problem with kappa: the centre then moves at once."""
-    problem = Chains(alpha=1.0, lengths=(400, 1, 60), d=4)
+    problem = chains(alpha=1.0, lengths=(400, 1, 60), d=4)
     plain, accelerated = (
-        problem.solve("log", accelerate=accelerate, tol=0.05, max_iter=400)[0]
+        solved(problem, "log", accelerate=accelerate, tol=0.05, max_iter=400)[0]
         for accelerate in (False, True))
     assert plain.converged and accelerated.converged
     assert accelerated.n_iter < 3 * plain.n_iter + 30
@@ -406,9 +185,9 @@ def test_a_small_number_of_long_blocks():
 @pytest.mark.parametrize("kind", PROBLEMS)
 def test_warm_start(kind, surrogate):
     problem = PROBLEMS[kind]()
-    first, w = problem.solve(surrogate)
+    first, w = solved(problem, surrogate)
     assert first.converged and first.average is not None
-    again, same = problem.solve(surrogate, mu=first.mu, average=first.average)
+    again, same = solved(problem, surrogate, mu=first.mu, average=first.average)
     assert again.n_iter == 0 and again.converged
     assert_array_equal(again.history["pass"], [0])
     assert_array_equal(again.mu, first.mu)
@@ -416,12 +195,12 @@ def test_warm_start(kind, surrogate):
         assert_array_equal(a, b)
     assert_allclose(again.certificate.dual, first.certificate.dual, atol=1e-9)
     # average and centre go on as they were
-    further, w = problem.solve(surrogate, mu=first.mu, average=first.average, tol=5e-4)
+    further, w = solved(problem, surrogate, mu=first.mu, average=first.average, tol=5e-4)
     assert further.converged and further.n_iter > 0
     assert_certified(problem, surrogate, further, w)
     # without the average, or acceleration, it is a warm start all the same
     for options in ({"accelerate": False}, {"average": None}):
-        other, w = problem.solve(surrogate, **{
+        other, w = solved(problem, surrogate, **{
             "mu": first.mu, "average": first.average, "tol": 1e-2, "max_iter": 20000, **options})
         assert other.converged
         assert_certified(problem, surrogate, other, w)
@@ -431,35 +210,36 @@ def test_warm_start(kind, surrogate):
 @pytest.mark.parametrize("kind", PROBLEMS)
 def test_a_warm_start_at_another_alpha(kind, factor):
     problem = PROBLEMS[kind]()
-    first, old = problem.solve("max_margin")
+    first, old = solved(problem, "max_margin")
     problem.alpha *= factor
-    start, w = problem.solve(
-        "max_margin", mu=first.mu, average=first.average, shrink=min(1.0, factor), max_iter=0)
+    start, w = solved(problem,
+         "max_margin", mu=first.mu, average=first.average, shrink=min(1.0, factor), max_iter=0)
     assert_certified(problem, "max_margin", start, w)
-    if factor <= 2.0 and problem.bounds is None:
+    if factor <= 2.0 and problem.penalty == "l2":
         # of a smaller alpha they are the same weights, of a larger one shorter
         for a, b in zip(old, w):
             assert_allclose(b, a * min(1.0, 1.0 / factor), atol=1e-12)
-    solution, w = problem.solve(
-        "max_margin", mu=first.mu, average=first.average, shrink=min(1.0, factor))
+    solution, w = solved(problem,
+         "max_margin", mu=first.mu, average=first.average, shrink=min(1.0, factor))
     assert solution.converged
     assert_certified(problem, "max_margin", solution, w)
 
 
 def test_an_average_of_other_features_is_left():
-    problem, other = Labels(), Labels(d=7)
-    for average in (other.solve("max_margin")[0].average,
-                    Chains().solve("max_margin")[0].average,
-                    Permutations().solve("max_margin")[0].average):
-        first, _ = problem.solve("max_margin", accelerate=False, max_iter=5, tol=0.0)
-        start, w = problem.solve("max_margin", mu=first.mu, average=average, max_iter=0)
+    problem, other = labels(), labels(d=7)
+    for average in (solved(other, "max_margin")[0].average,
+                    solved(chains(), "max_margin")[0].average,
+                    solved(permutations(), "max_margin")[0].average):
+        first, _ = solved(problem, "max_margin", accelerate=False, max_iter=5, tol=0.0)
+        start, w = solved(problem, "max_margin", mu=first.mu, average=average, max_iter=0)
         assert_allclose(start.certificate.gap, first.certificate.gap, rtol=1e-9)
         assert_certified(problem, "max_margin", start, w)
-    chains = Chains()
-    first, _ = chains.solve("max_margin", accelerate=False, max_iter=5, tol=0.0)
-    start, w = chains.solve(
-        "max_margin", mu=first.mu, average=other.solve("max_margin")[0].average, max_iter=0)
-    assert_certified(chains, "max_margin", start, w)
+    tagging = chains()
+    first, _ = solved(tagging, "max_margin", accelerate=False, max_iter=5, tol=0.0)
+    start, w = solved(
+        tagging, "max_margin", mu=first.mu, max_iter=0,
+        average=solved(other, "max_margin")[0].average)
+    assert_certified(tagging, "max_margin", start, w)
 
 
 # interrupts
@@ -496,13 +276,13 @@ def test_interrupts_anywhere(kind, place, number, after, monkeypatch):
     monkeypatch.setattr(
         owner, name, interrupted if owner is driver else
         lambda *args, **kwargs: interrupted(*args, **kwargs))
-    solution, w = problem.solve("max_margin", max_iter=24, tol=0.0, keep_on_interrupt=True)
+    solution, w = solved(problem, "max_margin", max_iter=24, tol=0.0, keep_on_interrupt=True)
     assert solution.interrupted == (interrupted.count >= number)
     monkeypatch.undo()
     assert_certified(problem, "max_margin", solution, w)
     # and can be gone on from
-    further, w = problem.solve(
-        "max_margin", mu=solution.mu, average=solution.average, tol=5e-3)
+    further, w = solved(problem,
+         "max_margin", mu=solution.mu, average=solution.average, tol=5e-3)
     assert further.converged
     assert_certified(problem, "max_margin", further, w)
 
@@ -510,7 +290,7 @@ def test_interrupts_anywhere(kind, place, number, after, monkeypatch):
 def test_interrupts_are_passed_on(monkeypatch):
     monkeypatch.setattr(Acceleration, "after_pass", interrupted_method("after_pass", 2))
     with pytest.raises(KeyboardInterrupt):
-        Labels().solve("max_margin")
+        solved(labels(), "max_margin")
 
 
 # estimators

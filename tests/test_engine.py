@@ -4,13 +4,13 @@ import itertools
 
 import numpy as np
 import pytest
+from engine_cases import SAMPLINGS, SURROGATES, absolute, assert_certified, random_cost, zero_one
 from fastm4n.features._kernel import KernelFeatures
 from fastm4n.features._linear import LinearFeatures, row_norms
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
 from numpy.testing import assert_allclose, assert_array_equal
 
 import fastm4n.reference as ref
-import fastm4n.solvers.certificates as certificates
 from fastm4n.outputs import SimplexOutputs
 from fastm4n.solvers.block_coordinate import solve
 from fastm4n.solvers.certificates import (
@@ -19,32 +19,16 @@ from fastm4n.solvers.certificates import (
     certify_average,
 )
 from fastm4n.solvers.history import HISTORY_KEYS
-from fastm4n.surrogates import MaxMargin, MaxMin, MaxMinMirrorProx, make_surrogate
+from fastm4n.surrogates import MaxMargin, MaxMinMirrorProx, make_surrogate
 
-SURROGATES = ("max_margin", "max_min", "log")
-SAMPLINGS = {"permutation": Sampling.PERMUTATION, "uniform": Sampling.UNIFORM, "gap": Sampling.GAP}
 STEPS = {"line_search": Step.LINE_SEARCH, "fixed": Step.FIXED, "exact": Step.BLOCK}
-
-
-def zero_one(k):
-    return 1.0 - np.eye(k)
-
-
-def absolute(k):
-    return np.abs(np.subtract.outer(np.arange(k), np.arange(k))).astype(float)
-
-
-def asymmetric(k):
-    cost = np.random.default_rng(99).uniform(0.2, 2.0, (k, k))
-    np.fill_diagonal(cost, 0.0)
-    return cost
 
 
 COSTS = {
     "zero_one": zero_one,
     "absolute": absolute,
     "squared": lambda k: absolute(k) ** 2,
-    "asymmetric": asymmetric,
+    "asymmetric": random_cost,
 }
 
 
@@ -79,11 +63,6 @@ def run(engine, sampling, step, n_passes):
     for i in range(n_passes):
         first = sampling == "gap" and i == 0
         engine.run_pass(Sampling.PERMUTATION if first else SAMPLINGS[sampling], STEPS[step])
-
-
-def assert_certified(found, expected, rtol=1e-10):
-    for name in ("primal", "dual", "gap", "block_gaps"):
-        assert_allclose(getattr(found, name), getattr(expected, name), rtol=rtol, atol=rtol)
 
 
 # the engine against the reference
@@ -192,18 +171,6 @@ def test_many_labels_and_strong_regularisation(surrogate):
         assert_allclose(mu.sum(axis=1), 1.0, atol=1e-12)
 
 
-def test_gap_sampling_ends_a_pass_without_gaps():
-    """Features that separate at once: every block is settled and no draw is left."""
-    X, y, p = np.zeros((5, 2)), np.array([0, 1, 2, 0, 1]), np.full(5, 0.2)
-    engine = engine_of(X, y, p, "max_margin", zero_one(3), 0.1)
-    for _ in range(2):
-        engine.run_pass(Sampling.PERMUTATION, Step.LINE_SEARCH)
-    n_visits = engine.n_visits
-    assert engine.stale_gap() == 0.0
-    engine.run_pass(Sampling.GAP, Step.LINE_SEARCH)
-    assert engine.n_visits == n_visits == 10
-
-
 def test_draws_follow_the_gaps():
     n = 11  # not a power of two
     X, y, p = problem(seed=5, n=n, weighted=True)
@@ -219,31 +186,6 @@ def test_draws_follow_the_gaps():
         first = ref.SplitMix64(seed).uniform() * cumulative[-1]
         assert moved[np.searchsorted(cumulative, first, side="right")]
         assert not moved[gaps == 0].any()
-
-
-@pytest.mark.parametrize("surrogate", SURROGATES)
-@pytest.mark.parametrize("kind", COSTS)
-@pytest.mark.parametrize("gram", [False, True], ids=["linear", "gram"])
-def test_the_certificate_holds_anywhere(surrogate, kind, gram):
-    """At any feasible point, near the optimum or not."""
-    X, y, p = problem(seed=6, n=15, weighted=True)
-    cost = COSTS[kind](4)
-    best = solve(
-        structure_of(surrogate, y, cost), linear(X, 4), p, 0.05, tol=1e-7, max_iter=20000)
-    rng = np.random.default_rng(0)
-    engine = engine_of(X, y, p, surrogate, cost, 0.05, gram=gram)
-    for concentration in (0.05, 1.0, 20.0):
-        mu = rng.dirichlet(np.full(4, concentration), 15)
-        engine.set_mu(mu.ravel())
-        found = certify(engine, engine.mu)
-        assert_certified(
-            found,
-            ref.certificate(
-                X @ X.T if gram else X, y, mu, p, 0.05, surrogate, cost, gram=gram),
-            rtol=1e-7)
-        assert found.gap >= found.primal - best.certificate.primal - 1e-9
-        assert found.dual <= best.certificate.primal + 1e-9
-        assert_allclose(found.gap, found.primal - found.dual, atol=1e-9 * found.primal)
 
 
 def test_not_positive_semidefinite():
@@ -265,73 +207,6 @@ def quick(
     structure = structure_of(surrogate, y, COSTS[kind](k))
     features = kernel(X @ X.T, k) if gram else linear(X, k)
     return solve(structure, features, p, alpha, **options), (X, y, p, COSTS[kind](k))
-
-
-@pytest.mark.parametrize(("surrogate", "kind"), [
-    ("max_margin", "zero_one"), ("max_margin", "asymmetric"), ("max_min", "zero_one"),
-    ("max_min", "absolute"), ("max_min", "squared"), ("max_min", "asymmetric"),
-    ("log", "zero_one")])
-@pytest.mark.parametrize("gram", [False, True], ids=["linear", "gram"])
-def test_solutions(surrogate, kind, gram):
-    accurate, _ = quick(surrogate, kind, seed=1, tol=1e-6, max_iter=20000, gram=not gram)
-    assert accurate.converged
-    best = accurate.certificate.dual
-    solution, (X, y, p, cost) = quick(surrogate, kind, tol=1e-4, max_iter=2000, seed=1, gram=gram)
-    found = solution.certificate
-    assert solution.converged and not solution.interrupted
-    assert found.gap <= 1e-4
-    assert found.gap >= found.primal - accurate.certificate.primal - 1e-9
-    assert found.dual <= accurate.certificate.primal + 1e-9
-    assert 0 <= found.primal - best <= 1e-4 + 1e-6
-    assert_allclose(found.gap, found.primal - found.dual, atol=1e-9)
-    expected = ref.certificate(X, y, solution.mu.reshape(40, 3), p, 0.05, surrogate, cost)
-    if solution.average is None:
-        assert_allclose(found.primal, expected.primal, rtol=1e-7)
-    # earlier weights and another dual point may have been better
-    assert found.primal <= expected.primal + 1e-9
-    assert found.dual >= expected.dual - 1e-9
-    history = solution.history
-    assert tuple(history) == HISTORY_KEYS
-    assert len({len(values) for values in history.values()}) == 1
-    assert np.all(np.diff(history["pass"]) > 0)
-    for key in ("seconds", "oracle_calls"):
-        assert np.all(np.diff(history[key]) >= 0)
-    assert history["pass"][-1] == solution.n_iter
-    assert history["gap"][-1] == found.gap and np.all(history["gap"][:-1] > 1e-4)
-    assert_allclose(history["gap"], history["primal"] - history["dual"], atol=1e-9)
-    assert np.all(np.abs(history["oracle_error"]) <= 1e-9)
-    # line search never descends
-    assert np.all(np.diff(np.append(0.0, history["dual"])) >= -1e-12)
-
-
-@pytest.mark.parametrize(("surrogate", "step"), [
-    pair for pair in itertools.product(SURROGATES, STEPS) if pair != ("log", "exact")])
-@pytest.mark.parametrize("sampling", SAMPLINGS)
-def test_every_policy_reaches_the_optimum(surrogate, sampling, step):
-    accurate, _ = quick(
-        surrogate, seed=2, tol=1e-8, max_iter=20000, sampling="permutation",
-        step="line_search" if surrogate == "log" else "exact")
-    assert accurate.converged
-    tol = 0.02 if step == "fixed" else 1e-3
-    solution, _ = quick(
-        surrogate, seed=2, tol=tol, max_iter=2000, sampling=sampling, step=step)
-    assert solution.converged and solution.certificate.gap <= tol
-    assert 0 <= solution.certificate.primal - accurate.certificate.dual <= tol + 1e-8
-
-
-@pytest.mark.parametrize("step", STEPS)
-def test_features_are_left_at_the_solution(step):
-    X, y, p = problem(seed=0, n=40, k=3)
-    features = linear(X, 3)
-    solution = solve(
-        MaxMargin(SimplexOutputs(y, zero_one(3))), features, p, 0.05, step=step, max_iter=25, tol=0)
-    w = ref.primal_weights(X, y, solution.mu.reshape(40, 3), p, 0.05)
-    if solution.average is None:
-        assert_allclose(features.coef(), w.T, atol=1e-12)
-        return
-    # earlier weights, which were better
-    assert solution.certificate.primal < ref.certificate(
-        X, y, solution.mu.reshape(40, 3), p, 0.05, "max_margin", zero_one(3)).primal
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -368,21 +243,6 @@ def test_the_fixed_step_returns_its_average():
         expected.history, atol=1e-8)
 
 
-@pytest.mark.parametrize("surrogate", SURROGATES)
-def test_warm_start(surrogate):
-    first, (X, y, p, cost) = quick(surrogate, tol=1e-3, max_iter=1000)
-    given = first.mu.copy()
-    again, _ = quick(surrogate, mu=first.mu, tol=1e-3)
-    assert again.n_iter == 0 and again.converged
-    assert_array_equal(again.mu, first.mu)
-    assert_array_equal(again.history["pass"], [0])
-    assert_allclose(again.certificate.gap, first.certificate.gap, atol=1e-12)
-    further, _ = quick(surrogate, mu=first.mu, tol=1e-5, max_iter=5000)
-    assert_array_equal(first.mu, given)
-    assert further.history["pass"][0] == 0 and further.converged and further.n_iter > 0
-    assert further.certificate.dual >= first.certificate.dual
-
-
 def test_the_callback_sees_the_history_and_stops():
     rows = []
 
@@ -398,43 +258,6 @@ def test_the_callback_sees_the_history_and_stops():
     for key in HISTORY_KEYS:
         assert_array_equal(solution.history[key], [row[key] for row in rows])
     assert solution.certificate.gap == rows[-1]["gap"]
-
-
-@pytest.mark.parametrize("sampling", SAMPLINGS)
-@pytest.mark.parametrize("gram", [False, True], ids=["linear", "gram"])
-def test_bits_repeat_whatever_the_threads(sampling, gram, monkeypatch):
-    calls = []
-    original = certificates.ThreadPoolExecutor
-    monkeypatch.setattr("fastm4n.solvers.certificates.PARALLEL_COST", 0.0)
-    monkeypatch.setattr(
-        certificates, "ThreadPoolExecutor", lambda n: calls.append(n) or original(n))
-    options = {"n": 101, "max_iter": 30, "tol": 1e-6, "sampling": sampling, "gram": gram}
-    one, _ = quick(**options)
-    assert not calls
-    two, three = (quick(n_jobs=n_jobs, **options)[0] for n_jobs in (2, 3))
-    assert set(calls) == {2, 3}
-    repeated, _ = quick(**options)
-    for other in (two, three, repeated):
-        assert_array_equal(other.mu, one.mu)
-        for key in HISTORY_KEYS:
-            if key != "seconds":
-                assert_array_equal(other.history[key], one.history[key])
-    assert not np.array_equal(quick(**{**options, "max_iter": 2}, seed=0)[0].mu, one.mu)
-
-
-def test_more_threads_than_blocks(monkeypatch):
-    monkeypatch.setattr("fastm4n.solvers.certificates.PARALLEL_COST", 0.0)
-    solution, _ = quick(n=3, n_jobs=8, tol=1e-6, max_iter=200)
-    assert_array_equal(solution.mu, quick(n=3, tol=1e-6, max_iter=200)[0].mu)
-
-
-def test_seeds_differ():
-    X, y, p = problem(0)
-    results = [
-        solve(MaxMin(SimplexOutputs(y, zero_one(4))), linear(X, 4), p, 0.05, seed=seed, max_iter=3, tol=0)
-        for seed in (1, 1, 2)]
-    assert_array_equal(results[0].mu, results[1].mu)
-    assert not np.array_equal(results[0].mu, results[2].mu)
 
 
 @pytest.mark.parametrize("surrogate", SURROGATES)

@@ -84,12 +84,12 @@ class BlockPasses:
         self._points = [blocks.point(i, state) for i, state in enumerate(self.states)]
         self.z = blocks.primal_weights(self._points)
 
-    def run_pass(self, sampling, **options):
+    def run_pass(self, sampling):
         """n visits; the first pass of sampling by gap is one in random order."""
         self.n_passes += 1
         for i in _visits(
                 sampling, self.n_passes, self.order, self.blocks.p, self.gaps, self.rng):
-            self.visit(i, **options)
+            self.visit(i)
 
     def visit(self, i):
         """One step of block i."""
@@ -246,15 +246,15 @@ class AtomPasses(BlockPasses):
                     sum(share * atom.height for share, atom in zip(shares, gone, strict=True)))
                 atoms[a].weight += weight
 
-    def visit(self, i, cached_only=False):
-        """One step of block i; to an atom at hand if cached_only, or if the cache has one."""
+    def visit(self, i):
+        """One step of block i; to an atom at hand if the cache has one that gains enough."""
         atoms, v = self.atoms[i], self.scores(i)
         values, current, chosen, worst = self.look(i, v)
         self.n_visits += 1
         gain = values[chosen] - current
         tiny = ROUNDING * (abs(values[chosen]) + abs(current))
         is_hit = self.cache and self.hits[i] < MOST_HITS
-        if cached_only or is_hit and gain > tiny and gain >= self.threshold(i):
+        if is_hit and gain > tiny and gain >= self.threshold(i):
             self.cache_hits += 1
             self.hits[i] += 1
         else:
@@ -369,9 +369,9 @@ class AcceleratedPasses:
         passes.blocks = copy.copy(self.blocks)
         passes.blocks.alpha = self.blocks.alpha + kappa
 
-    def run_pass(self, sampling, **options):
+    def run_pass(self, sampling):
         """A pass; the average follows, and the centre moves where it is time."""
-        self.passes.run_pass(sampling, **options)
+        self.passes.run_pass(sampling)
         self.n_passes += 1
         w = self.passes.z
         share = max(1.0 / self.n_passes, 1.0 / self.averaged)

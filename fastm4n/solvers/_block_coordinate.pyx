@@ -409,7 +409,7 @@ cdef class BlockCoordinateEngine:
 
     cdef int visit_atoms(
             self, Surrogate surrogate, FeatureMap features, Workspace work, ActiveSets sets,
-            Py_ssize_t b, Step step, bint sampling_by_gap, bint cached_only) except -1 nogil:
+            Py_ssize_t b, Step step, bint sampling_by_gap) except -1 nogil:
         """One block whose dual point is a combination of atoms.
 
         Algorithms 3 (pairwise steps), 4 (away steps) and 5 (cache) of Osokin et al. (2016) in the
@@ -423,7 +423,7 @@ cdef class BlockCoordinateEngine:
         cdef double curvature = self.weights[b] / (self.alpha + self.kappa)
         cdef double* direction = &work.step[0]
         cdef int chosen, worst
-        cdef bint hit = cached_only
+        cdef bint hit = False
         cdef Step taken = step
         cdef const fastm4n_loops* loops = features.loops
         features.scores(b, work.scores)
@@ -433,15 +433,13 @@ cdef class BlockCoordinateEngine:
         current, chosen = sets.current, sets.best
         value = held.atoms[chosen].score
         tiny = ROUNDING * (fabs(value) + fabs(current))
-        if sets.keeps_unused and not cached_only and held.hits < MOST_HITS:
+        if sets.keeps_unused and held.hits < MOST_HITS:
             hit = value - current > tiny and value - current >= max(
                 self.cache_F * self.gaps[b],
                 self.cache_nu * self.refreshed_gap / (self.weights[b] * self.gaps.shape[0]))
         if hit:
             self.cache_hits += 1
             held.hits += 1
-            if value - current <= tiny:
-                return 0
         else:
             held.hits = 0
             work.current = current
@@ -590,10 +588,8 @@ cdef class BlockCoordinateEngine:
         ahead = ahead[gaps[ahead] > 0]
         self.features.fetch(b, ahead[np.argsort(-gaps[ahead], kind="stable")])
 
-    def run_pass(self, Sampling sampling, Step step, bint cached_only=False):
+    def run_pass(self, Sampling sampling, Step step):
         """n_blocks visits; fewer if every stale gap is zero under gap sampling.
-
-        With cached_only steps are to atoms at hand, and the oracle is not asked.
 
         Signals are looked for about every 20 million multiply-adds, a few hundredths of a
         second; an interrupted pass leaves mu, t and w consistent.
@@ -633,7 +629,7 @@ cdef class BlockCoordinateEngine:
                     break
                 if self.is_active:
                     self.visit_atoms(
-                        surrogate, features, work, sets, b, step, sampling == GAP, cached_only)
+                        surrogate, features, work, sets, b, step, sampling == GAP)
                 else:
                     self.visit(surrogate, features, work, b, step, sampling == GAP)
                 until_check -= 1
