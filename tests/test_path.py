@@ -169,18 +169,18 @@ def check_against_fits(path, estimator, data, primal, n=N_ALPHAS, eps=None):
         fine.set_params(alpha=alpha).fit(X, y)
         model = path.estimator(alpha)
         assert fine.relative_gap_ <= FINE
-        gap = primal(model, X, y, alpha) - fine.dual_objective_
+        value = primal(model, X, y, alpha)
+        gap = value - fine.dual_objective_
         assert -1e-9 <= gap <= path.gap(alpha) + fine.duality_gap_ + 1e-9, alpha
         assert gap <= (path.absolute_eps if eps is None else eps) + fine.duality_gap_, alpha
         assert path.gap(alpha) <= (path.absolute_eps if eps is None else eps), alpha
         assert model.alpha == alpha and model.duality_gap_ == path.gap(alpha)
         # above the first breakpoint a bound of the objective stands for it
-        assert primal(model, X, y, alpha) <= model.primal_objective_ + 1e-9
+        assert value <= model.primal_objective_ + 1e-9
         if alpha <= path.alphas[0]:
             # inexact oracles may add a tenth of eps to the certificate
             error = 0.1 * path.absolute_eps if estimator.surrogate == "max_min" else 0.0
-            assert_allclose(
-                primal(model, X, y, alpha), model.primal_objective_, rtol=1e-6, atol=error)
+            assert_allclose(value, model.primal_objective_, rtol=1e-6, atol=error)
 
 
 @pytest.mark.parametrize("surrogate", SURROGATES)
@@ -194,7 +194,8 @@ def test_true_gaps(task, surrogate):
     assert (path.gaps <= 0.9 * path.absolute_eps + 1e-12).all() and (np.diff(path.alphas) < 0).all()
     assert path.certified_down_to <= path.alphas[-1]
     assert_array_equal(path.gaps, [path.gap(alpha) for alpha in path.alphas])
-    check_against_fits(path, estimator, data, primal)
+    # games of labellings are dear in plain NumPy
+    check_against_fits(path, estimator, data, primal, n=60 if surrogate == "max_min" else N_ALPHAS)
 
 
 @pytest.mark.parametrize("kappa", [0.05, 0.5, 0.99])
