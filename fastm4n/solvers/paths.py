@@ -67,12 +67,11 @@ def solve_path(
         raise ValueError(
             "step='fixed' averages the iterates of one alpha; paths need step='line_search' or "
             "another.")
-    if features.has_thresholds():
-        raise ValueError("paths need a penalty without an L1 term or groups.")
+    if features.has_penalty() and features.weight_norm() > 0.0:
+        raise ValueError("the bounds of the penalty must hold zero for a path.")
     engine = BlockCoordinateEngine(surrogate, features, weights, 1.0, seed)
     driver = Driver(engine, sampling=sampling, step=step, accelerate=accelerate, n_jobs=n_jobs)
     follower = PathFollower(
-        driver, eps, kappa, max_iter, alpha_min=alpha_min, alpha_max=alpha_max,
-        bounded=features.has_penalty())
+        driver, eps, kappa, max_iter, alpha_min=alpha_min, alpha_max=alpha_max)
     while (point := follower.advance()) is not None:
         yield point
