@@ -3,7 +3,8 @@
 A `Problem` has small data of one kind, with features and a penalty. It makes what the engine is
 given (`surrogate`, `features`, `engine`, `solve`) and the reference's `blocks`, takes dual points
 and weights from one form to the other (`flat`, `parts`, `weights`), and finds its optimum by
-enumeration of all outputs and a generic solver (`optimum`).
+enumeration of all outputs and a generic solver (`optimum`). One file although it is long: the kinds
+are read side by side.
 """
 
 import functools
