@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import pickle
+import re
 import struct
 import subprocess
 import sys
@@ -27,16 +28,22 @@ from fastm4n import (
     Matcher,
     MulticlassClassifier,
     OrdinalClassifier,
+    RegularizationPath,
     Sequences,
     SequenceTagger,
     SequenceVectorizer,
+    cli,
     load_model,
     model_files,
+    regularization_path,
     save_model,
 )
+from fastm4n.cli._scores import scores
+from fastm4n.estimators import _state
 from fastm4n.estimators._chain_weights import packed_weights
 from fastm4n.model_files import ModelFileError, read_arrays, write_arrays
 from fastm4n.penalties import L2
+from fastm4n.plotting._path_data import path_data
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(fastm4n.__file__).resolve().parents[1])}
 PREAMBLE = struct.Struct("<8sIQ32s")
@@ -409,6 +416,60 @@ def test_callbacks_and_warm_starts_are_not_kept(tmp_path):
     assert not hasattr(loaded, "_warm_state") and hasattr(model, "_warm_state")
 
 
+class Painter(MulticlassClassifier):
+    """An estimator that is not the library's, with fitted attributes of its own."""
+
+    _task = "colours"
+    _fitted_arrays = {
+        "colours_": (("k",), "U"), **MulticlassClassifier._fitted_arrays, "mix_": (("k", "m"), "f"),
+    }
+    _optional_arrays = {"class_weight": {"shade_": (("m",), "f")}}
+    _fitted_values = ("tone_",)
+    _fitted_marker = "mix_"
+
+    def _problem(self, X, y, sample_weight):
+        problem = super()._problem(X, y, sample_weight)
+        colours = np.array(["red", "green", "blue"])
+        problem.common.update(colours_=colours, mix_=np.ones((3, 2)), tone_="dark")
+        if self.class_weight is not None:
+            problem.common.update(shade_=np.zeros(2))
+        return problem
+
+    def _check_fitted(self, attributes):
+        if attributes["tone_"] not in ("dark", "light"):
+            raise ValueError("there is no such tone")
+
+
+@pytest.mark.parametrize("class_weight", [None, "balanced"])
+def test_estimators_declare_what_files_commands_and_displays_read(
+    class_weight, tmp_path, monkeypatch, capsys
+):
+    painter = Painter(alpha=0.01, class_weight=class_weight, random_state=0).fit(X, Y)
+    path = tmp_path / "model.fm4n"
+    with pytest.raises(TypeError, match="Painter cannot be saved"):
+        save_model(painter, path)
+    monkeypatch.setitem(_state.PREDICTORS, "Painter", Painter)
+    loaded = there_and_back(painter, tmp_path)
+    assert type(loaded) is Painter
+    same_state(painter, loaded)
+    assert cli.main(["info", str(path), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["task"], document["colours"]) == ("colours", ["red", "green", "blue"])
+    assert cli.main(["info", str(path)]) == 0
+    assert re.search(r"^colours +red, green, blue$", capsys.readouterr().out, re.MULTILINE)
+    assert scores(loaded, X, Y) == {"score": painter.score(X, Y)}
+    found = regularization_path(painter, X, Y, eps=0.5)
+    found.save(path)
+    data = path_data(RegularizationPath.load(path), None, None, 12, None)
+    assert {name.split(":")[0] for name in data["coef_names"]} == {"red", "green", "blue"}
+    painter.tone_ = "loud"
+    with pytest.raises(ValueError, match="no such tone"):
+        save_model(painter, path)
+    painter.tone_, painter.mix_ = "dark", np.ones((2, 2))
+    with pytest.raises(ValueError, match="mix_ has shape"):
+        save_model(painter, path)
+
+
 @pytest.mark.parametrize(
     "make, kind, said",
     [
@@ -423,7 +484,7 @@ def test_callbacks_and_warm_starts_are_not_kept(tmp_path):
         (lambda: MulticlassClassifier(random_state=np.random.RandomState(0)).fit(X, Y), TypeError,
          "random_state=.* set it to an integer or None first"),
         (lambda: MulticlassClassifier().fit(X, Y).set_params(kernel="rbf"), ValueError,
-         "the arguments of its kernel are None"),
+         "dual_coef_ is missing in a MulticlassClassifier of kernel 'rbf'"),
         (lambda: MulticlassClassifier().fit(X, Y).set_params(alpha=-1), ValueError, "alpha"),
     ],
 )

@@ -380,7 +380,7 @@ def test_transitions_take_the_axes_and_arguments_that_are_given(tagger):
 
 
 def test_transitions_need_a_fitted_tagger_that_has_them(fits):
-    with pytest.raises(TypeError, match="must be a SequenceTagger, got a MulticlassClassifier"):
+    with pytest.raises(TypeError, match="such as SequenceTagger, got a MulticlassClassifier"):
         TransitionDisplay.from_estimator(fits[0])
     with pytest.raises(NotFittedError):
         TransitionDisplay.from_estimator(SequenceTagger())

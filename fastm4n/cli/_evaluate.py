@@ -38,9 +38,7 @@ def run(args):
     with report.notes():
         model, estimator, data = _predict.read(args, truth=True)
         try:
-            scores = _scores.scores(
-                estimator, _models.features(model, data.X), data.y, data.task
-            )
+            scores = _scores.scores(estimator, _models.features(model, data.X), data.y)
         except (TypeError, ValueError) as error:
             raise CommandError(f"{data.name}: {error}") from error
     report.tell(_summary.counted(data, estimator.n_features_in_, _summary.facts(data)))

@@ -108,7 +108,7 @@ def _of_model(file, model, metadata):
     if reading.get("format") == "conll":  # positions, which the command line counts from 1
         target, columns = f"column {target + 1}", [str(column + 1) for column in columns]
     document = {
-        "kind": "model", "name": file, "task": _models.task_of(estimator),
+        "kind": "model", "name": file, "task": estimator._task,
         "estimator": type(estimator).__name__,
         "before": [] if before is None else [type(step).__name__ for _, step in before.steps],
         "fitted_on": reading.get("format"),
@@ -129,16 +129,16 @@ def _of_model(file, model, metadata):
     weights = _models.n_weights(estimator)
     if weights is not None:
         document["n_nonzero"] = weights[0]
-    for key, name in (("classes_", "classes"), ("items_", "items")):
-        if hasattr(estimator, key):
-            document[name] = getattr(estimator, key).tolist()
+    labels = estimator._labels_attribute()
+    if labels is not None:
+        document[labels.rstrip("_")] = getattr(estimator, labels).tolist()
     return document
 
 
 def _of_path(file, path):
     estimator = path.estimator(path.alphas[0])
     return {
-        "kind": "path", "name": file, "task": _models.task_of(estimator),
+        "kind": "path", "name": file, "task": estimator._task,
         "estimator": type(estimator).__name__, "n_features": estimator.n_features_in_,
         "method": path.method, "eps": path.eps, "complete": path.complete,
         "description": _models.described(estimator, alpha=False),
@@ -158,13 +158,15 @@ def _of_path(file, path):
 def tell(report, document):
     """The document in lines."""
     width = max(len(_WORDS.get(key, key)) for key in _SHOWN) + 2
-    for key in _SHOWN:
+    # labels may have a name of their own
+    own = [key for key, value in document.items() if type(value) is list and key not in _LISTS]
+    for key in (*_SHOWN, *own):
         value = document.get(key)
         if value is None or value == []:
             continue
         if key == "target" and document.get("target_found"):
             value = f"{value}, {document['target_found']}"
-        elif key in ("labels", "classes", "items", "columns", "before", "first_token"):
+        elif isinstance(value, (dict, list)):
             if key == "columns" and document["kind"] == "data":
                 continue  # in a table of their own
             words = [f"{a}: {n}" for a, n in value.items()] if key == "labels" else list(
@@ -204,6 +206,8 @@ _SHOWN = (
     "columns", "attributes", "first_token", "method", "eps", "complete", "passes", "primal", "gap",
     "n_nonzero",
 )
+# lists that are shown above, or as tables
+_LISTS = {*_SHOWN, "path", "notes"}
 _WORDS = {
     "kind": "holds", "what": "of", "description": "estimator", "header": "names in line 1",
     "n_examples": "examples", "n_tokens": "tokens", "n_features": "features",

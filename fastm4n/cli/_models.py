@@ -1,4 +1,4 @@
-"""Estimators from arguments, and the tasks of fitted ones."""
+"""Estimators from arguments, and fitted ones in words."""
 
 import math
 import os
@@ -9,13 +9,6 @@ from fastm4n.cli._output import CommandError
 
 # what the files of save_model and RegularizationPath.save begin with
 MAGIC = b"\x93FASTM4N"
-ESTIMATORS = {
-    "classes": "MulticlassClassifier",
-    "ordered": "OrdinalClassifier",
-    "sequences": "SequenceTagger",
-    "rankings": "LabelRanker",
-    "matchings": "Matcher",
-}
 
 
 def build(args, data, **options):
@@ -25,19 +18,22 @@ def build(args, data, **options):
     from sklearn.preprocessing import StandardScaler
 
     import fastm4n
+    from fastm4n.estimators._state import PREDICTORS
     from fastm4n.penalties import L2, ElasticNet
 
-    cls = getattr(fastm4n, ESTIMATORS[data.task])
+    cls = next(cls for cls in PREDICTORS.values() if cls._task == data.task)
+    nested = {"solver": fastm4n.BlockFrankWolfe(), "penalty": ElasticNet()}
+    known, nested_options = cls(**nested).get_params(), {}
     parameters = {
         "surrogate": args.surrogate, "max_iter": args.max_iter, "random_state": args.seed,
         **options,
     }
     if args.cost is not None:
         parameters["cost"] = args.cost
-    if data.task != "sequences":
+    if "kernel" in known:
         parameters["kernel"] = args.kernel
     elif args.kernel != "linear":
-        raise CommandError(f"--kernel {args.kernel}: sequences take linear only", 2)
+        raise CommandError(f"--kernel {args.kernel}: {data.task} take linear only", 2)
     if args.gamma is not None:
         if args.kernel not in KERNELS_WITH_GAMMA:
             raise CommandError(
@@ -46,7 +42,7 @@ def build(args, data, **options):
             )
         parameters["gamma"] = args.gamma
     if args.levels is not None:
-        if data.task != "ordered":
+        if "levels" not in known:
             raise CommandError(f"--levels are of ordered levels, and {data.name} is of "
                                f"{data.task}; pass --task ordered", 2)
         parameters["levels"] = _levels(args.levels, data.y)
@@ -54,13 +50,11 @@ def build(args, data, **options):
         raise CommandError(f"--l1-ratio {args.l1_ratio:g} needs --penalty elasticnet", 2)
     if args.penalty is not None and any(name == "penalty" for name, _ in args.settings):
         raise CommandError(f"--set penalty and --penalty {args.penalty}: give one of them", 2)
-    nested = {"solver": fastm4n.BlockFrankWolfe(), "penalty": ElasticNet()}
     if args.penalty == "l2":
         nested["penalty"] = L2()
     elif args.penalty == "elasticnet":
         ratio = {} if args.l1_ratio is None else {"l1_ratio": args.l1_ratio}
         parameters["penalty"] = nested["penalty"] = ElasticNet(**ratio)
-    known, options = cls(**nested).get_params(), {}
     for name, value in args.settings:
         if name not in known:
             of_solver = f"solver__{name}"
@@ -69,10 +63,10 @@ def build(args, data, **options):
                 + (f"it is one of the solver: --set {of_solver}=..." if of_solver in known
                    else f"it has {', '.join(known)}"), 2
             )
-        (options if "__" in name else parameters)[name] = value
-    objects = {name.partition("__")[0] for name in options}
+        (nested_options if "__" in name else parameters)[name] = value
+    objects = {name.partition("__")[0] for name in nested_options}
     parameters.update((name, nested[name]) for name in objects)
-    estimator = cls(**parameters).set_params(**options)
+    estimator = cls(**parameters).set_params(**nested_options)
     if args.scale == "standard" and data.task == "matchings":
         raise CommandError("--scale standard: features of matchings are taken as they are", 2)
     steps = [fastm4n.SequenceVectorizer()] if data.needs_vectorizer else []
@@ -108,11 +102,6 @@ def features(model, X):
     """What the estimator takes of X."""
     before, _ = split(model)
     return X if before is None else before.transform(X)
-
-
-def task_of(estimator):
-    """The task of a fitted estimator."""
-    return next(task for task, name in ESTIMATORS.items() if name == type(estimator).__name__)
 
 
 def described(estimator, *, alpha=True):

@@ -284,7 +284,7 @@ def _held_out(args, report, data):
     train, valid = _split(args, data)
     model = _models.build(args, data)
     before, estimator = _models.split(model)
-    loss_name = _scores.loss_name(estimator, data.task)
+    loss_name = _scores.loss_name(estimator)
     _tell_plan(
         args, report, f"{len(train)} to train on, {len(valid)} to validate on", estimator, loss_name
     )
@@ -317,8 +317,8 @@ def _held_out(args, report, data):
             "seconds": float(path.seconds[j]),
             "oracle_calls": int(path.oracle_calls[j]),
             "n_nonzero": int(path.n_nonzero[j]),
-            "train_loss": _scores.loss(fitted, X, y, data.task),
-            "validation_loss": _scores.loss(fitted, X_valid, y_valid, data.task),
+            "train_loss": _scores.loss(fitted, X, y),
+            "validation_loss": _scores.loss(fitted, X_valid, y_valid),
         })
     # the first of equals has the largest alpha
     found.best = min(found.points, key=lambda point: point["validation_loss"])
@@ -331,13 +331,12 @@ def _cross_validated(args, report, data):
 
     model = _models.build(args, data)
     before, estimator = _models.split(model)
-    task = data.task
-    loss_name = _scores.loss_name(estimator, task)
+    loss_name = _scores.loss_name(estimator)
     _tell_plan(args, report, f"{args.cv} folds", estimator, loss_name)
     try:
         X = data.X if before is None else before.fit_transform(data.X)
         search = RegularizationPathCV(
-            estimator, cv=_splitter(args, data), scoring=_scores.Scorer(task),
+            estimator, cv=_splitter(args, data), scoring=_scores.scorer,
             one_standard_error=args.one_standard_error, n_jobs=args.jobs,
             verbose=shown_progress(args), **_options(args),
         ).fit(X, data.y)

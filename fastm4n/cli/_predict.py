@@ -71,7 +71,6 @@ def read(args, *, truth):
             f"{file} is a model, and {args.model} is not: MODEL comes first", 2
         ) from error
     _, estimator = _models.split(model)
-    task = _models.task_of(estimator)
     reading = metadata.get("reading")
     if not isinstance(reading, dict):
         reading = {}
@@ -81,7 +80,9 @@ def read(args, *, truth):
             reading["attributes"] = "crfsuite"
     n_features = getattr(model[0] if model is not estimator else estimator, "n_features_in_", None)
     try:
-        data = _data.read(args, task=task, reading=reading, n_features=n_features, truth=truth)
+        data = _data.read(
+            args, task=estimator._task, reading=reading, n_features=n_features, truth=truth
+        )
     except KeyError as error:
         raise CommandError(f"{args.model}: it does not say {error} of its data") from error
     return model, estimator, data
@@ -97,7 +98,7 @@ def run(args):
     with report.notes():
         model, estimator, data = read(args, truth=False)
         if args.probabilities:
-            _check_probabilities(estimator, data.task)
+            _check_probabilities(estimator)
         try:
             X = _models.features(model, data.X)
             predicted = estimator.predict(X, decode=args.decode)
@@ -131,12 +132,12 @@ def run(args):
     return 0
 
 
-def _check_probabilities(estimator, task):
-    if estimator.surrogate != "log" or task not in ("classes", "ordered", "sequences"):
+def _check_probabilities(estimator):
+    if estimator.surrogate != "log" or not hasattr(estimator, "classes_"):
         raise CommandError(
-            f"--probabilities: this model, of {task} under {estimator.surrogate}, has none; those "
-            "of classes, ordered levels and sequences have, if they are fitted with --surrogate "
-            "log", 2
+            f"--probabilities: this model, of {estimator._task} under {estimator.surrogate}, has "
+            "none; those of classes, ordered levels and sequences have, if they are fitted with "
+            "--surrogate log", 2
         )
 
 
@@ -152,6 +153,8 @@ def _plain(row):
 
 def _lines(data, estimator, predicted, probabilities):
     """The predictions as lines of text."""
+    import numpy as np
+
     if probabilities is not None:
         yield "\t".join(["label", *map(str, estimator.classes_.tolist())])
     if data.task == "sequences":
@@ -164,12 +167,9 @@ def _lines(data, estimator, predicted, probabilities):
                 ]
             yield from _joined(rows, None if probabilities is None else probabilities[i])
             yield ""
-    elif data.task == "matchings":
+    elif np.ndim(predicted) == 2:
         for row in predicted:
             yield " ".join(map(str, row.tolist()))
-    elif data.task == "rankings":
-        for row in predicted:
-            yield row if isinstance(row, str) else " ".join(map(str, row.tolist()))
     else:
         yield from _joined([[str(label)] for label in predicted.tolist()], probabilities)
 

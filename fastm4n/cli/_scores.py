@@ -1,13 +1,15 @@
 """Figures of merit of a fitted estimator on data with the truth."""
 
 
-def scores(estimator, X, y, task):
+def scores(estimator, X, y):
     """A dict of numbers, the most telling first; each is explained in `MEANINGS`."""
-    predicted = estimator.predict(X)
-    return _SCORES[task](estimator, predicted, y)
+    if estimator._task not in _SCORES:
+        return {"score": float(estimator.score(X, y))}
+    return _SCORES[estimator._task](estimator, estimator.predict(X), y)
 
 
 MEANINGS = {
+    "score": "share of the parts that are right",
     "accuracy": "share of the examples that are right",
     "macro_f1": "mean over the classes of their F1",
     "mean_loss": "mean cost under the model's costs",
@@ -100,6 +102,7 @@ def _matchings(estimator, predicted, y):
     }
 
 
+# figures of merit beyond that of `score`
 _SCORES = {
     "classes": _classes, "ordered": _ordered, "sequences": _sequences, "rankings": _rankings,
     "matchings": _matchings,
@@ -109,13 +112,15 @@ _SCORES = {
 # ------------------------------------------------------------------------------ one number
 
 
-def loss(estimator, X, y, task):
+def loss(estimator, X, y):
     """What mistakes cost in the mean.
 
     Of classes and levels the model's cost, a label that it does not know costing as the worst
     mistake does; of other outputs the share of parts that are wrong.
     """
-    if task not in ("classes", "ordered"):
+    from sklearn.base import is_classifier
+
+    if not is_classifier(estimator):
         return 1.0 - float(estimator.score(X, y))
     truth, answer = _codes(estimator, y), _codes(estimator, estimator.predict(X))
     cost = estimator.cost_matrix_[truth, answer]
@@ -123,10 +128,11 @@ def loss(estimator, X, y, task):
     return float(cost.mean())
 
 
-def loss_name(estimator, task):
-    if task not in ("classes", "ordered"):
-        parts = {"sequences": "tokens", "rankings": "items", "matchings": "rows"}[task]
-        return f"share of {parts} that are wrong"
+def loss_name(estimator):
+    from sklearn.base import is_classifier
+
+    if not is_classifier(estimator):
+        return f"share of {estimator._part}s that are wrong"
     if not isinstance(estimator.cost, str):
         return "mean cost"
     return {
@@ -135,14 +141,6 @@ def loss_name(estimator, task):
     }[estimator.cost]
 
 
-class Scorer:
-    """scorer(estimator, X, y): the loss, to be maximised, so that it is negative.
-
-    A class, as processes of a cross-validation are sent it.
-    """
-
-    def __init__(self, task):
-        self.task = task
-
-    def __call__(self, estimator, X, y):
-        return -loss(estimator, X, y, self.task)
+def scorer(estimator, X, y):
+    """The loss, to be maximised, so that it is negative."""
+    return -loss(estimator, X, y)

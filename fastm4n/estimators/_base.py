@@ -31,7 +31,7 @@ from fastm4n.solvers.certificates import objective_at_zero
 
 def _has_matrix(estimator):
     """Whether coef_ is a matrix, one row of weights for each label."""
-    return estimator._coef_is_matrix and getattr(estimator, "kernel", "linear") == "linear"
+    return len(estimator._coef_dims) == 1 and getattr(estimator, "kernel", "linear") == "linear"
 
 
 class CertifiedEstimator(NamesParameters, BaseEstimator):
@@ -44,9 +44,21 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
     Attributes
     ----------
     _task : str
-        What it does, in a word.
-    _fitted_arrays : tuple of str
-        Fitted arrays that it has whatever its parameters are.
+        What it predicts, in a word.
+    _part : str
+        What `score` counts.
+    _fitted_arrays : dict of str to (tuple of str, str)
+        Fitted arrays that it has whatever its parameters are: their dimensions by name, of which
+        those of one name are equal ("d" is n_features_in_, "k" the labels), and the kinds of
+        their dtypes. Arrays of other kinds than floats have distinct entries; the first of them
+        are the labels.
+    _coef_dims : tuple of str
+        Dimensions of the weights of one feature. `coef_` has those of features behind them; for a
+        kernel `dual_coef_` has those of examples in front.
+    _optional_arrays : dict of str to dict
+        Further fitted arrays, by the parameter that they need to be other than None.
+    _fitted_values : tuple of str
+        Further fitted attributes, each a string, an integer or None.
     _fitted_marker : str
         The attribute that tells whether it is fitted.
     _noun : str
@@ -54,14 +66,25 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
     """
 
     _task = None
-    _fitted_arrays = ()
+    _part = "example"
+    _fitted_arrays = {}
+    _coef_dims = ("k",)
+    _optional_arrays = {}
+    _fitted_values = ()
     _fitted_marker = "classes_"
     _noun = "sample"
-    _coef_is_matrix = True
     # whether mirror prox starts from what it gave at the last visit
     _oracle_warm_start = False
     # fitted attributes that an earlier fit may have left and a later one does not have
     _replaced = ()
+
+    @classmethod
+    def _labels_attribute(cls):
+        """Name of the fitted array of labels, None where labels have no names."""
+        return next((name for name, (_, kinds) in cls._fitted_arrays.items() if kinds != "f"), None)
+
+    def _check_fitted(self, attributes):
+        """Raise a ValueError where fitted attributes, of a file, do not fit the parameters."""
 
     def _check_solver_parameters(self):
         check_choice("surrogate", self.surrogate, SURROGATES)

@@ -10,6 +10,8 @@ DECODINGS = ("map", "min_risk")
 # tolerance of the max-min oracles behind decode="min_risk"
 RISK_TOL = 1e-6
 COSTS = ("zero_one", "absolute", "squared")
+# kinds of dtypes that labels may have
+LABEL_KINDS = "USiufbO"
 
 
 def cost_matrix(cost, n_labels, noun="classes"):

@@ -9,88 +9,40 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
-from fastm4n._parameters import check_choice
+from fastm4n.estimators._base import CertifiedEstimator
 from fastm4n.estimators.chain import SequenceTagger
 from fastm4n.estimators.matching import Matcher
 from fastm4n.estimators.ranking import LabelRanker
 from fastm4n.estimators.simplex import MulticlassClassifier, OrdinalClassifier
 from fastm4n.penalties import L2, ElasticNet, Group
-from fastm4n.rankings import FORMS
 from fastm4n.solvers.block_frank_wolfe import BlockFrankWolfe
 from fastm4n.vectorizer import SequenceScaler, SequenceVectorizer
 
+# The classes that files may name, and no others: nothing is looked up by a name from a file but
+# here. An estimator is registered here; all else it declares, see `CertifiedEstimator`.
 PREDICTORS = {
     cls.__name__: cls
     for cls in (LabelRanker, Matcher, MulticlassClassifier, OrdinalClassifier, SequenceTagger)
 }
 TRANSFORMERS = {cls.__name__: cls for cls in (SequenceScaler, SequenceVectorizer, StandardScaler)}
-CLASSES = {**PREDICTORS, **TRANSFORMERS}
 # the objects that `penalty` may be, by their names in files
 PENALTIES = {"L2": L2, "ElasticNet": ElasticNet, "Group": Group}
 
+# what transformers, of which not all are of this library, would declare
 _SCALERS = ("SequenceScaler", "StandardScaler")
-
-# Fitted arrays: dimensions by name, those of one name being equal, and the kinds of dtypes.
-# Dimension d is n_features_in_.
-_LABELS = "USiufbO"
-_SIMPLEX = {
-    "classes_": (("k",), _LABELS),
-    "cost_matrix_": (("k", "k"), "f"),
-    "intercept_": (("k",), "f"),
+_SCALER_ARRAYS = {"mean_": (("d",), "f"), "var_": (("d",), "f"), "scale_": (("d",), "f")}
+_CERTIFIED = {
+    "n_features_in_": int, "n_iter_": int, "duality_gap_": float, "relative_gap_": float,
+    "primal_objective_": float, "dual_objective_": float,
 }
-_ARRAYS = {
-    "MulticlassClassifier": _SIMPLEX,
-    "OrdinalClassifier": _SIMPLEX,
-    "LabelRanker": {
-        "items_": (("k",), "USiu"),
-        "cost_matrix_": (("k", "k"), "f"),
-        "intercept_": (("k", "k"), "f"),
-    },
-    "Matcher": {"cost_matrix_": (("k", "k"), "f")},
-    "SequenceTagger": {
-        "classes_": (("k",), _LABELS),
-        "cost_matrix_": (("k", "k"), "f"),
-        "intercept_": (("k",), "f"),
-        "coef_": (("k", "d"), "f"),
-        "transition_coef_": (("k", "k"), "f"),
-        "start_coef_": (("k",), "f"),
-        "end_coef_": (("k",), "f"),
-    },
-    **{name: {} for name in _SCALERS},
-    "SequenceVectorizer": {"feature_names_": (("d",), "O")},
-}
-_OPTIONAL = {
-    "SequenceTagger": {
-        "transition_features_": (("s",), "i"),
-        "transition_feature_coef_": (("s", "k", "k"), "f"),
-    },
-    **{
-        name: {"mean_": (("d",), "f"), "var_": (("d",), "f"), "scale_": (("d",), "f")}
-        for name in _SCALERS
-    },
-}
-# weights of an estimator that takes kernels, without the dimension of examples or features
-_WEIGHTS = {
-    "MulticlassClassifier": ("k",),
-    "OrdinalClassifier": ("k",),
-    "LabelRanker": ("k", "k"),
-    "Matcher": (),
+_SCALARS = {
+    **dict.fromkeys(_SCALERS, {"n_features_in_": int, "n_samples_seen_": int}),
+    "SequenceVectorizer": {},
 }
 _SCALAR_DTYPES = (
     "bool", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32",
     "uint64",
 )
-_SCALARS = {
-    **{
-        name: {
-            "n_features_in_": int, "n_iter_": int, "duality_gap_": float, "relative_gap_": float,
-            "primal_objective_": float, "dual_objective_": float,
-        }
-        for name in PREDICTORS
-    },
-    **{name: {"n_features_in_": int, "n_samples_seen_": int} for name in _SCALERS},
-    "SequenceVectorizer": {},
-}
 
 
 def model_state(estimator):
@@ -99,14 +51,13 @@ def model_state(estimator):
     header, arrays = {"pipeline": type(estimator) is Pipeline, "steps": []}, {}
     for number, (name, step) in enumerate(steps):
         last = number == len(steps) - 1
-        if type(step).__name__ not in (PREDICTORS if last else TRANSFORMERS) or (
-            type(step) is not CLASSES[type(step).__name__]
-        ):
+        table = PREDICTORS if last else TRANSFORMERS
+        if table.get(type(step).__name__) is not type(step):
             which = "as the last step" if last else "before the last step"
             raise TypeError(
                 f"{type(step).__name__} cannot be saved"
                 + (f" {which} of a pipeline" if header["pipeline"] else "")
-                + f"; what can is {', '.join(PREDICTORS if last else TRANSFORMERS)}."
+                + f"; what can is {', '.join(table)}."
             )
         state, of_step = estimator_state(step)
         header["steps"].append({"name": name, **state})
@@ -160,19 +111,18 @@ def estimator_state(estimator):
     for key, value in estimator.get_params(deep=False).items():
         parameters[key] = _encoded(key, None if key == "callback" else value, arrays)
     attributes = {}
-    for key, kind in _SCALARS[name].items():
+    for key, kind in _SCALARS.get(name, _CERTIFIED).items():
         value = getattr(estimator, key)
         if key == "n_samples_seen_":  # one for each feature where some were missing
             value = np.max(value)
         attributes[key] = kind(value)
-    for key in (*_ARRAYS[name], *_OPTIONAL.get(name, ()), "coef_", "dual_coef_", "X_fit_"):
+    wanted, optional = _arrays(estimator)
+    for key in {**wanted, **optional}:
         value = getattr(estimator, key, None)
         if value is not None:
             arrays[key] = value
     if name == "SequenceVectorizer":
         arrays["feature_names_"] = estimator.get_feature_names_out()
-    if hasattr(estimator, "feature_names_in_"):
-        arrays["feature_names_in_"] = estimator.feature_names_in_
     for key, values in getattr(estimator, "history_", {}).items():
         arrays[f"history_/{key}"] = values
     if hasattr(estimator, "_kernel_parameters"):
@@ -180,9 +130,8 @@ def estimator_state(estimator):
             key: _encoded(f"kernel_params[{key!r}]", value, None)
             for key, value in estimator._kernel_parameters.items()
         }
-    if name == "LabelRanker":
-        base = estimator._base
-        attributes.update(form_=estimator.form_, _base=None if base is None else int(base))
+    for key in getattr(estimator, "_fitted_values", ()):
+        attributes[key] = getattr(estimator, key)
     state = {"class": name, "parameters": parameters, "attributes": attributes}
     estimator_from_state(state, arrays)  # what could not be loaded is not saved
     return state, arrays
@@ -191,7 +140,7 @@ def estimator_state(estimator):
 def estimator_from_state(state, arrays):
     """The estimator of `estimator_state`; ValueError, TypeError or KeyError if it is wrong."""
     name, arrays = state["class"], dict(arrays)
-    cls = CLASSES[name]
+    cls = {**PREDICTORS, **TRANSFORMERS}[name]
     for key in ("parameters", "attributes"):
         if type(state[key]) is not dict:
             raise ValueError(f"its {key} are {state[key]!r:.80}")
@@ -208,7 +157,7 @@ def estimator_from_state(state, arrays):
         estimator._check_parameters()
 
     attributes, given = {}, state["attributes"]
-    for key, kind in _SCALARS[name].items():
+    for key, kind in _SCALARS.get(name, _CERTIFIED).items():
         attributes[key] = _scalar(key, given[key], kind)
     history = {
         key.removeprefix("history_/"): arrays.pop(key)
@@ -230,28 +179,34 @@ def estimator_from_state(state, arrays):
     return estimator
 
 
+def _arrays(estimator):
+    """Arrays that it has under its parameters, and those that it may have besides.
+
+    Each a dict of names to dimensions and kinds of dtypes, as `CertifiedEstimator` declares them.
+    """
+    optional = {"feature_names_in_": (("d",), "O")}
+    if isinstance(estimator, SequenceVectorizer):
+        return {"feature_names_": (("d",), "O")}, {}
+    if not isinstance(estimator, CertifiedEstimator):
+        return {}, {**optional, **_SCALER_ARRAYS}
+    wanted, dims = dict(estimator._fitted_arrays), estimator._coef_dims
+    kernel = getattr(estimator, "kernel", "linear")
+    if kernel == "linear":
+        wanted["coef_"] = ((*dims, "d"), "f")
+    elif kernel == "precomputed":
+        wanted["dual_coef_"] = (("d", *dims), "f")
+    else:
+        wanted.update(dual_coef_=(("n", *dims), "f"), X_fit_=(("n", "d"), "f"))
+    for parameter, arrays in estimator._optional_arrays.items():
+        if getattr(estimator, parameter) is not None:
+            wanted.update(arrays)
+    return wanted, optional
+
+
 def _add_arrays(estimator, attributes, arrays, given):
     """Put all arrays among the attributes, after checking them against each other."""
-    name = type(estimator).__name__
-    wanted = dict(_ARRAYS[name])
-    kernel = getattr(estimator, "kernel", None)
-    if kernel == "linear":
-        wanted["coef_"] = ((*_WEIGHTS[name], "d"), "f")
-    elif kernel is not None:
-        precomputed = kernel == "precomputed"
-        wanted["dual_coef_"] = (("d" if precomputed else "n", *_WEIGHTS[name]), "f")
-        if not precomputed:
-            wanted["X_fit_"] = (("n", "d"), "f")
-        attributes["_kernel_parameters"] = _kernel_parameters(
-            estimator, given.get("_kernel_parameters")
-        )
-    optional = dict(_OPTIONAL.get(name, ()))
-    if getattr(estimator, "transition_features", None) is not None:
-        wanted.update(optional)
-    elif name == "SequenceTagger":
-        optional = {}
-    if name != "SequenceVectorizer":
-        optional["feature_names_in_"] = (("d",), "O")
+    name, kernel = type(estimator).__name__, getattr(estimator, "kernel", None)
+    wanted, optional = _arrays(estimator)
     missing = [key for key in wanted if key not in arrays]
     unknown = [key for key in arrays if key not in wanted and key not in optional]
     if missing or unknown:
@@ -271,35 +226,29 @@ def _add_arrays(estimator, attributes, arrays, given):
         numbers = array.data if sparse.issparse(array) else array
         if array.dtype.kind == "f" and not np.isfinite(numbers).all():
             raise ValueError(f"{key} is not finite")
-        if array.dtype == object and key not in ("classes_",) and not all(
-            type(value) is str for value in array
-        ):
+        if kinds == "O" and not all(type(value) is str for value in array):
             raise ValueError(f"{key} has an entry that is no string")
-        attributes[key] = array
-    if name in PREDICTORS and sizes["k"] < 1:
-        raise ValueError("it has no labels")
-    for key in ("classes_", "items_", "transition_features_", "feature_names_"):
-        if key in attributes and len(set(attributes[key].tolist())) < attributes[key].size:
+        if kinds != "f" and key in wanted and len(set(array.tolist())) < array.size:
             raise ValueError(f"{key} has an entry twice")
-    if "transition_features_" in attributes:
-        columns = attributes["transition_features_"]
-        if columns.size and not (columns.min() >= 0 and columns.max() < sizes["d"]):
-            raise ValueError("transition_features_ has columns that there are not")
+        attributes[key] = array
+    if sizes.get("k") == 0:
+        raise ValueError("it has no labels")
     if name in _SCALERS:
-        attributes.update({key: arrays.get(key) for key in _OPTIONAL[name]})
+        attributes.update({key: arrays.get(key) for key in _SCALER_ARRAYS})
         for key, flag in (("mean_", estimator.with_mean), ("scale_", estimator.with_std)):
             if flag and attributes[key] is None:
                 raise ValueError(f"{key} is missing")
-    if name == "SequenceVectorizer":
+    elif name == "SequenceVectorizer":
         names = attributes["feature_names_"].tolist()
         attributes["feature_names_"] = names
         attributes["vocabulary_"] = dict(zip(names, range(len(names)), strict=True))
-    if name == "LabelRanker":
-        form, base = given["form_"], given["_base"]
-        check_choice("form_", form, FORMS[1:])
-        if base is not None and type(base) is not int or (base is None) == (form == "ranks"):
-            raise ValueError("the lowest rank does not fit form_")
-        attributes.update(form_=form, _base=base)
+    else:
+        if kernel not in (None, "linear"):
+            attributes["_kernel_parameters"] = _kernel_parameters(
+                estimator, given.get("_kernel_parameters")
+            )
+        attributes.update({key: given[key] for key in estimator._fitted_values})
+        estimator._check_fitted(attributes)
 
 
 def _kernel_parameters(estimator, given):

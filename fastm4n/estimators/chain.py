@@ -29,6 +29,7 @@ from fastm4n.estimators._docs import documented
 from fastm4n.estimators._merge import merge_sequences
 from fastm4n.estimators._parameters import (
     DECODINGS,
+    LABEL_KINDS,
     as_weights,
     cost_matrix,
     summable,
@@ -167,11 +168,16 @@ class SequenceTagger(CertifiedEstimator):
     [['D', 'A', 'N'], ['D', 'N', 'V']]
     """
 
-    _task = "sequence"
-    _fitted_arrays = (
-        "classes_", "cost_matrix_", "coef_", "intercept_", "transition_coef_", "start_coef_",
-        "end_coef_",
-    )
+    _task = "sequences"
+    _part = "token"
+    _fitted_arrays = {
+        "classes_": (("k",), LABEL_KINDS), "cost_matrix_": (("k", "k"), "f"),
+        "intercept_": (("k",), "f"), "transition_coef_": (("k", "k"), "f"),
+        "start_coef_": (("k",), "f"), "end_coef_": (("k",), "f"),
+    }
+    _optional_arrays = {"transition_features": {
+        "transition_features_": (("s",), "i"), "transition_feature_coef_": (("s", "k", "k"), "f"),
+    }}
     _noun = "sequence"
     _replaced = ("_packed_edges", "transition_feature_coef_", "transition_features_")
 
@@ -357,6 +363,11 @@ class SequenceTagger(CertifiedEstimator):
         return ChainProblem(loss, features, blocks, common, task)
 
     # ---------------------------------------------------------------------- predict
+
+    def _check_fitted(self, attributes):
+        columns, d = attributes.get("transition_features_"), attributes["n_features_in_"]
+        if columns is not None and not ((columns >= 0) & (columns < d)).all():
+            raise ValueError("transition_features_ has columns that there are not")
 
     def __getstate__(self):
         state = super().__getstate__()

@@ -140,9 +140,10 @@ class Matcher(CertifiedEstimator):
     1.0
     """
 
-    _coef_is_matrix = False
-    _task = "matching"
-    _fitted_arrays = ("cost_matrix_",)
+    _task = "matchings"
+    _part = "row"
+    _fitted_arrays = {"cost_matrix_": (("k", "k"), "f")}
+    _coef_dims = ()
     _fitted_marker = "n_features_in_"
     _noun = "example"
     _replaced = ("coef_", "dual_coef_", "X_fit_", "_kernel_parameters")

@@ -137,9 +137,14 @@ class LabelRanker(VectorEstimator):
     ['tea>milk>water']
     """
 
-    _coef_is_matrix = False
-    _task = "ranking"
-    _fitted_arrays = ("items_", "cost_matrix_", "intercept_")
+    _task = "rankings"
+    _part = "item"
+    _fitted_arrays = {
+        "items_": (("k",), "USiu"), "cost_matrix_": (("k", "k"), "f"),
+        "intercept_": (("k", "k"), "f"),
+    }
+    _coef_dims = ("k", "k")
+    _fitted_values = ("form_", "_base")
     _fitted_marker = "items_"
     _problem_class = RankingProblem
 
@@ -200,6 +205,12 @@ class LabelRanker(VectorEstimator):
         check_choice("cost_scale", self.cost_scale, COST_SCALES)
         self._check_vector_parameters()
         check_choice("form", self.form, FORMS)
+
+    def _check_fitted(self, attributes):
+        form, base = attributes["form_"], attributes["_base"]
+        check_choice("form_", form, FORMS[1:])
+        if base is not None and type(base) is not int or (base is None) == (form == "ranks"):
+            raise ValueError("the lowest rank does not fit form_")
 
     def _coef_shape(self, n_scores, n_features):
         M = math.isqrt(n_scores)

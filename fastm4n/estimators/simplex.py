@@ -10,6 +10,7 @@ from fastm4n.estimators._base import needs_log
 from fastm4n.estimators._docs import documented
 from fastm4n.estimators._parameters import (
     DECODINGS,
+    LABEL_KINDS,
     canonical,
     check_weights,
     cost_matrix,
@@ -28,7 +29,10 @@ from fastm4n.surrogates import make_surrogate
 class _SimplexClassifier(ClassifierMixin, VectorEstimator):
     """What the two estimators share: everything but the default cost and how labels are read."""
 
-    _fitted_arrays = ("classes_", "cost_matrix_", "intercept_")
+    _fitted_arrays = {
+        "classes_": (("k",), LABEL_KINDS), "cost_matrix_": (("k", "k"), "f"),
+        "intercept_": (("k",), "f"),
+    }
     _free_intercepts = True
     _oracle_warm_start = True
 
@@ -399,7 +403,7 @@ class MulticlassClassifier(_SimplexClassifier):
     array([0, 0])
     """
 
-    _task = "multiclass"
+    _task = "classes"
 
 
 @documented(**_WORDS, default_cost="absolute")
@@ -458,7 +462,7 @@ class OrdinalClassifier(_SimplexClassifier):
     ['low', 'mid', 'high']
     """
 
-    _task = "ordinal"
+    _task = "ordered"
 
     def __init__(self, surrogate="max_min", *, cost="absolute", levels=None, **parameters):
         super().__init__(surrogate, cost=cost, **parameters)

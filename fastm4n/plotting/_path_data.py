@@ -76,7 +76,8 @@ def _strongest_coefs(path, n_coefs, feature_names):
         raise ValueError(
             f"feature_names has {len(feature_names)} names, but there are {n_features} features."
         )
-    outputs = getattr(estimator, "items_", getattr(estimator, "classes_", None))
+    labels = estimator._labels_attribute()
+    outputs = None if labels is None else getattr(estimator, labels)
     names = []
     for *output, feature in places:
         parts = [str(part) for part in output]

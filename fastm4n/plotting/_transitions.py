@@ -82,13 +82,12 @@ class TransitionDisplay:
         -------
         display : TransitionDisplay
         """
-        from fastm4n.estimators import SequenceTagger
-
         check_matplotlib(f"{cls.__name__}.from_estimator")
         estimator = last_step(estimator)
-        if not isinstance(estimator, SequenceTagger):
+        if "transition_coef_" not in getattr(estimator, "_fitted_arrays", ()):
             raise TypeError(
-                f"estimator must be a SequenceTagger, got a {type(estimator).__name__}."
+                "estimator must be one of labels with transitions, such as SequenceTagger, got a "
+                f"{type(estimator).__name__}."
             )
         check_is_fitted(estimator)
         if not estimator.fit_transitions:
