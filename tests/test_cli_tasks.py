@@ -1,4 +1,7 @@
-"""The commands fit, predict, evaluate, bench and datasets: every task and format, and failures."""
+"""The commands fit, predict, evaluate, bench and datasets: every task and format, and failures.
+
+One file although it is long: failures are of the same files as successes.
+"""
 
 import gzip
 import io

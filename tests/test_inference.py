@@ -6,7 +6,7 @@ import itertools
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.optimize import linprog
+from simplex_cases import absolute, assert_distribution, game_value, random_cost, zero_one
 
 import fastm4n.inference as inference
 import fastm4n.reference as ref
@@ -21,20 +21,6 @@ from fastm4n.inference import (
 )
 
 SIZES = (1, 2, 3, 4, 5, 7, 8, 33, 60)
-
-
-def zero_one(k):
-    return 1.0 - np.eye(k)
-
-
-def absolute(k):
-    return np.abs(np.subtract.outer(np.arange(k), np.arange(k))).astype(float)
-
-
-def random_cost(rng, k):
-    cost = rng.uniform(0.0, 3.0, (k, k))
-    np.fill_diagonal(cost, 0.0)
-    return cost
 
 
 def cyclic_cost(k):
@@ -73,24 +59,6 @@ COSTS = {
 def random_scores(rng, k, scale=None):
     v = rng.normal(size=k) * (rng.choice([0.1, 1.0, 10.0]) if scale is None else scale)
     return np.round(v, 1) if rng.random() < 0.3 else v  # with ties
-
-
-def assert_distribution(mu):
-    assert np.all(mu >= 0)
-    assert_allclose(np.sum(mu, axis=-1), 1.0, atol=1e-12)
-
-
-def game_value(v, cost):
-    """max over (mu, z) of z + <v, mu> under z <= (cost' mu)_j, by a linear program."""
-    k = len(v)
-    solution = linprog(
-        -np.append(v, 1.0),
-        A_ub=np.column_stack([-cost.T, np.ones(k)]), b_ub=np.zeros(k),
-        A_eq=np.append(np.ones(k), 0.0)[None], b_eq=[1.0],
-        bounds=[(0, None)] * k + [(None, None)],
-    )
-    assert solution.status == 0
-    return -solution.fun
 
 
 # every function as name -> f(scores); games with costs of the size of the scores

@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 
 from fastm4n import SequenceTagger
-from fastm4n.reference.chain import (
+from fastm4n.reference import (
     chain_concave_part,
     chain_indicator,
     chain_oracle,

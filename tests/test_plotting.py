@@ -1,4 +1,7 @@
-"""Displays: what is drawn is what was computed."""
+"""Displays: what is drawn is what was computed.
+
+One file although it is long: the displays share fits, and how a drawing is looked at.
+"""
 
 import doctest
 import os

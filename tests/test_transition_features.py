@@ -17,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from fastm4n import BlockFrankWolfe, Sequences, SequenceTagger
 from fastm4n.outputs import ChainOutputs, Layout
-from fastm4n.reference.chain import (
+from fastm4n.reference import (
     chain_concave_part,
     chain_indicator,
     chain_oracle,

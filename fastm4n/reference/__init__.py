@@ -3,10 +3,10 @@
 Nothing here is fast, and nothing here is imported by the compiled code: these functions
 are what the tests and the benchmarks compare it with.
 
-- `simplex`: the oracles, projections and line searches of one block whose marginal
-  polytope is the probability simplex.
+- `simplex`: inference for one of k labels, on the probability simplex: projections, softmax and
+  max-min oracles; `simplex_block`: a block's oracles, exact maximisers and line searches.
 - `block_coordinate`: block-coordinate Frank-Wolfe over such blocks, and its certificate.
-- `chain`: inference and oracles of a block whose output is a sequence of labels.
+- `chain`: inference for a sequence of labels; `chain_block`: a block's oracles.
 - `permutation`: inference and oracles of a block whose output is a permutation.
 - `structured`: block-coordinate Frank-Wolfe over blocks of any structure, and its certificate;
   `chain_solver` and `permutation_solver` are those of sequences and of permutations.
@@ -33,17 +33,19 @@ from .block_coordinate import (
     primal_weights,
 )
 from .chain import (
-    chain_concave_part,
     chain_entropy,
     chain_indicator,
-    chain_oracle,
-    max_min_chain_bounds,
-    max_min_column_generation,
-    max_min_mirror_prox_chain,
     score_labelling,
     sum_product,
     viterbi,
     viterbi_kbest,
+)
+from .chain_block import (
+    chain_concave_part,
+    chain_oracle,
+    max_min_chain_bounds,
+    max_min_column_generation,
+    max_min_mirror_prox_chain,
 )
 from .chain_solver import (
     ChainBlocks,
@@ -84,9 +86,6 @@ from .permutation_solver import (
     vector_pairs,
 )
 from .simplex import (
-    block_oracle,
-    concave_part,
-    log_line_search,
     max_min_absolute,
     max_min_game,
     max_min_mirror_prox,
@@ -94,11 +93,11 @@ from .simplex import (
     max_min_oracle,
     max_min_zero_one,
     max_oracle,
-    maximize_block,
     project_simplex,
     simplex_threshold,
     softmax,
 )
+from .simplex_block import block_oracle, concave_part, log_line_search, maximize_block
 
 __all__ = [
     "AcceleratedPasses",

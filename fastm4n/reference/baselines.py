@@ -27,7 +27,8 @@ import numpy as np
 
 from .block_coordinate import SplitMix64, _visits
 from .penalty import Penalty
-from .simplex import _unit, block_oracle, concave_part, softmax
+from .simplex import _unit, softmax
+from .simplex_block import block_oracle, concave_part
 from .structured import Blocks, _inner, _minus, _plus
 
 

@@ -33,7 +33,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .simplex import _dot, block_oracle, concave_part, log_line_search, maximize_block
+from .simplex import _dot
+from .simplex_block import block_oracle, concave_part, log_line_search, maximize_block
 
 _MASK = 0xFFFFFFFFFFFFFFFF
 

@@ -26,7 +26,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .chain import chain_concave_part, chain_entropy, chain_indicator, chain_oracle, sum_product
+from .chain import chain_entropy, chain_indicator, sum_product
+from .chain_block import chain_concave_part, chain_oracle
 from .structured import Blocks
 
 
