@@ -5,43 +5,86 @@ cdef extern from "loops.h" nogil:
     int fastm4n_lowest_bit(unsigned int) noexcept
     ctypedef struct fastm4n_loops:
         int width
-        void (*scores_f64)(const double*, const int*, Py_ssize_t, const double*, Py_ssize_t, double*) noexcept nogil
-        void (*scores_f32)(const float*, const int*, Py_ssize_t, const double*, Py_ssize_t, double*) noexcept nogil
-        void (*update_f64)(const double*, const int*, Py_ssize_t, const double*, double*, Py_ssize_t) noexcept nogil
-        void (*update_f32)(const float*, const int*, Py_ssize_t, const double*, double*, Py_ssize_t) noexcept nogil
-        void (*update_some_f64)(const double*, const int*, Py_ssize_t, const double*, const unsigned char*, double*, Py_ssize_t) noexcept nogil
-        void (*update_some_f32)(const float*, const int*, Py_ssize_t, const double*, const unsigned char*, double*, Py_ssize_t) noexcept nogil
-        void (*prox)(const double*, const double*, Py_ssize_t, const double*, const double*, Py_ssize_t, double, const int*, Py_ssize_t, double*, Py_ssize_t) noexcept nogil
-        void (*add_rows)(const double**, Py_ssize_t, const double*, Py_ssize_t, Py_ssize_t, double*) noexcept nogil
+        void (*scores_f64)(
+            const double*, const int*, Py_ssize_t, const double*, Py_ssize_t,
+            double*) noexcept nogil
+        void (*scores_f32)(
+            const float*, const int*, Py_ssize_t, const double*, Py_ssize_t, double*) noexcept nogil
+        void (*update_f64)(
+            const double*, const int*, Py_ssize_t, const double*, double*,
+            Py_ssize_t) noexcept nogil
+        void (*update_f32)(
+            const float*, const int*, Py_ssize_t, const double*, double*, Py_ssize_t) noexcept nogil
+        void (*update_some_f64)(
+            const double*, const int*, Py_ssize_t, const double*, const unsigned char*, double*,
+            Py_ssize_t) noexcept nogil
+        void (*update_some_f32)(
+            const float*, const int*, Py_ssize_t, const double*, const unsigned char*, double*,
+            Py_ssize_t) noexcept nogil
+        void (*prox)(
+            const double*, const double*, Py_ssize_t, const double*, const double*, Py_ssize_t,
+            double, const int*, Py_ssize_t, double*, Py_ssize_t) noexcept nogil
+        void (*add_rows)(
+            const double**, Py_ssize_t, const double*, Py_ssize_t, Py_ssize_t,
+            double*) noexcept nogil
         double (*dot)(const double*, const double*, Py_ssize_t) noexcept nogil
         double (*subtract)(const double*, const double*, double*, Py_ssize_t) noexcept nogil
         double (*advance)(double*, double*, double, Py_ssize_t) noexcept nogil
         double (*maximum)(const double*, Py_ssize_t) noexcept nogil
         double (*softmax)(const double*, Py_ssize_t, double*) noexcept nogil
         double (*entropy)(const double*, Py_ssize_t) noexcept nogil
-        void (*entropy_slopes)(const double*, const double*, double, Py_ssize_t, double*, double*) noexcept nogil
+        void (*entropy_slopes)(
+            const double*, const double*, double, Py_ssize_t, double*, double*) noexcept nogil
         void (*prefetch_rows)(const int*, Py_ssize_t, const double*, Py_ssize_t) noexcept nogil
         double (*gram_norm)(const double*, const double*, Py_ssize_t, Py_ssize_t) noexcept nogil
-        double (*entries_norm)(const double*, const int*, const int*, Py_ssize_t, const double*, const unsigned char*, Py_ssize_t) noexcept nogil
+        double (*entries_norm)(
+            const double*, const int*, const int*, Py_ssize_t, const double*, const unsigned char*,
+            Py_ssize_t) noexcept nogil
     ctypedef struct fastm4n_chain_f64:
         int width
         int (*are_scores)(const double*, Py_ssize_t) noexcept nogil
-        void (*viterbi)(const double*, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, const double*, Py_ssize_t, double*) noexcept nogil
-        void (*viterbi_path)(const double*, Py_ssize_t, Py_ssize_t, Py_ssize_t, const double*, Py_ssize_t, const double*, int*) noexcept nogil
-        double (*exp_rows)(const double*, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, double*, double*, int*) noexcept nogil
-        int (*sum_product)(Py_ssize_t, Py_ssize_t, Py_ssize_t, double*, const double*, const double*, Py_ssize_t, int, double*, double*, double*, double*, double*) noexcept nogil
-        void (*edge_sum)(Py_ssize_t, Py_ssize_t, Py_ssize_t, const double*, const double*, const double*, double*) noexcept nogil
-        void (*edge)(Py_ssize_t, Py_ssize_t, const double*, const double*, const double*, double*) noexcept nogil
+        void (*viterbi)(
+            const double*, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, const double*,
+            Py_ssize_t, double*) noexcept nogil
+        void (*viterbi_path)(
+            const double*, Py_ssize_t, Py_ssize_t, Py_ssize_t, const double*, Py_ssize_t,
+            const double*, int*) noexcept nogil
+        double (*exp_rows)(
+            const double*, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, double*,
+            double*, int*) noexcept nogil
+        int (*sum_product)(
+            Py_ssize_t, Py_ssize_t, Py_ssize_t, double*, const double*, const double*, Py_ssize_t,
+            int, double*, double*, double*, double*, double*) noexcept nogil
+        void (*edge_sum)(
+            Py_ssize_t, Py_ssize_t, Py_ssize_t, const double*, const double*, const double*,
+            double*) noexcept nogil
+        void (*edge)(
+            Py_ssize_t, Py_ssize_t, const double*, const double*, const double*,
+            double*) noexcept nogil
     ctypedef struct fastm4n_chain_f32:
         int width
         int (*are_scores)(const float*, Py_ssize_t) noexcept nogil
-        void (*viterbi)(const float*, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, const float*, Py_ssize_t, float*) noexcept nogil
-        void (*viterbi_path)(const float*, Py_ssize_t, Py_ssize_t, Py_ssize_t, const float*, Py_ssize_t, const float*, int*) noexcept nogil
-        double (*exp_rows)(const float*, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, float*, double*, int*) noexcept nogil
-        int (*sum_product)(Py_ssize_t, Py_ssize_t, Py_ssize_t, float*, const float*, const float*, Py_ssize_t, int, float*, float*, float*, float*, double*) noexcept nogil
-        void (*edge_sum)(Py_ssize_t, Py_ssize_t, Py_ssize_t, const float*, const float*, const float*, float*) noexcept nogil
-        void (*edge)(Py_ssize_t, Py_ssize_t, const float*, const float*, const float*, float*) noexcept nogil
-    ctypedef int (*fastm4n_assign_loop)(const double*, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, int, int, double*, double*, Py_ssize_t*, Py_ssize_t*, double*, double*, long long*, Py_ssize_t*, Py_ssize_t*) noexcept nogil
+        void (*viterbi)(
+            const float*, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, const float*, Py_ssize_t,
+            float*) noexcept nogil
+        void (*viterbi_path)(
+            const float*, Py_ssize_t, Py_ssize_t, Py_ssize_t, const float*, Py_ssize_t,
+            const float*, int*) noexcept nogil
+        double (*exp_rows)(
+            const float*, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, float*,
+            double*, int*) noexcept nogil
+        int (*sum_product)(
+            Py_ssize_t, Py_ssize_t, Py_ssize_t, float*, const float*, const float*, Py_ssize_t,
+            int, float*, float*, float*, float*, double*) noexcept nogil
+        void (*edge_sum)(
+            Py_ssize_t, Py_ssize_t, Py_ssize_t, const float*, const float*, const float*,
+            float*) noexcept nogil
+        void (*edge)(
+            Py_ssize_t, Py_ssize_t, const float*, const float*, const float*, float*) noexcept nogil
+    ctypedef int (*fastm4n_assign_loop)(
+        const double*, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, int, int, double*, double*,
+        Py_ssize_t*, Py_ssize_t*, double*, double*, long long*, Py_ssize_t*,
+        Py_ssize_t*) noexcept nogil
 
 cdef fastm4n_assign_loop assign_for(Py_ssize_t n_columns) noexcept nogil
 cdef const fastm4n_chain_f64* chain_f64_for(Py_ssize_t n_labels) noexcept nogil

@@ -113,8 +113,8 @@ static ALWAYS_INLINE void NAME(two_least)(const double *c, const double *v, ptrd
     NAME(mask) lane;
     *at = (ptrdiff_t)NAME(least)(low, low_at, first, &lane);
     /* the second one is the next of that lane, or the lowest of another */
-    *second_at = (ptrdiff_t)NAME(least)(
-        APICK(lane, next, low), AIPICK(lane, next_at, low_at), second, &lane);
+    *second_at = (ptrdiff_t)NAME(least)(APICK(lane, next, low), AIPICK(lane, next_at, low_at),
+                                        second, &lane);
 }
 
 /* Whether the mask is set in all lanes. */
@@ -178,8 +178,7 @@ static ALWAYS_INLINE long long NAME(relax)(const int fresh, const double *c, con
             *(NAME(ivec) *)(from + j) = AIPICK(better, row, *(const NAME(ivec) *)(from + j));
         }
         APUT(d + j, now);
-        const NAME(mask) lower =
-            ALESS(now, low) | (AEQUAL(now, low) & AILESS(number, low_at));
+        const NAME(mask) lower = ALESS(now, low) | (AEQUAL(now, low) & AILESS(number, low_at));
         low = APICK(lower, now, low);
         low_at = AIPICK(lower, number, low_at);
     }
@@ -351,8 +350,8 @@ static int NAME(assign)(const double *C, ptrdiff_t M, ptrdiff_t N, ptrdiff_t ste
         const ptrdiff_t start = free_rows[k];
         ptrdiff_t n_scanned = 0, i = start, sink = -1;
         double reached;
-        long long nearest = NAME(relax)(
-            1, C + i * step, v, 0.0, i, -1, rank, stride, d, from, &reached);
+        long long nearest =
+            NAME(relax)(1, C + i * step, v, 0.0, i, -1, rank, stride, d, from, &reached);
         for (;;) {
             if (reached == INFINITY)
                 return 1;
@@ -364,9 +363,8 @@ static int NAME(assign)(const double *C, ptrdiff_t M, ptrdiff_t N, ptrdiff_t ste
             scanned[n_scanned] = j;
             distance[n_scanned++] = reached;
             i = row_of[j];
-            nearest = NAME(relax)(
-                0, C + i * step, v, C[i * step + j] - v[j] - reached, i, nearest, rank, stride,
-                d, from, &reached);
+            nearest = NAME(relax)(0, C + i * step, v, C[i * step + j] - v[j] - reached, i,
+                                  nearest, rank, stride, d, from, &reached);
         }
         for (ptrdiff_t s = 0; s < n_scanned; ++s)
             v[scanned[s]] += distance[s] - reached;

@@ -22,7 +22,8 @@ typedef REAL RNAME(rvec);
 #define RSELECT(mask, a, b) ((mask) ? (a) : (b))
 #define RMAX(a, b) ((a) > (b) ? (a) : (b))
 #else
-typedef REAL RNAME(rvec) __attribute__((vector_size(RLEN * sizeof(REAL)), aligned(sizeof(REAL)), may_alias));
+typedef REAL RNAME(rvec)
+    __attribute__((vector_size(RLEN * sizeof(REAL)), aligned(sizeof(REAL)), may_alias));
 #define RLOAD(p) (*(const RNAME(rvec) *)(p))
 #define RSTORE(p, a) (*(RNAME(rvec) *)(p) = (a))
 #define RLANE(a, i) ((a)[i])
@@ -68,7 +69,8 @@ static ALWAYS_INLINE RNAME(rvec) RNAME(row_vector)(const REAL *p, ptrdiff_t n, R
 #else
     if (n >= RLEN)
         return RLOAD(p);
-    return RSELECT(*(const RNAME(rint) *)RNAME(numbers) < (RINT)n, RLOAD(p), (RNAME(rvec)){0} + pad);
+    return RSELECT(*(const RNAME(rint) *)RNAME(numbers) < (RINT)n, RLOAD(p),
+                   (RNAME(rvec)){0} + pad);
 #endif
 }
 
@@ -177,7 +179,8 @@ static void RNAME(viterbi)(const REAL *unary, ptrdiff_t step, ptrdiff_t T, ptrdi
    back-pointers are kept, what they would say is found again on the path alone.  PT, unless
    it is NULL, is the transpose of the one matrix, with -INFINITY behind its labels. */
 static void RNAME(viterbi_path)(const REAL *delta, ptrdiff_t T, ptrdiff_t R, ptrdiff_t stride,
-                                const REAL *pair, ptrdiff_t pair_step, const REAL *PT, int *path)
+                                const REAL *pair, ptrdiff_t pair_step, const REAL *PT,
+                                int *path)
 {
     const REAL *d = delta + (T - 1) * stride;
     ptrdiff_t best = 0;
@@ -195,7 +198,8 @@ static void RNAME(viterbi_path)(const REAL *delta, ptrdiff_t T, ptrdiff_t R, ptr
             const REAL most = RNAME(rtop)(top);
             best = 0; /* also where no label can be reached */
             for (ptrdiff_t j = 0; j < stride; j += RLEN) {
-                const unsigned found = RNAME(equal_lanes)(RLOAD(d + j) + RLOAD(column + j), most);
+                const unsigned found =
+                    RNAME(equal_lanes)(RLOAD(d + j) + RLOAD(column + j), most);
                 if (found) {
                     best = j + __builtin_ctz(found);
                     break;
@@ -237,8 +241,9 @@ static int RNAME(are_scores)(const REAL *x, ptrdiff_t n)
 /* out = exp(in - m), m being the largest of each group of `group` rows; out may be in.
    Returns the sum of the m; *range is raised to the largest m - x over all finite x, and
    *forbidden set where there is an x = -inf.  An m of -inf gives a range of inf. */
-static double RNAME(exp_rows)(const REAL *in, ptrdiff_t step, ptrdiff_t rows, ptrdiff_t group, ptrdiff_t R,
-                              ptrdiff_t stride, REAL *out, double *range, int *forbidden)
+static double RNAME(exp_rows)(const REAL *in, ptrdiff_t step, ptrdiff_t rows, ptrdiff_t group,
+                              ptrdiff_t R, ptrdiff_t stride, REAL *out, double *range,
+                              int *forbidden)
 {
     const RNAME(rvec) zero = {0}, none = zero - (REAL)INFINITY;
     RNAME(rvec) wide = zero, barred = zero;
@@ -257,10 +262,11 @@ static double RNAME(exp_rows)(const REAL *in, ptrdiff_t step, ptrdiff_t rows, pt
         shifts += (double)top;
         for (ptrdiff_t r = first; r < first + group; ++r)
             for (ptrdiff_t j = 0; j < stride; j += RLEN) {
-                const RNAME(rvec) x
-                    = RNAME(row_vector)(in + r * step + j, R - j, -(REAL)INFINITY) - top;
+                const RNAME(rvec) x =
+                    RNAME(row_vector)(in + r * step + j, R - j, -(REAL)INFINITY) - top;
                 /* behind the labels there is a zero to compare with, not what was put there */
-                const RNAME(rvec) label = RNAME(row_vector)(in + r * step + j, R - j, top) - top;
+                const RNAME(rvec) label =
+                    RNAME(row_vector)(in + r * step + j, R - j, top) - top;
                 wide = RMAX(wide, RSELECT(x > none, -x, zero));
                 barred = RMAX(barred, RSELECT(label > none, zero, zero + 1));
                 RSTORE(out + r * stride + j, REXP(x));
@@ -275,9 +281,9 @@ static double RNAME(exp_rows)(const REAL *in, ptrdiff_t step, ptrdiff_t rows, pt
 }
 
 /* to = (from' M) * e * factor, e being all ones where it is NULL; returns the sum over its labels */
-static ALWAYS_INLINE RNAME(rvec) RNAME(matvec_tile)(const int K, const int U, const REAL *from,
-                                                    const REAL *M, ptrdiff_t R, ptrdiff_t stride,
-                                                    const REAL *e, REAL factor, REAL *to)
+static ALWAYS_INLINE RNAME(rvec)
+    RNAME(matvec_tile)(const int K, const int U, const REAL *from, const REAL *M, ptrdiff_t R,
+                       ptrdiff_t stride, const REAL *e, REAL factor, REAL *to)
 {
     RNAME(rvec) acc[4][4], total = {0};
     ptrdiff_t i = 0;
@@ -304,24 +310,28 @@ static ALWAYS_INLINE RNAME(rvec) RNAME(matvec_tile)(const int K, const int U, co
     return total;
 }
 
-static ALWAYS_INLINE RNAME(rvec) RNAME(matvec)(const REAL *from, const REAL *M, ptrdiff_t R,
-                                               ptrdiff_t stride, const REAL *e, REAL factor,
-                                               REAL *to)
+static ALWAYS_INLINE RNAME(rvec)
+    RNAME(matvec)(const REAL *from, const REAL *M, ptrdiff_t R, ptrdiff_t stride, const REAL *e,
+                  REAL factor, REAL *to)
 {
     RNAME(rvec) total = {0};
     ptrdiff_t j = 0;
     for (; j + 4 * RLEN <= stride; j += 4 * RLEN)
-        total += RNAME(matvec_tile)(4, 2, from, M + j, R, stride, e ? e + j : NULL, factor, to + j);
+        total +=
+            RNAME(matvec_tile)(4, 2, from, M + j, R, stride, e ? e + j : NULL, factor, to + j);
     if (j + 3 * RLEN <= stride) {
-        total += RNAME(matvec_tile)(3, 2, from, M + j, R, stride, e ? e + j : NULL, factor, to + j);
+        total +=
+            RNAME(matvec_tile)(3, 2, from, M + j, R, stride, e ? e + j : NULL, factor, to + j);
         j += 3 * RLEN;
     }
     if (j + 2 * RLEN <= stride) {
-        total += RNAME(matvec_tile)(2, 4, from, M + j, R, stride, e ? e + j : NULL, factor, to + j);
+        total +=
+            RNAME(matvec_tile)(2, 4, from, M + j, R, stride, e ? e + j : NULL, factor, to + j);
         j += 2 * RLEN;
     }
     if (j < stride)
-        total += RNAME(matvec_tile)(1, 4, from, M + j, R, stride, e ? e + j : NULL, factor, to + j);
+        total +=
+            RNAME(matvec_tile)(1, 4, from, M + j, R, stride, e ? e + j : NULL, factor, to + j);
     return total;
 }
 
@@ -333,9 +343,9 @@ static ALWAYS_INLINE RNAME(rvec) RNAME(matvec)(const REAL *from, const REAL *M, 
    node may be alpha where edges are not wanted.  *log_z is the log-partition but for what
    was taken off by exp_rows.  check: look for messages so small that, through forbidden
    ones, more could be lost than rounding loses; returns 1 then, and 2 where no path is left. */
-static int RNAME(sum_product)(ptrdiff_t T, ptrdiff_t R, ptrdiff_t stride, REAL *e, const REAL *P,
-                              const REAL *PT, ptrdiff_t pair_step, int check, REAL *alpha,
-                              REAL *beta, REAL *scale, REAL *node, double *log_z)
+static int RNAME(sum_product)(ptrdiff_t T, ptrdiff_t R, ptrdiff_t stride, REAL *e,
+                              const REAL *P, const REAL *PT, ptrdiff_t pair_step, int check,
+                              REAL *alpha, REAL *beta, REAL *scale, REAL *node, double *log_z)
 {
     const RNAME(rvec) zero = {0};
     double product = 1.0, log_product = 0.0;
@@ -350,8 +360,8 @@ static int RNAME(sum_product)(ptrdiff_t T, ptrdiff_t R, ptrdiff_t stride, REAL *
                 total += x;
             }
         else
-            total = RNAME(matvec)(
-                a - stride, P + (t - 1) * pair_step, R, stride, e + t * stride, before, a);
+            total = RNAME(matvec)(a - stride, P + (t - 1) * pair_step, R, stride,
+                                  e + t * stride, before, a);
         const REAL c = RNAME(rsum)(total);
         if (!(c > 0))
             return check ? 2 : 1;
@@ -415,8 +425,8 @@ static int RNAME(sum_product)(ptrdiff_t T, ptrdiff_t R, ptrdiff_t stride, REAL *
 
 /* out = P * sum_t alpha[t] e[t + 1]': the sum of the edge marginals of one matrix P */
 static ALWAYS_INLINE void RNAME(edge_tile)(const int K, const REAL *alpha, const REAL *e,
-                                           ptrdiff_t T, ptrdiff_t stride, const REAL *P, REAL *out,
-                                           const int N)
+                                           ptrdiff_t T, ptrdiff_t stride, const REAL *P,
+                                           REAL *out, const int N)
 {
     RNAME(rvec) acc[4][4];
     for (int n = 0; n < N; ++n)
@@ -434,7 +444,8 @@ static ALWAYS_INLINE void RNAME(edge_tile)(const int K, const REAL *alpha, const
 }
 
 static ALWAYS_INLINE void RNAME(edge_rows)(const int N, const REAL *alpha, const REAL *e,
-                                           ptrdiff_t T, ptrdiff_t stride, const REAL *P, REAL *out)
+                                           ptrdiff_t T, ptrdiff_t stride, const REAL *P,
+                                           REAL *out)
 {
     ptrdiff_t j = 0;
     for (; j + 4 * RLEN <= stride; j += 4 * RLEN)

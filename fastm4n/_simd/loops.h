@@ -34,10 +34,10 @@ typedef struct {
     void (*scores_f32)(const float *x, const int *idx, ptrdiff_t nnz, const double *W,
                        ptrdiff_t stride, double *v);
     /* W += x c' */
-    void (*update_f64)(const double *x, const int *idx, ptrdiff_t nnz, const double *c, double *W,
-                       ptrdiff_t stride);
-    void (*update_f32)(const float *x, const int *idx, ptrdiff_t nnz, const double *c, double *W,
-                       ptrdiff_t stride);
+    void (*update_f64)(const double *x, const int *idx, ptrdiff_t nnz, const double *c,
+                       double *W, ptrdiff_t stride);
+    void (*update_f32)(const float *x, const int *idx, ptrdiff_t nnz, const double *c,
+                       double *W, ptrdiff_t stride);
     /* the same of the weights that have a one in `on`, a zero or one for each weight */
     void (*update_some_f64)(const double *x, const int *idx, ptrdiff_t nnz, const double *c,
                             const unsigned char *on, double *W, ptrdiff_t stride);
@@ -76,8 +76,9 @@ typedef struct {
     /* || sum_e x[e] d[position[e]]' ||^2 for each feature, summed over the features: entry e is
        that of feature[e], and those of a feature stand together.  on, unless NULL, has
        a byte, zero or one, for each feature and label: zero leaves it out */
-    double (*entries_norm)(const double *x, const int *position, const int *feature, ptrdiff_t n,
-                           const double *d, const unsigned char *on, ptrdiff_t stride);
+    double (*entries_norm)(const double *x, const int *position, const int *feature,
+                           ptrdiff_t n, const double *d, const unsigned char *on,
+                           ptrdiff_t stride);
 } fastm4n_loops;
 
 /* Recursions over chains, in double and in float: see chain_template.h. */
@@ -90,8 +91,9 @@ typedef struct {
         void (*viterbi_path)(const REAL *delta, ptrdiff_t T, ptrdiff_t R, ptrdiff_t stride,    \
                              const REAL *pair, ptrdiff_t pair_step, const REAL *PT,            \
                              int *path);                                                       \
-        double (*exp_rows)(const REAL *in, ptrdiff_t step, ptrdiff_t rows, ptrdiff_t group, ptrdiff_t R,       \
-                           ptrdiff_t stride, REAL *out, double *range, int *forbidden);        \
+        double (*exp_rows)(const REAL *in, ptrdiff_t step, ptrdiff_t rows, ptrdiff_t group,    \
+                           ptrdiff_t R, ptrdiff_t stride, REAL *out, double *range,            \
+                           int *forbidden);                                                    \
         int (*sum_product)(ptrdiff_t T, ptrdiff_t R, ptrdiff_t stride, REAL *e, const REAL *P, \
                            const REAL *PT, ptrdiff_t pair_step, int check, REAL *alpha,        \
                            REAL *beta, REAL *scale, REAL *node, double *log_z);                \

@@ -140,7 +140,7 @@ cdef class PositionMap(LinearMap):
         return 0
 
     cdef int position_update(self, Py_ssize_t b, const double* coefficients) noexcept nogil:
-        """z += sum_t x_t coefficients_t', with the constant feature, whose row is left to be done."""
+        """z += sum_t x_t coefficients_t', with the constant feature, whose row is still to do."""
         cdef Py_ssize_t t, j, stride = self.stride, constant = self.n_features
         cdef const double* c = coefficients
         for t in range(self.lengths[b]):

@@ -2,8 +2,8 @@
 
 w is held feature-major, one row of `stride` numbers for each feature: a feature's scores for
 all labels are contiguous, and a sparse row of X costs as many contiguous rows of w as it
-has non-zeros. Updates change z, and w = prox(z) is a second array only where there is a penalty beyond
-||w||^2 / 2.
+has non-zeros. Updates change z, and w = prox(z) is a second array only where there is a penalty
+beyond ||w||^2 / 2.
 """
 
 import numpy as np

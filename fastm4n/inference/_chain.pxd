@@ -8,18 +8,19 @@ ctypedef fused real:
     float
 
 cdef int viterbi_chain(
-    const real* unary, Py_ssize_t step, Py_ssize_t T, Py_ssize_t R, Py_ssize_t stride, const real* pair,
-    Py_ssize_t pair_step, const real* PT, real* delta, int* path, double* score) noexcept nogil
+    const real* unary, Py_ssize_t step, Py_ssize_t T, Py_ssize_t R, Py_ssize_t stride,
+    const real* pair, Py_ssize_t pair_step, const real* PT, real* delta, int* path,
+    double* score) noexcept nogil
 cdef void transpose(
     const real* pair, Py_ssize_t R, Py_ssize_t stride, real pad, real* PT) noexcept nogil
 cdef int exp_pair(
     const real* pair, Py_ssize_t count, Py_ssize_t R, Py_ssize_t stride, real* P, real* PT,
     double* shift, double* spread, int* forbidden) noexcept nogil
 cdef int sum_product_chain(
-    const real* unary, Py_ssize_t step, Py_ssize_t T, Py_ssize_t R, Py_ssize_t stride, const real* pair,
-    Py_ssize_t pair_step, const real* P, const real* PT, double shift, double spread,
-    int forbidden, real* e, real* alpha, real* beta, real* scale, real* node, real* edge_sum,
-    real* edges, double* log_z) noexcept nogil
+    const real* unary, Py_ssize_t step, Py_ssize_t T, Py_ssize_t R, Py_ssize_t stride,
+    const real* pair, Py_ssize_t pair_step, const real* P, const real* PT, double shift,
+    double spread, int forbidden, real* e, real* alpha, real* beta, real* scale, real* node,
+    real* edge_sum, real* edges, double* log_z) noexcept nogil
 
 cdef Py_ssize_t viterbi_kbest(
     const double* unary, Py_ssize_t T, Py_ssize_t R, Py_ssize_t stride, const double* pair,

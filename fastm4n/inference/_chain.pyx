@@ -29,8 +29,9 @@ cdef enum:
 
 
 cdef int viterbi_chain(
-    const real* unary, Py_ssize_t step, Py_ssize_t T, Py_ssize_t R, Py_ssize_t stride, const real* pair,
-    Py_ssize_t pair_step, const real* PT, real* delta, int* path, double* score) noexcept nogil:
+    const real* unary, Py_ssize_t step, Py_ssize_t T, Py_ssize_t R, Py_ssize_t stride,
+    const real* pair, Py_ssize_t pair_step, const real* PT, real* delta, int* path,
+    double* score) noexcept nogil:
     """path = the labelling of largest score, ties going to the lower label from the end on.
 
     Nothing is stored but the best scores delta, (T, stride); back-pointers are found again
@@ -82,19 +83,21 @@ cdef int exp_pair(
     spread[0] = 0.0
     forbidden[0] = 0
     if real is double:
-        shift[0] = chain_f64_for(R).exp_rows(pair, stride, count * R, R, R, stride, P, spread, forbidden)
+        shift[0] = chain_f64_for(R).exp_rows(
+            pair, stride, count * R, R, R, stride, P, spread, forbidden)
     else:
-        shift[0] = chain_f32_for(R).exp_rows(pair, stride, count * R, R, R, stride, P, spread, forbidden)
+        shift[0] = chain_f32_for(R).exp_rows(
+            pair, stride, count * R, R, R, stride, P, spread, forbidden)
     if PT != NULL:
         transpose(P, R, stride, <real> 0.0, PT)
     return 0
 
 
 cdef int sum_product_chain(
-    const real* unary, Py_ssize_t step, Py_ssize_t T, Py_ssize_t R, Py_ssize_t stride, const real* pair,
-    Py_ssize_t pair_step, const real* P, const real* PT, double shift, double spread,
-    int forbidden, real* e, real* alpha, real* beta, real* scale, real* node, real* edge_sum,
-    real* edges, double* log_z) noexcept nogil:
+    const real* unary, Py_ssize_t step, Py_ssize_t T, Py_ssize_t R, Py_ssize_t stride,
+    const real* pair, Py_ssize_t pair_step, const real* P, const real* PT, double shift,
+    double spread, int forbidden, real* e, real* alpha, real* beta, real* scale, real* node,
+    real* edge_sum, real* edges, double* log_z) noexcept nogil:
     """Marginals and log-partition of p(y) proportional to exp(score of y).
 
     P, PT, shift, spread and forbidden are `exp_pair`'s.  node is (T, stride); edge_sum,
@@ -114,13 +117,15 @@ cdef int sum_product_chain(
             memset(edge_sum, 0, R * stride * sizeof(real))
         return 0
     if real is double:
-        unary_shift = chain_f64_for(R).exp_rows(unary, step, T, 1, R, stride, e, &unary_spread, &check)
+        unary_shift = chain_f64_for(R).exp_rows(
+            unary, step, T, 1, R, stride, e, &unary_spread, &check)
         wide = unary_spread + (spread if T > 1 else 0.0)
         if wide <= WIDE_F64:
             status = chain_f64_for(R).sum_product(
                 T, R, stride, e, P, PT, pair_step, check, alpha, beta, scale, node, log_z)
     else:
-        unary_shift = chain_f32_for(R).exp_rows(unary, step, T, 1, R, stride, e, &unary_spread, &check)
+        unary_shift = chain_f32_for(R).exp_rows(
+            unary, step, T, 1, R, stride, e, &unary_spread, &check)
         wide = unary_spread + (spread if T > 1 else 0.0)
         if wide <= WIDE_F32:
             status = chain_f32_for(R).sum_product(
@@ -150,8 +155,9 @@ cdef int sum_product_chain(
 
 
 cdef int log_sum_product(
-    const real* unary, Py_ssize_t step, Py_ssize_t T, Py_ssize_t R, Py_ssize_t stride, const real* pair,
-    Py_ssize_t pair_step, real* node, real* edge_sum, real* edges, double* log_z) noexcept nogil:
+    const real* unary, Py_ssize_t step, Py_ssize_t T, Py_ssize_t R, Py_ssize_t stride,
+    const real* pair, Py_ssize_t pair_step, real* node, real* edge_sum, real* edges,
+    double* log_z) noexcept nogil:
     """`sum_product_chain` in log space and in double: slow, and exact for any scores.
 
     Messages are kept relative to their largest entry, so that large scores lose no digits.
@@ -229,11 +235,12 @@ cdef int log_sum_product(
             total = 0.0
             for i in range(R):
                 for j in range(R):
-                    total += exp(edge_term(forward, backward, matrix, unary, step, t, i, j, R, stride) - top)
+                    x = edge_term(forward, backward, matrix, unary, step, t, i, j, R, stride)
+                    total += exp(x - top)
             for i in range(R):
                 for j in range(R):
-                    x = exp(
-                        edge_term(forward, backward, matrix, unary, step, t, i, j, R, stride) - top) / total
+                    x = edge_term(forward, backward, matrix, unary, step, t, i, j, R, stride)
+                    x = exp(x - top) / total
                     if edge_sum != NULL:
                         edge_sum[i * stride + j] += <real> x
                     if edges != NULL:
@@ -244,7 +251,8 @@ cdef int log_sum_product(
 
 cdef inline double edge_term(
     const double* forward, const double* backward, const real* matrix, const real* unary,
-    Py_ssize_t step, Py_ssize_t t, Py_ssize_t i, Py_ssize_t j, Py_ssize_t R, Py_ssize_t stride) noexcept nogil:
+    Py_ssize_t step, Py_ssize_t t, Py_ssize_t i, Py_ssize_t j, Py_ssize_t R,
+    Py_ssize_t stride) noexcept nogil:
     return (
         forward[t * R + i] + <double> matrix[i * stride + j]
         + <double> unary[(t + 1) * step + j] + backward[(t + 1) * R + j])
@@ -272,7 +280,7 @@ cdef Py_ssize_t viterbi_kbest(
     source label, then to its better prefix.  best and back are (T, R, k), paths (k, T).
     O(T R^2 k) at least, O(T R^2 k^2) where the lists interleave.
     """
-    cdef Py_ssize_t t, i, j, r, s, count
+    cdef Py_ssize_t t, i, j, r, count
     cdef const double* matrix
     cdef double* to
     cdef long long* pointers
@@ -383,8 +391,9 @@ cdef class ChainScratch:
             edges = NULL
             exp_pair(pair, 1, self.R, self.stride, P, PT, &shift, &spread, &forbidden)
         status = sum_product_chain(
-            unary, self.stride, T, self.R, self.stride, pair, pair_step, P, PT, shift, spread, forbidden,
-            &self.e[0], &self.alpha[0], &self.beta[0], &self.scale[0], node, sums, edges, log_z)
+            unary, self.stride, T, self.R, self.stride, pair, pair_step, P, PT, shift, spread,
+            forbidden, &self.e[0], &self.alpha[0], &self.beta[0], &self.scale[0], node, sums,
+            edges, log_z)
         if status == -1:
             with gil:
                 raise MemoryError("no memory for sum-product in log space")

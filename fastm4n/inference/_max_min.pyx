@@ -16,11 +16,12 @@ from fastm4n.inference._simplex cimport max_min_game
 
 
 cdef class MaxMinScratch:
-    """Workspace of one thread for the max-min oracles of labellings; base of those of each kind of outputs.
+    """Workspace of one thread for the max-min oracles of labellings; base of those of the outputs.
 
-    Solves max_mu <v, mu> + h(mu), h(mu) = min over labellings y' of (1/T) sum_t (cost' mu_t)_{y'_t},
-    over the marginals mu of distributions over labellings: T rows of `stride` numbers, R padded,
-    and behind them those of what else has scores (``n_more``).  Set ``v`` and ``T`` first.
+    Solves max_mu <v, mu> + h(mu), h(mu) = min over labellings y' of
+    (1/T) sum_t (cost' mu_t)_{y'_t}, over the marginals mu of distributions over labellings: T rows
+    of `stride` numbers, R padded, and behind them those of what else has scores (``n_more``).  Set
+    ``v`` and ``T`` first.
 
     Parameters
     ----------
@@ -110,7 +111,7 @@ cdef class MaxMinScratch:
     cdef int published(
         self, Py_ssize_t n_iter, bint again, double* theta, double* log_nu, double* mu,
         double* lower, double* upper) except -1 nogil:
-        """`mirror_prox` in the form of v; with `again` theta and log_nu are left as the next start."""
+        """`mirror_prox` in the form of v; with `again` theta and log_nu become the next start."""
         return self.mirror_prox(n_iter, theta, log_nu, mu, lower, upper)
 
     cdef const int* best_labelling(self, const double* unary, double* value) except? NULL nogil:
@@ -148,7 +149,7 @@ cdef class MaxMinScratch:
         return 0
 
     cdef int project_answer(self, double* log_nu) except -1 nogil:
-        """self.nu = argmax <log_nu, nu> + entropy; log_nu may be shifted where nu does not see it."""
+        """self.nu = argmax <log_nu, nu> + entropy; log_nu may be shifted where nu is the same."""
         return 0
 
     cdef int make_feasible(self, double* mu, double* nu) except -1 nogil:
@@ -301,13 +302,13 @@ cdef class MaxMinScratch:
         Both players keep labellings: n_columns and n_rows of them on entry, which must have
         been added for these scores; beside them, from the first call or the seed_after-th on, each
         has a free mixture; the better ones, where the outputs have them, come instead of all
-        labellings, at once if expect_dense.  is_dense tells whether they came.  The columns, with weights best_p, make the mixture that is
-        returned.  Their game is solved exactly; the maximiser's answer to the adversary's
-        mixture nu is the best labelling under v + A nu, whose score is an upper bound on the value,
-        and the adversary's answer to the mixture mu is its labelling of least expected cost, which
-        gives h(mu) and a lower bound.  Stops when upper - lower <= max(tol, slack (upper -
-        current)), when neither player has a better answer, or after max_calls calls of the max
-        oracle.  n_calls counts them.
+        labellings, at once if expect_dense.  is_dense tells whether they came.  The columns, with
+        weights best_p, make the mixture that is returned.  Their game is solved exactly; the
+        maximiser's answer to the adversary's mixture nu is the best labelling under v + A nu, whose
+        score is an upper bound on the value, and the adversary's answer to the mixture mu is its
+        labelling of least expected cost, which gives h(mu) and a lower bound.  Stops when upper -
+        lower <= max(tol, slack (upper - current)), when neither player has a better answer, or
+        after max_calls calls of the max oracle.  n_calls counts them.
         """
         cdef Py_ssize_t t, r, c, j, at, m, k
         cdef double value, game_lower, game_upper, linear, h
@@ -343,7 +344,8 @@ cdef class MaxMinScratch:
                 at = t * self.stride
                 for j in range(self.stride):
                     self.expected[at + j] = (
-                        self.p[self.n_columns] * self.free_mu_cost[at + j] if self.has_free else 0.0)
+                        self.p[self.n_columns] * self.free_mu_cost[at + j]
+                        if self.has_free else 0.0)
                 self.loops.scores_f64(
                     &self.p[0], &self.columns[t * self.capacity], self.n_columns, &self.cost[0],
                     self.stride, &self.expected[at])
@@ -430,14 +432,14 @@ cdef class MaxMinScratch:
         given in them, which hold the last iterate on return.  The averages of the half-step
         points (Theorem G.1) are mu and the nu of the bounds.  Two projections of mu an iteration.
         """
-        cdef Py_ssize_t j, it, nodes = self.T * self.stride, size = nodes + self.n_more()
+        cdef Py_ssize_t j, _it, nodes = self.T * self.stride, size = nodes + self.n_more()
         cdef double eta = self.step_size(), value
         memset(mu, 0, size * sizeof(double))
         memset(&self.mean_nu[0], 0, nodes * sizeof(double))
         self.n_calls = 0
         self.project(theta, &self.point[0])
         self.project_answer(log_nu)
-        for it in range(n_iter):
+        for _it in range(n_iter):
             # half a step, with the gradients at (mu, nu)
             self.gradients(&self.point[0])
             for j in range(size):

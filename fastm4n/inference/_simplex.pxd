@@ -15,7 +15,8 @@ cdef int softmax(
 cdef int max_min_zero_one(
     const double[::1] v, Py_ssize_t k, double[::1] mu, double* value) except -1 nogil
 cdef int max_min_absolute(
-    const double[::1] v, Py_ssize_t k, Py_ssize_t* low, Py_ssize_t* high, double* value) except -1 nogil
+    const double[::1] v, Py_ssize_t k, Py_ssize_t* low, Py_ssize_t* high,
+    double* value) except -1 nogil
 cdef int max_min_game(
     const double[::1] v, Py_ssize_t m, Py_ssize_t k, const double[:, ::1] cost, double max_cost,
     double[::1] mu, double[::1] nu, double[:, ::1] tableau, Py_ssize_t[::1] basis,

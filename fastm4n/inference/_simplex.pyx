@@ -319,7 +319,7 @@ cdef int max_min_mirror_prox(
     # rows of work
     cdef Py_ssize_t LOG_MU = 0, LOG_NU = 1, MU = 2, NU = 3, HALF_MU = 4, HALF_NU = 5
     cdef Py_ssize_t GRAD_MU = 6, GRAD_NU = 7, SUM_MU = 8, SUM_NU = 9
-    cdef Py_ssize_t j, it, best
+    cdef Py_ssize_t j, _it, best
     cdef double eta = 0.5 / max_cost if max_cost > 0.0 else 1.0
     for j in range(k):
         work[MU, j] = mu[j]
@@ -328,7 +328,7 @@ cdef int max_min_mirror_prox(
         work[LOG_NU, j] = log(max(nu[j], 1e-30))
         work[SUM_MU, j] = 0.0
         work[SUM_NU, j] = 0.0
-    for it in range(n_iter):
+    for _it in range(n_iter):
         game_gradients(v, k, cost, work, MU, NU, GRAD_MU, GRAD_NU)
         # the logarithms of the half-step points are not needed: SUM rows keep the points
         log_softmax_step(work, LOG_MU, GRAD_MU, eta, k, work, GRAD_MU, HALF_MU)
@@ -359,13 +359,13 @@ cdef int log_line_search(
     vanishes.  O(k) an iteration.
     """
     cdef const fastm4n_loops* loops = loops_for(k)
-    cdef Py_ssize_t it
+    cdef Py_ssize_t _it
     cdef double norm = loops.dot(&direction[0], &direction[0], k) * curvature
     cdef double linear = loops.dot(&v[0], &direction[0], k)
     cdef double low = 0.0, high = 1.0, g = 0.7, slope, bend, proposal
     cdef double previous = INFINITY
     cdef bint end_seen = False
-    for it in range(MAX_LINE_SEARCH):
+    for _it in range(MAX_LINE_SEARCH):
         loops.entropy_slopes(&mu[offset], &direction[0], g, k, &slope, &bend)
         slope += linear - g * norm
         bend -= norm

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from libc.math cimport INFINITY
 from libc.string cimport memcpy
 
 from fastm4n._simd._loops cimport assign_for, fastm4n_assign_loop, loops_for, padded
@@ -24,7 +23,7 @@ cdef Py_ssize_t assign_batch(
     problem goes through C, whose rows have room for whole vectors: in the others a vector that
     reaches over the end of a row reads costs that follow.
     """
-    cdef Py_ssize_t b, i, j, M = costs.shape[1], N = costs.shape[2], stride = C.shape[1]
+    cdef Py_ssize_t b, i, M = costs.shape[1], N = costs.shape[2], stride = C.shape[1]
     cdef Py_ssize_t step = N, at = 0
     cdef fastm4n_assign_loop assign = assign_for(N)
     cdef const double* given

@@ -113,7 +113,8 @@ cdef const real* rows_of(
     return wide
 
 
-cdef int fill(const real* rows, Py_ssize_t T, Py_ssize_t R, Py_ssize_t stride, real* out) noexcept nogil:
+cdef int fill(
+    const real* rows, Py_ssize_t T, Py_ssize_t R, Py_ssize_t stride, real* out) noexcept nogil:
     """Rows of R numbers, one after another, into rows of stride."""
     cdef Py_ssize_t t
     for t in range(T):
@@ -361,7 +362,8 @@ def sum_product(unary, pairwise, *, lengths=None, edges="full", allowed=None, fi
     Examples
     --------
     >>> from fastm4n.inference import sum_product
-    >>> nodes, edges, log_partition = sum_product([[1.0, 0.0], [0.0, 1.0]], [[0.5, 0.0], [0.0, 0.5]])
+    >>> unary, pair = [[1.0, 0.0], [0.0, 1.0]], [[0.5, 0.0], [0.0, 0.5]]
+    >>> nodes, edges, log_partition = sum_product(unary, pair)
     >>> nodes.round(3).tolist()
     [[0.684, 0.316], [0.316, 0.684]]
     >>> round(log_partition, 4)
@@ -533,7 +535,9 @@ def max_min_chain(
     cost = 1.0 - np.eye(R) if cost is None else np.array(cost, dtype=np.float64)
     if cost.shape != (R, R) or not np.isfinite(cost).all() or (cost < 0).any():
         raise ValueError(f"cost must be a ({R}, {R}) matrix of finite numbers >= 0.")
-    cdef Py_ssize_t many = (10 * T if oracle == "mirror_prox" else 1000) if n_iter is None else n_iter
+    if n_iter is None:
+        n_iter = 10 * T if oracle == "mirror_prox" else 1000
+    cdef Py_ssize_t many = n_iter
     if many < 1:
         raise ValueError(f"n_iter must be > 0, got {n_iter!r}.")
     cdef Py_ssize_t pair_step = batch.pair_step

@@ -11,7 +11,9 @@ from cpython.exc cimport PyErr_CheckSignals
 
 from libc.math cimport INFINITY
 
-from fastm4n.inference._permutation cimport PermutationMaxMin, PermutationScratch, ryser
+from fastm4n.inference._permutation cimport PermutationScratch
+from fastm4n.inference._permutation_max_min cimport PermutationMaxMin
+from fastm4n.inference._subsets cimport ryser
 
 # the tables of 20 items take 16 MB, those of 30 would take 16 GB
 MAX_SUBSET_ITEMS = 20
@@ -412,7 +414,8 @@ def max_min_permutation(scores, cost=None, *, oracle="column_generation", tol=1e
     if not np.isfinite(array).all():
         where = np.argwhere(~np.isfinite(array))[0].tolist()
         raise ValueError(
-            f"scores{where[1:] if single else where} is {array[tuple(where)]}; scores must be finite."
+            f"scores{where[1:] if single else where} is {array[tuple(where)]}; scores must be "
+            "finite."
         )
     B, M = array.shape[:2]
     if M == 0:

@@ -49,10 +49,14 @@ cdef object _as_cost(cost, Py_ssize_t k):
         raise ValueError(f"cost[{row}, {column}] is {array[row, column]}; costs must be finite.")
     if (array < 0).any():
         row, column = np.argwhere(array < 0)[0]
-        raise ValueError(f"cost[{row}, {column}] is {array[row, column]}; costs must not be negative.")
+        raise ValueError(
+            f"cost[{row}, {column}] is {array[row, column]}; costs must not be negative."
+        )
     if np.diagonal(array).any():
         row = np.flatnonzero(np.diagonal(array))[0]
-        raise ValueError(f"cost[{row}, {row}] is {array[row, row]}; the diagonal of cost must be zero.")
+        raise ValueError(
+            f"cost[{row}, {row}] is {array[row, row]}; the diagonal of cost must be zero."
+        )
     return array
 
 
@@ -312,7 +316,8 @@ def max_min_game(scores, cost):
     cdef double max_cost = costs.max(), lower
     with nogil:
         for b in range(v.shape[0]):
-            kernels.max_min_game(v[b], k, k, c, max_cost, mu[b], nu[b], tableau, basis, &lower, &value[b])
+            kernels.max_min_game(
+                v[b], k, k, c, max_cost, mu[b], nu[b], tableau, basis, &lower, &value[b])
     return _unbatch(single, marginals, strategies, values)
 
 

@@ -313,7 +313,7 @@ cdef class ActiveSets:
         cdef Py_ssize_t b, j, k, offset
         cdef label_t* labels = self.labels()
         cdef int i
-        cdef bint at_truth
+        cdef bint at_truth, one_part
         with nogil:
             for b in range(self.n_blocks):
                 offset, k = surrogate.offset(b), surrogate.size(b)
@@ -321,7 +321,8 @@ cdef class ActiveSets:
                 self.sets[b].content_size = 0
                 surrogate.truth(b, &self.dense[0])
                 at_truth = memcmp(&self.dense[0], &mu[offset], k * sizeof(double)) == 0
-                if surrogate.has_labellings and surrogate.outputs.layout.max_parts == 1 and not at_truth:
+                one_part = surrogate.outputs.layout.max_parts == 1
+                if surrogate.has_labellings and one_part and not at_truth:
                     for j in range(k):
                         if mu[offset + j] > 0.0:
                             labels[0] = <label_t> j
@@ -418,7 +419,7 @@ cdef class ActiveSets:
 
     def restore(self, Surrogate surrogate, state):
         """Bring back what `state` gave."""
-        cdef Py_ssize_t b, j, at = 0, place = 0
+        cdef Py_ssize_t b, _j, at = 0, place = 0
         cdef int i
         cdef const Py_ssize_t[::1] counts = state["counts"]
         cdef const Py_ssize_t[::1] hits = state["hits"]
@@ -434,7 +435,7 @@ cdef class ActiveSets:
                 self.sets[b].count = 0
                 self.sets[b].content_size = 0
                 self.sets[b].hits = <int> hits[b]
-                for j in range(counts[b]):
+                for _j in range(counts[b]):
                     if length[at]:
                         memcpy(self.candidate, &content[place], length[at])
                     self.candidate_length = length[at]

@@ -1,0 +1,36 @@
+"""The max-min oracle of permutations; see the .pyx."""
+
+from fastm4n.inference._max_min cimport MaxMinScratch
+from fastm4n.inference._permutation cimport PermutationScratch
+
+
+cdef class PermutationMaxMin(MaxMinScratch):
+    cdef PermutationScratch permutations
+    # rows padded as those of the costs
+    cdef double[::1] scores
+    cdef double[::1] compact, packed, average
+    cdef int[::1] best
+    # potentials of the last projections of either player
+    cdef double[::1] row, column, answer_column
+    cdef bint is_warm, is_answer_warm
+    # interior-point method: slacks, multipliers, moves and right-hand sides, (M, M) each; moves
+    # of the potentials; the linear system, factorised, with the solution as its last column
+    cdef bint has_interior
+    cdef double[:, ::1] interior, moves, system
+
+    cdef void begin(self, const double* v, Py_ssize_t M) noexcept nogil
+    cdef void unpack(self, const double* matrix, double* rows) noexcept nogil
+    cdef void pack(self, const double* rows, double* matrix) noexcept nogil
+    cdef int interior_point(self, double current, double slack, double tol) except -1 nogil
+    cdef bint newton(self, Py_ssize_t M, bint factorize) noexcept nogil
+    cdef void add_weights(
+        self, Py_ssize_t i, Py_ssize_t j, bint has_column, Py_ssize_t r, Py_ssize_t c,
+        double weight) noexcept nogil
+    cdef void start_again(
+        self, const double* mu, double* theta, double* log_nu) noexcept nogil
+    cdef void project_entries(
+        self, const double* theta, double* column, bint warm) noexcept nogil
+
+
+cdef double boundary(
+    const double* x, const double* move, Py_ssize_t n, double most) noexcept nogil
