@@ -22,12 +22,21 @@ def build(args, data, **options):
     from fastm4n.penalties import L2, ElasticNet
 
     cls = next(cls for cls in PREDICTORS.values() if cls._task == data.task)
-    nested = {"solver": fastm4n.BlockFrankWolfe(), "penalty": ElasticNet()}
-    known, nested_options = cls(**nested).get_params(), {}
     parameters = {
         "surrogate": args.surrogate, "max_iter": args.max_iter, "random_state": args.seed,
         **options,
     }
+    nested = {"solver": fastm4n.BlockFrankWolfe(), "penalty": ElasticNet()}
+    if args.l1_ratio is not None and args.penalty != "elasticnet":
+        raise CommandError(f"--l1-ratio {args.l1_ratio:g} needs --penalty elasticnet", 2)
+    if args.penalty is not None and any(name == "penalty" for name, _ in args.settings):
+        raise CommandError(f"--set penalty and --penalty {args.penalty}: give one of them", 2)
+    if args.penalty == "l2":
+        nested["penalty"] = L2()
+    elif args.penalty == "elasticnet":
+        ratio = {} if args.l1_ratio is None else {"l1_ratio": args.l1_ratio}
+        parameters["penalty"] = nested["penalty"] = ElasticNet(**ratio)
+    known, nested_options = cls(**nested).get_params(), {}
     if args.cost is not None:
         parameters["cost"] = args.cost
     if "kernel" in known:
@@ -46,15 +55,6 @@ def build(args, data, **options):
             raise CommandError(f"--levels are of ordered levels, and {data.name} is of "
                                f"{data.task}; pass --task ordered", 2)
         parameters["levels"] = _levels(args.levels, data.y)
-    if args.l1_ratio is not None and args.penalty != "elasticnet":
-        raise CommandError(f"--l1-ratio {args.l1_ratio:g} needs --penalty elasticnet", 2)
-    if args.penalty is not None and any(name == "penalty" for name, _ in args.settings):
-        raise CommandError(f"--set penalty and --penalty {args.penalty}: give one of them", 2)
-    if args.penalty == "l2":
-        nested["penalty"] = L2()
-    elif args.penalty == "elasticnet":
-        ratio = {} if args.l1_ratio is None else {"l1_ratio": args.l1_ratio}
-        parameters["penalty"] = nested["penalty"] = ElasticNet(**ratio)
     for name, value in args.settings:
         if name not in known:
             of_solver = f"solver__{name}"
