@@ -127,7 +127,8 @@ def test_attributes(data, surrogate, fitted):
     loss = 0.0
     for x, labels in zip(X, y):
         codes, v = np.searchsorted(tagger.classes_, labels), scores_of(tagger, x)
-        upper = ref.chain_oracle(*v, surrogate, codes, tagger.cost_matrix_, 1e-7)[3]
+        # the reference divides costs by the length
+        upper = ref.chain_oracle(*v, surrogate, codes, len(x) * tagger.cost_matrix_, 1e-7)[3]
         loss += (upper - ref.score_labelling(codes, *v)) / len(X)
     primal = loss + tagger.alpha / 2 * sum(np.sum(part**2) for part in parts)
     # the certificate's oracles may stop a little above
@@ -262,7 +263,7 @@ def test_single_positions_are_a_classifier(surrogate, ends):
 @pytest.mark.parametrize("surrogate", ["max_min", "max_margin"])
 def test_margins_against_the_reference(tiny, surrogate):
     X, y = tiny
-    tagger = fit(X, y, surrogate, alpha=0.5, tol=0.01, max_iter=3000)
+    tagger = fit(X, y, surrogate, alpha=0.5, cost_scale="mean", tol=0.01, max_iter=3000)
     codes = [np.searchsorted(tagger.classes_, labels) for labels in y]
     result = ref.chain_block_coordinate_frank_wolfe(
         X, codes, n_labels=2, surrogate=surrogate, alpha=0.5, gap_every=50,
@@ -1158,7 +1159,7 @@ def test_strong_regularisation(surrogate):
     """
     X, y = sequences(seed=2, lengths=[20] * 10, R=6)
     tagger = fit(X, y, surrogate, alpha=300.0, tol=1e-3, max_iter=30)
-    assert tagger.duality_gap_ <= (0.05 if surrogate == "max_min" else 1e-3)
+    assert tagger.relative_gap_ <= (0.01 if surrogate == "max_min" else 1e-3)
 
 
 def test_many_columns():

@@ -181,7 +181,7 @@ class SequenceTagger(CertifiedEstimator):
         *,
         alpha=0.01,
         cost="zero_one",
-        cost_scale="mean",
+        cost_scale="sum",
         fit_intercept=True,
         fit_start_end=True,
         fit_transitions=True,

@@ -153,7 +153,7 @@ class Matcher(CertifiedEstimator):
         *,
         alpha=0.01,
         cost="zero_one",
-        cost_scale="mean",
+        cost_scale="sum",
         kernel="linear",
         gamma="scale",
         kernel_params=None,

@@ -149,7 +149,7 @@ class LabelRanker(VectorEstimator):
         *,
         alpha=0.01,
         cost="zero_one",
-        cost_scale="mean",
+        cost_scale="sum",
         kernel="linear",
         gamma="scale",
         kernel_params=None,
