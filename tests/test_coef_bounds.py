@@ -183,7 +183,7 @@ class Ranks(Labels):
     """Rankings of three items."""
 
     shape = (3, 3, 2)
-    estimator = LabelRanker
+    estimator = functools.partial(LabelRanker, cost_scale="mean")
 
     def __init__(self, surrogate):
         rng = np.random.default_rng(1)
@@ -215,7 +215,7 @@ class Matchings(Labels):
     """Matchings of two or three things, from features of pairs."""
 
     shape = (3,)
-    estimator = Matcher
+    estimator = functools.partial(Matcher, cost_scale="mean")
 
     def __init__(self, surrogate):
         rng = np.random.default_rng(2)
@@ -243,7 +243,7 @@ class Chains(Labels):
     """Sequences of at most three labels; bounds are of the emissions."""
 
     shape = (2, 2)
-    estimator = SequenceTagger
+    estimator = functools.partial(SequenceTagger, cost_scale="mean")
 
     def __init__(self, surrogate):
         rng = np.random.default_rng(3)
@@ -554,7 +554,7 @@ def test_bounds_of_transitions_and_ends(surrogate):
         -0.3, 0.3, transition_coef_=(0.0, [[0.2, np.inf], [0.1, 0.3]]),
         start_coef_=(-np.inf, [0.0, 0.1]), end_coef_=(0.02, 0.05))
     best = problem.listed.optimum(*map(flat, parts))
-    tagger = SequenceTagger(
+    tagger = problem.estimator(
         surrogate, alpha=problem.alpha, penalty=L2(named), tol=2e-3, max_iter=20000,
         random_state=0).fit(problem.X, problem.y, sample_weight=problem.weights)
     for name, lower, upper in zip(CHAIN_ATTRIBUTES, *parts):
@@ -568,7 +568,7 @@ def test_bounds_of_transitions_and_ends(surrogate):
     for x, y in zip(copied.predict(problem.X), tagger.predict(problem.X)):
         assert_array_equal(x, y)
     # bounds of coef_ alone leave the others free
-    free = SequenceTagger(
+    free = problem.estimator(
         surrogate, alpha=problem.alpha, penalty=L2((-0.3, 0.3)), tol=2e-3, max_iter=20000,
         random_state=0).fit(problem.X, problem.y, sample_weight=problem.weights)
     assert np.abs(free.coef_).max() <= 0.3 and free.transition_coef_.min() < -0.05
