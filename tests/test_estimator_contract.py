@@ -81,7 +81,7 @@ def test_documentation(case):
 
 BAD = {
     "surrogate": (["hinge", None, 1], "surrogate must be one of .*got"),
-    "alpha": ([0, -1.0, np.nan, np.inf, "1", True, None], "alpha must be a finite number > 0, got"),
+    "alpha": ([0, -1.0, np.nan, np.inf, "1", True, None], "alpha must be .*a finite number > 0, got"),
     "tol": ([-1e-3, np.nan, np.inf, "0", None], "tol must be a finite number >= 0, got"),
     "max_iter": ([0, -1, 10.0, "5", True], "max_iter must be an integer > 0, got"),
     "fit_intercept": ([None, "yes"], "fit_intercept must be True.* got"),

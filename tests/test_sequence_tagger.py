@@ -18,7 +18,16 @@ from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict, cros
 from sklearn.utils import estimator_checks
 
 import fastm4n.reference as ref
-from fastm4n import BlockFrankWolfe, MulticlassClassifier, Sequences, SequenceTagger
+from fastm4n import (
+    BlockFrankWolfe,
+    MulticlassClassifier,
+    RegularizationPath,
+    Sequences,
+    SequenceTagger,
+    load_model,
+    regularization_path,
+    save_model,
+)
 from fastm4n.inference import max_min_chain
 from fastm4n.metrics import span_f1_score
 
@@ -1160,6 +1169,28 @@ def test_strong_regularisation(surrogate):
     X, y = sequences(seed=2, lengths=[20] * 10, R=6)
     tagger = fit(X, y, surrogate, alpha=300.0, tol=1e-3, max_iter=30)
     assert tagger.relative_gap_ <= (0.01 if surrogate == "max_min" else 1e-3)
+
+
+def test_alpha_that_follows_from_the_data(data, tmp_path):
+    X, y = data
+    weights = np.arange(len(X)) % 3
+    rows = np.repeat(np.arange(len(X)), weights)
+    options = {"random_state": 0, "tol": 0.05}
+    tagger = SequenceTagger(**options).fit([*X, np.empty((0, 4))], [*y, []], [*weights, 5.0])
+    assert (tagger.alpha, tagger.alpha_) == ("auto", 3 / len(rows))
+    given = fit(X, y, alpha=3 / len(rows), sample_weight=weights)
+    again = SequenceTagger(**options).fit([X[i] for i in rows], [y[i] for i in rows])
+    for other in (given, again):
+        assert other.alpha_ == tagger.alpha_
+        assert_array_equal(other.coef_, tagger.coef_)
+    save_model(tagger, tmp_path / "model.fm4n")
+    assert load_model(tmp_path / "model.fm4n").alpha_ == tagger.alpha_
+    path = regularization_path(SequenceTagger(random_state=0), X, y, eps=0.2)
+    path.save(tmp_path / "path.fm4n")
+    for each in (path, RegularizationPath.load(tmp_path / "path.fm4n")):
+        assert each.estimator(0.5).alpha_ == each.estimator(0.5).alpha == 0.5
+    with pytest.raises(ValueError, match="alpha must be 'auto' or a finite number > 0, got 'scale'"):
+        SequenceTagger(alpha="scale").fit(X, y)
 
 
 def test_many_columns():

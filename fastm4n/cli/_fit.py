@@ -58,9 +58,9 @@ def add(commands):
     add_estimator(parser)
     solver = add_solver(parser)
     solver.add_argument(
-        "--alpha", type=positive, default=0.01, metavar="ALPHA",
+        "--alpha", type=positive, metavar="ALPHA",
         help="regularisation: alpha / 2 times the squared norm of the weights is added to the mean "
-        "surrogate loss; 'fastm4n path' finds a good one; default %(default)g",
+        "surrogate loss; 'fastm4n path' finds a good one; default 0.01, for n sequences 3 / n",
     )
     solver.add_argument(
         "--checkpoint", metavar="FILE",
@@ -95,9 +95,9 @@ def run(args):
     if args.plot_transitions is not None and data.task != "sequences":
         raise CommandError(f"--plot-transitions: {data.name} is of {data.task}", 2)
     with report.notes():
+        given = {} if args.alpha is None else {"alpha": args.alpha}
         model = _models.build(
-            args, data, alpha=args.alpha, tol=args.tol, verbose=shown_progress(args)
-        )
+            args, data, tol=args.tol, verbose=shown_progress(args), **given)
         before, estimator = _models.split(model)
         try:
             X = data.X if before is None else before.fit_transform(data.X)
@@ -139,6 +139,7 @@ def run(args):
             # the parameters of an object are there by themselves
             if key != "callback" and not hasattr(value, "get_params")
         },
+        "alpha": estimator.alpha_,
         "passes": estimator.n_iter_,
         "seconds": seconds,
         "primal": estimator.primal_objective_,

@@ -73,6 +73,8 @@ callback : callable, default=None
     ends the fit.
 """,
     "certificate": """
+alpha_ : float
+    The alpha of the fit.
 duality_gap_ : float
     Certified gap: the objective is at most this much above its minimum.
 relative_gap_ : float

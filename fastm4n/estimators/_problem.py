@@ -24,6 +24,8 @@ class Blocks:
         An example of each block, as its place in `kept`.
     weights : ndarray of shape (n_blocks,)
         p_b > 0, summing to one.
+    total : float
+        Sum of the weights of the examples.
     """
 
     n_examples: int
@@ -32,13 +34,14 @@ class Blocks:
     shares: np.ndarray
     first: np.ndarray
     weights: np.ndarray
+    total: float
 
     @classmethod
     def of(cls, n_examples, kept, weights, first, block_weights, block_of):
         """Blocks of examples with these weights, the last three being what merging gives."""
         return cls(
             n_examples, kept, block_of, weights / block_weights[block_of], first,
-            block_weights / block_weights.sum())
+            block_weights / block_weights.sum(), float(block_weights.sum()))
 
     @property
     def examples(self):

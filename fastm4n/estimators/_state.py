@@ -83,8 +83,8 @@ _SCALAR_DTYPES = (
 _SCALARS = {
     **{
         name: {
-            "n_features_in_": int, "n_iter_": int, "duality_gap_": float, "relative_gap_": float,
-            "primal_objective_": float, "dual_objective_": float,
+            "n_features_in_": int, "n_iter_": int, "alpha_": float, "duality_gap_": float,
+            "relative_gap_": float, "primal_objective_": float, "dual_objective_": float,
         }
         for name in PREDICTORS
     },
