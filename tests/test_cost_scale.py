@@ -214,4 +214,4 @@ def test_of_the_command_line(tmp_path):
             "fit", str(tmp_path / "train.crfsuite"), "--model", str(model), "--set",
             f"cost_scale={scale}"]) == 0
         tagger = load_model(model)[-1]
-        assert (tagger.cost_scale, tagger.alpha, tagger.alpha_) == (scale, "auto", 1.5)
+        assert (tagger.cost_scale, tagger.alpha, tagger.alpha_) == (scale, "auto", 0.5)

@@ -1177,8 +1177,8 @@ def test_alpha_that_follows_from_the_data(data, tmp_path):
     rows = np.repeat(np.arange(len(X)), weights)
     options = {"random_state": 0, "tol": 0.05}
     tagger = SequenceTagger(**options).fit([*X, np.empty((0, 4))], [*y, []], [*weights, 5.0])
-    assert (tagger.alpha, tagger.alpha_) == ("auto", 3 / len(rows))
-    given = fit(X, y, alpha=3 / len(rows), sample_weight=weights)
+    assert (tagger.alpha, tagger.alpha_) == ("auto", 1 / len(rows))
+    given = fit(X, y, alpha=1 / len(rows), sample_weight=weights)
     again = SequenceTagger(**options).fit([X[i] for i in rows], [y[i] for i in rows])
     for other in (given, again):
         assert other.alpha_ == tagger.alpha_

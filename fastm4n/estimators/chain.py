@@ -79,9 +79,9 @@ class SequenceTagger(CertifiedEstimator):
     [surrogate]
     alpha : float or "auto", default="auto"
         Regularisation: alpha / 2 times the squared norm of all weights is added to the
-        mean loss of a sequence. CRFsuite's c2 is alpha n / 2. "auto" is 3 / n for n
+        mean loss of a sequence. CRFsuite's c2 is alpha n / 2. "auto" is 1 / n for n
         sequences, n being the sum of `sample_weight` where that is given, and empty sequences not
-        counted.
+        counted: it is the C = 1 of `LinearSVC`.
     cost : {"zero_one", "absolute", "squared"} or array of shape (n_labels, n_labels), \
             default="zero_one"
         What a mistake at one position costs: cost[i, j] for predicting ``classes_[j]`` where
@@ -175,7 +175,7 @@ class SequenceTagger(CertifiedEstimator):
         "end_coef_",
     )
     _noun = "sequence"
-    _auto_alpha = 3.0
+    _auto_alpha = 1.0
     _replaced = ("_packed_edges", "transition_feature_coef_", "transition_features_")
 
     def __init__(

@@ -71,7 +71,7 @@ class Matcher(CertifiedEstimator):
     Parameters
     ----------
     [surrogate]
-    alpha : float, default=0.01
+    alpha : float, default=0.1
         Regularisation: alpha / 2 times the squared norm of the weights is added to the
         mean loss.
     cost : {"zero_one", "absolute", "squared"} or array of shape (M, M), default="zero_one"
@@ -151,7 +151,7 @@ class Matcher(CertifiedEstimator):
         self,
         surrogate="max_min",
         *,
-        alpha=0.01,
+        alpha=0.1,
         cost="zero_one",
         cost_scale="sum",
         kernel="linear",
