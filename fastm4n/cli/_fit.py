@@ -60,7 +60,8 @@ def add(commands):
     solver.add_argument(
         "--alpha", type=positive, metavar="ALPHA",
         help="regularisation: alpha / 2 times the squared norm of the weights is added to the mean "
-        "surrogate loss; 'fastm4n path' finds a good one; default 0.01, for matchings 0.1, for n sequences 1 / n",
+        "surrogate loss; 'fastm4n path' finds a good one; default 0.01, for matchings 0.1, for n "
+        "sequences 1 / n",
     )
     solver.add_argument(
         "--checkpoint", metavar="FILE",
