@@ -257,7 +257,8 @@ def test_problems_pickle(fits):
                          **parameters, **more})
         problem = estimator._problem(X, case.y, None)
         copied = pickle.loads(pickle.dumps(problem))
-        (one, fitted), (two, again) = (estimator._solved(part, 1.0) for part in (problem, copied))
+        (one, fitted), (two, again) = (
+            estimator._solved(part, estimator.alpha, 1.0) for part in (problem, copied))
         assert one.n_iter > 0 and np.any(fitted["coef_" if "coef_" in fitted else "dual_coef_"])
         assert_equal(vars(one.certificate), vars(two.certificate))
         assert_equal(one.mu, two.mu)
