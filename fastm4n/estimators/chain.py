@@ -331,7 +331,7 @@ class SequenceTagger(CertifiedEstimator):
         classes, codes = encode(labels)
         cost = cost_matrix(self.cost, classes.size)
 
-        check_size(inner, self.alpha, kept)
+        check_size(inner, self._alpha_of(weights.sum()), kept)
         blocks = Blocks.of(len(X), kept, weights, *merge_sequences(inner, codes, weights))
         values = without_zeros(inner.values)
         edge_values = None if selected is None else without_zeros(columns_of(values, selected))
