@@ -143,8 +143,6 @@ class _Penalty(NamesParameters, BaseEstimator):
         ratio = self._ratio()
         thresholds = self._thresholds(ratio, families, missing)
         given = self._named("bounds", families, missing, pairs=True)
-        if "intercept" in given:
-            raise ValueError("penalty: bounds are not for the intercepts, which have none.")
         out = {}
         for name, shape in families.items():
             lower, upper = np.full(shape, -np.inf), np.full(shape, np.inf)
@@ -177,10 +175,7 @@ class _Penalty(NamesParameters, BaseEstimator):
             return {"coef": value}
         for name in value:
             if name in missing:
-                raise ValueError(
-                    f"penalty: {parameter} names {name!r}, weights that this model has not: "
-                    f"{missing[name]}."
-                )
+                raise ValueError(f"penalty: {parameter} names {name!r}, {missing[name]}.")
             if name not in families or (pairs and name in UNPENALISED):
                 known = tuple(f for f in families if not (pairs and f in UNPENALISED))
                 raise ValueError(
@@ -327,6 +322,11 @@ def is_plain(penalty):
     return getattr(penalty, "bounds", None) is None and penalty._ratio() == 0.0
 
 
+def needs_weights(penalty):
+    """Whether a penalty says anything of single weights, which kernels do not have."""
+    return not is_plain(penalty) or getattr(as_penalty(penalty), "weights", None) is not None
+
+
 def resolve_penalty(penalty, families, missing=()):
     """The penalty of the weights of a fit, or None for alpha / 2 ||w||^2 alone.
 
@@ -336,7 +336,8 @@ def resolve_penalty(penalty, families, missing=()):
     families : dict of str to tuple of int
         Shapes of the fitted weights, by their names without the underscore at the end.
     missing : dict of str to str, default=()
-        Families that models of this kind may have but this one has not, and why.
+        Families that models of this kind may have but the penalty of this one has not: what errors
+        say of them.
 
     Returns
     -------
@@ -366,7 +367,8 @@ def safe_zeros(z, ranges, thresholds, alpha, gap):
     ranges : ndarray that broadcasts to z
         The root of sum_b p_b r_bj^2, r_bj being how far feature j of block b, summed over the
         positions of a sequence, goes from its least to its largest value over all outputs:
-        |x_bj| for a single label, sum_t |x_tj| for sequences.
+        |x_bj| for a single label and for rankings, sum_t |x_tj| for sequences; for matchings the
+        sum over rows of the largest less the least value is no less.
     thresholds : ndarray that broadcasts to z
         t_j.
     alpha : float

@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -340,13 +341,55 @@ def test_settings_solver_and_seed_are_used(capsys):
     assert {key: fitted["parameters"][key] for key in wanted} == wanted
 
 
-def test_nested_settings_make_the_penalty(capsys):
+@pytest.mark.parametrize("options", [
+    ("--set", "penalty__l1_ratio=0.9"),
+    ("--penalty", "elasticnet", "--l1-ratio", 0.9),
+    ("--penalty", "elasticnet", "--set", "penalty__l1_ratio=0.9"),
+])
+def test_penalties_of_a_fit(capsys, options):
     fitted = ran(
-        capsys, "fit", "wine", "--json", "--tol", 0.2, "--set", "penalty__l1_ratio=0.9",
-        "--model", "m")
+        capsys, "fit", "wine", "--json", "--tol", 0.2, "--alpha", 0.1, *options, "--model", "m")
     assert fitted["parameters"]["penalty__l1_ratio"] == 0.9
-    assert load_model("m")[-1].penalty.l1_ratio == 0.9
-    assert main(["fit", "wine", "--set", "penalty__ratio=0.9"]) == 2
+    estimator = load_model("m")[-1]
+    assert estimator.penalty.l1_ratio == 0.9
+    assert fitted["n_nonzero"] == estimator.n_nonzero_ < 39
+    assert main(["info", "m"]) == 0
+    told = capsys.readouterr().out
+    assert "alpha 0.1, ElasticNet l1_ratio 0.9" in told
+    assert f"weights not zero  {estimator.n_nonzero_}\n" in told
+
+
+def test_penalties_of_a_path(capsys):
+    found = ran(
+        capsys, "path", "wine", "--json", "--no-plot", "--penalty", "elasticnet", "--l1-ratio", 0.8,
+        "--surrogate", "log", "--model", "m", "--path", "p")
+    counts = [point["n_nonzero"] for point in found["path"]]
+    assert counts[0] < counts[-1] < 39 and found["parameters"]["penalty__l1_ratio"] == 0.8
+    assert load_model("m")[-1].n_nonzero_ in counts
+    shown = ran(capsys, "info", "p", "--json")
+    assert [point["n_nonzero"] for point in shown["path"]] == counts
+    assert main(["path", "wine", "--no-plot", "--penalty", "elasticnet"]) == 0
+    assert re.search(r"^ +alpha.* gap +weights +train", capsys.readouterr().out, re.M)
+    assert main(["fit", "wine", "--penalty", "elasticnet", "--alpha", "0.1"]) == 0
+    assert re.search(r"^\d+ of 39 weights of features are not zero$", capsys.readouterr().out, re.M)
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    (("--l1-ratio", "0.9"), "--l1-ratio 0.9 needs --penalty elasticnet"),
+    (("--l1-ratio", "0.9", "--penalty", "l2"), "--l1-ratio 0.9 needs --penalty elasticnet"),
+    (("--l1-ratio", "1", "--penalty", "elasticnet"), "'1' is not a number from 0 to less than 1"),
+    (("--penalty", "l1"), "invalid choice: 'l1'"),
+    (("--penalty", "l2", "--set", "penalty=elasticnet"), "--set penalty and --penalty l2: give one"),
+    (("--penalty", "l2", "--set", "penalty__l1_ratio=0.9"), "no parameter 'penalty__l1_ratio'"),
+    (("--set", "penalty__ratio=0.9"), "no parameter 'penalty__ratio'"),
+])
+@pytest.mark.parametrize("command", ["fit", "path"])
+def test_penalties_that_are_refused(capsys, command, options, message):
+    try:
+        code = main([command, "wine", *options])
+    except SystemExit as ended:
+        code = ended.code
+    assert code == 2 and message in capsys.readouterr().err
 
 
 def test_a_fit_that_ends_early_is_noted(capsys):

@@ -40,7 +40,6 @@ from fastm4n import (
 )
 from fastm4n.model_files import ModelFileError
 from fastm4n.outputs import SimplexOutputs
-from fastm4n.penalties import L2
 from fastm4n.reference.chain_solver import ChainWeights
 from fastm4n.solvers.block_coordinate import Driver
 from fastm4n.solvers.breakpoints import Breakpoint, largest_gap, smallest_alpha
@@ -229,20 +228,6 @@ def test_true_gaps_of_accelerated_passes(task, surrogate):
     check_against_fits(path, estimator, data, primal, n=15)
 
 
-def test_true_gaps_with_bounds():
-    X, y = labels(3)
-    estimator = MulticlassClassifier("max_margin", penalty=L2((-0.3, 0.2)), random_state=0)
-    path = regularization_path(estimator, X, y, eps=0.05, alpha_min=0.005)
-    assert path.complete
-    for alpha in path.alphas:
-        assert path.coef(alpha).min() >= -0.3 and path.coef(alpha).max() <= 0.2
-    check_against_fits(path, estimator, (X, y), simplex_primal, n=40)
-    with pytest.raises(ValueError, match="the bounds of penalty must hold zero for a path"):
-        regularization_path(estimator.set_params(penalty=L2((0.1, 0.2))), X, y)
-    with pytest.raises(ValueError, match="paths need a penalty without an L1 term or groups"):
-        regularization_path(estimator.set_params(penalty="elasticnet"), X, y)
-
-
 def test_large_weights_are_kept_in_float32(monkeypatch):
     monkeypatch.setattr(path_run, "FLOAT32_ABOVE", 0)
     X, y = sequences(4)
@@ -268,8 +253,8 @@ def test_largest_gap_is_that_of_a_fine_grid():
     crossed = 0
     for _ in range(300):
         a, b = np.sort(rng.random(2))
-        upper = Breakpoint(b, 1 + rng.random(), rng.random(), rng.random(), 0.0, 0, 0)
-        lower = Breakpoint(a, rng.random(), 1 + 5 * rng.random(), rng.random(), 0.0, 0, 0)
+        upper = Breakpoint(b, 1 + rng.random(), rng.random(), 0.0, rng.random(), 0.0, 0, 0)
+        lower = Breakpoint(a, rng.random(), 1 + 5 * rng.random(), 0.0, rng.random(), 0.0, 0, 0)
         gap, where = largest_gap(upper, lower)
         grid = np.linspace(a, b, 2001)
         better = np.minimum(upper.primal(grid), lower.primal(grid))
@@ -284,7 +269,7 @@ def test_largest_gap_is_that_of_a_fine_grid():
 
 
 def test_smallest_alpha():
-    point = Breakpoint(2.0, 1.0, 0.5, 1.4, 0.0, 0, 0)
+    point = Breakpoint(2.0, 1.0, 0.5, 0.0, 1.4, 0.0, 0, 0)
     assert point.gap == pytest.approx(0.1)
     # the gap is affine, 0.1 at alpha = 2 and the loss, 1, at 0
     assert smallest_alpha(point, 0.55) == pytest.approx(1.0)

@@ -6,6 +6,7 @@ import math
 import re
 
 SURROGATES = ("max_min", "max_margin", "log")
+PENALTIES = ("l2", "elasticnet")
 COSTS = ("zero_one", "absolute", "squared")
 # those that are positive semidefinite on standardised features
 KERNELS = ("linear", "rbf", "laplacian", "poly", "cosine")
@@ -80,6 +81,7 @@ def _number(kind, accepts, what):
 
 positive = _number(float, lambda value: 0 < value < math.inf, "a number > 0")
 fraction = _number(float, lambda value: 0 < value < 1, "a number between 0 and 1")
+ratio = _number(float, lambda value: 0 <= value < 1, "a number from 0 to less than 1")
 count = _number(int, lambda value: value >= 1, "an integer >= 1")
 seed = _number(int, lambda value: 0 <= value < 2**32, "an integer from 0 to 2**32 - 1")
 
@@ -196,6 +198,16 @@ def add_estimator(parser):
     group.add_argument(
         "--cost", choices=COSTS,
         help="what a mistake costs, default zero_one, or absolute for ordered levels",
+    )
+    group.add_argument(
+        "--penalty", choices=PENALTIES,
+        help="l2: alpha / 2 times the squared norm of the weights, the default; elasticnet: also "
+        "their absolute values, which makes weights zero",
+    )
+    group.add_argument(
+        "--l1-ratio", type=ratio, metavar="SHARE",
+        help="with --penalty elasticnet the share of the absolute values, from 0 to less than 1, "
+        "default 0.5",
     )
     group.add_argument(
         "--kernel", choices=KERNELS, default="linear",

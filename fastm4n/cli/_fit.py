@@ -46,6 +46,8 @@ examples:
       sequences from arrays X, y and offsets, only those of split 0; results for programs
   fastm4n fit rankings.csv --kernel rbf --gamma 0.1 --model ranker.fm4n
       rankings such as b>a>c in the last column
+  fastm4n fit train.txt.gz --surrogate log --penalty elasticnet --l1-ratio 0.9 --model small.fm4n
+      most weights are exactly zero
 
 {EXIT_CODES}"""
 
@@ -115,6 +117,9 @@ def run(args):
         f"{estimator.n_iter_} passes, {seconds:.2f} s, objective "
         f"{estimator.primal_objective_:.6g}, certified gap {estimator.duality_gap_:.2e}"
     )
+    weights = _models.n_weights(estimator)
+    if weights is not None and weights[0] < weights[1]:
+        report.tell(f"{weights[0]} of {weights[1]} weights of features are not zero")
     if args.model is not None:
         save(model, data, args.model)
         report.tell(f"model: {args.model}")
@@ -135,17 +140,14 @@ def run(args):
         "target": data.target,
         "n_features": estimator.n_features_in_,
         "estimator": type(estimator).__name__,
-        "parameters": {
-            key: value for key, value in estimator.get_params().items()
-            # the parameters of an object are there by themselves
-            if key != "callback" and not hasattr(value, "get_params")
-        },
+        "parameters": _models.parameters_of(estimator),
         "alpha": estimator.alpha_,
         "passes": estimator.n_iter_,
         "seconds": seconds,
         "primal": estimator.primal_objective_,
         "dual": estimator.dual_objective_,
         "gap": estimator.duality_gap_,
+        "n_nonzero": None if weights is None else weights[0],
         "relative_gap": estimator.relative_gap_,
         "converged": bool(estimator.relative_gap_ <= estimator.tol),
         "model": args.model,

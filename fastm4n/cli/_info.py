@@ -127,6 +127,9 @@ def _of_model(file, model, metadata):
         "gap": estimator.duality_gap_,
         "description": _models.described(estimator),
     }
+    weights = _models.n_weights(estimator)
+    if weights is not None:
+        document["n_nonzero"] = weights[0]
     for key, name in (("classes_", "classes"), ("items_", "items")):
         if hasattr(estimator, key):
             document[name] = getattr(estimator, key).tolist()
@@ -141,9 +144,10 @@ def _of_path(file, path):
         "method": path.method, "eps": path.eps, "complete": path.complete,
         "description": _models.described(estimator, alpha=False),
         "path": [
-            {"alpha": alpha, "gap": gap, "passes": passes}
-            for alpha, gap, passes in zip(
-                path.alphas.tolist(), path.gaps.tolist(), path.passes.tolist(), strict=True
+            {"alpha": alpha, "gap": gap, "passes": passes, "n_nonzero": n_nonzero}
+            for alpha, gap, passes, n_nonzero in zip(
+                path.alphas.tolist(), path.gaps.tolist(), path.passes.tolist(),
+                path.n_nonzero.tolist(), strict=True
             )
         ],
     }
@@ -187,10 +191,11 @@ def tell(report, document):
     if document["kind"] == "path":
         report.result()
         rows = [
-            [f"{point['alpha']:.4g}", str(point["passes"]), f"{point['gap']:.2e}"]
+            [f"{point['alpha']:.4g}", str(point["passes"]), f"{point['gap']:.2e}",
+             str(point["n_nonzero"])]
             for point in document["path"]
         ]
-        for line in table(["alpha", "passes", "gap"], rows):
+        for line in table(["alpha", "passes", "gap", "weights"], rows):
             report.result(line)
 
 
@@ -198,9 +203,11 @@ _SHOWN = (
     "name", "kind", "what", "format", "task", "description", "before", "fitted_on", "header",
     "target", "n_examples", "n_tokens", "n_features", "size", "labels", "classes", "items",
     "columns", "attributes", "first_token", "method", "eps", "complete", "passes", "primal", "gap",
+    "n_nonzero",
 )
 _WORDS = {
     "kind": "holds", "what": "of", "description": "estimator", "header": "names in line 1",
     "n_examples": "examples", "n_tokens": "tokens", "n_features": "features",
     "primal": "objective", "gap": "certified gap", "before": "steps before",
+    "n_nonzero": "weights not zero",
 }

@@ -1,5 +1,6 @@
 """Estimators from arguments, and the tasks of fitted ones."""
 
+import math
 import os
 import stat
 
@@ -24,7 +25,7 @@ def build(args, data, **options):
     from sklearn.preprocessing import StandardScaler
 
     import fastm4n
-    from fastm4n.penalties import ElasticNet
+    from fastm4n.penalties import L2, ElasticNet
 
     cls = getattr(fastm4n, ESTIMATORS[data.task])
     parameters = {
@@ -49,7 +50,16 @@ def build(args, data, **options):
             raise CommandError(f"--levels are of ordered levels, and {data.name} is of "
                                f"{data.task}; pass --task ordered", 2)
         parameters["levels"] = _levels(args.levels, data.y)
+    if args.l1_ratio is not None and args.penalty != "elasticnet":
+        raise CommandError(f"--l1-ratio {args.l1_ratio:g} needs --penalty elasticnet", 2)
+    if args.penalty is not None and any(name == "penalty" for name, _ in args.settings):
+        raise CommandError(f"--set penalty and --penalty {args.penalty}: give one of them", 2)
     nested = {"solver": fastm4n.BlockFrankWolfe(), "penalty": ElasticNet()}
+    if args.penalty == "l2":
+        nested["penalty"] = L2()
+    elif args.penalty == "elasticnet":
+        ratio = {} if args.l1_ratio is None else {"l1_ratio": args.l1_ratio}
+        parameters["penalty"] = nested["penalty"] = ElasticNet(**ratio)
     known, options = cls(**nested).get_params(), {}
     for name, value in args.settings:
         if name not in known:
@@ -111,10 +121,27 @@ def described(estimator, *, alpha=True):
     used = getattr(estimator, "alpha_", estimator.alpha)
     used = used if isinstance(used, str) else format(used, "g")
     cost = estimator.cost if isinstance(estimator.cost, str) else "a matrix"
+    ratio = getattr(estimator.penalty, "l1_ratio", None)
     return (
         f"{type(estimator).__name__}: surrogate {estimator.surrogate}, cost {cost}, kernel "
         f"{kernel}" + (f", alpha {used}" if alpha else "")
+        + ("" if ratio is None else f", {type(estimator.penalty).__name__} l1_ratio {ratio:g}")
     )
+
+
+def n_weights(estimator):
+    """How many weights of features are not zero, and how many there are; None for kernels."""
+    if not hasattr(estimator, "coef_"):
+        return None
+    return estimator.n_nonzero_, math.prod(estimator.coef_.shape)
+
+
+def parameters_of(estimator, *, without=()):
+    """The parameters for a document; those of an object are there by themselves."""
+    return {
+        key: value for key, value in estimator.get_params().items()
+        if key not in ("callback", *without) and not hasattr(value, "get_params")
+    }
 
 
 def is_file_of_ours(file):

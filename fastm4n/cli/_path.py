@@ -46,6 +46,7 @@ cross-validated; the path is of those to train on. One line is printed for each 
   passes      passes over the training examples, from the start of the path
   seconds     time, from the start of the path
   gap         certified duality gap: the objective is at most this much above its minimum
+  weights     those of features that are not zero, with --penalty elasticnet
   train loss, valid. loss
               mean cost of the predictions under --cost: of classes under zero_one the error rate;
               of sequences, rankings and matchings the share of tokens, items or rows that are
@@ -231,7 +232,6 @@ class _Found:
 
     def document(self, args):
         _, estimator = _models.split(self.model)
-        known = estimator.get_params()
         down_to = self.path.certified_down_to
         return {
             "version": __version__,
@@ -241,10 +241,7 @@ class _Found:
             "n_validation": None if args.cv else self.data.n_examples - self.n_train,
             "n_features": self.path.estimator(self.path.alphas[0]).n_features_in_,
             "estimator": type(estimator).__name__,
-            "parameters": {
-                key: value for key, value in known.items()
-                if key not in ("alpha", "tol", "callback")
-            },
+            "parameters": _models.parameters_of(estimator, without=("alpha", "tol")),
             "eps": self.path.eps,
             "absolute_eps": self.path.absolute_eps,
             "method": self.path.method,
@@ -319,6 +316,7 @@ def _held_out(args, report, data):
             "passes": int(path.passes[j]),
             "seconds": float(path.seconds[j]),
             "oracle_calls": int(path.oracle_calls[j]),
+            "n_nonzero": int(path.n_nonzero[j]),
             "train_loss": _scores.loss(fitted, X, y, data.task),
             "validation_loss": _scores.loss(fitted, X_valid, y_valid, data.task),
         })
@@ -405,6 +403,10 @@ def _tell(args, report, found):
             # those of the folds' paths lie close to these
             if point["alpha"] in found.path.alphas or point is best
         ]
+    if found.path.is_sparse and found.search is None:
+        head.insert(4, "weights")
+        for row, point in zip(rows, found.points, strict=True):
+            row.insert(4, str(point["n_nonzero"]))
     for line in table(head, rows):
         report.result(line)
     report.result()

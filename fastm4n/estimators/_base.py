@@ -24,7 +24,7 @@ from fastm4n._parameters import (
 )
 from fastm4n.estimators._parameters import DECODINGS, SURROGATES
 from fastm4n.estimators._scale import scale_advice
-from fastm4n.penalties import is_plain
+from fastm4n.penalties import needs_weights
 from fastm4n.solvers.block_coordinate import solve
 from fastm4n.solvers.block_frank_wolfe import check_solver
 from fastm4n.solvers.certificates import objective_at_zero
@@ -94,9 +94,7 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
             check_flag(name, getattr(self, name))
 
     def _check_penalty_kernel(self):
-        if is_plain(self.penalty):
-            return
-        if callable(self.kernel) or self.kernel != "linear":
+        if needs_weights(self.penalty) and self.kernel != "linear":
             raise ValueError(
                 f"penalty={reprlib.repr(self.penalty)} needs kernel='linear', got {self.kernel!r}: "
                 "a kernel has no weights to bound or to draw to zero. Use features of "

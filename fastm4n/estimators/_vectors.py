@@ -127,10 +127,13 @@ class VectorEstimator(CertifiedEstimator):
         """Give a linear map the penalty of its weights."""
         R, d = features.n_labels, features.n_features
         families = {"coef": self._coef_shape(R, d)}
-        missing = {"intercept": "see fit_intercept"}
-        if self.fit_intercept:
+        missing = {}
+        if self._has_free_intercept():
+            missing["intercept"] = "which fit_intercept='free' leaves out of the penalty"
+        elif self.fit_intercept:
             families["intercept"] = (R,)
-            missing = {}
+        else:
+            missing["intercept"] = "weights that this model has not: see fit_intercept"
         resolved = resolve_penalty(self.penalty, families, missing)
         if resolved is not None:
             features.set_penalty(resolved.of_rows(

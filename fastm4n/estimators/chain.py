@@ -260,13 +260,15 @@ class SequenceTagger(CertifiedEstimator):
         R, d, edges = features.n_labels, features.n_features, features.edges
         families, missing = {"coef": (R, d)}, {}
         for present, names, shape, why in (
-            (self.fit_intercept, ("intercept",), (R,), "see fit_intercept"),
-            (self.fit_start_end, ("start_coef", "end_coef"), (R,), "see fit_start_end"),
-            (self.fit_transitions, ("transition_coef",), (R, R), "see fit_transitions"),
+            (self.fit_intercept, ("intercept",), (R,), "fit_intercept"),
+            (self.fit_start_end, ("start_coef", "end_coef"), (R,), "fit_start_end"),
+            (self.fit_transitions, ("transition_coef",), (R, R), "fit_transitions"),
             (edges is not None, ("transition_feature_coef",),
-             (0 if edges is None else edges.n_features, R, R), "see transition_features"),
+             (0 if edges is None else edges.n_features, R, R), "transition_features"),
         ):
-            to, value = (families, shape) if present else (missing, why)
+            to, value = families, shape
+            if not present:
+                to, value = missing, f"weights that this model has not: see {why}"
             to.update(dict.fromkeys(names, value))
         resolved = resolve_penalty(self.penalty, families, missing)
         if resolved is None:

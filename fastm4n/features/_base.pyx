@@ -7,8 +7,14 @@ value to every example (0: none), so that the intercept is a weight like the oth
 
 import numpy as np
 
+from libc.math cimport sqrt
+
 from fastm4n._simd._loops cimport loops_for, padded
 from fastm4n.features._penalty cimport Penalty
+
+
+# scales of z that are tried are at first apart by this factor, then by its square and so on
+cdef double SCALE_FACTOR = 8.0, LARGEST_SCALE = 1e15
 
 
 cdef class FeatureMap:
@@ -111,9 +117,39 @@ cdef class FeatureMap:
         """Omega(w) + Omega*(z) - <w, z> >= 0 for the present w and the z of another state."""
         return 0.0
 
-    def has_thresholds(self):
-        """Whether Omega has an L1 term, or norms of groups."""
-        return False
+    def modulus(self):
+        """m in Omega(w) = m / 2 ||w||^2 + ...: what is left of Omega is proportional to w."""
+        return 1.0
+
+    def along(self, double scale):
+        """Omega*(scale z), and its derivative by scale, <z, prox(scale z)>."""
+        raise NotImplementedError(f"{type(self).__name__} does not hold w.")
+
+    def best_scale(self, double height, double most=np.inf):
+        """The u from 0 to `most` of largest u height - Omega*(u z), a concave function of u.
+
+        From below, to a hundredth: whatever u is taken, what follows is certified for it.
+        """
+        cdef double low = 0.0, high = min(most, 1.0), middle, factor = SCALE_FACTOR
+        while self.along(high)[1] < height:
+            if high >= min(most, LARGEST_SCALE):
+                return most
+            low, high, factor = high, min(most, factor * high), factor * factor
+        while low == 0.0:
+            middle, factor = high / factor, factor * factor
+            if middle * LARGEST_SCALE * LARGEST_SCALE < 1.0:
+                return 0.0
+            if self.along(middle)[1] < height:
+                low = middle
+            else:
+                high = middle
+        while high > 1.01 * low:
+            middle = sqrt(low * high)
+            if self.along(middle)[1] < height:
+                low = middle
+            else:
+                high = middle
+        return low
 
     def present(self):
         """The present w = prox(z), of the form of `state`, which is z."""
@@ -208,8 +244,14 @@ cdef class WeightMap(FeatureMap):
         self.penalty.prox(np.array(z), best)
         return self.penalty.divergence(self.weights, z, best)
 
-    def has_thresholds(self):
-        return self.penalised and self.penalty.has_thresholds()
+    def modulus(self):
+        return 1.0 / self.smoothness
+
+    def along(self, double scale):
+        if self.penalised:
+            return self.penalty.along(self.raw, scale)
+        norm = self.weight_norm()
+        return 0.5 * scale * scale * norm, scale * norm
 
     def clear(self):
         self.raw[:, :] = 0.0

@@ -366,9 +366,12 @@ cdef class ChainFeatures(PositionMap):
             return value
         return value + self.edges.divergence({"weights": state["edges"]})
 
-    def has_thresholds(self):
-        of_edges = self.edges is not None and self.edges.has_thresholds()
-        return of_edges or super().has_thresholds()
+    def along(self, double scale):
+        value, slope = super().along(scale)
+        if self.edges is None:
+            return value, slope
+        of_edges = self.edges.along(scale)
+        return value + of_edges[0], slope + of_edges[1]
 
     def clear(self):
         super().clear()

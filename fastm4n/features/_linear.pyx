@@ -97,8 +97,8 @@ cdef class LinearMap(WeightMap):
         counted = self.which_used()
         self.on_counted = self.more_counted = self.on
         if zero is not None:
-            counted = np.where(zero, 0, 1 if counted is None else counted).astype(np.uint8)
-            self.counted = counted
+            counted = np.where(zero, 0, 1 if counted is None else counted)
+            self.counted = np.ascontiguousarray(counted, dtype=np.uint8)
             first, behind = zero[: self.n_features + 1], zero[self.n_features + 1 :]
             if first.any():
                 self.on_counted = &self.counted[0, 0]
@@ -223,6 +223,9 @@ cdef class LinearFeatures(LinearMap):
     cdef const Py_ssize_t[::1] rows
     cdef const double[::1] norms
     cdef const double[::1] all_norms
+    # of each label, less what bounds hold at zero, and whether they are taken
+    cdef const double[:, ::1] label_norms
+    cdef bint by_label
 
     def __init__(self, X, rows, norms, Py_ssize_t n_labels, double intercept):
         super().__init__(X, rows.shape[0], n_labels, 1, intercept)
@@ -255,12 +258,27 @@ cdef class LinearFeatures(LinearMap):
         return 0
 
     def count_norms(self, zero):
-        self.norms = self.all_norms
+        self.norms, self.by_label = self.all_norms, zero is not None
         if zero is not None:
-            moves = ~zero[:, : self.n_labels].all(axis=1)
-            intercept = self.intercept if moves[self.n_features] else 0.0
-            kept = self.X[:, np.flatnonzero(moves[: self.n_features])]
-            self.norms = row_norms(kept, intercept)[np.asarray(self.rows)]
+            moves = ~zero
+            with np.errstate(over="ignore"):
+                squares = self.X.astype(np.float64)
+                squares = squares.power(2) if self.is_sparse else squares**2
+                norms = squares @ moves[: self.n_features].astype(np.float64)
+            norms += self.intercept**2 * moves[self.n_features]
+            norms[:, self.n_labels :] = 0.0
+            self.label_norms = np.ascontiguousarray(norms[np.asarray(self.rows)])
+            self.norms = np.asarray(self.label_norms).max(axis=1)
+
+    cdef double direction_norm(
+        self, Py_ssize_t b, const double[::1] direction, Py_ssize_t k) noexcept nogil:
+        cdef Py_ssize_t j
+        cdef double total = 0.0
+        if not self.by_label:
+            return self.loops.dot(&direction[0], &direction[0], k) * self.block_norm(b)
+        for j in range(k):
+            total += direction[j] * direction[j] * self.label_norms[b, j]
+        return self.smoothness * total
 
     cdef void prefetch(self, Py_ssize_t b) noexcept nogil:
         self.prefetch_row(self.rows[b])

@@ -207,6 +207,14 @@ cdef class Penalty:
         """Omega*(z), for w = prox(z)."""
         return float(np.einsum("ij,ij->", np.asarray(z), np.asarray(w))) - self.value(w)
 
+    def along(self, z, double scale):
+        """Omega*(scale z), and its derivative by scale, <z, prox(scale z)>, which only rises."""
+        z = np.asarray(z)
+        w = np.empty_like(z)
+        self.prox(scale * z, w)
+        slope = float(np.einsum("ij,ij->", z, w))
+        return scale * slope - self.value(w), slope
+
     def divergence(self, w, z, best):
         """Omega(w) + Omega*(z) - <w, z> >= 0, for best = prox(z): a sum of what is never negative.
 
@@ -229,7 +237,3 @@ cdef class Penalty:
         """Whether bounds hold each weight at zero; None where they hold none."""
         zero = (np.asarray(self.lower) == 0.0) & (np.asarray(self.upper) == 0.0)
         return self._whole(zero) if zero.any() else None
-
-    def has_thresholds(self):
-        """Whether any t is not zero."""
-        return bool(np.any(self.thresholds))

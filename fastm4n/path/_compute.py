@@ -92,7 +92,7 @@ def regularization_path(
     ------
     ValueError
         For invalid parameters or data, a parameter of the estimator that paths do not know
-        (``fit_intercept="free"``, ``step="fixed"``, bounds without zero), or a
+        (``fit_intercept="free"``, ``step="fixed"``, bounds of `penalty` without zero), or a
         checkpoint of another problem.
     ModelFileError
         If a file of the checkpoint is damaged.
@@ -108,11 +108,12 @@ def regularization_path(
     Notes
     -----
     Memory is that of a fit, and that of the weights times the number of breakpoints. Weights of
-    more than 2^20 numbers are kept in float32, and their gaps are those of the rounded weights.
+    more than 2^20 numbers are kept in float32 (in float64 under another `penalty` than "l2"), and
+    their gaps are those of the rounded weights.
     A checkpoint takes the dual point as well; writing takes about 3 % of the time at most.
 
     The bound rests on two facts: the minimum of the objective is a concave function of alpha, and
-    the objective of fixed weights an affine one [2]_.
+    the objective of fixed weights an affine one [2]_, under every `penalty`.
 
     References
     ----------

@@ -5,6 +5,7 @@ from sklearn.base import clone
 from sklearn.metrics import get_scorer
 
 from fastm4n._parameters import check_number
+from fastm4n.penalties import as_penalty
 from fastm4n.solvers.breakpoints import smallest_alpha
 from fastm4n.solvers.history import HISTORY_KEYS
 
@@ -25,8 +26,11 @@ class RegularizationPath:
     gaps : ndarray of shape (n_breakpoints,)
         Certified gap at each; NaN for a heuristic path without certificates.
     losses, norms : ndarray of shape (n_breakpoints,)
-        Mean surrogate loss, bounded from above, and squared norm of the weights: the objective
-        at alpha is losses + alpha / 2 * norms.
+        Mean surrogate loss, bounded from above, and squared norm of the weights (with another
+        `penalty` than "l2", that penalty doubled): the objective at alpha is losses + alpha / 2 *
+        norms.
+    n_nonzero : ndarray of shape (n_breakpoints,)
+        How many numbers of `coef_`, or `dual_coef_`, are not zero.
     duals : ndarray of shape (n_breakpoints,)
         Lower bounds of the minimum at each alpha.
     passes, seconds, oracle_calls, cache_hits : ndarray of shape (n_breakpoints,)
@@ -61,7 +65,7 @@ class RegularizationPath:
         self._common = dict(common)
         self._points = list(points)
         self._weights = list(weights)
-        # loss and gap of w = 0 under an infinite alpha
+        # the objective of w = 0, and the gap of the first weights, scaled, under an infinite alpha
         self._loss_at_rest, self._gap_at_rest = map(float, at_rest)
         self._certified, self._policy = certified, policy
         self.seconds = np.array(seconds, dtype=np.float64)
@@ -98,6 +102,16 @@ class RegularizationPath:
     def _scale(self):
         # where no output costs anything all gaps are zero
         return self._loss_at_rest if self._loss_at_rest > 0.0 else 1.0
+
+    @property
+    def is_sparse(self):
+        """Whether the penalty has a term that makes weights zero."""
+        return getattr(as_penalty(self._template.penalty), "l1_ratio", 0.0) > 0.0
+
+    @property
+    def n_nonzero(self):
+        name = "coef_" if "coef_" in self._weights[0] else "dual_coef_"
+        return np.array([np.count_nonzero(weights[name]) for weights in self._weights])
 
     @property
     def relative_gaps(self):
@@ -197,9 +211,10 @@ class RegularizationPath:
         j, factor = self._piece(alpha)
         gap, point = self.gap(alpha), self._points[j]
         model = clone(self._template).set_params(alpha=float(alpha))
-        # the objective is convex along the line to w = 0
+        # the loss is convex along the line to w = 0
         primal = point.primal(min(alpha, self.alphas[0]))
-        primal = float(factor * primal + (1.0 - factor) * self._loss_at_rest)
+        at_rest = self._loss_at_rest + self.alphas[0] * self._points[0].l1
+        primal = float(factor * primal + (1.0 - factor) * at_rest)
         row = {
             "pass": point.passes, "primal": primal, "dual": primal - gap, "gap": gap,
             "seconds": self.seconds[j], "oracle_calls": point.oracle_calls, "oracle_error": np.nan,

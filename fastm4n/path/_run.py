@@ -112,16 +112,10 @@ class Run:
             raise ValueError(f"lengths is for SequenceTagger, not for {type(template).__name__}.")
         problem = self.problem = template._problem(X, y, sample_weight, **more)
         features = problem.features
-        bounded = features.has_penalty()
-        if bounded and features.weight_norm() > 0.0:
+        if features.has_penalty() and features.weight_norm() > 0.0:
             raise ValueError(
                 "the bounds of penalty must hold zero for a path, or weights could not be scaled "
                 "down as alpha grows."
-            )
-        if features.has_thresholds():
-            raise ValueError(
-                "paths need a penalty without an L1 term or groups: above the first breakpoint "
-                "weights are scaled, and their L1 norm does not go down with alpha as the gap says."
             )
         options = template._solver_options()
         if self.method == "heuristic":
@@ -137,7 +131,7 @@ class Run:
             driver, self.eps, self.kappa, template.max_iter, alphas=self.alphas,
             alpha_max=self.alpha_max, alpha_min=self.alpha_min,
             certified=self.method != "heuristic", warm_start=self.warm_start,
-            rounded=size > FLOAT32_ABOVE, bounded=bounded,
+            rounded=size > FLOAT32_ABOVE,
         )
 
     def fingerprint(self, X, y, sample_weight, lengths):
@@ -199,7 +193,8 @@ class Run:
             certificate = certificate_of(engine, engine.mu, follower.driver.n_jobs)
             engine.surrogate.restore(kept)
             loss = float(np.sum(np.multiply(engine.weights, certificate.block_losses)))
-            point = replace(point, loss=loss, norm=certificate.norm, dual=certificate.dual)
+            point = replace(
+                point, loss=loss, norm=certificate.norm, l1=certificate.l1, dual=certificate.dual)
         weights = self._fitted()
         if self.checkpoint is not None:
             self.checkpoint.write(len(self.points), point, weights, seconds)

@@ -16,7 +16,7 @@ from fastm4n.plotting._axes import (
 )
 from fastm4n.plotting._path_data import path_data
 
-PANEL_HEIGHTS = {"gap": 2, "score": 3, "coef": 3}
+PANEL_HEIGHTS = {"gap": 2, "score": 3, "n_nonzero": 2, "coef": 3}
 LEGENDS = {
     "gap": {**ABOVE, "ncols": 5},
     "score": ABOVE,
@@ -49,6 +49,8 @@ class RegularizationPathDisplay:
         the steps begin at that alpha, else at the first breakpoint.
     score_name : str, default="score"
         What the scores are.
+    n_nonzero : ndarray of shape (n_breakpoints,), default=None
+        How many weights are not zero at the breakpoints, under a penalty that makes them zero.
     coefs : ndarray of shape (n_breakpoints, n_weights), default=None
         Weights at the breakpoints.
     coef_names : list of str, default=None
@@ -70,7 +72,7 @@ class RegularizationPathDisplay:
         The first of them.
     figure_ : matplotlib Figure
     panels_ : tuple of str
-        What the panels show: "gap", "score", "coef".
+        What the panels show: "gap", "score", "n_nonzero", "coef".
     gap_line_, eps_line_, breakpoints_ : matplotlib Line2D
         The certified gap as a function of alpha, `eps`, and the breakpoints. Only with "gap".
     score_lines_ : dict of matplotlib Line2D
@@ -78,6 +80,8 @@ class RegularizationPathDisplay:
     mean_score_line_, score_band_ : matplotlib Line2D and FillBetweenPolyCollection
         Mean score of the folds, and one standard error to both sides. Only with "score" and
         `cv_scores`.
+    n_nonzero_line_ : matplotlib Line2D
+        Only with "n_nonzero".
     coef_lines_ : list of matplotlib Line2D
         Only with "coef".
     best_alpha_lines_, one_se_alpha_lines_ : list of matplotlib Line2D
@@ -109,8 +113,8 @@ class RegularizationPathDisplay:
 
     def __init__(
         self, *, alphas, gaps, eps, curve_alphas, curve_gaps, switches, scores=None,
-        scores_above=None, score_name="score", coefs=None, coef_names=None, cv_alphas=None,
-        cv_scores=None, best_alpha=None, one_se_alpha=None,
+        scores_above=None, score_name="score", n_nonzero=None, coefs=None, coef_names=None,
+        cv_alphas=None, cv_scores=None, best_alpha=None, one_se_alpha=None,
     ):
         self.alphas = alphas
         self.gaps = gaps
@@ -121,6 +125,7 @@ class RegularizationPathDisplay:
         self.scores = scores
         self.scores_above = scores_above
         self.score_name = score_name
+        self.n_nonzero = n_nonzero
         self.coefs = coefs
         self.coef_names = coef_names
         self.cv_alphas = cv_alphas
@@ -165,7 +170,7 @@ class RegularizationPathDisplay:
             Names of the features; by default `feature_names_in_`, or x0, x1, ...
         alpha_min, alpha_max : float, default=None
             Ends of the gap's curve; by default a little beyond the breakpoints.
-        panels : list of {"gap", "score", "coef"}, default=None
+        panels : list of {"gap", "score", "n_nonzero", "coef"}, default=None
             What to show; by default all for which there are numbers.
         ax : matplotlib Axes, or sequence of them, default=None
             One for each panel; those of a new figure by default.
@@ -256,7 +261,7 @@ class RegularizationPathDisplay:
         ----------
         ax : matplotlib Axes, or sequence of them, default=None
             One for each panel; those of a new figure by default.
-        panels : list of {"gap", "score", "coef"}, default=None
+        panels : list of {"gap", "score", "n_nonzero", "coef"}, default=None
             What to show; by default all for which there are numbers.
 
         Returns
@@ -278,7 +283,10 @@ class RegularizationPathDisplay:
                     f"{', '.join(self.panels_)}. Give one for each, or choose panels."
                 )
         self.axes_, self.ax_, self.figure_ = axes, axes[0], axes[0].figure
-        draw = {"gap": self._plot_gap, "score": self._plot_scores, "coef": self._plot_coefs}
+        draw = {
+            "gap": self._plot_gap, "score": self._plot_scores, "n_nonzero": self._plot_n_nonzero,
+            "coef": self._plot_coefs,
+        }
         self.best_alpha_lines_, self.one_se_alpha_lines_ = [], []
         for axes, panel in zip(self.axes_, self.panels_, strict=True):
             axes.set_xscale("log")
@@ -297,6 +305,7 @@ class RegularizationPathDisplay:
         there = {
             "gap": bool(np.isfinite(self.curve_gaps).any()),
             "score": bool(self.scores) or self.cv_scores is not None,
+            "n_nonzero": self.n_nonzero is not None,
             "coef": self.coefs is not None,
         }
         if panels is None:
@@ -314,6 +323,7 @@ class RegularizationPathDisplay:
                 remedy = {
                     "gap": "the gaps of the path were not certified",
                     "score": "give X and y, or X_valid and y_valid",
+                    "n_nonzero": "the penalty of the path makes no weights zero",
                     "coef": "give n_coefs",
                 }[panel]
                 raise ValueError(f"There are no numbers for the panel {panel!r}: {remedy}.")
@@ -362,6 +372,15 @@ class RegularizationPathDisplay:
                 drawstyle="steps-post", label=name,
             )
         ax.set_ylabel(self.score_name)
+
+    def _plot_n_nonzero(self, ax):
+        (self.n_nonzero_line_,) = ax.plot(
+            *self._steps(self.n_nonzero, self.n_nonzero[0]), color=COLORS[0], linewidth=1.5,
+            drawstyle="steps-post",
+        )
+        ax.set_ylim(bottom=0)
+        ax.yaxis.get_major_locator().set_params(integer=True)
+        ax.set_ylabel("weights not zero")
 
     def _plot_coefs(self, ax):
         self.coef_lines_ = []

@@ -30,6 +30,8 @@ def path_data(path, alpha_min, alpha_max, n_coefs, feature_names):
         "curve_gaps": np.array([path.gap(alpha) for alpha in curve.tolist()]),
         "switches": switches,
     }
+    if path.is_sparse:
+        data["n_nonzero"] = path.n_nonzero
     if n_coefs:
         data["coefs"], data["coef_names"] = _strongest_coefs(path, n_coefs, feature_names)
     return data

@@ -7,7 +7,7 @@ from dataclasses import astuple, dataclass
 
 import numpy as np
 
-N_NUMBERS = 8
+N_NUMBERS = 9
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,10 @@ class Breakpoint:
     ----------
     alpha : float
     loss, norm : float
-        R(w), bounded from above, and ||w||^2: the objective is loss + alpha / 2 norm.
+        R(w), bounded from above, and 2 Omega(w), which is ||w||^2 without a further penalty: the
+        objective is loss + alpha / 2 norm.
+    l1 : float
+        Of norm / 2 what is proportional to w.
     dual : float
         A lower bound of the optimum.
     concave : float
@@ -30,6 +33,7 @@ class Breakpoint:
     alpha: float
     loss: float
     norm: float
+    l1: float
     dual: float
     concave: float
     passes: int
@@ -45,7 +49,7 @@ class Breakpoint:
     @classmethod
     def of_numbers(cls, numbers):
         """The breakpoint of a list of `numbers`."""
-        return cls(*numbers[:5], *map(int, numbers[5:]))
+        return cls(*numbers[:6], *map(int, numbers[6:]))
 
     @property
     def gap(self):

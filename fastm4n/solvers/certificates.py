@@ -34,6 +34,7 @@ class Certificate:
     concave: np.ndarray = None  # h_b(mu_b) of each block, or a lower bound of it
     block_losses: np.ndarray = None  # bounds of the blocks' losses, from above
     norm: float = None  # 2 Omega(w): ||w||^2 without a further penalty
+    l1: float = 0.0  # of Omega(w) what is proportional to w: the L1 term, the norms of groups
     rounding: float = 0.0  # differences of primal or dual that are none
     bound: float = 0.0  # the best dual value between phi(y) and mu, at least `dual`
     height: float = 0.0  # sum_b p_b h_b(mu_b), which the objective at w = 0 is no less than
@@ -71,8 +72,9 @@ def certify(engine, mu, n_jobs=1, apart=None, concave=None):
     depend on their number.
 
     `bound` is the best dual value between phi(y) and mu, as far as h is known there: h_b is
-    concave and zero at phi(y_b), so that D(phi(y) + s (mu - phi(y))) >= s H - s^2 alpha / 2
-    ||w(mu)||^2, H = sum_b p_b h_b(mu_b), which is largest at s = H / (alpha ||w(mu)||^2).
+    concave and zero at phi(y_b), so that D(phi(y) + s (mu - phi(y))) is at least
+    s H - alpha Omega*(s z(mu)), H = sum_b p_b h_b(mu_b), which for ||w||^2 / 2 is largest at
+    s = H / (alpha ||w(mu)||^2).
 
     Parameters
     ----------
@@ -102,8 +104,10 @@ def certify(engine, mu, n_jobs=1, apart=None, concave=None):
             )
     norm = max(norm, 0.0)
     penalty = conjugate = 0.5 * norm
+    l1 = 0.0
     if features.has_penalty():
         penalty, conjugate = features.penalty_value(), features.conjugate_value()
+        l1 = max(0.0, penalty - 0.5 * features.modulus() * norm)
     excess = 0.0
     if apart is not None:
         excess, conjugate = apart
@@ -112,8 +116,10 @@ def certify(engine, mu, n_jobs=1, apart=None, concave=None):
     dual = height - pull
     bound = dual
     if features.has_penalty():
-        # Omega*(0) is not positive, but how Omega* falls towards phi(y) is the penalty's
-        bound = max(dual, 0.0)
+        bound = max(dual, 0.0)  # Omega*(0) is not positive
+        if apart is None and height < alpha * (penalty + conjugate):
+            scale = features.best_scale(height / alpha, 1.0)
+            bound = max(bound, scale * height - alpha * features.along(scale)[0])
     elif height < 2.0 * pull:
         bound = max(dual, 0.25 * max(height, 0.0) ** 2 / pull)
     return Certificate(
@@ -124,6 +130,7 @@ def certify(engine, mu, n_jobs=1, apart=None, concave=None):
         concave=heights,
         block_losses=loss,
         norm=2.0 * penalty,
+        l1=l1,
         rounding=ROUNDING * (abs(primal) + abs(height) + abs(pull)),
         bound=bound,
         height=height,

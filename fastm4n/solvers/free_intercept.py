@@ -95,7 +95,8 @@ def solve_free_intercept(
         shift = features.constant_scores()
         intercepts = offset + shift
         state = features.state()
-        primal = solution.certificate.primal - 0.5 * alpha * float(np.sum((shift / intercept) ** 2))
+        penalty = 0.5 * features.modulus() * float(np.sum((shift / intercept) ** 2))
+        primal = solution.certificate.primal - alpha * penalty
         balanced = balance(mu.reshape(truth.shape), truth, weights).ravel()
         engine = BlockCoordinateEngine(surrogate, features, weights, alpha, 0)
         features.set_offset(np.zeros_like(offset))

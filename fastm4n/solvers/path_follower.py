@@ -1,14 +1,14 @@
 r"""The regularisation path: solutions for all alpha, one after the other, on one engine.
 
 The optimum :math:`P^\star(\alpha)` is concave in alpha, and the objective
-:math:`P_\alpha(w) = R(w) + \frac{\alpha}{2} \|w\|^2` of fixed weights is affine.  So the dual
+:math:`P_\alpha(w) = R(w) + \alpha\, \Omega(w)` of fixed weights is affine.  So the dual
 values at two breakpoints bound how far the weights of either are from the optimum anywhere between
 them, and a path of small gap everywhere needs few breakpoints.
 """
 
 from contextlib import contextmanager
 from dataclasses import replace
-from math import exp, inf, isnan, log, nan, sqrt
+from math import exp, inf, isinf, isnan, log, nan, sqrt
 
 import numpy as np
 
@@ -39,10 +39,14 @@ START_FACTOR = 8.0
 MOST_STARTS = 30
 # and so many that are as large a gap as is allowed, by the chord between two of those
 MOST_CHORDS = 5
+# under a penalty the interval between the last two of them is halved so often
+START_HALVINGS = 3
 # how much of eps inexact oracles may add to a certificate
 CERTIFICATE_SHARE = 0.1
 # the default of alpha_min, in the unit of `alpha_unit`
 LEAST_ALPHA = 1e-3
+# w(mu) times this scale is as far as bounds let it go
+LARGEST_SCALE = 1e15
 
 
 class PathFollower:
@@ -68,8 +72,6 @@ class PathFollower:
         Whether a breakpoint starts from the last one; without, on a grid, from phi(y).
     rounded : bool
         Whether weights are kept in float32: what is known of a breakpoint then is of those.
-    bounded : bool
-        Whether w has bounds, within which w = 0 must be.
 
     Attributes
     ----------
@@ -88,7 +90,7 @@ class PathFollower:
 
     def __init__(
         self, driver, eps, kappa, max_iter, *, alphas=None, alpha_max=None, alpha_min=None,
-        certified=True, warm_start=True, rounded=False, bounded=False,
+        certified=True, warm_start=True, rounded=False,
     ):
         self.driver, self.engine = driver, driver.engine
         self.relative_eps, self.kappa, self.max_iter = eps, kappa, max_iter
@@ -97,8 +99,10 @@ class PathFollower:
         driver.on_pass = self._step_done
         self.alphas, self.alpha_max, self.alpha_min = alphas, alpha_max, alpha_min
         self.certified, self.warm_start = certified, warm_start
-        self.rounded = rounded and self.engine.features.weight_norm() is not None
-        self.bounded = bounded
+        features = self.engine.features
+        self.penalised = features.has_penalty()
+        # what is rounded may be out of bounds, and z is not what is kept
+        self.rounded = rounded and features.weight_norm() is not None and not self.penalised
         self.points = []
         self.at_rest = None
         self.converged = True
@@ -182,9 +186,31 @@ class PathFollower:
     def _unit(self, point):
         """An alpha of the order of the problem's, whatever the scale of the features.
 
-        Under it the minimum along the slope of the loss at w = 0 takes off about all of the loss.
+        Under it the minimum along the slope of the loss at w = 0 takes off about all of the loss;
+        or half of what it takes off at most, where bounds keep it from doing so.
         """
-        return point.alpha**2 * point.norm / self.at_rest if point.norm > 0.0 else point.alpha
+        scale = self._best_scale(self.at_rest, point)
+        if isinf(scale):
+            scale = self._best_scale(0.5 * point.alpha * self._furthest(point), point)
+        return point.alpha / scale if 0.0 < scale < inf else point.alpha
+
+    def _furthest(self, point):
+        """<w, z> for the z of `point` and w = prox of a large number times z; without prox ||z||^2.
+
+        It is zero where w = 0 whatever alpha is.
+        """
+        if self.penalised:
+            return self.engine.features.along(LARGEST_SCALE)[1]
+        return point.norm
+
+    def _best_scale(self, height, point):
+        """The u of largest u height - alpha Omega*(u z), for the z of `point`.
+
+        The engine is there; where w = 0 whatever u is, any is as good, and it is infinite.
+        """
+        if self.penalised:
+            return self.engine.features.best_scale(height / point.alpha)
+        return height / (point.alpha * point.norm) if point.norm > 0.0 else inf
 
     def _start(self, alpha):
         """Go to the dual points of largest h, or as far from phi(y) as is best for alpha."""
@@ -216,24 +242,37 @@ class PathFollower:
         """
         point = self._rest()
         tol = self.kappa * self.eps
-        if point.norm == 0.0:
+        if self._furthest(point) == 0.0:
             return point
         if self.at_rest <= tol:
             # w = 0 will do, for all alpha
             return self._at(point.alpha, 0.0)
         point = self._at(self._unit(point))
-        point = self._at(point.alpha * max(1.0, point.gap / tol))
-        # where h has many maximisers the oracle's are not those of the smallest w
-        self._once(self._first_pass)
-        good = bad = self._at(point.alpha)
+        unit, alpha = point.alpha, point.alpha * max(1.0, point.gap / tol)
+        for _ in range(MOST_STARTS):
+            self._at(alpha)
+            # where h has many maximisers the oracle's are not those of the smallest w
+            self._once(self._first_pass)
+            good = bad = self._at(alpha)
+            if self._is_start(good, tol):
+                break
+            alpha *= START_FACTOR
         for _ in range(MOST_STARTS):
             bad = self._at(good.alpha / START_FACTOR)
-            if max(bad.gap, self.gap_at_rest(bad)) > tol:
+            if not self._is_start(bad, tol) or bad.alpha < LEAST_ALPHA * unit:
                 break
             good = bad
+        if self.penalised:
+            for _ in range(START_HALVINGS):
+                point = self._at(sqrt(good.alpha * bad.alpha))
+                if self._is_start(point, tol):
+                    good = point
+                else:
+                    bad = point
+            return self._at(good.alpha)
         for _ in range(MOST_CHORDS):
             share = 0.0
-            if good.gap <= tol < bad.gap and not self.bounded:
+            if good.gap <= tol < bad.gap:
                 share = (tol - good.gap) / (bad.gap - good.gap)
             point = self._at(1.0 / ((1.0 - share) / good.alpha + share / bad.alpha))
             if share == 0.0 or point.gap <= tol:
@@ -242,17 +281,22 @@ class PathFollower:
             bad = point
         return self._at(good.alpha)
 
+    def _is_start(self, point, tol):
+        """Whether the weights of a breakpoint, scaled, will do for all larger alphas."""
+        return max(point.gap, self.gap_at_rest(point)) <= tol
+
     def _first_pass(self):
         self.engine.run_pass(Sampling.PERMUTATION, self.driver.kind)
         self.passes += 1
 
     def gap_at_rest(self, point):
-        """Gap of w = 0 for an infinite alpha, by the dual point of a breakpoint.
+        """Gap of the weights of a breakpoint times its alpha / alpha, for an infinite alpha.
 
-        Bounds keep w(mu) from being proportional to 1 / alpha; that the optimum does not fall as
-        alpha grows is known all the same.
+        A penalty keeps w(mu) from being proportional to 1 / alpha; that the optimum does not fall
+        as alpha grows is known all the same. Of alpha Omega(w) what is proportional to w stays.
         """
-        return max(0.0, self.at_rest - (point.dual if self.bounded else point.concave))
+        dual = point.dual if self.penalised else point.concave
+        return max(0.0, self.at_rest + point.alpha * point.l1 - dual)
 
     def _at(self, alpha, shrink=1.0):
         """Take the present dual point to another alpha, and look at it."""
@@ -335,8 +379,7 @@ class PathFollower:
         """
         if self.engine.surrogate.has_natural_step:
             return 1.0
-        pull = point.alpha**2 * point.norm
-        return 1.0 if pull == 0.0 else min(1.0, alpha * point.concave / pull)
+        return min(1.0, self._best_scale(point.concave, point) * alpha / point.alpha)
 
     def _run(self, tol, **options):
         """Passes; whether the gap, or the stale one, came to tol."""
@@ -378,18 +421,20 @@ class PathFollower:
             if self.rounded:
                 with self.stored_weights():
                     kept = self._described(certify(engine, engine.mu, self.driver.n_jobs))
-                point = replace(point, loss=kept.loss, norm=kept.norm)
+                point = replace(point, loss=kept.loss, norm=kept.norm, l1=kept.l1)
         else:
             features = engine.features
+            l1 = 0.0
             if features.weight_norm() is None:
                 norm = certify(engine, engine.mu, self.driver.n_jobs).norm
                 conjugate = 0.5 * norm
             else:
                 norm, conjugate = 2.0 * features.penalty_value(), features.conjugate_value()
+                l1 = max(0.0, 0.5 * (norm - features.modulus() * features.weight_norm()))
             concave = float(np.sum(np.multiply(engine.weights, engine.concave)))
             dual = concave - engine.alpha * conjugate
             loss = engine.stale_gap() + dual - 0.5 * engine.alpha * norm
-            point = self._new(loss, norm, dual, concave)
+            point = self._new(loss, norm, l1, dual, concave)
         if last is not None:
             point = replace(point, dual=max(point.dual, last.dual * point.alpha / last.alpha))
         return point
@@ -398,12 +443,12 @@ class PathFollower:
         p = self.engine.weights
         return self._new(
             float(np.sum(np.multiply(p, certificate.block_losses))), certificate.norm,
-            certificate.dual, float(np.sum(np.multiply(p, certificate.concave))),
+            certificate.l1, certificate.dual, float(np.sum(np.multiply(p, certificate.concave))),
         )
 
-    def _new(self, loss, norm, dual, concave):
+    def _new(self, loss, norm, l1, dual, concave):
         return Breakpoint(
-            self.engine.alpha, loss, norm, dual, concave, self.passes,
+            self.engine.alpha, loss, norm, l1, dual, concave, self.passes,
             self._calls_before + self.engine.oracle_calls,
             self._hits_before + self.engine.cache_hits,
         )
