@@ -58,6 +58,8 @@ def problems():
 def measure(cls, surrogate, alpha, X, y, tol, limit, options):
     """CPU seconds, the gap they came to, and the policy at the end."""
     start = time.process_time()
+    if "cost_scale" in cls._get_param_names():
+        options = {"cost_scale": "mean", **options}
     model = made(
         cls,
         surrogate, alpha=alpha, tol=tol, max_iter=100_000, random_state=0,

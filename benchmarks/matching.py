@@ -215,7 +215,9 @@ def run(train, test, alphas):
     contestants = {ROWS: (Rows, PENALTIES)}
     for surrogate, name in SURROGATES.items():
         def make(alpha, surrogate=surrogate):
-            return Matcher(surrogate=surrogate, alpha=alpha, tol=TOL, max_iter=MAX_ITER, random_state=0)
+            return Matcher(
+                surrogate=surrogate, alpha=alpha, cost_scale="mean", tol=TOL, max_iter=MAX_ITER,
+                random_state=0)
         contestants[name] = make, alphas
     for name, (make, grid) in contestants.items():
         with warnings.catch_warnings():

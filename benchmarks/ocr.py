@@ -95,7 +95,8 @@ def tagger(surrogate, limit=np.inf, **options):
         options["callback"] = lambda row: row["seconds"] > limit
     return made(
         SequenceTagger,
-        surrogate, **{"alpha": ALPHA, "max_iter": 10**6, "random_state": 0, **options}
+        surrogate, cost_scale="mean",
+        **{"alpha": ALPHA, "max_iter": 10**6, "random_state": 0, **options}
     )
 
 

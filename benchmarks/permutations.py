@@ -74,7 +74,7 @@ def fit(X, y, surrogate, **options):
     options = {"alpha": ALPHA, "tol": 0, "sampling": "permutation", "random_state": 0, **options}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return made(LabelRanker, surrogate, **options).fit(X, y)
+        return made(LabelRanker, surrogate, cost_scale="mean", **options).fit(X, y)
 
 
 def training_part(name):

@@ -66,7 +66,8 @@ def errors(model, X, y):
 def along_the_grid(surrogate, train, valid, test, n_alphas, max_iter, seed):
     """Fits along alpha = 2^-1, 2^-2, ..., warm-started, with their errors on both parts."""
     model = SequenceTagger(
-        surrogate, tol=OCR_TOL, max_iter=max_iter, warm_start=True, random_state=seed
+        surrogate, cost_scale="mean", tol=OCR_TOL, max_iter=max_iter, warm_start=True,
+        random_state=seed,
     )
     return [
         {
@@ -97,7 +98,8 @@ def run_fold(surrogate, part, n_alphas, max_iter):
     a = int(0.8 * len(order))
     inner, held = ((X[rows], y[rows]) for rows in (order[:a], order[a:]))
     path = along_the_grid(surrogate, inner, held, None, n_alphas, max_iter, 0)
-    model = SequenceTagger(surrogate, tol=OCR_TOL, max_iter=10 * max_iter, random_state=0)
+    model = SequenceTagger(
+        surrogate, cost_scale="mean", tol=OCR_TOL, max_iter=10 * max_iter, random_state=0)
     final = fitted(model, X[train], y[train], alpha=best(path)["alpha"])
     return {
         "surrogate": surrogate, "n": len(train), "n_test": len(test), "path": path,
@@ -109,8 +111,8 @@ def run_chunks(surrogate, grid, max_iter):
     X, y, vectorizer = vectorized("train")
     X_test, truth, _ = vectorized("test", vectorizer)
     model = SequenceTagger(
-        surrogate, fit_intercept=False, fit_start_end=False, tol=CHUNK_TOL, max_iter=max_iter,
-        random_state=0,
+        surrogate, cost_scale="mean", fit_intercept=False, fit_start_end=False, tol=CHUNK_TOL,
+        max_iter=max_iter, random_state=0,
     )
     rows = []
     for c in grid:

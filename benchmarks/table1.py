@@ -101,7 +101,7 @@ def run_split(task, name, X, y, seed, smallest, limit):
         elif task == "ordinal":
             model = OrdinalClassifier(levels=np.unique(y), decode=decode, **options)
         else:
-            model = LabelRanker(decode=decode, **options)
+            model = LabelRanker(decode=decode, cost_scale="mean", **options)
         best, gaps, passes, start = None, [], [], time.process_time()
         for alpha in 2.0 ** -np.arange(1, smallest + 1):
             with warnings.catch_warnings():

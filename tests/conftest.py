@@ -49,8 +49,7 @@ class PermutationProblem:
         self.phi = [
             np.eye(M)[perms].reshape(-1, M * M) for perms, M in zip(self.lists, self.sizes)]
         self.loss = [
-            self.cost[perms[:, np.newaxis], perms].sum(axis=2) / M
-            for perms, M in zip(self.lists, self.sizes)]
+            self.cost[perms[:, np.newaxis], perms].sum(axis=2) for perms in self.lists]
         self.true = [
             int(np.flatnonzero((perms == place).all(axis=1))[0])
             for perms, place in zip(self.lists, places)]
@@ -81,10 +80,10 @@ class PermutationProblem:
         """h_b at the point mu of the polytope."""
         if self.surrogate == "max_margin":
             place = self.lists[b][self.true[b]]
-            return np.mean(self.costs_of(b, mu)[np.arange(len(place)), place])
+            return np.sum(self.costs_of(b, mu)[np.arange(len(place)), place])
         if self.surrogate == "max_min":
             rows, costs = np.arange(self.sizes[b]), self.costs_of(b, mu)
-            return min(np.mean(costs[rows, place]) for place in self.lists[b])
+            return min(np.sum(costs[rows, place]) for place in self.lists[b])
         # the conjugate of the log-partition
         phi = self.phi[b]
         return minimize(

@@ -213,4 +213,5 @@ def test_of_the_command_line(tmp_path):
         assert main([
             "fit", str(tmp_path / "train.crfsuite"), "--model", str(model), "--set",
             f"cost_scale={scale}"]) == 0
-        assert load_model(model)[-1].cost_scale == scale
+        tagger = load_model(model)[-1]
+        assert (tagger.cost_scale, tagger.alpha, tagger.alpha_) == (scale, "auto", 0.5)

@@ -121,14 +121,15 @@ def chain_primal(model, X, y, alpha):
     losses = []
     for x, truth in zip(X, y):
         v = ref.chain_scores(x, w)
-        upper = ref.chain_oracle(*v, model.surrogate, truth, zero_one(model.classes_.size))[-1]
+        cost = len(x) * zero_one(model.classes_.size)  # the reference takes the mean
+        upper = ref.chain_oracle(*v, model.surrogate, truth, cost)[-1]
         losses.append(upper - ref.score_labelling(truth, *v))
     return np.mean(losses) + alpha / 2 * sum(np.sum(part**2) for part in w)
 
 
 def permutation_loss(v, surrogate, places):
     M = len(v)
-    upper = ref.permutation_oracle(v, surrogate, places, zero_one(M))[-1]
+    upper = ref.permutation_oracle(v, surrogate, places, M * zero_one(M))[-1]
     return upper - v[np.arange(M), places].sum()
 
 

@@ -33,7 +33,8 @@ def fits(data_folder):
 
     def fit(times, tol, step, sampling, cache, max_iter, seed):
         tagger = SequenceTagger(
-            "max_margin", alpha=times / N, tol=tol, max_iter=max_iter, random_state=seed,
+            "max_margin", alpha=times / N, cost_scale="mean", tol=tol, max_iter=max_iter,
+            random_state=seed,
             solver=BlockFrankWolfe(step=step, sampling=sampling, cache=cache, accelerate=False))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)

@@ -292,7 +292,7 @@ def test_parameters_that_do_not_exist(cls):
             cls().set_params(**{parameter: 1})
     with pytest.raises(ValueError, match="no parameter 'solver__step': solver is 'auto'"):
         cls().set_params(solver__step="away")
-    with pytest.raises(ValueError, match="no parameter 'alpha__step': alpha is 0.01"):
+    with pytest.raises(ValueError, match=f"no parameter 'alpha__step': alpha is {cls().alpha!r}"):
         cls().set_params(alpha__step="away")
     with pytest.raises(ValueError, match="BlockFrankWolfe has no parameter 'stepp'; did you mean"):
         cls(solver=BlockFrankWolfe()).set_params(solver__stepp="away")
@@ -334,7 +334,7 @@ def test_tol_is_relative_to_the_objective_at_zero(cls, surrogate):
     scale = fit.duality_gap_ / fit.relative_gap_
     assert_allclose(still.primal_objective_, scale, rtol=1e-3)
     if surrogate == "max_margin" and cls is not OrdinalClassifier:
-        assert_allclose(scale, 1.0, rtol=1e-12)
+        assert_allclose(scale, np.mean([np.size(labels) for labels in y]), rtol=1e-12)
     # costs in other units change nothing
     if surrogate == "max_margin" and cls is not Matcher:
         size = fit.cost_matrix_.shape[0]

@@ -117,9 +117,10 @@ def check_certificate(model, X, y, cost, n_labels=R, rtol=1e-9):
         change = change_of_w(x, truth[0] - nodes, truth[1] - edges, model.transition_features_)
         total = [old + new / (model.alpha * len(X)) for old, new in zip(total, change)]
         unary, pairwise = chain_of(model, x)
-        upper = chain_oracle(unary, pairwise, model.surrogate, labels, cost, 1e-10)[3]
+        of_sum = len(x) * cost  # the reference divides costs by the length
+        upper = chain_oracle(unary, pairwise, model.surrogate, labels, of_sum, 1e-10)[3]
         primal += (upper - score_labelling(labels, unary, pairwise)) / len(X)
-        dual += chain_concave_part(nodes, edges, model.surrogate, labels, cost) / len(X)
+        dual += chain_concave_part(nodes, edges, model.surrogate, labels, of_sum) / len(X)
     norm, of_mu = (sum(np.sum(w**2) for w in arrays) for arrays in (arrays_of(model), total))
     assert_allclose(model.primal_objective_, primal + model.alpha / 2 * norm, rtol, rtol)
     assert model.dual_objective_ >= dual - model.alpha / 2 * of_mu - 2 * rtol

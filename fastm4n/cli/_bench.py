@@ -131,7 +131,7 @@ def _problems(args):
 
         return passes
 
-    plain = {"fit_intercept": False}
+    plain, mean = {"fit_intercept": False}, {"cost_scale": "mean"}
     return [
         (
             "classes (300 digits)",
@@ -146,14 +146,14 @@ def _problems(args):
                 reference.chain_block_coordinate_frank_wolfe, list(tokens), list(labels),
                 n_labels=3,
             ),
-            fit(SequenceTagger, tokens, labels),
+            fit(lambda **kw: SequenceTagger(**mean, **kw), tokens, labels),
         ),
         (
             "rankings (60 of 4 items)",
             run_reference(
                 reference.permutation_block_coordinate_frank_wolfe, pairs, list(places)
             ),
-            fit(lambda **kw: LabelRanker(**plain, **kw), vectors, places),
+            fit(lambda **kw: LabelRanker(**plain, **mean, **kw), vectors, places),
         ),
     ]
 

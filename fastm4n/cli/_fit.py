@@ -60,9 +60,10 @@ def add(commands):
     add_estimator(parser)
     solver = add_solver(parser)
     solver.add_argument(
-        "--alpha", type=positive, default=0.01, metavar="ALPHA",
+        "--alpha", type=positive, metavar="ALPHA",
         help="regularisation: alpha / 2 times the squared norm of the weights is added to the mean "
-        "surrogate loss; 'fastm4n path' finds a good one; default %(default)g",
+        "surrogate loss; 'fastm4n path' finds a good one; default 0.01, for matchings 0.1, for n "
+        "sequences 1 / n",
     )
     solver.add_argument(
         "--checkpoint", metavar="FILE",
@@ -97,9 +98,9 @@ def run(args):
     if args.plot_transitions is not None and data.task != "sequences":
         raise CommandError(f"--plot-transitions: {data.name} is of {data.task}", 2)
     with report.notes():
+        given = {} if args.alpha is None else {"alpha": args.alpha}
         model = _models.build(
-            args, data, alpha=args.alpha, tol=args.tol, verbose=shown_progress(args)
-        )
+            args, data, tol=args.tol, verbose=shown_progress(args), **given)
         before, estimator = _models.split(model)
         try:
             X = data.X if before is None else before.fit_transform(data.X)
@@ -140,6 +141,7 @@ def run(args):
         "n_features": estimator.n_features_in_,
         "estimator": type(estimator).__name__,
         "parameters": _models.parameters_of(estimator),
+        "alpha": estimator.alpha_,
         "passes": estimator.n_iter_,
         "seconds": seconds,
         "primal": estimator.primal_objective_,

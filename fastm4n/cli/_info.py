@@ -120,6 +120,7 @@ def _of_model(file, model, metadata):
             key: value for key, value in estimator.get_params().items()
             if isinstance(value, (str, int, float, bool)) or value is None
         },
+        "alpha": estimator.alpha_,
         "passes": estimator.n_iter_,
         "primal": estimator.primal_objective_,
         "dual": estimator.dual_objective_,

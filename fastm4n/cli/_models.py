@@ -107,11 +107,13 @@ def features(model, X):
 def described(estimator, *, alpha=True):
     """A line for people."""
     kernel = getattr(estimator, "kernel", "linear")
+    used = getattr(estimator, "alpha_", estimator.alpha)
+    used = used if isinstance(used, str) else format(used, "g")
     cost = estimator.cost if isinstance(estimator.cost, str) else "a matrix"
     ratio = getattr(estimator.penalty, "l1_ratio", None)
     return (
         f"{type(estimator).__name__}: surrogate {estimator.surrogate}, cost {cost}, kernel "
-        f"{kernel}" + (f", alpha {estimator.alpha:g}" if alpha else "")
+        f"{kernel}" + (f", alpha {used}" if alpha else "")
         + ("" if ratio is None else f", {type(estimator.penalty).__name__} l1_ratio {ratio:g}")
     )
 

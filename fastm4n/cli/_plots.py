@@ -41,7 +41,7 @@ def gap(estimator, name, file, kind):
     figure = Figure(figsize=(9, 3.6), dpi=150, layout="constrained")
     figure.suptitle(
         f"{type(estimator).__name__} on {name}: surrogate {estimator.surrogate}, "
-        f"alpha {estimator.alpha:g}", fontsize="medium",
+        f"alpha {estimator.alpha_:g}", fontsize="medium",
     )
     left, right = figure.subplots(1, 2, sharey=True)
     DualityGapDisplay.from_estimator(estimator, against="passes", ax=left)

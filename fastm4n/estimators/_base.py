@@ -20,6 +20,7 @@ from fastm4n._parameters import (
     check_flag,
     check_number,
     is_flag,
+    is_number,
 )
 from fastm4n.estimators._parameters import DECODINGS, SURROGATES
 from fastm4n.estimators._scale import scale_advice
@@ -73,6 +74,8 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
     _fitted_values = ()
     _fitted_marker = "classes_"
     _noun = "sample"
+    # alpha="auto" is this number over that of the examples; None where alpha must be a number
+    _auto_alpha = None
     # whether mirror prox starts from what it gave at the last visit
     _oracle_warm_start = False
     # fitted attributes that an earlier fit may have left and a later one does not have
@@ -89,7 +92,10 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
     def _check_solver_parameters(self):
         check_choice("surrogate", self.surrogate, SURROGATES)
         check_choice("decode", self.decode, DECODINGS)
-        check_number("alpha", self.alpha, low=0)
+        if self._auto_alpha is None:
+            check_number("alpha", self.alpha, low=0)
+        elif not is_number(self.alpha, low=0) and not self._has_auto_alpha():
+            raise ValueError(f"alpha must be 'auto' or a finite number > 0, got {self.alpha!r}.")
         check_number("tol", self.tol, low=0, strict=False)
         check_number("max_iter", self.max_iter, low=0, integer=True)
         self._check_flags("warm_start")
@@ -98,6 +104,13 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         check_solver(self.solver).check(self.surrogate)
         if self.callback is not None and not callable(self.callback):
             raise ValueError(f"callback must be callable or None, got {self.callback!r}.")
+
+    def _has_auto_alpha(self):
+        return isinstance(self.alpha, str) and self.alpha == "auto"
+
+    def _alpha_of(self, n):
+        """alpha as a number, for n examples of non-zero weight."""
+        return float(self._auto_alpha / n if self._has_auto_alpha() else self.alpha)
 
     def _check_flags(self, *names):
         for name in names:
@@ -124,26 +137,28 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
             keep_on_interrupt=self.warm_start,
         )
 
-    def _solved(self, problem, scale, **start):
+    def _solved(self, problem, alpha, scale, **start):
         """The solution of a problem whose objective at w = 0 is scale, and fitted attributes."""
         solution = solve(
-            problem.loss, problem.features, problem.weights, self.alpha,
+            problem.loss, problem.features, problem.weights, alpha,
             tol=self.tol * scale, **start, **self._solver_options(),
         )
-        return solution, problem.fitted(solution.mu, self.alpha)
+        return solution, problem.fitted(solution.mu, alpha)
 
     def _fit(self, *args):
         """Validate, solve and, when nothing can fail any more, replace the fitted state."""
         problem = self._problem(*args)
+        alpha = self._alpha_of(problem.blocks.kept.size)
         state = getattr(self, "_warm_state", None) if self.warm_start else None
-        start = {} if state is None else problem.start(state, self.alpha)
+        start = {} if state is None else problem.start(state, alpha)
         scale = objective_at_zero(problem.loss, problem.features, problem.weights)
         with keeping(self, args):
-            solution, fitted = self._solved(problem, scale, **start)
+            solution, fitted = self._solved(problem, alpha, scale, **start)
         if self.warm_start:
-            fitted["_warm_state"] = problem.warm(solution, self.alpha)
+            fitted["_warm_state"] = problem.warm(solution, alpha)
         # from here on nothing fails: the fitted state changes as a whole
         self._keep(problem.common, fitted)
+        self.alpha_ = alpha
         self.n_iter_ = solution.n_iter
         self.duality_gap_ = solution.certificate.gap
         self.relative_gap_ = solution.certificate.gap / scale

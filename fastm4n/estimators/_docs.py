@@ -25,11 +25,12 @@ kernel_params : dict, default=None
     of the polynomial one.
 """,
     "cost_scale": """
-cost_scale : {{"sum", "mean"}}, default="mean"
-    Whether the costs of a {whole}'s {elements} are added or averaged: the margin asked for is
-    that of the whole {whole}, or the mean over its {elements}. Where all have the same number M of
-    {elements}, "sum" with alpha is "mean" with M alpha, and weights M times as large. "log" does
-    not depend on it.
+cost_scale : {{"sum", "mean"}}, default="sum"
+    Whether the costs of a {whole}'s {elements} are added or averaged. A mistake at one of M
+    {elements} asks for a margin of its cost, or of its cost / M, as in the papers: little where M
+    is large. Where all have M {elements}, "sum" with alpha is "mean" with M alpha, and weights M
+    times as large. ``decode="min_risk"`` of "max_min" is on the same scale; "log" does not depend
+    on it.
 """,
     "fit_intercept": """
 fit_intercept : bool{free} or float, default=True
@@ -72,6 +73,8 @@ callback : callable, default=None
     ends the fit.
 """,
     "certificate": """
+alpha_ : float
+    The alpha of the fit.
 duality_gap_ : float
     Certified gap: the objective is at most this much above its minimum.
 relative_gap_ : float

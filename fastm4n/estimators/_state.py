@@ -32,8 +32,8 @@ PENALTIES = {"L2": L2, "ElasticNet": ElasticNet, "Group": Group}
 _SCALERS = ("SequenceScaler", "StandardScaler")
 _SCALER_ARRAYS = {"mean_": (("d",), "f"), "var_": (("d",), "f"), "scale_": (("d",), "f")}
 _CERTIFIED = {
-    "n_features_in_": int, "n_iter_": int, "duality_gap_": float, "relative_gap_": float,
-    "primal_objective_": float, "dual_objective_": float,
+    "n_features_in_": int, "n_iter_": int, "alpha_": float, "duality_gap_": float,
+    "relative_gap_": float, "primal_objective_": float, "dual_objective_": float,
 }
 _SCALARS = {
     **dict.fromkeys(_SCALERS, {"n_features_in_": int, "n_samples_seen_": int}),

@@ -221,17 +221,17 @@ class VectorEstimator(CertifiedEstimator):
         free = intercept if self._has_free_intercept() else None
         return self._problem_class(loss, features, blocks, common, task, free, centre)
 
-    def _solved(self, problem, scale, **start):
+    def _solved(self, problem, alpha, scale, **start):
         with named_kernel(self.kernel):
             if problem.free_intercept is None:
-                return super()._solved(problem, scale, **start)
+                return super()._solved(problem, alpha, scale, **start)
             truth = problem.loss.outputs.truth().reshape(problem.weights.size, -1)
             solution, intercepts = solve_free_intercept(
-                problem.loss, problem.features, problem.weights, self.alpha, truth,
+                problem.loss, problem.features, problem.weights, alpha, truth,
                 intercept=problem.free_intercept, scale=scale, tol=self.tol * scale, **start,
                 **self._solver_options(),
             )
-            return solution, problem.fitted(solution.mu, self.alpha, intercepts)
+            return solution, problem.fitted(solution.mu, alpha, intercepts)
 
     # ---------------------------------------------------------------------- predict
 

@@ -78,9 +78,10 @@ class SequenceTagger(CertifiedEstimator):
     Parameters
     ----------
     [surrogate]
-    alpha : float, default=0.01
+    alpha : float or "auto", default="auto"
         Regularisation: alpha / 2 times the squared norm of all weights is added to the
-        mean loss of a sequence. CRFsuite's c2 is alpha n / 2.
+        mean loss of a sequence. CRFsuite's c2 is alpha n / 2. "auto" is 1 / n for n
+        sequences, those of weight zero and empty ones not counted: it is the C = 1 of `LinearSVC`.
     cost : {"zero_one", "absolute", "squared"} or array of shape (n_labels, n_labels), \
             default="zero_one"
         What a mistake at one position costs: cost[i, j] for predicting ``classes_[j]`` where
@@ -179,15 +180,16 @@ class SequenceTagger(CertifiedEstimator):
         "transition_features_": (("s",), "i"), "transition_feature_coef_": (("s", "k", "k"), "f"),
     }}
     _noun = "sequence"
+    _auto_alpha = 1.0
     _replaced = ("_packed_edges", "transition_feature_coef_", "transition_features_")
 
     def __init__(
         self,
         surrogate="max_min",
         *,
-        alpha=0.01,
+        alpha="auto",
         cost="zero_one",
-        cost_scale="mean",
+        cost_scale="sum",
         fit_intercept=True,
         fit_start_end=True,
         fit_transitions=True,
@@ -336,7 +338,7 @@ class SequenceTagger(CertifiedEstimator):
         classes, codes = encode(labels)
         cost = cost_matrix(self.cost, classes.size)
 
-        check_size(inner, self.alpha, kept)
+        check_size(inner, self._alpha_of(kept.size), kept)
         blocks = Blocks.of(len(X), kept, weights, *merge_sequences(inner, codes, weights))
         values = without_zeros(inner.values)
         edge_values = None if selected is None else without_zeros(columns_of(values, selected))

@@ -71,7 +71,7 @@ class Matcher(CertifiedEstimator):
     Parameters
     ----------
     [surrogate]
-    alpha : float, default=0.01
+    alpha : float, default=0.1
         Regularisation: alpha / 2 times the squared norm of the weights is added to the
         mean loss.
     cost : {"zero_one", "absolute", "squared"} or array of shape (M, M), default="zero_one"
@@ -152,9 +152,9 @@ class Matcher(CertifiedEstimator):
         self,
         surrogate="max_min",
         *,
-        alpha=0.01,
+        alpha=0.1,
         cost="zero_one",
-        cost_scale="mean",
+        cost_scale="sum",
         kernel="linear",
         gamma="scale",
         kernel_params=None,
@@ -255,9 +255,9 @@ class Matcher(CertifiedEstimator):
         task = {"surrogate": self.surrogate, "cost_scale": self.cost_scale, "sizes": sizes}
         return PairProblem(loss, features, blocks, common, task)
 
-    def _solved(self, problem, scale, **start):
+    def _solved(self, problem, alpha, scale, **start):
         with named_kernel(self.kernel):
-            return super()._solved(problem, scale, **start)
+            return super()._solved(problem, alpha, scale, **start)
 
     def _features(self, pairs, blocks, layout):
         """Feature map over the blocks; for kernels also the rows that it has, and parameters."""

@@ -58,7 +58,7 @@ class LabelRanker(VectorEstimator):
 
     Learns to rank M items for each x. A ranking that puts item i at position p_i scores
     sum_i (``coef_[i, p_i] @ x + intercept_[i, p_i]``), or the same with a kernel. Minimises
-    mean_i S(scores of x_i, y_i) + alpha / 2 ||w||^2, S being the surrogate of the mean cost over
+    mean_i S(scores of x_i, y_i) + alpha / 2 ||w||^2, S being the surrogate of the costs of the
     items, by block-coordinate Frank-Wolfe on the dual.
 
     Parameters
@@ -154,7 +154,7 @@ class LabelRanker(VectorEstimator):
         *,
         alpha=0.01,
         cost="zero_one",
-        cost_scale="mean",
+        cost_scale="sum",
         kernel="linear",
         gamma="scale",
         kernel_params=None,

@@ -68,8 +68,8 @@ def _from_file(header, arrays):
         weights.append(of_point)
     parameters = model.get_params(deep=False)
     own = (
-        "duality_gap_", "relative_gap_", "primal_objective_", "dual_objective_", "n_iter_",
-        "history_",
+        "alpha_", "duality_gap_", "relative_gap_", "primal_objective_", "dual_objective_",
+        "n_iter_", "history_",
     )
     common = {
         name: value for name, value in vars(model).items()

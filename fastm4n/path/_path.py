@@ -221,8 +221,8 @@ class RegularizationPath:
             "cache_hits": point.cache_hits, "policy": self._policy,
         }
         attributes = {
-            **self._common, **self._fitted(alpha), "n_iter_": point.passes, "duality_gap_": gap,
-            "relative_gap_": gap / self._scale, "primal_objective_": primal,
+            **self._common, **self._fitted(alpha), "alpha_": float(alpha), "n_iter_": point.passes,
+            "duality_gap_": gap, "relative_gap_": gap / self._scale, "primal_objective_": primal,
             "dual_objective_": primal - gap,
             "history_": {key: np.array([row[key]]) for key in HISTORY_KEYS},
         }
