@@ -110,10 +110,11 @@ def check_certificate(model, X, y, columns, rtol):
             change[4] = difference[0]
         total = [a + c / (model.alpha * len(X)) for a, c in zip(total, change)]
         unary, pairwise = chain_of(model, x, columns)
-        upper = chain_oracle(unary, pairwise, model.surrogate, labels, COST, 1e-10)[3]
+        of_sum = len(x) * COST  # the reference divides costs by the length
+        upper = chain_oracle(unary, pairwise, model.surrogate, labels, of_sum, 1e-10)[3]
         primal += (upper - score_labelling(labels, unary, pairwise)) / len(X)
         if model.surrogate != "log" or columns:
-            dual += chain_concave_part(nodes, edges, model.surrogate, labels, COST) / len(X)
+            dual += chain_concave_part(nodes, edges, model.surrogate, labels, of_sum) / len(X)
     hidden = sum(np.sum((1 - mask) * w**2) for mask, w in zip(masks, total))
     assert hidden > 1e-3  # the masks do something
     total = [mask * w for mask, w in zip(masks, total)]
@@ -223,7 +224,7 @@ def test_step_size(columns, sparse, length):
     norm = sum(np.sum(mask * part**2) for mask, part in zip(masks, direction))
     whole = sum(np.sum(part**2) for part in direction)
     assert norm < whole - 1.0
-    step = min(1.0, 0.5 / norm)  # the loss of the atom is 1, as it is nowhere right
+    step = min(1.0, 0.5 * len(x) / norm)  # the atom is nowhere right
     nodes = dual_point(model, bool(columns))[0][0]
     assert_allclose(nodes, truth[0] + step * (atom[0] - truth[0]), atol=1e-12)
 

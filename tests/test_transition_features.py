@@ -484,9 +484,9 @@ def test_warm_start(surrogate):
 def test_order_and_weights():
     """Neither the order of the sequences nor a weight written as a repetition matters."""
     X, y = make_data()
-    weighted = tagger().fit(X, y, [1, 2, 1, 0, 1, 1])
+    weighted = tagger(alpha=0.2).fit(X, y, [1, 2, 1, 0, 1, 1])
     order = [5, 1, 0, 2, 4, 1]
-    repeated = tagger().fit([X[i] for i in order], [y[i] for i in order])
+    repeated = tagger(alpha=0.2).fit([X[i] for i in order], [y[i] for i in order])
     for a, b in zip(arrays_of(weighted), arrays_of(repeated)):
         assert_array_equal(a, b)
 
