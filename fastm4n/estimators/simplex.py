@@ -1,5 +1,7 @@
 """Classification and ordinal regression: outputs that are one of k labels."""
 
+import warnings
+
 import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
@@ -427,7 +429,8 @@ class OrdinalClassifier(_SimplexClassifier):
     [running]
     levels : array-like of shape (n_levels,), default=None
         All levels, lowest first; for levels whose order is not that of sorting, or that
-        may be missing from y. By default the sorted labels of y.
+        may be missing from y. By default the sorted labels of y, with a warning where these are
+        no numbers.
 
     Attributes
     ----------
@@ -473,7 +476,13 @@ class OrdinalClassifier(_SimplexClassifier):
 
     def _encode(self, y, kept):
         if self.levels is None:
-            return super()._encode(y, kept)
+            classes, found = super()._encode(y, kept)
+            if classes.size > 2 and classes.dtype.kind not in "biuf":
+                warnings.warn(
+                    f"the levels of y are no numbers and are taken in the order of sorting, "
+                    f"{' < '.join(map(str, classes[:5].tolist()))}{' ...' * (classes.size > 5)}: "
+                    "pass levels, lowest first.", UserWarning, stacklevel=6)
+            return classes, found
         levels = np.asarray(self.levels)
         try:
             right = levels.ndim == 1 and levels.size >= 2 and np.unique(levels).size == levels.size
