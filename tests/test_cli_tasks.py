@@ -629,6 +629,8 @@ def test_labels_that_the_model_does_not_know(capsys):
         (["iris", "--tol", "inf"], "'inf' is not a number > 0"),
         (["iris", "--surrogate", "hinge"], "hinge"),
         (["iris", "--set", "alpa=1"], "MulticlassClassifier has no parameter 'alpa'"),
+        (["iris", "--set", "C=1"], "--set C: MulticlassClassifier has no parameter 'C': regularisation is alpha"),
+        (["iris", "--set", "step=exact"], "of the solver: --set solver__step=..."),
         (["iris", "--set", "alpha"], "'alpha' is not NAME=VALUE"),
         (["iris", "--gamma", "1"], "--gamma has no meaning for --kernel linear"),
         (["iris", "--levels", "a,,b"], "not a list of names"),

@@ -106,7 +106,7 @@ def _names(text):
 
 def _setting(text):
     name, equals, value = text.partition("=")
-    if not equals or not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+    if not equals or not re.fullmatch(r"[A-Za-z_]\w*", name):
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
     try:
         return name, json.loads(value)

@@ -4,6 +4,7 @@ import math
 import os
 import stat
 
+from fastm4n._parameters import unknown_parameter
 from fastm4n.cli._arguments import KERNELS_WITH_GAMMA
 from fastm4n.cli._output import CommandError
 
@@ -58,11 +59,11 @@ def build(args, data, **options):
     for name, value in args.settings:
         if name not in known:
             of_solver = f"solver__{name}"
-            raise CommandError(
-                f"--set {name}: {cls.__name__} has no parameter {name!r}; "
-                + (f"it is one of the solver: --set {of_solver}=..." if of_solver in known
-                   else f"it has {', '.join(known)}"), 2
-            )
+            if of_solver in known:
+                raise CommandError(
+                    f"--set {name}: it is one of the solver: --set {of_solver}=...", 2)
+            text = unknown_parameter(cls.__name__, name, list(known)).rstrip(".")
+            raise CommandError(f"--set {name}: {text}", 2)
         (nested_options if "__" in name else parameters)[name] = value
     objects = {name.partition("__")[0] for name in nested_options}
     parameters.update((name, nested[name]) for name in objects)
