@@ -95,7 +95,11 @@ def cases(penalties=("l2",), names=SURROGATES, ways=WAYS, kinds=KINDS):
 
 
 # of data whose visits meet no ties, which rounding decides
-SEEDS = {"levels": 2, "rankings, kernel": 1}
+# where no choice of a pass hangs on rounding: features that differ by 1e-13 go the same way
+SEEDS = {
+    "labels": 3, "levels": 2, "costs": 3, "chains": 4, "pairs": 2, "rankings": 3,
+    "rankings, kernel": 1,
+}
 
 
 def problem_of(kind, penalty="l2", **options):
@@ -174,6 +178,23 @@ class Passes:
             self.accelerated = Acceleration.restored(self.engine, state[1])
 
 
+class Twin(ref.AtomPasses):
+    """The reference, which knows whether a choice among atoms hung on rounding.
+
+    An exact step ties the atoms of a block, and tied they are still where it is visited before
+    another block has moved.
+    """
+
+    is_tied = False
+
+    def look(self, i, v):
+        values, current, best, worst = super().look(i, v)
+        in_use = values[[atom.weight > 0 for atom in self.atoms[i]]]
+        for among, chosen in (values, best), (in_use, worst):
+            self.is_tied |= np.count_nonzero(np.abs(among - values[chosen]) < 1e-9) > 1
+        return values, current, best, worst
+
+
 def twin_of(problem, kind, name, way):
     """The reference's passes, where they are the same to the last digits."""
     step, limit, cache, _ = WAYS[way]
@@ -187,7 +208,7 @@ def twin_of(problem, kind, name, way):
     if limit is None:
         return ref.BlockPasses(blocks, SEED)
     options = dict(zip(("cache_F", "cache_nu"), cache or (), strict=False))
-    return ref.AtomPasses(blocks, step, SEED, limit=limit, cache=cache is not None, **options)
+    return Twin(blocks, step, SEED, limit=limit, cache=cache is not None, **options)
 
 
 def run_twin(twin, sampling, way, alpha):
@@ -201,8 +222,11 @@ def run_twin(twin, sampling, way, alpha):
 
 
 def assert_same_passes(passes, twin):
-    """mu, h, w, what stands beside them, and atoms one by one."""
+    """mu, h, w, what stands beside them, and atoms one by one, until atoms have been tied."""
     problem, engine = passes.problem, passes.engine
+    if getattr(getattr(twin, "passes", twin), "is_tied", False):
+        engine.settle()
+        return
     if isinstance(twin, ref.AcceleratedPasses):
         for found, expected in (
                 (passes.accelerated.centre, twin.centre), (passes.accelerated.mean, twin.mean)):

@@ -408,7 +408,7 @@ class PathFollower:
         losses = np.full(certificate.block_losses.shape, self.at_rest)
         self.driver.certificate = replace(
             certificate, primal=self.at_rest, gap=max(0.0, self.at_rest - certificate.dual),
-            block_losses=losses, norm=0.0)
+            block_losses=losses, norm=0.0, l1=0.0)
 
     def _point(self, looked=None, last=None):
         """What is known where the engine stands, and from the last breakpoint.
