@@ -7,6 +7,7 @@ example is a sequence, a ranking or a matching. A new estimator is a new entry o
 
 import copy
 import doctest
+import gc
 import inspect
 import logging
 import pickle
@@ -17,13 +18,14 @@ import numpy as np
 import pytest
 from comparisons import assert_same_answers, assert_same_fit, state
 from estimator_cases import ASYMMETRIC, CASES, SURROGATES, take
+from fastm4n.solvers._block_coordinate import BlockCoordinateEngine
 from making import made
 from numpy.testing import assert_allclose, assert_array_equal, assert_equal
 from scipy.sparse import csr_matrix
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
-from fastm4n import BlockFrankWolfe
+from fastm4n import BlockFrankWolfe, regularization_path
 from fastm4n.penalties import ElasticNet
 
 
@@ -186,6 +188,20 @@ def test_seeds(case):
     before = np.random.get_state()[1].copy()
     case.fit(random_state=3).predict(case.X)
     assert_array_equal(np.random.get_state()[1], before)
+
+
+def test_a_fit_lets_go_of_its_matrices(fits):
+    """Without waiting for the collector of cycles: neither a fit nor a path holds on to a solver."""
+    case, parameters = fits
+    estimator = case.fit(**parameters)
+    gc.collect()
+    gc.disable()
+    try:
+        case.fit(**parameters)
+        regularization_path(estimator, case.X, case.y, method="grid", alphas=[1.0])
+        assert not any(isinstance(each, BlockCoordinateEngine) for each in gc.get_objects())
+    finally:
+        gc.enable()
 
 
 def test_predictions_depend_on_the_example_alone(fits, monkeypatch):

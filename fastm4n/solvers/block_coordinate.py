@@ -92,7 +92,7 @@ class Driver:
     sampling, step, n_jobs, accelerate, cache, cache_F, cache_nu
         As in `solve`.
     on_check : callable, default=None
-        Called as on_check(n_passes, certificate, oracle_error) after each certificate; a true
+        Called as on_check(driver, certificate, oracle_error) after each certificate; a true
         result stops the run.
     keep_best : bool
         Whether what is returned are the best weights that were certified, w = 0 among them, and
@@ -101,7 +101,7 @@ class Driver:
     Attributes
     ----------
     on_pass : callable or None
-        Called after each pass that does not end a run: `state` may be taken then.
+        Called as on_pass(driver) after each pass that does not end a run: `state` may be taken.
     is_running : bool
         Whether a run has begun and not ended; after `restore` the next one goes on with it.
     n_passes : int
@@ -310,7 +310,7 @@ class Driver:
     def _tell(self, error):
         """Tell on_check of the certificate; whether the run is to end."""
         return self.on_check is not None and bool(
-            self.on_check(self.n_passes, self.certificate, error)
+            self.on_check(self, self.certificate, error)
         )
 
     def run(self, tol, max_iter, *, look_first=False, sweep_first=False, certified=True):
@@ -351,7 +351,7 @@ class Driver:
             while self.n_passes < max_iter and not finished:
                 finished = self._step(tol, max_iter, certified, by_gap)
                 if not finished and self.on_pass is not None:
-                    self.on_pass()
+                    self.on_pass(self)
         finally:
             self.is_running = False
 
@@ -615,9 +615,9 @@ def solve(
             engine.take_average(*average)
     progress = Progress(verbose, max_iter, tol)
 
-    def on_check(n_passes, certificate, oracle_error):
+    def on_check(driver, certificate, oracle_error):
         row = history.add(
-            n_passes, certificate, engine.oracle_calls, oracle_error, engine.cache_hits,
+            driver.n_passes, certificate, engine.oracle_calls, oracle_error, engine.cache_hits,
             driver.policy_name,
         )
         progress.update(row)
@@ -631,7 +631,7 @@ def solve(
     checkpoint = current()
     if checkpoint is not None:
         checkpoint.resume(driver, history)
-        driver.on_pass = lambda: checkpoint.keep(driver, history)
+        driver.on_pass = lambda driver: checkpoint.keep(driver, history)
     interrupted = False
     try:
         driver.run(tol, max_iter, look_first=mu is not None, sweep_first=mu is None)

@@ -96,7 +96,6 @@ class PathFollower:
         self.relative_eps, self.kappa, self.max_iter = eps, kappa, max_iter
         self.eps = None
         self.on_step = None
-        driver.on_pass = self._step_done
         self.alphas, self.alpha_max, self.alpha_min = alphas, alpha_max, alpha_min
         self.certified, self.warm_start = certified, warm_start
         features = self.engine.features
@@ -123,6 +122,14 @@ class PathFollower:
 
     def advance(self):
         """The next breakpoint, w being that of it; None if there is none."""
+        # not longer than this, or the two would hold each other, and all matrices
+        self.driver.on_pass = lambda driver: self._step_done()
+        try:
+            return self._advance()
+        finally:
+            self.driver.on_pass = None
+
+    def _advance(self):
         if self.complete:
             return None
         if self.alphas is not None:
