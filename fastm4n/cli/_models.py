@@ -4,7 +4,6 @@ import math
 import os
 import stat
 
-from fastm4n._parameters import unknown_parameter
 from fastm4n.cli._arguments import KERNELS_WITH_GAMMA
 from fastm4n.cli._output import CommandError
 
@@ -19,6 +18,7 @@ def build(args, data, **options):
     from sklearn.preprocessing import StandardScaler
 
     import fastm4n
+    from fastm4n._parameters import unknown_parameter
     from fastm4n.estimators._state import PREDICTORS
     from fastm4n.penalties import L2, ElasticNet
 
