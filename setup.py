@@ -4,12 +4,14 @@ Two environment variables change the build:
 
 FASTM4N_DEBUG_BUILD=1
     bounds and initialisation checks in every Cython kernel; slow, for tests. (Checks for
-    None cannot be had: they need the GIL, which the kernels do without.)
+    None cannot be had: they need the GIL, which the kernels do without.) A kernel that may not
+    raise reports what a check finds through sys.unraisablehook; pytest makes it an error.
 FASTM4N_SANITIZE=1
     address and undefined-behaviour sanitizers (GCC or Clang); the interpreter must
     then be started with the sanitizer's runtime preloaded.
 """
 
+import multiprocessing
 import os
 import sys
 from pathlib import Path
@@ -55,9 +57,16 @@ def extensions():
         )
 
 
+# workers that are not forked would run this file again
+forks = multiprocessing.get_start_method() == "fork"
+
 setup(
     options={"build_ext": {"parallel": os.cpu_count()}},
     ext_modules=cythonize(
-        list(extensions()), compiler_directives=DIRECTIVES, build_dir="build/cython", force=DEBUG
-    )
+        list(extensions()),
+        compiler_directives=DIRECTIVES,
+        build_dir="build/cython",
+        force=DEBUG,
+        nthreads=os.cpu_count() if forks else 0,
+    ),
 )

@@ -7,6 +7,7 @@ import pickle
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -84,17 +85,16 @@ def run(command, folder):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """The tutorial's files, compiled as it says, and those of INCOMPLETE."""
-    pytest.importorskip("Cython", reason="The tutorial needs Cython to be compiled.")
-    pytest.importorskip("setuptools", reason="The tutorial needs setuptools to be compiled.")
     folder = tmp_path_factory.mktemp("tutorial")
     for name, text in blocks_of(PAGE).items():
         (folder / name).write_text(text)
     (folder / "incomplete.pyx").write_text(INCOMPLETE)
     more = (folder / "setup.py").read_text().replace("binary_outputs", "incomplete")
     (folder / "setup_incomplete.py").write_text(more)
-    for script in "setup.py", "setup_incomplete.py":
-        done = run([script, "build_ext", "--inplace"], folder)
-        assert done.returncode == 0, done.stderr[-3000:]
+    scripts = "setup.py", "setup_incomplete.py"
+    with ThreadPoolExecutor() as pool:
+        for done in pool.map(lambda s: run([s, "build_ext", "--inplace"], folder), scripts):
+            assert done.returncode == 0, done.stderr[-3000:]
     return folder
 
 

@@ -133,9 +133,9 @@ cdef class Layout:
         if self.uniform:
             return np.arange(self.n_blocks) * self.uniform + y
         starts, offsets, counts = np.asarray(self.starts), np.asarray(self.offsets), self.counts()
-        part = np.arange(self.n_parts_of_all) - np.repeat(starts[:-1], counts)
+        part = np.arange(self.n_parts_of_all) - np.repeat(starts[:self.n_blocks], counts)
         rows = np.repeat(counts, counts) if self.stride == 0 else self.stride
-        return np.repeat(offsets[:-1], counts) + part * rows + y
+        return np.repeat(offsets[:self.n_blocks], counts) + part * rows + y
 
 
 def _of_labels(n_blocks, n_labels):

@@ -64,7 +64,7 @@ cdef class ChainOutputs(Outputs):
         if self.layout.n_blocks == 0:
             return np.zeros(0)
         dearest = np.max(self.cost_matrix, axis=1)[self.y]
-        sums = np.add.reduceat(dearest, np.asarray(self.layout.starts)[:-1])
+        sums = np.add.reduceat(dearest, np.asarray(self.layout.starts)[:self.layout.n_blocks])
         return self.scaled(sums / self.layout.counts())
 
     def largest_entropy(self):
