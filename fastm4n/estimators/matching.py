@@ -4,7 +4,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
-from fastm4n._parameters import check_choice
+from fastm4n._parameters import check_choice, set_arguments
 from fastm4n.estimators._base import CertifiedEstimator, needs_log
 from fastm4n.estimators._docs import documented
 from fastm4n.estimators._kernels import (
@@ -149,45 +149,12 @@ class Matcher(CertifiedEstimator):
     _replaced = ("coef_", "dual_coef_", "X_fit_", "_kernel_parameters")
 
     def __init__(
-        self,
-        surrogate="max_min",
-        *,
-        alpha=0.1,
-        cost="zero_one",
-        cost_scale="sum",
-        kernel="linear",
-        gamma="scale",
-        kernel_params=None,
-        penalty="l2",
-        solver="auto",
-        tol=1e-3,
-        max_iter=1000,
-        decode="map",
-        cache_size=2048,
-        warm_start=False,
-        n_jobs=None,
-        random_state=None,
-        verbose=0,
+        self, surrogate="max_min", *, alpha=0.1, cost="zero_one", cost_scale="sum", kernel="linear",
+        gamma="scale", kernel_params=None, penalty="l2", solver="auto", tol=1e-3, max_iter=1000,
+        decode="map", cache_size=2048, warm_start=False, n_jobs=None, random_state=None, verbose=0,
         callback=None,
     ):
-        self.surrogate = surrogate
-        self.alpha = alpha
-        self.cost = cost
-        self.cost_scale = cost_scale
-        self.kernel = kernel
-        self.gamma = gamma
-        self.kernel_params = kernel_params
-        self.penalty = penalty
-        self.solver = solver
-        self.tol = tol
-        self.max_iter = max_iter
-        self.decode = decode
-        self.cache_size = cache_size
-        self.warm_start = warm_start
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
-        self.callback = callback
+        set_arguments(self, locals())
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

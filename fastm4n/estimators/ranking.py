@@ -5,7 +5,7 @@ import math
 import numpy as np
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
-from fastm4n._parameters import check_choice
+from fastm4n._parameters import check_choice, set_arguments
 from fastm4n.estimators._base import needs_log
 from fastm4n.estimators._docs import documented
 from fastm4n.estimators._parameters import (
@@ -149,49 +149,12 @@ class LabelRanker(VectorEstimator):
     _problem_class = RankingProblem
 
     def __init__(
-        self,
-        surrogate="max_min",
-        *,
-        alpha=0.01,
-        cost="zero_one",
-        cost_scale="sum",
-        kernel="linear",
-        gamma="scale",
-        kernel_params=None,
-        fit_intercept=True,
-        form="auto",
-        penalty="l2",
-        solver="auto",
-        tol=1e-3,
-        max_iter=1000,
-        decode="map",
-        cache_size=2048,
-        warm_start=False,
-        n_jobs=None,
-        random_state=None,
-        verbose=0,
-        callback=None,
+        self, surrogate="max_min", *, alpha=0.01, cost="zero_one", cost_scale="sum",
+        kernel="linear", gamma="scale", kernel_params=None, fit_intercept=True, form="auto",
+        penalty="l2", solver="auto", tol=1e-3, max_iter=1000, decode="map", cache_size=2048,
+        warm_start=False, n_jobs=None, random_state=None, verbose=0, callback=None,
     ):
-        self.surrogate = surrogate
-        self.alpha = alpha
-        self.cost = cost
-        self.cost_scale = cost_scale
-        self.kernel = kernel
-        self.gamma = gamma
-        self.kernel_params = kernel_params
-        self.fit_intercept = fit_intercept
-        self.form = form
-        self.penalty = penalty
-        self.solver = solver
-        self.tol = tol
-        self.max_iter = max_iter
-        self.decode = decode
-        self.cache_size = cache_size
-        self.warm_start = warm_start
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
-        self.callback = callback
+        set_arguments(self, locals())
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

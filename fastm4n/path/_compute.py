@@ -10,23 +10,9 @@ from fastm4n.path._run import Run
 
 
 def regularization_path(
-    estimator,
-    X,
-    y,
-    *,
-    eps=0.1,
-    kappa=None,
-    alpha_min=None,
-    alpha_max=None,
-    method="certified",
-    alphas=None,
-    warm_start=True,
-    certify=True,
-    sample_weight=None,
-    lengths=None,
-    checkpoint=None,
-    callback=None,
-    verbose=0,
+    estimator, X, y, *, eps=0.1, kappa=None, alpha_min=None, alpha_max=None, method="certified",
+    alphas=None, warm_start=True, certify=True, sample_weight=None, lengths=None, checkpoint=None,
+    callback=None, verbose=0,
 ):
     """Weights for every alpha whose objective is near its minimum, certified: within eps.
 

@@ -506,30 +506,10 @@ class Driver:
 
 
 def solve(
-    surrogate,
-    features,
-    weights,
-    alpha,
-    *,
-    mu=None,
-    concave=None,
-    shrink=1.0,
-    average=None,
-    sampling="gap",
-    step="line_search",
-    accelerate=False,
-    cache=None,
-    cache_F=0.25,
-    cache_nu=0.01,
-    auto=False,
-    tol=1e-3,
-    max_iter=1000,
-    seed=0,
-    n_jobs=1,
-    verbose=0,
-    callback=None,
-    keep_on_interrupt=False,
-    keep_best=True,
+    surrogate, features, weights, alpha, *, mu=None, concave=None, shrink=1.0, average=None,
+    sampling="gap", step="line_search", accelerate=False, cache=None, cache_F=0.25, cache_nu=0.01,
+    auto=False, tol=1e-3, max_iter=1000, seed=0, n_jobs=1, verbose=0, callback=None,
+    keep_on_interrupt=False, keep_best=True,
 ):
     r"""Maximise the dual by block-coordinate Frank-Wolfe until its gap is certified.
 

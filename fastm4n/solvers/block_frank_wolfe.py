@@ -2,7 +2,13 @@
 
 from sklearn.base import BaseEstimator
 
-from fastm4n._parameters import NamesParameters, check_choice, check_flag, check_number
+from fastm4n._parameters import (
+    NamesParameters,
+    check_choice,
+    check_flag,
+    check_number,
+    set_arguments,
+)
 from fastm4n.solvers.block_coordinate import SAMPLINGS, STEPS
 
 ORACLES = ("exact", "mirror_prox")
@@ -80,25 +86,10 @@ class BlockFrankWolfe(NamesParameters, BaseEstimator):
     """
 
     def __init__(
-        self,
-        *,
-        step="line_search",
-        sampling="gap",
-        accelerate=True,
-        cache=None,
-        cache_F=0.25,
-        cache_nu=0.01,
-        oracle="exact",
-        oracle_iter=None,
+        self, *, step="line_search", sampling="gap", accelerate=True, cache=None, cache_F=0.25,
+        cache_nu=0.01, oracle="exact", oracle_iter=None,
     ):
-        self.step = step
-        self.sampling = sampling
-        self.accelerate = accelerate
-        self.cache = cache
-        self.cache_F = cache_F
-        self.cache_nu = cache_nu
-        self.oracle = oracle
-        self.oracle_iter = oracle_iter
+        set_arguments(self, locals())
 
     def check(self, surrogate):
         """Refuse options that make no sense, by themselves or with the surrogate.

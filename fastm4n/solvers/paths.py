@@ -6,20 +6,8 @@ from fastm4n.solvers.path_follower import PathFollower
 
 
 def solve_path(
-    surrogate,
-    features,
-    weights,
-    *,
-    eps=0.1,
-    kappa=0.9,
-    alpha_min=None,
-    alpha_max=None,
-    max_iter=1000,
-    sampling="gap",
-    step="line_search",
-    accelerate=True,
-    seed=0,
-    n_jobs=1,
+    surrogate, features, weights, *, eps=0.1, kappa=0.9, alpha_min=None, alpha_max=None,
+    max_iter=1000, sampling="gap", step="line_search", accelerate=True, seed=0, n_jobs=1,
 ):
     """Solve for a sequence of decreasing alpha, certified for every alpha between them.
 
