@@ -46,6 +46,11 @@ def check_flag(name, value):
         raise ValueError(f"{name} must be True or False, got {value!r}.")
 
 
+def check_callback(callback):
+    if callback is not None and not callable(callback):
+        raise ValueError(f"callback must be callable or None, got {callback!r}.")
+
+
 # parameters of other packages, or that one may expect, and what there is in their place
 _INSTEAD = {
     "C": "regularisation is alpha = 1 / (C n), n being the number of examples",

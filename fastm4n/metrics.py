@@ -400,9 +400,7 @@ def _spans(labels, tags, breaks, where):
         if step is None:
             if label not in tags:
                 tags[label] = _split(label, f"{where}[{t}]")
-            step = breaks[previous, label] = _step(
-                tags.get(previous, ("O", "")), tags[label]
-            )
+            step = breaks[previous, label] = _step(tags.get(previous, ("O", "")), tags[label])
         ends, starts = step
         if ends and start is not None:
             found.append((tags[previous][1], start, t))

@@ -105,9 +105,7 @@ def write_arrays(path, kind, header, arrays, *, finite=True):
             entry[part] = described
             buffers.append(buffer)
         entries.append(entry)
-    document = {
-        "fastm4n": __version__, "kind": kind, "header": header, "arrays": entries,
-    }
+    document = {"fastm4n": __version__, "kind": kind, "header": header, "arrays": entries}
     try:
         text = json.dumps(document, allow_nan=False, default=_plain).encode("utf-8")
     except (TypeError, ValueError) as error:

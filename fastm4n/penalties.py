@@ -5,14 +5,13 @@ such as the intercept; each fitted array of them is a *family*, named as its att
 underscore at the end: "coef", "intercept", "transition_coef" and so on.
 """
 
-import numbers
 import reprlib
 from dataclasses import dataclass
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from fastm4n._parameters import NamesParameters
+from fastm4n._parameters import NamesParameters, is_number
 from fastm4n.features._penalty import Penalty
 
 __all__ = ["ElasticNet", "Group", "L2", "safe_zeros"]
@@ -156,8 +155,7 @@ class _Penalty(NamesParameters, BaseEstimator):
 
     def _ratio(self):
         ratio = getattr(self, "l1_ratio", 0.0)
-        is_number = isinstance(ratio, numbers.Real) and not isinstance(ratio, (bool, np.bool_))
-        if not (is_number and 0.0 <= ratio <= 1.0):
+        if not is_number(ratio, low=0.0, strict=False) or ratio > 1.0:
             raise ValueError(f"penalty: l1_ratio must be a number from 0 to 1, got {ratio!r}.")
         if ratio == 1.0:
             raise ValueError(

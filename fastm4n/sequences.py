@@ -311,9 +311,7 @@ def _join(parts, axis=0):
     if axis != 0 or not all(isinstance(part, Sequences) for part in parts):
         raise TypeError("Sequences are concatenated with sequences, along axis 0.")
     joined = Sequences.from_list([part.values for part in parts])
-    return Sequences.from_lengths(
-        joined.values, np.concatenate([part.lengths for part in parts])
-    )
+    return Sequences.from_lengths(joined.values, np.concatenate([part.lengths for part in parts]))
 
 
 def _as_values(values):

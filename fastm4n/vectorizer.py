@@ -3,7 +3,7 @@
 import math
 from array import array
 from itertools import repeat
-from numbers import Integral, Real
+from numbers import Real
 
 import numpy as np
 import scipy.sparse as sp
@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
+from fastm4n._parameters import check_number
 from fastm4n.sequences import Sequences
 
 __all__ = ["SequenceScaler", "SequenceVectorizer"]
@@ -186,9 +187,7 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=
             dtype = None
         if dtype not in (np.float64, np.float32):
             raise ValueError(f"dtype must be numpy.float64 or numpy.float32, got {self.dtype!r}.")
-        min_count = self.min_count
-        if not isinstance(min_count, Integral) or isinstance(min_count, bool) or min_count < 1:
-            raise ValueError(f"min_count must be an integer >= 1, got {min_count!r}.")
+        check_number("min_count", self.min_count, low=1, strict=False, integer=True)
         if not isinstance(self.separator, str):
             raise ValueError(f"separator must be a string, got {self.separator!r}.")
         return dtype

@@ -128,8 +128,11 @@ def _delimiter(text):
     return text
 
 
-def add_command(commands, name, **kwargs):
-    return commands.add_parser(name, formatter_class=HelpFormatter, **kwargs)
+def add_command(commands, name, run, help, description, epilog):
+    parser = commands.add_parser(
+        name, formatter_class=HelpFormatter, help=help, description=description, epilog=epilog)
+    parser.set_defaults(run=run)
+    return parser
 
 
 def add_data(parser, *, fitted, nargs=None, default=None):
@@ -188,13 +191,29 @@ def add_data(parser, *, fitted, nargs=None, default=None):
     return group
 
 
-def add_estimator(parser):
-    """The arguments that say what is fitted, and how long."""
-    group = parser.add_argument_group("model")
+def add_surrogate(group):
     group.add_argument(
         "--surrogate", choices=SURROGATES, default="max_min",
         help="max_min (M4N), max_margin (structural SVM) or log (CRF), default %(default)s",
     )
+
+
+def add_seed(group, what="seed"):
+    group.add_argument(
+        "--seed", type=seed, default=0, metavar="N", help=f"{what}, default %(default)s"
+    )
+
+
+def add_max_iter(group, what="most passes over the examples"):
+    group.add_argument(
+        "--max-iter", type=count, default=1000, metavar="N", help=f"{what}, default %(default)s"
+    )
+
+
+def add_estimator(parser):
+    """The arguments that say what is fitted, and how long."""
+    group = parser.add_argument_group("model")
+    add_surrogate(group)
     group.add_argument(
         "--cost", choices=COSTS,
         help="what a mistake costs, default zero_one, or absolute for ordered levels",
@@ -237,13 +256,8 @@ def add_solver(parser):
         "--tol", type=positive, default=1e-3, metavar="GAP",
         help="certified duality gap at which a fit ends, default %(default)g",
     )
-    group.add_argument(
-        "--max-iter", type=count, default=1000, metavar="N",
-        help="most passes over the examples, default %(default)s",
-    )
-    group.add_argument(
-        "--seed", type=seed, default=0, metavar="N", help="seed, default %(default)s"
-    )
+    add_max_iter(group)
+    add_seed(group)
     return group
 
 

@@ -5,13 +5,13 @@ import warnings
 
 from fastm4n.cli._arguments import (
     EXIT_CODES,
-    SURROGATES,
     add_command,
     add_output,
+    add_seed,
+    add_surrogate,
     positive,
-    seed,
 )
-from fastm4n.cli._output import Report, table
+from fastm4n.cli._output import Report
 
 DESCRIPTION = """\
 Compare the compiled solvers with the same algorithm in plain NumPy (fastm4n.reference), on small
@@ -38,23 +38,15 @@ MOST_PASSES = 5000
 
 def add(commands):
     parser = add_command(
-        commands, "bench", help="compiled solvers against plain NumPy", description=DESCRIPTION,
-        epilog=EPILOG,
-    )
-    parser.add_argument(
-        "--surrogate", choices=SURROGATES, default="max_min",
-        help="max_min (M4N), max_margin (structural SVM) or log (CRF), default %(default)s",
-    )
+        commands, "bench", run, "compiled solvers against plain NumPy", DESCRIPTION, EPILOG)
+    add_surrogate(parser)
     parser.add_argument(
         "--seconds", type=positive, default=6.0, metavar="S",
         help="about how long the NumPy solvers run altogether, default %(default)g; at least two "
         "passes each",
     )
-    parser.add_argument(
-        "--seed", type=seed, default=0, metavar="N", help="seed, default %(default)s"
-    )
+    add_seed(parser)
     add_output(parser, progress=False)
-    parser.set_defaults(run=run)
 
 
 def run(args):
@@ -73,8 +65,7 @@ def run(args):
         ]
         for row in rows
     ]
-    for line in table(head, lines):
-        report.result(line)
+    report.table(head, lines)
     report.result()
     ratios = {}
     for slow, fast in zip(rows[::3], rows[1::3], strict=True):
@@ -150,9 +141,7 @@ def _problems(args):
         ),
         (
             "rankings (60 of 4 items)",
-            run_reference(
-                reference.permutation_block_coordinate_frank_wolfe, pairs, list(places)
-            ),
+            run_reference(reference.permutation_block_coordinate_frank_wolfe, pairs, list(places)),
             fit(lambda **kw: LabelRanker(**plain, **mean, **kw), vectors, places),
         ),
     ]

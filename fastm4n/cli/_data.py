@@ -87,10 +87,7 @@ def read(args, *, task=None, reading=None, n_features=None, truth=True):
     try:
         data = _READERS[kind](args, task, reading or {}, n_features, fitted, truth)
     except FileNotFoundError as error:
-        raise CommandError(
-            f"{args.data}: there is no such file, nor is it an embedded data set "
-            f"({', '.join(EMBEDDED)})"
-        ) from error
+        raise _no_such_file(args.data) from error
     if task is not None and data.task != task:
         raise CommandError(
             f"{args.data} holds {data.task}, but "
@@ -98,6 +95,11 @@ def read(args, *, task=None, reading=None, n_features=None, truth=True):
         )
     data.reading = {"format": kind, **data.reading}
     return data
+
+
+def _no_such_file(name):
+    return CommandError(
+        f"{name}: there is no such file, nor is it an embedded data set ({', '.join(EMBEDDED)})")
 
 
 def guessed(name):
@@ -112,13 +114,8 @@ def guessed(name):
         if os.path.isdir(name):
             raise CommandError(f"{name}: is a folder")
         if not os.path.exists(name):
-            raise CommandError(
-                f"{name}: there is no such file, nor is it an embedded data set "
-                f"({', '.join(EMBEDDED)})"
-            )
-        raise CommandError(
-            f"{name}: the format cannot be told from the name; pass --format", 2
-        )
+            raise _no_such_file(name)
+        raise CommandError(f"{name}: the format cannot be told from the name; pass --format", 2)
     return kind
 
 
@@ -306,9 +303,7 @@ def _read_conllu(args, task, reading, n_features, fitted, truth):
         target = args.target or "UPOS"
     if target in columns:
         raise CommandError(f"--columns: the target {target} is among them", 2)
-    data = load_conllu(
-        _source(args), fields=columns, label=target, keep_empty=fitted and not truth
-    )
+    data = load_conllu(_source(args), fields=columns, label=target, keep_empty=fitted and not truth)
     return Data(
         args.data, "sequences", _attributes(data.tokens, attributes, args.data), data.labels,
         {"target": target, "columns": columns, "attributes": attributes}, tokens=data.tokens,
@@ -321,9 +316,7 @@ def _read_crfsuite(args, task, reading, n_features, fitted, truth):
 
     _only_sequences("crfsuite", task)
     data = load_crfsuite(_source(args), keep_empty=fitted and not truth)
-    return Data(
-        args.data, "sequences", data.sequences, data.labels, {"attributes": "crfsuite"}
-    )
+    return Data(args.data, "sequences", data.sequences, data.labels, {"attributes": "crfsuite"})
 
 
 def _attributes(sentences, kind, name):
@@ -389,9 +382,7 @@ def _read_npz(args, task, reading, n_features, fitted, truth):
         found = "sequences"
     elif X.ndim == 4:
         found = "matchings"
-    elif y is not None and (
-        y.ndim == 2 or y.dtype.kind == "U" and y.size and ">" in y.flat[0]
-    ):
+    elif y is not None and (y.ndim == 2 or y.dtype.kind == "U" and y.size and ">" in y.flat[0]):
         found = "rankings"
     else:
         found = task if task in ("classes", "ordered", "rankings") else _of_vectors(args)

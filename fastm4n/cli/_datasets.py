@@ -1,7 +1,7 @@
 """``fastm4n datasets``."""
 
 from fastm4n.cli._arguments import EMBEDDED, EXIT_CODES, READING_HELP, add_command, add_output
-from fastm4n.cli._output import Report, table
+from fastm4n.cli._output import Report
 
 DESCRIPTION = """\
 List the data sets that need no file, the formats that are read, and where the data sets of the
@@ -46,14 +46,11 @@ ELSEWHERE = (
 
 def add(commands):
     parser = add_command(
-        commands, "datasets", help="what can be read, and what needs no file",
-        description=DESCRIPTION, epilog=EPILOG,
-    )
+        commands, "datasets", run, "what can be read, and what needs no file", DESCRIPTION, EPILOG)
     parser.add_argument(
         "name", metavar="NAME", nargs="?", choices=EMBEDDED, help="an embedded data set"
     )
     add_output(parser, progress=False)
-    parser.set_defaults(run=run)
 
 
 def run(args):
@@ -61,15 +58,11 @@ def run(args):
     if args.name is not None:
         return _one(args, report)
     report.result("embedded, to be given as DATA by their names")
-    for line in table(
-        ["name", "task", "what"], [[name, *rest] for name, rest in EMBEDDED.items()]
-    ):
-        report.result(f"  {line}")
+    report.table(["name", "task", "what"], [[name, *rest] for name, rest in EMBEDDED.items()], "  ")
     report.result()
     report.result(READING_HELP)
     report.result("to be had elsewhere")
-    for line in table(["name", "task", "format", "where"], [row[:4] for row in ELSEWHERE]):
-        report.result(f"  {line}")
+    report.table(["name", "task", "format", "where"], [row[:4] for row in ELSEWHERE], "  ")
     report.result()
     report.result("and read, for example, by")
     for *_, command in ELSEWHERE:

@@ -2,7 +2,7 @@
 
 from fastm4n.cli import _models, _predict, _scores, _summary
 from fastm4n.cli._arguments import EXIT_CODES, READING_HELP, add_command, add_data, add_output
-from fastm4n.cli._output import CommandError, Report, table
+from fastm4n.cli._output import CommandError, Report
 
 DESCRIPTION = """\
 Compare a saved model's predictions with the truth: accuracies, losses, F1 or rank correlations, as
@@ -24,13 +24,10 @@ examples:
 
 def add(commands):
     parser = add_command(
-        commands, "evaluate", help="compare predictions with the truth", description=DESCRIPTION,
-        epilog=EPILOG,
-    )
+        commands, "evaluate", run, "compare predictions with the truth", DESCRIPTION, EPILOG)
     parser.add_argument("model", metavar="MODEL", help="file of the model")
     add_data(parser, fitted=True)
     add_output(parser, progress=False)
-    parser.set_defaults(run=run)
 
 
 def run(args):
@@ -48,8 +45,7 @@ def run(args):
         [name, "-" if value is None else f"{value:.4f}", _scores.MEANINGS[name]]
         for name, value in scores.items()
     ]
-    for line in table(["score", "value", "what it is"], rows):
-        report.result(line)
+    report.table(["score", "value", "what it is"], rows)
     report.document({
         "model": args.model,
         "data": data.name,

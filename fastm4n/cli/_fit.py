@@ -20,6 +20,7 @@ from fastm4n.cli._output import (
     Report,
     check_output,
     check_overwriting,
+    naming,
     shown_progress,
     writing,
 )
@@ -54,8 +55,7 @@ examples:
 
 def add(commands):
     parser = add_command(
-        commands, "fit", help="train a model and save it", description=DESCRIPTION, epilog=EPILOG
-    )
+        commands, "fit", run, "train a model and save it", DESCRIPTION, EPILOG)
     add_data(parser, fitted=False)
     add_estimator(parser)
     solver = add_solver(parser)
@@ -77,7 +77,6 @@ def add(commands):
         "--plot-transitions", metavar="FILE",
         help="heat map of the weights of transitions between labels, for sequences",
     )
-    parser.set_defaults(run=run)
 
 
 def run(args):
@@ -88,8 +87,7 @@ def run(args):
     files = [("--model", args.model), ("--checkpoint", args.checkpoint)]
     check_overwriting([("DATA", _data.file_of(args))], [*files, *plots])
     for option, path in files:
-        if path is not None:
-            check_output(option, path)
+        check_output(option, path)
     for option, path in plots:
         if path is not None:
             _plots.check(option, path)
@@ -99,8 +97,7 @@ def run(args):
         raise CommandError(f"--plot-transitions: {data.name} is of {data.task}", 2)
     with report.notes():
         given = {} if args.alpha is None else {"alpha": args.alpha}
-        model = _models.build(
-            args, data, tol=args.tol, verbose=shown_progress(args), **given)
+        model = _models.build(args, data, tol=args.tol, verbose=shown_progress(args), **given)
         before, estimator = _models.split(model)
         try:
             X = data.X if before is None else before.fit_transform(data.X)
@@ -125,14 +122,11 @@ def run(args):
         report.tell(f"model: {args.model}")
     else:
         report.note("the model was not kept; pass --model FILE to save it")
-    if args.plot is not None:
-        with writing("--plot", args.plot) as file:
-            _plots.gap(estimator, data.name, file, _plots.kind(args.plot))
-        report.tell(f"plot: {args.plot}")
-    if args.plot_transitions is not None:
-        with writing("--plot-transitions", args.plot_transitions) as file:
-            _plots.transitions(estimator, data.name, file, _plots.kind(args.plot_transitions))
-        report.tell(f"plot: {args.plot_transitions}")
+    for (option, path), draw in zip(plots, (_plots.gap, _plots.transitions), strict=True):
+        if path is not None:
+            with writing(option, path) as file:
+                draw(estimator, data.name, file, _plots.kind(path))
+            report.tell(f"plot: {path}")
     report.document({
         "task": data.task,
         "n_examples": data.n_examples,
@@ -160,7 +154,5 @@ def run(args):
 def save(model, data, path):
     from fastm4n import save_model
 
-    try:
+    with naming("--model", path):
         save_model(model, path, metadata={"task": data.task, "reading": data.reading})
-    except OSError as error:
-        raise CommandError(f"--model {path}: {error.strerror or error}") from error

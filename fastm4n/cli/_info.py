@@ -2,7 +2,7 @@
 
 from fastm4n.cli import _data, _models, _summary
 from fastm4n.cli._arguments import EXIT_CODES, READING_HELP, add_command, add_data, add_output
-from fastm4n.cli._output import CommandError, Report, table
+from fastm4n.cli._output import CommandError, Report
 
 DESCRIPTION = """\
 Tell what a file holds: of data how they were understood, which column is the target, how many
@@ -29,12 +29,9 @@ MOST_LABELS = 26
 
 def add(commands):
     parser = add_command(
-        commands, "info", help="what a file of data, or a model, holds", description=DESCRIPTION,
-        epilog=EPILOG,
-    )
+        commands, "info", run, "what a file of data, or a model, holds", DESCRIPTION, EPILOG)
     add_data(parser, fitted=False)
     add_output(parser, progress=False)
-    parser.set_defaults(run=run)
 
 
 def run(args):
@@ -186,8 +183,7 @@ def tell(report, document):
             [column["name"], *(f"{column[key]:.5g}" for key in ("min", "mean", "max"))]
             for column in columns[:MOST_COLUMNS]
         ]
-        for line in table(["feature", "min", "mean", "max"], rows):
-            report.result(line)
+        report.table(["feature", "min", "mean", "max"], rows)
         if len(columns) > MOST_COLUMNS:
             report.result(f"... {len(columns) - MOST_COLUMNS} more")
     if document["kind"] == "path":
@@ -197,8 +193,7 @@ def tell(report, document):
              str(point["n_nonzero"])]
             for point in document["path"]
         ]
-        for line in table(["alpha", "passes", "gap", "weights"], rows):
-            report.result(line)
+        report.table(["alpha", "passes", "gap", "weights"], rows)
 
 
 _SHOWN = (

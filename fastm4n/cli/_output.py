@@ -38,6 +38,11 @@ class Report:
         if not (self.quiet and self.json):
             print(line, file=self.stream, flush=True)
 
+    def table(self, head, rows, indent=""):
+        """Results in columns."""
+        for line in _table(head, rows):
+            self.result(indent + line)
+
     def note(self, line):
         """A remark beside the results."""
         if not self.quiet:
@@ -63,7 +68,7 @@ def _plain(value):
     raise TypeError(f"{type(value).__name__} is not written as JSON")
 
 
-def table(head, rows):
+def _table(head, rows):
     """Lines of a table, its columns set flush: numbers to the right, words to the left."""
     rows = [head, *rows]
     columns = list(zip(*rows, strict=True))
@@ -144,7 +149,9 @@ def _stdin_is(path):
 
 
 def check_output(option, path):
-    """Fail now if a file could not be written to `path` later."""
+    """Fail now if a file could not be written to `path` later; None is none."""
+    if path is None:
+        return
     path = Path(path)
     if path.exists() and not path.is_file():
         raise CommandError(f"{option} {path}: is not a regular file")
@@ -165,10 +172,16 @@ class _Probed(Exception):
 
 
 @contextmanager
-def writing(option, path):
-    """A binary file that takes the place of `path` when all went well; errors name the option."""
+def naming(option, path):
+    """Have the errors of writing to `path` name the option."""
     try:
-        with replacing(path) as file:
-            yield file
+        yield
     except OSError as error:
         raise CommandError(f"{option} {path}: {error.strerror or error}") from error
+
+
+@contextmanager
+def writing(option, path):
+    """A binary file that takes the place of `path` when all went well; errors name the option."""
+    with naming(option, path), replacing(path) as file:
+        yield file

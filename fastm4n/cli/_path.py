@@ -10,20 +10,21 @@ from fastm4n.cli._arguments import (
     add_command,
     add_data,
     add_estimator,
+    add_max_iter,
     add_output,
     add_plot,
+    add_seed,
     count,
     fraction,
     positive,
-    seed,
 )
 from fastm4n.cli._output import (
     CommandError,
     Report,
     check_output,
     check_overwriting,
+    naming,
     shown_progress,
-    table,
     writing,
 )
 
@@ -76,9 +77,7 @@ examples:
 
 def add(commands):
     parser = add_command(
-        commands, "path", help="how much to regularise: fits for every alpha",
-        description=DESCRIPTION, epilog=EPILOG,
-    )
+        commands, "path", run, "how much to regularise: fits for every alpha", DESCRIPTION, EPILOG)
     add_data(parser, fitted=False, nargs="?", default=DEFAULT_DATA)
     split = parser.add_argument_group("validation")
     split.add_argument(
@@ -129,14 +128,8 @@ def add(commands):
         help="where the path may end, by default where there is little left to learn; of a grid "
         "2^-15",
     )
-    path.add_argument(
-        "--max-iter", type=count, default=1000, metavar="N",
-        help="most passes of one breakpoint, default %(default)s",
-    )
-    path.add_argument(
-        "--seed", type=seed, default=0, metavar="N",
-        help="seed of the split and of the solver, default %(default)s",
-    )
+    add_max_iter(path, "most passes of one breakpoint")
+    add_seed(path, "seed of the split and of the solver")
     path.add_argument(
         "--checkpoint", metavar="FOLDER",
         help="folder that keeps each breakpoint, and the state every few seconds; the same command "
@@ -149,7 +142,6 @@ def add(commands):
         "--model", metavar="FILE", help="write the model at the best alpha to this file"
     )
     output.add_argument("--path", metavar="FILE", help="write the whole path to this file")
-    parser.set_defaults(run=run)
 
 
 def run(args):
@@ -166,9 +158,8 @@ def run(args):
         plot = None
     if plot is not None:
         _plots.check("--plot", plot)
-    for option, path in (("--model", args.model), ("--path", args.path)):
-        if path is not None:
-            check_output(option, path)
+    check_output("--model", args.model)
+    check_output("--path", args.path)
     report = Report(args)
     data = _data.read(args)
     _summary.tell(report, data)
@@ -176,7 +167,7 @@ def run(args):
         found = (_cross_validated if args.cv else _held_out)(args, report, data)
     _tell(args, report, found)
     if found.complete or not found.interrupted:
-        found.files = _write(args, report, found, plot)
+        _write(args, report, found, plot)
         if missing:
             report.note(f"no plot: {_plots.NEED_PLOT}")
     report.document(found.document(args))
@@ -342,9 +333,7 @@ def _cross_validated(args, report, data):
         ).fit(X, data.y)
     except ValueError as error:
         raise CommandError(f"{data.name}: {error}") from error
-    found = _Found(
-        data, model, search.path_, loss_name=loss_name, n_train=data.n_examples,
-    )
+    found = _Found(data, model, search.path_, loss_name=loss_name, n_train=data.n_examples)
     found.search = search
     errors = search.scores_.std(axis=1, ddof=1) / search.n_splits_**0.5
     found.points = [
@@ -406,8 +395,7 @@ def _tell(args, report, found):
         head.insert(4, "weights")
         for row, point in zip(rows, found.points, strict=True):
             row.insert(4, str(point["n_nonzero"]))
-    for line in table(head, rows):
-        report.result(line)
+    report.table(head, rows)
     report.result()
     report.result(
         f"best: alpha {best['alpha']:.4g}, validation loss {best['validation_loss']:.4f}"
@@ -422,8 +410,7 @@ def _tell(args, report, found):
 
 
 def _write(args, report, found, plot):
-    """The files that were asked for, and their names."""
-    files = {"plot": None, "model": None, "path_file": None}
+    """The files that were asked for, whose names `found` gets."""
     before, _ = _models.split(found.model)
     if args.model is not None:
         fitted = found.path.estimator(found.best["alpha"])
@@ -432,17 +419,14 @@ def _write(args, report, found, plot):
             fitted = found.model
         _fit.save(fitted, found.data, args.model)
         report.tell(f"model: {args.model}")
-        files["model"] = args.model
+        found.files["model"] = args.model
     if args.path is not None:
-        try:
+        with naming("--path", args.path):
             found.path.save(args.path)
-        except OSError as error:
-            raise CommandError(f"--path {args.path}: {error.strerror or error}") from error
         report.tell(f"path: {args.path}")
-        files["path_file"] = args.path
+        found.files["path_file"] = args.path
     if plot is not None:
         with writing("--plot", plot) as file:
             _plots.path(found, file, _plots.kind(plot))
         report.tell(f"plot: {plot}")
-        files["plot"] = str(plot)
-    return files
+        found.files["plot"] = str(plot)

@@ -33,9 +33,7 @@ examples:
 
 def add(commands):
     parser = add_command(
-        commands, "predict", help="predict with a saved model", description=DESCRIPTION,
-        epilog=EPILOG,
-    )
+        commands, "predict", run, "predict with a saved model", DESCRIPTION, EPILOG)
     parser.add_argument("model", metavar="MODEL", help="file of the model")
     add_data(parser, fitted=True)
     how = parser.add_argument_group("prediction")
@@ -52,7 +50,6 @@ def add(commands):
     output.add_argument(
         "--output", metavar="FILE", help="where to write the predictions, by default stdout"
     )
-    parser.set_defaults(run=run)
 
 
 def read(args, *, truth):
@@ -92,8 +89,7 @@ def run(args):
     check_overwriting(
         [("MODEL", args.model), ("DATA", _data.file_of(args))], [("--output", args.output)]
     )
-    if args.output is not None:
-        check_output("--output", args.output)
+    check_output("--output", args.output)
     report = Report(args)
     with report.notes():
         model, estimator, data = read(args, truth=False)

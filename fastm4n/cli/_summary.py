@@ -119,8 +119,7 @@ def _columns(data, np):
         return remarks
     constant = [name for name, same in zip(names, (X == X[0]).all(axis=0), strict=True) if same]
     if constant:
-        listed = ", ".join(constant[:MOST_NAMES]) + (
-            ", ..." if len(constant) > MOST_NAMES else "")
+        listed = ", ".join(constant[:MOST_NAMES]) + (", ..." if len(constant) > MOST_NAMES else "")
         remarks.append(
             f"{len(constant)} column{' is' if len(constant) == 1 else 's are'} constant and "
             f"tell{'s' if len(constant) == 1 else ''} nothing: {listed}"

@@ -7,9 +7,7 @@ from sklearn.utils import Bunch
 
 from fastm4n.datasets._lines import SPACE, Lines
 
-CONLLU_FIELDS = (
-    "ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC",
-)
+CONLLU_FIELDS = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
 
 # words may hold other white space of Unicode, such as a no-break space
 _words = re.compile(r"[^ \t\r\v\f]+").findall

@@ -55,9 +55,7 @@ class Lines:
             name = getattr(source, "name", None)
             self.name = name if isinstance(name, str) else f"<{type(source).__name__}>"
         else:
-            raise TypeError(
-                f"path must be a path or a file object, not {type(source).__name__}."
-            )
+            raise TypeError(f"path must be a path or a file object, not {type(source).__name__}.")
 
     def error(self, message, number=None):
         """An error at a line, by default the one that was read last."""

@@ -5,10 +5,4 @@ from fastm4n.estimators.matching import Matcher
 from fastm4n.estimators.ranking import LabelRanker
 from fastm4n.estimators.simplex import MulticlassClassifier, OrdinalClassifier
 
-__all__ = [
-    "LabelRanker",
-    "Matcher",
-    "MulticlassClassifier",
-    "OrdinalClassifier",
-    "SequenceTagger",
-]
+__all__ = ["LabelRanker", "Matcher", "MulticlassClassifier", "OrdinalClassifier", "SequenceTagger"]

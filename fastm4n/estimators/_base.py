@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from fastm4n._checkpoints import keeping
 from fastm4n._parameters import (
     NamesParameters,
+    check_callback,
     check_choice,
     check_flag,
     check_number,
@@ -28,6 +29,7 @@ from fastm4n.penalties import needs_weights
 from fastm4n.solvers.block_coordinate import solve
 from fastm4n.solvers.block_frank_wolfe import check_solver
 from fastm4n.solvers.certificates import objective_at_zero
+from fastm4n.surrogates import make_surrogate
 
 
 def _has_matrix(estimator):
@@ -102,8 +104,7 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         if not is_flag(self.verbose):
             check_number("verbose", self.verbose, low=0, strict=False, integer=True)
         check_solver(self.solver).check(self.surrogate)
-        if self.callback is not None and not callable(self.callback):
-            raise ValueError(f"callback must be callable or None, got {self.callback!r}.")
+        check_callback(self.callback)
 
     def _has_auto_alpha(self):
         return isinstance(self.alpha, str) and self.alpha == "auto"
@@ -123,6 +124,18 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
                 "a kernel has no weights to bound or to draw to zero. Use features of "
                 "sklearn.kernel_approximation.Nystroem."
             )
+
+    def _decoding(self, decode):
+        """The `decode` of a call, or the estimator's own."""
+        decode = self.decode if decode is None else decode
+        check_choice("decode", decode, DECODINGS)
+        return decode
+
+    def _surrogate(self, outputs):
+        """The surrogate over the true outputs of all blocks."""
+        solver = check_solver(self.solver)
+        return make_surrogate(
+            self.surrogate, outputs, solver.oracle, solver.oracle_iter, self._oracle_warm_start)
 
     def _solver_options(self):
         """Arguments of `solve` that are parameters of the estimator, but for the tolerance."""

@@ -37,8 +37,7 @@ class ChainDecoder:
             return
         weights, edge_weights = packed_weights(tagger)
         selected = getattr(tagger, "transition_features_", None)
-        self.layout = Layout.of_chains(
-            X.lengths[self.places], self.n_labels, selected is not None)
+        self.layout = Layout.of_chains(X.lengths[self.places], self.n_labels, selected is not None)
         self.features = ChainFeatures(
             X.values, X.offsets[self.places], self.layout, 1.0, True, True,
             None if selected is None else columns_of(X.values, selected), weights, edge_weights,

@@ -15,9 +15,7 @@ def fitted_weights(packed, packed_edges, d, R):
     fitted = {**dict(zip(names, views, strict=False)), "_packed": packed}
     if packed_edges is not None:
         fitted["_packed_edges"] = packed_edges
-        fitted["transition_coef_"], fitted["transition_feature_coef_"] = edge_views(
-            packed_edges, R
-        )
+        fitted["transition_coef_"], fitted["transition_feature_coef_"] = edge_views(packed_edges, R)
     return fitted
 
 
@@ -66,9 +64,7 @@ def packed_weights(tagger):
     if not per_edge:
         return packed, None
     packed_edges = getattr(tagger, "_packed_edges", None)
-    if packed_edges is None or not all(
-        map(_same_memory, pairs, edge_views(packed_edges, R))
-    ):
+    if packed_edges is None or not all(map(_same_memory, pairs, edge_views(packed_edges, R))):
         packed_edges = np.zeros((tagger.transition_features_.size + 1, R * stride))
         edges = packed_edges.reshape(-1, R, stride)
         edges[:-1, :, :R] = tagger.transition_feature_coef_

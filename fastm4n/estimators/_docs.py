@@ -1,11 +1,9 @@
 """The parts of docstrings that estimators share, written once.
 
-A class docstring has a line ``[name]`` where a part stands; `documented` fills them in, so that
-``help`` and the documentation read one whole text.
+See `fastm4n._docstrings`.
 """
 
-import inspect
-import re
+from fastm4n import _docstrings
 
 # Words in braces are given by each class.
 _PARTS = {
@@ -137,34 +135,8 @@ _WORDS = {
     "upper bounds of the oracles", "penalties":
     '\n    Kernels have "l2" only.', "surrogates": "",
 }
-_MARK = re.compile(r"^( *)\[(\w+)\]$", re.MULTILINE)
 
 
 def documented(parts=None, **words):
-    """Class decorator: fill in the parts of the docstrings of a class and its methods.
-
-    Parameters
-    ----------
-    parts : dict of str, default=None
-        Further parts, that a few classes share.
-    **words : str
-        What the parts say of this class.
-    """
-    words, parts = {**_WORDS, **words}, {**_PARTS, **(parts or {})}
-
-    def fill(text):
-        def part(mark):
-            lines = parts[mark[2]].strip("\n").format(**words).split("\n")
-            return "\n".join(mark[1] + line if line else "" for line in lines)
-
-        return _MARK.sub(part, text)
-
-    def decorate(cls):
-        if cls.__doc__:  # not under python -OO
-            cls.__doc__ = fill(cls.__doc__)
-            for method in vars(cls).values():
-                if inspect.isfunction(method) and method.__doc__:
-                    method.__doc__ = fill(method.__doc__)
-        return cls
-
-    return decorate
+    """`_docstrings.documented` with the parts of all estimators, and `parts` of a few."""
+    return _docstrings.documented({**_PARTS, **(parts or {})}, **{**_WORDS, **words})

@@ -31,9 +31,7 @@ def check_kernel(estimator):
         raise ValueError(f"kernel must be a callable or one of {KERNELS}, got {kernel!r}.")
     named = gamma is None or (isinstance(gamma, str) and gamma in ("scale", "auto"))
     if not named and not is_number(gamma, low=0, strict=False):
-        raise ValueError(
-            f"gamma must be 'scale', 'auto', None or a number >= 0, got {gamma!r}."
-        )
+        raise ValueError(f"gamma must be 'scale', 'auto', None or a number >= 0, got {gamma!r}.")
 
 
 @contextmanager
@@ -96,6 +94,16 @@ def kernel_values(kernel, parameters, A, B):
     return K
 
 
+def add_expansion(estimator, X, points, beta, scores):
+    """scores += K(X, points) @ beta under a fitted estimator's kernel, a chunk of X at a time."""
+    step = max(1, CHUNK // max(1, len(beta)))
+    for start in range(0, X.shape[0] if len(beta) else 0, step):
+        chunk = slice(start, start + step)
+        scores[chunk] += kernel_values(
+            estimator.kernel, estimator._kernel_parameters, X[chunk], points) @ beta
+    return scores
+
+
 def as_double(X):
     """X in float64, itself where it is already."""
     return X if X.dtype == np.float64 else X.astype(np.float64)
@@ -133,9 +141,7 @@ def kernel_features(kernel, parameters, X, n_labels, intercept, alpha, cache_siz
     diagonal = np.empty(n)
     for start in range(0, n, 64):
         chunk = X[start : start + 64]
-        diagonal[start : start + 64] = np.diagonal(
-            kernel_values(kernel, parameters, chunk, chunk)
-        )
+        diagonal[start : start + 64] = np.diagonal(kernel_values(kernel, parameters, chunk, chunk))
     return KernelFeatures(
         checked_diagonal(kernel, diagonal, alpha),
         n_labels,

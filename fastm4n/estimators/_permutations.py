@@ -6,24 +6,11 @@ from fastm4n.estimators._parameters import RISK_TOL
 from fastm4n.inference import linear_assignment, max_min_permutation, permutation_marginals
 from fastm4n.inference.permutation import MAX_SUBSET_ITEMS
 from fastm4n.outputs import PermutationOutputs
-from fastm4n.solvers.block_frank_wolfe import check_solver
-from fastm4n.surrogates import make_surrogate
 
 
 def permutation_loss(estimator, places, sizes, cost):
     """An estimator's surrogate over these permutations."""
-    solver = check_solver(estimator.solver)
-    if solver.step == "exact":
-        raise ValueError(
-            "step='exact' needs a closed-form maximiser of the dual over a block, which "
-            "permutations do not have; use step='line_search'."
-        )
     if estimator.surrogate == "log":
-        if solver.step == "fixed":
-            raise ValueError(
-                "step='fixed' averages dual points, and the entropy of an average of distributions "
-                "is not known from its marginals; use step='line_search' with surrogate='log'."
-            )
         most = int(sizes.max(initial=0))
         if most > MAX_SUBSET_ITEMS:
             raise ValueError(
@@ -31,10 +18,7 @@ def permutation_loss(estimator, places, sizes, cost):
                 f"{MAX_SUBSET_ITEMS}, and y has permutations of {most}; use 'max_min' or "
                 "'max_margin', which take time O(M^3)."
             )
-    return make_surrogate(
-        estimator.surrogate, PermutationOutputs(places, sizes, cost, estimator.cost_scale),
-        solver.oracle, solver.oracle_iter, estimator._oracle_warm_start,
-    )
+    return estimator._surrogate(PermutationOutputs(places, sizes, cost, estimator.cost_scale))
 
 
 def best_permutations(scores):

@@ -9,11 +9,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from fastm4n._parameters import is_flag, is_number
 from fastm4n.estimators._base import CertifiedEstimator
 from fastm4n.estimators._kernels import (
-    CHUNK,
+    add_expansion,
     check_kernel,
     kernel_features,
     kernel_parameters,
-    kernel_values,
     named_kernel,
 )
 from fastm4n.estimators._merge import merge_examples
@@ -251,15 +250,6 @@ class VectorEstimator(CertifiedEstimator):
         support = np.flatnonzero(beta.any(axis=1))
         beta = beta[support]
         scores = np.tile(intercept, (X.shape[0], 1))
-        if support.size == 0:
-            return scores
         if self.kernel == "precomputed":
             return scores + np.asarray(X[:, support] @ beta)
-        points = self.X_fit_[support]
-        step = max(1, CHUNK // support.size)
-        for start in range(0, X.shape[0], step):
-            values = kernel_values(
-                self.kernel, self._kernel_parameters, X[start : start + step], points
-            )
-            scores[start : start + step] += values @ beta
-        return scores
+        return add_expansion(self, X, self.X_fit_[support], beta, scores)

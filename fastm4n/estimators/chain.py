@@ -28,7 +28,6 @@ from fastm4n.estimators._chain_weights import (
 from fastm4n.estimators._docs import documented
 from fastm4n.estimators._merge import merge_sequences
 from fastm4n.estimators._parameters import (
-    DECODINGS,
     LABEL_KINDS,
     as_weights,
     cost_matrix,
@@ -41,8 +40,6 @@ from fastm4n.outputs import ChainOutputs
 from fastm4n.outputs._base import COST_SCALES
 from fastm4n.penalties import as_penalty, resolve_penalty
 from fastm4n.sequences import Sequences
-from fastm4n.solvers.block_frank_wolfe import check_solver
-from fastm4n.surrogates import make_surrogate
 
 STATES = ("all", "observed")
 
@@ -204,7 +201,6 @@ class SequenceTagger(CertifiedEstimator):
     def _check_parameters(self):
         self._check_solver_parameters()
         check_choice("cost_scale", self.cost_scale, COST_SCALES)
-        solver = check_solver(self.solver)
         self._check_flags("fit_intercept", "fit_start_end", "fit_transitions")
         check_choice("states", self.states, STATES)
         if self.transition_features is not None and not self.fit_transitions:
@@ -213,16 +209,6 @@ class SequenceTagger(CertifiedEstimator):
                 "scores."
             )
         as_penalty(self.penalty)
-        if solver.step == "exact":
-            raise ValueError(
-                "step='exact' needs a closed-form maximiser of the dual over a block, which "
-                "chains do not have; use step='line_search'."
-            )
-        if solver.step == "fixed" and self.surrogate == "log":
-            raise ValueError(
-                "step='fixed' averages dual points, and the entropy of an average of chains is not "
-                "known; use step='line_search' with surrogate='log'."
-            )
 
     def _penalise(self, features):
         """Give the map, and that of the transitions' features, the penalty of the weights."""
@@ -256,11 +242,7 @@ class SequenceTagger(CertifiedEstimator):
 
     def _loss(self, y, lengths, cost):
         per_edge = self.transition_features is not None
-        solver = check_solver(self.solver)
-        return make_surrogate(
-            self.surrogate, ChainOutputs(y, lengths, cost, per_edge, self.cost_scale),
-            solver.oracle, solver.oracle_iter, self._oracle_warm_start,
-        )
+        return self._surrogate(ChainOutputs(y, lengths, cost, per_edge, self.cost_scale))
 
     # -------------------------------------------------------------------------- fit
 
@@ -316,9 +298,7 @@ class SequenceTagger(CertifiedEstimator):
             self.fit_start_end, self.fit_transitions, edge_values, used=used, edge_used=edge_used,
         )
         self._penalise(features)
-        common = {
-            "n_features_in_": X.values.shape[1], "classes_": classes, "cost_matrix_": cost,
-        }
+        common = {"n_features_in_": X.values.shape[1], "classes_": classes, "cost_matrix_": cost}
         if selected is not None:
             common["transition_features_"] = selected
 
@@ -379,8 +359,7 @@ class SequenceTagger(CertifiedEstimator):
         y : Sequences
             Labels of each sequence; it is indexed and iterated over like a list.
         """
-        decode = self.decode if decode is None else decode
-        check_choice("decode", decode, DECODINGS)
+        decode = self._decoding(decode)
         X, decoder = self._prepare(X, lengths)
         return Sequences(self._predicted(decoder, decode, allowed_transitions), X.offsets)
 

@@ -8,21 +8,15 @@ from fastm4n._parameters import check_choice, set_arguments
 from fastm4n.estimators._base import CertifiedEstimator, needs_log
 from fastm4n.estimators._docs import documented
 from fastm4n.estimators._kernels import (
-    CHUNK,
+    add_expansion,
     check_kernel,
     checked_diagonal,
     gram_matrix,
     kernel_parameters,
-    kernel_values,
     named_kernel,
 )
 from fastm4n.estimators._merge import merge_sequences
-from fastm4n.estimators._parameters import (
-    DECODINGS,
-    as_weights,
-    cost_matrix,
-    summable,
-)
+from fastm4n.estimators._parameters import as_weights, cost_matrix, summable
 from fastm4n.estimators._permutations import (
     best_permutations,
     distribution,
@@ -291,13 +285,9 @@ class Matcher(CertifiedEstimator):
             scores = values @ self.coef_
         else:
             support = np.flatnonzero(self.dual_coef_)
-            points, beta = self.X_fit_[support], self.dual_coef_[support]
-            scores = np.zeros(values.shape[0])
-            step = max(1, CHUNK // max(1, support.size))
-            for start in range(0, values.shape[0] if support.size else 0, step):
-                scores[start : start + step] = kernel_values(
-                    self.kernel, self._kernel_parameters, values[start : start + step], points
-                ) @ beta
+            scores = add_expansion(
+                self, values, self.X_fit_[support], self.dual_coef_[support],
+                np.zeros(values.shape[0]))
         ends = np.cumsum(sizes**2)
         return [
             scores[end - size**2 : end].reshape(size, size)
@@ -319,8 +309,7 @@ class Matcher(CertifiedEstimator):
         y : ndarray of shape (n_examples, M), or list of ndarray of shape (M_i,)
             The column matched to each row. A list where X is a list.
         """
-        decode = self.decode if decode is None else decode
-        check_choice("decode", decode, DECODINGS)
+        decode = self._decoding(decode)
         scores = self._scores(X)
         if decode == "map":
             return _shaped(X, _by_size(best_permutations, scores))
@@ -414,9 +403,7 @@ def _as_pairs(X):
             raise ValueError("X has no examples.")
         shapes = [X.shape[1:]] * X.shape[0]
     else:
-        if (
-            isinstance(X, (str, bytes, dict)) or not hasattr(X, "__len__") or sparse.issparse(X)
-        ):
+        if isinstance(X, (str, bytes, dict)) or not hasattr(X, "__len__") or sparse.issparse(X):
             raise ValueError("X must be an array, or a list with an array for each example.")
         if len(X) == 0:
             raise ValueError("X has no examples.")

@@ -9,7 +9,6 @@ from fastm4n._parameters import check_choice, set_arguments
 from fastm4n.estimators._base import needs_log
 from fastm4n.estimators._docs import documented
 from fastm4n.estimators._parameters import (
-    DECODINGS,
     canonical,
     check_weights,
     cost_matrix,
@@ -269,8 +268,7 @@ class LabelRanker(VectorEstimator):
         return places_to_strings(places, self.items_)
 
     def _places(self, X, decode=None):
-        decode = self.decode if decode is None else decode
-        check_choice("decode", decode, DECODINGS)
+        decode = self._decoding(decode)
         check_is_fitted(self)
         scores = self.decision_function(X)
         if decode == "map":

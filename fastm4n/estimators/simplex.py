@@ -7,11 +7,10 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d
 
-from fastm4n._parameters import check_choice, check_number, extended, set_arguments
+from fastm4n._parameters import check_number, extended, set_arguments
 from fastm4n.estimators._base import needs_log
 from fastm4n.estimators._docs import documented
 from fastm4n.estimators._parameters import (
-    DECODINGS,
     LABEL_KINDS,
     canonical,
     check_weights,
@@ -23,8 +22,6 @@ from fastm4n.estimators._vectors import VectorEstimator
 from fastm4n.inference import max_min_absolute, max_min_game, max_min_zero_one, softmax
 from fastm4n.outputs import SimplexOutputs
 from fastm4n.outputs._simplex import closed_form
-from fastm4n.solvers.block_frank_wolfe import check_solver
-from fastm4n.surrogates import make_surrogate
 
 
 @documented()
@@ -86,13 +83,6 @@ class _SimplexClassifier(ClassifierMixin, VectorEstimator):
 
     # -------------------------------------------------------------------------- fit
 
-    def _loss(self, labels, cost):
-        solver = check_solver(self.solver)
-        return make_surrogate(
-            self.surrogate, SimplexOutputs(labels, cost), solver.oracle, solver.oracle_iter,
-            self._oracle_warm_start,
-        )
-
     def fit(self, X, y, sample_weight=None):
         """Fit the model until its duality gap is certified to be at most `tol`.
 
@@ -148,7 +138,7 @@ class _SimplexClassifier(ClassifierMixin, VectorEstimator):
         cost = cost_matrix(self.cost, classes.size)
         blocks = self._blocks(X, kept, labels, weights)
         return self._vector_problem(
-            X, blocks, self._loss(labels[blocks.first], cost),
+            X, blocks, self._surrogate(SimplexOutputs(labels[blocks.first], cost)),
             {"classes_": classes, "cost_matrix_": cost}, {"classes": classes},
         )
 
@@ -188,8 +178,7 @@ class _SimplexClassifier(ClassifierMixin, VectorEstimator):
         y : ndarray of shape (n_samples,)
             One of `classes_` each.
         """
-        decode = self.decode if decode is None else decode
-        check_choice("decode", decode, DECODINGS)
+        decode = self._decoding(decode)
         check_is_fitted(self)
         if decode == "min_risk" and self.surrogate == "max_margin":
             raise ValueError(

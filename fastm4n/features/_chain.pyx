@@ -339,8 +339,7 @@ cdef class ChainFeatures(PositionMap):
                 if on[(behind + 2) * stride + i]:
                     total += direction[nodes + i] * direction[nodes + i]
         elif self.transitions:
-            total += self.loops.dot(
-                &direction[nodes], &direction[nodes], self.n_labels * stride)
+            total += self.loops.dot(&direction[nodes], &direction[nodes], self.n_labels * stride)
         return self.smoothness * total
 
     # what `LinearMap` has of w, with the transitions' own weights

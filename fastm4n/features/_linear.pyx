@@ -151,14 +151,12 @@ cdef class LinearMap(WeightMap):
         if nnz == 0:
             return 0
         if self.data64 != NULL and self.on == NULL:
-            self.loops.update_f64(
-                self.data64 + start, idx, nnz, coefficients, weights, self.stride)
+            self.loops.update_f64(self.data64 + start, idx, nnz, coefficients, weights, self.stride)
         elif self.data64 != NULL:
             self.loops.update_some_f64(
                 self.data64 + start, idx, nnz, coefficients, self.on, weights, self.stride)
         elif self.on == NULL:
-            self.loops.update_f32(
-                self.data32 + start, idx, nnz, coefficients, weights, self.stride)
+            self.loops.update_f32(self.data32 + start, idx, nnz, coefficients, weights, self.stride)
         else:
             self.loops.update_some_f32(
                 self.data32 + start, idx, nnz, coefficients, self.on, weights, self.stride)

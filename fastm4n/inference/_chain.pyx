@@ -150,8 +150,7 @@ cdef int sum_product_chain(
                         R, stride, alpha + t * stride, e + (t + 1) * stride, P + t * pair_step,
                         edges + t * R * stride)
         return 0
-    return log_sum_product(
-        unary, step, T, R, stride, pair, pair_step, node, edge_sum, edges, log_z)
+    return log_sum_product(unary, step, T, R, stride, pair, pair_step, node, edge_sum, edges, log_z)
 
 
 cdef int log_sum_product(
@@ -443,8 +442,7 @@ cdef class ChainMaxMin(MaxMinScratch):
         return (self.T - 1 if self.pair_step else 1) * self.R * self.stride
 
     cdef const int* best_labelling(self, const double* unary, double* value) except? NULL nogil:
-        self.chain.viterbi(
-            unary, self.T, self.v + self.T * self.stride, self.pair_step, value)
+        self.chain.viterbi(unary, self.T, self.v + self.T * self.stride, self.pair_step, value)
         return &self.chain.path[0]
 
     cdef double best_answer(self, const double* expected, int* answer) noexcept nogil:
@@ -535,8 +533,7 @@ cdef class ChainMaxMin(MaxMinScratch):
     cdef int project(self, const double* theta, double* mu) except -1 nogil:
         cdef Py_ssize_t nodes = self.T * self.stride
         cdef double log_z
-        self.chain.sum_product(
-            theta, self.T, theta + nodes, self.pair_step, mu, mu + nodes, &log_z)
+        self.chain.sum_product(theta, self.T, theta + nodes, self.pair_step, mu, mu + nodes, &log_z)
         return 0
 
     cdef int project_answer(self, double* log_nu) except -1 nogil:

@@ -14,18 +14,14 @@ cdef class PermutationScratch:
     cdef SubsetSums subsets
 
     cdef int assign(
-        self, const double* scores, Py_ssize_t M, Py_ssize_t step, int* place,
-        double* value) noexcept nogil
-    cdef int assign_min(
-        self, const double* costs, Py_ssize_t M, Py_ssize_t step, int* place,
+        self, const double* scores, Py_ssize_t M, Py_ssize_t step, double sign, int* place,
         double* value) noexcept nogil
     cdef int sum_product(
         self, const double* scores, Py_ssize_t M, double* mu, double* log_z) noexcept nogil
     cdef int sinkhorn(
         self, const double* scores, Py_ssize_t M, double tol, Py_ssize_t max_iter, bint warm,
         bint rounding, double* mu, double* row, double* column) noexcept nogil
-    cdef void round_to_birkhoff(
-        self, const double* scores, Py_ssize_t M, double* mu) noexcept nogil
+    cdef void round_to_birkhoff(self, const double* scores, Py_ssize_t M, double* mu) noexcept nogil
 
     cdef int solve(
         self, const double* scores, Py_ssize_t M, Py_ssize_t step, double sign) noexcept nogil

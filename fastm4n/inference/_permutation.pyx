@@ -69,33 +69,21 @@ cdef class PermutationScratch:
             &self.scanned[0], &self.free_rows[0])
 
     cdef int assign(
-        self, const double* scores, Py_ssize_t M, Py_ssize_t step, int* place,
+        self, const double* scores, Py_ssize_t M, Py_ssize_t step, double sign, int* place,
         double* value) noexcept nogil:
-        """place[i], the position of item i in a permutation of largest score, and that score.
+        """place[i], the position of item i in a permutation of least sign * score, and its score.
 
-        Rows of scores begin every `step` numbers.  value is summed in the order of items.  1
-        where every permutation scores -inf, else 0.  O(M^3) at worst.
+        That is the largest score for a sign of -1, where -inf forbids, and the least for one of 1,
+        where inf does.  Rows of scores begin every `step` numbers.  value is summed in the order
+        of items.  1 where every permutation is forbidden, else 0.  O(M^3) at worst.
         """
         cdef Py_ssize_t i
         value[0] = 0.0
-        if M and self.solve(scores, M, step, -1.0):
+        if M and self.solve(scores, M, step, sign):
             return 1
         for i in range(M):
             place[i] = <int>self.place[i]
             value[0] += scores[i * step + place[i]]
-        return 0
-
-    cdef int assign_min(
-        self, const double* costs, Py_ssize_t M, Py_ssize_t step, int* place,
-        double* value) noexcept nogil:
-        """The same of least cost; here inf forbids."""
-        cdef Py_ssize_t i
-        value[0] = 0.0
-        if M and self.solve(costs, M, step, 1.0):
-            return 1
-        for i in range(M):
-            place[i] = <int>self.place[i]
-            value[0] += costs[i * step + place[i]]
         return 0
 
     cdef bint reduce(self, const double* scores, Py_ssize_t M) noexcept nogil:
@@ -243,8 +231,7 @@ cdef class PermutationScratch:
                         shift[j] = self.distance[j] + step * self.u[j]
                     value = self.normalise(loops, M, stride, row, &error)
                     # close to the optimum rises of the value are below its rounding
-                    accepted = (
-                        value >= value_before + 0.1 * step * slope or error <= 0.5 * before)
+                    accepted = value >= value_before + 0.1 * step * slope or error <= 0.5 * before
                     step *= 0.5
                     halving += 1
                     n += 1

@@ -26,11 +26,8 @@ cdef class PermutationMaxMin(MaxMinScratch):
     cdef void add_weights(
         self, Py_ssize_t i, Py_ssize_t j, bint has_column, Py_ssize_t r, Py_ssize_t c,
         double weight) noexcept nogil
-    cdef void start_again(
-        self, const double* mu, double* theta, double* log_nu) noexcept nogil
-    cdef void project_entries(
-        self, const double* theta, double* column, bint warm) noexcept nogil
+    cdef void start_again(self, const double* mu, double* theta, double* log_nu) noexcept nogil
+    cdef void project_entries(self, const double* theta, double* column, bint warm) noexcept nogil
 
 
-cdef double boundary(
-    const double* x, const double* move, Py_ssize_t n, double most) noexcept nogil
+cdef double boundary(const double* x, const double* move, Py_ssize_t n, double most) noexcept nogil

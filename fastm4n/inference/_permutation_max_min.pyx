@@ -49,8 +49,7 @@ cdef class PermutationMaxMin(MaxMinScratch):
         self.scores = np.zeros(max_items * self.stride)
         self.compact = np.zeros(max_items * max_items)
         self.best = np.zeros(max(1, max_items), dtype=np.intc)
-        self.has_interior = (
-            not mirror_prox and self.zero_one and 1 < max_items <= INTERIOR_ITEMS)
+        self.has_interior = not mirror_prox and self.zero_one and 1 < max_items <= INTERIOR_ITEMS
         if self.has_interior:
             self.interior = np.zeros((12, max_items * max_items))
             self.moves = np.zeros((4, 2 * max_items))
@@ -113,12 +112,12 @@ cdef class PermutationMaxMin(MaxMinScratch):
         self.pack(&self.expected[0], mu)
 
     cdef const int* best_labelling(self, const double* unary, double* value) except? NULL nogil:
-        self.permutations.assign(unary, self.T, self.stride, &self.best[0], value)
+        self.permutations.assign(unary, self.T, self.stride, -1.0, &self.best[0], value)
         return &self.best[0]
 
     cdef double best_answer(self, const double* expected, int* answer) noexcept nogil:
         cdef double total
-        self.permutations.assign_min(expected, self.T, self.stride, answer, &total)
+        self.permutations.assign(expected, self.T, self.stride, 1.0, answer, &total)
         return total
 
     cdef double labelling_score(self, const int* labels) noexcept nogil:
@@ -213,8 +212,7 @@ cdef class PermutationMaxMin(MaxMinScratch):
                 b[e] = target - nu[e] * z[e] - dnu[e] * dz[e]
             if not self.newton(M, False):
                 break
-            primal = min(
-                1.0, TO_BOUNDARY * boundary(s, ds, size, boundary(nu, dnu, size, 2.0)))
+            primal = min(1.0, TO_BOUNDARY * boundary(s, ds, size, boundary(nu, dnu, size, 2.0)))
             dual = min(1.0, TO_BOUNDARY * boundary(mu, dmu, size, boundary(z, dz, size, 2.0)))
             for e in range(size):
                 s[e] += primal * ds[e]
@@ -349,8 +347,7 @@ cdef class PermutationMaxMin(MaxMinScratch):
         self.unpack(&self.packed[0], &self.nu[0])
         return 0
 
-    cdef void start_again(
-        self, const double* mu, double* theta, double* log_nu) noexcept nogil:
+    cdef void start_again(self, const double* mu, double* theta, double* log_nu) noexcept nogil:
         """theta and log_nu for the next call of mirror prox: the averages of the last one.
 
         mu is what that call wrote.  The last iterates would be a poor start, as they run ahead of
@@ -361,8 +358,7 @@ cdef class PermutationMaxMin(MaxMinScratch):
             theta[j] = log(max(mu[j], LEAST_START))
             log_nu[j] = log(max(self.nu[j], LEAST_START))
 
-    cdef void project_entries(
-        self, const double* theta, double* column, bint warm) noexcept nogil:
+    cdef void project_entries(self, const double* theta, double* column, bint warm) noexcept nogil:
         """packed = Sinkhorn's projection of theta, from the potentials in column if warm.
 
         Scores far larger than the costs move theta so far between two projections that the
@@ -389,8 +385,7 @@ cdef class PermutationMaxMin(MaxMinScratch):
         return 0
 
 
-cdef double boundary(
-    const double* x, const double* move, Py_ssize_t n, double most) noexcept nogil:
+cdef double boundary(const double* x, const double* move, Py_ssize_t n, double most) noexcept nogil:
     """The largest step of at most `most` for which x + step move >= 0."""
     cdef Py_ssize_t e
     for e in range(n):

@@ -8,8 +8,7 @@ only where a debug build finds an index out of bounds.
 cdef int simplex_threshold(
     const double[::1] u, Py_ssize_t k, double total, double[::1] scratch,
     double* top, double* kappa) except -1 nogil
-cdef int argmax(
-    const double[::1] v, Py_ssize_t k, Py_ssize_t* label) except -1 nogil
+cdef int argmax(const double[::1] v, Py_ssize_t k, Py_ssize_t* label) except -1 nogil
 cdef int softmax(
     const double[::1] v, Py_ssize_t k, double[::1] mu, double* log_partition) except -1 nogil
 cdef int max_min_zero_one(

@@ -111,9 +111,7 @@ def linear_assignment(cost, maximize=False, *, potentials=None, return_potential
     except (TypeError, ValueError) as error:
         raise ValueError(f"cost must be an array of real numbers: {error}") from error
     if given.ndim not in (2, 3):
-        raise ValueError(
-            f"cost must have shape (M, N) or (n_problems, M, N), got {given.shape}."
-        )
+        raise ValueError(f"cost must have shape (M, N) or (n_problems, M, N), got {given.shape}.")
     single = given.ndim == 2
     batch = given[np.newaxis] if single else given
     if maximize:

@@ -42,9 +42,7 @@ class _Batch:
             if lengths.ndim != 1 or lengths.dtype.kind not in "iu" or (lengths < 0).any():
                 raise ValueError("lengths must be a one-dimensional array of integers >= 0.")
             if lengths.sum() != n:
-                raise ValueError(
-                    f"lengths add up to {lengths.sum()}, but unary has {n} positions."
-                )
+                raise ValueError(f"lengths add up to {lengths.sum()}, but unary has {n} positions.")
         self.offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.intp)
         self.n_sequences = lengths.size
         self.max_length = int(lengths.max(initial=0))
@@ -129,29 +127,32 @@ cdef bint are_scores(const real* values, Py_ssize_t n, Py_ssize_t R) noexcept no
         return chain_f32_for(R).are_scores(values, n)
 
 
-cdef Py_ssize_t viterbi_batch(
-    const real[:, ::1] unary, const Py_ssize_t[::1] offsets, const real[:, :, ::1] pair,
-    Py_ssize_t pair_step, real[::1] PT, real[::1] wide, real[::1] delta, int[::1] path,
-    double[::1] scores) noexcept nogil:
+def _viterbi_batch(
+        const real[:, ::1] unary, const Py_ssize_t[::1] offsets, const real[:, :, ::1] pair,
+        Py_ssize_t pair_step, real[::1] PT, real[::1] wide, real[::1] delta, int[::1] path,
+        double[::1] scores):
     """Returns whether all scores are finite or -inf."""
     cdef Py_ssize_t b, T, step, R = unary.shape[1], stride = pair.shape[2]
     cdef const real* rows
     cdef real* transposed = NULL
-    if pair_step == 0:
-        transposed = &PT[0]
-        kernels.transpose(&pair[0, 0, 0], R, stride, -<real> INFINITY, transposed)
-    for b in range(scores.shape[0]):
-        T = offsets[b + 1] - offsets[b]
-        scores[b] = 0.0
-        if T == 0:
-            continue
-        if not are_scores(&unary[offsets[b], 0], T * R, R):
-            return 0
-        rows = rows_of(unary, offsets[b], T, stride, &wide[0], &step)
-        kernels.viterbi_chain(
-            rows, step, T, R, stride, &pair[0, 0, 0], pair_step, transposed, &delta[0],
-            &path[offsets[b]], &scores[b])
-    return 1
+    cdef bint right = True
+    with nogil:
+        if pair_step == 0:
+            transposed = &PT[0]
+            kernels.transpose(&pair[0, 0, 0], R, stride, -<real> INFINITY, transposed)
+        for b in range(scores.shape[0]):
+            T = offsets[b + 1] - offsets[b]
+            scores[b] = 0.0
+            if T == 0:
+                continue
+            right = are_scores(&unary[offsets[b], 0], T * R, R)
+            if not right:
+                break
+            rows = rows_of(unary, offsets[b], T, stride, &wide[0], &step)
+            kernels.viterbi_chain(
+                rows, step, T, R, stride, &pair[0, 0, 0], pair_step, transposed, &delta[0],
+                &path[offsets[b]], &scores[b])
+    return right
 
 
 def viterbi(unary, pairwise, *, lengths=None, allowed=None, fixed=None):
@@ -200,27 +201,8 @@ def viterbi(unary, pairwise, *, lengths=None, allowed=None, fixed=None):
     size = max(1, batch.max_length) * batch.stride
     wide, delta = np.zeros(size, batch.dtype), np.zeros(size, batch.dtype)
     PT = np.zeros(batch.n_labels * batch.stride, batch.dtype)
-    cdef const double[:, ::1] unary64
-    cdef const double[:, :, ::1] pair64
-    cdef double[::1] wide64, delta64, PT64
-    cdef const float[:, ::1] unary32
-    cdef const float[:, :, ::1] pair32
-    cdef float[::1] wide32, delta32, PT32
-    cdef const Py_ssize_t[::1] offsets = batch.offsets
-    cdef int[::1] path_view = path
-    cdef double[::1] score_view = scores
-    cdef Py_ssize_t right, pair_step = batch.pair_step
-    if batch.dtype == np.float64:
-        unary64, pair64, wide64, delta64, PT64 = batch.unary, batch.pair, wide, delta, PT
-        with nogil:
-            right = viterbi_batch(
-                unary64, offsets, pair64, pair_step, PT64, wide64, delta64, path_view, score_view)
-    else:
-        unary32, pair32, wide32, delta32, PT32 = batch.unary, batch.pair, wide, delta, PT
-        with nogil:
-            right = viterbi_batch(
-                unary32, offsets, pair32, pair_step, PT32, wide32, delta32, path_view, score_view)
-    if not right:
+    if not _viterbi_batch(
+            batch.unary, batch.offsets, batch.pair, batch.pair_step, PT, wide, delta, path, scores):
         _refuse("unary", batch.unary)
     impossible = np.flatnonzero(~np.isfinite(scores))
     if impossible.size:
@@ -284,45 +266,50 @@ def viterbi_kbest(unary, pairwise, k, *, allowed=None, fixed=None):
     return np.asarray(paths)[:count].astype(np.intp), np.asarray(scores)[:count].copy()
 
 
-cdef Py_ssize_t sum_product_batch(
-    const real[:, ::1] unary, const Py_ssize_t[::1] offsets, const real[:, :, ::1] pair,
-    Py_ssize_t pair_step, real[:, :, ::1] P, real[:, ::1] PT, real[:, :, ::1] work,
-    real[::1] scale, real[:, ::1] node, real[:, :, ::1] sums, real[:, :, ::1] edges,
-    double[::1] log_z) noexcept nogil:
+def _sum_product_batch(
+        const real[:, ::1] unary, const Py_ssize_t[::1] offsets, const real[:, :, ::1] pair,
+        Py_ssize_t pair_step, real[:, :, ::1] P, real[:, ::1] PT, real[:, :, ::1] work,
+        real[::1] scale, real[:, ::1] node, real[:, :, ::1] sums, real[:, :, ::1] edges,
+        double[::1] log_z):
     """Returns the number of sequences done: all, or those before one without a path.
 
     -1: no memory; -2: a score is neither finite nor -inf.
     """
     cdef Py_ssize_t b, t, T, step, R = unary.shape[1], stride = pair.shape[2], edge = 0
+    cdef Py_ssize_t done = 0
     cdef double shift, spread
     cdef int forbidden, status
     cdef real* transposed = &PT[0, 0] if pair_step == 0 else NULL
     cdef real* sum_out
     cdef real* edge_out
     cdef const real* rows
-    kernels.exp_pair(
-        &pair[0, 0, 0], pair.shape[0], R, stride, &P[0, 0, 0], transposed, &shift, &spread,
-        &forbidden)
-    for b in range(log_z.shape[0]):
-        T = offsets[b + 1] - offsets[b]
-        log_z[b] = 0.0
-        sum_out = &sums[b, 0, 0] if sums.shape[0] > 0 else NULL
-        edge_out = &edges[edge, 0, 0] if edges.shape[0] > edge else NULL
-        if T == 0:
-            continue
-        if not are_scores(&unary[offsets[b], 0], T * R, R):
-            return -2
-        rows = rows_of(unary, offsets[b], T, stride, &work[0, 0, 0], &step)
-        status = kernels.sum_product_chain(
-            rows, step, T, R, stride, &pair[0, 0, 0], pair_step, &P[0, 0, 0], transposed,
-            shift, spread, forbidden, &work[1, 0, 0], &work[2, 0, 0], &scale[0], &scale[stride],
-            &work[3, 0, 0], sum_out, edge_out, &log_z[b])
-        if status != 0:
-            return -1 if status == -1 else b
-        for t in range(T):
-            memcpy(&node[offsets[b] + t, 0], &work[3, t, 0], R * sizeof(real))
-        edge += T - 1
-    return log_z.shape[0]
+    with nogil:
+        kernels.exp_pair(
+            &pair[0, 0, 0], pair.shape[0], R, stride, &P[0, 0, 0], transposed, &shift, &spread,
+            &forbidden)
+        for b in range(log_z.shape[0]):
+            T = offsets[b + 1] - offsets[b]
+            log_z[b] = 0.0
+            sum_out = &sums[b, 0, 0] if sums.shape[0] > 0 else NULL
+            edge_out = &edges[edge, 0, 0] if edges.shape[0] > edge else NULL
+            done = b + 1
+            if T == 0:
+                continue
+            if not are_scores(&unary[offsets[b], 0], T * R, R):
+                done = -2
+                break
+            rows = rows_of(unary, offsets[b], T, stride, &work[0, 0, 0], &step)
+            status = kernels.sum_product_chain(
+                rows, step, T, R, stride, &pair[0, 0, 0], pair_step, &P[0, 0, 0], transposed,
+                shift, spread, forbidden, &work[1, 0, 0], &work[2, 0, 0], &scale[0],
+                &scale[stride], &work[3, 0, 0], sum_out, edge_out, &log_z[b])
+            if status != 0:
+                done = -1 if status == -1 else b
+                break
+            for t in range(T):
+                memcpy(&node[offsets[b] + t, 0], &work[3, t, 0], R * sizeof(real))
+            edge += T - 1
+    return done
 
 
 def sum_product(unary, pairwise, *, lengths=None, edges="full", allowed=None, fixed=None):
@@ -385,33 +372,9 @@ def sum_product(unary, pairwise, *, lengths=None, edges="full", allowed=None, fi
     scale = np.zeros(stride + max(1, batch.max_length), dtype)
     P, PT = np.zeros_like(batch.pair), np.zeros((R, stride), dtype)
     log_z = np.zeros(batch.n_sequences)
-    cdef Py_ssize_t done, pair_step = batch.pair_step
-    cdef const Py_ssize_t[::1] offsets = batch.offsets
-    cdef double[::1] log_z_view = log_z
-    cdef const double[:, ::1] unary64
-    cdef const double[:, :, ::1] pair64
-    cdef double[:, :, ::1] P64, work64, sums64, full64
-    cdef double[:, ::1] PT64, node64
-    cdef double[::1] scale64
-    cdef const float[:, ::1] unary32
-    cdef const float[:, :, ::1] pair32
-    cdef float[:, :, ::1] P32, work32, sums32, full32
-    cdef float[:, ::1] PT32, node32
-    cdef float[::1] scale32
-    if dtype == np.float64:
-        unary64, pair64, P64, PT64, work64 = batch.unary, batch.pair, P, PT, work
-        scale64, node64, sums64, full64 = scale, node, sums, full
-        with nogil:
-            done = sum_product_batch(
-                unary64, offsets, pair64, pair_step, P64, PT64, work64, scale64, node64, sums64,
-                full64, log_z_view)
-    else:
-        unary32, pair32, P32, PT32, work32 = batch.unary, batch.pair, P, PT, work
-        scale32, node32, sums32, full32 = scale, node, sums, full
-        with nogil:
-            done = sum_product_batch(
-                unary32, offsets, pair32, pair_step, P32, PT32, work32, scale32, node32, sums32,
-                full32, log_z_view)
+    done = _sum_product_batch(
+        batch.unary, batch.offsets, batch.pair, batch.pair_step, P, PT, work, scale, node, sums,
+        full, log_z)
     if done == -2:
         _refuse("unary", batch.unary)
     if done == -1:
@@ -473,9 +436,7 @@ def chain_entropy(unary, pairwise, *, lengths=None, allowed=None, fixed=None):
     return np.maximum(0.0, log_z - expected - (edges * pair).sum(axis=(1, 2)))
 
 
-def max_min_chain(
-    unary, pairwise, cost=None, *, oracle="column_generation", tol=1e-9, n_iter=None,
-):
+def max_min_chain(unary, pairwise, cost=None, *, oracle="column_generation", tol=1e-9, n_iter=None):
     """Max-min oracle of a chain: max over mu of <scores, mu> + min over y' of E L(y, y').
 
     Parameters
@@ -521,9 +482,7 @@ def max_min_chain(
     ([[0.5, 0.5], [0.5, 0.5]], 0.75, 0.75)
     """
     if not isinstance(oracle, str) or oracle not in ("column_generation", "mirror_prox"):
-        raise ValueError(
-            f"oracle must be 'column_generation' or 'mirror_prox', got {oracle!r}."
-        )
+        raise ValueError(f"oracle must be 'column_generation' or 'mirror_prox', got {oracle!r}.")
     batch = _Batch(unary, pairwise, None, as_double=True)
     cdef Py_ssize_t T = batch.unary.shape[0], R = batch.n_labels, stride = batch.stride
     for name, scores in (("unary", batch.unary), ("pairwise", np.asarray(pairwise))):

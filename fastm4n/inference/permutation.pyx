@@ -35,9 +35,7 @@ cdef object _as_matrices(values, name):
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} must be an array of real numbers: {error}") from error
     if array.ndim not in (2, 3) or len(set(array.shape[array.ndim - 2:])) != 1:
-        raise ValueError(
-            f"{name} must have shape (M, M) or (n_problems, M, M), got {array.shape}."
-        )
+        raise ValueError(f"{name} must have shape (M, M) or (n_problems, M, M), got {array.shape}.")
     single = array.ndim == 2
     return np.ascontiguousarray(array[np.newaxis] if single else array), single
 
@@ -72,15 +70,12 @@ def _best_permutations(scores, bint maximize=True):
     cdef int[:, ::1] place = places
     cdef double[::1] value = values
     cdef Py_ssize_t b, n_items = M, n_problems = B if M else 0
+    cdef double sign = -1.0 if maximize else 1.0
     cdef int failed = 0
     values[:] = 0.0
     with nogil:
         for b in range(n_problems):
-            if maximize:
-                failed = scratch.assign(&S[b, 0, 0], n_items, n_items, &place[b, 0], &value[b])
-            else:
-                failed = scratch.assign_min(
-                    &S[b, 0, 0], n_items, n_items, &place[b, 0], &value[b])
+            failed = scratch.assign(&S[b, 0, 0], n_items, n_items, sign, &place[b, 0], &value[b])
             if failed:
                 break
     if failed:
@@ -405,9 +400,7 @@ def max_min_permutation(scores, cost=None, *, oracle="column_generation", tol=1e
     ([[0.5, 0.5], [0.5, 0.5]], 0.65, 0.65)
     """
     if not isinstance(oracle, str) or oracle not in ("column_generation", "mirror_prox"):
-        raise ValueError(
-            f"oracle must be 'column_generation' or 'mirror_prox', got {oracle!r}."
-        )
+        raise ValueError(f"oracle must be 'column_generation' or 'mirror_prox', got {oracle!r}.")
     if not (isinstance(tol, numbers.Real) and 0 <= tol < np.inf):
         raise ValueError(f"tol must be a finite number >= 0, got {tol!r}.")
     array, single = _as_matrices(scores, "scores")
@@ -445,8 +438,7 @@ def max_min_permutation(scores, cost=None, *, oracle="column_generation", tol=1e
             if is_mirror_prox:
                 theta[:] = 0.0
                 log_nu[:] = 0.0
-                scratch.mirror_prox(
-                    most, &theta[0], &log_nu[0], &point[0], &lower[b], &upper[b])
+                scratch.mirror_prox(most, &theta[0], &log_nu[0], &point[0], &lower[b], &upper[b])
                 scratch.pack(&point[0], &mu[b, 0, 0])
             else:
                 scratch.generate(INFINITY, 0.0, tolerance, most, &lower[b], &upper[b])

@@ -65,6 +65,24 @@ def _unbatch(single, *arrays):
     return result if len(result) > 1 else result[0]
 
 
+ctypedef int (*oracle_t)(
+    const double[::1] v, Py_ssize_t k, double[::1] mu, double* value) except -1 nogil
+
+
+cdef object _solved(oracle_t oracle, scores):
+    """mu and values of an oracle, of one vector or a batch."""
+    array, single = _as_batch(scores, "scores")
+    cdef const double[:, ::1] v = array
+    marginals, values = np.empty_like(array), np.empty(array.shape[0])
+    cdef double[:, ::1] mu = marginals
+    cdef double[::1] value = values
+    cdef Py_ssize_t b
+    with nogil:
+        for b in range(v.shape[0]):
+            oracle(v[b], v.shape[1], mu[b], &value[b])
+    return _unbatch(single, marginals, values)
+
+
 def project_simplex(scores, total=1.0):
     """Euclidean projection on the simplex of vectors that sum to `total`.
 
@@ -175,16 +193,7 @@ def softmax(scores):
     >>> mu
     array([0.5, 0.5])
     """
-    array, single = _as_batch(scores, "scores")
-    cdef const double[:, ::1] v = array
-    marginals, values = np.empty_like(array), np.empty(array.shape[0])
-    cdef double[:, ::1] mu = marginals
-    cdef double[::1] value = values
-    cdef Py_ssize_t b
-    with nogil:
-        for b in range(v.shape[0]):
-            kernels.softmax(v[b], v.shape[1], mu[b], &value[b])
-    return _unbatch(single, marginals, values)
+    return _solved(kernels.softmax, scores)
 
 
 def max_min_zero_one(scores):
@@ -216,16 +225,7 @@ def max_min_zero_one(scores):
     >>> mu, float(value)
     (array([0.5, 0.5, 0. ]), 0.75)
     """
-    array, single = _as_batch(scores, "scores")
-    cdef const double[:, ::1] v = array
-    marginals, values = np.empty_like(array), np.empty(array.shape[0])
-    cdef double[:, ::1] mu = marginals
-    cdef double[::1] value = values
-    cdef Py_ssize_t b
-    with nogil:
-        for b in range(v.shape[0]):
-            kernels.max_min_zero_one(v[b], v.shape[1], mu[b], &value[b])
-    return _unbatch(single, marginals, values)
+    return _solved(kernels.max_min_zero_one, scores)
 
 
 def max_min_absolute(scores):

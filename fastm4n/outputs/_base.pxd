@@ -77,8 +77,7 @@ cdef class Outputs:
 
     cdef double share(self, Py_ssize_t b) noexcept nogil
     cdef const label_t* true_labels(self, Py_ssize_t b) noexcept nogil
-    cdef double score(
-        self, Py_ssize_t b, const label_t* labels, const double* v) noexcept nogil
+    cdef double score(self, Py_ssize_t b, const label_t* labels, const double* v) noexcept nogil
     cdef void add(
         self, Py_ssize_t b, const label_t* labels, double weight, double* mu) noexcept nogil
     cdef void indicator(self, Py_ssize_t b, const label_t* labels, double* mu) noexcept nogil

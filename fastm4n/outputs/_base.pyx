@@ -287,8 +287,7 @@ cdef class Outputs:
     cdef const label_t* true_labels(self, Py_ssize_t b) noexcept nogil:
         return &self.y[self.layout.first_part(b)]
 
-    cdef double score(
-        self, Py_ssize_t b, const label_t* labels, const double* v) noexcept nogil:
+    cdef double score(self, Py_ssize_t b, const label_t* labels, const double* v) noexcept nogil:
         """<v, phi(labels)>."""
         cdef Py_ssize_t t, row = self.layout.row(b), T = self.layout.n_parts(b)
         cdef double total = 0.0
@@ -451,8 +450,7 @@ cdef class OutputsGame(MaxMinScratch):
                 f"the layout of {type(outputs).__name__} has rows of {layout.stride} numbers; "
                 f"max-min oracles need whole vectors: Layout(stride={row_stride(layout.n_labels)})"
                 ", which `row_stride` gives.")
-        super().__init__(
-            outputs.cost_matrix, layout.max_parts, layout.max_size, False, SEED_AFTER)
+        super().__init__(outputs.cost_matrix, layout.max_parts, layout.max_size, False, SEED_AFTER)
         self.outputs = outputs
         self.work = outputs.workspace(layout.max_size)
         self.path = np.zeros(layout.max_parts, dtype=np.intc)

@@ -79,8 +79,7 @@ cdef class ChainOutputs(Outputs):
         return ChainWorkspace(size, self.layout)
 
     def game(self, bint mirror_prox=False):
-        return ChainMaxMin(
-            self.cost_matrix, self.layout.max_parts, mirror_prox, self.pair_step > 0)
+        return ChainMaxMin(self.cost_matrix, self.layout.max_parts, mirror_prox, self.pair_step > 0)
 
     def mirror_prox_iterations(self):
         return 0

@@ -88,7 +88,7 @@ cdef class PermutationOutputs(Outputs):
         """A linear assignment."""
         cdef Py_ssize_t i, M = self.layout.n_parts(b)
         cdef int* place = &(<PermutationWorkspace> work).place[0]
-        (<PermutationWorkspace> work).permutations.assign(unary, M, M, place, value)
+        (<PermutationWorkspace> work).permutations.assign(unary, M, M, -1.0, place, value)
         for i in range(M):
             labels[i] = <label_t> place[i]
         return 0

@@ -126,8 +126,7 @@ cdef class SimplexOutputs(Outputs):
     cdef int entropy_search(
         self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, Workspace work,
         double curvature, double* step) except -1 nogil:
-        return kernels.log_line_search(
-            mu, offset, work.step, work.scores, self.k, curvature, step)
+        return kernels.log_line_search(mu, offset, work.step, work.scores, self.k, curvature, step)
 
     cdef int project(self, Py_ssize_t b, Workspace work, double total) except -1 nogil:
         """work.atom = (work.scratch - threshold)_+ / total."""

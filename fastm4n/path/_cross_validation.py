@@ -7,17 +7,23 @@ from sklearn.model_selection import check_cv
 from sklearn.utils.metaestimators import _safe_split, available_if
 from sklearn.utils.validation import check_is_fitted
 
-from fastm4n._parameters import set_arguments
+from fastm4n._parameters import check_flag, set_arguments
 from fastm4n.path._compute import regularization_path
 from fastm4n.path._path import scorer_of
 
 
-def _has(method):
-    def check(search):
-        getattr(getattr(search, "best_estimator_", search.estimator), method)
+def _of_best(name):
+    """The method of that name of `best_estimator_`, there where the estimator has it."""
+    def has(search):
+        getattr(getattr(search, "best_estimator_", search.estimator), name)
         return True
 
-    return check
+    def method(self, X, **options):
+        check_is_fitted(self)
+        return getattr(self.best_estimator_, name)(X, **options)
+
+    method.__name__, method.__doc__ = name, f"`{name}` of `best_estimator_`."
+    return available_if(has)(method)
 
 
 class RegularizationPathCV(MetaEstimatorMixin, BaseEstimator):
@@ -111,10 +117,7 @@ class RegularizationPathCV(MetaEstimatorMixin, BaseEstimator):
         -------
         self : object
         """
-        if not isinstance(self.one_standard_error, (bool, np.bool_)):
-            raise ValueError(
-                f"one_standard_error must be True or False, got {self.one_standard_error!r}."
-            )
+        check_flag("one_standard_error", self.one_standard_error)
         options = dict(
             eps=self.eps, kappa=self.kappa, alpha_min=self.alpha_min, alpha_max=self.alpha_max,
             method=self.method, alphas=self.alphas,
@@ -158,33 +161,15 @@ class RegularizationPathCV(MetaEstimatorMixin, BaseEstimator):
     def classes_(self):
         return self.best_estimator_.classes_
 
-    def predict(self, X, **options):
-        """`predict` of `best_estimator_`."""
-        check_is_fitted(self)
-        return self.best_estimator_.predict(X, **options)
-
     def score(self, X, y, **options):
         """The scorer of `scoring` on `best_estimator_`."""
         check_is_fitted(self)
         return scorer_of(self.scoring)(self.best_estimator_, X, y, **options)
 
-    @available_if(_has("decision_function"))
-    def decision_function(self, X, **options):
-        """`decision_function` of `best_estimator_`."""
-        check_is_fitted(self)
-        return self.best_estimator_.decision_function(X, **options)
-
-    @available_if(_has("predict_proba"))
-    def predict_proba(self, X, **options):
-        """`predict_proba` of `best_estimator_`."""
-        check_is_fitted(self)
-        return self.best_estimator_.predict_proba(X, **options)
-
-    @available_if(_has("predict_marginals"))
-    def predict_marginals(self, X, **options):
-        """`predict_marginals` of `best_estimator_`."""
-        check_is_fitted(self)
-        return self.best_estimator_.predict_marginals(X, **options)
+    predict = _of_best("predict")
+    decision_function = _of_best("decision_function")
+    predict_proba = _of_best("predict_proba")
+    predict_marginals = _of_best("predict_marginals")
 
 
 def _fold_path(estimator, X, y, weights, train, options, verbose):
@@ -192,9 +177,7 @@ def _fold_path(estimator, X, y, weights, train, options, verbose):
     if train is not None:
         X, y = _safe_split(estimator, X, y, train)
         weights = None if weights is None else weights[train]
-    return regularization_path(
-        estimator, X, y, sample_weight=weights, verbose=verbose, **options
-    )
+    return regularization_path(estimator, X, y, sample_weight=weights, verbose=verbose, **options)
 
 
 def _fold_scores(path, estimator, X, y, weights, split, alphas, scoring):

@@ -174,9 +174,7 @@ class RegularizationPath:
     def _fitted(self, alpha):
         """Fitted arrays at alpha, in float64: new ones."""
         j, factor = self._piece(alpha)
-        return {
-            name: factor * array.astype(np.float64) for name, array in self._weights[j].items()
-        }
+        return {name: factor * array.astype(np.float64) for name, array in self._weights[j].items()}
 
     def coef(self, alpha):
         """Weights at alpha: `coef_`, or `dual_coef_` for kernels, of the estimator at alpha.

@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.base import clone
 
 from fastm4n._checkpoints import IDLE, fingerprint
-from fastm4n._parameters import check_choice, check_number
+from fastm4n._parameters import check_callback, check_choice, check_flag, check_number
 from fastm4n.estimators._base import CertifiedEstimator
 from fastm4n.estimators._kernels import named_kernel
 from fastm4n.path._path import METHODS, RegularizationPath
@@ -17,6 +17,7 @@ from fastm4n.solvers._block_coordinate import BlockCoordinateEngine
 from fastm4n.solvers.block_coordinate import Driver
 from fastm4n.solvers.block_frank_wolfe import check_solver
 from fastm4n.solvers.certificates import certify as certificate_of
+from fastm4n.solvers.history import tqdm_bar
 from fastm4n.solvers.path_follower import PathFollower
 
 logger = logging.getLogger("fastm4n")
@@ -69,17 +70,15 @@ class Run:
                     raise ValueError(f"{name} is not for method='grid'; give its alphas.")
         if alpha_min is not None and alpha_max is not None and alpha_min > alpha_max:
             raise ValueError(f"alpha_min={alpha_min:g} is above alpha_max={alpha_max:g}.")
-        for name, value in (("warm_start", warm_start), ("certify", certify)):
-            if not isinstance(value, (bool, np.bool_)):
-                raise ValueError(f"{name} must be True or False, got {value!r}.")
+        check_flag("warm_start", warm_start)
+        check_flag("certify", certify)
         if method != "grid" and alphas is not None:
             raise ValueError(
                 f"alphas is a grid, for method='grid'; method={method!r} chooses breakpoints."
             )
         if method != "grid" and not warm_start:
             raise ValueError(f"warm_start=False is for method='grid', not {method!r}.")
-        if callback is not None and not callable(callback):
-            raise ValueError(f"callback must be callable or None, got {callback!r}.")
+        check_callback(callback)
         self.alphas = _as_grid(alphas) if method == "grid" else None
         self.template = clone(estimator)
         self.eps, self.kappa, self.method = float(eps), float(kappa), method
@@ -269,14 +268,7 @@ class _Bar:
     """A tqdm bar over breakpoints where tqdm is installed, and lines in the log."""
 
     def __init__(self, verbose):
-        self.verbose, self.bar = verbose, None
-        if verbose:
-            try:
-                from tqdm.auto import tqdm
-            except ImportError:
-                logger.info("install tqdm to see a progress bar")
-            else:
-                self.bar = tqdm(unit="breakpoint", leave=verbose > 1)
+        self.verbose, self.bar = verbose, tqdm_bar(verbose, unit="breakpoint")
 
     def update(self, row):
         if not self.verbose:

@@ -7,9 +7,7 @@ def check_matplotlib(caller):
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
-        raise ImportError(
-            f'{caller} needs matplotlib: pip install "fastm4n[plot]"'
-        ) from error
+        raise ImportError(f'{caller} needs matplotlib: pip install "fastm4n[plot]"') from error
 
 
 def last_step(estimator):

@@ -8,9 +8,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", "--", ":", "-.")
 GREY = "#555555"
 # where the lines leave no room for a legend
-ABOVE = {
-    "loc": "lower left", "bbox_to_anchor": (0, 1), "frameon": False, "borderaxespad": 0.2,
-}
+ABOVE = {"loc": "lower left", "bbox_to_anchor": (0, 1), "frameon": False, "borderaxespad": 0.2}
 # up to so many points of a line get markers that can be told apart
 MOST_MARKERS = 60
 
@@ -46,12 +44,7 @@ def log_scale(axis, values, plain=False):
 
     `plain`, for the x axis, writes 100 where powers are written otherwise, and has room for a 0.
     """
-    from matplotlib.ticker import (
-        LogFormatterSciNotation,
-        LogLocator,
-        MaxNLocator,
-        NullFormatter,
-    )
+    from matplotlib.ticker import LogFormatterSciNotation, LogLocator, MaxNLocator, NullFormatter
 
     positive = values[np.isfinite(values) & (values > 0)]
     if positive.size == 0:

@@ -3,12 +3,7 @@
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from fastm4n.plotting._arguments import (
-    as_curves,
-    check_matplotlib,
-    last_step,
-    of_length,
-)
+from fastm4n.plotting._arguments import as_curves, check_matplotlib, last_step, of_length
 from fastm4n.plotting._axes import (
     GREY,
     MOST_MARKERS,
@@ -79,9 +74,7 @@ class DualityGapDisplay:
         return f"<DualityGapDisplay: {n} curve{'s' * (n != 1)}{names}{tol}>"
 
     @classmethod
-    def from_estimator(
-        cls, estimator, *, against="passes", names=None, ax=None, curve_kwargs=None
-    ):
+    def from_estimator(cls, estimator, *, against="passes", names=None, ax=None, curve_kwargs=None):
         """Plot the certificates of fitted estimators.
 
         Parameters

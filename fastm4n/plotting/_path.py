@@ -168,9 +168,7 @@ class RegularizationPathDisplay:
         check_matplotlib(f"{cls.__name__}.from_path")
         data = path_data(path, alpha_min, alpha_max, n_coefs, feature_names)
         scores = {
-            name: of_length(
-                np.asarray(values), len(path.alphas), f"scores[{name!r}]", "breakpoint"
-            )
+            name: of_length(np.asarray(values), len(path.alphas), f"scores[{name!r}]", "breakpoint")
             for name, values in (scores or {}).items()
         }
         data["best_alpha"] = best_alpha

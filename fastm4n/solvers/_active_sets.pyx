@@ -244,8 +244,7 @@ cdef class ActiveSets:
         for i in range(held.count):
             atom = &held.atoms[i]
             if atom.is_labelling:
-                total = surrogate.outputs.score(
-                    b, <const label_t*> (held.content + atom.start), v)
+                total = surrogate.outputs.score(b, <const label_t*> (held.content + atom.start), v)
             else:
                 n = atom.length // ENTRY
                 values = <const double*> (held.content + atom.start)
@@ -257,8 +256,7 @@ cdef class ActiveSets:
             self.current += atom.weight * atom.score
             if self.best < 0 or atom.score > held.atoms[self.best].score:
                 self.best = i
-            if atom.weight > 0.0 and (
-                    self.worst < 0 or atom.score < held.atoms[self.worst].score):
+            if atom.weight > 0.0 and (self.worst < 0 or atom.score < held.atoms[self.worst].score):
                 self.worst = i
 
     cdef void add_atom(
@@ -271,8 +269,7 @@ cdef class ActiveSets:
         cdef const int* places
         cdef int j, n
         if atom.is_labelling:
-            surrogate.outputs.add(
-                b, <const label_t*> (held.content + atom.start), weight, to)
+            surrogate.outputs.add(b, <const label_t*> (held.content + atom.start), weight, to)
         else:
             n = atom.length // ENTRY
             values = <const double*> (held.content + atom.start)

@@ -156,8 +156,7 @@ cdef class BlockCoordinateEngine(EngineState):
                 moved = loops.subtract(&work.atom[0], &self.mu_[offset], &work.step[0], k)
                 self.curvatures += self.weights[b] * moved * features.block_norm(b)
                 self.n_curvatures += 1
-                surrogate.block_step(
-                    b, self.mu_, offset, work, curvature * features.block_norm(b))
+                surrogate.block_step(b, self.mu_, offset, work, curvature * features.block_norm(b))
             moved = loops.subtract(&work.atom[0], &self.mu_[offset], &work.step[0], k)
             if surrogate.has_natural_step:
                 moved = self.natural_step(surrogate, features, work, b, current)
@@ -266,8 +265,7 @@ cdef class BlockCoordinateEngine(EngineState):
         low = held.atoms[worst].score
 
         gamma = gain = 0.0
-        if taken == AWAY and (value - current >= current - low
-                              or held.atoms[worst].weight >= 1.0):
+        if taken == AWAY and (value - current >= current - low or held.atoms[worst].weight >= 1.0):
             taken = LINE_SEARCH
         if taken == PAIRWISE or taken == AWAY:
             memset(direction, 0, k * sizeof(double))
@@ -426,8 +424,7 @@ cdef class BlockCoordinateEngine(EngineState):
                 else:
                     break
                 if self.is_active:
-                    self.visit_atoms(
-                        surrogate, features, work, sets, b, step, sampling == GAP)
+                    self.visit_atoms(surrogate, features, work, sets, b, step, sampling == GAP)
                 else:
                     self.visit(surrogate, features, work, b, step, sampling == GAP)
                 until_check -= 1

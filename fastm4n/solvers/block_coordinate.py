@@ -22,11 +22,7 @@ from fastm4n.solvers.certificates import (
 from fastm4n.solvers.history import History, Progress
 from fastm4n.solvers.policy import AutoPolicy
 
-SAMPLINGS = {
-    "gap": Sampling.GAP,
-    "uniform": Sampling.UNIFORM,
-    "permutation": Sampling.PERMUTATION,
-}
+SAMPLINGS = {"gap": Sampling.GAP, "uniform": Sampling.UNIFORM, "permutation": Sampling.PERMUTATION}
 
 STEPS = {
     "line_search": Step.LINE_SEARCH,
@@ -79,6 +75,12 @@ def step_kind(step, surrogate):
             f"{type(surrogate).__name__} over {type(surrogate.outputs).__name__} does not have "
             "(single labels have it for 'max_margin', and for 'max_min' with the 0-1 cost); use "
             "step='line_search'."
+        )
+    if step == "fixed" and surrogate.has_natural_step:
+        raise ValueError(
+            "step='fixed' averages dual points, and the entropy of an average is not known from "
+            f"the marginals of {type(surrogate.outputs).__name__}; use step='line_search' with "
+            "surrogate='log'."
         )
     return STEPS[step]
 
@@ -309,9 +311,7 @@ class Driver:
 
     def _tell(self, error):
         """Tell on_check of the certificate; whether the run is to end."""
-        return self.on_check is not None and bool(
-            self.on_check(self, self.certificate, error)
-        )
+        return self.on_check is not None and bool(self.on_check(self, self.certificate, error))
 
     def run(self, tol, max_iter, *, look_first=False, sweep_first=False, certified=True):
         """Passes until the gap is certified to be at most tol.
@@ -400,15 +400,11 @@ class Driver:
             self._last_check, self._at_refresh, self._sweep, self._zero_known, self._last_dual,
             *self._changed_at,
         )
-        state = {
-            "run": np.array(numbers, dtype=np.float64), **flat("engine", self.engine.state())
-        }
-        if self.acceleration is not None:
-            state.update(flat("acceleration", self.acceleration.state()))
-        if self.policy is not None:
-            state.update(flat("policy", self.policy.state()))
-        if self.best is not None:
-            state.update(flat("best", self.best.state()))
+        state = {"run": np.array(numbers, dtype=np.float64), **flat("engine", self.engine.state())}
+        for name in ("acceleration", "policy", "best"):
+            of = getattr(self, name)
+            if of is not None:
+                state.update(flat(name, of.state()))
         return state
 
     def restore(self, state):

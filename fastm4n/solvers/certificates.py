@@ -90,18 +90,14 @@ def certify(engine, mu, n_jobs=1, apart=None, concave=None):
     engine.settle()
     heights[:] = engine.concave if concave is None else concave
     cost = n * (50 * engine.surrogate.max_size + engine.features.visit_cost)
-    in_threads(
-        lambda start, stop: engine.certify_range(start, stop, mu, *terms), n, cost, n_jobs
-    )
+    in_threads(lambda start, stop: engine.certify_range(start, stop, mu, *terms), n, cost, n_jobs)
     p = np.asarray(engine.weights)
     features, alpha = engine.features, engine.alpha
     norm = features.weight_norm()
     if norm is None:
         norm = float(np.sum(p * (inner - shift))) / alpha
         if norm < 0.0 and norm < -NEGATIVE * engine.norm_bound(mu) ** 2:
-            raise NotPositiveSemidefinite(
-                f"the squared norm of w came out negative ({norm:.3g})"
-            )
+            raise NotPositiveSemidefinite(f"the squared norm of w came out negative ({norm:.3g})")
     norm = max(norm, 0.0)
     penalty = conjugate = 0.5 * norm
     l1 = 0.0

@@ -45,6 +45,18 @@ class History:
         self.start = time.perf_counter() - seconds
 
 
+def tqdm_bar(verbose, **options):
+    """A bar of tqdm's, or None where none is wanted or tqdm is not there."""
+    if not verbose:
+        return None
+    try:
+        from tqdm.auto import tqdm
+    except ImportError:
+        logger.info("install tqdm to see a progress bar")
+        return None
+    return tqdm(leave=verbose > 1, **options)
+
+
 class Progress:
     """A tqdm bar where tqdm is installed, lines in the log where it is not.
 
@@ -57,17 +69,9 @@ class Progress:
 
     def __init__(self, verbose, max_iter, tol):
         self.verbose, self.max_iter, self.tol = verbose, max_iter, tol
-        self.bar, self.first = None, None
-        if verbose:
-            try:
-                from tqdm.auto import tqdm
-            except ImportError:
-                logger.info("install tqdm to see a progress bar")
-            else:
-                # smoothing=0: what remains is told from all that was done, as gaps jump
-                self.bar = tqdm(
-                    total=1.0, bar_format=self._FORMAT, smoothing=0, leave=verbose > 1
-                )
+        self.first = None
+        # smoothing=0: what remains is told from all that was done, as gaps jump
+        self.bar = tqdm_bar(verbose, total=1.0, bar_format=self._FORMAT, smoothing=0)
 
     def share(self, row):
         """How far the fit has come, from 0 to 1."""

@@ -14,12 +14,7 @@ import numpy as np
 
 from fastm4n._plain import flat, part
 from fastm4n.solvers._block_coordinate import Sampling
-from fastm4n.solvers.breakpoints import (
-    N_NUMBERS,
-    Breakpoint,
-    largest_gap,
-    smallest_alpha,
-)
+from fastm4n.solvers.breakpoints import N_NUMBERS, Breakpoint, largest_gap, smallest_alpha
 from fastm4n.solvers.certificates import certify
 
 # from one breakpoint to the next alpha falls by this factor at first, and by the second at most
@@ -517,7 +512,4 @@ def _table(points):
 
 
 def _rows(table):
-    return [
-        None if isnan(row[0]) else Breakpoint.of_numbers(row)
-        for row in table.tolist()
-    ]
+    return [None if isnan(row[0]) else Breakpoint.of_numbers(row) for row in table.tolist()]

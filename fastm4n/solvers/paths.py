@@ -59,7 +59,6 @@ def solve_path(
         raise ValueError("the bounds of the penalty must hold zero for a path.")
     engine = BlockCoordinateEngine(surrogate, features, weights, 1.0, seed)
     driver = Driver(engine, sampling=sampling, step=step, accelerate=accelerate, n_jobs=n_jobs)
-    follower = PathFollower(
-        driver, eps, kappa, max_iter, alpha_min=alpha_min, alpha_max=alpha_max)
+    follower = PathFollower(driver, eps, kappa, max_iter, alpha_min=alpha_min, alpha_max=alpha_max)
     while (point := follower.advance()) is not None:
         yield point

@@ -65,8 +65,7 @@ class AutoPolicy:
         self.atoms_cost = ATOMS * float(parts)
         # from the first pass on, where they are small: a trial that finds one mixture takes away
         # from all of its atoms alike, and one that is rejected has to leave them as they were
-        self.keeps_atoms = (
-            self.has_choice and not self.is_simple and surrogate.has_labellings)
+        self.keeps_atoms = self.has_choice and not self.is_simple and surrogate.has_labellings
         self.kind, self.name = Step.LINE_SEARCH, LINE_SEARCH
         self.n_passes, self.work = 0, 0.0
         self.checks = []  # (passes, work, logarithm of the gap)
