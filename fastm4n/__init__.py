@@ -53,22 +53,12 @@ from fastm4n._version import __version__  # noqa: E402
 
 # where each name is
 _NAMES = {
-    "BlockFrankWolfe": "solvers.block_frank_wolfe",
-    "LabelRanker": "estimators",
-    "Matcher": "estimators",
-    "MulticlassClassifier": "estimators",
-    "OrdinalClassifier": "estimators",
-    "PathInterrupted": "path",
-    "RegularizationPath": "path",
-    "RegularizationPathCV": "path",
-    "SequenceScaler": "vectorizer",
-    "SequenceTagger": "estimators",
-    "SequenceVectorizer": "vectorizer",
-    "Sequences": "sequences",
-    "checkpointing": "_checkpoints",
-    "load_model": "model_files",
-    "regularization_path": "path",
-    "save_model": "model_files",
+    "BlockFrankWolfe": "solvers.block_frank_wolfe", "LabelRanker": "estimators",
+    "Matcher": "estimators", "MulticlassClassifier": "estimators",
+    "OrdinalClassifier": "estimators", "PathInterrupted": "path", "RegularizationPath": "path",
+    "RegularizationPathCV": "path", "SequenceScaler": "vectorizer", "SequenceTagger": "estimators",
+    "SequenceVectorizer": "vectorizer", "Sequences": "sequences", "checkpointing": "_checkpoints",
+    "load_model": "model_files", "regularization_path": "path", "save_model": "model_files",
 }
 
 __all__ = [*_NAMES, "__version__", "get_include"]

@@ -4,18 +4,13 @@ from collections import Counter
 
 import numpy as np
 
+from fastm4n._docstrings import documented
 from fastm4n.rankings import as_places
 from fastm4n.sequences import Sequences
 
 __all__ = [
-    "hamming_ranking_loss",
-    "kendall_tau_score",
-    "sequence_accuracy",
-    "span_f1_score",
-    "span_precision_recall_f1",
-    "spans",
-    "spearman_rho_score",
-    "token_accuracy",
+    "hamming_ranking_loss", "kendall_tau_score", "sequence_accuracy", "span_f1_score",
+    "span_precision_recall_f1", "spans", "spearman_rho_score", "token_accuracy",
 ]
 
 AVERAGES = ("micro", "macro", "weighted", None)
@@ -31,6 +26,35 @@ _BREAKS = frozenset(
 _OUTSIDE = ("O", ".")
 _SINGLE = ("[", "]")
 _TAGS = ("B", "I", "E", "S", *_SINGLE)
+
+
+# parts of the docstrings below
+_PARTS = {
+    "spans": """
+y_true : list of label sequences, or Sequences
+    Annotated labels, as :func:`spans` takes them.
+y_pred : list of label sequences, or Sequences
+    Predicted labels.
+""",
+    "types": """
+scheme : {{"conlleval"}}, default="conlleval"
+    How labels mark spans, see :func:`spans`.
+labels : list of str, default=None
+    Types to count, in this order; all that occur, sorted, by default.
+""",
+    "rankings": """
+y_true : array-like
+    Annotated rankings: ranks, orderings or strings, as
+    :func:`fastm4n.rankings.as_places` takes them.
+y_pred : array-like
+    Predicted rankings of the same items, in the same form.
+form : {{"auto", "ranks", "ordering", "string"}}, default="auto"
+    How the rankings are written, see :func:`fastm4n.rankings.as_places`. Pass
+    ``"ordering"`` if they are orderings of integers.
+sample_weight : array-like of shape (n,), default=None
+    Weight of each ranking, not negative; all weigh the same by default.
+""",
+}
 
 
 def spans(labels, *, scheme="conlleval"):
@@ -63,6 +87,7 @@ def spans(labels, *, scheme="conlleval"):
     return _spans(_as_list(labels), {}, {}, "labels")
 
 
+@documented(_PARTS)
 def span_f1_score(
     y_true, y_pred, *, average="micro", scheme="conlleval", labels=None, zero_division=0.0
 ):
@@ -70,18 +95,12 @@ def span_f1_score(
 
     Parameters
     ----------
-    y_true : list of label sequences, or Sequences
-        Annotated labels, as :func:`spans` takes them.
-    y_pred : list of label sequences, or Sequences
-        Predicted labels.
+    [spans]
     average : {"micro", "macro", "weighted"} or None, default="micro"
         Over the types: ``"micro"`` counts the spans of all types together, as conlleval does;
         ``"macro"`` is the mean of the types' scores; ``"weighted"`` is this mean, weighted by
         the number of annotated spans. None gives the scores of all types.
-    scheme : {"conlleval"}, default="conlleval"
-        How labels mark spans, see :func:`spans`.
-    labels : list of str, default=None
-        Types to count, in this order; all that occur, sorted, by default.
+    [types]
     zero_division : float, default=0.0
         Score where there is neither an annotated nor a predicted span. NaN is left out of means.
 
@@ -108,6 +127,7 @@ def span_f1_score(
     )[2]
 
 
+@documented(_PARTS)
 def span_precision_recall_f1(
     y_true, y_pred, *, average="micro", scheme="conlleval", labels=None, zero_division=0.0
 ):
@@ -115,16 +135,10 @@ def span_precision_recall_f1(
 
     Parameters
     ----------
-    y_true : list of label sequences, or Sequences
-        Annotated labels, as :func:`spans` takes them.
-    y_pred : list of label sequences, or Sequences
-        Predicted labels.
+    [spans]
     average : {"micro", "macro", "weighted"} or None, default="micro"
         Over the types, as in :func:`span_f1_score`.
-    scheme : {"conlleval"}, default="conlleval"
-        How labels mark spans, see :func:`spans`.
-    labels : list of str, default=None
-        Types to count, in this order; all that occur, sorted, by default.
+    [types]
     zero_division : float, default=0.0
         Precision where nothing is predicted, recall where nothing is annotated, F1 where
         neither is. NaN is left out of means.
@@ -230,21 +244,13 @@ def sequence_accuracy(y_true, y_pred):
     return right / total
 
 
+@documented(_PARTS)
 def hamming_ranking_loss(y_true, y_pred, *, form="auto", sample_weight=None):
     """Share of the items at wrong places, on average over the rankings.
 
     Parameters
     ----------
-    y_true : array-like
-        Annotated rankings: ranks, orderings or strings, as
-        :func:`fastm4n.rankings.as_places` takes them.
-    y_pred : array-like
-        Predicted rankings of the same items, in the same form.
-    form : {"auto", "ranks", "ordering", "string"}, default="auto"
-        How the rankings are written, see :func:`fastm4n.rankings.as_places`. Pass
-        ``"ordering"`` if they are orderings of integers.
-    sample_weight : array-like of shape (n,), default=None
-        Weight of each ranking, not negative; all weigh the same by default.
+    [rankings]
 
     Returns
     -------
@@ -271,19 +277,13 @@ def hamming_ranking_loss(y_true, y_pred, *, form="auto", sample_weight=None):
     return _average((true != predicted).mean(axis=1), sample_weight)
 
 
+@documented(_PARTS)
 def kendall_tau_score(y_true, y_pred, *, form="auto", sample_weight=None):
     """Kendall's tau of annotated and predicted rankings, on average over the rankings.
 
     Parameters
     ----------
-    y_true : array-like
-        Annotated rankings, as in :func:`hamming_ranking_loss`.
-    y_pred : array-like
-        Predicted rankings of the same items, in the same form.
-    form : {"auto", "ranks", "ordering", "string"}, default="auto"
-        How the rankings are written, see :func:`fastm4n.rankings.as_places`.
-    sample_weight : array-like of shape (n,), default=None
-        Weight of each ranking, not negative; all weigh the same by default.
+    [rankings]
 
     Returns
     -------
@@ -315,19 +315,13 @@ def kendall_tau_score(y_true, y_pred, *, form="auto", sample_weight=None):
     return _average(1 - 4 * inversions / max(size * (size - 1), 1), sample_weight)
 
 
+@documented(_PARTS)
 def spearman_rho_score(y_true, y_pred, *, form="auto", sample_weight=None):
     """Spearman's rho of annotated and predicted rankings, on average over the rankings.
 
     Parameters
     ----------
-    y_true : array-like
-        Annotated rankings, as in :func:`hamming_ranking_loss`.
-    y_pred : array-like
-        Predicted rankings of the same items, in the same form.
-    form : {"auto", "ranks", "ordering", "string"}, default="auto"
-        How the rankings are written, see :func:`fastm4n.rankings.as_places`.
-    sample_weight : array-like of shape (n,), default=None
-        Weight of each ranking, not negative; all weigh the same by default.
+    [rankings]
 
     Returns
     -------

@@ -20,14 +20,9 @@ _COMPRESSED = (".gz", ".bz2", ".xz")
 _TOKENS = ("conll", "conllu")
 # options that are of some formats only
 _OPTIONS = {
-    "target": ("csv", "conll", "conllu", "npz"),
-    "columns": ("csv", "conll", "conllu"),
-    "drop": ("csv",),
-    "header": ("csv",),
-    "delimiter": ("csv", "conll"),
-    "comment": ("conll",),
-    "where": ("npz",),
-    "attributes": _TOKENS,
+    "target": ("csv", "conll", "conllu", "npz"), "columns": ("csv", "conll", "conllu"),
+    "drop": ("csv",), "header": ("csv",), "delimiter": ("csv", "conll"), "comment": ("conll",),
+    "where": ("npz",), "attributes": _TOKENS,
 }
 
 

@@ -47,11 +47,7 @@ def run(args):
     ]
     report.table(["score", "value", "what it is"], rows)
     report.document({
-        "model": args.model,
-        "data": data.name,
-        "task": data.task,
-        "n_examples": data.n_examples,
-        "n_tokens": _summary.n_tokens(data),
-        "scores": scores,
+        "model": args.model, "data": data.name, "task": data.task, "n_examples": data.n_examples,
+        "n_tokens": _summary.n_tokens(data), "scores": scores,
     })
     return 0

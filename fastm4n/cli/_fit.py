@@ -128,25 +128,15 @@ def run(args):
                 draw(estimator, data.name, file, _plots.kind(path))
             report.tell(f"plot: {path}")
     report.document({
-        "task": data.task,
-        "n_examples": data.n_examples,
-        "n_tokens": _summary.n_tokens(data),
-        "target": data.target,
-        "n_features": estimator.n_features_in_,
-        "estimator": type(estimator).__name__,
-        "parameters": _models.parameters_of(estimator),
-        "alpha": estimator.alpha_,
-        "passes": estimator.n_iter_,
-        "seconds": seconds,
-        "primal": estimator.primal_objective_,
-        "dual": estimator.dual_objective_,
-        "gap": estimator.duality_gap_,
-        "n_nonzero": None if weights is None else weights[0],
+        "task": data.task, "n_examples": data.n_examples, "n_tokens": _summary.n_tokens(data),
+        "target": data.target, "n_features": estimator.n_features_in_,
+        "estimator": type(estimator).__name__, "parameters": _models.parameters_of(estimator),
+        "alpha": estimator.alpha_, "passes": estimator.n_iter_, "seconds": seconds,
+        "primal": estimator.primal_objective_, "dual": estimator.dual_objective_,
+        "gap": estimator.duality_gap_, "n_nonzero": None if weights is None else weights[0],
         "relative_gap": estimator.relative_gap_,
-        "converged": bool(estimator.relative_gap_ <= estimator.tol),
-        "model": args.model,
-        "plot": args.plot,
-        "plot_transitions": args.plot_transitions,
+        "converged": bool(estimator.relative_gap_ <= estimator.tol), "model": args.model,
+        "plot": args.plot, "plot_transitions": args.plot_transitions,
     })
     return 0
 

@@ -225,24 +225,16 @@ class _Found:
         _, estimator = _models.split(self.model)
         down_to = self.path.certified_down_to
         return {
-            "version": __version__,
-            "data": self.data.name,
-            "task": self.data.task,
+            "version": __version__, "data": self.data.name, "task": self.data.task,
             "n_train": self.n_train,
             "n_validation": None if args.cv else self.data.n_examples - self.n_train,
             "n_features": self.path.estimator(self.path.alphas[0]).n_features_in_,
             "estimator": type(estimator).__name__,
             "parameters": _models.parameters_of(estimator, without=("alpha", "tol")),
-            "eps": self.path.eps,
-            "absolute_eps": self.path.absolute_eps,
-            "method": self.path.method,
-            "cv": args.cv,
-            "complete": self.complete,
+            "eps": self.path.eps, "absolute_eps": self.path.absolute_eps,
+            "method": self.path.method, "cv": args.cv, "complete": self.complete,
             "certified_down_to": down_to if math.isfinite(down_to) else None,
-            "loss": self.loss_name,
-            "path": self.points,
-            "best": self.best,
-            **self.files,
+            "loss": self.loss_name, "path": self.points, "best": self.best, **self.files,
         }
 
 
@@ -302,13 +294,9 @@ def _held_out(args, report, data):
     for j, alpha in enumerate(path.alphas.tolist()):
         fitted = path.estimator(alpha)
         found.points.append({
-            "alpha": alpha,
-            "gap": float(path.gaps[j]),
-            "passes": int(path.passes[j]),
-            "seconds": float(path.seconds[j]),
-            "oracle_calls": int(path.oracle_calls[j]),
-            "n_nonzero": int(path.n_nonzero[j]),
-            "train_loss": _scores.loss(fitted, X, y),
+            "alpha": alpha, "gap": float(path.gaps[j]), "passes": int(path.passes[j]),
+            "seconds": float(path.seconds[j]), "oracle_calls": int(path.oracle_calls[j]),
+            "n_nonzero": int(path.n_nonzero[j]), "train_loss": _scores.loss(fitted, X, y),
             "validation_loss": _scores.loss(fitted, X_valid, y_valid),
         })
     # the first of equals has the largest alpha

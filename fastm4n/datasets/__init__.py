@@ -7,13 +7,6 @@ from fastm4n.datasets._svmlight import load_svmlight, load_svmlight_sequences
 from fastm4n.datasets._tables import load_csv, load_label_ranking
 
 __all__ = [
-    "chunking_attributes",
-    "load_conll",
-    "load_conllu",
-    "load_crfsuite",
-    "load_csv",
-    "load_label_ranking",
-    "load_svmlight",
-    "load_svmlight_sequences",
-    "window_attributes",
+    "chunking_attributes", "load_conll", "load_conllu", "load_crfsuite", "load_csv",
+    "load_label_ranking", "load_svmlight", "load_svmlight_sequences", "window_attributes",
 ]

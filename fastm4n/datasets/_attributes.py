@@ -1,26 +1,15 @@
 """Attributes of the tokens of a sentence, for `SequenceVectorizer`."""
 
-# the attributes of CRFsuite's chunking example: fields and their offsets
+
+def _runs(field, n, reach):
+    """Runs of n neighbouring tokens from -reach to reach: fields and their offsets."""
+    return [tuple((field, t + i) for i in range(n)) for t in range(-reach, reach - n + 2)]
+
+
+# the attributes of CRFsuite's chunking example
 _CHUNKING = (
-    (("w", -2),),
-    (("w", -1),),
-    (("w", 0),),
-    (("w", 1),),
-    (("w", 2),),
-    (("w", -1), ("w", 0)),
-    (("w", 0), ("w", 1)),
-    (("pos", -2),),
-    (("pos", -1),),
-    (("pos", 0),),
-    (("pos", 1),),
-    (("pos", 2),),
-    (("pos", -2), ("pos", -1)),
-    (("pos", -1), ("pos", 0)),
-    (("pos", 0), ("pos", 1)),
-    (("pos", 1), ("pos", 2)),
-    (("pos", -2), ("pos", -1), ("pos", 0)),
-    (("pos", -1), ("pos", 0), ("pos", 1)),
-    (("pos", 0), ("pos", 1), ("pos", 2)),
+    *_runs("w", 1, 2), *_runs("w", 2, 1),
+    *_runs("pos", 1, 2), *_runs("pos", 2, 2), *_runs("pos", 3, 2),
 )
 
 # lengths of the beginnings and ends of words

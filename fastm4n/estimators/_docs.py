@@ -111,6 +111,20 @@ repetition.
 .. [2] A. Osokin, J.-B. Alayrac, I. Lukasewitz, P. Dokania, S. Lacoste-Julien (2016).
    Minding the gaps for block Frank-Wolfe optimization of structured SVMs. ICML.
 """,
+    "X": """
+X : {{array-like, sparse matrix}} of shape (n_samples, n_features)
+    Examples.
+""",
+    "fit_X": """
+X : {{array-like, sparse matrix}} of shape (n_samples, n_features)
+    Training examples, or their Gram matrix (n_samples, n_samples) for
+    ``kernel="precomputed"``. C-ordered float32 or float64 arrays and CSR matrices
+    are not copied by linear models.
+""",
+    "decode": """
+decode : {{"map", "min_risk"}}, default=None
+    Overrides the parameter `decode`.
+""",
     "fit_outcome": """
 Returns
 -------

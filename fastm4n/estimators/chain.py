@@ -347,8 +347,7 @@ class SequenceTagger(CertifiedEstimator):
         ----------
         X : Sequences, or list of {array-like, CSR matrix} of shape (n_positions, n_features)
             Features, as in `fit`.
-        decode : {"map", "min_risk"}, default=None
-            Overrides the parameter `decode`.
+        [decode]
         allowed_transitions : {"bio"} or bool array of shape (n_labels, n_labels), default=None
             Overrides the parameter `allowed_transitions`.
         lengths : array-like of int of shape (n_sequences,), default=None

@@ -301,8 +301,7 @@ class Matcher(CertifiedEstimator):
         ----------
         X : as in `fit`
             Features of each pair.
-        decode : {"map", "min_risk"}, default=None
-            Overrides the parameter `decode`.
+        [decode]
 
         Returns
         -------

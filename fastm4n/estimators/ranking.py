@@ -183,10 +183,7 @@ class LabelRanker(VectorEstimator):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Training examples, or their Gram matrix (n_samples, n_samples) for
-            ``kernel="precomputed"``. C-ordered float32 or float64 arrays and CSR matrices
-            are not copied by linear models.
+        [fit_X]
         y : array-like of shape (n_samples,) or (n_samples, n_items)
             Complete rankings of the same items, without ties; see `form`.
         sample_weight : array-like of shape (n_samples,), default=None
@@ -250,10 +247,8 @@ class LabelRanker(VectorEstimator):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Examples.
-        decode : {"map", "min_risk"}, default=None
-            Overrides the parameter `decode`.
+        [X]
+        [decode]
 
         Returns
         -------
@@ -297,8 +292,7 @@ class LabelRanker(VectorEstimator):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Examples.
+        [X]
         y : array-like of shape (n_samples,) or (n_samples, n_items)
             True rankings of the same items, in the form of those of `fit`.
         sample_weight : array-like of shape (n_samples,), default=None

@@ -88,10 +88,7 @@ class _SimplexClassifier(ClassifierMixin, VectorEstimator):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Training examples, or their Gram matrix (n_samples, n_samples) for
-            ``kernel="precomputed"``. C-ordered float32 or float64 arrays and CSR matrices
-            are not copied by linear models.
+        [fit_X]
         y : array-like of shape (n_samples,)
             Labels.
         sample_weight : array-like of shape (n_samples,), default=None
@@ -168,10 +165,8 @@ class _SimplexClassifier(ClassifierMixin, VectorEstimator):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Examples.
-        decode : {"map", "min_risk"}, default=None
-            Overrides the parameter `decode`.
+        [X]
+        [decode]
 
         Returns
         -------
@@ -224,8 +219,7 @@ class _SimplexClassifier(ClassifierMixin, VectorEstimator):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Examples.
+        [X]
         y : array-like of shape (n_samples,)
             True labels. One that is not in `classes_` counts as an error, with a warning.
         sample_weight : array-like of shape (n_samples,), default=None

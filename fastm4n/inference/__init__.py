@@ -29,21 +29,8 @@ from fastm4n.inference.simplex import (
 )
 
 __all__ = [
-    "chain_entropy",
-    "linear_assignment",
-    "max_min_absolute",
-    "max_min_chain",
-    "max_min_game",
-    "max_min_mirror_prox",
-    "max_min_permutation",
-    "max_min_zero_one",
-    "max_oracle",
-    "permanent",
-    "permutation_marginals",
-    "project_simplex",
-    "sinkhorn",
-    "softmax",
-    "sum_product",
-    "viterbi",
+    "chain_entropy", "linear_assignment", "max_min_absolute", "max_min_chain", "max_min_game",
+    "max_min_mirror_prox", "max_min_permutation", "max_min_zero_one", "max_oracle", "permanent",
+    "permutation_marginals", "project_simplex", "sinkhorn", "softmax", "sum_product", "viterbi",
     "viterbi_kbest",
 ]

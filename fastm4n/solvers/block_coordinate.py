@@ -25,11 +25,8 @@ from fastm4n.solvers.policy import AutoPolicy
 SAMPLINGS = {"gap": Sampling.GAP, "uniform": Sampling.UNIFORM, "permutation": Sampling.PERMUTATION}
 
 STEPS = {
-    "line_search": Step.LINE_SEARCH,
-    "exact": Step.BLOCK,
-    "fixed": Step.FIXED,
-    "pairwise": Step.PAIRWISE,
-    "away": Step.AWAY,
+    "line_search": Step.LINE_SEARCH, "exact": Step.BLOCK, "fixed": Step.FIXED,
+    "pairwise": Step.PAIRWISE, "away": Step.AWAY,
 }
 
 # atoms of a block that has no cache; more are merged

@@ -119,17 +119,9 @@ def certify(engine, mu, n_jobs=1, apart=None, concave=None):
     elif height < 2.0 * pull:
         bound = max(dual, 0.25 * max(height, 0.0) ** 2 / pull)
     return Certificate(
-        primal=primal,
-        dual=dual,
-        gap=float(np.sum(p * gap)) + alpha * excess,
-        block_gaps=gap,
-        concave=heights,
-        block_losses=loss,
-        norm=2.0 * penalty,
-        l1=l1,
-        rounding=ROUNDING * (abs(primal) + abs(height) + abs(pull)),
-        bound=bound,
-        height=height,
+        primal=primal, dual=dual, gap=float(np.sum(p * gap)) + alpha * excess, block_gaps=gap,
+        concave=heights, block_losses=loss, norm=2.0 * penalty, l1=l1,
+        rounding=ROUNDING * (abs(primal) + abs(height) + abs(pull)), bound=bound, height=height,
     )
 
 

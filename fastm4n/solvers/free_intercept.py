@@ -126,11 +126,7 @@ def solve_free_intercept(
     mu, intercepts, state = best
     features.restore(state)
     result = Solution(
-        mu=mu,
-        certificate=certificate,
-        n_iter=n_passes,
-        history=history.arrays(),
-        converged=certificate.gap <= tol,
-        interrupted=solution.interrupted,
+        mu=mu, certificate=certificate, n_iter=n_passes, history=history.arrays(),
+        converged=certificate.gap <= tol, interrupted=solution.interrupted,
     )
     return result, intercepts
