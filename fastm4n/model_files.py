@@ -19,6 +19,7 @@ import math
 import os
 import stat
 import struct
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -489,11 +490,18 @@ def read_model(path):
     from fastm4n.estimators._state import model_from_state
 
     header, arrays = read_arrays(path, "model", finite=False)
-    try:
+    with understood(path, "model"):
         metadata = header["metadata"]
         if type(metadata) is not dict:
             raise TypeError("metadata")
         return model_from_state(header, arrays), metadata
+
+
+@contextmanager
+def understood(path, what):
+    """Call the file damaged where its contents make no sense."""
+    try:
+        yield
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
-        what = f"{error} is missing" if isinstance(error, KeyError) else str(error).rstrip(".")
-        raise ModelFileError(f"{path} holds no valid model: {what}.") from error
+        wrong = f"{error} is missing" if isinstance(error, KeyError) else str(error).rstrip(".")
+        raise ModelFileError(f"{path} holds no valid {what}: {wrong}.") from error

@@ -166,8 +166,7 @@ def read_table(path, target, columns, delimiter, *, rankings=False, head=None):
         raise ValueError(f"{lines.name} holds no examples.")
     return Bunch(
         X=np.array(values).reshape(len(numbers), len(columns)),
-        y=None if place is None else _typed(targets),
-        columns=list(columns),
+        y=None if place is None else _typed(targets), columns=list(columns),
         target=None if place is None else names[place],
     )
 

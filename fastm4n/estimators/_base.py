@@ -131,6 +131,21 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         check_choice("decode", decode, DECODINGS)
         return decode
 
+    def _check_n_features(self, values):
+        if values.shape[1] != self.n_features_in_:
+            raise ValueError(
+                f"X has {values.shape[1]} features, but {type(self).__name__} is expecting "
+                f"{self.n_features_in_} features as input."
+            )
+
+    def _check_has_distribution(self, outputs):
+        """Refuse to weigh costs where there is no distribution over the outputs."""
+        if self.surrogate == "max_margin":
+            raise ValueError(
+                f"decode='min_risk' weighs the costs by a distribution over {outputs}, and "
+                "surrogate='max_margin' has none; use 'log' or 'max_min'."
+            )
+
     def _surrogate(self, outputs):
         """The surrogate over the true outputs of all blocks."""
         solver = check_solver(self.solver)

@@ -68,11 +68,7 @@ class ChainDecoder:
 
     def least_risk(self, allowed=None):
         """Numbers of the labels of least expected cost, of all positions."""
-        if self.tagger.surrogate == "max_margin":
-            raise ValueError(
-                "decode='min_risk' weighs the costs by a distribution over the labels, and "
-                "surrogate='max_margin' has none; use 'log' or 'max_min'."
-            )
+        self.tagger._check_has_distribution("the labels")
         if allowed is not None:
             raise ValueError(
                 "decode='min_risk' labels positions one by one and cannot keep to "

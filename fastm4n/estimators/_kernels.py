@@ -143,11 +143,8 @@ def kernel_features(kernel, parameters, X, n_labels, intercept, alpha, cache_siz
         chunk = X[start : start + 64]
         diagonal[start : start + 64] = np.diagonal(kernel_values(kernel, parameters, chunk, chunk))
     return KernelFeatures(
-        checked_diagonal(kernel, diagonal, alpha),
-        n_labels,
-        intercept,
-        compute_rows=partial(_rows, kernel, parameters, X),
-        n_cached=int(budget / (8.0 * n)),
+        checked_diagonal(kernel, diagonal, alpha), n_labels, intercept,
+        compute_rows=partial(_rows, kernel, parameters, X), n_cached=int(budget / (8.0 * n)),
     )
 
 

@@ -30,11 +30,7 @@ def distribution(estimator, scores, cost):
     """Marginals of an estimator's oracle, (n, M, M): the CRF's, or those of the max-min game."""
     if estimator.surrogate == "log":
         return permutation_marginals(scores)[0]
-    if estimator.surrogate == "max_margin":
-        raise ValueError(
-            "decode='min_risk' weighs the costs by a distribution over permutations, and "
-            "surrogate='max_margin' has none; use 'log' or 'max_min'."
-        )
+    estimator._check_has_distribution("permutations")
     if estimator.cost_scale == "sum":
         # the game of mean costs has the same optima as that of their sum, over M
         scores = scores / max(1, scores.shape[1])

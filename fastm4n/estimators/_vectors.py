@@ -96,13 +96,8 @@ class VectorEstimator(CertifiedEstimator):
     def _validated(self, X, *y, reset=True):
         """X, and y where it is given, as `validate_data` makes them for the kernel."""
         return validate_data(
-            self,
-            X,
-            *y,
-            accept_sparse="csr" if self.kernel != "precomputed" else False,
-            dtype=[np.float64, np.float32],
-            order="C",
-            reset=reset,
+            self, X, *y, accept_sparse="csr" if self.kernel != "precomputed" else False,
+            dtype=[np.float64, np.float32], order="C", reset=reset,
         )
 
     def _check_square(self, X):

@@ -333,11 +333,7 @@ class SequenceTagger(CertifiedEstimator):
         """Validated sequences, and what decodes those of them that are not empty."""
         check_is_fitted(self)
         X = as_features(X, lengths, self.n_features_in_)
-        if X.values.shape[1] != self.n_features_in_:
-            raise ValueError(
-                f"X has {X.values.shape[1]} features, but {type(self).__name__} is expecting "
-                f"{self.n_features_in_} features as input."
-            )
+        self._check_n_features(X.values)
         return X, ChainDecoder(self, X)
 
     def predict(self, X, decode=None, *, allowed_transitions=None, lengths=None):

@@ -276,11 +276,7 @@ class Matcher(CertifiedEstimator):
         """A list with a matrix of scores for each example."""
         check_is_fitted(self)
         values, sizes = _as_pairs(X)
-        if values.shape[1] != self.n_features_in_:
-            raise ValueError(
-                f"X has {values.shape[1]} features, but {type(self).__name__} is expecting "
-                f"{self.n_features_in_} features as input."
-            )
+        self._check_n_features(values)
         if hasattr(self, "coef_"):
             scores = values @ self.coef_
         else:

@@ -175,11 +175,8 @@ class _SimplexClassifier(ClassifierMixin, VectorEstimator):
         """
         decode = self._decoding(decode)
         check_is_fitted(self)
-        if decode == "min_risk" and self.surrogate == "max_margin":
-            raise ValueError(
-                "decode='min_risk' weighs the costs by a distribution over the classes, and "
-                "surrogate='max_margin' has none; use 'log' or 'max_min'."
-            )
+        if decode == "min_risk":
+            self._check_has_distribution("the classes")
         scores = self._scores(X)
         if decode == "map":
             return self.classes_[np.argmax(scores, axis=1)]

@@ -4,8 +4,9 @@ import numpy as np
 from sklearn.base import clone
 
 from fastm4n._parameters import check_choice, check_number
+from fastm4n._plain import part
 from fastm4n.estimators._state import estimator_from_state, estimator_state
-from fastm4n.model_files import ModelFileError, read_arrays, write_arrays
+from fastm4n.model_files import read_arrays, understood, write_arrays
 from fastm4n.path._path import METHODS, RegularizationPath
 from fastm4n.solvers.breakpoints import N_NUMBERS, Breakpoint
 from fastm4n.solvers.history import HISTORY_KEYS
@@ -35,19 +36,12 @@ def save(of, path):
 def load(path):
     """`RegularizationPath.load`."""
     header, arrays = read_arrays(path, "regularization path")
-    try:
+    with understood(path, "path"):
         return _from_file(header, arrays)
-    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
-        what = f"{error} is missing" if isinstance(error, KeyError) else str(error).rstrip(".")
-        raise ModelFileError(f"{path} holds no valid path: {what}.") from error
 
 
 def _from_file(header, arrays):
-    prefix = "estimator/"
-    model = estimator_from_state(header["estimator"], {
-        name.removeprefix(prefix): array for name, array in arrays.items()
-        if name.startswith(prefix)
-    })
+    model = estimator_from_state(header["estimator"], part("estimator", arrays))
     numbers, seconds = arrays["points"], arrays["seconds"]
     n = numbers.shape[0]
     if numbers.dtype != np.float64 or numbers.shape != (n, N_NUMBERS) or n == 0:
