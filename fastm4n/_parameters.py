@@ -46,6 +46,27 @@ def check_flag(name, value):
         raise ValueError(f"{name} must be True or False, got {value!r}.")
 
 
+def as_real(name, values):
+    """Numbers in float64, which must not be complex."""
+    try:
+        if np.iscomplexobj(values):
+            raise TypeError("got complex ones.")
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be an array of real numbers: {error}") from error
+
+
+def refuse_where(bad, name, values, why, batch=True):
+    """Raise a ValueError at the first place of values where bad is true, if there is one.
+
+    Without `batch` the first axis is not the caller's, and goes unsaid.
+    """
+    if bad.any():
+        where = np.argwhere(bad)[0].tolist()
+        raise ValueError(
+            f"{name}{where if batch else where[1:]} is {values[tuple(where)]}; {why}")
+
+
 def check_callback(callback):
     if callback is not None and not callable(callback):
         raise ValueError(f"callback must be callable or None, got {callback!r}.")

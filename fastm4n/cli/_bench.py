@@ -3,14 +3,7 @@
 import time
 import warnings
 
-from fastm4n.cli._arguments import (
-    EXIT_CODES,
-    add_command,
-    add_output,
-    add_seed,
-    add_surrogate,
-    positive,
-)
+from fastm4n.cli import _arguments
 from fastm4n.cli._output import Report
 
 DESCRIPTION = """\
@@ -29,7 +22,7 @@ examples:
   fastm4n bench --surrogate log --seconds 3 --json > bench.json
       CRFs, for other programs
 
-{EXIT_CODES}"""
+{_arguments.EXIT_CODES}"""
 
 ALPHA = 0.1
 FINAL_TOL = 1e-4
@@ -37,16 +30,16 @@ MOST_PASSES = 5000
 
 
 def add(commands):
-    parser = add_command(
+    parser = _arguments.add_command(
         commands, "bench", run, "compiled solvers against plain NumPy", DESCRIPTION, EPILOG)
-    add_surrogate(parser)
+    _arguments.add_surrogate(parser)
     parser.add_argument(
-        "--seconds", type=positive, default=6.0, metavar="S",
+        "--seconds", type=_arguments.positive, default=6.0, metavar="S",
         help="about how long the NumPy solvers run altogether, default %(default)g; at least two "
         "passes each",
     )
-    add_seed(parser)
-    add_output(parser, progress=False)
+    _arguments.add_seed(parser)
+    _arguments.add_output(parser, progress=False)
 
 
 def run(args):

@@ -3,18 +3,7 @@
 import time
 from contextlib import nullcontext
 
-from fastm4n.cli import _data, _models, _summary
-from fastm4n.cli._arguments import (
-    EXIT_CODES,
-    READING_HELP,
-    add_command,
-    add_data,
-    add_estimator,
-    add_output,
-    add_plot,
-    add_solver,
-    positive,
-)
+from fastm4n.cli import _arguments, _data, _models, _summary
 from fastm4n.cli._output import (
     CommandError,
     Report,
@@ -35,7 +24,7 @@ further than that above its minimum.
 """
 
 EPILOG = f"""\
-{READING_HELP}
+{_arguments.READING_HELP}
 examples:
   fastm4n fit iris --model iris.fm4n
       M4N (max-min surrogate, 0-1 loss) on an embedded data set
@@ -50,17 +39,17 @@ examples:
   fastm4n fit train.txt.gz --surrogate log --penalty elasticnet --l1-ratio 0.9 --model small.fm4n
       most weights are exactly zero
 
-{EXIT_CODES}"""
+{_arguments.EXIT_CODES}"""
 
 
 def add(commands):
-    parser = add_command(
+    parser = _arguments.add_command(
         commands, "fit", run, "train a model and save it", DESCRIPTION, EPILOG)
-    add_data(parser, fitted=False)
-    add_estimator(parser)
-    solver = add_solver(parser)
+    _arguments.add_data(parser, fitted=False)
+    _arguments.add_estimator(parser)
+    solver = _arguments.add_solver(parser)
     solver.add_argument(
-        "--alpha", type=positive, metavar="ALPHA",
+        "--alpha", type=_arguments.positive, metavar="ALPHA",
         help="regularisation: alpha / 2 times the squared norm of the weights is added to the mean "
         "surrogate loss; 'fastm4n path' finds a good one; default 0.01, for matchings 0.1, for n "
         "sequences 1 / n",
@@ -70,9 +59,9 @@ def add(commands):
         help="file that keeps the state of the fit every few seconds; after an interrupt the same "
         "command goes on from there, with the same result; it is removed when the fit is done",
     )
-    output = add_output(parser)
+    output = _arguments.add_output(parser)
     output.add_argument("--model", metavar="FILE", help="write the model to this file")
-    add_plot(output)
+    _arguments.add_plot(output)
     output.add_argument(
         "--plot-transitions", metavar="FILE",
         help="heat map of the weights of transitions between labels, for sequences",
@@ -129,14 +118,12 @@ def run(args):
             report.tell(f"plot: {path}")
     report.document({
         "task": data.task, "n_examples": data.n_examples, "n_tokens": _summary.n_tokens(data),
-        "target": data.target, "n_features": estimator.n_features_in_,
-        "estimator": type(estimator).__name__, "parameters": _models.parameters_of(estimator),
-        "alpha": estimator.alpha_, "passes": estimator.n_iter_, "seconds": seconds,
-        "primal": estimator.primal_objective_, "dual": estimator.dual_objective_,
-        "gap": estimator.duality_gap_, "n_nonzero": None if weights is None else weights[0],
+        "target": data.target, **_models.outcome(estimator),
+        "parameters": _models.parameters_of(estimator), "seconds": seconds,
+        "n_nonzero": None if weights is None else weights[0],
         "relative_gap": estimator.relative_gap_,
-        "converged": bool(estimator.relative_gap_ <= estimator.tol), "model": args.model,
-        "plot": args.plot, "plot_transitions": args.plot_transitions,
+        "converged": bool(estimator.relative_gap_ <= estimator.tol),
+        "model": args.model, "plot": args.plot, "plot_transitions": args.plot_transitions,
     })
     return 0
 

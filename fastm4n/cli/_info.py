@@ -106,22 +106,16 @@ def _of_model(file, model, metadata):
         target, columns = f"column {target + 1}", [str(column + 1) for column in columns]
     document = {
         "kind": "model", "name": file, "task": estimator._task,
-        "estimator": type(estimator).__name__,
         "before": [] if before is None else [type(step).__name__ for _, step in before.steps],
         "fitted_on": reading.get("format"),
         "target": target,
         "columns": columns,
         "attributes": reading.get("attributes"),
-        "n_features": estimator.n_features_in_,
+        **_models.outcome(estimator),
         "parameters": {
             key: value for key, value in estimator.get_params().items()
             if isinstance(value, (str, int, float, bool)) or value is None
         },
-        "alpha": estimator.alpha_,
-        "passes": estimator.n_iter_,
-        "primal": estimator.primal_objective_,
-        "dual": estimator.dual_objective_,
-        "gap": estimator.duality_gap_,
         "description": _models.described(estimator),
     }
     weights = _models.n_weights(estimator)

@@ -126,6 +126,16 @@ def n_weights(estimator):
     return estimator.n_nonzero_, math.prod(estimator.coef_.shape)
 
 
+def outcome(estimator):
+    """What a fit came to, for a document."""
+    return {
+        "estimator": type(estimator).__name__, "n_features": estimator.n_features_in_,
+        "alpha": estimator.alpha_, "passes": estimator.n_iter_,
+        "primal": estimator.primal_objective_, "dual": estimator.dual_objective_,
+        "gap": estimator.duality_gap_,
+    }
+
+
 def parameters_of(estimator, *, without=()):
     """The parameters for a document; those of an object are there by themselves."""
     return {

@@ -3,21 +3,7 @@
 import math
 
 from fastm4n._version import __version__
-from fastm4n.cli import _data, _fit, _models, _plots, _scores, _summary
-from fastm4n.cli._arguments import (
-    EXIT_CODES,
-    READING_HELP,
-    add_command,
-    add_data,
-    add_estimator,
-    add_max_iter,
-    add_output,
-    add_plot,
-    add_seed,
-    count,
-    fraction,
-    positive,
-)
+from fastm4n.cli import _arguments, _data, _fit, _models, _plots, _scores, _summary
 from fastm4n.cli._output import (
     CommandError,
     Report,
@@ -57,7 +43,7 @@ and the alpha of least validation loss at the end (the largest one, if several a
 """
 
 EPILOG = f"""\
-{READING_HELP}
+{_arguments.READING_HELP}
 examples:
   fastm4n path
       M4N (max-min surrogate, 0-1 loss) on handwritten digits; plot in {DEFAULT_PLOT}
@@ -72,20 +58,20 @@ examples:
   fastm4n path iris --method grid --alphas 5 --alpha-max 1 --alpha-min 1e-3 --json > path.json
       a grid of one's own; results on stdout for other programs, the table on stderr
 
-{EXIT_CODES}"""
+{_arguments.EXIT_CODES}"""
 
 
 def add(commands):
-    parser = add_command(
+    parser = _arguments.add_command(
         commands, "path", run, "how much to regularise: fits for every alpha", DESCRIPTION, EPILOG)
-    add_data(parser, fitted=False, nargs="?", default=DEFAULT_DATA)
+    _arguments.add_data(parser, fitted=False, nargs="?", default=DEFAULT_DATA)
     split = parser.add_argument_group("validation")
     split.add_argument(
-        "--validation", type=fraction, metavar="SHARE",
+        "--validation", type=_arguments.fraction, metavar="SHARE",
         help="share of the examples to validate on, default 0.25",
     )
     split.add_argument(
-        "--cv", type=count, metavar="K",
+        "--cv", type=_arguments.count, metavar="K",
         help="cross-validate in K folds instead, each with a path of its own; features are scaled, "
         "or attributes collected, on all examples",
     )
@@ -95,18 +81,18 @@ def add(commands):
         "least",
     )
     split.add_argument(
-        "--jobs", type=count, default=1, metavar="N",
+        "--jobs", type=_arguments.count, default=1, metavar="N",
         help="folds at a time, default %(default)s",
     )
-    add_estimator(parser)
+    _arguments.add_estimator(parser)
     path = parser.add_argument_group("path and solver")
     path.add_argument(
-        "--eps", type=positive, default=0.05, metavar="GAP",
+        "--eps", type=_arguments.positive, default=0.05, metavar="GAP",
         help="gap that the path may have at any alpha, relative to the objective of zero weights, "
         "default %(default)g",
     )
     path.add_argument(
-        "--kappa", type=fraction, metavar="SHARE",
+        "--kappa", type=_arguments.fraction, metavar="SHARE",
         help="breakpoints are solved to this share of --eps: the smaller, the fewer and the dearer "
         "they are; default 0.9, of heuristic paths 0.7",
     )
@@ -116,27 +102,27 @@ def add(commands):
         "breakpoints; grid: given alphas; default %(default)s",
     )
     path.add_argument(
-        "--alphas", type=count, metavar="N",
+        "--alphas", type=_arguments.count, metavar="N",
         help=f"of a grid, how many alphas, evenly spaced in the logarithm, default {GRID_SIZE}",
     )
     path.add_argument(
-        "--alpha-max", type=positive, metavar="ALPHA",
+        "--alpha-max", type=_arguments.positive, metavar="ALPHA",
         help="the first alpha, by default one that is large enough; of a grid 2^15",
     )
     path.add_argument(
-        "--alpha-min", type=positive, metavar="ALPHA",
+        "--alpha-min", type=_arguments.positive, metavar="ALPHA",
         help="where the path may end, by default where there is little left to learn; of a grid "
         "2^-15",
     )
-    add_max_iter(path, "most passes of one breakpoint")
-    add_seed(path, "seed of the split and of the solver")
+    _arguments.add_max_iter(path, "most passes of one breakpoint")
+    _arguments.add_seed(path, "seed of the split and of the solver")
     path.add_argument(
         "--checkpoint", metavar="FOLDER",
         help="folder that keeps each breakpoint, and the state every few seconds; the same command "
         "goes on from there after an interrupt, with the same result",
     )
-    output = add_output(parser)
-    add_plot(output, default=DEFAULT_PLOT)
+    output = _arguments.add_output(parser)
+    _arguments.add_plot(output, default=DEFAULT_PLOT)
     output.add_argument("--no-plot", action="store_true", help="write no plot")
     output.add_argument(
         "--model", metavar="FILE", help="write the model at the best alpha to this file"
@@ -265,12 +251,8 @@ def _held_out(args, report, data):
     from fastm4n.path import PathInterrupted
 
     train, valid = _split(args, data)
-    model = _models.build(args, data)
-    before, estimator = _models.split(model)
-    loss_name = _scores.loss_name(estimator)
-    _tell_plan(
-        args, report, f"{len(train)} to train on, {len(valid)} to validate on", estimator, loss_name
-    )
+    model, before, estimator, loss_name = _planned(
+        args, report, data, f"{len(train)} to train on, {len(valid)} to validate on")
     X, y = _rows(data.X, train), _rows(data.y, train)
     X_valid, y_valid = _rows(data.X, valid), _rows(data.y, valid)
     interrupted = False
@@ -308,10 +290,7 @@ def _cross_validated(args, report, data):
     """The path of all data, and the losses of the folds' paths on what they were not given."""
     from fastm4n import RegularizationPathCV
 
-    model = _models.build(args, data)
-    before, estimator = _models.split(model)
-    loss_name = _scores.loss_name(estimator)
-    _tell_plan(args, report, f"{args.cv} folds", estimator, loss_name)
+    model, before, estimator, loss_name = _planned(args, report, data, f"{args.cv} folds")
     try:
         X = data.X if before is None else before.fit_transform(data.X)
         search = RegularizationPathCV(
@@ -348,11 +327,15 @@ def _splitter(args, data):
     return kind(args.cv, shuffle=True, random_state=args.seed)
 
 
-def _tell_plan(args, report, what, estimator, loss_name):
-    """Say what is about to be done."""
+def _planned(args, report, data, what):
+    """The model, its two parts and the name of its loss, after saying what is about to be done."""
+    model = _models.build(args, data)
+    before, estimator = _models.split(model)
+    loss_name = _scores.loss_name(estimator)
     report.tell(what)
     report.tell(_models.described(estimator, alpha=False))
     report.tell(f"{args.method} path, eps {args.eps:g}; loss: {loss_name}")
+    return model, before, estimator, loss_name
 
 
 def _tell(args, report, found):

@@ -4,10 +4,7 @@ from fastm4n._simd._loops cimport fastm4n_loops
 from fastm4n.features._penalty cimport Penalty
 
 cdef class FeatureMap:
-    cdef readonly Py_ssize_t n_blocks
-    cdef readonly Py_ssize_t n_labels
-    cdef readonly Py_ssize_t stride
-    cdef readonly Py_ssize_t size
+    cdef readonly Py_ssize_t n_blocks, n_labels, stride, size
     cdef readonly double visit_cost
     cdef const fastm4n_loops* loops
     cdef double[::1] offset

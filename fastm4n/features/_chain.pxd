@@ -4,8 +4,7 @@ from fastm4n.features._linear cimport LinearMap
 from fastm4n.outputs._base cimport Layout
 
 cdef class PositionMap(LinearMap):
-    cdef const Py_ssize_t[::1] starts
-    cdef const Py_ssize_t[::1] lengths
+    cdef const Py_ssize_t[::1] starts, lengths
     # whether weights are too many for a cache, so that they are asked for ahead
     cdef bint prefetches
     # lower triangles of the short blocks' Gram matrices, row after row
@@ -13,8 +12,7 @@ cdef class PositionMap(LinearMap):
     cdef Py_ssize_t[::1] gram_start
     # entries of the other blocks, by feature
     cdef Py_ssize_t[::1] entry_start
-    cdef int[::1] entry_position
-    cdef int[::1] entry_feature
+    cdef int[::1] entry_position, entry_feature
     cdef double[::1] entry_value
 
     cdef bint has_gram(self, Py_ssize_t b) noexcept nogil
@@ -25,7 +23,6 @@ cdef class PositionMap(LinearMap):
     cdef double long_norm(self, Py_ssize_t b, const double* direction) noexcept nogil
 
 cdef class ChainFeatures(PositionMap):
-    cdef readonly bint ends
-    cdef readonly bint transitions
+    cdef readonly bint ends, transitions
     cdef readonly Layout layout
     cdef readonly PositionMap edges

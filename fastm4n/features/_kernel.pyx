@@ -42,8 +42,7 @@ cdef class KernelFeatures(FeatureMap):
     cdef const double[:, ::1] gram
     cdef const double[::1] diagonal
     cdef object compute_rows
-    cdef double intercept
-    cdef double square
+    cdef double intercept, square
     cdef double[:, ::1] F
     cdef double[::1] constant
     # steps put off
@@ -52,8 +51,7 @@ cdef class KernelFeatures(FeatureMap):
     cdef Py_ssize_t n_pending
     # cache of rows
     cdef double[:, ::1] cache
-    cdef Py_ssize_t[::1] slot_of
-    cdef Py_ssize_t[::1] block_of
+    cdef Py_ssize_t[::1] slot_of, block_of
     cdef long long[::1] last_used
     cdef long long clock
     cdef readonly long long n_computed_rows

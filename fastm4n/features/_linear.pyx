@@ -219,8 +219,7 @@ cdef class LinearFeatures(LinearMap):
     """
 
     cdef const Py_ssize_t[::1] rows
-    cdef const double[::1] norms
-    cdef const double[::1] all_norms
+    cdef const double[::1] norms, all_norms
     # of each label, less what bounds hold at zero, and whether they are taken
     cdef const double[:, ::1] label_norms
     cdef bint by_label

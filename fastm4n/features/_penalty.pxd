@@ -6,12 +6,9 @@ cdef class Penalty:
     cdef readonly double modulus
     cdef readonly bint by_rows
     cdef readonly tuple shape
-    cdef Py_ssize_t n_shared
-    cdef Py_ssize_t stride
+    cdef Py_ssize_t n_shared, stride
     cdef const fastm4n_loops* loops
-    cdef const double[:, ::1] lower
-    cdef const double[:, ::1] upper
-    cdef const double[:, ::1] thresholds
+    cdef const double[:, ::1] lower, upper, thresholds
     # from the bounds, or thresholds, of one shared row to those of the next; 0: all have the same
     cdef readonly Py_ssize_t bound_step
     cdef readonly Py_ssize_t threshold_step

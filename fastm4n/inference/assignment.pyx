@@ -4,6 +4,8 @@ import numpy as np
 
 from libc.string cimport memcpy
 
+from fastm4n._parameters import as_real, refuse_where
+
 from fastm4n._simd._loops cimport assign_for, fastm4n_assign_loop, loops_for, padded
 
 cdef enum:
@@ -104,12 +106,7 @@ def linear_assignment(cost, maximize=False, *, potentials=None, return_potential
     >>> linear_assignment([[4.1, 1, 3], [2, 0, 4.9], [3, 2.1, 2]], potentials=v)[1].tolist()
     [1, 0, 2]
     """
-    try:
-        if np.iscomplexobj(cost):
-            raise TypeError("got complex ones.")
-        given = np.asarray(cost, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"cost must be an array of real numbers: {error}") from error
+    given = as_real("cost", cost)
     if given.ndim not in (2, 3):
         raise ValueError(f"cost must have shape (M, N) or (n_problems, M, N), got {given.shape}.")
     single = given.ndim == 2
@@ -158,12 +155,10 @@ def linear_assignment(cost, maximize=False, *, potentials=None, return_potential
                 costs, first, cold, keep, C, u_view, v_view, col_of, row_of, work,
                 parents, scanned, free_rows)
     if done < 0:
-        bad = np.isnan(given) | (given == (np.inf if maximize else -np.inf))
-        where = np.argwhere(bad)[0].tolist()
-        raise ValueError(
-            f"cost{where} is {given[tuple(where)]}; costs are finite, or "
-            f"{'-inf' if maximize else 'inf'} for a pair that is forbidden."
-        )
+        allowed = "-inf" if maximize else "inf"
+        refuse_where(
+            np.isnan(given) | (given == -float(allowed)), "cost", given,
+            f"costs are finite, or {allowed} for a pair that is forbidden.")
     if done < B:
         which = "" if single else f" of problem {done}"
         raise ValueError(f"cost{which} forbids every assignment.")

@@ -8,6 +8,8 @@ import numpy as np
 from libc.math cimport INFINITY
 from libc.string cimport memcpy
 
+from fastm4n._parameters import refuse_where
+
 from fastm4n._simd._loops cimport chain_f32_for, chain_f64_for
 from fastm4n.inference cimport _chain as kernels
 from fastm4n.inference._chain cimport ChainMaxMin, real
@@ -91,8 +93,8 @@ def _scores(name, values, dtype):
 
 
 def _refuse(name, values):
-    where = np.argwhere(np.isnan(values) | (values == np.inf))[0].tolist()
-    raise ValueError(f"{name}{where} is {values[tuple(where)]}: scores are finite or -inf.")
+    refuse_where(
+        np.isnan(values) | (values == np.inf), name, values, "scores are finite or -inf.")
 
 
 cdef const real* rows_of(
@@ -486,9 +488,7 @@ def max_min_chain(unary, pairwise, cost=None, *, oracle="column_generation", tol
     batch = _Batch(unary, pairwise, None, as_double=True)
     cdef Py_ssize_t T = batch.unary.shape[0], R = batch.n_labels, stride = batch.stride
     for name, scores in (("unary", batch.unary), ("pairwise", np.asarray(pairwise))):
-        if not np.isfinite(scores).all():
-            where = np.argwhere(~np.isfinite(scores))[0].tolist()
-            raise ValueError(f"{name}{where} is {scores[tuple(where)]}; scores must be finite.")
+        refuse_where(~np.isfinite(scores), name, scores, "scores must be finite.")
     if T == 0:
         raise ValueError("unary has no positions.")
     cost = 1.0 - np.eye(R) if cost is None else np.array(cost, dtype=np.float64)

@@ -11,6 +11,8 @@ from cpython.exc cimport PyErr_CheckSignals
 
 from libc.math cimport INFINITY
 
+from fastm4n._parameters import as_real, refuse_where
+
 from fastm4n.inference._permutation cimport PermutationScratch
 from fastm4n.inference._permutation_max_min cimport PermutationMaxMin
 from fastm4n.inference._subsets cimport ryser
@@ -28,12 +30,7 @@ cdef Py_ssize_t RYSER_SIGNALS = 1 << 20
 
 cdef object _as_matrices(values, name):
     """(B, M, M) float64 C-ordered copy-or-view of values, and whether it was one matrix."""
-    try:
-        if np.iscomplexobj(values):
-            raise TypeError("got complex ones.")
-        array = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must be an array of real numbers: {error}") from error
+    array = as_real(name, values)
     if array.ndim not in (2, 3) or len(set(array.shape[array.ndim - 2:])) != 1:
         raise ValueError(f"{name} must have shape (M, M) or (n_problems, M, M), got {array.shape}.")
     single = array.ndim == 2
@@ -42,13 +39,9 @@ cdef object _as_matrices(values, name):
 
 cdef object _as_scores(scores):
     array, single = _as_matrices(scores, "scores")
-    bad = np.isnan(array) | (array == np.inf)
-    if bad.any():
-        where = np.argwhere(bad)[0].tolist()
-        raise ValueError(
-            f"scores{where[1:] if single else where} is {array[tuple(where)]}; scores are finite, "
-            "or -inf for an item that is forbidden at a position."
-        )
+    refuse_where(
+        np.isnan(array) | (array == np.inf), "scores", array,
+        "scores are finite, or -inf for an item that is forbidden at a position.", not single)
     return array, single
 
 
@@ -249,13 +242,7 @@ def permanent(matrix):
             f"matrix is {M} x {M}; Ryser's formula has 2^{M - 1} terms then, and the limit is "
             f"{MAX_RYSER_ITEMS} x {MAX_RYSER_ITEMS}."
         )
-    bad = ~np.isfinite(array)
-    if bad.any():
-        where = np.argwhere(bad)[0].tolist()
-        raise ValueError(
-            f"matrix{where[1:] if single else where} is {array[tuple(where)]}; entries must be "
-            "finite."
-        )
+    refuse_where(~np.isfinite(array), "matrix", array, "entries must be finite.", not single)
     if M == 0:
         return 1.0 if single else np.ones(B)
     # rows are brought near one by powers of two, so that no product overflows
@@ -404,12 +391,7 @@ def max_min_permutation(scores, cost=None, *, oracle="column_generation", tol=1e
     if not (isinstance(tol, numbers.Real) and 0 <= tol < np.inf):
         raise ValueError(f"tol must be a finite number >= 0, got {tol!r}.")
     array, single = _as_matrices(scores, "scores")
-    if not np.isfinite(array).all():
-        where = np.argwhere(~np.isfinite(array))[0].tolist()
-        raise ValueError(
-            f"scores{where[1:] if single else where} is {array[tuple(where)]}; scores must be "
-            "finite."
-        )
+    refuse_where(~np.isfinite(array), "scores", array, "scores must be finite.", not single)
     B, M = array.shape[:2]
     if M == 0:
         raise ValueError("scores has no items.")

@@ -4,17 +4,14 @@ import numbers
 
 import numpy as np
 
+from fastm4n._parameters import as_real, refuse_where
+
 from fastm4n.inference cimport _simplex as kernels
 
 
 cdef object _as_batch(scores, name):
     """(B, k) float64 C-ordered copy-or-view of scores, and whether it was one vector."""
-    try:
-        if np.iscomplexobj(scores):
-            raise TypeError("got complex ones.")
-        array = np.ascontiguousarray(scores, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must be an array of real numbers: {error}") from error
+    array = np.ascontiguousarray(as_real(name, scores))
     # ascontiguousarray lifts a scalar to one dimension
     if np.ndim(scores) not in (1, 2):
         raise ValueError(
@@ -44,19 +41,10 @@ cdef object _as_cost(cost, Py_ssize_t k):
         raise ValueError(
             f"cost must have shape ({k}, {k}), one row and column per label, got {np.shape(cost)}."
         )
-    if not np.isfinite(array).all():
-        row, column = np.argwhere(~np.isfinite(array))[0]
-        raise ValueError(f"cost[{row}, {column}] is {array[row, column]}; costs must be finite.")
-    if (array < 0).any():
-        row, column = np.argwhere(array < 0)[0]
-        raise ValueError(
-            f"cost[{row}, {column}] is {array[row, column]}; costs must not be negative."
-        )
-    if np.diagonal(array).any():
-        row = np.flatnonzero(np.diagonal(array))[0]
-        raise ValueError(
-            f"cost[{row}, {row}] is {array[row, row]}; the diagonal of cost must be zero."
-        )
+    refuse_where(~np.isfinite(array), "cost", array, "costs must be finite.")
+    refuse_where(array < 0, "cost", array, "costs must not be negative.")
+    on_diagonal = (array != 0) & np.eye(k, dtype=bool)
+    refuse_where(on_diagonal, "cost", array, "the diagonal of cost must be zero.")
     return array
 
 

@@ -14,8 +14,7 @@ cdef class Layout:
     cdef readonly Py_ssize_t n_parts_of_all, n_numbers, max_parts, max_size
     # numbers of every block where all have one part and nothing behind it; 0 otherwise
     cdef Py_ssize_t uniform
-    cdef const Py_ssize_t[::1] starts
-    cdef const Py_ssize_t[::1] offsets
+    cdef const Py_ssize_t[::1] starts, offsets
 
     cdef inline Py_ssize_t first_part(self, Py_ssize_t b) noexcept nogil:
         """Number of the block's first part among the parts of all blocks."""
@@ -46,17 +45,12 @@ cdef class Layout:
 
 
 cdef class Workspace:
-    cdef double current
-    cdef double tolerance
-    cdef double[::1] scores
-    cdef double[::1] atom
-    cdef double[::1] step
-    cdef double[::1] scratch
+    cdef double current, tolerance
+    cdef double[::1] scores, atom, step, scratch
     cdef double[:, ::1] table
     cdef Py_ssize_t[::1] index
     cdef label_t[::1] labels
-    cdef MaxMinScratch game
-    cdef MaxMinScratch mirror
+    cdef MaxMinScratch game, mirror
 
 
 cdef class Outputs:
@@ -65,10 +59,7 @@ cdef class Outputs:
     cdef readonly bint mean_cost
     # what is there beside the max oracle; see the .pyx
     cdef readonly bint has_marginals
-    cdef readonly bint has_entropy
-    cdef readonly bint has_projection
-    cdef readonly bint has_max_min
-    cdef readonly bint has_max_min_step
+    cdef readonly bint has_entropy, has_projection, has_max_min, has_max_min_step
     cdef const label_t[::1] y
     # rows of the cost matrix, padded to cost_stride
     cdef const double[::1] cost

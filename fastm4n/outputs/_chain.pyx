@@ -40,8 +40,7 @@ cdef class ChainOutputs(Outputs):
         Whether the costs of the positions are added up, or averaged.
     """
 
-    cdef Py_ssize_t stride
-    cdef Py_ssize_t pair_step
+    cdef Py_ssize_t stride, pair_step
 
     def __init__(self, y, lengths, cost, per_edge=False, cost_scale="sum"):
         super().__init__(Layout.of_chains(lengths, len(cost), per_edge), y, cost, cost_scale)

@@ -3,16 +3,8 @@
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from fastm4n.plotting import _axes
 from fastm4n.plotting._arguments import as_curves, check_matplotlib, last_step, of_length
-from fastm4n.plotting._axes import (
-    GREY,
-    MOST_MARKERS,
-    legend_beside_lines,
-    log_scale,
-    new_axes,
-    style_of,
-    tidy,
-)
 
 # column of a history, and label of its axis
 AGAINST = {
@@ -175,7 +167,7 @@ class DualityGapDisplay:
             curve_kwargs = [curve_kwargs or {}] * len(curves)
         curve_kwargs = of_length(curve_kwargs, len(curves), "curve_kwargs")
         if ax is None:
-            ax = new_axes(f"Certified duality gap against {x_label}")[0]
+            ax = _axes.new_axes(f"Certified duality gap against {x_label}")[0]
         self.ax_, self.figure_ = ax, ax.figure
 
         # curves of another display on the same axes keep their colours to themselves
@@ -183,8 +175,8 @@ class DualityGapDisplay:
         self.lines_ = []
         for i, (x, gaps) in enumerate(curves):
             style = {
-                **style_of(first + i), "linewidth": 1.5, "markersize": 4.5,
-                "markevery": max(1, x.size // MOST_MARKERS), **curve_kwargs[i],
+                **_axes.style_of(first + i), "linewidth": 1.5, "markersize": 4.5,
+                "markevery": max(1, x.size // _axes.MOST_MARKERS), **curve_kwargs[i],
             }
             if names is not None:
                 style.setdefault("label", names[i])
@@ -192,15 +184,15 @@ class DualityGapDisplay:
         self.tol_line_ = None
         if self.tol is not None:
             self.tol_line_ = ax.axhline(
-                self.tol, color=GREY, linewidth=1.0, linestyle=(0, (5, 3)), zorder=1,
+                self.tol, color=_axes.GREY, linewidth=1.0, linestyle=(0, (5, 3)), zorder=1,
                 label=f"tol = {self.tol:g}",
             )
-        log_scale(ax.xaxis, np.concatenate([x for x, _ in curves]), plain=True)
-        log_scale(ax.yaxis, np.concatenate([gaps for _, gaps in curves]))
+        _axes.log_scale(ax.xaxis, np.concatenate([x for x, _ in curves]), plain=True)
+        _axes.log_scale(ax.yaxis, np.concatenate([gaps for _, gaps in curves]))
         ax.set(xlabel=x_label, ylabel="certified duality gap")
-        tidy(ax)
+        _axes.tidy(ax)
         if ax.get_legend_handles_labels()[0]:
-            legend_beside_lines(ax)
+            _axes.legend_beside_lines(ax)
         return self
 
 

@@ -4,23 +4,14 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from fastm4n._parameters import set_arguments
+from fastm4n.plotting import _axes
 from fastm4n.plotting._arguments import check_matplotlib, last_step, of_length
-from fastm4n.plotting._axes import (
-    ABOVE,
-    COLORS,
-    GREY,
-    MOST_MARKERS,
-    log_scale,
-    new_axes,
-    style_of,
-    tidy,
-)
 from fastm4n.plotting._path_data import path_data
 
 PANEL_HEIGHTS = {"gap": 2, "score": 3, "n_nonzero": 2, "coef": 3}
 LEGENDS = {
-    "gap": {**ABOVE, "ncols": 5},
-    "score": ABOVE,
+    "gap": {**_axes.ABOVE, "ncols": 5},
+    "score": _axes.ABOVE,
     "coef": {
         "loc": "center left", "bbox_to_anchor": (1, 0.5), "frameon": False, "fontsize": "small",
     },
@@ -258,7 +249,7 @@ class RegularizationPathDisplay:
         if ax is None:
             heights = [PANEL_HEIGHTS[panel] for panel in self.panels_]
             size = 7, 1 + sum(heights)
-            axes = new_axes("Regularisation path", n, figsize=size, height_ratios=heights)
+            axes = _axes.new_axes("Regularisation path", n, figsize=size, height_ratios=heights)
         else:
             axes = np.ravel(np.array(ax, dtype=object))
             if axes.size != n:
@@ -277,7 +268,7 @@ class RegularizationPathDisplay:
             draw[panel](axes)
             # the legend of the scores tells what the marked alphas are
             self._mark_alphas(axes, labelled=panel == "score" or "score" not in self.panels_)
-            tidy(axes)
+            _axes.tidy(axes)
             if axes.get_legend_handles_labels()[0]:
                 n = len(axes.get_legend_handles_labels()[0])
                 columns = {"score": 3 if n <= 3 else 2, "coef": 1 + (n - 1) // 16}
@@ -315,21 +306,22 @@ class RegularizationPathDisplay:
 
     def _plot_gap(self, ax):
         n = len(self.alphas)
-        few = n <= MOST_MARKERS
+        few = n <= _axes.MOST_MARKERS
         (self.gap_line_,) = ax.plot(
-            self.curve_alphas, self.curve_gaps, color=COLORS[0], linewidth=1.2 if few else 0.5,
-            alpha=1.0 if few else 0.6, label="certified gap",
+            self.curve_alphas, self.curve_gaps, color=_axes.COLORS[0],
+            linewidth=1.2 if few else 0.5, alpha=1.0 if few else 0.6, label="certified gap",
         )
         (self.breakpoints_,) = ax.plot(
-            self.alphas, self.gaps, color=COLORS[0], linestyle="none", marker="o",
+            self.alphas, self.gaps, color=_axes.COLORS[0], linestyle="none", marker="o",
             markersize=4 if few else 2, label=f"{n} breakpoint{'s' * (n > 1)}",
         )
         self.eps_line_ = ax.axhline(
-            self.eps, color=COLORS[1], linewidth=1.2, linestyle="--", label=f"eps = {self.eps:g}"
+            self.eps, color=_axes.COLORS[1], linewidth=1.2, linestyle="--",
+            label=f"eps = {self.eps:g}",
         )
         values = np.append(self.curve_gaps, self.eps)
         if values.max() > 3 * self.eps:  # a grid may be anywhere between its points
-            log_scale(ax.yaxis, values)
+            _axes.log_scale(ax.yaxis, values)
         else:
             top = values.max()
             ax.set_ylim(-0.03 * top, 1.08 * top)  # a little below 0, for whole markers
@@ -340,11 +332,11 @@ class RegularizationPathDisplay:
         if self.cv_scores is not None:
             mean, error = _mean_and_error(self.cv_scores)
             (self.mean_score_line_,) = ax.plot(
-                self.cv_alphas, mean, color=COLORS[0], linewidth=1.5,
+                self.cv_alphas, mean, color=_axes.COLORS[0], linewidth=1.5,
                 label=f"mean of {self.cv_scores.shape[1]} folds",
             )
             self.score_band_ = ax.fill_between(
-                self.cv_alphas, mean - error, mean + error, color=COLORS[0], alpha=0.2,
+                self.cv_alphas, mean - error, mean + error, color=_axes.COLORS[0], alpha=0.2,
                 linewidth=0, label="± 1 standard error",
             )
         for name, values in (self.scores or {}).items():
@@ -352,14 +344,14 @@ class RegularizationPathDisplay:
             i = 0 if name in ("score", "validation") else len(self.score_lines_) + 1
             x, y = self._steps(values, (self.scores_above or {}).get(name))
             (self.score_lines_[name],) = ax.plot(
-                x, y, **{**style_of(i), "marker": ""}, linewidth=1.5,
+                x, y, **{**_axes.style_of(i), "marker": ""}, linewidth=1.5,
                 drawstyle="steps-post", label=name,
             )
         ax.set_ylabel(self.score_name)
 
     def _plot_n_nonzero(self, ax):
         (self.n_nonzero_line_,) = ax.plot(
-            *self._steps(self.n_nonzero, self.n_nonzero[0]), color=COLORS[0], linewidth=1.5,
+            *self._steps(self.n_nonzero, self.n_nonzero[0]), color=_axes.COLORS[0], linewidth=1.5,
             drawstyle="steps-post",
         )
         ax.set_ylim(bottom=0)
@@ -369,12 +361,12 @@ class RegularizationPathDisplay:
     def _plot_coefs(self, ax):
         self.coef_lines_ = []
         for i in np.argsort(-self.coefs[-1], kind="stable"):
-            style = {**style_of(len(self.coef_lines_)), "marker": ""}
+            style = {**_axes.style_of(len(self.coef_lines_)), "marker": ""}
             self.coef_lines_ += ax.plot(
                 *self._steps(self.coefs[:, i]), linewidth=1.3, drawstyle="steps-post",
                 label=self.coef_names[i], **style,
             )
-        ax.axhline(0.0, color=GREY, linewidth=0.8, zorder=1)
+        ax.axhline(0.0, color=_axes.GREY, linewidth=0.8, zorder=1)
         ax.set_ylabel("weight")
 
     def _steps(self, values, above=None):
@@ -396,7 +388,7 @@ class RegularizationPathDisplay:
             if alpha is not None and (lines is self.best_alpha_lines_ or alpha != self.best_alpha):
                 label = f"{name}: alpha = {alpha:.3g}" if labelled else None
                 lines.append(
-                    ax.axvline(alpha, color=GREY, linewidth=1.2, linestyle=style, label=label)
+                    ax.axvline(alpha, color=_axes.GREY, linewidth=1.2, linestyle=style, label=label)
                 )
 
 

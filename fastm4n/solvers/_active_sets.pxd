@@ -45,8 +45,7 @@ cdef class ActiveSets:
     cdef bint pruned
     # what `score` found
     cdef double current
-    cdef int best
-    cdef int worst
+    cdef int best, worst
 
     cdef label_t* labels(self) noexcept nogil
     cdef void offer_labelling(self, Py_ssize_t n_parts) noexcept nogil

@@ -19,13 +19,10 @@ cdef class EngineState:
     cdef public bint holds_average
     # mean of p_b ||Phi_b d||^2 over the directions d of the first steps; 0 before it was measured
     cdef readonly double curvature
-    cdef double[::1] mu_
-    cdef double[::1] t
-    cdef double[::1] gaps
+    cdef double[::1] mu_, t, gaps
     # loss of each block, bounded from above, when its gap was last looked at
     cdef double[::1] losses
-    cdef readonly long long n_visits
-    cdef readonly long long oracle_calls
+    cdef readonly long long n_visits, oracle_calls
     cdef readonly double oracle_error
     cdef public double certificate_error
     cdef uint64_t random_state
@@ -43,8 +40,7 @@ cdef class EngineState:
     # the dual point as combinations of atoms; None where mu_ is the dual point itself
     cdef readonly ActiveSets sets
     cdef bint is_active
-    cdef double cache_F
-    cdef double cache_nu
+    cdef double cache_F, cache_nu
     # sum_b p_b g_b when all gaps were last looked at
     cdef double refreshed_gap
     cdef readonly long long cache_hits

@@ -5,12 +5,8 @@ from fastm4n.outputs._base cimport Outputs, Workspace, label_t
 
 cdef class Surrogate:
     cdef readonly Outputs outputs
-    cdef readonly Py_ssize_t n_blocks
-    cdef readonly Py_ssize_t max_size
-    cdef readonly bint has_line_search
-    cdef readonly bint has_block_step
-    cdef readonly bint has_natural_step
-    cdef readonly bint has_labellings
+    cdef readonly Py_ssize_t n_blocks, max_size
+    cdef readonly bint has_line_search, has_block_step, has_natural_step, has_labellings
 
     cdef inline Py_ssize_t offset(self, Py_ssize_t b) noexcept nogil:
         return self.outputs.layout.offset(b)

@@ -50,8 +50,7 @@ cdef class MaxMin(Surrogate):
     # columns[(first + t) * KEPT + c]
     cdef unsigned short[::1] columns
     cdef unsigned short[::1] rows
-    cdef unsigned char[::1] n_columns
-    cdef unsigned char[::1] n_rows
+    cdef unsigned char[::1] n_columns, n_rows
     # visits that a block still makes without labellings
     cdef unsigned char[::1] dense
 
@@ -218,8 +217,7 @@ cdef class MaxMinMirrorProx(MaxMin):
 
     cdef Py_ssize_t n_iter
     cdef bint warm_start
-    cdef double[::1] theta
-    cdef double[::1] log_nu
+    cdef double[::1] theta, log_nu
     # where the natural parameters of each block begin
     cdef Py_ssize_t[::1] begin
 
