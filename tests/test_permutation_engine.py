@@ -115,3 +115,8 @@ def test_the_first_scores_of_the_log_surrogate():
 def test_no_exact_step():
     with pytest.raises(ValueError, match="step='exact' needs .* MaxMin over PermutationOutputs"):
         permutations(0).solve("max_min", step="exact")
+
+
+def test_no_average_where_entropies_are_not_known():
+    with pytest.raises(ValueError, match="step='fixed' averages dual points.*PermutationOutputs"):
+        permutations(0).solve("log", step="fixed")
