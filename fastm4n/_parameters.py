@@ -114,11 +114,6 @@ def unknown_parameter(owner, name, valid):
     return f"{text}; it has {', '.join(valid)}."
 
 
-def set_arguments(self, arguments):
-    """Keep the arguments of a constructor, its `locals()`, as attributes of the same names."""
-    vars(self).update((name, value) for name, value in arguments.items() if name != "self")
-
-
 def extended(init, **defaults):
     """The signature of a constructor that takes all of another one's parameters.
 

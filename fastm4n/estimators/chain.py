@@ -4,7 +4,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
-from fastm4n._parameters import check_choice, check_number, set_arguments
+from fastm4n._parameters import check_choice, check_number
 from fastm4n.estimators._base import CertifiedEstimator, needs_log
 from fastm4n.estimators._chain_input import (
     as_features,
@@ -187,7 +187,26 @@ class SequenceTagger(CertifiedEstimator):
         allowed_transitions=None, warm_start=False, n_jobs=None, random_state=None, verbose=0,
         callback=None,
     ):
-        set_arguments(self, locals())
+        self.surrogate = surrogate
+        self.alpha = alpha
+        self.cost = cost
+        self.cost_scale = cost_scale
+        self.fit_intercept = fit_intercept
+        self.fit_start_end = fit_start_end
+        self.fit_transitions = fit_transitions
+        self.transition_features = transition_features
+        self.states = states
+        self.penalty = penalty
+        self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.decode = decode
+        self.allowed_transitions = allowed_transitions
+        self.warm_start = warm_start
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+        self.callback = callback
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

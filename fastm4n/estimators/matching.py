@@ -4,7 +4,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
-from fastm4n._parameters import check_choice, set_arguments
+from fastm4n._parameters import check_choice
 from fastm4n.estimators._base import CertifiedEstimator, needs_log
 from fastm4n.estimators._docs import documented
 from fastm4n.estimators._kernels import (
@@ -148,7 +148,24 @@ class Matcher(CertifiedEstimator):
         decode="map", cache_size=2048, warm_start=False, n_jobs=None, random_state=None, verbose=0,
         callback=None,
     ):
-        set_arguments(self, locals())
+        self.surrogate = surrogate
+        self.alpha = alpha
+        self.cost = cost
+        self.cost_scale = cost_scale
+        self.kernel = kernel
+        self.gamma = gamma
+        self.kernel_params = kernel_params
+        self.penalty = penalty
+        self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.decode = decode
+        self.cache_size = cache_size
+        self.warm_start = warm_start
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+        self.callback = callback
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

@@ -5,7 +5,7 @@ import math
 import numpy as np
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
-from fastm4n._parameters import check_choice, set_arguments
+from fastm4n._parameters import check_choice
 from fastm4n.estimators._base import needs_log
 from fastm4n.estimators._docs import documented
 from fastm4n.estimators._parameters import (
@@ -153,7 +153,26 @@ class LabelRanker(VectorEstimator):
         penalty="l2", solver="auto", tol=1e-3, max_iter=1000, decode="map", cache_size=2048,
         warm_start=False, n_jobs=None, random_state=None, verbose=0, callback=None,
     ):
-        set_arguments(self, locals())
+        self.surrogate = surrogate
+        self.alpha = alpha
+        self.cost = cost
+        self.cost_scale = cost_scale
+        self.kernel = kernel
+        self.gamma = gamma
+        self.kernel_params = kernel_params
+        self.fit_intercept = fit_intercept
+        self.form = form
+        self.penalty = penalty
+        self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.decode = decode
+        self.cache_size = cache_size
+        self.warm_start = warm_start
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+        self.callback = callback
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

@@ -7,7 +7,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d
 
-from fastm4n._parameters import check_number, extended, set_arguments
+from fastm4n._parameters import check_number, extended
 from fastm4n.estimators._base import needs_log
 from fastm4n.estimators._docs import documented
 from fastm4n.estimators._parameters import (
@@ -41,7 +41,25 @@ class _SimplexClassifier(ClassifierMixin, VectorEstimator):
         max_iter=1000, decode="map", class_weight=None, cache_size=2048, warm_start=False,
         n_jobs=None, random_state=None, verbose=0, callback=None,
     ):
-        set_arguments(self, locals())
+        self.surrogate = surrogate
+        self.alpha = alpha
+        self.cost = cost
+        self.kernel = kernel
+        self.gamma = gamma
+        self.kernel_params = kernel_params
+        self.fit_intercept = fit_intercept
+        self.penalty = penalty
+        self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.decode = decode
+        self.class_weight = class_weight
+        self.cache_size = cache_size
+        self.warm_start = warm_start
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+        self.callback = callback
 
     # ------------------------------------------------------------------- validation
 

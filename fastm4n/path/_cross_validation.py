@@ -7,7 +7,7 @@ from sklearn.model_selection import check_cv
 from sklearn.utils.metaestimators import _safe_split, available_if
 from sklearn.utils.validation import check_is_fitted
 
-from fastm4n._parameters import check_flag, set_arguments
+from fastm4n._parameters import check_flag
 from fastm4n.path._compute import regularization_path
 from fastm4n.path._path import scorer_of
 
@@ -90,7 +90,18 @@ class RegularizationPathCV(MetaEstimatorMixin, BaseEstimator):
         self, estimator, *, eps=0.1, kappa=None, alpha_min=None, alpha_max=None, method="certified",
         alphas=None, cv=None, scoring=None, one_standard_error=False, n_jobs=None, verbose=0,
     ):
-        set_arguments(self, locals())
+        self.estimator = estimator
+        self.eps = eps
+        self.kappa = kappa
+        self.alpha_min = alpha_min
+        self.alpha_max = alpha_max
+        self.method = method
+        self.alphas = alphas
+        self.cv = cv
+        self.scoring = scoring
+        self.one_standard_error = one_standard_error
+        self.n_jobs = n_jobs
+        self.verbose = verbose
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

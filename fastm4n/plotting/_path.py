@@ -3,7 +3,6 @@
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from fastm4n._parameters import set_arguments
 from fastm4n.plotting import _axes
 from fastm4n.plotting._arguments import check_matplotlib, last_step, of_length
 from fastm4n.plotting._path_data import path_data
@@ -108,7 +107,22 @@ class RegularizationPathDisplay:
         scores_above=None, score_name="score", n_nonzero=None, coefs=None, coef_names=None,
         cv_alphas=None, cv_scores=None, best_alpha=None, one_se_alpha=None,
     ):
-        set_arguments(self, locals())
+        self.alphas = alphas
+        self.gaps = gaps
+        self.eps = eps
+        self.curve_alphas = curve_alphas
+        self.curve_gaps = curve_gaps
+        self.switches = switches
+        self.scores = scores
+        self.scores_above = scores_above
+        self.score_name = score_name
+        self.n_nonzero = n_nonzero
+        self.coefs = coefs
+        self.coef_names = coef_names
+        self.cv_alphas = cv_alphas
+        self.cv_scores = cv_scores
+        self.best_alpha = best_alpha
+        self.one_se_alpha = one_se_alpha
 
     def __repr__(self):
         n = len(self.alphas)

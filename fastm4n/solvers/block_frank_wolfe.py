@@ -7,7 +7,6 @@ from fastm4n._parameters import (
     check_choice,
     check_flag,
     check_number,
-    set_arguments,
 )
 from fastm4n.solvers.block_coordinate import SAMPLINGS, STEPS
 
@@ -89,7 +88,14 @@ class BlockFrankWolfe(NamesParameters, BaseEstimator):
         self, *, step="line_search", sampling="gap", accelerate=True, cache=None, cache_F=0.25,
         cache_nu=0.01, oracle="exact", oracle_iter=None,
     ):
-        set_arguments(self, locals())
+        self.step = step
+        self.sampling = sampling
+        self.accelerate = accelerate
+        self.cache = cache
+        self.cache_F = cache_F
+        self.cache_nu = cache_nu
+        self.oracle = oracle
+        self.oracle_iter = oracle_iter
 
     def check(self, surrogate):
         """Refuse options that make no sense, by themselves or with the surrogate.
