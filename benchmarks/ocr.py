@@ -31,7 +31,6 @@ from threadpoolctl import threadpool_limits
 
 from fastm4n import Sequences, SequenceTagger, reference
 from fastm4n.inference import max_min_chain
-from fastm4n.reference import structured
 from fastm4n.solvers import block_coordinate
 
 ALPHA = 0.01
@@ -460,12 +459,13 @@ def against_reference(size):
         tolerance = max(float(model.history_["oracle_error"][-1]), 1e-9)
         nothing = block_coordinate.Certificate(0.0, 0.0, 0.0, np.zeros(len(X)))
         # neither side's certificates are in the times
-        with mock.patch.object(structured.Blocks, "certificate", lambda *_: nothing):
+        blocks = reference.ChainBlocks(
+            list(X), list(y), 26, surrogate, ALPHA, oracle_tol=tolerance
+        )
+        with mock.patch.object(reference.BlockPasses, "certificate", lambda *_: nothing):
             slow = [
-                cpu(lambda: reference.chain_block_coordinate_frank_wolfe(
-                    list(X), list(y), n_labels=26, surrogate=surrogate, alpha=ALPHA,
-                    sampling="permutation", n_passes=passes, gap_every=10**9,
-                    oracle_tol=tolerance,
+                cpu(lambda: reference.block_coordinate_frank_wolfe(
+                    blocks, sampling="permutation", n_passes=passes, gap_every=10**9
                 ))[0]
                 for passes in (1, last)
             ]

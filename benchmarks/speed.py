@@ -89,11 +89,13 @@ def against_reference(repeats):
     for surrogate, options in (
         ("max_min", {}), ("max_min", dict(oracle="mirror_prox")), ("max_margin", {}), ("log", {})
     ):
+        blocks = reference.SimplexBlocks(
+            X, y, 7, surrogate, 0.01, oracle_iter=20 if options else None
+        )
         n_slow, n_fast = 1, 50
         slow, result = median(
             lambda: reference.block_coordinate_frank_wolfe(
-                X, y, n_classes=7, surrogate=surrogate, alpha=0.01, sampling="permutation",
-                n_passes=n_slow, gap_every=10**9, **options,
+                blocks, sampling="permutation", n_passes=n_slow, gap_every=10**9
             ),
             max(1, repeats // 2),
         )

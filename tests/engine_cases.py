@@ -120,32 +120,6 @@ def lifted_dual(problem, engine, norm=None):
     return problem.p @ heights - problem.alpha * conjugate
 
 
-class FixedPasses(ref.BlockPasses):
-    """Steps of length 2 n / (t + 2 n), and the average of the iterates by their numbers."""
-
-    def __init__(self, blocks, random_state=0):
-        super().__init__(blocks, random_state)
-        self.t, self.total = 0, [tuple(0.0 * part for part in state) for state in self.states]
-
-    def visit(self, i):
-        v, (*mu, _) = self.scores(i), self._points[i]
-        *s, _, upper = self.blocks.oracle(i, v)
-        self.gaps[i] = self.blocks.gap(v, self._points[i], upper)
-        gamma = 2.0 * self.blocks.n / (self.t + 2.0 * self.blocks.n)
-        new = tuple(a + gamma * (b - a) for a, b in zip(mu, s, strict=True))
-        change = self.blocks.change_of_w(i, mu, new)
-        self.z = tuple(a + b for a, b in zip(self.z, change, strict=True))
-        self.states[i], self._points[i] = new, self.blocks.point(i, new)
-        self.t += 1
-        self.total = [
-            tuple(a + self.t * b for a, b in zip(total, state, strict=True))
-            for total, state in zip(self.total, self.states, strict=True)]
-
-    def average(self):
-        share = 2.0 / (self.t * (self.t + 1))
-        return [tuple(share * part for part in total) for total in self.total]
-
-
 class Problem:
     """Outputs of one kind.
 
@@ -498,7 +472,7 @@ class Chains(Problem):
         cls = MirrorProxChains if name == "mirror_prox" else ref.ChainBlocks
         return cls(
             self.X, self.y, self.R, "max_min" if name == "mirror_prox" else name, self.alpha,
-            self.p, self.cost, self.fit, bounds=self.reference_penalty())
+            self.p, self.cost, self.fit, penalty=self.reference_penalty())
 
     def listed(self, i):
         return np.array(list(itertools.product(range(self.R), repeat=self.lengths[i])))
@@ -529,7 +503,7 @@ class Chains(Problem):
         return ref.ChainWeights(rows[:d].T, rows[d], rows[d + 1], rows[d + 2], rows[d + 3 :])
 
 
-class EdgeBlocks(ref.structured.Blocks):
+class EdgeBlocks(ref.Blocks):
     """Chains whose transitions depend on the features of the position that they go to.
 
     w is (emissions, intercept, start, end, constant of transitions (R, R), theirs (R^2, d)); a
@@ -553,10 +527,6 @@ class EdgeBlocks(ref.structured.Blocks):
 
     def truth(self, i):
         return ref.chain_indicator(self.y[i], self.R)
-
-    def first_theta(self, i):
-        nodes, edges = self.truth(i)
-        return np.log(100.0 * self.R) * nodes, np.zeros_like(edges)
 
     def point(self, i, state):
         if self.surrogate == "log":

@@ -155,7 +155,7 @@ class Labels:
     def blocks(self, bounds=None):
         Z = np.column_stack([self.X, np.ones(8)])
         return ref.SimplexBlocks(
-            Z, self.y, 3, self.surrogate, self.alpha, self.weights, bounds=bounds)
+            Z, self.y, 3, self.surrogate, self.alpha, self.weights, penalty=bounds)
 
     def parts(self, lower, upper):
         """Bounds of the blocks' w, of those of coef_."""
@@ -195,7 +195,7 @@ class Ranks(Labels):
     def blocks(self, bounds=None):
         pairs = ref.vector_pairs(np.column_stack([self.X, np.ones(6)]), 3)
         return ref.PermutationBlocks(
-            pairs, self.y, self.surrogate, self.alpha, self.weights, bounds=bounds)
+            pairs, self.y, self.surrogate, self.alpha, self.weights, penalty=bounds)
 
     def parts(self, lower, upper):
         return tuple(
@@ -228,7 +228,7 @@ class Matchings(Labels):
 
     def blocks(self, bounds=None):
         return ref.PermutationBlocks(
-            self.X, self.y, self.surrogate, self.alpha, self.weights, bounds=bounds)
+            self.X, self.y, self.surrogate, self.alpha, self.weights, penalty=bounds)
 
     def parts(self, lower, upper):
         return tuple((np.broadcast_to(bound, self.shape),) for bound in (lower, upper))
@@ -262,7 +262,7 @@ class Chains(Labels):
     def blocks(self, bounds=None):
         return ref.ChainBlocks(
             self.X, self.y, 2, self.surrogate, self.alpha, self.weights, oracle_tol=1e-8,
-            bounds=bounds)
+            penalty=bounds)
 
     def parts(self, lower, upper, **others):
         """others: bounds of further parts, by their attributes."""

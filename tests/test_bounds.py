@@ -86,7 +86,10 @@ class Labels:
         self.box = tuple(
             np.vstack([np.broadcast_to(bound, (d, k)), np.full(k, none)])
             for bound, none in zip(self.bounds, (-np.inf, np.inf)))
-        self.Z = np.column_stack([self.X, np.full(n, 2.0)])
+
+    def blocks(self, surrogate):
+        Z = np.column_stack([self.X, np.full(len(self.y), 2.0)])
+        return ref.SimplexBlocks(Z, self.y, self.k, surrogate, 0.05, self.p, penalty=self.box)
 
     def features(self, kind="dense64", bounded=True):
         X = FORMATS[kind](self.X)
@@ -149,8 +152,7 @@ def test_certificate_at_any_point(kind):
         for mu in (np.eye(5)[problem.y], rng.dirichlet(np.ones(5), 20)):
             engine.set_mu(mu.ravel())
             found = certify(engine, engine.mu)
-            assert_certified(found, ref.certificate(
-                problem.Z, problem.y, mu, problem.p, 0.05, surrogate, None, bounds=problem.box))
+            assert_certified(found, problem.blocks(surrogate).certificate(zip(mu)))
             assert_allclose(found.primal - found.dual, found.gap, rtol=1e-9)
 
 
@@ -165,16 +167,15 @@ def test_every_policy_takes_the_steps_of_the_reference(surrogate, sampling, step
         first = sampling == "gap" and i == 0
         engine.run_pass(Sampling.PERMUTATION if first else SAMPLINGS[sampling], STEPS[step])
     expected = ref.block_coordinate_frank_wolfe(
-        problem.Z, problem.y, n_classes=4, surrogate=surrogate, alpha=0.05, weights=problem.p,
-        sampling=sampling, step=step, n_passes=n_passes, random_state=7, bounds=problem.box)
-    assert_allclose(engine.mu, expected.mu.ravel(), atol=1e-9)
-    assert_allclose(engine.features.coef(), expected.w[:-1].T, atol=1e-8)
+        problem.blocks(surrogate), sampling=sampling, step=step, n_passes=n_passes, random_state=7)
+    assert_allclose(engine.mu, np.ravel(expected.states), atol=1e-9)
+    assert_allclose(engine.features.coef(), expected.w[0][:-1].T, atol=1e-8)
     certificate = expected.history[-1, 1:]
     if step == "fixed":
         average, found = certify_average(engine)
-        assert_allclose(average, expected.mu_average.ravel(), atol=1e-9)
+        assert_allclose(average, np.ravel(expected.average), atol=1e-9)
         engine.rebuild_weights(average)
-        assert_allclose(engine.features.coef(), expected.w_average[:-1].T, atol=1e-8)
+        assert_allclose(engine.features.coef(), expected.w_average[0][:-1].T, atol=1e-8)
     else:
         found = certify(engine, engine.mu)
     assert_allclose((found.primal, found.dual, found.gap), certificate, rtol=1e-7, atol=1e-9)
@@ -291,9 +292,10 @@ def test_chains_take_the_steps_of_the_reference(kind, R):
     engine = problem.engine("max_margin", kind)
     for _ in range(4):
         engine.run_pass(Sampling.PERMUTATION, Step.LINE_SEARCH)
-    expected = ref.chain_block_coordinate_frank_wolfe(
-        problem.X, problem.y, n_labels=R, surrogate="max_margin", alpha=0.05, weights=problem.p,
-        sampling="permutation", n_passes=4, random_state=7, bounds=problem.bounds())
+    expected = ref.block_coordinate_frank_wolfe(
+        ref.ChainBlocks(
+            problem.X, problem.y, R, "max_margin", 0.05, problem.p, penalty=problem.bounds()),
+        sampling="permutation", n_passes=4, random_state=7)
     for found, right in zip(problem.parts(engine.features.all_weights()), expected.w):
         assert_allclose(found, right, atol=1e-9)
     found = certify(engine, engine.mu)
@@ -310,9 +312,11 @@ def test_chains_and_the_reference_come_to_one_optimum(surrogate):
         duals.append(certify(engine, engine.mu).dual)
     assert np.all(np.diff(duals) >= -1e-12)
     found = certify(engine, engine.mu)
-    expected = ref.chain_block_coordinate_frank_wolfe(
-        problem.X, problem.y, n_labels=3, surrogate=surrogate, alpha=0.5, weights=problem.p,
-        sampling="gap", n_passes=40, bounds=problem.bounds(), oracle_tol=1e-7)
+    expected = ref.block_coordinate_frank_wolfe(
+        ref.ChainBlocks(
+            problem.X, problem.y, 3, surrogate, 0.5, problem.p, oracle_tol=1e-7,
+            penalty=problem.bounds()),
+        n_passes=40)
     _, primal, dual, gap = expected.history[-1]
     assert found.dual <= primal + 1e-9 and dual <= found.primal + 1e-9
     assert found.gap < 1e-2 and gap < 5e-2
@@ -382,6 +386,8 @@ class Pairs:
 @pytest.mark.parametrize("surrogate", SURROGATES)
 def test_permutations(surrogate):
     problem = Pairs(3)
+    blocks = ref.PermutationBlocks(
+        problem.X, problem.y, surrogate, 0.3, problem.p, penalty=problem.bounds)
     engine = problem.engine(surrogate, alpha=0.3)
     features = engine.features
     duals = []
@@ -392,17 +398,14 @@ def test_permutations(surrogate):
         duals.append(found.dual)
         assert_allclose(found.primal - found.dual, found.gap, rtol=1e-9, atol=1e-12)
         if n_passes == 4 and surrogate == "max_margin":
-            expected = ref.permutation_block_coordinate_frank_wolfe(
-                problem.X, problem.y, surrogate=surrogate, alpha=0.3, weights=problem.p,
-                sampling="permutation", n_passes=4, random_state=7, bounds=problem.bounds)
-            assert_allclose(features.coef(), expected.w, atol=1e-9)
+            expected = ref.block_coordinate_frank_wolfe(
+                blocks, sampling="permutation", n_passes=4, random_state=7)
+            assert_allclose(features.coef(), expected.w[0], atol=1e-9)
             assert_allclose(
                 (found.primal, found.dual, found.gap), expected.history[-1, 1:], rtol=1e-9)
     assert np.all(np.diff(duals) >= -1e-12)
     assert np.abs(features.state()["weights"] - features.coef()).max() > 0.1
-    expected = ref.permutation_block_coordinate_frank_wolfe(
-        problem.X, problem.y, surrogate=surrogate, alpha=0.3, weights=problem.p, n_passes=30,
-        bounds=problem.bounds)
+    expected = ref.block_coordinate_frank_wolfe(blocks, n_passes=30)
     _, primal, dual, gap = expected.history[-1]
     assert found.dual <= primal + 1e-9 and dual <= found.primal + 1e-9
     assert found.gap < 1e-2 and gap < 5e-2

@@ -88,24 +88,23 @@ def test_every_policy(surrogate, kind, sampling, step, gram, weighted):
     n_passes = 3 if sampling == "gap" and step == "exact" else 5
     engine = engine_of(X, y, p, surrogate, cost, 0.05, seed=7, gram=gram, step=step)
     run(engine, sampling, step, n_passes)
+    blocks = ref.SimplexBlocks(
+        X @ X.T if gram else X, y, 4, surrogate, 0.05, p, cost, gram=gram)
     expected = ref.block_coordinate_frank_wolfe(
-        X @ X.T if gram else X, y, n_classes=4, surrogate=surrogate, cost=cost, alpha=0.05,
-        weights=p, sampling=sampling, step=step, n_passes=n_passes, random_state=7, gram=gram)
-    assert_allclose(engine.mu, expected.mu.ravel(), atol=1e-9)
+        blocks, sampling=sampling, step=step, n_passes=n_passes, random_state=7)
+    assert_allclose(engine.mu, np.ravel(expected.states), atol=1e-9)
     assert np.abs(engine.mu - np.eye(4)[y].ravel()).max() > 0.1
     assert engine.n_visits == engine.oracle_calls == 20 * n_passes
-    point = expected.mu_average if step == "fixed" else expected.mu
-    certificate = ref.certificate(
-        X @ X.T if gram else X, y, point, p, 0.05, surrogate, cost, gram=gram)
+    point = expected.average if step == "fixed" else expected.states
     if step == "fixed":
         average, found = certify_average(engine)
-        assert_allclose(average, expected.mu_average.ravel(), atol=1e-9)
-        assert_allclose(engine.mu, expected.mu.ravel(), atol=1e-9)
+        assert_allclose(average, np.ravel(point), atol=1e-9)
+        assert_allclose(engine.mu, np.ravel(expected.states), atol=1e-9)
     else:
         found = certify(engine, engine.mu)
-    assert_certified(found, certificate, rtol=1e-7)
+    assert_certified(found, blocks.certificate(point), rtol=1e-7)
     if not gram:
-        assert_allclose(engine.features.coef(), expected.w.T, atol=1e-8)
+        assert_allclose(engine.features.coef(), expected.w[0].T, atol=1e-8)
 
 
 @pytest.mark.parametrize("surrogate", ["max_margin", "max_min"])
@@ -120,18 +119,17 @@ def test_any_cost(surrogate, kind, sampling, step):
     engine = engine_of(X, y, p, surrogate, cost, 0.1, gram=False, step=step)
     run(engine, sampling, step, n_passes)
     found = certify_average(engine)[1] if step == "fixed" else certify(engine, engine.mu)
+    blocks = ref.SimplexBlocks(X, y, 3, surrogate, 0.1, p, cost)
     expected = ref.block_coordinate_frank_wolfe(
-        X, y, n_classes=3, surrogate=surrogate, cost=cost, alpha=0.1, weights=p,
-        sampling=sampling, step=step, n_passes=n_passes)
+        blocks, sampling=sampling, step=step, n_passes=n_passes)
     _, primal, dual, gap = expected.history[-1]
     # each bounds the other's optimum, and neither is far from it
     assert found.dual <= primal + 1e-7
     assert dual <= found.primal + 1e-7
-    start = ref.certificate(X, y, np.eye(3)[y], p, 0.1, surrogate, cost)
+    start = blocks.certificate(blocks.start())
     assert max(gap, found.gap) < (0.4 if step == "fixed" else 0.15) * start.gap
     mu = engine.averaged_mu() if step == "fixed" else engine.mu
-    assert_certified(
-        found, ref.certificate(X, y, mu.reshape(10, 3), p, 0.1, surrogate, cost), rtol=1e-6)
+    assert_certified(found, blocks.certificate(zip(mu.reshape(10, 3))), rtol=1e-6)
 
 
 @pytest.mark.parametrize("warm_start", [True, False])
@@ -143,16 +141,15 @@ def test_mirror_prox_as_the_oracle(warm_start, step, kind):
     engine = BlockCoordinateEngine(
         MaxMinMirrorProx(SimplexOutputs(y, cost), 15, warm_start), linear(X, 4), p, 0.1, 4, step == "fixed")
     run(engine, "uniform", step, 4)
+    blocks = ref.SimplexBlocks(
+        X, y, 4, "max_min", 0.1, p, cost, oracle_iter=15, oracle_warm_start=warm_start)
     expected = ref.block_coordinate_frank_wolfe(
-        X, y, n_classes=4, surrogate="max_min", cost=cost, alpha=0.1, weights=p,
-        sampling="uniform", step=step, n_passes=4, random_state=4, oracle="mirror_prox",
-        oracle_iter=15, oracle_warm_start=warm_start)
-    assert_allclose(engine.mu, expected.mu.ravel(), atol=1e-9)
+        blocks, sampling="uniform", step=step, n_passes=4, random_state=4)
+    assert_allclose(engine.mu, np.ravel(expected.states), atol=1e-9)
     assert engine.oracle_error > 0
     # the certificate does not use mirror prox
     assert_certified(
-        certify(engine, engine.mu),
-        ref.certificate(X, y, expected.mu, p, 0.1, "max_min", cost), rtol=1e-7)
+        certify(engine, engine.mu), blocks.certificate(expected.states), rtol=1e-7)
 
 
 @pytest.mark.parametrize("surrogate", SURROGATES)
@@ -163,9 +160,9 @@ def test_many_labels_and_strong_regularisation(surrogate):
         engine = engine_of(X, y, p, surrogate, zero_one(k), alpha, seed=1)
         run(engine, "permutation", "line_search", 3)
         expected = ref.block_coordinate_frank_wolfe(
-            X, y, n_classes=k, surrogate=surrogate, alpha=alpha, weights=p,
-            sampling="permutation", n_passes=3, random_state=1)
-        assert_allclose(engine.mu, expected.mu.ravel(), atol=1e-8)
+            ref.SimplexBlocks(X, y, k, surrogate, alpha, p), sampling="permutation", n_passes=3,
+            random_state=1)
+        assert_allclose(engine.mu, np.ravel(expected.states), atol=1e-8)
         mu = engine.mu.reshape(-1, k)
         assert np.all(mu >= 0)
         assert_allclose(mu.sum(axis=1), 1.0, atol=1e-12)
@@ -198,6 +195,11 @@ def test_not_positive_semidefinite():
 
 
 # the driver
+
+
+def certificate_of(X, y, solution, p, surrogate, cost):
+    blocks = ref.SimplexBlocks(X, y, 3, surrogate, 0.05, p, cost)
+    return blocks.certificate(zip(solution.mu.reshape(-1, 3)))
 
 
 def quick(
@@ -235,9 +237,9 @@ def test_the_fixed_step_returns_its_average():
     solution, (X, y, p, cost) = quick(
         "max_min", step="fixed", sampling="uniform", tol=0.0, max_iter=12, seed=3)
     expected = ref.block_coordinate_frank_wolfe(
-        X, y, n_classes=3, surrogate="max_min", alpha=0.05, step="fixed", sampling="uniform",
-        n_passes=12, random_state=0)
-    assert_allclose(solution.mu, expected.mu_average.ravel(), atol=1e-9)
+        ref.SimplexBlocks(X, y, 3, "max_min", 0.05), step="fixed", sampling="uniform", n_passes=12,
+        random_state=0)
+    assert_allclose(solution.mu, np.ravel(expected.average), atol=1e-9)
     assert_allclose(
         np.column_stack([solution.history[key] for key in ("pass", "primal", "dual", "gap")]),
         expected.history, atol=1e-8)
@@ -271,7 +273,7 @@ def test_few_blocks(surrogate, n, sampling):
         assert solution.converged
         assert_certified(
             solution.certificate,
-            ref.certificate(X, y, solution.mu.reshape(n, 3), p, 0.05, surrogate, cost), 1e-7)
+            certificate_of(X, y, solution, p, surrogate, cost), 1e-7)
 
 
 @pytest.mark.parametrize("surrogate, kind", [
@@ -315,7 +317,7 @@ def test_interrupts(step, gram):
     assert solution.interrupted
     assert_certified(
         solution.certificate,
-        ref.certificate(X, y, solution.mu.reshape(40, 3), p, 0.05, "max_margin", cost), 1e-9)
+        certificate_of(X, y, solution, p, "max_margin", cost), 1e-9)
     assert len(solution.history["pass"]) == 1
 
 
@@ -348,8 +350,7 @@ def test_interrupts_in_a_kernel(n_calls):
     solution, _ = fit(n_calls, keep_on_interrupt=True)
     assert solution.interrupted
     found = solution.certificate
-    expected = ref.certificate(
-        X, y, solution.mu.reshape(40, 3), p, 0.05, "max_margin", zero_one(3))
+    expected = certificate_of(X, y, solution, p, "max_margin", zero_one(3))
     assert_allclose(found.primal, expected.primal, rtol=1e-9)
     assert found.dual >= expected.dual - 1e-9
     assert_allclose(found.gap, found.primal - found.dual, atol=1e-9)

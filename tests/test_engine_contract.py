@@ -15,7 +15,6 @@ from engine_cases import (
     PENALTIES,
     SAMPLINGS,
     SURROGATES,
-    FixedPasses,
     assert_certified,
     assert_certified_above,
     assert_parts,
@@ -200,13 +199,11 @@ def twin_of(problem, kind, name, way):
     step, limit, cache, _ = WAYS[way]
     inexact = name == "max_min" and kind.split(",")[0] not in ("labels", "levels")
     rounded = name == "mirror_prox" and kind not in ("chains", "edges")
-    if name == "log" or step == "exact" or inexact or rounded:
+    if name == "log" and problem.blocks(name).is_natural or inexact or rounded:
         return None
     blocks = problem.blocks(name)
-    if step == "fixed":
-        return FixedPasses(blocks, SEED)
     if limit is None:
-        return ref.BlockPasses(blocks, SEED)
+        return ref.BlockPasses(blocks, SEED, step)
     options = dict(zip(("cache_F", "cache_nu"), cache or (), strict=False))
     return Twin(blocks, step, SEED, limit=limit, cache=cache is not None, **options)
 
@@ -236,16 +233,14 @@ def assert_same_passes(passes, twin):
     if isinstance(twin, ref.AtomPasses):
         assert_same_atoms(problem, engine, twin, 1e-8)
     assert_same_points(problem, engine, twin, 1e-8)
-    if isinstance(twin, FixedPasses):
-        assert_allclose(engine.averaged_mu(), problem.pack(twin.average()), atol=1e-8)
+    if twin.average is not None:
+        assert_allclose(engine.averaged_mu(), problem.pack(twin.average), atol=1e-8)
 
 
 def reference_states(problem, name, engine, mu):
     """The states of the reference's blocks at mu; None where not every block has been visited."""
-    if name != "log":
+    if name != "log" or not engine.surrogate.has_natural_step:
         return problem.unpack(mu)
-    if not engine.surrogate.has_natural_step:
-        return [tuple(np.log(np.maximum(part, 1e-300)) for part in s) for s in problem.unpack(mu)]
     theta, is_first = engine.surrogate.state().values()
     states, blocks = problem.unpack(theta), problem.blocks("log")
     for i, (found, h) in enumerate(zip(problem.unpack(mu), engine.concave, strict=True)):
@@ -297,7 +292,9 @@ def test_passes(kind, name, way, penalty):
     assert start.dual == 0.0 and best.lower <= at_zero <= start.primal + 1e-9
     assert_allclose(start.primal, at_zero, rtol=0.021 if "m" in name else 1e-9)
     has_ties = passes.way.step in ("pairwise", "away")
-    for number, sampling in enumerate(ORDER_OF_TIES if has_ties else ORDER):
+    # exact steps leave gaps of rounding size, whose draws depend on the last digits
+    order = ORDER_OF_TIES if has_ties else ORDER[:-1] if passes.way.step == "exact" else ORDER
+    for number, sampling in enumerate(order):
         passes.run(sampling)
         mu, found = passes.certified()
         assert found.dual <= best.upper + 1e-9 <= found.primal + 1e-6

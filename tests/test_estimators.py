@@ -144,7 +144,8 @@ def test_kernel_attributes(iris, surrogate, kernel):
     mu = dual_point(clf, y, p)
     assert np.all(mu >= -1e-12)
     assert_allclose(mu.sum(axis=1), 1.0, atol=1e-9)
-    found = ref.certificate(K, y, np.maximum(mu, 0), p, clf.alpha, surrogate, None, gram=True)
+    blocks = ref.SimplexBlocks(K, y, 3, surrogate, clf.alpha, p, gram=True)
+    found = blocks.certificate(zip(np.maximum(mu, 0)))
     assert_allclose(clf.primal_objective_, found.primal, atol=1e-8)
     # another dual point may have had a better value
     assert clf.dual_objective_ >= found.dual - 1e-8
@@ -289,7 +290,7 @@ def test_max_min_against_the_reference(iris, cost):
     assert_array_equal(clf.cost_matrix_, costs)
     Z = np.column_stack([X, np.ones(len(X))])
     result = ref.block_coordinate_frank_wolfe(
-        Z, y, n_classes=3, surrogate="max_min", cost=costs, alpha=0.1, n_passes=30)
+        ref.SimplexBlocks(Z, y, 3, "max_min", 0.1, cost=costs), n_passes=30)
     _, primal, dual, gap = result.history[-1]
     assert clf.dual_objective_ <= primal + 1e-9 and dual <= clf.primal_objective_ + 1e-9
     assert gap < 0.05

@@ -86,15 +86,14 @@ def test_linear_features(kind, d, k):
         assert (features.n_blocks, features.n_labels, features.n_features) == (len(rows), k, d)
         assert features.stride >= k
         engine = BlockCoordinateEngine(MaxMargin(SimplexOutputs(y, cost)), features, p, alpha, 0)
-        Z = with_constant(X[rows], intercept)
+        blocks = ref.SimplexBlocks(
+            with_constant(X[rows], intercept), y, k, "max_margin", alpha, p, cost)
         # scores, at the start and at any other point
         for point in (np.eye(k)[y], mu):
             engine.set_mu(point.ravel())
-            assert_certified(
-                certify(engine, engine.mu),
-                ref.certificate(Z, y, point, p, alpha, "max_margin", cost))
+            assert_certified(certify(engine, engine.mu), blocks.certificate(zip(point)))
         # update, and the shape of what is handed out
-        w = ref.primal_weights(Z, y, mu, p, alpha)
+        (w,) = blocks.primal_weights([(point, 0.0) for point in mu])
         scale = max(1.0, np.abs(w).max())
         coef, constant = features.coef(), features.constant_scores()
         assert coef.flags.c_contiguous
@@ -119,10 +118,10 @@ def test_passes_over_linear_features(kind, k):
     for _ in range(4):
         engine.run_pass(Sampling.PERMUTATION, Step.LINE_SEARCH)
     expected = ref.block_coordinate_frank_wolfe(
-        with_constant(X[rows], 2.0), y, n_classes=k, surrogate="max_margin", cost=cost, alpha=0.05,
-        weights=p, sampling="permutation", n_passes=4, random_state=3)
-    assert_allclose(engine.mu, expected.mu.ravel(), atol=1e-10)
-    assert_allclose(features.coef(), expected.w[:-1].T, atol=1e-9)
+        ref.SimplexBlocks(with_constant(X[rows], 2.0), y, k, "max_margin", 0.05, p, cost),
+        sampling="permutation", n_passes=4, random_state=3)
+    assert_allclose(engine.mu, np.ravel(expected.states), atol=1e-10)
+    assert_allclose(features.coef(), expected.w[0][:-1].T, atol=1e-9)
 
 
 def test_a_row_of_many_blocks():
@@ -131,10 +130,8 @@ def test_a_row_of_many_blocks():
     rows = np.zeros(len(y), dtype=int) + 1
     engine = BlockCoordinateEngine(MaxMargin(SimplexOutputs(y, cost)), linear(X, rows, 4, 1.0), p, 0.1, 0)
     engine.set_mu(mu.ravel())
-    assert_certified(
-        certify(engine, engine.mu),
-        ref.certificate(
-            with_constant(X[rows], 1.0), y, mu, p, 0.1, "max_margin", cost))
+    blocks = ref.SimplexBlocks(with_constant(X[rows], 1.0), y, 4, "max_margin", 0.1, p, cost)
+    assert_certified(certify(engine, engine.mu), blocks.certificate(zip(mu)))
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -210,12 +207,10 @@ def test_kernel_features(n_cached, k):
     for intercept in (0.0, 10.0):
         features, _ = kernel(K, k, intercept, n_cached)
         engine = BlockCoordinateEngine(MaxMargin(SimplexOutputs(y, cost)), features, p, 0.3, 0)
+        blocks = ref.SimplexBlocks(K + intercept**2, y, k, "max_margin", 0.3, p, cost, gram=True)
         for point in (np.eye(k)[y], mu):
             engine.set_mu(point.ravel())
-            assert_certified(
-                certify(engine, engine.mu),
-                ref.certificate(
-                    K + intercept**2, y, point, p, 0.3, "max_margin", cost, gram=True))
+            assert_certified(certify(engine, engine.mu), blocks.certificate(zip(point)))
         assert features.weight_norm() is None
         state = features.state()
         features.clear()
@@ -237,9 +232,9 @@ def test_passes_over_kernel_features(n_cached, k):
     for _ in range(3):
         engine.run_pass(Sampling.PERMUTATION, Step.LINE_SEARCH)
     expected = ref.block_coordinate_frank_wolfe(
-        K + 4.0, y, n_classes=k, surrogate="max_margin", cost=cost, alpha=0.002, weights=p,
-        sampling="permutation", n_passes=3, random_state=3, gram=True)
-    assert_allclose(engine.mu, expected.mu.ravel(), atol=1e-9)
+        ref.SimplexBlocks(K + 4.0, y, k, "max_margin", 0.002, p, cost, gram=True),
+        sampling="permutation", n_passes=3, random_state=3)
+    assert_allclose(engine.mu, np.ravel(expected.states), atol=1e-9)
     if rows is not None:
         assert rows.n_rows == features.n_computed_rows >= 100
         if n_cached >= 150:
@@ -294,9 +289,8 @@ def test_a_failing_row_leaves_the_state_consistent():
         engine.run_pass(Sampling.PERMUTATION, Step.LINE_SEARCH)
     mu = np.array(engine.mu).reshape(150, 3)
     assert np.any(mu != np.eye(3)[y])
-    assert_certified(
-        certify(engine, engine.mu),
-        ref.certificate(K + 1.0, y, mu, p, 0.1, "max_margin", cost, gram=True))
+    blocks = ref.SimplexBlocks(K + 1.0, y, 3, "max_margin", 0.1, p, cost, gram=True)
+    assert_certified(certify(engine, engine.mu), blocks.certificate(zip(mu)))
 
 
 def test_the_average_leaves_the_weights_as_they_were():

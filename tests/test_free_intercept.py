@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fastm4n import MulticlassClassifier, OrdinalClassifier
-from fastm4n.reference import block_oracle, certificate
+from fastm4n.reference import SimplexBlocks, block_oracle
 from fastm4n.solvers.free_intercept import balance
 
 SURROGATES = ("max_min", "max_margin", "log")
@@ -179,5 +179,7 @@ def test_certificate_of_the_reference_bounds_from_below(iris):
     mu = balance(rng.dirichlet(np.ones(3), len(y)), truth, p)
     cost = 1 - np.eye(3)
     with_constant = np.column_stack([X, np.full(len(y), 5.0)])
-    values = [certificate(Z, y, mu, p, 0.1, "max_min", cost).dual for Z in (X, with_constant)]
+    values = [
+        SimplexBlocks(Z, y, 3, "max_min", 0.1, p, cost).certificate(zip(mu)).dual
+        for Z in (X, with_constant)]
     assert_allclose(*values, atol=1e-10)

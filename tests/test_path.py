@@ -40,7 +40,6 @@ from fastm4n import (
 )
 from fastm4n.model_files import ModelFileError
 from fastm4n.outputs import SimplexOutputs
-from fastm4n.reference.chain_solver import ChainWeights
 from fastm4n.solvers.block_coordinate import Driver
 from fastm4n.solvers.breakpoints import Breakpoint, largest_gap, smallest_alpha
 from fastm4n.solvers.certificates import certify
@@ -116,7 +115,7 @@ def simplex_primal(model, X, y, alpha):
 
 
 def chain_primal(model, X, y, alpha):
-    w = ChainWeights(
+    w = ref.ChainWeights(
         model.coef_, model.intercept_, model.start_coef_, model.end_coef_, model.transition_coef_)
     losses = []
     for x, truth in zip(X, y):

@@ -54,8 +54,8 @@ def test_reference_comes_to_the_optimum_of_a_generic_solver(case, surrogate, kin
     n_passes = {"max_margin": 300, "max_min": 30, "log": 60}[surrogate]
     if kind not in BOUNDED:
         n_passes = n_passes // 3 + 5
-    states, w, history = blocks.frank_wolfe(
-        sampling="gap", n_passes=n_passes, random_state=0, gap_every=1)
+    states, w, history, *_ = ref.block_coordinate_frank_wolfe(
+        blocks, n_passes=n_passes, gap_every=1)
     _, primal, dual, gap = history.T
     assert np.all(np.diff(dual) >= -1e-11)
     assert_allclose(primal - dual, gap, atol=1e-8)
@@ -96,22 +96,18 @@ def test_reference_of_labels_with_bounds(surrogate, step):
     best = optimum("labels", surrogate, "narrow")
     (lower,), (upper,) = problem.parts(-0.1, 0.2)
     result = ref.block_coordinate_frank_wolfe(
-        np.column_stack([problem.X, np.ones(8)]), problem.y, n_classes=3, surrogate=surrogate,
-        alpha=problem.alpha, weights=problem.weights, step=step, n_passes=200, gap_every=20,
-        bounds=(lower, upper))
+        problem.blocks((lower, upper)), step=step, n_passes=200, gap_every=20)
     _, primal, dual, gap = result.history.T
     assert np.all(dual <= best + 1e-7) and np.all(gap >= primal - best - 1e-7)
     assert gap[-1] < 0.02
-    w = result.w_average if step == "fixed" else result.w
+    (w,) = result.w_average if step == "fixed" else result.w
     assert np.all((w >= lower) & (w <= upper))
     assert_allclose(problem.listed.primal(w.ravel()), primal[-1], atol=1e-9)
 
 
 def test_reference_refuses_bounds_of_coefficients():
-    with pytest.raises(ValueError, match="bounds need features"):
-        ref.block_coordinate_frank_wolfe(
-            np.eye(2), [0, 1], n_classes=2, surrogate="log", alpha=1.0, n_passes=1, gram=True,
-            bounds=(0.0, 1.0))
+    with pytest.raises(ValueError, match="a penalty needs features"):
+        ref.SimplexBlocks(np.eye(2), [0, 1], 2, "log", 1.0, penalty=(0.0, 1.0), gram=True)
 
 
 # the estimators

@@ -24,9 +24,9 @@ def test_max_margin_of_other_shapes(kernel, sizes, d):
     problem = Permutations(4, sizes, d, alpha=1.0, noise=0.7, kernel=kernel)
     engine = problem.engine("max_margin", 1)
     run(engine, "permutation", Step.LINE_SEARCH, 3)
-    states, _, _ = problem.blocks("max_margin").frank_wolfe(
-        sampling="permutation", n_passes=3, random_state=1, gap_every=3)
-    assert_allclose(engine.mu, problem.pack(states), atol=1e-9)
+    expected = ref.block_coordinate_frank_wolfe(
+        problem.blocks("max_margin"), sampling="permutation", n_passes=3, random_state=1)
+    assert_allclose(engine.mu, problem.pack(expected.states), atol=1e-9)
 
 
 @pytest.mark.parametrize("name", SURROGATES)
@@ -34,9 +34,8 @@ def test_two_items_are_two_labels(name):
     problem = Permutations(11, sizes=(2,) * 6, cost=zero_one, alpha=0.3)
     Z = np.array(
         [x[0, 0] + x[1, 1] - x[0, 1] - x[1, 0] for x in problem.X]) / np.sqrt(2)
-    expected = ref.block_coordinate_frank_wolfe(
-        Z, [places[0] for places in problem.y], n_classes=2, surrogate=name, alpha=0.3,
-        weights=problem.p, n_passes=200, gap_every=200).history[-1]
+    labels = ref.SimplexBlocks(Z, [places[0] for places in problem.y], 2, name, 0.3, problem.p)
+    expected = ref.block_coordinate_frank_wolfe(labels, n_passes=200, gap_every=200).history[-1]
     found = problem.solve(name, tol=1e-3, max_iter=2000)[0].certificate
     assert_allclose(found.dual, expected[2], atol=1e-3 + expected[3])
     assert_allclose(found.primal, expected[1], atol=1e-3 + expected[3])

@@ -274,8 +274,8 @@ def test_margins_against_the_reference(tiny, surrogate):
     X, y = tiny
     tagger = fit(X, y, surrogate, alpha=0.5, cost_scale="mean", tol=0.01, max_iter=3000)
     codes = [np.searchsorted(tagger.classes_, labels) for labels in y]
-    result = ref.chain_block_coordinate_frank_wolfe(
-        X, codes, n_labels=2, surrogate=surrogate, alpha=0.5, gap_every=50,
+    result = ref.block_coordinate_frank_wolfe(
+        ref.ChainBlocks(X, codes, 2, surrogate, 0.5), gap_every=50,
         n_passes=20 if surrogate == "max_min" else 200)
     _, primal, dual, gap = result.history[-1]
     assert gap < 0.1

@@ -108,9 +108,12 @@ def _problems(args):
 
         return passes
 
-    def run_reference(function, X, y, **more):
+    def run_reference(blocks, *data):
         def passes(n):
-            result = function(X, y, n_passes=n, gap_every=n, **options, **more)
+            result = reference.block_coordinate_frank_wolfe(
+                blocks(*data, args.surrogate, ALPHA), n_passes=n, gap_every=n,
+                random_state=args.seed,
+            )
             return n, float(result.history[-1, 3])
 
         return passes
@@ -119,22 +122,17 @@ def _problems(args):
     return [
         (
             "classes (300 digits)",
-            run_reference(
-                reference.block_coordinate_frank_wolfe, images[:300], digits[:300], n_classes=10
-            ),
+            run_reference(reference.SimplexBlocks, images[:300], digits[:300], 10),
             fit(lambda **kw: MulticlassClassifier(**plain, **kw), images[:300], digits[:300]),
         ),
         (
             "sequences (20 of 6 tokens)",
-            run_reference(
-                reference.chain_block_coordinate_frank_wolfe, list(tokens), list(labels),
-                n_labels=3,
-            ),
+            run_reference(reference.ChainBlocks, list(tokens), list(labels), 3),
             fit(lambda **kw: SequenceTagger(**mean, **kw), tokens, labels),
         ),
         (
             "rankings (60 of 4 items)",
-            run_reference(reference.permutation_block_coordinate_frank_wolfe, pairs, list(places)),
+            run_reference(reference.PermutationBlocks, pairs, list(places)),
             fit(lambda **kw: LabelRanker(**plain, **mean, **kw), vectors, places),
         ),
     ]

@@ -1,7 +1,6 @@
-"""Two baselines that block-coordinate Frank-Wolfe is compared with, over blocks of any structure.
+"""Two baselines that block-coordinate Frank-Wolfe is compared with, for outputs of any kind.
 
-Both are given `Blocks`: `SimplexBlocks` (one label an example), `ChainBlocks` or
-`PermutationBlocks`; the problem is that of `fastm4n.reference.structured`.
+Both are given `Blocks`; the problem is that of `fastm4n.reference.blocks`.
 
 `batch_frank_wolfe` steps in all blocks at once.  It works on the dual, so each iterate has a
 certificate.  `stochastic_subgradient` works on the primal.  It has no dual point, and so its
@@ -26,10 +25,8 @@ from typing import NamedTuple
 import numpy as np
 
 from .block_coordinate import SplitMix64, _visits
+from .blocks import _minus, _plus, _times
 from .penalty import Penalty
-from .simplex import _unit, softmax
-from .simplex_block import block_oracle, concave_part
-from .structured import Blocks, _inner, _minus, _plus
 
 
 class BatchResult(NamedTuple):
@@ -54,61 +51,6 @@ class SubgradientResult(NamedTuple):
     w_average: tuple
     w: tuple
     history: np.ndarray
-
-
-class SimplexBlocks(Blocks):
-    """One of k labels an example, for `fastm4n.reference.structured` and its baselines.
-
-    w is a tuple of one array (d, k).  The state of a block is mu_i (k,), or for "log" the scores
-    whose softmax it is.
-
-    Parameters
-    ----------
-    X : array of shape (n, d)
-    y : array of int of shape (n,)
-        Labels in 0, ..., n_classes - 1.
-    n_classes : int
-    surrogate : {"max_margin", "max_min", "log"}
-    alpha : float
-    weights : array of shape (n,), optional
-        Positive, divided by their sum; equal if not given.
-    cost : array of shape (n_classes, n_classes), optional
-        0-1 if not given; unused by "log".
-    bounds : pair (lower, upper) or Penalty, optional
-        The penalty of `Blocks`.
-
-    Examples
-    --------
-    >>> blocks = SimplexBlocks([[1.0], [-1.0]], [0, 1], 2, "max_margin", alpha=0.1)
-    >>> blocks.certificate(blocks.start()).gap
-    1.0
-    """
-
-    def __init__(
-        self, X, y, n_classes, surrogate, alpha, weights=None, cost=None, bounds=None,
-    ):
-        super().__init__(len(y), surrogate, alpha, weights, bounds)
-        self.X, self.y, self.n_classes = np.asarray(X, dtype=float), y, n_classes
-        self.cost = 1.0 - np.eye(n_classes) if cost is None else np.asarray(cost, dtype=float)
-
-    def scores(self, i, w):
-        return (self.X[i] @ w[0],)
-
-    def features(self, i, parts):
-        return (np.outer(self.X[i], parts[0]),)
-
-    def truth(self, i):
-        return (_unit(self.n_classes, self.y[i]),)
-
-    def first_theta(self, i):
-        return (np.log(100.0 * self.n_classes) * self.truth(i)[0],)
-
-    def point(self, i, state):
-        mu = softmax(state[0])[0] if self.surrogate == "log" else state[0]
-        return mu, concave_part(mu, self.surrogate, self.y[i], self.cost)
-
-    def oracle(self, i, v):
-        return block_oracle(v[0], self.surrogate, self.y[i], self.cost)[:3]
 
 
 def _check_not_empty(blocks):
@@ -151,12 +93,13 @@ def batch_frank_wolfe(blocks, *, n_iter):
 
     Notes
     -----
-    The start is that of `Blocks.frank_wolfe`.  For "max_min" the line search is on a lower bound
-    of the dual; for "log" the step is one in natural parameters.
+    The start is `Blocks.start`.  For "max_min" the line search is on a lower bound of the dual; for
+    "log" of sequences and permutations the step is one in natural parameters.
 
     Examples
     --------
     >>> import numpy as np
+    >>> from fastm4n.reference import SimplexBlocks
     >>> X, y = np.array([[2.0, 1.0], [0.0, 1.0], [-2.0, 1.0]]), np.array([0, 1, 2])
     >>> blocks = SimplexBlocks(X, y, 3, "max_min", alpha=0.1)
     >>> result = batch_frank_wolfe(blocks, n_iter=200)
@@ -190,6 +133,7 @@ def optimum_radius(blocks):
 
     Examples
     --------
+    >>> from fastm4n.reference import SimplexBlocks
     >>> optimum_radius(SimplexBlocks([[1.0], [-1.0]], [0, 1], 2, "max_margin", alpha=0.25))
     2.0
     """
@@ -250,6 +194,7 @@ def stochastic_subgradient(
     Examples
     --------
     >>> import numpy as np
+    >>> from fastm4n.reference import SimplexBlocks
     >>> X, y = np.array([[2.0, 1.0], [0.0, 1.0], [-2.0, 1.0]]), np.array([0, 1, 2])
     >>> blocks = SimplexBlocks(X, y, 3, "log", alpha=0.1)
     >>> result = stochastic_subgradient(blocks, n_passes=300, primal_every=300)
@@ -270,8 +215,8 @@ def stochastic_subgradient(
         radius = optimum_radius(blocks)
 
         def project(w):
-            norm = np.sqrt(_inner(w, w))
-            return w if norm <= radius else tuple((radius / norm) * part for part in w)
+            norm = np.sqrt(blocks.inner(w, w))
+            return w if norm <= radius else _times(radius / norm, w)
     else:
         box = Penalty(bounds).box(len(zeros))
 
@@ -289,11 +234,9 @@ def stochastic_subgradient(
             *s, _, _ = blocks.oracle(i, blocks.scores(i, w))
             towards_truth = blocks.change_of_w(i, blocks.truth(i), s)
             w = project(_plus(
-                tuple((1.0 - 1.0 / t) * part for part in w),
-                tuple((blocks.n / t) * part for part in towards_truth)))
+                _times(1.0 - 1.0 / t, w), _times(blocks.n / t, towards_truth)))
             average = _plus(
-                tuple((t - 1.0) / (t + 1.0) * part for part in average),
-                tuple(2.0 / (t + 1.0) * part for part in w))
+                _times((t - 1.0) / (t + 1.0), average), _times(2.0 / (t + 1.0), w))
         if pass_number % primal_every == 0 or pass_number == n_passes:
             history.append((pass_number, blocks.examine(average)[-1]))
     return SubgradientResult(average, w, np.array(history).reshape(-1, 2))

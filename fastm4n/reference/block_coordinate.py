@@ -1,25 +1,6 @@
-"""Block-coordinate Frank-Wolfe over simplices, and its certificate.
+"""Block-coordinate Frank-Wolfe, passes of visits to single blocks, for outputs of any kind.
 
-Example b has features x_b, label y_b and weight p_b > 0, sum_b p_b = 1; its scores are
-v_b = w' x_b, and its dual point mu_b lies in the simplex.  With the concave functions h_b
-of `fastm4n.reference.simplex`,
-
-    primal  P(w)  = sum_b p_b [ max_mu h_b(mu) + <v_b, mu> - v_b[y_b] ] + (alpha / 2) ||w||^2
-    dual    D(mu) = sum_b p_b h_b(mu_b) - (alpha / 2) ||w(mu)||^2
-            w(mu) = (1 / alpha) sum_b p_b x_b (e_{y_b} - mu_b)'
-    gap     P(w(mu)) - D(mu) = sum_b p_b g_b,
-            g_b = [ max_mu h_b(mu) + <v_b, mu> ] - [ h_b(mu_b) + <v_b, mu_b> ] >= 0
-
-(equations D of section 5.1, and appendix E of [1]_, where w(mu) has the other sign and the
-gap a factor 1/2: both misprints).
-
-With bounds, lower <= w <= upper, write z(mu) for what w(mu) is above.  The minimum over w is at
-the truncation of z(mu), and the dual has what is left of the linear term ([2]_, appendix H):
-
-            w(mu) = clip(z(mu), lower, upper)
-    dual    D(mu) = sum_b p_b h_b(mu_b) - (alpha / 2) ||w(mu)||^2 - alpha <w(mu), z(mu) - w(mu)>
-
-The gap is the same sum of the g_b, at the scores of the truncated w.
+The problem is that of `fastm4n.reference.blocks`, with its notation.
 
 References
 ----------
@@ -33,8 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .simplex import _dot
-from .simplex_block import block_oracle, concave_part, log_line_search, maximize_block
+from .blocks import _between, _plus
 
 _MASK = 0xFFFFFFFFFFFFFFFF
 
@@ -71,167 +51,6 @@ class SplitMix64:
         return int(self.uniform() * n)
 
 
-class Certificate(NamedTuple):
-    """What `certificate` returns: gap = primal - dual = sum_b p_b block_gaps[b]."""
-
-    primal: float
-    dual: float
-    gap: float
-    block_gaps: np.ndarray
-
-
-class Result(NamedTuple):
-    """What `block_coordinate_frank_wolfe` returns.
-
-    ``mu`` (n, k) and ``w`` (d, k) are the last iterate; ``history`` has a row (pass, primal,
-    dual, gap) for each certified pass; ``mu_average`` and ``w_average`` are the averages of
-    the fixed steps, and None for the other steps.  With bounds ``w`` is truncated, and
-    ``w_average`` is the truncation of the average.
-    """
-
-    mu: np.ndarray
-    w: np.ndarray
-    history: np.ndarray
-    mu_average: np.ndarray | None = None
-    w_average: np.ndarray | None = None
-
-
-def _one_hot(y, k):
-    return np.eye(k)[np.asarray(y)]
-
-
-def _block_weights(weights, n):
-    """The p_b: positive, with sum one."""
-    p = np.ones(n) if weights is None else np.asarray(weights, dtype=float)
-    return p / p.sum()
-
-
-def primal_weights(X, y, mu, weights, alpha, *, gram=False):
-    """w(mu) = (1 / alpha) sum_b p_b x_b (e_{y_b} - mu_b)'  ([1]_, section 5.1, its sign put right).
-
-    Parameters
-    ----------
-    X : array of shape (n, d)
-        Features, or the Gram matrix (n, n) if ``gram``.
-    y : array of shape (n,)
-    mu : array of shape (n, k)
-    weights : array of shape (n,) or None
-    alpha : float
-    gram : bool
-
-    Returns
-    -------
-    w : array of shape (d, k)
-        Before any truncation.  With ``gram`` the coefficients (n, k): w = sum_b x_b coefficient_b'.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> X, y, mu = np.array([[1.0], [2.0]]), [0, 1], np.full((2, 2), 0.5)
-    >>> primal_weights(X, y, mu, None, alpha=1.0).tolist()
-    [[-0.25, 0.25]]
-    """
-    p = _block_weights(weights, len(y))
-    coefficients = (p / alpha)[:, None] * (_one_hot(y, mu.shape[1]) - mu)
-    return coefficients if gram else X.T @ coefficients
-
-
-def truncated(z, bounds):
-    """z within the bounds (lower, upper), numbers or arrays; z itself if they are None.
-
-    Examples
-    --------
-    >>> truncated([-1.0, 0.5, 2.0], (0.0, 1.0)).tolist()
-    [0.0, 0.5, 1.0]
-    """
-    return z if bounds is None else np.clip(z, *bounds)
-
-
-def _squared_norm(X, w, gram):
-    """||w||^2, of the coefficients' w if ``gram``."""
-    return float(np.sum(w * (X @ w if gram else w)))
-
-
-def block_gaps(scores, y, mu, surrogate, cost):
-    """The gap g_b of every block, and what it is made of ([1]_, E.2; [2]_, equation 6).
-
-    Parameters
-    ----------
-    scores : array of shape (n, k)
-    y : array of shape (n,)
-    mu : array of shape (n, k)
-    surrogate : {"max_margin", "max_min", "log"}
-    cost : array of shape (k, k)
-
-    Returns
-    -------
-    gaps : array of shape (n,)
-        upper_b - h_b(mu_b) - <v_b, mu_b>, and never negative.
-    upper : array of shape (n,)
-        Upper bounds on max_mu h_b(mu) + <v_b, mu>, from the exact oracle.
-    h : array of shape (n,)
-        h_b(mu_b).
-    """
-    n = len(y)
-    gaps, upper, h = np.zeros(n), np.zeros(n), np.zeros(n)
-    for b in range(n):
-        _, _, upper[b], _ = block_oracle(scores[b], surrogate, y[b], cost)
-        h[b] = concave_part(mu[b], surrogate, y[b], cost)
-        gaps[b] = max(0.0, upper[b] - h[b] - _dot(scores[b], mu[b]))
-    return gaps, upper, h
-
-
-def certificate(X, y, mu, weights, alpha, surrogate, cost, *, gram=False, bounds=None):
-    """Primal, dual and gap at w(mu), from nothing but mu.
-
-    The gap is at least P(w) - P*, as the dual is at most P* ([1]_, E.1 and E.2).
-
-    Parameters
-    ----------
-    X : array of shape (n, d)
-        Features, or the Gram matrix (n, n) if ``gram``.
-    y : array of shape (n,)
-    mu : array of shape (n, k)
-    weights : array of shape (n,) or None
-    alpha : float
-    surrogate : {"max_margin", "max_min", "log"}
-    cost : array of shape (k, k) or None
-        The 0-1 cost if None.
-    gram : bool
-    bounds : pair (lower, upper), optional
-        Numbers, or arrays that broadcast to w (d, k); not with ``gram``.
-
-    Returns
-    -------
-    Certificate
-        (primal, dual, gap, block_gaps)
-
-    Examples
-    --------
-    At the start mu_b = e_{y_b}, w = 0 and the dual is zero:
-
-    >>> import numpy as np
-    >>> X, y = np.array([[1.0], [-1.0]]), np.array([0, 1])
-    >>> primal, dual, gap, gaps = certificate(X, y, np.eye(2), None, 0.1, "max_margin", None)
-    >>> primal, dual, gap, gaps.tolist()
-    (1.0, 0.0, 1.0, [1.0, 1.0])
-    """
-    n, k = mu.shape
-    y = np.asarray(y)
-    cost = 1.0 - np.eye(k) if cost is None else np.asarray(cost, dtype=float)
-    p = _block_weights(weights, n)
-    z = primal_weights(X, y, mu, p, alpha, gram=gram)
-    w = truncated(z, bounds)
-    scores = X @ w
-    gaps, upper, h = block_gaps(scores, y, mu, surrogate, cost)
-    penalty = 0.5 * alpha * _squared_norm(X, w, gram)
-    primal = float(p @ (upper - scores[np.arange(n), y])) + penalty
-    dual = float(p @ h) - penalty
-    if bounds is not None:
-        dual -= alpha * float(np.sum(w * (z - w)))
-    return Certificate(primal, dual, float(p @ gaps), gaps)
-
-
 def _shuffle(order, rng):
     """Fisher-Yates, in place."""
     for j in range(len(order) - 1, 0, -1):
@@ -263,47 +82,138 @@ def _visits(sampling, pass_number, order, p, stale_gaps, rng):
         yield b
 
 
-def block_coordinate_frank_wolfe(
-    X, y, *, n_classes, surrogate, cost=None, alpha, weights=None, sampling="gap",
-    step="line_search", n_passes, random_state=0, gap_every=10, oracle="exact", oracle_iter=20,
-    oracle_warm_start=True, mu0=None, gram=False, bounds=None,
-):
-    """Maximise D(mu) block by block ([1]_, Algorithm 1; [2]_, Algorithms 1, 2).
+class BlockPasses:
+    """Passes of visits, one at a time.
 
-    A visit of block b calls its oracle at v = w' x_b, for a point s with l = h_b(s) and an
-    upper bound of the oracle's value; keeps the block's gap; and moves mu_b towards s.  With
-    q_b = p_b ||x_b||^2 / alpha the dual along the move, divided by p_b, is at least
-
-        (1 - gamma) h_b(mu_b) + gamma l + gamma <v, s - mu_b> - (gamma^2 / 2) q_b ||s - mu_b||^2
-
-    up to a constant, since h_b is concave.  With bounds this is a lower bound still, truncation
-    being non-expansive: the steps are the same, at the scores of the truncated w ([2]_,
-    Algorithm 9).
+    A visit of block i calls its oracle at its scores v, for a point s; keeps the block's gap; and
+    moves the block towards s.
 
     Parameters
     ----------
-    X : array of shape (n, d)
-        Features.  With ``gram``, a precomputed Gram matrix K (n, n): then w is replaced by
-        the coefficients beta (n, k), v_b = K[b] beta, ||x_b||^2 = K[b, b] and
-        ||w||^2 = <beta, K beta>.
-    y : array of int of shape (n,)
-        Labels in 0, ..., n_classes - 1.
-    n_classes : int
-    surrogate : {"max_margin", "max_min", "log"}
-    cost : array of shape (n_classes, n_classes), optional
-        The 0-1 cost if not given; unused by "log".
-    alpha : float
-    weights : array of shape (n,), optional
-        Positive, divided by their sum; equal if not given.
+    blocks : Blocks
+    random_state : int
+        Seed.
+    step : {"line_search", "fixed", "exact"}
+        As in `block_coordinate_frank_wolfe`.
+    states : list, optional
+        The start; `Blocks.start` if not given.
+
+    Attributes
+    ----------
+    z : tuple of arrays
+        w before prox.
+    gaps : array of shape (n,)
+        Of each block when its oracle was last called.
+    average, z_average : list and tuple of arrays
+        Averages of the states and of z weighted by their numbers, of fixed steps; else None.
+
+    Examples
+    --------
+    >>> from fastm4n.reference import SimplexBlocks
+    >>> passes = BlockPasses(SimplexBlocks([[1.0], [-1.0]], [0, 1], 2, "max_min", alpha=0.5))
+    >>> for _ in range(20):
+    ...     passes.run_pass("permutation")
+    >>> bool(passes.certificate().gap < 1e-3)
+    True
+    """
+
+    def __init__(self, blocks, random_state=0, step="line_search", states=None):
+        if step not in ("line_search", "fixed", "exact"):
+            raise ValueError(f"unknown step {step!r}")
+        if step == "fixed" and blocks.is_natural:
+            raise ValueError("steps of natural parameters are not fixed; use step='line_search'.")
+        self.blocks, self.step = blocks, step
+        self.rng = SplitMix64(random_state)
+        self.order = list(range(blocks.n))
+        self.gaps = np.zeros(blocks.n)
+        self.n_passes = self.n_visits = 0
+        self.starts = {}
+        self.states = blocks.start() if states is None else list(states)
+        self._points = [blocks.point(i, state) for i, state in enumerate(self.states)]
+        self.z = blocks.primal_weights(self._points)
+        is_fixed = step == "fixed"
+        self.average, self.z_average = (list(self.states), self.z) if is_fixed else (None, None)
+
+    def run_pass(self, sampling):
+        """n visits; the first pass of sampling by gap is one in random order."""
+        self.n_passes += 1
+        for i in _visits(
+                sampling, self.n_passes, self.order, self.blocks.p, self.gaps, self.rng):
+            self.visit(i)
+
+    def visit(self, i):
+        """One step of block i."""
+        blocks, v = self.blocks, self.scores(i)
+        answer = blocks.oracle_of_visit(i, v, self.starts)
+        self.gaps[i] = blocks.gap(v, self._points[i], answer[-1])
+        if self.step == "line_search" or (self.step == "exact" and blocks.surrogate == "log"):
+            self.z = blocks.step([i], self.states, self._points, self.z, [v], [answer])
+        else:
+            mu, n, t = self._points[i][:-1], blocks.n, self.n_visits
+            new = (
+                blocks.block_maximizer(i, v, mu) if self.step == "exact"
+                else _between(mu, answer[:-2], 2.0 * n / (t + 2.0 * n)))
+            self.z = _plus(self.z, blocks.change_of_w(i, mu, new))
+            self.states[i], self._points[i] = new, blocks.point(i, new)
+        if self.step == "fixed":
+            share = 2.0 / (self.n_visits + 2.0)
+            self.average = [
+                _between(a, b, share) for a, b in zip(self.average, self.states, strict=True)]
+            self.z_average = _between(self.z_average, self.z, share)
+        self.n_visits += 1
+
+    def scores(self, i):
+        """v_i at the present w."""
+        return self.blocks.scores(i, self.blocks.prox(self.z))
+
+    def points(self):
+        """(*mu_i, h_i(mu_i)) of each block."""
+        return list(self._points)
+
+    def certificate(self):
+        """Primal, dual and gap, from nothing but mu or its average; all gaps are refreshed."""
+        found = self.blocks.certificate_of_points(self.points())
+        self.refresh(found.block_gaps)
+        return found if self.average is None else self.blocks.certificate(self.average)
+
+    def refresh(self, gaps):
+        """Take notice of the gaps of all blocks."""
+        self.gaps[:] = gaps
+
+
+class Result(NamedTuple):
+    """What `block_coordinate_frank_wolfe` returns.
+
+    ``states`` are the blocks' last states, and ``w`` is a tuple of arrays, prox(z(mu)); ``history``
+    has a row (pass, primal, dual, gap) for each certified pass; ``average`` and ``w_average`` are
+    the averaged states of fixed steps and prox of the averaged z, and None for the other steps.
+    """
+
+    states: list
+    w: tuple
+    history: np.ndarray
+    average: list | None = None
+    w_average: tuple | None = None
+
+
+def block_coordinate_frank_wolfe(
+    blocks, *, sampling="gap", step="line_search", n_passes, random_state=0, gap_every=10,
+    states=None,
+):
+    """Maximise D(mu) block by block ([1]_, Algorithm 1; [2]_, Algorithms 1, 2).
+
+    Parameters
+    ----------
+    blocks : Blocks
     sampling : {"gap", "uniform", "permutation"}
         "permutation" visits all blocks in a new order every pass; "uniform" draws each
-        visit; "gap" ([2]_, section 3.1) draws with probability proportional to p_b g_b, as
+        visit; "gap" ([2]_, section 3.1) draws with probability proportional to p_i g_i, as
         last met, after a first pass in a random order.
     step : {"line_search", "fixed", "exact"}
-        "line_search" maximises the bound above (for "log" the dual itself); "fixed" is
-        gamma = 2 n / (t + 2 n) after t visits, with the average of the iterates weighted
-        by their number; "exact" maximises the dual over the block ("max_margin", "max_min"
-        with the 0-1 cost; for "log" it is the line search).
+        "line_search" is `Blocks.step`; "fixed" is gamma = 2 n / (t + 2 n) after t visits, with
+        the average of the iterates weighted by their number; "exact" maximises the dual over
+        the block (labels under "max_margin", and under "max_min" with the 0-1 cost; for "log"
+        it is the line search).
     n_passes : int
         A pass is n visits.
     random_state : int
@@ -311,112 +221,37 @@ def block_coordinate_frank_wolfe(
     gap_every : int
         All gaps are recomputed, and the history gets a row, after each gap_every passes
         and after the last.
-    oracle : {"exact", "mirror_prox"}
-        What a visit calls for the "max_min" surrogate.  The recomputed gaps and the
-        history do not depend on it: they are exact.
-    oracle_iter : int
-        Iterations of mirror prox.
-    oracle_warm_start : bool
-        Whether mirror prox starts from the pair (mu, nu) it gave at the block's last visit.
-    mu0 : array of shape (n, n_classes), optional
-        The start; e_{y_b} if not given, where w = 0, or what is nearest to it in the bounds.
-    bounds : pair (lower, upper), optional
-        P is minimised over lower <= w <= upper: numbers, or arrays that broadcast to (d, k).
-        Not with ``gram``, as coefficients have no coordinates.
+    states : list, optional
+        The start; `Blocks.start` if not given.
 
     Returns
     -------
     Result
-        (mu, w, history, mu_average, w_average)
+        (states, w, history, average, w_average)
 
     Examples
     --------
     >>> import numpy as np
+    >>> from fastm4n.reference import SimplexBlocks
     >>> X, y = np.array([[2.0, 1.0], [0.0, 1.0], [-2.0, 1.0]]), np.array([0, 1, 2])
+    >>> blocks = SimplexBlocks(X, y, 3, "max_min", alpha=0.1)
     >>> result = block_coordinate_frank_wolfe(
-    ...     X, y, n_classes=3, surrogate="max_min", alpha=0.1, sampling="permutation",
-    ...     step="exact", n_passes=20)
-    >>> np.argmax(X @ result.w, axis=1).tolist()
+    ...     blocks, sampling="permutation", step="exact", n_passes=20)
+    >>> np.argmax(X @ result.w[0], axis=1).tolist()
     [0, 1, 2]
     >>> result.history[:, 0].tolist(), bool(result.history[-1, 3] < 1e-3)
     ([10.0, 20.0], True)
     """
     if sampling not in ("gap", "uniform", "permutation"):
         raise ValueError(f"unknown sampling {sampling!r}")
-    if step not in ("line_search", "fixed", "exact"):
-        raise ValueError(f"unknown step {step!r}")
-    if gram and bounds is not None:
-        raise ValueError("bounds need features, and gram=True has none: give X itself.")
-    X, y = np.asarray(X, dtype=float), np.asarray(y)
-    n, k = len(y), n_classes
-    cost = 1.0 - np.eye(k) if cost is None else np.asarray(cost, dtype=float)
-    p = _block_weights(weights, n)
-    squared_norms = np.diag(X) if gram else np.sum(X * X, axis=1)
-
-    mu = _one_hot(y, k) if mu0 is None else np.array(mu0, dtype=float)
-    z = primal_weights(X, y, mu, p, alpha, gram=gram)
-    w = truncated(z, bounds)
-    h = np.array([concave_part(mu[b], surrogate, y[b], cost) for b in range(n)])
-    mu_average, z_average = mu.copy(), z.copy()
-    stale_gaps = np.zeros(n)
-    starts = [None] * n
-    order = list(range(n))
-    rng = SplitMix64(random_state)
+    passes = BlockPasses(blocks, random_state, step, states)
     history = []
-    t = 0
-    for pass_number in range(1, n_passes + 1):
-        for b in _visits(sampling, pass_number, order, p, stale_gaps, rng):
-            v = X[b] @ w
-            s, l, upper, pair = block_oracle(
-                v, surrogate, y[b], cost, oracle=oracle, n_iter=oracle_iter, start=starts[b]
-            )
-            if oracle_warm_start:
-                starts[b] = pair
-            stale_gaps[b] = max(0.0, upper - h[b] - _dot(v, mu[b]))
-
-            q = p[b] * squared_norms[b] / alpha
-            if step == "exact" and surrogate != "log":
-                new = maximize_block(v, mu[b], q, surrogate, y[b], cost)
-            else:
-                delta = s - mu[b]
-                if step == "fixed":
-                    gamma = 2.0 * n / (t + 2.0 * n)
-                elif surrogate == "log":
-                    gamma = log_line_search(mu[b], delta, v, q)
-                else:
-                    ascent = l + _dot(v, s) - h[b] - _dot(v, mu[b])
-                    gamma = _clipped_ratio(ascent, q * float(delta @ delta))
-                new = mu[b] + gamma * delta
-            new = np.maximum(new, 0.0)
-
-            change = (p[b] / alpha) * (new - mu[b])
-            if gram:
-                z[b] -= change
-            else:
-                z -= np.outer(X[b], change)
-            w = truncated(z, bounds)
-            mu[b] = new
-            h[b] = concave_part(new, surrogate, y[b], cost)
-            if step == "fixed":
-                mu_average = t / (t + 2.0) * mu_average + 2.0 / (t + 2.0) * mu
-                z_average = t / (t + 2.0) * z_average + 2.0 / (t + 2.0) * z
-            t += 1
-
-        if pass_number % gap_every == 0 or pass_number == n_passes:
-            stale_gaps[:] = block_gaps(X @ w, y, mu, surrogate, cost)[0]
-            point = mu_average if step == "fixed" else mu
-            row = certificate(
-                X, y, point, p, alpha, surrogate, cost, gram=gram, bounds=bounds)
-            history.append((pass_number, row.primal, row.dual, row.gap))
-
-    history = np.array(history).reshape(-1, 4)
-    if step == "fixed":
-        return Result(mu, w, history, mu_average, truncated(z_average, bounds))
-    return Result(mu, w, history)
-
-
-def _clipped_ratio(ascent, curvature):
-    """argmax over gamma in [0, 1] of  gamma ascent - (gamma^2 / 2) curvature."""
-    if ascent <= 0:
-        return 0.0
-    return 1.0 if curvature <= ascent else ascent / curvature
+    for number in range(1, n_passes + 1):
+        passes.run_pass(sampling)
+        if number % gap_every == 0 or number == n_passes:
+            row = passes.certificate()
+            history.append((number, row.primal, row.dual, row.gap))
+    z = passes.z_average
+    return Result(
+        passes.states, blocks.prox(passes.z), np.array(history).reshape(-1, 4), passes.average,
+        None if z is None else blocks.prox(z))

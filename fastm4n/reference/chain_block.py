@@ -1,4 +1,4 @@
-"""One block whose output is a sequence of labels: its oracles, with the conventions of `chain`.
+"""Blocks whose output is a sequence of labels: oracles, with the conventions of `chain`.
 
 The surrogates are given by ([1]_, section 5.3 and appendix G.2)
 
@@ -19,8 +19,11 @@ References
    problems", SIAM Journal on Optimization 2004.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
+from .blocks import Blocks
 from .chain import _as_chain, chain_entropy, chain_indicator, score_labelling, sum_product, viterbi
 from .simplex import SURROGATES, _dot, _log_normalize
 
@@ -355,3 +358,155 @@ def chain_oracle(unary, pairwise, surrogate, y=None, cost=None, tol=1e-9):
         raise ValueError(f"surrogate must be one of {SURROGATES}, got {surrogate!r}")
     h = chain_concave_part(nodes, edges, surrogate, y, cost)
     return nodes, edges.sum(axis=0), h, upper
+
+
+class ChainWeights(NamedTuple):
+    """w: emissions (R, d), intercept, start and end (R,), transitions (R, R)."""
+
+    emissions: np.ndarray
+    intercept: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+    transitions: np.ndarray
+
+
+def _fitted(parts, fit):
+    """`ChainWeights` of the parts that are fitted, and zeros for the others."""
+    return ChainWeights(*(
+        part if name in fit else np.zeros_like(part)
+        for name, part in zip(ChainWeights._fields, parts, strict=True)
+    ))
+
+
+def chain_scores(x, w):
+    """The scores v of one sequence.
+
+    Parameters
+    ----------
+    x : array of shape (T, d)
+    w : ChainWeights
+
+    Returns
+    -------
+    unary : array of shape (T, R)
+    pairwise : array of shape (R, R)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> w = ChainWeights(np.eye(2), np.zeros(2), np.array([5.0, 0.0]), np.zeros(2), np.eye(2))
+    >>> unary, pairwise = chain_scores(np.array([[1.0, 2.0], [3.0, 4.0]]), w)
+    >>> unary.tolist()
+    [[6.0, 2.0], [3.0, 4.0]]
+    """
+    unary = x @ w.emissions.T + w.intercept
+    unary[0] += w.start
+    unary[-1] += w.end
+    return unary, w.transitions
+
+
+def chain_features(x, nodes, transitions, fit=ChainWeights._fields):
+    """Phi(x) phi, for a point phi or a difference of two points.
+
+    Parameters
+    ----------
+    x : array of shape (T, d)
+    nodes : array of shape (T, R)
+    transitions : array of shape (R, R)
+    fit : tuple of str
+        The parts of w that are fitted; the others are zero.
+
+    Returns
+    -------
+    ChainWeights
+        With <w, Phi(x) phi> = <v, phi> for the scores v of `chain_scores`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x, transitions = np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[0.0, 1.0], [0.0, 0.0]])
+    >>> features = chain_features(x, np.eye(2), transitions, ("emissions", "start"))
+    >>> features.emissions.tolist(), features.start.tolist(), features.end.tolist()
+    ([[1.0, 2.0], [3.0, 4.0]], [1.0, 0.0], [0.0, 0.0])
+    """
+    return _fitted(
+        (nodes.T @ x, nodes.sum(axis=0), nodes[0], nodes[-1], transitions), fit)
+
+
+class ChainBlocks(Blocks):
+    """Sequences of labels.
+
+    A block is a sequence x (T, d) with labels y (T,), whose scores are linear in w, in the form of
+    `ChainWeights`:
+
+        unary[t] = emissions x_t + intercept (+ start if t = 0) (+ end if t = T - 1),
+        pairwise = transitions.
+
+    The state of a block is its nodes and summed edges (mu_i), which is all that w(mu) and h ask
+    for; that of the log surrogate the natural parameters (unary, pairwise) whose sum-product
+    mu_i is, as the entropy of mu_i asks for each edge.
+
+    Parameters
+    ----------
+    X : list of arrays of shape (T_i, d)
+    y : list of arrays of int of shape (T_i,)
+        Labels in 0, ..., n_labels - 1.
+    n_labels : int
+    surrogate : {"max_margin", "max_min", "log"}
+    alpha : float
+    weights : array of shape (n,), optional
+        Positive, divided by their sum; equal if not given.
+    cost : array of shape (n_labels, n_labels), optional
+        Cost of a position; 0-1 if not given; unused by "log".
+    fit : tuple of str
+        The parts of w that are fitted, of those of `ChainWeights`; the others are zero.
+    oracle_tol : float
+        Accuracy of the "max_min" oracle in visits and certificates, which are honest at any.
+    penalty : Penalty or pair (lower, upper), optional
+        As in `Blocks`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastm4n.reference import block_coordinate_frank_wolfe, viterbi
+    >>> X = [np.array([[1.0], [-1.0], [0.0]]), np.array([[-1.0], [1.0]])]
+    >>> y = [np.array([1, 0, 0]), np.array([0, 1])]
+    >>> blocks = ChainBlocks(X, y, 2, "max_min", alpha=0.5)
+    >>> w = block_coordinate_frank_wolfe(blocks, n_passes=20).w
+    >>> [viterbi(*blocks.scores(i, w))[0].tolist() for i in range(2)]
+    [[1, 0, 0], [0, 1]]
+    """
+
+    def __init__(
+        self, X, y, n_labels, surrogate, alpha, weights=None, cost=None,
+        fit=ChainWeights._fields, oracle_tol=1e-9, penalty=None,
+    ):
+        super().__init__(len(y), surrogate, alpha, weights, penalty)
+        unknown = set(fit) - set(ChainWeights._fields)
+        if unknown:
+            raise ValueError(f"fit names unknown parts {sorted(unknown)} of {ChainWeights._fields}")
+        self.X, self.y, self.n_labels = [np.asarray(x, dtype=float) for x in X], y, n_labels
+        self.cost = 1.0 - np.eye(n_labels) if cost is None else np.asarray(cost, dtype=float)
+        self.fit, self.oracle_tol = fit, oracle_tol
+
+    def scores(self, i, w):
+        return chain_scores(self.X[i], ChainWeights(*w))
+
+    def features(self, i, parts):
+        return chain_features(self.X[i], *parts, self.fit)
+
+    def fitted(self, w):
+        return _fitted(w, self.fit)
+
+    def truth(self, i):
+        nodes, edges = chain_indicator(self.y[i], self.n_labels)
+        return nodes, edges.sum(axis=0)
+
+    def point(self, i, state):
+        if self.is_natural:
+            nodes, edges, _ = sum_product(*state)
+            return nodes, edges.sum(axis=0), chain_entropy(nodes, edges)
+        return *state, chain_concave_part(state[0], None, self.surrogate, self.y[i], self.cost)
+
+    def oracle(self, i, v):
+        return chain_oracle(*v, self.surrogate, self.y[i], self.cost, self.oracle_tol)

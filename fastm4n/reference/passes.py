@@ -1,7 +1,7 @@
 """Passes over blocks: steps along atoms, with a cache, and acceleration.
 
-The problem is that of `fastm4n.reference.structured`, and so is a plain visit of a block. Two
-further ways to make passes are here, for blocks of any structure.
+Two further ways to make passes than plain visits (`fastm4n.reference.block_coordinate`), for the
+same problem and outputs of any kind.
 
 *Atoms.*  With the heights of points the problem is a quadratic one over a polytope: an atom of
 block i is a pair (s, l), a point s and a number l <= h_i(s), and the block is held as
@@ -35,89 +35,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .block_coordinate import Certificate, SplitMix64, _visits
-from .structured import _inner, _minus, _plus, _total
+from .block_coordinate import BlockPasses
+from .blocks import Certificate, _inner, _minus, _plus, _times, _total
 
 # gaps and gains that are smaller than this share of what they are differences of are none
 ROUNDING = 4e-16
 # visits of a block between two calls of its oracle, with a cache
 MOST_HITS = 10
-
-
-def _times(factor, parts):
-    return tuple(factor * part for part in parts)
-
-
-class BlockPasses:
-    """Passes of plain visits, `Blocks.step`, one at a time.
-
-    Parameters
-    ----------
-    blocks : Blocks
-    random_state : int
-        Seed.
-
-    Attributes
-    ----------
-    z : tuple of arrays
-        w before prox.
-    gaps : array of shape (n,)
-        Of each block when its oracle was last called.
-
-    Examples
-    --------
-    >>> from fastm4n.reference.baselines import SimplexBlocks
-    >>> passes = BlockPasses(SimplexBlocks([[1.0], [-1.0]], [0, 1], 2, "max_min", alpha=0.5))
-    >>> for _ in range(20):
-    ...     passes.run_pass("permutation")
-    >>> bool(passes.certificate().gap < 1e-3)
-    True
-    """
-
-    def __init__(self, blocks, random_state=0):
-        self.blocks = blocks
-        self.rng = SplitMix64(random_state)
-        self.order = list(range(blocks.n))
-        self.gaps = np.zeros(blocks.n)
-        self.n_passes = 0
-        self.states = blocks.start()
-        self._points = [blocks.point(i, state) for i, state in enumerate(self.states)]
-        self.z = blocks.primal_weights(self._points)
-
-    def run_pass(self, sampling):
-        """n visits; the first pass of sampling by gap is one in random order."""
-        self.n_passes += 1
-        for i in _visits(
-                sampling, self.n_passes, self.order, self.blocks.p, self.gaps, self.rng):
-            self.visit(i)
-
-    def visit(self, i):
-        """One step of block i."""
-        v = self.scores(i)
-        answer = self.blocks.oracle(i, v)
-        self.gaps[i] = self.blocks.gap(v, self._points[i], answer[-1])
-        self.z = self.blocks.step([i], self.states, self._points, self.z, [v], [answer])
-
-    def scores(self, i):
-        """v_i at the present w."""
-        return self.blocks.scores(i, self.blocks.prox(self.z))
-
-    def points(self):
-        """(*mu_i, h_i(mu_i)) of each block."""
-        return list(self._points)
-
-    def certificate(self):
-        """Primal, dual and gap at w(mu), from nothing but mu; all gaps are refreshed."""
-        points = self.points()
-        z = self.blocks.primal_weights(points)
-        found = self.blocks.certificate_of(
-            points, z, *self.blocks.examine(self.blocks.prox(z)))
-        self.refresh(found.block_gaps)
-        return found
-
-    def refresh(self, gaps):
-        """Take notice of the gaps of all blocks."""
-        self.gaps[:] = gaps
 
 
 @dataclass
@@ -163,7 +87,7 @@ class AtomPasses(BlockPasses):
 
     Examples
     --------
-    >>> from fastm4n.reference.baselines import SimplexBlocks
+    >>> from fastm4n.reference import SimplexBlocks
     >>> blocks = SimplexBlocks([[1.0], [-1.0]], [0, 1], 2, "max_margin", alpha=0.8)
     >>> passes = AtomPasses(blocks, "pairwise")
     >>> passes.run_pass("permutation")
@@ -181,7 +105,7 @@ class AtomPasses(BlockPasses):
         self.step, self.limit, self.cache = step, limit, cache
         self.cache_F, self.cache_nu, self.refreshed_gap = cache_F, cache_nu, np.inf
         self.atoms = [[Atom(tuple(blocks.truth(i)), 0.0, 1.0)] for i in range(blocks.n)]
-        self.n_visits = self.oracle_calls = self.cache_hits = 0
+        self.oracle_calls = self.cache_hits = 0
         self.hits = [0] * blocks.n  # since the oracle was last called
 
     def mu(self, i):
@@ -280,7 +204,7 @@ class AtomPasses(BlockPasses):
         """Length of the best step along a direction of mu_i, and by what the dual / p_i rises."""
         change = self.blocks.features(i, direction)
         scale = self.blocks.alpha * self.blocks.penalty.modulus
-        curvature = self.blocks.p[i] / scale * _inner(change, change)
+        curvature = self.blocks.p[i] / scale * self.blocks.inner(change, change)
         gamma = most if most * curvature <= slope else slope / curvature
         return gamma, gamma * (slope - 0.5 * gamma * curvature)
 
@@ -350,7 +274,7 @@ class AcceleratedPasses:
 
     Examples
     --------
-    >>> from fastm4n.reference.baselines import SimplexBlocks
+    >>> from fastm4n.reference import SimplexBlocks
     >>> blocks = SimplexBlocks([[1.0], [-1.0]], [0, 1], 2, "max_margin", alpha=0.01)
     >>> accelerated = AcceleratedPasses(BlockPasses(blocks), kappa=0.1)
     >>> for _ in range(60):

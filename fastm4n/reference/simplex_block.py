@@ -1,10 +1,11 @@
-"""The three surrogates of a block whose output is one of k labels: oracles, and best steps.
+"""Blocks whose output is one of k labels: the oracles of the three surrogates, and best steps.
 
 With the conventions of `simplex`, which has the inference.
 """
 
 import numpy as np
 
+from .blocks import Blocks
 from .simplex import (
     SURROGATES,
     _is_zero_one,
@@ -53,7 +54,7 @@ def concave_part(mu, surrogate, y=None, cost=None):
     raise ValueError(f"surrogate must be one of {SURROGATES}, got {surrogate!r}")
 
 
-def block_oracle(v, surrogate, y=None, cost=None, *, oracle="exact", n_iter=20, start=None):
+def block_oracle(v, surrogate, y=None, cost=None):
     """max_{mu in simplex} h(mu) + <v, mu>, with the bounds that a certificate needs.
 
     Parameters
@@ -62,47 +63,33 @@ def block_oracle(v, surrogate, y=None, cost=None, *, oracle="exact", n_iter=20, 
     surrogate : {"max_margin", "max_min", "log"}
     y : int
     cost : array of shape (k, k)
-    oracle : {"exact", "mirror_prox"}
-        "mirror_prox" changes the "max_min" surrogate only.
-    n_iter : int
-        Iterations of mirror prox.
-    start : pair of arrays of shape (k,), optional
-        Start (mu, nu) of mirror prox.
 
     Returns
     -------
     s : array of shape (k,)
-        A maximiser; for mirror prox an approximate one.
+        A maximiser.
     h : float
         h(s).
     upper : float
-        An upper bound on the maximum; equal to h + <v, s> for an exact oracle.
-    pair : pair of arrays or None
-        (mu, nu) of mirror prox, for a warm start.
+        An upper bound on the maximum, which is h + <v, s>.
 
     Examples
     --------
     >>> import numpy as np
-    >>> s, h, upper, _ = block_oracle(np.array([1.0, 0.75]), "max_min", 0, 1 - np.eye(2))
+    >>> s, h, upper = block_oracle(np.array([1.0, 0.75]), "max_min", 0, 1 - np.eye(2))
     >>> s.tolist(), h, upper
     ([0.5, 0.5], 0.5, 1.375)
     """
-    pair = None
-    if oracle not in ("exact", "mirror_prox"):
-        raise ValueError(f"oracle must be 'exact' or 'mirror_prox', got {oracle!r}")
     if surrogate == "max_margin":
         label, upper = max_oracle(v, cost[y])
         s = _unit(len(v), label)
     elif surrogate == "log":
         s, upper = softmax(v)
-    elif surrogate == "max_min" and oracle == "exact":
-        s, upper = max_min_oracle(v, cost)
     elif surrogate == "max_min":
-        s, nu, _, upper = max_min_mirror_prox(v, cost, n_iter, *(start or (None, None)))
-        pair = (s, nu)
+        s, upper = max_min_oracle(v, cost)
     else:
         raise ValueError(f"surrogate must be one of {SURROGATES}, got {surrogate!r}")
-    return s, concave_part(s, surrogate, y, cost), upper, pair
+    return s, concave_part(s, surrogate, y, cost), upper
 
 
 # Exact steps
@@ -175,28 +162,32 @@ def maximize_block(v, mu, curvature, surrogate, y, cost):
     return project_simplex(capped, curvature) / curvature
 
 
-def log_line_search(mu, direction, v, curvature):
-    """Best step of the log surrogate along a direction.
+def log_line_search(mu, direction, v, curvature, masses=1.0):
+    """Best step of the log surrogate along a direction, of one block or of several.
 
-    Solves, over g in [0, 1],
+    Solves, over g in [0, 1], with p_j for the masses,
 
-        max_g  f(g) = H(mu + g d) + g <v, d> - (g^2 / 2) curvature ||d||^2
+        max_g  f(g) = sum_j p_j [ -(mu_j + g d_j) log(mu_j + g d_j) + g v_j d_j ]
+                      - (g^2 / 2) curvature
 
     by Newton's method on the decreasing function
 
-        f'(g) = -sum_j d_j log(mu_j + g d_j) + <v, d> - g curvature ||d||^2
+        f'(g) = sum_j p_j d_j (v_j - log(mu_j + g d_j)) - g curvature
 
-    (d sums to zero), with bisection wherever Newton leaves the bracket.  f' has poles at the
-    ends, wherever a coordinate of mu or of mu + d is zero.  Next to a pole Newton's steps
+    (d sums to zero in each block), with bisection wherever Newton leaves the bracket.  f' has poles
+    at the ends, wherever a coordinate of mu or of mu + d is zero.  Next to a pole Newton's steps
     are tiny far from the root, so that a tiny step proves nothing: f' is looked at beyond it.
 
     Parameters
     ----------
     mu : array of shape (k,)
+        Points of the simplex, of several blocks one after the other.
     direction : array of shape (k,)
-        d, summing to zero, with mu + d in the simplex.
+        d, with mu + d in the simplex.
     v : array of shape (k,)
     curvature : float
+    masses : float or array of shape (k,)
+        p, alike within a block.
 
     Returns
     -------
@@ -214,13 +205,14 @@ def log_line_search(mu, direction, v, curvature):
     m, d = mu[moving], direction[moving]
     if len(d) == 0:
         return 0.0
-    linear, quadratic = float(v[moving] @ d), curvature * float(d @ d)
+    p = np.broadcast_to(masses, mu.shape)[moving]
+    linear = float(v[moving] @ (p * d))
 
     def derivatives(g):
         with np.errstate(divide="ignore"):
             here = np.maximum(m + g * d, 0.0)
-            slope = linear - g * quadratic - float(d @ np.log(here))
-            bend = -quadratic - float(np.sum(d * d / here))
+            slope = linear - g * curvature - float((p * d) @ np.log(here))
+            bend = -curvature - float(np.sum(p * d * d / here))
         return slope, bend
 
     if derivatives(0.0)[0] <= 0:
@@ -242,3 +234,94 @@ def log_line_search(mu, direction, v, curvature):
         if high - low < 1e-12:
             break
     return g
+
+
+class SimplexBlocks(Blocks):
+    """One of k labels an example.
+
+    w is a tuple of one array (d, k).  The state of a block is mu_i (k,) under all surrogates.
+
+    Parameters
+    ----------
+    X : array of shape (n, d)
+        Features.  With ``gram``, a precomputed Gram matrix K (n, n): then w is replaced by
+        the coefficients beta (n, k), v_i = K[i] beta and ||w||^2 = <beta, K beta>.
+    y : array of int of shape (n,)
+        Labels in 0, ..., n_classes - 1.
+    n_classes : int
+    surrogate : {"max_margin", "max_min", "log"}
+    alpha : float
+    weights : array of shape (n,), optional
+        Positive, divided by their sum; equal if not given.
+    cost : array of shape (n_classes, n_classes), optional
+        0-1 if not given; unused by "log".
+    penalty : Penalty or pair (lower, upper), optional
+        As in `Blocks`; not with ``gram``, as coefficients have no coordinates.
+    gram : bool
+    oracle_iter : int, optional
+        Visits call mirror prox with so many iterations for the "max_min" surrogate.  Gaps that
+        are recomputed, and certificates, do not depend on it: they are exact.
+    oracle_warm_start : bool
+        Whether mirror prox starts from the pair (mu, nu) it gave at the block's last visit.
+
+    Examples
+    --------
+    >>> blocks = SimplexBlocks([[1.0], [-1.0]], [0, 1], 2, "max_margin", alpha=0.1)
+    >>> blocks.certificate(blocks.start()).gap
+    1.0
+    """
+
+    has_natural_step = False
+
+    def __init__(
+        self, X, y, n_classes, surrogate, alpha, weights=None, cost=None, penalty=None, *,
+        gram=False, oracle_iter=None, oracle_warm_start=True,
+    ):
+        super().__init__(len(y), surrogate, alpha, weights, penalty)
+        if gram and penalty is not None:
+            raise ValueError("a penalty needs features, and gram=True has none: give X itself.")
+        self.X, self.y, self.n_classes = np.asarray(X, dtype=float), y, n_classes
+        self.cost = 1.0 - np.eye(n_classes) if cost is None else np.asarray(cost, dtype=float)
+        self.gram, self.oracle_iter, self.oracle_warm_start = gram, oracle_iter, oracle_warm_start
+
+    def scores(self, i, w):
+        return (self.X[i] @ w[0],)
+
+    def features(self, i, parts):
+        return (np.outer(_unit(self.n, i) if self.gram else self.X[i], parts[0]),)
+
+    def inner(self, one, other):
+        return float(np.sum(one[0] * (self.X @ other[0] if self.gram else other[0])))
+
+    def omega(self, w):
+        return 0.5 * self.inner(w, w) if self.gram else super().omega(w)
+
+    def truth(self, i):
+        return (_unit(self.n_classes, self.y[i]),)
+
+    def point(self, i, state):
+        return *state, concave_part(state[0], self.surrogate, self.y[i], self.cost)
+
+    def oracle(self, i, v):
+        return block_oracle(v[0], self.surrogate, self.y[i], self.cost)
+
+    def oracle_of_visit(self, i, v, starts):
+        if self.oracle_iter is None or self.surrogate != "max_min":
+            return self.oracle(i, v)
+        s, nu, _, upper = max_min_mirror_prox(
+            v[0], self.cost, self.oracle_iter, *starts.get(i, ()))
+        if self.oracle_warm_start:
+            starts[i] = s, nu
+        return s, concave_part(s, self.surrogate, self.y[i], self.cost), upper
+
+    def log_step(self, group, scores, points, answers, curvature):
+        """The gamma of `step` that maximises the dual of the log surrogate."""
+        mu, s, v = (
+            np.concatenate([parts[0] for parts in of]) for of in (points, answers, scores))
+        masses = np.repeat(self.p[group], self.n_classes)
+        return log_line_search(mu, s - mu, v, curvature, masses)
+
+    def block_maximizer(self, i, v, mu):
+        norm = self.X[i, i] if self.gram else self.X[i] @ self.X[i]
+        curvature = self.p[i] * norm / (self.alpha * self.penalty.modulus)
+        return (maximize_block(v[0], mu[0], curvature, self.surrogate, self.y[i], self.cost),)

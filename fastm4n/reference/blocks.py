@@ -1,25 +1,29 @@
-"""Block-coordinate Frank-Wolfe over the blocks of any structure, and its certificate.
+"""The problem, its certificate and one step, for blocks of outputs of any kind.
 
-The problem is that of `fastm4n.reference.block_coordinate`, with outputs of any kind.  Block i
-has features Phi(x_i), an output y_i and a weight p_i > 0, sum_i p_i = 1; v_i = w' Phi(x_i) are its
-scores and mu_i, a point of the marginal polytope, its dual point.  With the concave functions
-h_i of the surrogate,
+Block i has features Phi(x_i), an output y_i and a weight p_i > 0, sum_i p_i = 1; v_i = w' Phi(x_i)
+are its scores and mu_i, a point of the marginal polytope of its outputs, is its dual point.  With
+the concave functions h_i of the surrogate, which vanish at phi(y_i),
 
     primal  P(w)  = sum_i p_i [ max_mu h_i(mu) + <v_i, mu> - <v_i, phi(y_i)> ] + (alpha / 2) ||w||^2
     dual    D(mu) = sum_i p_i h_i(mu_i) - (alpha / 2) ||w(mu)||^2
             w(mu) = (1 / alpha) sum_i p_i Phi(x_i) (phi(y_i) - mu_i)
     gap     P(w(mu)) - D(mu) = sum_i p_i g_i,
-            g_i = [ max_mu h_i(mu) + <v_i, mu> ] - [ h_i(mu_i) + <v_i, mu_i> ] >= 0.
+            g_i = [ max_mu h_i(mu) + <v_i, mu> ] - [ h_i(mu_i) + <v_i, mu_i> ] >= 0
+
+(equations D of section 5.1, and appendix E of [1]_, where w(mu) has the other sign and the
+gap a factor 1/2: both misprints).
 
 With another penalty, alpha Omega(w), w(mu) is prox of z(mu), the sum above, and the dual has
--alpha Omega*(z(mu)) for its last term: see `fastm4n.reference.penalty`, and for bounds alone
-[2]_, appendix H.
+-alpha Omega*(z(mu)) for its last term: see `fastm4n.reference.penalty`.  With bounds alone,
+lower <= w <= upper, w(mu) = clip(z(mu), lower, upper), and the last term is
+-(alpha / 2) ||w(mu)||^2 - alpha <w(mu), z(mu) - w(mu)> ([2]_, appendix H).
 
-The state of a block is mu_i; that of the log surrogate the natural parameters whose marginals
-mu_i is, as the entropy of mu_i does not follow from mu_i alone.
+The state of a block is mu_i.  That of the log surrogate of sequences and permutations is the
+natural parameters whose marginals mu_i is, as the entropy of mu_i does not follow from mu_i alone.
 
-Scores, points, features and w are tuples of arrays here, the parts of each; a block's point
-ends with its h.  What a structure is made of is said by a class derived from `Blocks`.
+Scores, points, features and w are tuples of arrays, the parts of each; a block's point ends with
+its h.  What a kind of output is made of is said by a class derived from `Blocks`: `SimplexBlocks`
+(one of k labels), `ChainBlocks` (a sequence of labels) and `PermutationBlocks`.
 
 References
 ----------
@@ -32,11 +36,20 @@ References
 """
 
 import functools
+from typing import NamedTuple
 
 import numpy as np
 
-from .block_coordinate import Certificate, SplitMix64, _block_weights, _clipped_ratio, _visits
 from .penalty import Penalty
+
+
+class Certificate(NamedTuple):
+    """What `Blocks.certificate` returns: gap = primal - dual = sum_i p_i block_gaps[i]."""
+
+    primal: float
+    dual: float
+    gap: float
+    block_gaps: np.ndarray
 
 
 def _inner(one, other):
@@ -52,14 +65,29 @@ def _plus(one, other):
     return tuple(a + b for a, b in zip(one, other, strict=True))
 
 
+def _times(factor, parts):
+    return tuple(factor * part for part in parts)
+
+
+def _between(one, other, gamma):
+    return tuple((1.0 - gamma) * a + gamma * b for a, b in zip(one, other, strict=True))
+
+
 def _total(tuples):
     return functools.reduce(_plus, tuples)
+
+
+def _clipped_ratio(ascent, curvature):
+    """argmax over gamma in [0, 1] of  gamma ascent - (gamma^2 / 2) curvature."""
+    if ascent <= 0:
+        return 0.0
+    return 1.0 if curvature <= ascent else ascent / curvature
 
 
 class Blocks:
     """Training examples with outputs of one kind, under one surrogate.
 
-    A derived class says what the outputs are, by the six methods that have no body here.
+    A derived class says what the outputs are, by the five methods that have no body here.
 
     Parameters
     ----------
@@ -73,11 +101,15 @@ class Blocks:
         Omega; a pair is that of bounds. Parts that are not fitted are zero all the same.
     """
 
-    def __init__(self, n, surrogate, alpha, weights, penalty=None):
+    has_natural_step = True  # of the log surrogate, whose states are natural parameters
+
+    def __init__(self, n, surrogate, alpha, weights=None, penalty=None):
         self.n, self.surrogate, self.alpha = n, surrogate, alpha
         self.penalty = penalty if isinstance(penalty, Penalty) else Penalty(penalty)
         self.is_plain = penalty is None
-        self.p = _block_weights(weights, n)
+        self.is_natural = surrogate == "log" and self.has_natural_step
+        p = np.ones(n) if weights is None else np.asarray(weights, dtype=float)
+        self.p = p / p.sum()
 
     def scores(self, i, w):
         """v_i = w' Phi(x_i)."""
@@ -91,10 +123,6 @@ class Blocks:
         """phi(y_i)."""
         raise NotImplementedError
 
-    def first_theta(self, i):
-        """Natural parameters under which y_i is likely, where the log surrogate starts."""
-        raise NotImplementedError
-
     def point(self, i, state):
         """(*mu_i, h_i(mu_i)), from nothing but the block's state."""
         raise NotImplementedError
@@ -103,10 +131,24 @@ class Blocks:
         """(*s, h_i(s), upper): a maximiser s of h_i(s) + <v, s> and a bound of the maximum."""
         raise NotImplementedError
 
+    def oracle_of_visit(self, i, v, starts):
+        """What a visit calls in the place of the oracle, where that may be less exact.
+
+        starts is a dictionary, at first empty, for what the next visit of a block starts from.
+        """
+        return self.oracle(i, v)
+
+    def block_maximizer(self, i, v, mu):
+        """The point of block i that maximises the dual, the other blocks being fixed."""
+        raise ValueError("only labels have exact steps; use step='line_search'.")
+
+    def inner(self, one, other):
+        """<one, other>, of two w."""
+        return _inner(one, other)
+
     def change_of_w(self, i, old, new):
         """What w(mu) gains when mu_i goes from old to new."""
-        scale = self.p[i] / self.alpha
-        return tuple(scale * part for part in self.features(i, _minus(old, new)))
+        return _times(self.p[i] / self.alpha, self.features(i, _minus(old, new)))
 
     def fitted(self, w):
         """w with zeros in the parts that are not fitted; by default all are."""
@@ -127,7 +169,11 @@ class Blocks:
     def conjugate(self, z):
         """Omega*(z), over the parts that are fitted."""
         w = self.prox(z)
-        return _inner(w, z) - self.penalty.value(w)
+        return self.inner(w, z) - self.omega(w)
+
+    def omega(self, w):
+        """Omega(w)."""
+        return self.penalty.value(w)
 
     def examine(self, w):
         """Every block's scores and oracle at w, and P(w).
@@ -145,7 +191,7 @@ class Blocks:
         losses = [
             answer[-1] - _inner(v, self.truth(i))
             for i, (v, answer) in enumerate(zip(scores, answers, strict=True))]
-        return scores, answers, float(self.p @ losses) + self.alpha * self.penalty.value(w)
+        return scores, answers, float(self.p @ losses) + self.alpha * self.omega(w)
 
     def gap(self, v, point, upper):
         """g_i of a block at its scores v, for an upper bound of its oracle's value."""
@@ -160,20 +206,34 @@ class Blocks:
         dual = float(self.p @ [point[-1] for point in points]) - self.alpha * self.conjugate(z)
         return Certificate(primal, dual, float(self.p @ gaps), gaps)
 
+    def certificate_of_points(self, points):
+        """The certificate at w(mu), of points (*mu_i, h_i)."""
+        z = self.primal_weights(points)
+        return self.certificate_of(points, z, *self.examine(self.prox(z)))
+
     def certificate(self, states):
         """Primal, dual and gap at w(mu), from nothing but the states.
 
         The gap is at least P(w) - P*: the primal has upper bounds on the oracles' values, and
         the dual is at most P* ([1]_, E.1 and E.2; [2]_, equation 6).
         """
-        points = [self.point(i, state) for i, state in enumerate(states)]
-        z = self.primal_weights(points)
-        return self.certificate_of(points, z, *self.examine(self.prox(z)))
+        return self.certificate_of_points(
+            [self.point(i, state) for i, state in enumerate(states)])
 
     def start(self):
-        """The blocks' first states: the truth, or for "log" one near to it."""
-        is_log = self.surrogate == "log"
-        return [self.first_theta(i) if is_log else self.truth(i) for i in range(self.n)]
+        """The blocks' first states: the truth, where w = 0.
+
+        For natural parameters, which are infinite there, it is theta = log(100 k) phi(y) without
+        transitions, for k labels or items: the truth of a position has probability 0.99.  The
+        uniform start theta = 0 is poor for small alpha, since its w is large, like 1 / alpha, and
+        so are the scores to which the first visits move.
+        """
+        states = [self.truth(i) for i in range(self.n)]
+        if not self.is_natural:
+            return states
+        return [
+            (np.log(100.0 * nodes.shape[1]) * nodes, *map(np.zeros_like, others))
+            for nodes, *others in states]
 
     def step(self, group, states, points, z, scores, answers):
         """One step of length gamma of the blocks of a group, from the answers of their oracles.
@@ -186,9 +246,11 @@ class Blocks:
 
             gamma sum_i p_i [ h_i(s_i) + <v_i, s_i> - h_i(mu_i) - <v_i, mu_i> ] - (gamma^2 / 2) q.
 
-        *log*: the natural parameters theta_i move to theta_i + gamma (v_i - theta_i), and mu_i
-        with them ([3]_ moves mu_i on the line to s_i, for which the distribution that mu_i comes
-        from has to be kept).  The dual rises at first: its gradient in mu_i is
+        *log* of labels: likewise, with the gamma that maximises the dual (`log_line_search`).
+
+        *log* of others: the natural parameters theta_i move to theta_i + gamma (v_i - theta_i), and
+        mu_i with them ([3]_ moves mu_i on the line to s_i, for which the distribution that mu_i
+        comes from has to be kept).  The dual rises at first: its gradient in mu_i is
         p_i (v_i - theta_i), and mu_i moves along Cov (v_i - theta_i), Cov being the covariance
         of phi(y) under theta_i.  For the length, look at the line from mu_i to s_i: the slope of
         the dual is S = sum_i p_i <v_i - theta_i, s_i - mu_i> at mu_i, where
@@ -200,7 +262,8 @@ class Blocks:
         which is halved until the dual does not fall.
 
         With another penalty q is divided by its modulus, as prox is (1 / m)-Lipschitz, and the
-        scores are those of w = prox(z): the bound holds, and with it the step.
+        scores are those of w = prox(z): the bound holds, and with it the step ([2]_, Algorithm 9,
+        for bounds).
 
         Parameters
         ----------
@@ -216,7 +279,6 @@ class Blocks:
         z : tuple of arrays
             At the new points.
         """
-        is_log = self.surrogate == "log"
         old = [points[i] for i in group]
 
         def change_to(new):
@@ -225,80 +287,32 @@ class Blocks:
                 self.change_of_w(i, a[:-1], b[:-1])
                 for i, a, b in zip(group, old, new, strict=True))
 
-        ascent = 0.0
-        for i, v, (*s, h_s, _), (*mu, h) in zip(group, scores, answers, old, strict=True):
-            move = _minus(s, mu)
-            gain = (
-                _inner(_minus(v, states[i]), move) if is_log else h_s + _inner(v, move) - h)
-            ascent += self.p[i] * gain
         change = change_to([answer[:-1] for answer in answers])
         smoothness = self.alpha / self.penalty.modulus
-        curvature = smoothness * _inner(change, change)
-        gamma = _clipped_ratio(ascent, ascent + curvature if is_log else curvature)
-        targets = scores if is_log else [answer[:-2] for answer in answers]
+        curvature = smoothness * self.inner(change, change)
+        if self.surrogate == "log" and not self.is_natural:
+            gamma = self.log_step(group, scores, old, answers, curvature)
+        else:
+            ascent = 0.0
+            for i, v, (*s, h_s, _), (*mu, h) in zip(group, scores, answers, old, strict=True):
+                move = _minus(s, mu)
+                ascent += self.p[i] * (
+                    _inner(_minus(v, states[i]), move) if self.is_natural
+                    else h_s + _inner(v, move) - h)
+            gamma = _clipped_ratio(ascent, ascent + curvature if self.is_natural else curvature)
+        targets = scores if self.is_natural else [answer[:-2] for answer in answers]
         while gamma > 1e-12:
             new_states = [
-                tuple((1.0 - gamma) * a + gamma * b for a, b in zip(states[i], target, strict=True))
+                _between(states[i], target, gamma)
                 for i, target in zip(group, targets, strict=True)]
             new = [self.point(i, state) for i, state in zip(group, new_states, strict=True)]
             change = change_to(new)
             rise = sum(
                 self.p[i] * (b[-1] - a[-1] + _inner(v, _minus(b[:-1], a[:-1])))
                 for i, v, a, b in zip(group, scores, old, new, strict=True))
-            if not is_log or rise >= 0.5 * smoothness * _inner(change, change):
+            if not self.is_natural or rise >= 0.5 * smoothness * self.inner(change, change):
                 for i, state, point in zip(group, new_states, new, strict=True):
                     states[i], points[i] = state, point
                 return _plus(z, change)
             gamma *= 0.5
         return z
-
-    def frank_wolfe(self, *, sampling, n_passes, random_state, gap_every):
-        """Maximise D(mu) block by block ([1]_, Algorithm 1; [2]_, Algorithms 1 and 2).
-
-        A visit of block i calls its oracle at its scores v, for a point s; keeps the block's
-        gap; and moves the block towards s, by `step`.
-
-        Parameters
-        ----------
-        sampling : {"gap", "uniform", "permutation"}
-            As in `block_coordinate_frank_wolfe`.
-        n_passes : int
-            A pass is n visits.
-        random_state : int
-            Seed.
-        gap_every : int
-            All gaps are recomputed, and the history gets a row, after each gap_every passes
-            and after the last.
-
-        Returns
-        -------
-        states : list
-            Of the blocks, at the end.
-        w : tuple of arrays
-            prox(z(mu)).
-        history : array of shape (n_rows, 4)
-            Pass, primal, dual and gap.
-        """
-        if sampling not in ("gap", "uniform", "permutation"):
-            raise ValueError(f"unknown sampling {sampling!r}")
-        states = self.start()
-        points = [self.point(i, state) for i, state in enumerate(states)]
-        z = self.primal_weights(points)
-        w = self.prox(z)
-        stale_gaps = np.zeros(self.n)
-        order = list(range(self.n))
-        rng = SplitMix64(random_state)
-        history = []
-        for pass_number in range(1, n_passes + 1):
-            for i in _visits(sampling, pass_number, order, self.p, stale_gaps, rng):
-                v = self.scores(i, w)
-                answer = self.oracle(i, v)
-                stale_gaps[i] = self.gap(v, points[i], answer[-1])
-                z = self.step([i], states, points, z, [v], [answer])
-                w = self.prox(z)
-
-            if pass_number % gap_every == 0 or pass_number == n_passes:
-                row = self.certificate(states)
-                stale_gaps[:] = row.block_gaps
-                history.append((pass_number, row.primal, row.dual, row.gap))
-        return states, w, np.array(history).reshape(-1, 4)

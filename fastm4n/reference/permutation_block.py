@@ -1,0 +1,363 @@
+"""Blocks whose output is a permutation: oracles, with the conventions of `permutation`.
+
+A block has one of three surrogates, each a concave function h on the polytope, and its oracle
+solves  max_mu h(mu) + <scores, mu>:
+
+    max_margin  h(mu) = (1/M) sum_i <cost[y_i], mu_i>               M3N, truth y
+    max_min     h(mu) = (1/M) min_p sum_i (cost' mu_i)[p_i]         M4N
+    log         h(mu) = entropy of a distribution over permutations CRF
+
+for the loss  L(p, p') = (1/M) sum_i cost[p_i, p'_i].
+
+References
+----------
+.. [1] A. Nowak-Vila, F. Bach and A. Rudi, "Consistent structured prediction with max-min
+   margin Markov networks", ICML 2020.
+"""
+
+import numpy as np
+
+from .blocks import Blocks
+from .permutation import (
+    _as_square,
+    best_permutation,
+    permutation_entropy,
+    permutation_indicator,
+    round_to_birkhoff,
+    sinkhorn,
+)
+from .simplex import SURROGATES
+
+
+def permutation_concave_part(mu, surrogate, y=None, cost=None):
+    """h(mu), the concave function that makes the surrogate.
+
+    That of "log" does not follow from mu: see `permutation_entropy`.
+
+    Parameters
+    ----------
+    mu : array of shape (M, M)
+    surrogate : {"max_margin", "max_min"}
+    y : array of int of shape (M,)
+        The truth; used by "max_margin".
+    cost : array of shape (M, M)
+
+    Returns
+    -------
+    h : float
+
+    Examples
+    --------
+    >>> mu, cost = np.full((2, 2), 0.5), np.array([[0.0, 1.0], [3.0, 0.0]])
+    >>> permutation_concave_part(mu, "max_margin", [1, 0], cost)
+    1.0
+    >>> permutation_concave_part(mu, "max_min", cost=cost)
+    1.0
+    """
+    if surrogate == "max_margin":
+        return float(np.sum(cost[np.asarray(y)] * mu) / len(mu))
+    if surrogate == "max_min":
+        return float(-best_permutation(-(mu @ cost))[1] / len(mu))
+    raise ValueError(f"surrogate must be 'max_margin' or 'max_min', got {surrogate!r}")
+
+
+# Max-min oracles: max_mu min_nu (1 / M) sum_i mu_i' cost nu_i + <scores, mu>
+
+
+def max_min_permutation_bounds(scores, cost, mu, nu):
+    """Bounds on the value of the max-min problem from any doubly stochastic mu and nu.
+
+        lower = h(mu) + <scores, mu>  <=  value  <=  max_p <scores + nu cost' / M, phi(p)> = upper
+
+    Parameters
+    ----------
+    scores, cost, mu, nu : arrays of shape (M, M)
+
+    Returns
+    -------
+    lower, upper : float
+
+    Examples
+    --------
+    >>> half = np.full((2, 2), 0.5)
+    >>> max_min_permutation_bounds(np.zeros((2, 2)), 1 - np.eye(2), half, half)
+    (0.5, 0.5)
+    """
+    lower = permutation_concave_part(mu, "max_min", cost=cost) + float(np.sum(scores * mu))
+    return lower, float(best_permutation(scores + nu @ cost.T / len(scores))[1])
+
+
+def max_min_permutation(scores, cost):
+    """Max-min oracle as one linear program.
+
+    The adversary's best answer is an assignment, and this is the greatest sum of potentials
+    below the costs, by duality:
+
+        max_{mu, a, b}  <scores, mu> + (1/M) (sum_i a_i + sum_j b_j)
+        s.t.            a_i + b_j <= (cost' mu_i)_j  for all i and j,   mu doubly stochastic.
+
+    The multipliers of its inequalities, times M, are nu.
+
+    Parameters
+    ----------
+    scores : array of shape (M, M)
+        Finite.
+    cost : array of shape (M, M)
+
+    Returns
+    -------
+    mu, nu : arrays of shape (M, M)
+        Doubly stochastic.
+    lower, upper : float
+        Bounds on the value at mu and nu, as in `max_min_permutation_bounds`: equal up to the
+        accuracy of the linear program, 1e-10 of the largest score or cost.
+
+    Examples
+    --------
+    >>> mu, nu, lower, upper = max_min_permutation([[0.2, 0.0], [0.0, 0.1]], 1 - np.eye(2))
+    >>> mu.round(6).tolist(), round(lower, 6), round(upper, 6)
+    ([[0.5, 0.5], [0.5, 0.5]], 0.65, 0.65)
+    """
+    from scipy.optimize import linprog
+
+    scores, cost = _as_square(scores), _as_square(cost, "cost")
+    M = len(scores)
+    one, eye = np.ones((1, M)), np.eye(M)
+    of_items, of_positions = np.kron(eye, one), np.kron(one, eye)
+    scale = max(1.0, np.abs(scores).max())
+    solution = linprog(
+        -np.concatenate([scores.ravel(), np.full(2 * M, 1.0 / M)]) / scale,
+        A_ub=np.hstack([-np.kron(eye, cost.T), of_items.T, of_positions.T]), b_ub=np.zeros(M * M),
+        A_eq=np.hstack([np.vstack([of_items, of_positions]), np.zeros((2 * M, 2 * M))]),
+        b_eq=np.ones(2 * M), bounds=[(0, None)] * (M * M) + [(None, None)] * (2 * M),
+        method="highs",
+        options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
+    )
+    if not solution.success:
+        raise RuntimeError(f"the linear program of the game failed: {solution.message}")
+    mu = np.maximum(solution.x[: M * M].reshape(M, M), 0.0)
+    nu = np.maximum(-solution.ineqlin.marginals.reshape(M, M) * M * scale, 0.0)
+    mu, nu = round_to_birkhoff(mu), round_to_birkhoff(nu)
+    return (mu, nu, *max_min_permutation_bounds(scores, cost, mu, nu))
+
+
+def max_min_permutation_mirror_prox(scores, cost, n_iter=20, start=None, tol=1e-6):
+    """Max-min oracle by saddle-point mirror prox ([1]_, Algorithm 2 and appendix G.3).
+
+    Under the entropy of the entries both players' projections are Sinkhorn's, and as they add
+    potentials to what is projected, mu and nu are kept by their natural parameters theta and
+    psi: mu = sinkhorn(theta), nu = sinkhorn(psi).  Each iteration takes a half step from
+    (mu, nu), and then the full step from the same (mu, nu) with the gradients at the half step,
+
+        theta_half = theta + eta (nu cost' / M + scores),  psi_half = psi - eta mu cost / M,
+        theta     += eta (nu_half cost' / M + scores),     psi     -= eta mu_half cost / M.
+
+    Returned are the averages of the half-step points (Theorem G.1 of [1]_; the printed
+    Algorithm 2 averages the full steps), rounded to the polytope, as a bound at a matrix that
+    is nearly doubly stochastic bounds nothing.
+
+    Parameters
+    ----------
+    scores : array of shape (M, M)
+        Finite.
+    cost : array of shape (M, M)
+    n_iter : int
+        At least 1.
+    start : pair of arrays of shape (M, M), optional
+        (mu, nu), as returned by another call; uniform if not given.  Entries below 1e-3 are
+        lifted to it, as those that have vanished would take many iterations to come back.
+    tol : float
+        The l1 error of the sums of columns at which a projection ends.
+
+    Returns
+    -------
+    mu, nu : arrays of shape (M, M)
+        Doubly stochastic.
+    lower, upper : float
+        Bounds on the value, as in `max_min_permutation_bounds`.
+
+    Notes
+    -----
+    The step size, as in `max_min_mirror_prox_chain`: write c = max(cost).  The divergence of
+    the entropy of the entries is a sum of KL over items, and by Pinsker's inequality at least
+    (1/2) sum_i ||m_i||_1^2 for a difference m, for either player.  Differences sum to zero in
+    each row, so that the entries of cost may be taken to be at most c/2 in size, and the
+    coupling is at most
+
+        (1/M) sum_i |m_i' cost n_i|  <=  (c / 2M) N(m) N(n),   N(m)^2 = sum_i ||m_i||_1^2.
+
+    Hence eta = 2 M / c.  From the uniform start both divergences are at most M log M, and so
+
+        upper - lower  <=  2 M log M / (eta n_iter)  =  c log(M) / n_iter
+
+    for exact projections.
+
+    Examples
+    --------
+    >>> scores, cost = np.array([[0.2, 0.0], [0.0, 0.1]]), 1 - np.eye(2)
+    >>> mu, nu, lower, upper = max_min_permutation_mirror_prox(scores, cost, n_iter=100)
+    >>> lower <= 0.65 <= upper, upper - lower < float(np.log(2)) / 100
+    (True, True)
+    """
+    if n_iter < 1:
+        raise ValueError(f"n_iter must be at least 1, got {n_iter!r}")
+    scores, cost = _as_square(scores), _as_square(cost, "cost")
+    M = len(scores)
+    if start is None:
+        theta, psi = np.zeros((2, M, M))
+    else:
+        theta, psi = (np.log(np.maximum(matrix, 1e-3)) for matrix in start)
+    eta = 2.0 * M / cost.max() if cost.max() > 0 else 1.0
+
+    def ascend(nu):
+        return theta + eta * (nu @ cost.T / M + scores)
+
+    def descend(mu):
+        return psi - eta * mu @ cost / M
+
+    mu, nu = sinkhorn(theta, tol)[0], sinkhorn(psi, tol)[0]
+    sum_mu, sum_nu = np.zeros((2, M, M))
+    for _ in range(n_iter):
+        half_mu, half_nu = sinkhorn(ascend(nu), tol)[0], sinkhorn(descend(mu), tol)[0]
+        theta, psi = ascend(half_nu), descend(half_mu)
+        mu, nu = sinkhorn(theta, tol)[0], sinkhorn(psi, tol)[0]
+        sum_mu += half_mu
+        sum_nu += half_nu
+    mu, nu = round_to_birkhoff(sum_mu / n_iter), round_to_birkhoff(sum_nu / n_iter)
+    return (mu, nu, *max_min_permutation_bounds(scores, cost, mu, nu))
+
+
+def permutation_oracle(scores, surrogate, y=None, cost=None):
+    """max_mu h(mu) + <scores, mu> over the polytope, with what a certificate needs.
+
+    A loss-augmented assignment for "max_margin" ([1]_, equation 9), exact marginals for "log",
+    the linear program for "max_min".
+
+    Parameters
+    ----------
+    scores : array of shape (M, M)
+    surrogate : {"max_margin", "max_min", "log"}
+    y : array of int of shape (M,)
+        The truth; used by "max_margin".
+    cost : array of shape (M, M)
+        Used by "max_margin" and "max_min".
+
+    Returns
+    -------
+    mu : array of shape (M, M)
+        A maximiser.
+    h : float
+        h at the maximiser.
+    upper : float
+        An upper bound on the maximum.
+
+    Examples
+    --------
+    >>> scores, cost = np.array([[0.0, 0.25], [0.5, 0.0]]), 1 - np.eye(2)
+    >>> mu, h, upper = permutation_oracle(scores, "max_margin", [0, 1], cost)
+    >>> mu.tolist(), h, upper
+    ([[0.0, 1.0], [1.0, 0.0]], 1.0, 1.75)
+    """
+    if surrogate == "max_margin":
+        places, upper = best_permutation(scores + cost[np.asarray(y)] / len(scores))
+        mu = permutation_indicator(places)
+        return mu, permutation_concave_part(mu, surrogate, y, cost), float(upper)
+    if surrogate == "log":
+        return permutation_entropy(scores)
+    if surrogate == "max_min":
+        mu, _, _, upper = max_min_permutation(scores, cost)
+        return mu, permutation_concave_part(mu, surrogate, cost=cost), upper
+    raise ValueError(f"surrogate must be one of {SURROGATES}, got {surrogate!r}")
+
+
+def vector_pairs(X, M):
+    """Features of pairs whose scores are those of one vector a block: kron(e_(i, j), x).
+
+    Parameters
+    ----------
+    X : array of shape (n, d)
+    M : int
+
+    Returns
+    -------
+    pairs : list of arrays of shape (M, M, d M M)
+        Of w (d, M M), raveled: the scores of row i are (X[i] @ w).reshape(M, M).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X, w = np.array([[1.0, 2.0]]), np.arange(8.0).reshape(2, 4)
+    >>> (vector_pairs(X, 2)[0] @ w.ravel()).tolist(), (X[0] @ w).tolist()
+    ([[8.0, 11.0], [14.0, 17.0]], [8.0, 11.0, 14.0, 17.0])
+    """
+    units = np.eye(M * M)
+    return [np.kron(x, units.reshape(M, M, 1, M * M)).reshape(M, M, -1) for x in X]
+
+
+class PermutationBlocks(Blocks):
+    """Permutations.
+
+    A block is M items with true positions y (M,) and features x (M, M, d), a vector for each item
+    at each position; all share w, a tuple of one array (d,):
+
+        v[i, j] = <w, x[i, j]>,    Phi(x) mu = sum_ij mu[i, j] x[i, j].
+
+    Scores W' x of one vector x (d,), with a weight for each entry, item and position, are the
+    special case of `vector_pairs`.  Blocks may have different M; of the cost the first M rows and
+    columns count.  The state of a block is mu_i; that of the log surrogate the scores theta whose
+    marginals it is.
+
+    Parameters
+    ----------
+    X : list of arrays of shape (M_i, M_i, d)
+    y : list of arrays of int of shape (M_i,)
+        Positions of the items.
+    surrogate : {"max_margin", "max_min", "log"}
+    alpha : float
+    weights : array of shape (n,), optional
+        Positive, divided by their sum; equal if not given.
+    cost : array of shape (max M_i, max M_i), optional
+        Cost of a position; 0-1 if not given; unused by "log".
+    penalty : Penalty or pair (lower, upper), optional
+        As in `Blocks`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastm4n.reference import block_coordinate_frank_wolfe
+    >>> X = vector_pairs(np.array([[1.0], [-1.0]]), 3)
+    >>> y = [np.array([1, 2, 0]), np.array([0, 1, 2])]
+    >>> blocks = PermutationBlocks(X, y, "max_min", alpha=0.1)
+    >>> w = block_coordinate_frank_wolfe(blocks, n_passes=20).w
+    >>> [best_permutation(*blocks.scores(i, w))[0].tolist() for i in range(2)]
+    [[1, 2, 0], [0, 1, 2]]
+    """
+
+    def __init__(self, X, y, surrogate, alpha, weights=None, cost=None, penalty=None):
+        super().__init__(len(y), surrogate, alpha, weights, penalty)
+        self.X = [np.asarray(x, dtype=float) for x in X]
+        self.y = [np.asarray(places) for places in y]
+        most = max(map(len, self.y), default=0)
+        self.cost = 1.0 - np.eye(most) if cost is None else np.asarray(cost, dtype=float)
+
+    def cost_of(self, i):
+        M = len(self.y[i])
+        return self.cost[:M, :M]
+
+    def scores(self, i, w):
+        return (self.X[i] @ w[0],)
+
+    def features(self, i, parts):
+        return (np.tensordot(parts[0], self.X[i], axes=2),)
+
+    def truth(self, i):
+        return (permutation_indicator(self.y[i]),)
+
+    def point(self, i, state):
+        if self.is_natural:
+            return permutation_entropy(*state)[:2]
+        return *state, permutation_concave_part(
+            state[0], self.surrogate, self.y[i], self.cost_of(i))
+
+    def oracle(self, i, v):
+        return permutation_oracle(v[0], self.surrogate, self.y[i], self.cost_of(i))
