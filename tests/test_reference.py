@@ -1,7 +1,9 @@
 """The NumPy reference against brute force: linear programs, enumeration, generic solvers."""
 
 import doctest
+import importlib
 import itertools
+import pkgutil
 
 import numpy as np
 import pytest
@@ -18,7 +20,6 @@ from simplex_cases import (
 )
 
 import fastm4n.reference as ref
-from fastm4n.reference import block_coordinate, simplex, simplex_block
 
 
 def random_scores(rng, k):
@@ -29,9 +30,10 @@ def random_scores(rng, k):
 # the documentation
 
 
-@pytest.mark.parametrize("module", [simplex, simplex_block, block_coordinate])
-def test_examples(module):
-    result = doctest.testmod(module)
+@pytest.mark.parametrize("name", [
+    module.name for module in pkgutil.iter_modules(ref.__path__) if module.name != "blocks"])
+def test_examples(name):
+    result = doctest.testmod(importlib.import_module(f"fastm4n.reference.{name}"))
     assert result.attempted > 0 and result.failed == 0
 
 
@@ -190,7 +192,7 @@ def test_oracles_at_extreme_scores(scale, k):
         for surrogate, cost in itertools.product(
             SURROGATES, [zero_one(k), absolute(k), random_cost(rng, k)]
         ):
-            s, h, upper, _ = ref.block_oracle(v, surrogate, 0, cost)
+            s, h, upper = ref.block_oracle(v, surrogate, 0, cost)
             assert_distribution(s)
             bound = max(np.log(k), cost.max())
             assert np.isfinite(h) and top - 1e-15 * scale <= upper <= top + bound + 1e-15 * scale
@@ -201,26 +203,32 @@ def test_oracles_at_extreme_scores(scale, k):
         assert lower <= upper + 1e-14 * scale
 
 
-@pytest.mark.parametrize("surrogate", SURROGATES)
-@pytest.mark.parametrize("oracle", ["exact", "mirror_prox"])
-def test_forbidden_labels_are_as_if_they_were_not_there(surrogate, oracle):
+@pytest.mark.parametrize("surrogate", (*SURROGATES, "mirror_prox"))
+def test_forbidden_labels_are_as_if_they_were_not_there(surrogate):
     rng = np.random.default_rng(3)
     v = np.array([0.3, -np.inf, 0.1, -np.inf, 0.2])
     allowed = np.isfinite(v)
     for cost in (zero_one(5), absolute(5), random_cost(rng, 5)):
-        s, h, upper, _ = ref.block_oracle(v, surrogate, 0, cost, oracle=oracle, n_iter=300)
+        if surrogate == "mirror_prox":
+            s, _, value, upper = ref.max_min_mirror_prox(v, cost, 300)
+            assert value <= upper
+        else:
+            s, h, upper = ref.block_oracle(v, surrogate, 0, cost)
+            assert_allclose(h + v[allowed] @ s[allowed], upper, atol=1e-8)
         assert_distribution(s)
         assert np.all(s[~allowed] == 0)
-        if surrogate == "max_min" and oracle == "mirror_prox":
-            assert h + v[allowed] @ s[allowed] <= upper
-        else:
-            assert_allclose(h + v[allowed] @ s[allowed], upper, atol=1e-8)
         stand_in = np.where(allowed, v, -1e3)
-        assert_allclose(upper, ref.block_oracle(stand_in, surrogate, 0, cost)[2], atol=0.05)
-    with pytest.raises(ValueError, match="surrogate"):
-        ref.block_oracle(v, "hinge", 0, cost)
-    with pytest.raises(ValueError, match="oracle"):
-        ref.block_oracle(v, surrogate, 0, cost, oracle="guess")
+        exact = "max_min" if surrogate == "mirror_prox" else surrogate
+        assert_allclose(upper, ref.block_oracle(stand_in, exact, 0, cost)[2], atol=0.05)
+
+
+def test_concave_part_of_the_truth_and_unknown_surrogates():
+    for surrogate, cost in itertools.product(SURROGATES, [zero_one(3), absolute(3)]):
+        for y in range(3):
+            assert ref.concave_part(np.eye(3)[y], surrogate, y, cost) == 0.0
+    for call in ref.concave_part, ref.block_oracle:
+        with pytest.raises(ValueError, match="surrogate"):
+            call(np.eye(3)[0], "hinge", 0, zero_one(3))
 
 
 # exact steps
@@ -304,7 +312,7 @@ def test_log_line_search(k):
             m = np.maximum(mu + g * d, 0.0)
             return ref.concave_part(m, "log") + g * (v @ d) - 0.5 * g * g * curvature * (d @ d)
 
-        step = ref.log_line_search(mu, d, v, curvature)
+        step = ref.log_line_search(mu, d, v, curvature * (d @ d))
         assert 0.0 <= step <= 1.0
         best = minimize_scalar(
             lambda g: -objective(g), bounds=(0, 1), method="bounded", options={"xatol": 1e-10})
@@ -325,12 +333,24 @@ def test_log_line_search_next_to_a_pole():
         v = np.array([np.log(tiny) if tiny else -1e3, 0.0, 0.0])
         d = ref.softmax(v)[0] - mu
         for curvature in (1.0, 30.0, 1000.0):
-            step = ref.log_line_search(mu, d, v, curvature)
+            step = ref.log_line_search(mu, d, v, curvature * (d @ d))
             grid = np.linspace(0.0, 1.0, 1001)
             values = [
                 ref.concave_part(np.maximum(mu + g * d, 0.0), "log") + g * (v @ d)
                 - 0.5 * g * g * curvature * (d @ d) for g in np.append(grid, step)]
             assert values[-1] >= max(values) - 1e-10
+
+
+def test_log_line_search_over_several_blocks():
+    rng = np.random.default_rng(0)
+    for curvature in (0.1, 1.0, 10.0):
+        v, mu = rng.normal(size=(3, 4)), rng.dirichlet(np.ones(4), 3)
+        d, p = np.array([ref.softmax(part)[0] for part in v]) - mu, np.array([0.2, 0.5, 0.3])
+        step = ref.log_line_search(mu.ravel(), d.ravel(), v.ravel(), curvature, np.repeat(p, 4))
+        values = [
+            p @ [ref.concave_part(m, "log") + m @ scores for m, scores in zip(mu + g * d, v)]
+            - 0.5 * g * g * curvature for g in (step, *np.linspace(0.0, 1.0, 1001))]
+        assert 0.0 < step < 1.0 and values[0] >= max(values) - 1e-14
 
 
 def test_log_line_search_at_the_ends():
@@ -343,4 +363,4 @@ def test_log_line_search_at_the_ends():
     step = ref.log_line_search(e[0], e[1] - e[0], v, 0.0)
     assert_allclose(step, 1.0, atol=1e-12)
     # next to nothing: the curvature is huge
-    assert 0.0 < ref.log_line_search(e[0], e[1] - e[0], np.zeros(3), 1e12) < 1e-9
+    assert 0.0 < ref.log_line_search(e[0], e[1] - e[0], np.zeros(3), 2e12) < 1e-9

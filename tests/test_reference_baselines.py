@@ -1,64 +1,46 @@
 """Batch Frank-Wolfe and the stochastic subgradient method against the block-coordinate solver."""
 
-import doctest
 import functools
 
 import numpy as np
 import pytest
+from engine_cases import Chains, Labels, Permutations, absolute
+from listed import flat
 from numpy.testing import assert_allclose
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 
 import fastm4n.reference as ref
-from fastm4n.reference import baselines, structured
 
 SURROGATES = ("max_margin", "max_min", "log")
-KINDS = ("simplex", "chain", "permutation")
-N_PASSES = {"max_margin": 400, "max_min": 60, "log": 40}
-N_ITER = {"max_margin": 300, "max_min": 60, "log": 20}
+KINDS = {
+    "simplex": functools.partial(Labels, n=6, d=2, cost=absolute),
+    "chain": functools.partial(
+        Chains, lengths=(2, 1, 2), d=2, fit=("emissions", "start", "transitions")),
+    "permutation": functools.partial(Permutations, sizes=(3, 1, 2)),
+}
+N_PASSES = {"max_margin": 400, "max_min": 30, "log": 60}
+N_ITER = {"max_margin": 300, "max_min": 30, "log": 20}
 CASES = [(kind, surrogate) for kind in KINDS for surrogate in SURROGATES]
 
 
-def small_blocks(kind, surrogate, seed=0, n=6, alpha=0.5):
-    rng = np.random.default_rng(seed)
-    weights = rng.uniform(0.5, 2.0, n)
-    if kind == "simplex":
-        X, y = rng.normal(size=(n, 2)), rng.integers(3, size=n)
-        cost = np.abs(np.subtract.outer(range(3), range(3))).astype(float)
-        return ref.SimplexBlocks(X, y, 3, surrogate, alpha, weights, cost)
-    if kind == "chain":
-        lengths = rng.integers(1, 4, size=n)
-        X = [rng.normal(size=(T, 2)) for T in lengths]
-        y = [rng.integers(2, size=T) for T in lengths]
-        return ref.ChainBlocks(
-            X, y, 2, surrogate, alpha, weights, fit=("emissions", "start", "transitions"))
-    sizes = rng.integers(1, 4, size=n)
-    X = [rng.normal(size=(M, M, 3)) for M in sizes]
-    y = [rng.permutation(M) for M in sizes]
-    return ref.PermutationBlocks(X, y, surrogate, alpha, weights)
+def small_blocks(kind, surrogate, **options):
+    return KINDS[kind](0, alpha=0.5, noise=2.0, **options).blocks(surrogate)
 
 
 @functools.cache
 def best(kind, surrogate):
     """The last row of a long run of the block-coordinate solver, and its w."""
-    _, w, history = small_blocks(kind, surrogate).frank_wolfe(
-        sampling="gap", n_passes=N_PASSES[surrogate], random_state=0, gap_every=100)
-    _, primal, dual, gap = history[-1]
+    result = ref.block_coordinate_frank_wolfe(
+        small_blocks(kind, surrogate), n_passes=N_PASSES[surrogate], gap_every=100)
+    _, primal, dual, gap = result.history[-1]
     assert gap < 2e-2
-    return primal, dual, w
+    return max(primal, dual), dual, result.w  # equal up to rounding, where the gap is zero
 
 
 @functools.cache
 def batch(kind, surrogate):
     return ref.batch_frank_wolfe(small_blocks(kind, surrogate), n_iter=N_ITER[surrogate])
-
-
-def norm(w):
-    return np.sqrt(sum(np.sum(part * part) for part in w))
-
-
-def flat(w):
-    return np.concatenate([np.ravel(part) for part in w])
 
 
 def box_optimum(blocks, lower, upper):
@@ -73,29 +55,6 @@ def box_optimum(blocks, lower, upper):
     return minimize(
         primal, start, method="L-BFGS-B", bounds=[(lower, upper)] * size,
         options={"ftol": 1e-14, "gtol": 1e-9}).fun
-
-
-def test_doctests():
-    failed, attempted = doctest.testmod(baselines)
-    assert failed == 0 and attempted > 10
-
-
-# the blocks of labels
-
-
-@pytest.mark.parametrize("surrogate", SURROGATES)
-def test_simplex_blocks_are_those_of_the_solver_of_labels(surrogate):
-    blocks = small_blocks("simplex", surrogate)
-    rng = np.random.default_rng(1)
-    states = [(rng.normal(size=3),) for _ in range(blocks.n)]
-    if surrogate != "log":
-        states = [(np.exp(theta) / np.exp(theta).sum(),) for (theta,) in states]
-    mu = np.array([blocks.point(i, state)[0] for i, state in enumerate(states)])
-    expected = ref.certificate(
-        blocks.X, blocks.y, mu, blocks.p, blocks.alpha, surrogate, blocks.cost)
-    found = blocks.certificate(states)
-    assert_allclose(found[:3], expected[:3], rtol=1e-12)
-    assert_allclose(found.block_gaps, expected.block_gaps, atol=1e-12)
 
 
 @pytest.mark.parametrize("surrogate", SURROGATES)
@@ -140,7 +99,7 @@ def test_batch_comes_to_the_optimum(kind, surrogate):
     # by strong convexity both are within sqrt(2 (P - P*) / alpha) of w*
     alpha = small_blocks(kind, surrogate).alpha
     assert np.linalg.norm(flat(w) - flat(result.w)) <= (
-        np.sqrt(2 * gap / alpha) + np.sqrt(2 * (best_primal - best_dual) / alpha))
+        np.sqrt(2 * gap / alpha) + np.sqrt(2 * (best_primal - best_dual) / alpha)) + 1e-6
 
 
 @pytest.mark.parametrize(("kind", "surrogate"), CASES)
@@ -168,10 +127,11 @@ def test_batch_line_search_of_max_margin_is_exact(kind):
 
 @pytest.mark.parametrize(("kind", "surrogate"), CASES)
 def test_with_one_example_a_pass_is_a_batch_step(kind, surrogate):
-    blocks = small_blocks(kind, surrogate, n=1)
+    one = {"simplex": {"n": 1}, "chain": {"lengths": (3,)}, "permutation": {"sizes": (3,)}}[kind]
+    blocks = small_blocks(kind, surrogate, **one)
     rows = ref.batch_frank_wolfe(blocks, n_iter=8).history[1:]
-    _, _, expected = blocks.frank_wolfe(
-        sampling="permutation", n_passes=8, random_state=0, gap_every=1)
+    expected = ref.block_coordinate_frank_wolfe(
+        blocks, sampling="permutation", n_passes=8, gap_every=1).history
     assert_allclose(rows, expected, rtol=1e-9, atol=1e-12)
 
 
@@ -184,7 +144,7 @@ def test_the_ball_holds_the_optimum(kind, surrogate):
     blocks = small_blocks(kind, surrogate)
     radius = ref.optimum_radius(blocks)
     # the long run's w is within sqrt(2 gap / alpha) of the optimum's
-    assert norm(w) - np.sqrt(2 * (primal - dual) / blocks.alpha) <= radius
+    assert np.linalg.norm(flat(w)) - np.sqrt(2 * (primal - dual) / blocks.alpha) <= radius
     zeros = tuple(np.zeros_like(part) for part in w)
     assert_allclose(radius, np.sqrt(blocks.examine(zeros)[-1] / blocks.alpha), rtol=1e-12)
 
@@ -200,7 +160,7 @@ def test_subgradient_average_comes_to_the_optimum(kind, surrogate, sampling):
     assert result.history[-1, 1] >= best_dual - 1e-12
     assert result.history[-1, 1] - best_primal < 0.05
     assert_allclose(result.history[-1, 1], blocks.examine(result.w_average)[-1], rtol=1e-12)
-    assert norm(result.w) <= ref.optimum_radius(blocks) * (1 + 1e-12)
+    assert np.linalg.norm(flat(result.w)) <= ref.optimum_radius(blocks) * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("surrogate", SURROGATES)
@@ -219,7 +179,7 @@ def test_subgradient_keeps_the_rate_in_the_mean(surrogate):
 
 
 def test_subgradient_steps_are_those_of_the_formula():
-    blocks = small_blocks("simplex", "max_margin", n=1, alpha=0.5)
+    blocks = small_blocks("simplex", "max_margin", n=1)
     x, y = blocks.X[0], blocks.y[0]
     w, iterates = np.zeros((2, 3)), []
     for t in range(1, 6):
@@ -236,11 +196,11 @@ def test_subgradient_steps_are_those_of_the_formula():
 @pytest.mark.parametrize(("kind", "surrogate"), CASES)
 def test_bounds_are_respected(kind, surrogate):
     blocks = small_blocks(kind, surrogate)
-    result = ref.stochastic_subgradient(blocks, n_passes=5, bounds=(-0.05, 0.1))
+    result = ref.stochastic_subgradient(blocks, n_passes=5, bounds=(-0.02, 0.05))
     for w in result.w, result.w_average:
-        assert flat(w).min() >= -0.05 and flat(w).max() <= 0.1 + 1e-15
+        assert flat(w).min() >= -0.02 - 1e-15 and flat(w).max() <= 0.05 + 1e-15
     # of the iterates some are at a bound, so that it matters
-    assert flat(result.w).max() == 0.1 or flat(result.w).min() == -0.05
+    assert flat(result.w).max() == 0.05 or flat(result.w).min() == -0.02
 
 
 @pytest.mark.parametrize("bounds", [(0.0, 0.2), (-0.1, 0.1), (0.1, np.inf), (-np.inf, np.inf)])
@@ -307,6 +267,6 @@ def test_errors():
 
 
 def test_a_kind_of_blocks_must_say_what_it_is():
-    blocks = structured.Blocks(1, "max_margin", 1.0, None)
+    blocks = ref.Blocks(1, "max_margin", 1.0, None)
     with pytest.raises(NotImplementedError):
         ref.batch_frank_wolfe(blocks, n_iter=1)
