@@ -532,14 +532,14 @@ class EdgeBlocks(ref.Blocks):
         if self.surrogate == "log":
             nodes, edges, _ = ref.sum_product(*state)
             return nodes, edges, ref.chain_entropy(nodes, edges)
-        return *state, ref.chain_concave_part(*state, self.surrogate, self.y[i], self.cost)
+        return *state, ref.ChainOutputs.concave_part(state, self.surrogate, self.y[i], self.cost)
 
     def oracle(self, i, v):
         if self.is_mirror_prox:
             nodes, edges, _, lower, upper = ref.max_min_mirror_prox_chain(*v, self.cost, 8)
             return nodes, edges, lower - np.sum(v[0] * nodes) - np.sum(v[1] * edges), upper
         if self.surrogate == "max_min":  # its edges are not told
-            return ref.chain_oracle(*v, self.surrogate, self.y[i], self.cost)
+            return ref.ChainOutputs.oracle(v, self.surrogate, self.y[i], self.cost)
         if self.surrogate == "log":
             nodes, edges, upper = ref.sum_product(*v)
             return nodes, edges, ref.chain_entropy(nodes, edges), upper

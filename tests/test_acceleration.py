@@ -399,7 +399,7 @@ def risk(model, X, y, penalised=True):
     scores = np.asarray(X @ model.coef_.T) + model.intercept_
     k = scores.shape[1]
     losses = [
-        ref.block_oracle(v, model.surrogate, label, 1.0 - np.eye(k))[2] - v[label]
+        ref.SimplexOutputs.oracle((v,), model.surrogate, label, 1.0 - np.eye(k))[2] - v[label]
         for v, label in zip(scores, y)]
     norm = np.sum(model.coef_**2) + penalised * np.sum(model.intercept_**2)
     return np.mean(losses) + model.alpha / 2 * norm

@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fastm4n import MulticlassClassifier, OrdinalClassifier
-from fastm4n.reference import SimplexBlocks, block_oracle
+from fastm4n.reference import SimplexBlocks, SimplexOutputs
 from fastm4n.solvers.free_intercept import balance
 
 SURROGATES = ("max_min", "max_margin", "log")
@@ -51,7 +51,7 @@ def primal(model, X, y, intercept):
     """The objective without a penalty on the intercept, by the reference."""
     loss = 0.0
     for v, label in zip(X @ model.coef_.T + intercept, y):
-        loss += block_oracle(v, model.surrogate, label, model.cost_matrix_)[2] - v[label]
+        loss += SimplexOutputs.oracle((v,), model.surrogate, label, model.cost_matrix_)[2] - v[label]
     return loss / len(y) + 0.5 * model.alpha * np.sum(model.coef_**2)
 
 

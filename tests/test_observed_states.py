@@ -13,9 +13,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 from fastm4n import SequenceTagger
 from fastm4n.reference import (
-    chain_concave_part,
+    ChainOutputs,
     chain_indicator,
-    chain_oracle,
     score_labelling,
     viterbi,
 )
@@ -111,10 +110,10 @@ def check_certificate(model, X, y, columns, rtol):
         total = [a + c / (model.alpha * len(X)) for a, c in zip(total, change)]
         unary, pairwise = chain_of(model, x, columns)
         of_sum = len(x) * COST  # the reference divides costs by the length
-        upper = chain_oracle(unary, pairwise, model.surrogate, labels, of_sum, 1e-10)[3]
+        upper = ChainOutputs.oracle((unary, pairwise), model.surrogate, labels, of_sum, 1e-10)[3]
         primal += (upper - score_labelling(labels, unary, pairwise)) / len(X)
         if model.surrogate != "log" or columns:
-            dual += chain_concave_part(nodes, edges, model.surrogate, labels, of_sum) / len(X)
+            dual += ChainOutputs.concave_part((nodes, edges), model.surrogate, labels, of_sum) / len(X)
     hidden = sum(np.sum((1 - mask) * w**2) for mask, w in zip(masks, total))
     assert hidden > 1e-3  # the masks do something
     total = [mask * w for mask, w in zip(masks, total)]

@@ -108,7 +108,7 @@ def simplex_primal(model, X, y, alpha):
     scores = scores + model.intercept_
     norm += np.sum(model.intercept_**2)
     losses = [
-        ref.block_oracle(v, model.surrogate, label, cost)[2] - v[label]
+        ref.SimplexOutputs.oracle((v,), model.surrogate, label, cost)[2] - v[label]
         for v, label in zip(scores, np.searchsorted(model.classes_, y))
     ]
     return np.mean(losses) + alpha / 2 * norm
@@ -121,14 +121,14 @@ def chain_primal(model, X, y, alpha):
     for x, truth in zip(X, y):
         v = ref.chain_scores(x, w)
         cost = len(x) * zero_one(model.classes_.size)  # the reference takes the mean
-        upper = ref.chain_oracle(*v, model.surrogate, truth, cost)[-1]
+        upper = ref.ChainOutputs.oracle(v, model.surrogate, truth, cost)[-1]
         losses.append(upper - ref.score_labelling(truth, *v))
     return np.mean(losses) + alpha / 2 * sum(np.sum(part**2) for part in w)
 
 
 def permutation_loss(v, surrogate, places):
     M = len(v)
-    upper = ref.permutation_oracle(v, surrogate, places, M * zero_one(M))[-1]
+    upper = ref.PermutationOutputs.oracle((v,), surrogate, places, M * zero_one(M))[-1]
     return upper - v[np.arange(M), places].sum()
 
 
@@ -331,8 +331,8 @@ def test_other_ways_to_another_alpha(surrogate):
         engine.rebuild_weights(engine.mu)
         assert_allclose(engine.features.state()["weights"], weights, atol=1e-12)
         for b, t in enumerate(engine.concave):
-            h = ref.concave_part(
-                engine.mu.reshape(-1, 3)[b], surrogate, labels()[1][b], zero_one(3))
+            h = ref.SimplexOutputs.concave_part(
+                (engine.mu.reshape(-1, 3)[b],), surrogate, labels()[1][b], zero_one(3))
             assert_allclose(t, h, atol=1e-12)
 
 

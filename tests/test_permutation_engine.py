@@ -87,7 +87,7 @@ def test_mirror_prox_step_by_step(M, n_iter, warm_start):
     mu, start = ref.permutation_indicator(y), None
     steps = []
     for _ in range(4):
-        h = ref.permutation_concave_part(mu, "max_min", cost=cost)
+        h = ref.PermutationOutputs.concave_part((mu,), "max_min", cost=cost)
         v = x @ blocks.primal_weights([(mu, 0.0)])[0]
         s, nu, lower, upper = ref.max_min_permutation_mirror_prox(
             v, cost, n_iter, start=start, tol=1e-9)

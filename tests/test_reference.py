@@ -76,9 +76,9 @@ def test_softmax(k):
         mu, value = ref.softmax(v)
         assert_distribution(mu)
         assert_allclose(value, np.log(np.exp(v).sum()))
-        assert_allclose(ref.concave_part(mu, "log") + v @ mu, value)
+        assert_allclose(ref.SimplexOutputs.entropy(mu) + v @ mu, value)
         other = random_mu(rng, k)
-        assert ref.concave_part(other, "log") + v @ other <= value + 1e-12
+        assert ref.SimplexOutputs.entropy(other) + v @ other <= value + 1e-12
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 6])
@@ -122,7 +122,7 @@ def test_max_min_game(k):
         lower, upper = ref.max_min_objective(v, cost, mu, nu)
         assert_allclose([lower, upper], value, atol=1e-8)
         s, bound = ref.max_min_oracle(v, cost)
-        assert_allclose([ref.concave_part(s, "max_min", 0, cost) + v @ s, bound], value, atol=1e-8)
+        assert_allclose([ref.SimplexOutputs.concave_part((s,), "max_min", 0, cost) + v @ s, bound], value, atol=1e-8)
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 6])
@@ -192,7 +192,7 @@ def test_oracles_at_extreme_scores(scale, k):
         for surrogate, cost in itertools.product(
             SURROGATES, [zero_one(k), absolute(k), random_cost(rng, k)]
         ):
-            s, h, upper = ref.block_oracle(v, surrogate, 0, cost)
+            s, h, upper = ref.SimplexOutputs.oracle((v,), surrogate, 0, cost)
             assert_distribution(s)
             bound = max(np.log(k), cost.max())
             assert np.isfinite(h) and top - 1e-15 * scale <= upper <= top + bound + 1e-15 * scale
@@ -213,29 +213,29 @@ def test_forbidden_labels_are_as_if_they_were_not_there(surrogate):
             s, _, value, upper = ref.max_min_mirror_prox(v, cost, 300)
             assert value <= upper
         else:
-            s, h, upper = ref.block_oracle(v, surrogate, 0, cost)
+            s, h, upper = ref.SimplexOutputs.oracle((v,), surrogate, 0, cost)
             assert_allclose(h + v[allowed] @ s[allowed], upper, atol=1e-8)
         assert_distribution(s)
         assert np.all(s[~allowed] == 0)
         stand_in = np.where(allowed, v, -1e3)
         exact = "max_min" if surrogate == "mirror_prox" else surrogate
-        assert_allclose(upper, ref.block_oracle(stand_in, exact, 0, cost)[2], atol=0.05)
+        assert_allclose(upper, ref.SimplexOutputs.oracle((stand_in,), exact, 0, cost)[2], atol=0.05)
 
 
 def test_concave_part_of_the_truth_and_unknown_surrogates():
     for surrogate, cost in itertools.product(SURROGATES, [zero_one(3), absolute(3)]):
         for y in range(3):
-            assert ref.concave_part(np.eye(3)[y], surrogate, y, cost) == 0.0
-    for call in ref.concave_part, ref.block_oracle:
+            assert ref.SimplexOutputs.concave_part((np.eye(3)[y],), surrogate, y, cost) == 0.0
+    for call in ref.SimplexOutputs.concave_part, ref.SimplexOutputs.oracle:
         with pytest.raises(ValueError, match="surrogate"):
-            call(np.eye(3)[0], "hinge", 0, zero_one(3))
+            call((np.eye(3)[0],), "hinge", 0, zero_one(3))
 
 
 # exact steps
 
 
 def block_objective(m, v, mu, curvature, surrogate, y, cost):
-    h = ref.concave_part(m, surrogate, y, cost)
+    h = ref.SimplexOutputs.concave_part((m,), surrogate, y, cost)
     return h + v @ m - 0.5 * curvature * np.sum((m - mu) ** 2)
 
 
@@ -258,7 +258,7 @@ def test_maximize_block_against_slsqp(surrogate, k):
         def gradient(p):
             return -np.append(v - curvature * (p[:k] - mu), 1.0)
         best = minimize(
-            negative, np.append(mu, ref.concave_part(mu, surrogate, y, cost)), jac=gradient,
+            negative, np.append(mu, ref.SimplexOutputs.concave_part((mu,), surrogate, y, cost)), jac=gradient,
             method="SLSQP", bounds=[(0, 1)] * k + [(None, None)],
             constraints=[
                 {"type": "eq", "fun": lambda p: p[:k].sum() - 1.0,
@@ -287,7 +287,7 @@ def test_maximize_block_at_extremes(surrogate, curvature):
         m = ref.maximize_block(v, mu, curvature, surrogate, 1, cost)
         assert_distribution(m)
         if curvature * scale < 1e-6:
-            assert_allclose(m, ref.block_oracle(v, surrogate, 1, cost)[0], atol=1e-6)
+            assert_allclose(m, ref.SimplexOutputs.oracle((v,), surrogate, 1, cost)[0], atol=1e-6)
         if curvature == 1e12 and scale == 1.0:
             assert_allclose(m, mu, atol=1e-9)
 
@@ -310,7 +310,7 @@ def test_log_line_search(k):
 
         def objective(g):
             m = np.maximum(mu + g * d, 0.0)
-            return ref.concave_part(m, "log") + g * (v @ d) - 0.5 * g * g * curvature * (d @ d)
+            return ref.SimplexOutputs.entropy(m) + g * (v @ d) - 0.5 * g * g * curvature * (d @ d)
 
         step = ref.log_line_search(mu, d, v, curvature * (d @ d))
         assert 0.0 <= step <= 1.0
@@ -336,7 +336,7 @@ def test_log_line_search_next_to_a_pole():
             step = ref.log_line_search(mu, d, v, curvature * (d @ d))
             grid = np.linspace(0.0, 1.0, 1001)
             values = [
-                ref.concave_part(np.maximum(mu + g * d, 0.0), "log") + g * (v @ d)
+                ref.SimplexOutputs.entropy(np.maximum(mu + g * d, 0.0)) + g * (v @ d)
                 - 0.5 * g * g * curvature * (d @ d) for g in np.append(grid, step)]
             assert values[-1] >= max(values) - 1e-10
 
@@ -348,7 +348,7 @@ def test_log_line_search_over_several_blocks():
         d, p = np.array([ref.softmax(part)[0] for part in v]) - mu, np.array([0.2, 0.5, 0.3])
         step = ref.log_line_search(mu.ravel(), d.ravel(), v.ravel(), curvature, np.repeat(p, 4))
         values = [
-            p @ [ref.concave_part(m, "log") + m @ scores for m, scores in zip(mu + g * d, v)]
+            p @ [ref.SimplexOutputs.entropy(m) + m @ scores for m, scores in zip(mu + g * d, v)]
             - 0.5 * g * g * curvature for g in (step, *np.linspace(0.0, 1.0, 1001))]
         assert 0.0 < step < 1.0 and values[0] >= max(values) - 1e-14
 

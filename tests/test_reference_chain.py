@@ -158,7 +158,8 @@ def test_oracles(surrogate, T, R):
         unary, pairwise = random_chain(rng, T, R)
         cost, y = random_cost(rng, R), rng.integers(0, R, T)
         scores, Y = scores_of(unary, pairwise), labellings(T, R)
-        nodes, transitions, h, upper = ref.chain_oracle(unary, pairwise, surrogate, y, cost)
+        nodes, transitions, h, upper = ref.ChainOutputs.oracle(
+            (unary, pairwise), surrogate, y, cost)
         assert_allclose(transitions.sum(), T - 1)
         expected = {
             "max_margin": lambda: np.max(scores + cost[y, Y].mean(axis=1)),
@@ -172,7 +173,7 @@ def test_oracles(surrogate, T, R):
         # no other point is better
         q = rng.dirichlet(np.ones(len(Y))) * (scores > -np.inf)
         point = marginals_of(q / q.sum(), T, R)
-        value = ref.chain_concave_part(*point, surrogate, y, cost) + inner((unary, pairwise), point)
+        value = ref.ChainOutputs.concave_part(point, surrogate, y, cost) + inner((unary, pairwise), point)
         assert value <= expected + 1e-8
 
 
@@ -184,15 +185,15 @@ def test_concave_part(surrogate):
         truth = ref.chain_indicator(y, R)
         assert_in_polytope(*truth)
         assert_array_equal(np.argmax(truth[0], axis=1), y)
-        assert ref.chain_concave_part(*truth, surrogate, y, cost) == 0.0
+        assert ref.ChainOutputs.concave_part(truth, surrogate, y, cost) == 0.0
         one, other = (marginals_of(rng.dirichlet(np.ones(R**T)), T, R) for _ in range(2))
         between = [(a + b) / 2 for a, b in zip(one, other)]
-        ends = [ref.chain_concave_part(*m, surrogate, y, cost) for m in (one, other)]
-        assert ref.chain_concave_part(*between, surrogate, y, cost) >= np.mean(ends) - 1e-12
+        ends = [ref.ChainOutputs.concave_part(m, surrogate, y, cost) for m in (one, other)]
+        assert ref.ChainOutputs.concave_part(between, surrogate, y, cost) >= np.mean(ends) - 1e-12
     with pytest.raises(ValueError, match="surrogate"):
-        ref.chain_concave_part(*truth, "hinge", y, cost)
+        ref.ChainOutputs.concave_part(truth, "hinge", y, cost)
     with pytest.raises(ValueError, match="surrogate"):
-        ref.chain_oracle(np.zeros((2, 2)), np.zeros((2, 2)), "hinge")
+        ref.ChainOutputs.oracle((np.zeros((2, 2)), np.zeros((2, 2))), "hinge")
 
 
 @pytest.mark.parametrize("T, R", SHAPES)

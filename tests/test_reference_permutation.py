@@ -84,14 +84,14 @@ def test_concave_parts_are_expected_losses(M):
             mu, q = random_mixture(rng, M)
             # the truth is y: the cost of predicting p is L(y, p)
             assert_allclose(
-                ref.permutation_concave_part(mu, "max_margin", y, cost), losses[truth] @ q)
+                ref.PermutationOutputs.concave_part((mu,), "max_margin", y, cost), losses[truth] @ q)
             assert_allclose(
-                ref.permutation_concave_part(mu, "max_min", cost=cost), np.min(q @ losses),
+                ref.PermutationOutputs.concave_part((mu,), "max_min", cost=cost), np.min(q @ losses),
                 atol=1e-15)
             indicator = ref.permutation_indicator(y)
             assert_array_equal(indicator, matrices_of(M)[truth])
             for surrogate in ("max_margin", "max_min"):
-                assert ref.permutation_concave_part(indicator, surrogate, y, cost) == 0.0
+                assert ref.PermutationOutputs.concave_part((indicator,), surrogate, y, cost) == 0.0
 
 
 @pytest.mark.parametrize("M", SIZES)
@@ -131,7 +131,7 @@ def test_max_min_against_the_game_of_all_permutations(M, kind, scale):
         assert_allclose(game(scores, cost), lower, rtol=1e-9, atol=1e-9)
         size = 1e-12 * max(1.0, scale)
         assert -size <= upper - lower <= 1e3 * size
-        value = np.sum(scores * mu) + ref.permutation_concave_part(mu, "max_min", cost=cost)
+        value = np.sum(scores * mu) + ref.PermutationOutputs.concave_part((mu,), "max_min", cost=cost)
         assert_allclose(lower, value, rtol=1e-14, atol=1e-15)
         assert_allclose(
             upper, np.max(scores_of(scores + nu @ cost.T / M)), rtol=1e-14, atol=1e-15)
@@ -153,7 +153,7 @@ def test_bounds_at_any_two_points(M, kind):
     for _ in range(5):
         scores = rng.normal(size=(M, M))
         mu, nu = random_mixture(rng, M)[0], random_mixture(rng, M)[0]
-        lower, upper = ref.max_min_permutation_bounds(scores, cost, mu, nu)
+        lower, upper = ref.PermutationOutputs.bounds((scores,), cost, (mu,), nu)
         value = game(scores, cost)
         assert lower <= value + 1e-9 and value <= upper + 1e-9
 
@@ -173,7 +173,7 @@ def test_mirror_prox(M, kind):
         assert lower <= value + 1e-9 and value <= upper + 1e-9
         assert upper - lower <= cost.max() * np.log(M) / n_iter + 1e-6
         assert_allclose(
-            (lower, upper), ref.max_min_permutation_bounds(scores, cost, mu, nu), rtol=1e-14)
+            (lower, upper), ref.PermutationOutputs.bounds((scores,), cost, (mu,), nu), rtol=1e-14)
 
 
 def test_one_iteration_of_mirror_prox():
@@ -223,13 +223,13 @@ def test_oracles_against_enumeration(M, surrogate):
             "max_min": lambda: game(scores, cost),
             "log": lambda: gibbs(scores_of(scores))[1],
         }[surrogate]()
-        mu, h, upper = ref.permutation_oracle(scores, surrogate, y, cost)
+        mu, h, upper = ref.PermutationOutputs.oracle((scores,), surrogate, y, cost)
         assert_doubly_stochastic(mu)
         assert_allclose([h + np.sum(scores * mu), upper], expected, rtol=1e-9, atol=1e-9)
 
 
 def test_unknown_surrogates():
     with pytest.raises(ValueError, match="surrogate must be one of"):
-        ref.permutation_oracle(np.zeros((2, 2)), "hinge")
-    with pytest.raises(ValueError, match="surrogate must be 'max_margin' or 'max_min', got 'log'"):
-        ref.permutation_concave_part(np.eye(2), "log")
+        ref.PermutationOutputs.oracle((np.zeros((2, 2)),), "hinge")
+    with pytest.raises(ValueError, match="the entropy does not follow from mu"):
+        ref.PermutationOutputs.concave_part((np.eye(2),), "log")

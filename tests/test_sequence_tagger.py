@@ -137,7 +137,7 @@ def test_attributes(data, surrogate, fitted):
     for x, labels in zip(X, y):
         codes, v = np.searchsorted(tagger.classes_, labels), scores_of(tagger, x)
         # the reference divides costs by the length
-        upper = ref.chain_oracle(*v, surrogate, codes, len(x) * tagger.cost_matrix_, 1e-7)[3]
+        upper = ref.ChainOutputs.oracle(v, surrogate, codes, len(x) * tagger.cost_matrix_, 1e-7)[3]
         loss += (upper - ref.score_labelling(codes, *v)) / len(X)
     primal = loss + tagger.alpha / 2 * sum(np.sum(part**2) for part in parts)
     # the certificate's oracles may stop a little above

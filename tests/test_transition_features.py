@@ -15,12 +15,11 @@ from scipy.optimize import minimize
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
+import fastm4n.reference as ref
 from fastm4n import BlockFrankWolfe, Sequences, SequenceTagger
 from fastm4n.outputs import ChainOutputs, Layout
 from fastm4n.reference import (
-    chain_concave_part,
     chain_indicator,
-    chain_oracle,
     score_labelling,
     sum_product,
     viterbi,
@@ -118,9 +117,9 @@ def check_certificate(model, X, y, cost, n_labels=R, rtol=1e-9):
         total = [old + new / (model.alpha * len(X)) for old, new in zip(total, change)]
         unary, pairwise = chain_of(model, x)
         of_sum = len(x) * cost  # the reference divides costs by the length
-        upper = chain_oracle(unary, pairwise, model.surrogate, labels, of_sum, 1e-10)[3]
+        upper = ref.ChainOutputs.oracle((unary, pairwise), model.surrogate, labels, of_sum, 1e-10)[3]
         primal += (upper - score_labelling(labels, unary, pairwise)) / len(X)
-        dual += chain_concave_part(nodes, edges, model.surrogate, labels, of_sum) / len(X)
+        dual += ref.ChainOutputs.concave_part((nodes, edges), model.surrogate, labels, of_sum) / len(X)
     norm, of_mu = (sum(np.sum(w**2) for w in arrays) for arrays in (arrays_of(model), total))
     assert_allclose(model.primal_objective_, primal + model.alpha / 2 * norm, rtol, rtol)
     assert model.dual_objective_ >= dual - model.alpha / 2 * of_mu - 2 * rtol
@@ -376,7 +375,7 @@ def test_min_risk(fitted):
     for surrogate in "log", "max_min":
         model = clone(fitted[surrogate]).set_params(cost=COST, alpha=0.05).fit(*make_data())
         for x, labels in zip(X, model.predict(X, "min_risk")):
-            nodes = chain_oracle(*chain_of(model, x), surrogate, cost=COST, tol=1e-9)[0]
+            nodes = ref.ChainOutputs.oracle(chain_of(model, x), surrogate, cost=COST, tol=1e-9)[0]
             risk = nodes @ COST
             least = risk.min(axis=1)
             assert_allclose(risk[np.arange(len(x)), labels], least, atol=1e-4)

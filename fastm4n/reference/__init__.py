@@ -8,9 +8,10 @@ are what the tests and the benchmarks compare it with.
 - `passes`: such passes over atoms, with pairwise and away steps and a cache, and accelerated ones.
 - `baselines`: what these are compared with, batch Frank-Wolfe and stochastic subgradient steps.
 - `penalty`: bounds, the elastic net and groups in the place of ||w||^2 / 2.
+- `outputs`: the three surrogates of a block, h and the oracle, for outputs of any kind.
 - `simplex`, `chain`, `permutation`: inference for one of k labels, for a sequence of labels and for
-  a permutation; `simplex_block`, `chain_block`, `permutation_block`: their oracles, and the class
-  that says what blocks of the kind are made of.
+  a permutation; `simplex_block`, `chain_block`, `permutation_block`: what is their own, of the
+  oracles and of the blocks.
 """
 
 from .baselines import (
@@ -32,15 +33,14 @@ from .chain import (
 )
 from .chain_block import (
     ChainBlocks,
+    ChainOutputs,
     ChainWeights,
-    chain_concave_part,
     chain_features,
-    chain_oracle,
     chain_scores,
-    max_min_chain_bounds,
     max_min_column_generation,
     max_min_mirror_prox_chain,
 )
+from .outputs import Outputs
 from .passes import AcceleratedPasses, Atom, AtomPasses
 from .penalty import Penalty
 from .permutation import (
@@ -54,11 +54,9 @@ from .permutation import (
 )
 from .permutation_block import (
     PermutationBlocks,
+    PermutationOutputs,
     max_min_permutation,
-    max_min_permutation_bounds,
     max_min_permutation_mirror_prox,
-    permutation_concave_part,
-    permutation_oracle,
     vector_pairs,
 )
 from .simplex import (
@@ -73,26 +71,19 @@ from .simplex import (
     simplex_threshold,
     softmax,
 )
-from .simplex_block import (
-    SimplexBlocks,
-    block_oracle,
-    concave_part,
-    log_line_search,
-    maximize_block,
-)
+from .simplex_block import SimplexBlocks, SimplexOutputs, log_line_search, maximize_block
 
 __all__ = [
     "AcceleratedPasses", "Atom", "AtomPasses", "BatchResult", "BlockPasses", "Blocks",
-    "Certificate", "ChainBlocks", "ChainWeights", "Penalty", "PermutationBlocks", "Result",
-    "SimplexBlocks", "SplitMix64", "SubgradientResult", "batch_frank_wolfe", "best_permutation",
-    "block_coordinate_frank_wolfe", "block_oracle", "chain_concave_part", "chain_entropy",
-    "chain_features", "chain_indicator", "chain_oracle", "chain_scores", "concave_part",
-    "log_line_search", "max_min_absolute", "max_min_chain_bounds", "max_min_column_generation",
+    "Certificate", "ChainBlocks", "ChainOutputs", "ChainWeights", "Outputs", "Penalty",
+    "PermutationBlocks", "PermutationOutputs", "Result", "SimplexBlocks", "SimplexOutputs",
+    "SplitMix64", "SubgradientResult", "batch_frank_wolfe", "best_permutation",
+    "block_coordinate_frank_wolfe", "chain_entropy", "chain_features", "chain_indicator",
+    "chain_scores", "log_line_search", "max_min_absolute", "max_min_column_generation",
     "max_min_game", "max_min_mirror_prox", "max_min_mirror_prox_chain", "max_min_objective",
-    "max_min_oracle", "max_min_permutation", "max_min_permutation_bounds",
-    "max_min_permutation_mirror_prox", "max_min_zero_one", "max_oracle", "maximize_block",
-    "optimum_radius", "permanent", "permutation_concave_part", "permutation_entropy",
-    "permutation_indicator", "permutation_marginals", "permutation_oracle", "project_simplex",
-    "round_to_birkhoff", "score_labelling", "simplex_threshold", "sinkhorn", "softmax",
-    "stochastic_subgradient", "sum_product", "vector_pairs", "viterbi", "viterbi_kbest",
+    "max_min_oracle", "max_min_permutation", "max_min_permutation_mirror_prox", "max_min_zero_one",
+    "max_oracle", "maximize_block", "optimum_radius", "permanent", "permutation_entropy",
+    "permutation_indicator", "permutation_marginals", "project_simplex", "round_to_birkhoff",
+    "score_labelling", "simplex_threshold", "sinkhorn", "softmax", "stochastic_subgradient",
+    "sum_product", "vector_pairs", "viterbi", "viterbi_kbest",
 ]

@@ -87,7 +87,7 @@ def _clipped_ratio(ascent, curvature):
 class Blocks:
     """Training examples with outputs of one kind, under one surrogate.
 
-    A derived class says what the outputs are, by the five methods that have no body here.
+    A derived class has `outputs`, y and cost, and the three methods that have no body here.
 
     Parameters
     ----------
@@ -101,6 +101,8 @@ class Blocks:
         Omega; a pair is that of bounds. Parts that are not fitted are zero all the same.
     """
 
+    outputs = None
+    oracle_tol = 1e-9
     has_natural_step = True  # of the log surrogate, whose states are natural parameters
 
     def __init__(self, n, surrogate, alpha, weights=None, penalty=None):
@@ -123,13 +125,21 @@ class Blocks:
         """phi(y_i)."""
         raise NotImplementedError
 
+    def cost_of(self, i):
+        """The cost of the block's positions."""
+        return self.cost
+
     def point(self, i, state):
         """(*mu_i, h_i(mu_i)), from nothing but the block's state."""
-        raise NotImplementedError
+        if self.is_natural:
+            return self.outputs.gibbs(state)[:-1]
+        return *state, self.outputs.concave_part(
+            state, self.surrogate, self.y[i], self.cost_of(i))
 
     def oracle(self, i, v):
         """(*s, h_i(s), upper): a maximiser s of h_i(s) + <v, s> and a bound of the maximum."""
-        raise NotImplementedError
+        return self.outputs.oracle(
+            v, self.surrogate, self.y[i], self.cost_of(i), self.oracle_tol)
 
     def oracle_of_visit(self, i, v, starts):
         """What a visit calls in the place of the oracle, where that may be less exact.

@@ -1,15 +1,5 @@
 """Blocks whose output is a sequence of labels: oracles, with the conventions of `chain`.
 
-The surrogates are given by ([1]_, section 5.3 and appendix G.2)
-
-====================  ============================================================
-surrogate             h(mu)
-====================  ============================================================
-``"max_margin"``      (1 / T) sum_t <cost[y_t], mu_t>
-``"max_min"``         (1 / T) sum_t min_j (cost' mu_t)_j
-``"log"``             sum_t H(mu_{t,t+1}) - sum of H(mu_t) over the interior t
-====================  ============================================================
-
 References
 ----------
 .. [1] A. Nowak-Vila, F. Bach and A. Rudi, "Consistent structured prediction with max-min
@@ -25,78 +15,42 @@ import numpy as np
 
 from .blocks import Blocks
 from .chain import _as_chain, chain_entropy, chain_indicator, score_labelling, sum_product, viterbi
-from .simplex import SURROGATES, _dot, _log_normalize
+from .outputs import Outputs
+from .simplex import _log_normalize
 
 
-def chain_concave_part(nodes, edges, surrogate, y=None, cost=None):
-    """h(mu), the concave function that makes the surrogate.
+class ChainOutputs(Outputs):
+    """Sequences of labels: v is (unary, pairwise).
 
-    Parameters
-    ----------
-    nodes : array of shape (T, R)
-    edges : array of shape (T-1, R, R)
-        Used by "log".
-    surrogate : {"max_margin", "max_min", "log"}
-    y : array of int of shape (T,)
-        The truth; used by "max_margin".
-    cost : array of shape (R, R)
-        Used by "max_margin" and "max_min".
-
-    Returns
-    -------
-    h : float
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> nodes, cost = np.array([[0.5, 0.5], [1.0, 0.0]]), np.array([[0.0, 1.0], [3.0, 0.0]])
-    >>> chain_concave_part(nodes, None, "max_margin", [1, 0], cost)
-    0.75
-    >>> chain_concave_part(nodes, None, "max_min", cost=cost)
-    0.25
+    A point is (nodes, transitions), transitions (R, R) being the sum over t of the edges; their
+    entropy asks for the edges themselves.
     """
-    if surrogate == "max_margin":
-        return float(np.sum(cost[np.asarray(y)] * nodes) / len(nodes))
-    if surrogate == "max_min":
-        return float(np.mean(np.min(nodes @ cost, axis=1)))
-    if surrogate == "log":
+
+    @classmethod
+    def best(cls, v):
+        path, value = viterbi(*v)
+        return _summed(*chain_indicator(path, v[0].shape[1])), value
+
+    @classmethod
+    def gibbs(cls, v):
+        nodes, edges, log_partition = sum_product(*v)
+        return *_summed(nodes, edges), chain_entropy(nodes, edges), log_partition
+
+    @classmethod
+    def game(cls, v, cost, tol):
+        nodes, transitions, _, _, upper, _ = max_min_column_generation(*v, cost, tol)
+        return (nodes, transitions), upper
+
+    @classmethod
+    def entropy(cls, nodes, edges):
         return chain_entropy(nodes, edges)
-    raise ValueError(f"surrogate must be one of {SURROGATES}, got {surrogate!r}")
+
+
+def _summed(nodes, edges):
+    return nodes, edges.sum(axis=0)
 
 
 # Max-min oracles: max_mu min_nu (1 / T) sum_t mu_t' cost nu_t + <v, mu>
-
-
-def max_min_chain_bounds(unary, pairwise, cost, nodes, edges, nu):
-    """Bounds on the value of the max-min problem from any feasible mu and nu.
-
-        lower = h(mu) + <v, mu>  <=  value  <=  max_y s(y) + (1 / T) sum_t (cost nu_t)[y_t] = upper
-
-    Parameters
-    ----------
-    unary : array of shape (T, R)
-    pairwise : array of shape (R, R) or (T-1, R, R)
-    cost : array of shape (R, R)
-    nodes : array of shape (T, R)
-    edges : array of shape (T-1, R, R)
-    nu : array of shape (T, R)
-
-    Returns
-    -------
-    lower, upper : float
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> half = np.full((1, 2), 0.5)
-    >>> no_edges = np.zeros((0, 2, 2))
-    >>> max_min_chain_bounds(np.zeros((1, 2)), no_edges, 1 - np.eye(2), half, no_edges, half)
-    (0.5, 0.5)
-    """
-    unary, pairwise = _as_chain(unary, pairwise)
-    h = chain_concave_part(nodes, edges, "max_min", cost=cost)
-    lower = h + _dot(unary, nodes) + _dot(pairwise, edges)
-    return lower, viterbi(unary + nu @ cost.T / len(unary), pairwise)[1]
 
 
 def max_min_mirror_prox_chain(unary, pairwise, cost, n_iter=None, start=None):
@@ -131,7 +85,7 @@ def max_min_mirror_prox_chain(unary, pairwise, cost, n_iter=None, start=None):
     edges : array of shape (T-1, R, R)
     nu : array of shape (T, R)
     lower, upper : float
-        Bounds on the value, as in `max_min_chain_bounds`, at the returned point.
+        Bounds on the value, as in `Outputs.bounds`, at the returned point.
 
     Notes
     -----
@@ -221,7 +175,9 @@ def max_min_mirror_prox_chain(unary, pairwise, cost, n_iter=None, start=None):
         sum_edges += half_edges
         sum_nu += half_nu
     nodes, edges, nu = sum_nodes / n_iter, sum_edges / n_iter, sum_nu / n_iter
-    return (nodes, edges, nu, *max_min_chain_bounds(unary, pairwise, cost, nodes, edges, nu))
+    return (
+        nodes, edges, nu,
+        *ChainOutputs.bounds((unary, pairwise), cost, (nodes, edges), nu))
 
 
 def max_min_column_generation(unary, pairwise, cost, tol=1e-9):
@@ -306,58 +262,6 @@ def max_min_column_generation(unary, pairwise, cost, tol=1e-9):
     transitions = sum(
         weight * point[1].sum(axis=0) for weight, point in zip(p, points, strict=True))
     return nodes, transitions, nu, float(lower), float(upper), n_viterbi
-
-
-def chain_oracle(unary, pairwise, surrogate, y=None, cost=None, tol=1e-9):
-    """max_mu h(mu) + <v, mu> over the marginal polytope, with what a certificate needs.
-
-    Loss-augmented Viterbi for "max_margin" ([1]_, equation 9), sum-product for "log", column
-    generation for "max_min".
-
-    Parameters
-    ----------
-    unary : array of shape (T, R)
-    pairwise : array of shape (R, R) or (T-1, R, R)
-    surrogate : {"max_margin", "max_min", "log"}
-    y : array of int of shape (T,)
-        The truth; used by "max_margin".
-    cost : array of shape (R, R)
-        Used by "max_margin" and "max_min".
-    tol : float
-        Accuracy of "max_min".
-
-    Returns
-    -------
-    nodes : array of shape (T, R)
-        A maximiser.
-    transitions : array of shape (R, R)
-        The sum over t of its edges.
-    h : float
-        h at the maximiser.
-    upper : float
-        An upper bound on the maximum.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> unary, cost = np.array([[0.0, 1.0], [0.25, 0.0]]), 1 - np.eye(2)
-    >>> nodes, transitions, h, upper = chain_oracle(
-    ...     unary, np.zeros((2, 2)), "max_margin", [1, 0], cost)
-    >>> nodes.tolist(), transitions.tolist(), h, upper
-    ([[0.0, 1.0], [0.0, 1.0]], [[0.0, 0.0], [0.0, 1.0]], 0.5, 1.5)
-    """
-    if surrogate == "max_margin":
-        path, upper = viterbi(unary + cost[np.asarray(y)] / len(unary), pairwise)
-        nodes, edges = chain_indicator(path, unary.shape[1])
-    elif surrogate == "log":
-        nodes, edges, upper = sum_product(unary, pairwise)
-    elif surrogate == "max_min":
-        nodes, transitions, _, _, upper, _ = max_min_column_generation(unary, pairwise, cost, tol)
-        return nodes, transitions, chain_concave_part(nodes, None, surrogate, cost=cost), upper
-    else:
-        raise ValueError(f"surrogate must be one of {SURROGATES}, got {surrogate!r}")
-    h = chain_concave_part(nodes, edges, surrogate, y, cost)
-    return nodes, edges.sum(axis=0), h, upper
 
 
 class ChainWeights(NamedTuple):
@@ -477,6 +381,8 @@ class ChainBlocks(Blocks):
     [[1, 0, 0], [0, 1]]
     """
 
+    outputs = ChainOutputs
+
     def __init__(
         self, X, y, n_labels, surrogate, alpha, weights=None, cost=None,
         fit=ChainWeights._fields, oracle_tol=1e-9, penalty=None,
@@ -499,14 +405,4 @@ class ChainBlocks(Blocks):
         return _fitted(w, self.fit)
 
     def truth(self, i):
-        nodes, edges = chain_indicator(self.y[i], self.n_labels)
-        return nodes, edges.sum(axis=0)
-
-    def point(self, i, state):
-        if self.is_natural:
-            nodes, edges, _ = sum_product(*state)
-            return nodes, edges.sum(axis=0), chain_entropy(nodes, edges)
-        return *state, chain_concave_part(state[0], None, self.surrogate, self.y[i], self.cost)
-
-    def oracle(self, i, v):
-        return chain_oracle(*v, self.surrogate, self.y[i], self.cost, self.oracle_tol)
+        return _summed(*chain_indicator(self.y[i], self.n_labels))

@@ -1,14 +1,5 @@
 """Blocks whose output is a permutation: oracles, with the conventions of `permutation`.
 
-A block has one of three surrogates, each a concave function h on the polytope, and its oracle
-solves  max_mu h(mu) + <scores, mu>:
-
-    max_margin  h(mu) = (1/M) sum_i <cost[y_i], mu_i>               M3N, truth y
-    max_min     h(mu) = (1/M) min_p sum_i (cost' mu_i)[p_i]         M4N
-    log         h(mu) = entropy of a distribution over permutations CRF
-
-for the loss  L(p, p') = (1/M) sum_i cost[p_i, p'_i].
-
 References
 ----------
 .. [1] A. Nowak-Vila, F. Bach and A. Rudi, "Consistent structured prediction with max-min
@@ -18,6 +9,7 @@ References
 import numpy as np
 
 from .blocks import Blocks
+from .outputs import Outputs
 from .permutation import (
     _as_square,
     best_permutation,
@@ -26,65 +18,32 @@ from .permutation import (
     round_to_birkhoff,
     sinkhorn,
 )
-from .simplex import SURROGATES
 
 
-def permutation_concave_part(mu, surrogate, y=None, cost=None):
-    """h(mu), the concave function that makes the surrogate.
+class PermutationOutputs(Outputs):
+    """Permutations: v and mu are tuples of one array (M, M)."""
 
-    That of "log" does not follow from mu: see `permutation_entropy`.
+    @classmethod
+    def best(cls, v):
+        places, value = best_permutation(*v)
+        return (permutation_indicator(places),), value
 
-    Parameters
-    ----------
-    mu : array of shape (M, M)
-    surrogate : {"max_margin", "max_min"}
-    y : array of int of shape (M,)
-        The truth; used by "max_margin".
-    cost : array of shape (M, M)
+    @classmethod
+    def gibbs(cls, v):
+        return permutation_entropy(*v)
 
-    Returns
-    -------
-    h : float
+    @classmethod
+    def game(cls, v, cost, tol):
+        mu, _, _, upper = max_min_permutation(*v, cost)
+        return (mu,), upper
 
-    Examples
-    --------
-    >>> mu, cost = np.full((2, 2), 0.5), np.array([[0.0, 1.0], [3.0, 0.0]])
-    >>> permutation_concave_part(mu, "max_margin", [1, 0], cost)
-    1.0
-    >>> permutation_concave_part(mu, "max_min", cost=cost)
-    1.0
-    """
-    if surrogate == "max_margin":
-        return float(np.sum(cost[np.asarray(y)] * mu) / len(mu))
-    if surrogate == "max_min":
-        return float(-best_permutation(-(mu @ cost))[1] / len(mu))
-    raise ValueError(f"surrogate must be 'max_margin' or 'max_min', got {surrogate!r}")
+    @classmethod
+    def least_cost(cls, costs):
+        """min_p (1 / M) sum_i costs[i, p_i], over permutations p."""
+        return -best_permutation(-costs)[1] / len(costs)
 
 
 # Max-min oracles: max_mu min_nu (1 / M) sum_i mu_i' cost nu_i + <scores, mu>
-
-
-def max_min_permutation_bounds(scores, cost, mu, nu):
-    """Bounds on the value of the max-min problem from any doubly stochastic mu and nu.
-
-        lower = h(mu) + <scores, mu>  <=  value  <=  max_p <scores + nu cost' / M, phi(p)> = upper
-
-    Parameters
-    ----------
-    scores, cost, mu, nu : arrays of shape (M, M)
-
-    Returns
-    -------
-    lower, upper : float
-
-    Examples
-    --------
-    >>> half = np.full((2, 2), 0.5)
-    >>> max_min_permutation_bounds(np.zeros((2, 2)), 1 - np.eye(2), half, half)
-    (0.5, 0.5)
-    """
-    lower = permutation_concave_part(mu, "max_min", cost=cost) + float(np.sum(scores * mu))
-    return lower, float(best_permutation(scores + nu @ cost.T / len(scores))[1])
 
 
 def max_min_permutation(scores, cost):
@@ -109,7 +68,7 @@ def max_min_permutation(scores, cost):
     mu, nu : arrays of shape (M, M)
         Doubly stochastic.
     lower, upper : float
-        Bounds on the value at mu and nu, as in `max_min_permutation_bounds`: equal up to the
+        Bounds on the value at mu and nu, as in `Outputs.bounds`: equal up to the
         accuracy of the linear program, 1e-10 of the largest score or cost.
 
     Examples
@@ -138,7 +97,7 @@ def max_min_permutation(scores, cost):
     mu = np.maximum(solution.x[: M * M].reshape(M, M), 0.0)
     nu = np.maximum(-solution.ineqlin.marginals.reshape(M, M) * M * scale, 0.0)
     mu, nu = round_to_birkhoff(mu), round_to_birkhoff(nu)
-    return (mu, nu, *max_min_permutation_bounds(scores, cost, mu, nu))
+    return (mu, nu, *PermutationOutputs.bounds((scores,), cost, (mu,), nu))
 
 
 def max_min_permutation_mirror_prox(scores, cost, n_iter=20, start=None, tol=1e-6):
@@ -174,7 +133,7 @@ def max_min_permutation_mirror_prox(scores, cost, n_iter=20, start=None, tol=1e-
     mu, nu : arrays of shape (M, M)
         Doubly stochastic.
     lower, upper : float
-        Bounds on the value, as in `max_min_permutation_bounds`.
+        Bounds on the value, as in `Outputs.bounds`.
 
     Notes
     -----
@@ -224,50 +183,7 @@ def max_min_permutation_mirror_prox(scores, cost, n_iter=20, start=None, tol=1e-
         sum_mu += half_mu
         sum_nu += half_nu
     mu, nu = round_to_birkhoff(sum_mu / n_iter), round_to_birkhoff(sum_nu / n_iter)
-    return (mu, nu, *max_min_permutation_bounds(scores, cost, mu, nu))
-
-
-def permutation_oracle(scores, surrogate, y=None, cost=None):
-    """max_mu h(mu) + <scores, mu> over the polytope, with what a certificate needs.
-
-    A loss-augmented assignment for "max_margin" ([1]_, equation 9), exact marginals for "log",
-    the linear program for "max_min".
-
-    Parameters
-    ----------
-    scores : array of shape (M, M)
-    surrogate : {"max_margin", "max_min", "log"}
-    y : array of int of shape (M,)
-        The truth; used by "max_margin".
-    cost : array of shape (M, M)
-        Used by "max_margin" and "max_min".
-
-    Returns
-    -------
-    mu : array of shape (M, M)
-        A maximiser.
-    h : float
-        h at the maximiser.
-    upper : float
-        An upper bound on the maximum.
-
-    Examples
-    --------
-    >>> scores, cost = np.array([[0.0, 0.25], [0.5, 0.0]]), 1 - np.eye(2)
-    >>> mu, h, upper = permutation_oracle(scores, "max_margin", [0, 1], cost)
-    >>> mu.tolist(), h, upper
-    ([[0.0, 1.0], [1.0, 0.0]], 1.0, 1.75)
-    """
-    if surrogate == "max_margin":
-        places, upper = best_permutation(scores + cost[np.asarray(y)] / len(scores))
-        mu = permutation_indicator(places)
-        return mu, permutation_concave_part(mu, surrogate, y, cost), float(upper)
-    if surrogate == "log":
-        return permutation_entropy(scores)
-    if surrogate == "max_min":
-        mu, _, _, upper = max_min_permutation(scores, cost)
-        return mu, permutation_concave_part(mu, surrogate, cost=cost), upper
-    raise ValueError(f"surrogate must be one of {SURROGATES}, got {surrogate!r}")
+    return (mu, nu, *PermutationOutputs.bounds((scores,), cost, (mu,), nu))
 
 
 def vector_pairs(X, M):
@@ -333,6 +249,8 @@ class PermutationBlocks(Blocks):
     [[1, 2, 0], [0, 1, 2]]
     """
 
+    outputs = PermutationOutputs
+
     def __init__(self, X, y, surrogate, alpha, weights=None, cost=None, penalty=None):
         super().__init__(len(y), surrogate, alpha, weights, penalty)
         self.X = [np.asarray(x, dtype=float) for x in X]
@@ -352,12 +270,3 @@ class PermutationBlocks(Blocks):
 
     def truth(self, i):
         return (permutation_indicator(self.y[i]),)
-
-    def point(self, i, state):
-        if self.is_natural:
-            return permutation_entropy(*state)[:2]
-        return *state, permutation_concave_part(
-            state[0], self.surrogate, self.y[i], self.cost_of(i))
-
-    def oracle(self, i, v):
-        return permutation_oracle(v[0], self.surrogate, self.y[i], self.cost_of(i))

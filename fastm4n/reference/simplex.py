@@ -8,19 +8,6 @@ Conventions, throughout the reference:
 - ``cost`` (k, k) is a cost matrix: ``cost[i, j]`` is the cost of predicting j where the
   truth is i; non-negative, with a zero diagonal, not necessarily symmetric.
 
-Every surrogate loss is a Fenchel-Young loss given by a concave function h on the simplex
-that vanishes at the truth e_y ([1]_, equations 9 to 11),
-
-====================  ==================================  =======================
-surrogate             h(mu)                               model
-====================  ==================================  =======================
-``"max_margin"``      <cost[y], mu>                       M3N, structural SVM
-``"max_min"``         min_j (cost' mu)_j                  M4N
-``"log"``             -sum_j mu_j log mu_j                CRF, logistic regression
-====================  ==================================  =======================
-
-and an oracle of a block solves  max_{mu in simplex} h(mu) + <v, mu>.
-
 References
 ----------
 .. [1] A. Nowak-Vila, F. Bach and A. Rudi, "Consistent structured prediction with max-min

@@ -6,8 +6,8 @@ With the conventions of `simplex`, which has the inference.
 import numpy as np
 
 from .blocks import Blocks
+from .outputs import Outputs
 from .simplex import (
-    SURROGATES,
     _is_zero_one,
     _unit,
     max_min_mirror_prox,
@@ -19,77 +19,28 @@ from .simplex import (
 )
 
 
-def concave_part(mu, surrogate, y=None, cost=None):
-    """h(mu), the concave function that makes the surrogate.
+class SimplexOutputs(Outputs):
+    """One of k labels: v and mu are tuples of one array (k,)."""
 
-    Parameters
-    ----------
-    mu : array of shape (k,)
-    surrogate : {"max_margin", "max_min", "log"}
-    y : int
-        The truth; used by "max_margin".
-    cost : array of shape (k, k)
-        Used by "max_margin" and "max_min".
+    @classmethod
+    def best(cls, v):
+        label, value = max_oracle(*v)
+        return (_unit(len(v[0]), label),), value
 
-    Returns
-    -------
-    h : float
+    @classmethod
+    def gibbs(cls, v):
+        mu, log_partition = softmax(*v)
+        return mu, cls.entropy(mu), log_partition
 
-    Examples
-    --------
-    >>> import numpy as np
-    >>> cost = np.array([[0.0, 1.0], [3.0, 0.0]])
-    >>> concave_part(np.array([0.5, 0.5]), "max_margin", 1, cost)
-    1.5
-    >>> concave_part(np.array([0.5, 0.5]), "max_min", 1, cost)
-    0.5
-    """
-    if surrogate == "max_margin":
-        return float(cost[y] @ mu)
-    if surrogate == "max_min":
-        return float(np.min(cost.T @ mu))
-    if surrogate == "log":
+    @classmethod
+    def game(cls, v, cost, tol):
+        mu, upper = max_min_oracle(*v, cost)
+        return (mu,), upper
+
+    @classmethod
+    def entropy(cls, mu):
         positive = mu[mu > 0]
         return max(0.0, -float(positive @ np.log(positive)))
-    raise ValueError(f"surrogate must be one of {SURROGATES}, got {surrogate!r}")
-
-
-def block_oracle(v, surrogate, y=None, cost=None):
-    """max_{mu in simplex} h(mu) + <v, mu>, with the bounds that a certificate needs.
-
-    Parameters
-    ----------
-    v : array of shape (k,)
-    surrogate : {"max_margin", "max_min", "log"}
-    y : int
-    cost : array of shape (k, k)
-
-    Returns
-    -------
-    s : array of shape (k,)
-        A maximiser.
-    h : float
-        h(s).
-    upper : float
-        An upper bound on the maximum, which is h + <v, s>.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> s, h, upper = block_oracle(np.array([1.0, 0.75]), "max_min", 0, 1 - np.eye(2))
-    >>> s.tolist(), h, upper
-    ([0.5, 0.5], 0.5, 1.375)
-    """
-    if surrogate == "max_margin":
-        label, upper = max_oracle(v, cost[y])
-        s = _unit(len(v), label)
-    elif surrogate == "log":
-        s, upper = softmax(v)
-    elif surrogate == "max_min":
-        s, upper = max_min_oracle(v, cost)
-    else:
-        raise ValueError(f"surrogate must be one of {SURROGATES}, got {surrogate!r}")
-    return s, concave_part(s, surrogate, y, cost), upper
 
 
 # Exact steps
@@ -153,7 +104,7 @@ def maximize_block(v, mu, curvature, surrogate, y, cost):
     if surrogate not in ("max_margin", "max_min"):
         raise ValueError(f"no exact step for the surrogate {surrogate!r}")
     if curvature == 0:
-        return block_oracle(v, surrogate, y, cost)[0]
+        return SimplexOutputs.oracle((v,), surrogate, y, cost)[0]
     u = v + curvature * mu
     if surrogate == "max_margin":
         return project_simplex(u + cost[y], curvature) / curvature
@@ -271,6 +222,7 @@ class SimplexBlocks(Blocks):
     1.0
     """
 
+    outputs = SimplexOutputs
     has_natural_step = False
 
     def __init__(
@@ -299,12 +251,6 @@ class SimplexBlocks(Blocks):
     def truth(self, i):
         return (_unit(self.n_classes, self.y[i]),)
 
-    def point(self, i, state):
-        return *state, concave_part(state[0], self.surrogate, self.y[i], self.cost)
-
-    def oracle(self, i, v):
-        return block_oracle(v[0], self.surrogate, self.y[i], self.cost)
-
     def oracle_of_visit(self, i, v, starts):
         if self.oracle_iter is None or self.surrogate != "max_min":
             return self.oracle(i, v)
@@ -312,7 +258,7 @@ class SimplexBlocks(Blocks):
             v[0], self.cost, self.oracle_iter, *starts.get(i, ()))
         if self.oracle_warm_start:
             starts[i] = s, nu
-        return s, concave_part(s, self.surrogate, self.y[i], self.cost), upper
+        return s, self.outputs.concave_part((s,), "max_min", cost=self.cost), upper
 
     def log_step(self, group, scores, points, answers, curvature):
         """The gamma of `step` that maximises the dual of the log surrogate."""
