@@ -1,8 +1,18 @@
 """The NumPy reference of chains against enumeration of all labellings and generic solvers."""
 
+import chain_cases
 import numpy as np
 import pytest
-from chain_cases import SHAPES, entropy_of, game_value, gibbs, labellings, marginals_of, scores_of
+from chain_cases import (
+    SHAPES,
+    assert_in_polytope,
+    entropy_of,
+    game_value,
+    gibbs,
+    labellings,
+    marginals_of,
+    scores_of,
+)
 from numpy.testing import assert_allclose, assert_array_equal
 from simplex_cases import SURROGATES, random_cost, zero_one
 
@@ -11,30 +21,13 @@ import fastm4n.reference as ref
 
 def random_chain(rng, T, R):
     """Scores of a chain: shared or own transitions, with ties, with forbidden ones."""
-    unary = rng.normal(size=(T, R))
-    pairwise = rng.normal(size=(R, R) if rng.random() < 0.5 else (T - 1, R, R))
-    kind = rng.integers(3)
-    if kind == 0:  # whole numbers: many ties, and sums without rounding
-        unary, pairwise = np.round(unary), np.round(pairwise)
-    if kind == 1 and R > 1:
-        unary[rng.random((T, R)) < 0.3] = -np.inf
-        pairwise[rng.random(pairwise.shape) < 0.3] = -np.inf
-        # the labelling of all zeros stays allowed
-        unary[:, 0] = np.round(rng.normal(size=T))
-        pairwise[..., 0, 0] = 0.0
-    return unary, pairwise
+    kind = rng.choice(["ordinary", "ties", "forbidden"])
+    return chain_cases.random_chain(rng, T, R, kind, rng.random() < 0.5)
 
 
 def inner(v, mu):
     """<v, mu>, where what has no mass counts nothing, even if its score is -inf."""
     return sum(np.sum(b[b != 0] * np.broadcast_to(a, b.shape)[b != 0]) for a, b in zip(v, mu))
-
-
-def assert_in_polytope(nodes, edges):
-    assert np.all(nodes >= 0) and np.all(edges >= 0)
-    assert_allclose(nodes.sum(axis=1), 1.0, atol=1e-12)
-    assert_allclose(edges.sum(axis=2), nodes[:-1], atol=1e-9)
-    assert_allclose(edges.sum(axis=1), nodes[1:], atol=1e-9)
 
 
 # inference

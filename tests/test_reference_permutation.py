@@ -5,20 +5,19 @@ import itertools
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from permutation_cases import assert_doubly_stochastic
 from scipy.optimize import linprog
+from simplex_cases import SURROGATES, random_cost
 
 import fastm4n.reference as ref
 
-SURROGATES = ("max_margin", "max_min", "log")
 SIZES = (1, 2, 3, 4)
 COSTS = ("zero_one", "absolute", "squared", "random")
 
 
 def cost_of(kind, M, seed=0):
     if kind == "random":
-        cost = np.random.default_rng(seed).uniform(0.0, 3.0, (M, M))
-        np.fill_diagonal(cost, 0.0)
-        return cost
+        return random_cost(np.random.default_rng(seed), M)
     difference = np.subtract.outer(np.arange(M), np.arange(M))
     return {"zero_one": difference != 0, "absolute": abs(difference),
             "squared": difference**2}[kind].astype(float)
@@ -63,12 +62,6 @@ def gibbs(values):
 def random_mixture(rng, M):
     q = rng.dirichlet(np.ones(len(permutations_of(M))))
     return np.einsum("p,pij->ij", q, matrices_of(M)), q
-
-
-def assert_doubly_stochastic(mu, atol=1e-12):
-    assert mu.min() >= 0.0
-    assert_allclose(mu.sum(axis=0), 1.0, atol=atol)
-    assert_allclose(mu.sum(axis=1), 1.0, atol=atol)
 
 
 # h

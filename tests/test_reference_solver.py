@@ -209,15 +209,17 @@ def test_every_policy(kind, surrogate, sampling, step):
     """The dual never falls, the gap does, and all follows from the states; runs repeat."""
     problem = KINDS[kind](4, **SMALL[kind])
     blocks = problem.blocks(surrogate)
-    options = {"sampling": sampling, "step": step, "gap_every": 2}
-    result = solve(blocks, 8, **options)
+    # visits of labels cost little
+    every, share = (7, 0.1) if kind == "labels" else (2, 0.4)
+    options = {"sampling": sampling, "step": step, "gap_every": every}
+    result = solve(blocks, 4 * every, **options)
     number, _, dual, gap = result.history.T
-    assert_array_equal(number, [2, 4, 6, 8])
+    assert_array_equal(number, every * np.arange(1, 5))
     start = blocks.certificate(blocks.start())
     if step != "fixed":
         assert np.all(np.diff(np.append(start.dual, dual)) >= -1e-12)
     assert dual[-1] > start.dual and np.all(gap >= 0)
-    assert gap[-1] < 0.4 * start.gap and gap[-1] < gap[0]
+    assert gap[-1] < share * start.gap and gap[-1] < gap[0]
     # w and the last row are those of the states
     points = [blocks.point(i, state) for i, state in enumerate(result.states)]
     for i, (*mu, _) in enumerate(points):
@@ -226,7 +228,7 @@ def test_every_policy(kind, surrogate, sampling, step):
     assert_allclose(flat(result.w), flat(blocks.primal_weights(points)), atol=1e-10)
     final = blocks.certificate(result.average if step == "fixed" else result.states)
     assert_allclose(result.history[-1, 1:], final[:3], atol=1e-8)
-    again, other = (solve(blocks, 2, random_state=seed, **options) for seed in (0, 1))
+    again, other = (solve(blocks, every, random_state=seed, **options) for seed in (0, 1))
     assert_array_equal(result.history[0], again.history[0])
     assert not np.array_equal(again.history, other.history)
 
