@@ -317,10 +317,9 @@ class Blocks:
                 for i, target in zip(group, targets, strict=True)]
             new = [self.point(i, state) for i, state in zip(group, new_states, strict=True)]
             change = change_to(new)
-            rise = sum(
-                self.p[i] * (b[-1] - a[-1] + _inner(v, _minus(b[:-1], a[:-1])))
-                for i, v, a, b in zip(group, scores, old, new, strict=True))
-            if not self.is_natural or rise >= 0.5 * smoothness * self.inner(change, change):
+            if not self.is_natural or 0.5 * smoothness * self.inner(change, change) <= sum(
+                    self.p[i] * (b[-1] - a[-1] + _inner(v, _minus(b[:-1], a[:-1])))
+                    for i, v, a, b in zip(group, scores, old, new, strict=True)):
                 for i, state, point in zip(group, new_states, new, strict=True):
                     states[i], points[i] = state, point
                 return _plus(z, change)
