@@ -291,7 +291,7 @@ def test_mirror_prox_starts_where_it_is_told():
     T, R = 4, 3
     unary, pairwise, cost = rng.normal(size=(T, R)), rng.normal(size=(R, R)), zero_one(R)
     value = game_value(unary, pairwise, cost)
-    solved = ref.max_min_mirror_prox_chain(unary, pairwise, cost, 3000)
+    solved = ref.max_min_mirror_prox_chain(unary, pairwise, cost, 1000)
     cold = ref.max_min_mirror_prox_chain(unary, pairwise, cost, 2)
     warm = ref.max_min_mirror_prox_chain(unary, pairwise, cost, 2, start=solved[:3])
     assert warm[4] - warm[3] < 0.02 * (cold[4] - cold[3])
@@ -305,7 +305,7 @@ def test_mirror_prox_starts_where_it_is_told():
     assert_allclose(still[1], expected[1], atol=1e-10)
     # labels without mass come back
     dead = *ref.chain_indicator([0] * T, R), np.eye(R)[[1] * T]
-    back = ref.max_min_mirror_prox_chain(unary, pairwise, cost, 1000, dead)
+    back = ref.max_min_mirror_prox_chain(unary, pairwise, cost, 400, dead)
     assert back[4] - back[3] < 0.2 and abs(back[3] - value) < 0.2
     default, ten_times = (
         ref.max_min_mirror_prox_chain(unary, pairwise, cost, n) for n in (None, 10 * T))
