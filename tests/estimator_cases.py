@@ -1,5 +1,6 @@
 """Every estimator, with a small data set: what the contract of estimators is tested on."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,6 +15,7 @@ from fastm4n import (
     OrdinalClassifier,
     SequenceTagger,
 )
+from fastm4n.rankings import places_to_strings
 
 SURROGATES = ("max_min", "max_margin", "log")
 ASYMMETRIC = np.array([[0.0, 1.0, 4.0], [3.0, 0.0, 0.5], [0.5, 2.0, 0.0]])
@@ -23,17 +25,22 @@ ASYMMETRIC = np.array([[0.0, 1.0, 4.0], [3.0, 0.0, 0.5], [0.5, 2.0, 0.0]])
 class Case:
     """An estimator and data for it.
 
-    X and y are arrays, or lists of one array for each example. `smaller` gives X and y of fewer
-    features; `probabilities` is the method that only the log surrogate has; `bits` are parameters
-    whose fits are compared bit by bit, beside the usual ones; `bad` are values that parameters
-    refuse, beside `BAD`; `more_calls` need a fitted estimator.
+    X and y are arrays, or lists of one array for each example; `equal` are examples of one size,
+    which matrices of costs need. `smaller` gives X of fewer features; `probabilities` is the
+    method that only the log surrogate has; `other(y, rng)` gives outputs that differ here and
+    there, `cold` makes data that dual points do not fit; `bits` are parameters whose fits are
+    compared bit by bit, beside the usual ones; `bad` are values that parameters refuse, beside
+    `BAD`; `more_calls` need a fitted estimator.
     """
 
     cls: type
     X: object
     y: object
     probabilities: str
+    other: Callable
+    cold: tuple
     tol: float = 0.02
+    equal: tuple | None = None
     bits: list = field(default_factory=list)
     bad: dict = field(default_factory=dict)
     bad_outputs: object = None
@@ -47,8 +54,12 @@ class Case:
     def rows(self, rows):
         return {"X": take(self.X, rows), "y": take(self.y, rows)}
 
+    def changed(self, change):
+        """X, each example of it (or the whole, where it is one array) changed."""
+        return [*map(change, self.X)] if isinstance(self.X, list) else change(self.X)
+
     def smaller(self):
-        return [x[..., :2] for x in self.X] if isinstance(self.X, list) else self.X[..., :2]
+        return self.changed(lambda x: x[..., :2])
 
     def answers(self, estimator, X):
         """What the estimator says of X, by every method."""
@@ -102,19 +113,42 @@ def pairs(sizes=(1, 2, 3, 4) * 5, d=3, seed=0):
     return X, y
 
 
+def other_labels(y, rng):
+    return np.where(rng.random(len(y)) < 0.2, rng.integers(0, 3, len(y)), y)
+
+
+def other_sequences(y, rng):
+    return [part[::-1] if rng.random() < 0.2 else part for part in y]
+
+
+def other_places(y, rng):
+    parts = [rng.permutation(len(part)) if rng.random() < 0.2 else part for part in y]
+    return parts if isinstance(y, list) else np.array(parts)
+
+
+def with_one_shorter(X, y):
+    longest = max(range(len(X)), key=lambda i: len(X[i]))
+    return [[part[int(i == longest):] for i, part in enumerate(parts)] for parts in (X, y)]
+
+
+OTHER_CLASSES = (lambda X, y: (X, y + 1), lambda X, y: (X, y % 2))
 PERMUTATION_BITS = [{"oracle": "mirror_prox", "tol": 0.1}]
 CASES = {
     "MulticlassClassifier": Case(
-        MulticlassClassifier, *labels(), "predict_proba",
+        MulticlassClassifier, *labels(), "predict_proba", other_labels, OTHER_CLASSES,
         bits=[{"cost": "squared"}, {"kernel": "rbf", "cache_size": 0.01}],
         bad={"kernel_params": [1, [("gamma", 1)]]},
     ),
     "OrdinalClassifier": Case(
-        OrdinalClassifier, *labels(), "predict_proba",
+        OrdinalClassifier, *labels(), "predict_proba", other_labels, OTHER_CLASSES,
         bad={"kernel_params": [1, [("gamma", 1)]]},
     ),
     "SequenceTagger": Case(
-        SequenceTagger, *sequences(), "predict_marginals", tol=0.05,
+        SequenceTagger, *sequences(), "predict_marginals", other_sequences, tol=0.05,
+        cold=(
+            with_one_shorter, lambda X, y: (
+                X, [["z" if label == "c" else label for label in part] for part in y]),
+        ),
         bits=[
             {"oracle": "mirror_prox", "tol": 0.3}, {"cost": ASYMMETRIC},
             {"transition_features": "all", "surrogate": "log"},
@@ -129,8 +163,17 @@ CASES = {
         ),
     ),
     "LabelRanker": Case(
-        LabelRanker, *rankings(), "predict_marginals", bits=PERMUTATION_BITS,
-        bad={"form": ["names", None, ["ranks"]]}, bad_outputs=rankings()[1][:, :1],
+        LabelRanker, *rankings(), "predict_marginals", other_places,
+        cold=(
+            lambda X, y: (X, places_to_strings(y, ["a", "b", "c"])),
+            lambda X, y: (X, np.hstack([y, np.full((len(y), 1), 3)])),
+        ),
+        bits=PERMUTATION_BITS, bad={"form": ["names", None, ["ranks"]]},
+        bad_outputs=rankings()[1][:, :1],
     ),
-    "Matcher": Case(Matcher, *pairs(), "predict_marginals", tol=0.01, bits=PERMUTATION_BITS),
+    "Matcher": Case(
+        Matcher, *pairs(), "predict_marginals", other_places, tol=0.01,
+        cold=(lambda X, y: (X[::-1], y[::-1]), lambda X, y: pairs([3] * 20)),
+        equal=tuple(map(np.array, pairs([3] * 20))), bits=PERMUTATION_BITS,
+    ),
 }

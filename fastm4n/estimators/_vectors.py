@@ -16,6 +16,7 @@ from fastm4n.estimators._kernels import (
     named_kernel,
 )
 from fastm4n.estimators._merge import merge_examples
+from fastm4n.estimators._parameters import canonical
 from fastm4n.estimators._problem import Blocks, Problem
 from fastm4n.features._linear import LinearFeatures, row_norms
 from fastm4n.penalties import resolve_penalty
@@ -94,11 +95,13 @@ class VectorEstimator(CertifiedEstimator):
         return 1.0 if self._has_free_intercept() else float(self.fit_intercept)
 
     def _validated(self, X, *y, reset=True):
-        """X, and y where it is given, as `validate_data` makes them for the kernel."""
-        return validate_data(
+        """X, canonical, and y where it is given, as `validate_data` makes them for the kernel."""
+        found = validate_data(
             self, X, *y, accept_sparse="csr" if self.kernel != "precomputed" else False,
             dtype=[np.float64, np.float32], order="C", reset=reset,
         )
+        # kernels of scikit-learn take entries in parts for entries of their own
+        return (canonical(found[0]), *found[1:]) if y else canonical(found)
 
     def _check_square(self, X):
         if self.kernel == "precomputed" and X.shape[0] != X.shape[1]:

@@ -9,7 +9,6 @@ from fastm4n._parameters import check_choice
 from fastm4n.estimators._base import needs_log
 from fastm4n.estimators._docs import documented
 from fastm4n.estimators._parameters import (
-    canonical,
     check_weights,
     cost_matrix,
     summable,
@@ -226,7 +225,6 @@ class LabelRanker(VectorEstimator):
         M = items.size
         if M < 2:
             raise ValueError("y ranks one item only; a ranker needs at least two.")
-        X = canonical(X)
         weights = check_weights(_check_sample_weight(sample_weight, X, dtype=np.float64))
         kept = np.flatnonzero(weights)
         weights = summable(weights[kept])

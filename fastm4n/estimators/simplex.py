@@ -12,7 +12,6 @@ from fastm4n.estimators._base import needs_log
 from fastm4n.estimators._docs import documented
 from fastm4n.estimators._parameters import (
     LABEL_KINDS,
-    canonical,
     check_weights,
     cost_matrix,
     summable,
@@ -131,7 +130,6 @@ class _SimplexClassifier(ClassifierMixin, VectorEstimator):
             ) from error
         y = column_or_1d(y, warn=True)
         self._check_square(X)
-        X = canonical(X)
         weights = check_weights(_check_sample_weight(sample_weight, X, dtype=np.float64))
         kept = np.flatnonzero(weights)
         classes, labels = self._encode(y, kept)
