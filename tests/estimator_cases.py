@@ -46,9 +46,9 @@ class Case:
     bad_outputs: object = None
     more_calls: tuple = ()
 
-    def fit(self, *args, X=None, y=None, sample_weight=None, **parameters):
+    def fit(self, *args, X=..., y=..., sample_weight=None, **parameters):
         parameters = {"random_state": 0, "alpha": 0.05, "tol": self.tol, **parameters}
-        X, y = self.X if X is None else X, self.y if y is None else y
+        X, y = self.X if X is ... else X, self.y if y is ... else y
         return made(self.cls, *args, **parameters).fit(X, y, sample_weight)
 
     def rows(self, rows):
@@ -66,7 +66,10 @@ class Case:
         methods = ["predict", "decision_function"]
         if estimator.surrogate == "log":
             methods.append(self.probabilities)
-        return {method: list(getattr(estimator, method)(X)) for method in methods}
+        answers = {method: list(getattr(estimator, method)(X)) for method in methods}
+        if estimator.surrogate != "max_margin":
+            answers["predict min_risk"] = list(estimator.predict(X, decode="min_risk"))
+        return answers
 
     @property
     def n(self):

@@ -159,7 +159,7 @@ def test_bits_repeat(fits, monkeypatch):
     first = case.fit(**parameters)
     assert_same_fit(first, case.fit(**parameters))
     again = clone(first)
-    again.fit(**case.rows(range(0, case.n, 3)))
+    again.fit(case.smaller()[::3], take(case.y, range(0, case.n, 3)))
     assert_same_fit(first, again.fit(case.X, case.y))
     order = np.random.default_rng(0).permutation(case.n)
     assert_same_fit(first, case.fit(**case.rows(order), **parameters), order)
@@ -199,7 +199,7 @@ def test_a_fit_lets_go_of_its_matrices(fits):
     try:
         case.fit(**parameters)
         regularization_path(estimator, case.X, case.y, method="grid", alphas=[1.0])
-        assert not any(isinstance(each, BlockCoordinateEngine) for each in gc.get_objects())
+        assert BlockCoordinateEngine not in set(map(type, gc.get_objects()))
     finally:
         gc.enable()
 
@@ -215,7 +215,7 @@ def test_predictions_depend_on_the_example_alone(fits, monkeypatch):
         answers = case.answers(estimator, take(case.X, rows))
         expected = {method: [values[i] for i in rows] for method, values in together.items()}
         for method, values in answers.items():
-            atol = 0.0 if exact or method == "predict" else 1e-9
+            atol = 0.0 if exact or method.startswith("predict ") or method == "predict" else 1e-9
             assert_same_answers({method: values}, {method: expected[method]}, atol)
     monkeypatch.setattr("fastm4n.solvers.certificates.PARALLEL_COST", 0.0)
     for n_jobs in (2, 100):

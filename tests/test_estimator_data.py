@@ -3,6 +3,8 @@
 The other half of the contract is in `test_estimator_contract`.
 """
 
+import copy
+import dataclasses
 import warnings
 
 import numpy as np
@@ -14,6 +16,7 @@ from making import made
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics.pairwise import pairwise_kernels
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict, cross_val_score
 from sklearn.utils import estimator_checks
@@ -159,14 +162,41 @@ def test_attributes(case, surrogate, kernel):
 # features
 
 
-SPARSE = {
-    "csr": sparse.csr_matrix, "csr array": sparse.csr_array, "csc": sparse.csc_matrix,
-    "coo": sparse.coo_matrix, "csr float32": lambda x: sparse.csr_matrix(x.astype(np.float32)),
-}
-DENSE = {
-    "float32": lambda x: x.astype(np.float32), "fortran": np.asfortranarray,
-    "list": lambda x: x.tolist(), "stride": lambda x: np.repeat(x, 2, axis=-1)[..., ::2],
-}
+def disordered(x):
+    x = sparse.csr_matrix(x)
+    for start, stop in zip(x.indptr[:-1], x.indptr[1:], strict=True):
+        for part in (x.indices, x.data):
+            part[start:stop] = part[start:stop][::-1].copy()
+    x.has_sorted_indices = False
+    return x
+
+
+def doubled(x):
+    """Every entry in two parts."""
+    x = sparse.csr_matrix(x)
+    return sparse.csr_matrix(
+        (np.repeat(x.data / 2, 2), np.repeat(x.indices, 2), 2 * x.indptr), shape=x.shape)
+
+
+def of_long_indices(x):
+    x = sparse.csr_matrix(x)
+    x.indices, x.indptr = x.indices.astype(np.int64), x.indptr.astype(np.int64)
+    return x
+
+
+def of_float32(x):
+    return x.astype(np.float32)
+
+
+DENSE = (of_float32, np.asfortranarray, np.ndarray.tolist,
+         lambda x: np.repeat(x, 2, axis=-1)[..., ::2])
+SPARSE = (sparse.csr_matrix, sparse.csr_array, sparse.csc_matrix, sparse.coo_matrix,
+          lambda x: sparse.csr_matrix(of_float32(x)), disordered, doubled, of_long_indices)
+
+
+def buffers(x):
+    names = ("data", "indices", "indptr", "row", "col")
+    return [getattr(x, name) for name in names if hasattr(x, name)] if sparse.issparse(x) else [x]
 
 
 def test_forms_of_features(case, surrogate, kernel):
@@ -174,17 +204,37 @@ def test_forms_of_features(case, surrogate, kernel):
     # quarters, which float32 holds as well; many zeros
     X = case.changed(lambda x: np.round(2 * x) / 4)
     plain = case.fit(surrogate, X=X, **kernel)
-    forms = {**DENSE, **SPARSE} if np.ndim(X[0]) < 3 else DENSE
-    case = type(case)(**{**vars(case), "X": X})
-    for form in forms.values():
+    case = dataclasses.replace(case, X=X)
+    for form in (*DENSE, *SPARSE) if X[0].ndim < 3 else DENSE:
         inputs = case.changed(form)
+        before = copy.deepcopy(inputs)
         estimator = case.fit(surrogate, X=inputs, **kernel)
         assert_one_optimum(estimator, plain)
-        for other in (X, inputs, case.changed(DENSE["float32"])):
-            answers = case.answers(estimator, other)
-            del answers["predict"]  # which may be a matter of the last bit
-            assert_same_answers(
-                answers, {name: case.answers(estimator, inputs)[name] for name in answers}, 1e-5)
+        for other in (X, case.changed(of_float32)):
+            answers, expected = case.answers(estimator, other), case.answers(estimator, inputs)
+            for each in (answers, expected):  # which may be a matter of the last bit
+                for decoded in [name for name in each if name in ("predict", "predict min_risk")]:
+                    del each[decoded]
+            assert_same_answers(answers, expected, 1e-5)
+        # what was given is as it was
+        if not isinstance(X, list):
+            inputs, before = [inputs], [before]
+        for one, other in zip(inputs, before, strict=True):
+            for part, expected in zip(buffers(one), buffers(other), strict=True):
+                assert_array_equal(part, expected)
+                assert isinstance(part, list) or part.dtype == expected.dtype
+
+
+@pytest.mark.parametrize("margin", ["max_margin", "log"])
+def test_forms_of_the_same_numbers_give_the_same_path(case, margin):
+    options = {"sampling": "permutation", "max_iter": 3, "tol": 0}
+    forms = [of_float32, sparse.csr_matrix, SPARSE[4]]
+    with pytest.warns(ConvergenceWarning):
+        X = case.changed(lambda x: np.round(2 * x) / 4)
+        plain = case.fit(margin, X=X, **options)
+        for form in forms if X[0].ndim < 3 else forms[:1]:
+            other = case.fit(margin, X=dataclasses.replace(case, X=X).changed(form), **options)
+            assert_allclose(other.coef_, plain.coef_, atol=1e-9)
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -206,7 +256,11 @@ def test_features_of_extreme_sizes(case, scale):
         assert np.isfinite([estimator.primal_objective_, estimator.dual_objective_]).all()
         for scores in estimator.decision_function(X):
             assert np.isfinite(scores).all(), parameters
-        assert len(estimator.predict(X)) == case.n
+        predicted = estimator.predict(X)
+        assert len(predicted) == case.n
+        if case.cls.__name__ in ("LabelRanker", "Matcher"):
+            for places in predicted:
+                assert_array_equal(np.sort(places), np.arange(len(places)))
 
 
 def test_features_that_are_too_large(case, surrogate):
@@ -241,6 +295,25 @@ def test_features_of_another_number(case, surrogate, kernel):
             getattr(estimator, method)(case.smaller())
     with pytest.raises(ValueError, match=message):
         estimator.score(case.smaller(), case.y)
+
+
+@pytest.mark.parametrize("kernel", ["linear", "rbf", "precomputed"])
+@pytest.mark.parametrize(("spoil", "message"), [
+    (lambda X: X[:0], "0 sample"), (lambda X: X[:, :0], "0 feature"),
+    (lambda X: X[0], "Expected 2D array"), (lambda X: X[:-1], "inconsistent numbers of samples|"
+                                            "y has .* rankings|needs a square X"),
+    (lambda X: np.where(X == X[3, 1], np.nan, X), "Input X contains NaN"),
+    (lambda X: np.where(X == X[3, 1], np.inf, X), "Input X contains infinity"),
+])
+@pytest.mark.parametrize("name", OF_ROWS)
+def test_features_that_are_no_table(name, spoil, message, kernel):
+    case = CASES[name]
+    X = case.X @ case.X.T if kernel == "precomputed" else case.X
+    with pytest.raises(ValueError, match=message):
+        case.fit(X=spoil(X), kernel=kernel)
+    if len(spoil(X)) != case.n - 1:
+        with pytest.raises(ValueError, match=message):
+            case.fit(X=X, kernel=kernel).predict(spoil(X))
 
 
 # costs and policies
@@ -320,9 +393,11 @@ def test_policies_agree(case, parameters):
             pytest.skip("it has no closed form")
         parameters = {**parameters, "cost": "zero_one"}
     same = {key: parameters[key] for key in ("surrogate", "cost") if key in parameters}
-    plain = case.fit(X=X, y=y, **same)
-    tol = 0.3 if case.cls.__name__ == "SequenceTagger" else 0.02 if parameters.get(
-        "step") == "exact" else 0.1
+    plain = case.fit(X=X, y=y, **{**same, "tol": case.tol / 10})
+    tol = 0.3 if case.cls.__name__ == "SequenceTagger" else 0.1
+    if case.probabilities == "predict_proba" and (
+            parameters.get("step") != "fixed" and "oracle" not in parameters):
+        tol = 1e-3
     other = case.fit(X=X, y=y, **{**parameters, "tol": tol, "max_iter": 300})
     assert other.relative_gap_ <= tol
     assert_one_optimum(other, plain)

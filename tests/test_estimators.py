@@ -1,6 +1,5 @@
 """The estimators of labels: scikit-learn's contract, and what the documentation says."""
 
-import itertools
 import os
 import subprocess
 import sys
@@ -10,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from comparisons import assert_same_fit
+from estimator_cases import ASYMMETRIC, SURROGATES
 from making import made
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
@@ -37,8 +37,6 @@ from fastm4n.estimators._merge import hash_rows, merge_examples
 from fastm4n.estimators._parameters import cost_matrix
 
 ESTIMATORS = (MulticlassClassifier, OrdinalClassifier)
-SURROGATES = ("max_min", "max_margin", "log")
-ASYMMETRIC = [[0.0, 1.0, 4.0], [3.0, 0.0, 0.5], [0.5, 2.0, 0.0]]
 
 
 @pytest.fixture(scope="module")
@@ -68,14 +66,11 @@ def dual_point(estimator, y, p):
 
 @pytest.mark.filterwarnings("ignore")
 @parametrize_with_checks([
-    MulticlassClassifier(),
-    OrdinalClassifier(),
     MulticlassClassifier("log"),
     MulticlassClassifier("max_margin", kernel="rbf"),
     OrdinalClassifier("max_margin"),
     OrdinalClassifier("log", kernel="rbf"),
-    MulticlassClassifier(solver=BlockFrankWolfe(step="fixed"), max_iter=50),
-    MulticlassClassifier(cost="squared"),
+    MulticlassClassifier(cost="squared", solver=BlockFrankWolfe(step="fixed"), max_iter=50),
 ])
 def test_common_checks(estimator, check):
     check(estimator)
@@ -99,14 +94,11 @@ def test_linear_attributes(iris, surrogate, cls):
     X, y = iris
     clf = fit(X, y, surrogate, cls=cls, fit_intercept=2.0)
     assert clf.coef_.shape == (3, 4) and clf.intercept_.shape == (3,)
-    assert clf.coef_.dtype == clf.intercept_.dtype == np.float64
-    assert not hasattr(clf, "dual_coef_") and not hasattr(clf, "X_fit_")
     scores = clf.decision_function(X)
     assert scores.shape == (150, 3)
     assert_allclose(scores, X @ clf.coef_.T + clf.intercept_, atol=1e-12)
     assert_array_equal(clf.predict(X), clf.classes_[np.argmax(scores, axis=1)])
     assert_array_equal(clf.classes_, [0, 1, 2])
-    assert clf.n_features_in_ == 4
     assert clf.score(X, y) > (0.75 if cls is OrdinalClassifier else 0.9)
     # the objective, from the weights alone
     cost = clf.cost_matrix_
@@ -116,31 +108,19 @@ def test_linear_attributes(iris, surrogate, cls):
         ref.SimplexOutputs.oracle((v,), surrogate, label, cost)[2] - v[label] for v, label in zip(scores, y)])
     norm = np.sum(clf.coef_**2) + np.sum((clf.intercept_ / 2.0) ** 2)
     assert_allclose(clf.primal_objective_, loss + clf.alpha / 2 * norm, rtol=1e-12)
-    assert_allclose(clf.duality_gap_, clf.primal_objective_ - clf.dual_objective_, atol=1e-12)
-    assert 0 <= clf.relative_gap_ <= clf.tol == 1e-3
-    assert clf.history_["gap"][-1] == clf.duality_gap_
-    assert clf.history_["pass"][-1] == clf.n_iter_ > 0
+    assert clf.relative_gap_ <= clf.tol == 1e-3
 
 
 @pytest.mark.parametrize("surrogate", SURROGATES)
 @pytest.mark.parametrize("kernel", ["rbf", "poly", "laplacian"])
-def test_kernel_attributes(iris, surrogate, kernel):
+def test_certificates_of_dual_coefficients(iris, surrogate, kernel):
     X, y = iris
     X = X + 1e-6 * np.arange(150)[:, np.newaxis]  # no two the same
     more = {"degree": 2, "coef0": 0.5} if kernel == "poly" else {}
     clf = fit(X, y, surrogate, kernel=kernel, gamma=0.2, kernel_params=more, fit_intercept=2.0)
-    assert clf.dual_coef_.shape == (150, 3) and clf.intercept_.shape == (3,)
-    assert not hasattr(clf, "coef_")
-    assert_array_equal(clf.X_fit_, X)
-    parameters = {"gamma": 0.2, **more}
-    K = pairwise_kernels(X[:40], X, metric=kernel, filter_params=True, **parameters)
-    scores = clf.decision_function(X[:40])
-    assert_allclose(scores, K @ clf.dual_coef_ + clf.intercept_, atol=1e-11)
-    assert_allclose(clf.intercept_, 4.0 * clf.dual_coef_.sum(axis=0), atol=1e-10)
     assert clf.score(X, y) > 0.9
-    # certified from the dual coefficients alone
     p = np.full(150, 1 / 150)
-    K = pairwise_kernels(X, metric=kernel, filter_params=True, **parameters) + 4.0
+    K = pairwise_kernels(X, metric=kernel, filter_params=True, gamma=0.2, **more) + 4.0
     mu = dual_point(clf, y, p)
     assert np.all(mu >= -1e-12)
     assert_allclose(mu.sum(axis=1), 1.0, atol=1e-9)
@@ -179,74 +159,6 @@ def test_without_an_intercept(iris):
         np.column_stack([X, np.full(150, 3.0)]), y, tol=1e-5, max_iter=5000, fit_intercept=False)
     assert_allclose(inside.primal_objective_, outside.primal_objective_, atol=1e-5)
     assert_allclose(inside.intercept_, 3.0 * outside.coef_[:, -1], atol=0.05)
-
-
-@pytest.mark.parametrize("surrogate", SURROGATES)
-def test_one_kernel_by_many_names(iris, surrogate):
-    """The linear kernel as weights, as a Gram matrix, as a polynomial, as a function."""
-    X, y = iris[0][::3], iris[1][::3]
-    weights = fit(X, y, surrogate, tol=1e-6, max_iter=20000)
-    scores = weights.decision_function(X)
-    step = "line_search" if surrogate == "log" else "exact"
-    for parameters, inputs in (
-        ({"kernel": "precomputed"}, X @ X.T),
-        ({"kernel": "poly", "gamma": 1.0, "kernel_params": {"degree": 1, "coef0": 0.0}}, X),
-        ({"kernel": lambda a, b: float(a @ b)}, X),
-        ({"kernel": lambda a, b, scale: scale * float(a @ b), "kernel_params": {"scale": 1.0}}, X),
-    ):
-        clf = fit(inputs, y, surrogate, tol=1e-6, max_iter=20000, step=step, **parameters)
-        assert_allclose(clf.primal_objective_, weights.primal_objective_, atol=1e-6)
-        assert_allclose(clf.decision_function(inputs), scores, atol=0.02)
-
-
-@pytest.mark.parametrize("kernel", ["linear", "rbf", "laplacian"])
-@pytest.mark.parametrize("surrogate", SURROGATES)
-def test_kinds_of_input(iris, kernel, surrogate):
-    X, y = iris
-    # quarters, which float32 holds as well; many zeros
-    X = np.round(2 * X) / 4
-    dense = fit(X, y, surrogate, kernel=kernel)
-    disordered = sparse.csr_matrix(X)
-    for start, stop in zip(disordered.indptr[:-1], disordered.indptr[1:]):
-        disordered.indices[start:stop] = disordered.indices[start:stop][::-1].copy()
-        disordered.data[start:stop] = disordered.data[start:stop][::-1].copy()
-    disordered.has_sorted_indices = False
-    long = sparse.csr_matrix(X)
-    long.indices, long.indptr = long.indices.astype(np.int64), long.indptr.astype(np.int64)
-    coo = sparse.coo_matrix(X)
-    doubled = sparse.csr_matrix(
-        (np.repeat(coo.tocsr().data / 2, 2), np.repeat(coo.tocsr().indices, 2),
-         2 * coo.tocsr().indptr), shape=X.shape)
-    assert not doubled.has_canonical_format
-    given = doubled.indices.copy(), doubled.data.copy(), disordered.indices.copy()
-    for inputs in (
-        X.astype(np.float32), np.asfortranarray(X), X.tolist(), sparse.csr_matrix(X),
-        sparse.csr_array(X), sparse.csc_matrix(X), coo,
-        sparse.csr_matrix(X.astype(np.float32)), disordered, long, doubled,
-    ):
-        clf = fit(inputs, y, surrogate, kernel=kernel)
-        for name in ("primal_objective_", "dual_objective_"):
-            atol = clf.duality_gap_ + dense.duality_gap_
-            assert_allclose(getattr(clf, name), getattr(dense, name), atol=atol)
-        # weights lie within sqrt(2 gap / alpha) of the best ones
-        radius = sum(np.sqrt(2 * model.duality_gap_ / clf.alpha) for model in (clf, dense))
-        longest = np.sqrt(1 + (np.square(X).sum(axis=1).max() if kernel == "linear" else 1))
-        assert_allclose(
-            clf.decision_function(X), dense.decision_function(X), rtol=0, atol=radius * longest)
-        for other in (X, sparse.csr_matrix(X)):
-            assert_allclose(clf.decision_function(other), clf.decision_function(X), atol=1e-5)
-    # what was given is as it was
-    for array, before in zip((doubled.indices, doubled.data, disordered.indices), given):
-        assert_array_equal(array, before)
-    assert long.indices.dtype == np.int64
-
-
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_formats_of_the_same_numbers_give_the_same_path(iris, dtype):
-    X, y = (np.round(2 * iris[0]) / 4).astype(dtype), iris[1]
-    dense, csr = (fit(Z, y, sampling="permutation") for Z in (X, sparse.csr_matrix(X)))
-    assert dense.n_iter_ == csr.n_iter_
-    assert_allclose(dense.coef_, csr.coef_, atol=1e-9)
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -393,100 +305,27 @@ def test_warm_start_of_a_gram_matrix(iris, surrogate):
         assert clf.history_["dual"][-1] >= clf.history_["dual"][0] - 1e-12
 
 
-@pytest.mark.parametrize("change", ["classes", "n_classes", "n_samples"])
-def test_a_warm_start_that_does_not_fit_is_cold(iris, change):
-    X, y = iris
-    clf = fit(X, y, warm_start=True)
-    X, y = {
-        "classes": (X, y + 1),
-        "n_classes": (X, y % 2),
-        "n_samples": (X[1:], y[1:]),
-    }[change]
-    clf.fit(X, y)
-    cold = fit(X, y)
-    assert_same_fit(clf, cold)
-    assert clf.history_["pass"][0] > 0
-
-
-def test_warm_start_with_other_weights_and_labels(iris):
-    """Any dual point is feasible for any weights and labels."""
-    X, y = iris
-    rng = np.random.default_rng(0)
-    clf = fit(X, y, warm_start=True)
-    for _ in range(4):
-        weights = rng.integers(0, 3, 150).astype(float)
-        other = np.where(rng.random(150) < 0.2, rng.integers(0, 3, 150), y)
-        clf.fit(X, other, sample_weight=weights)
-        cold = fit(X, other, sample_weight=weights)
-        assert clf.history_["pass"][0] == 0 and clf.relative_gap_ <= 1e-3
-        assert abs(clf.primal_objective_ - cold.primal_objective_) <= 1e-3
-
-
 # bad parameters and data
 
 
-@pytest.mark.parametrize(("cost", "message"), [
-    ("hinge", "cost must be one of .*or a cost matrix, got 'hinge'"),
-    (None, "cost must be a square matrix of costs"),
-    (np.zeros((3, 2)), r"cost must be a square matrix of costs, got shape \(3, 2\)"),
-    (np.zeros(3), r"cost must be a square matrix of costs, got shape \(3,\)"),
-    (np.zeros((4, 4)), "cost is a 4 x 4 matrix, but y has 3 classes"),
-    ([[0, 1, 1], [1, 0, -2], [1, 1, 0]], r"cost\[1, 2\] is -2: costs must not be negative"),
-    ([[0, 1, 1], [1, 0, 1], [1, 1, 3]], r"cost\[2, 2\] is 3: the diagonal must be zero"),
-    ([[0, 1, np.nan], [1, 0, 1], [1, 1, 0]], r"cost\[0, 2\] is nan: costs must be finite"),
-    ([[0, 1, np.inf], [1, 0, 1], [1, 1, 0]], r"cost\[0, 2\] is inf: costs must be finite"),
-    ([["a", "b"], ["c", "d"]], "cost must be one of .*or a cost matrix"),
-    ([[0], [1, 0]], "cost must be one of .*or a cost matrix"),
-])
-@pytest.mark.parametrize("surrogate", SURROGATES)
-def test_bad_costs(iris, cost, message, surrogate):
-    with pytest.raises(ValueError, match=message):
-        fit(*iris, surrogate, cost=cost)
-
-
-def test_policies_that_do_not_go_together(iris):
-    with pytest.raises(ValueError, match="mirror_prox' solves the max-min oracle.*got 'log'"):
-        fit(*iris, "log", oracle="mirror_prox")
-    with pytest.raises(ValueError, match="mirror_prox' solves the max-min oracle.*'max_margin'"):
-        fit(*iris, "max_margin", oracle="mirror_prox")
-    for parameters in ({"surrogate": "log"}, {"cost": "squared"}, {"oracle": "mirror_prox"}):
-        with pytest.raises(ValueError, match="step='exact' needs a closed-form maximiser"):
-            fit(*iris, step="exact", **parameters)
-
-
-@pytest.mark.parametrize("kernel", ["linear", "rbf", "precomputed"])
 @pytest.mark.parametrize(("spoil", "message"), [
-    (lambda X, y: (X[:0], y[:0]), "0 sample"),
-    (lambda X, y: (X[:, :0], y), "0 feature"),
-    (lambda X, y: (X[0], y), "Expected 2D array"),
-    (lambda X, y: (X[:-1], y), "inconsistent numbers of samples"),
-    (lambda X, y: (np.where(X == X[3, 1], np.nan, X), y), "Input X contains NaN"),
-    (lambda X, y: (np.where(X == X[3, 1], np.inf, X), y), "Input X contains infinity"),
-    (lambda X, y: (X, np.zeros(len(y))), "y has one class only"),
-    (lambda X, y: (X, y + 0.5), "Unknown label type"),
-    (lambda X, y: (X, np.where(y == 1, np.nan, y)), "Input y contains NaN"),
-    (lambda X, y: (X, np.column_stack([y, y])), "y should be a 1d array"),
-    (lambda X, y: (X, None), "requires y to be passed"),
+    (lambda y: np.zeros(len(y)), "y has one class only"),
+    (lambda y: y + 0.5, "Unknown label type"),
+    (lambda y: np.where(y == 1, np.nan, y), "Input y contains NaN"),
+    (lambda y: np.column_stack([y, y]), "y should be a 1d array"),
+    (lambda y: None, "requires y to be passed"),
 ])
-def test_bad_data(iris, kernel, spoil, message):
+def test_bad_labels(iris, spoil, message):
     X, y = iris
-    X = X @ X.T if kernel == "precomputed" else X
-    with pytest.raises(ValueError, match=message):
-        fit(*spoil(X, y), kernel=kernel)
+    for parameters, inputs in (
+            ({}, X), ({"kernel": "rbf"}, X), ({"kernel": "precomputed"}, X @ X.T)):
+        with pytest.raises(ValueError, match=message):
+            fit(inputs, spoil(y), **parameters)
 
 
-@pytest.mark.parametrize(("weights", "message"), [
-    (np.zeros(150), "[Ss]ample.weight.*(non-zero|zero for every)"),
-    (np.where(np.arange(150) == 7, -2.0, 1.0), r"sample_weight\[7\] is -2; weights must be >= 0"),
-    (np.full(150, np.nan), "sample_weight contains NaN"),
-    (np.full(150, np.inf), "sample_weight contains infinity"),
-    (np.ones(149), "sample_weight.shape"),
-    (np.ones((150, 2)), "[Ss]ample weights must be 1D"),
-    (np.repeat([1.0, 0.0, 0.0], 50), "y has one class only.*among the samples of non-zero weight"),
-])
-def test_bad_weights(iris, weights, message):
-    with pytest.raises(ValueError, match=message):
-        fit(*iris, sample_weight=weights)
+def test_weights_that_leave_one_class(iris):
+    with pytest.raises(ValueError, match="y has one class only.*among the samples of non-zero w"):
+        fit(*iris, sample_weight=np.repeat([1.0, 0.0, 0.0], 50))
 
 
 def test_columns_of_labels(iris):
@@ -494,16 +333,6 @@ def test_columns_of_labels(iris):
     with pytest.warns(DataConversionWarning, match="column-vector y was passed"):
         clf = fit(X, y[:, np.newaxis])
     assert_array_equal(clf.predict(X), fit(X, y).predict(X))
-
-
-@pytest.mark.parametrize("kernel", ["linear", "rbf"])
-def test_bad_data_at_prediction(iris, kernel):
-    X, y = iris
-    clf = fit(X, y, kernel=kernel)
-    with pytest.raises(ValueError, match="X has 3 features, but .* is expecting 4"):
-        clf.predict(X[:, :3])
-    with pytest.raises(ValueError, match="Input X contains NaN"):
-        clf.predict(np.full((1, 4), np.nan))
 
 
 def test_unknown_labels_at_scoring(iris):
@@ -521,43 +350,6 @@ def test_unknown_labels_at_scoring(iris):
 
 
 # kernels
-
-
-def test_gram_matrices_that_are_none(iris):
-    X, y = iris
-    K = X @ X.T
-    with pytest.raises(ValueError, match=r"kernel='precomputed' needs a square X.*\(150, 100\)"):
-        fit(K[:, :100], y, kernel="precomputed")
-    broken = K.copy()
-    broken[4, 4] = -1.0
-    with pytest.raises(ValueError, match=r"is not positive semidefinite: K\[4, 4\] = -1"):
-        fit(broken, y, kernel="precomputed")
-    broken = K.copy()
-    broken[2, 5] += 7.0
-    with pytest.raises(ValueError, match=r"precomputed': X is not symmetric, X\[2, 5\] = "):
-        fit(broken, y, kernel="precomputed")
-    # a diagonal that may be, and a matrix that may not
-    broken = -K
-    np.fill_diagonal(broken, 0.0)
-    with pytest.raises(ValueError, match="'precomputed' is not positive semidefinite: .*negative"):
-        fit(broken, y, kernel="precomputed", fit_intercept=False)
-    with pytest.raises(TypeError, match="[Ss]parse"):
-        fit(sparse.csr_matrix(K), y, kernel="precomputed")
-
-
-def test_kernels_that_are_not_positive_semidefinite(iris):
-    X, y = iris
-    with pytest.raises(ValueError, match="kernel='sigmoid' is not positive semidefinite"):
-        fit(X, y, kernel="sigmoid", kernel_params={"coef0": -1.0})
-    with pytest.raises(ValueError, match="kernel=.*is not positive semidefinite: K.0, 0. = -"):
-        fit(X, y, kernel=lambda a, b: -float(a @ b))
-
-
-def test_kernels_that_are_not_finite(iris):
-    X, y = iris
-    for value in (np.nan, np.inf):
-        with pytest.raises(ValueError, match="kernel=.*gave values that are not finite"):
-            fit(X[::5], y[::5], kernel=lambda a, b: value)
 
 
 @pytest.mark.parametrize("kernel", ["chi2", "additive_chi2"])
@@ -623,21 +415,11 @@ def test_a_small_cache_changes_nothing(iris, surrogate, sampling):
 
 def test_a_small_cache_checks_the_kernel_too(iris):
     X, y = iris
-    with pytest.raises(ValueError, match="is not positive semidefinite"):
-        fit(X, y, kernel="sigmoid", kernel_params={"coef0": -1.0}, cache_size=0.01)
     with pytest.raises(TypeError, match="failed on sparse X"):
         fit(sparse.csr_matrix(np.abs(X)), y, kernel="chi2", cache_size=0.01)
 
 
 # sizes of numbers
-
-
-@pytest.mark.parametrize("surrogate", SURROGATES)
-def test_features_too_large_for_a_norm(iris, surrogate):
-    X, y = iris
-    for inputs in (1e300 * X, sparse.csr_matrix(1e300 * X), 1e155 * X):
-        with pytest.raises(ValueError, match="X has values too large.*row 0 .*Scale the features"):
-            fit(inputs, y, surrogate)
 
 
 @pytest.mark.filterwarnings("ignore:overflow encountered")
@@ -652,31 +434,6 @@ def test_features_too_large_for_a_kernel(iris, kernel):
 def test_a_large_gram_matrix(iris):
     X, y = iris
     fit(1e200 * (X @ X.T), y, kernel="precomputed", max_iter=5)
-
-
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("scale", [1e150, 1e-150, 1e-300])
-@pytest.mark.parametrize("parameters", [
-    {}, {"surrogate": "max_margin"}, {"surrogate": "log"}, {"step": "exact"}, {"step": "fixed"},
-    {"cost": "squared"}, {"kernel": "rbf"}, {"kernel": "poly"}, {"fit_intercept": False}])
-def test_features_of_extreme_sizes(iris, scale, parameters):
-    X, y = iris
-    clf = fit(scale * X, y, max_iter=20, **parameters)
-    for value in (clf.duality_gap_, clf.primal_objective_, clf.dual_objective_, clf.intercept_,
-                  clf.decision_function(scale * X)):
-        assert np.isfinite(value).all()
-    assert clf.duality_gap_ >= 0
-
-
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("alpha", [1e-12, 1e12])
-@pytest.mark.parametrize("surrogate", SURROGATES)
-def test_alpha_of_extreme_sizes(iris, alpha, surrogate):
-    X, y = iris
-    clf = fit(X, y, surrogate, alpha=alpha, max_iter=30)
-    assert np.isfinite(clf.duality_gap_) and np.isfinite(clf.coef_).all()
-    if alpha > 1:
-        assert clf.relative_gap_ <= 1e-3 and np.abs(clf.coef_).max() < 1e-9
 
 
 # predictions
@@ -700,7 +457,7 @@ def test_probabilities(iris, binary, kernel, k):
 def test_decoding_of_probabilities(iris):
     X, y = iris
     clf = fit(X, y, "log", cost=ASYMMETRIC, alpha=0.1)
-    risks = clf.predict_proba(X) @ np.array(ASYMMETRIC)
+    risks = clf.predict_proba(X) @ ASYMMETRIC
     careful = clf.predict(X, decode="min_risk")
     assert_array_equal(careful, np.argmin(risks, axis=1))
     assert_array_equal(clf.predict(X), np.argmax(clf.decision_function(X), axis=1))
@@ -717,14 +474,6 @@ def test_decoding_of_the_max_min_oracle(iris, cost):
     risks = np.array([ref.max_min_oracle(v, costs)[0] @ costs for v in clf.decision_function(X)])
     found = clf.predict(X, decode="min_risk")
     assert np.all(risks[np.arange(150), found] <= risks.min(axis=1) + 1e-7)
-
-
-def test_bad_decodings(iris):
-    X, y = iris
-    with pytest.raises(ValueError, match="decode='min_risk' weighs the costs.*max_margin"):
-        fit(X, y, "max_margin").predict(X, decode="min_risk")
-    with pytest.raises(ValueError, match="decode must be one of"):
-        fit(X, y).predict(X, decode="mean")
 
 
 # labels and levels
@@ -823,43 +572,11 @@ def test_the_squared_loss_of_levels():
     assert_array_equal(cost_matrix("zero_one", 2), [[0, 1], [1, 0]])
 
 
-# policies
-
-
-@pytest.mark.parametrize(("sampling", "step"), list(itertools.product(
-    ["gap", "uniform", "permutation"], ["line_search", "exact", "fixed"])))
-def test_policies_agree(iris, sampling, step):
-    X, y = iris
-    best = fit(X, y, alpha=0.1, tol=1e-6, step="exact", max_iter=5000)
-    tol = 0.02 if step == "fixed" else 1e-3
-    clf = fit(X, y, alpha=0.1, sampling=sampling, step=step, tol=tol, max_iter=3000)
-    assert -1e-12 <= clf.primal_objective_ - best.dual_objective_ <= tol + 1e-6
-
-
-@pytest.mark.parametrize("cost", ["zero_one", "squared"])
-def test_mirror_prox(iris, cost):
-    X, y = iris
-    exact = fit(X, y, alpha=0.1, cost=cost)
-    clf = fit(X, y, alpha=0.1, cost=cost, oracle="mirror_prox", oracle_iter=50, tol=0.1,
-              max_iter=200)
-    assert clf.relative_gap_ <= 0.1
-    assert clf.primal_objective_ - exact.dual_objective_ <= clf.duality_gap_ + 1e-9
-    assert clf.history_["oracle_error"][0] > 0
-
-
 # repeatable, portable, composable
 
 
-def test_the_path_of_model_selection(iris):
+def test_model_selection_of_gram_matrices_and_probabilities(iris):
     X, y = iris
-    pipeline = make_pipeline(StandardScaler(), MulticlassClassifier(random_state=0))
-    assert cross_val_score(pipeline, X, y, cv=3).min() > 0.85
-    search = GridSearchCV(
-        pipeline,
-        {"multiclassclassifier__alpha": [1.0, 0.01],
-         "multiclassclassifier__kernel": ["linear", "rbf"]},
-        cv=3).fit(X, y)
-    assert search.best_score_ > 0.9
     K = X @ X.T
     # rows and columns of a Gram matrix are split together
     assert_allclose(
@@ -868,47 +585,6 @@ def test_the_path_of_model_selection(iris):
     probabilities = GridSearchCV(
         MulticlassClassifier("log"), {"alpha": [0.1, 0.01]}, scoring="neg_log_loss", cv=3)
     assert probabilities.fit(X, y).best_params_ == {"alpha": 0.01}
-
-
-def test_precomputed_predictions(iris):
-    X, y = iris
-    clf = fit(X[::2] @ X[::2].T, y[::2], kernel="precomputed")
-    K = X[1::2] @ X[::2].T
-    assert_allclose(clf.decision_function(K), K @ clf.dual_coef_ + clf.intercept_, atol=1e-11)
-    assert clf.score(K, y[1::2]) > 0.9
-    with pytest.raises(ValueError, match="X has 150 features"):
-        clf.predict(X @ X.T)
-
-
-def test_data_frames(iris):
-    pd = pytest.importorskip("pandas")
-    X, y = iris
-    frame = pd.DataFrame(X, columns=["a", "b", "c", "d"])
-    labels = pd.Series(np.array(["x", "y", "z"])[y], index=np.arange(150)[::-1])
-    clf = fit(frame, labels)
-    assert_array_equal(clf.feature_names_in_, ["a", "b", "c", "d"])
-    assert_array_equal(clf.coef_, fit(X, y).coef_)
-    assert_array_equal(clf.predict(frame), np.array(["x", "y", "z"])[fit(X, y).predict(X)])
-    assert_allclose(clf.score(frame, labels), fit(X, y).score(X, y))
-    with pytest.warns(UserWarning, match="valid feature names"):
-        clf.predict(X)
-    with pytest.raises(ValueError, match="feature names should match"):
-        clf.predict(frame[["b", "a", "c", "d"]])
-    with pytest.raises(ValueError, match="contains NaN"):
-        fit(frame.mask(frame > 2), labels)
-
-
-def test_metadata_routing(iris):
-    import sklearn
-
-    X, y = iris
-    weights = np.random.default_rng(0).uniform(0.5, 2, 150)
-    with sklearn.config_context(enable_metadata_routing=True):
-        clf = MulticlassClassifier(random_state=0).set_fit_request(sample_weight=True)
-        scaler = StandardScaler().set_fit_request(sample_weight=False)
-        pipeline = make_pipeline(scaler, clf).fit(X, y, sample_weight=weights)
-    scaled = StandardScaler().fit_transform(X)
-    assert_array_equal(pipeline[-1].coef_, fit(scaled, y, sample_weight=weights).coef_)
 
 
 # failures and interrupts
@@ -922,71 +598,57 @@ def test_a_huge_constant_feature_of_a_kernel(iris):
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(fastm4n.__file__).resolve().parents[1])}
 
 # a real signal, in the middle of compiled code
-INTERRUPTED_FIT = """
-import signal, sys, threading
+INTERRUPTED = """
+import itertools, signal, sys, threading
 import numpy as np
 from fastm4n import MulticlassClassifier
 from fastm4n.estimators import _base
 
 # a test run in the background may have been told to ignore it
 signal.signal(signal.SIGINT, signal.default_int_handler)
-warm_start, kernel = sys.argv[1] == "warm", sys.argv[2]
 rng = np.random.default_rng(0)
 X, y = rng.normal(size=(400, 20)), rng.integers(4, size=400)
-clf = MulticlassClassifier(kernel=kernel, gamma=0.1, random_state=0, alpha=1e-4, tol=0.05).fit(X, y)
-before, scores = dict(vars(clf)), clf.decision_function(X)
-clf.set_params(warm_start=warm_start, tol=0, max_iter=10**8)
-solve, started = _base.solve, threading.Event()
+solve = _base.solve
 
 def announced(*args, **options):
-    threading.Timer(0.5, signal.raise_signal, (signal.SIGINT,)).start()
+    threading.Timer(0.3, signal.raise_signal, (signal.SIGINT,)).start()
     return solve(*args, **options)
 
-_base.solve = announced
-try:
-    clf.fit(X, y)
-except KeyboardInterrupt:
-    pass
-else:
-    sys.exit("the fit ended by itself")
-if warm_start:
-    assert clf.classes_ is not before["classes_"]
-    assert 0 < clf.duality_gap_ < before["duality_gap_"], clf.duality_gap_
-    assert np.isfinite(clf.decision_function(X)).all()
-    assert abs(clf.primal_objective_ - clf.dual_objective_ - clf.duality_gap_) < 1e-9
+for warm_start, kernel in itertools.product((False, True), ("linear", "rbf")):
     _base.solve = solve
-    gap = clf.relative_gap_
-    clf.set_params(tol=1.01 * gap + 1e-9).fit(X, y)
-    assert clf.n_iter_ == 0, clf.n_iter_
-else:
-    for name, value in before.items():
-        if name.endswith("_"):
-            assert vars(clf)[name] is value, name
-    assert np.array_equal(clf.decision_function(X), scores)
-print("done")
-"""
-
-
-@pytest.mark.parametrize("kernel", ["linear", "rbf"])
-@pytest.mark.parametrize("start", ["warm", "cold"])
-def test_signals(start, kernel):
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", INTERRUPTED_FIT, start, kernel], capture_output=True, text=True,
-        timeout=300, env=ENVIRONMENT)
-    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
-
+    clf = MulticlassClassifier(
+        kernel=kernel, gamma=0.1, random_state=0, alpha=1e-4, tol=0.05).fit(X, y)
+    before, scores = dict(vars(clf)), clf.decision_function(X)
+    clf.set_params(warm_start=warm_start, tol=0, max_iter=10**8)
+    _base.solve = announced
+    try:
+        clf.fit(X, y)
+    except KeyboardInterrupt:
+        pass
+    else:
+        sys.exit("the fit ended by itself")
+    if warm_start:
+        assert clf.classes_ is not before["classes_"]
+        assert 0 < clf.duality_gap_ < before["duality_gap_"], clf.duality_gap_
+        assert np.isfinite(clf.decision_function(X)).all()
+        assert abs(clf.primal_objective_ - clf.dual_objective_ - clf.duality_gap_) < 1e-9
+        _base.solve = solve
+        gap = clf.relative_gap_
+        clf.set_params(tol=1.01 * gap + 1e-9).fit(X, y)
+        assert clf.n_iter_ == 0, clf.n_iter_
+    else:
+        for name, value in before.items():
+            if name.endswith("_"):
+                assert vars(clf)[name] is value, name
+        assert np.array_equal(clf.decision_function(X), scores)
 
 # a pass of seconds is left at once, with the dual point and the weights in step
-INTERRUPTED_PASS = """
-import signal, threading
-import numpy as np
 from fastm4n.features._linear import LinearFeatures, row_norms
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
 from fastm4n.solvers.certificates import certify
 from fastm4n.outputs import SimplexOutputs
 from fastm4n.surrogates import Log
 
-signal.signal(signal.SIGINT, signal.default_int_handler)
 n = 400000
 X = np.random.default_rng(0).normal(size=(3, 4000)) / 60
 rows, y = np.arange(n) % 3, np.arange(n) % 10
@@ -1006,9 +668,9 @@ print("done")
 """
 
 
-def test_signals_within_a_pass():
+def test_signals():
     done = subprocess.run(
-        [sys.executable, "-P", "-c", INTERRUPTED_PASS], capture_output=True, text=True, timeout=300,
+        [sys.executable, "-P", "-c", INTERRUPTED], capture_output=True, text=True, timeout=300,
         env=ENVIRONMENT)
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
 
@@ -1126,21 +788,14 @@ def test_wine():
     assert scaled.fit(X, y).score(X, y) > 0.98
 
 
-@pytest.mark.parametrize("parameters, labels, message", [
-    ({}, ["a", 1], "y has labels of the types int, str, which have no order"),
-    ({}, ["a", None], "y has labels of the types NoneType, str, which have no order"),
-    ({"verbose": "x"}, [0, 1], "verbose must be an integer >= 0, got 'x'"),
-    ({"alpha": 10**400}, [0, 1], "alpha must be a finite number > 0"),
+@pytest.mark.parametrize(("labels", "message"), [
+    (["a", 1], "y has labels of the types int, str, which have no order"),
+    (["a", None], "y has labels of the types NoneType, str, which have no order"),
 ])
-def test_words_for_what_makes_no_sense(parameters, labels, message):
+def test_labels_without_an_order(labels, message):
     y = np.array(labels, dtype=object)[[0, 1, 1, 0]]
     with pytest.raises(ValueError, match=message):
-        MulticlassClassifier(**parameters).fit(np.arange(4.0)[:, None], y)
-
-
-def test_max_iter_has_no_upper_end():
-    X = np.arange(4.0)[:, None]
-    assert MulticlassClassifier(max_iter=2**70).fit(X, [0, 1, 1, 0]).relative_gap_ <= 1e-3
+        MulticlassClassifier().fit(np.arange(4.0)[:, None], y)
 
 
 OPPOSITE = {

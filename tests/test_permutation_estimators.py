@@ -1,6 +1,5 @@
 """LabelRanker and Matcher: certificates, probabilities and decisions, by listing permutations."""
 
-import itertools
 
 import numpy as np
 import pytest

@@ -7,19 +7,16 @@ import warnings
 
 import numpy as np
 import pytest
-from comparisons import assert_same_fit, state
-from making import made
+from comparisons import assert_same_fit
+from estimator_cases import ASYMMETRIC, CASES, SURROGATES, take
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from scipy.optimize import minimize
 from sklearn.base import clone
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict, cross_val_score
-from sklearn.utils import estimator_checks
+from sklearn.model_selection import KFold, cross_val_predict, cross_val_score
 
 import fastm4n.reference as ref
 from fastm4n import (
-    BlockFrankWolfe,
     MulticlassClassifier,
     RegularizationPath,
     Sequences,
@@ -30,10 +27,6 @@ from fastm4n import (
 )
 from fastm4n.inference import max_min_chain
 from fastm4n.metrics import span_f1_score
-
-SURROGATES = ("max_min", "max_margin", "log")
-ASYMMETRIC = np.array([[0.0, 1.0, 4.0], [3.0, 0.0, 0.5], [0.5, 2.0, 0.0]])
-METHODS = ("predict", "predict_marginals", "decision_function")
 
 
 def sequences(seed=0, n=24, d=4, R=3, lengths=None):
@@ -61,9 +54,8 @@ def tiny():
     return sequences(seed=3, n=8, d=2, R=2, lengths=[1, 2, 3, 4, 3, 2, 1, 3])
 
 
-def fit(X, y, *args, sample_weight=None, **parameters):
-    parameters = {"random_state": 0, "alpha": 0.05, "tol": 0.05, **parameters}
-    return made(SequenceTagger, *args, **parameters).fit(X, y, sample_weight)
+def fit(X, y, *args, **parameters):
+    return CASES["SequenceTagger"].fit(*args, X=X, y=y, **parameters)
 
 
 @pytest.fixture(scope="module")
@@ -89,20 +81,6 @@ def labelled(tagger, X):
     return [tagger.classes_[ref.viterbi(*scores_of(tagger, x))[0]] for x in X]
 
 
-# parameters
-
-
-@pytest.mark.parametrize("estimator", [
-    SequenceTagger(), SequenceTagger("log", alpha=0.5, cost=ASYMMETRIC, n_jobs=2)])
-@pytest.mark.parametrize("name", [
-    "check_estimator_cloneable", "check_estimator_repr", "check_valid_tag_types",
-    "check_no_attributes_set_in_init", "check_get_params_invariance", "check_set_params",
-    "check_parameters_default_constructible"])
-@pytest.mark.filterwarnings("ignore::FutureWarning")
-def test_common_checks_without_data(name, estimator):
-    getattr(estimator_checks, name)("SequenceTagger", clone(estimator))
-
-
 # what a fit is
 
 
@@ -116,20 +94,6 @@ def test_attributes(data, surrogate, fitted):
         "end_coef_": (3,), "cost_matrix_": (3, 3)}
     for name, shape in shapes.items():
         assert getattr(tagger, name).shape == shape
-        assert getattr(tagger, name).dtype == np.float64
-        assert np.any(getattr(tagger, name))
-    assert tagger.n_features_in_ == 4
-    assert tuple(tagger.history_) == (
-        "pass", "primal", "dual", "gap", "seconds", "oracle_calls", "oracle_error", "cache_hits",
-        "policy")
-    assert len({len(column) for column in tagger.history_.values()}) == 1
-    assert 0 <= tagger.relative_gap_ <= tagger.tol
-    assert tagger.history_["gap"][-1] == tagger.duality_gap_
-    assert tagger.history_["primal"][-1] == tagger.primal_objective_
-    assert tagger.history_["dual"][-1] == tagger.dual_objective_
-    assert tagger.history_["pass"][-1] == tagger.n_iter_ > 0
-    assert_allclose(
-        tagger.duality_gap_, tagger.primal_objective_ - tagger.dual_objective_, atol=1e-9)
     # the objective, from the weights alone
     parts = (tagger.coef_, tagger.intercept_, tagger.transition_coef_, tagger.start_coef_,
              tagger.end_coef_)
@@ -177,34 +141,6 @@ def test_parts_that_are_not_fitted(data, surrogate, parameter, names):
         both = fit(X, y, surrogate)
         bound = other.duality_gap_ + both.duality_gap_
         assert abs(other.primal_objective_ - both.primal_objective_) <= bound
-
-
-@pytest.mark.parametrize("parameters", [
-    {"sampling": "uniform"}, {"sampling": "permutation"}, {"step": "fixed"},
-    {"surrogate": "max_margin", "step": "fixed", "sampling": "uniform"},
-    {"surrogate": "log", "sampling": "uniform"}, {"oracle": "mirror_prox"},
-    {"oracle": "mirror_prox", "oracle_iter": 7}, {"cost": ASYMMETRIC},
-    {"cost": "squared", "surrogate": "max_margin"}, {"cost": "absolute", "oracle": "mirror_prox"}])
-def test_policies_agree(data, parameters):
-    """Each certifies, and no certificate contradicts another."""
-    X, y = data
-    same = {key: parameters[key] for key in ("surrogate", "cost") if key in parameters}
-    plain = fit(X, y, **same)
-    other = fit(X, y, **{**parameters, "tol": 0.3, "max_iter": 300})
-    assert other.relative_gap_ <= 0.3
-    assert other.dual_objective_ <= plain.primal_objective_ + 1e-9
-    assert plain.dual_objective_ <= other.primal_objective_ + 1e-9
-    assert other.score(X, y) > 0.6
-
-
-def test_losses(data):
-    X, y = data
-    tagger = fit(X, y, cost=ASYMMETRIC)
-    assert_array_equal(tagger.cost_matrix_, ASYMMETRIC)
-    levels = np.arange(3)
-    assert_array_equal(
-        fit(X, y, cost="absolute").cost_matrix_, np.abs(np.subtract.outer(levels, levels)))
-    assert_array_equal(fit(X, y, "log", cost="squared").cost_matrix_[0], [0, 1, 4])
 
 
 # against other solvers
@@ -306,31 +242,14 @@ def test_kinds_of_features(surrogate):
         assert_same_sequences(tagger.predict(values, lengths=lengths), expected.predict(X))
         assert tagger.score(values, labels, lengths=lengths) == expected.score(X, y)
     # rounding makes other draws: the same problem, certified
-    for given in (
-        [sparse.csr_matrix(x) for x in X], [sparse.csr_array(x) for x in X],
-        [sparse.coo_matrix(x) for x in X],
-        Sequences.from_lengths(sparse.csc_matrix(values), lengths),
-        [x.astype(np.float32) for x in X], [sparse.csr_matrix(x.astype(np.float32)) for x in X],
-    ):
-        tagger = fit(given, y, surrogate)
-        assert tagger.dual_objective_ <= expected.primal_objective_ + 1e-9
-        assert expected.dual_objective_ <= tagger.primal_objective_ + 1e-9
-        for other in (X, given):
-            assert_same_sequences(tagger.predict(other), labelled(tagger, X))
+    given = Sequences.from_lengths(sparse.csc_matrix(values), lengths)
+    tagger = fit(given, y, surrogate)
+    assert tagger.dual_objective_ <= expected.primal_objective_ + 1e-9
+    assert expected.dual_objective_ <= tagger.primal_objective_ + 1e-9
+    for other in (X, given):
+        assert_same_sequences(tagger.predict(other), labelled(tagger, X))
     whole = [(4 * x).astype(int) for x in X]
     assert_same_fit(fit(whole, y, surrogate), fit([4 * x for x in X], y, surrogate))
-
-
-@pytest.mark.parametrize("surrogate", ["max_margin", "log"])
-def test_formats_of_the_same_numbers_give_the_same_path(data, surrogate):
-    X, y = data
-    options = {"sampling": "permutation", "max_iter": 3, "tol": 1e-9}
-    with pytest.warns(ConvergenceWarning):
-        expected = fit(X, y, surrogate, **options)
-    for given in ([x.astype(np.float32) for x in X], [sparse.csr_matrix(x) for x in X]):
-        with pytest.warns(ConvergenceWarning):
-            tagger = fit(given, y, surrogate, **options)
-        assert_allclose(tagger.coef_, expected.coef_, atol=1e-9)
 
 
 @pytest.mark.parametrize("surrogate", SURROGATES)
@@ -440,36 +359,6 @@ def test_containers_of_labels(data, kind, fitted):
 # the contract
 
 
-@pytest.mark.parametrize("surrogate", SURROGATES)
-@pytest.mark.parametrize("method", METHODS)
-def test_predictions_depend_on_the_sequence_alone(data, surrogate, method, fitted, monkeypatch):
-    if method == "predict_marginals" and surrogate != "log":
-        return
-    X, _ = data
-    tagger = copy.copy(fitted[surrogate])
-    call = getattr(tagger, method)
-    together = call(X)
-    order = np.random.default_rng(0).permutation(len(X))
-    assert_same_sequences(call([X[i] for i in order]), together[order])
-    for i in (0, 5, 11):
-        assert_array_equal(call([X[i]])[0], together[i])
-    assert_same_sequences(call(Sequences.from_list(X)[::2]), together[::2])
-    monkeypatch.setattr("fastm4n.solvers.certificates.PARALLEL_COST", 0.0)
-    for n_jobs in (2, 3, 100):
-        tagger.set_params(n_jobs=n_jobs)
-        assert_same_sequences(getattr(tagger, method)(X), together)
-
-
-def test_threads_of_careful_decoding(data, fitted, monkeypatch):
-    X, _ = data
-    for surrogate in ("max_min", "log"):
-        expected = fitted[surrogate].predict(X, decode="min_risk")
-        with monkeypatch.context() as patch:
-            patch.setattr("fastm4n.solvers.certificates.PARALLEL_COST", 0.0)
-            tagger = copy.copy(fitted[surrogate]).set_params(n_jobs=3)
-            assert_same_sequences(tagger.predict(X, decode="min_risk"), expected)
-
-
 def test_pickles_hold_the_weights_once(data):
     X, y = data
     tagger = fit([np.pad(x, [(0, 0), (0, 5000)]) for x in X], y)
@@ -478,12 +367,6 @@ def test_pickles_hold_the_weights_once(data):
     tagger.predict([np.pad(x, [(0, 0), (0, 5000)]) for x in X])
     again = pickle.loads(pickle.dumps(tagger))
     assert len(pickle.dumps(again)) < 1.3 * tagger.coef_.nbytes
-
-
-def test_the_fitted_state_is_arrays_numbers_and_strings(fitted):
-    for tagger in fitted.values():
-        for name, value in state(tagger).items():
-            assert isinstance(value, (np.ndarray, float, int, np.number)), name
 
 
 def test_a_weight_of_zero_is_no_sequence(data):
@@ -506,23 +389,6 @@ def test_equal_features_with_other_labels_are_not_merged(data):
     # the mean of two convex objectives, at a minimum of its own
     assert both.primal_objective_ >= (single.dual_objective_ + flipped.dual_objective_) / 2
     assert both.primal_objective_ > single.primal_objective_ + 0.1
-
-
-def smaller(X, y):
-    """Fewer features and labels."""
-    return [x[:, :2] for x in X], [["u" if label == "a" else "v" for label in part] for part in y]
-
-
-
-def test_a_fit_replaces_the_last_as_a_whole(data, fitted):
-    X, y = data
-    tagger = fit(X, y)
-    tagger.fit(*smaller(X, y))
-    assert_same_fit(tagger, fit(*smaller(X, y)))
-    assert tagger.coef_.shape == (2, 2)
-    with pytest.raises(ValueError, match="X has 4 features"):
-        tagger.predict(X)
-    assert_same_fit(tagger.fit(X, y), fitted["max_min"])
 
 
 # replaced weights
@@ -651,10 +517,6 @@ def test_careful_decoding_of_the_max_min_oracle(data, cost):
 
 def test_careful_decoding_that_cannot_be(data, fitted):
     X, _ = data
-    with pytest.raises(ValueError, match="decode='min_risk' weighs the costs.*max_margin"):
-        fitted["max_margin"].predict(X, decode="min_risk")
-    with pytest.raises(ValueError, match="decode must be one of"):
-        fitted["log"].predict(X, decode="mean")
     with pytest.raises(ValueError, match="decode='min_risk' labels positions one by one"):
         fitted["log"].predict(
             X, decode="min_risk", allowed_transitions=np.ones((3, 3), dtype=bool))
@@ -861,87 +723,42 @@ def test_bad_constraints(data, fitted, allowed):
 # model selection
 
 
-@pytest.mark.parametrize("kind", ["lists", "Sequences", "csr"])
+@pytest.mark.parametrize("kind", ["Sequences", "csr"])
 def test_model_selection(data, kind):
+    """As with lists, which are in the contract."""
     X, y = data
+    tagger = SequenceTagger("log", alpha=0.05, tol=0.05, random_state=0)
+    options = {"cv": KFold(3, shuffle=True, random_state=0)}
+    plain = cross_val_score(tagger, X, y, **options, error_score="raise")
+    assert plain.min() > 0.6
+    predicted = cross_val_predict(tagger, X, y, **options)
+    right = [np.mean(np.asarray(a) == np.asarray(b)) for a, b in zip(predicted, y, strict=True)]
+    assert_allclose(np.average(right, weights=[len(part) for part in y]), np.average(
+        plain, weights=[
+            sum(len(y[i]) for i in test) for _, test in options["cv"].split(np.arange(len(X)))]))
     if kind == "Sequences":
         X, y = Sequences.from_list(X), Sequences.from_list(y)
-    elif kind == "csr":
+        assert_array_equal(cross_val_score(tagger, X, y, **options, error_score="raise"), plain)
+        assert_same_sequences(cross_val_predict(tagger, X, y, **options), predicted)
+    else:
         X = [sparse.csr_matrix(x) for x in X]
-    tagger = SequenceTagger("log", alpha=0.05, tol=0.05, random_state=0)
-    cv = KFold(3, shuffle=True, random_state=0)
-    scores = cross_val_score(tagger, X, y, cv=cv, error_score="raise")
-    assert scores.shape == (3,) and scores.min() > 0.6
-    for score, (train, test) in zip(scores, cv.split(np.arange(len(X)))):
-        def take(sequence, rows):
-            return sequence[rows] if kind == "Sequences" else [sequence[i] for i in rows]
-
-        again = clone(tagger).fit(take(X, train), take(y, train))
-        assert again.score(take(X, test), take(y, test)) == score
-    predicted = cross_val_predict(tagger, X, y, cv=cv)
-    assert len(predicted) == len(X)
-    right = [np.mean(np.asarray(a) == np.asarray(b)) for a, b in zip(predicted, y)]
-    assert_allclose(np.average(right, weights=[len(part) for part in y]), np.average(
-        scores, weights=[sum(len(y[i]) for i in test) for _, test in cv.split(np.arange(len(X)))]))
-    search = GridSearchCV(
-        tagger, {"alpha": [100.0, 0.05], "surrogate": ["log", "max_margin"]}, cv=cv,
-        error_score="raise").fit(X, y)
-    assert search.best_params_["alpha"] == 0.05
-    assert search.best_score_ == search.cv_results_["mean_test_score"].max() > 0.6
-    assert len(search.predict(X)) == len(X) and search.score(X, y) > 0.7
-
-
-def test_model_selection_in_processes(data):
-    X, y = data
-    tagger = SequenceTagger(alpha=0.05, tol=0.05, random_state=0)
-    scores = [cross_val_score(tagger, X, y, cv=3, n_jobs=n_jobs) for n_jobs in (None, 2)]
-    assert_array_equal(*scores)
-
-
-def test_metadata_routing(data):
-    import sklearn
-
-    X, y = data
-    weights = np.random.default_rng(0).uniform(0.5, 2, len(X))
-    with sklearn.config_context(enable_metadata_routing=True):
-        tagger = SequenceTagger("log", tol=0.05, random_state=0).set_fit_request(
-            sample_weight=True).set_score_request(sample_weight=False)
-        search = GridSearchCV(tagger, {"alpha": [0.05]}, cv=3, error_score="raise")
-        search.fit(X, y, sample_weight=weights)
-    assert_same_fit(search.best_estimator_, fit(X, y, "log", sample_weight=weights))
+        scores = cross_val_score(tagger, X, y, **options, error_score="raise")
+        assert scores.min() > 0.6
+        for score, (train, test) in zip(scores, options["cv"].split(np.arange(len(X))), strict=True):
+            again = clone(tagger).fit(take(X, train), take(y, train))
+            assert again.score(take(X, test), take(y, test)) == score
 
 
 # warm starts, callbacks, interrupts
 
 
-@pytest.mark.parametrize("change", ["labels", "lengths", "number", "surrogate"])
-def test_a_warm_start_that_does_not_fit_is_cold(data, change):
-    X, y = data
-    tagger = fit(X, y, warm_start=True)
-    options = {}
-    if change == "labels":
-        y = [["z" if label == "c" else label for label in part] for part in y]
-    elif change == "lengths":
-        longest = max(range(len(X)), key=lambda i: len(X[i]))
-        X = [x[1:] if i == longest else x for i, x in enumerate(X)]
-        y = [part[1:] if i == longest else part for i, part in enumerate(y)]
-    elif change == "number":
-        X, y = X[1:], y[1:]
-    else:
-        options = {"surrogate": "log"}
-    tagger.set_params(**options).fit(X, y)
-    assert_same_fit(tagger, fit(X, y, **options))
-    assert tagger.history_["pass"][0] > 0
-
-
-@pytest.mark.parametrize("per_edge", [None, [0, 2]])
 @pytest.mark.parametrize("surrogate", SURROGATES)
-def test_a_warm_start_with_other_data(data, surrogate, per_edge):
+def test_a_warm_start_with_other_data(data, surrogate):
     """Dual points go with their sequences, whatever order the blocks have."""
     X, y = data
     weights = np.ones(len(X))
     weights[[0, 5]] = 0.0
-    parameters = {"tol": 0.02, "transition_features": per_edge}
+    parameters = {"tol": 0.02, "transition_features": [0, 2]}
     tagger = fit(X, y, surrogate, sample_weight=weights, warm_start=True, **parameters)
     rng = np.random.default_rng(0)
     moved = [x + 0.01 * rng.normal(size=x.shape) for x in X]
@@ -957,45 +774,6 @@ def test_a_warm_start_with_other_data(data, surrogate, per_edge):
         if y_new is y:
             assert tagger.history_["gap"][0] < 0.2 * cold.history_["gap"].max() or (
                 tagger.n_iter_ < cold.n_iter_)
-
-
-@pytest.mark.parametrize("surrogate", SURROGATES)
-def test_a_warm_start_with_other_settings(data, surrogate):
-    """Any dual point is feasible for any loss, weights and features."""
-    X, y = data
-    tagger = fit(X, y, surrogate, warm_start=True)
-    rng = np.random.default_rng(0)
-    for options in ({"cost": ASYMMETRIC}, {"fit_intercept": False}, {"fit_transitions": False},
-                    {"solver": BlockFrankWolfe(sampling="uniform")},
-                    {"alpha": 0.02, "cost": "absolute"}):
-        weights = rng.uniform(0.5, 2.0, len(X))
-        tagger.set_params(tol=0.1, max_iter=3000, **options).fit(X, y, weights)
-        cold = clone(tagger).fit(X, y, weights)
-        assert tagger.history_["pass"][0] == 0 and tagger.relative_gap_ <= 0.1
-        assert tagger.dual_objective_ <= cold.primal_objective_ + 1e-9
-        assert cold.dual_objective_ <= tagger.primal_objective_ + 1e-9
-
-
-# bad parameters
-
-
-@pytest.mark.parametrize(("parameters", "message"), [
-    ({"n_jobs": 0}, "n_jobs"), ({"random_state": "seed"}, "seed"),
-    ({"step": "exact"}, "step='exact' needs a closed-form maximiser"),
-    ({"surrogate": "log", "step": "fixed"}, "step='fixed' averages dual points.*'log'"),
-    ({"surrogate": "log", "oracle": "mirror_prox"}, "mirror_prox' solves the max-min.*got 'log'"),
-    ({"surrogate": "max_margin", "oracle": "mirror_prox"}, "mirror_prox' solves.*'max_margin'"),
-    ({"cost": "hinge"}, "cost must be one of .*or a cost matrix, got 'hinge'"),
-    ({"cost": None}, "cost must be a square matrix of costs"),
-    ({"cost": np.zeros((3, 2))}, r"cost must be a square matrix of costs, got shape \(3, 2\)"),
-    ({"cost": np.zeros((4, 4))}, "cost is a 4 x 4 matrix, but y has 3 classes"),
-    ({"cost": [[0, 1, 1], [1, 0, -2], [1, 1, 0]]}, r"cost\[1, 2\] is -2: costs must not be"),
-    ({"cost": [[0, 1, 1], [1, 0, 1], [1, 1, 3]]}, r"cost\[2, 2\] is 3: the diagonal must be zero"),
-    ({"cost": [[0, 1, np.nan], [1, 0, 1], [1, 1, 0]]}, r"cost\[0, 2\] is nan: costs must be"),
-])
-def test_parameters_that_cannot_be(data, parameters, message):
-    with pytest.raises(ValueError, match=message):
-        fit(*data, **parameters)
 
 
 # bad data
@@ -1088,25 +866,10 @@ def test_labels_that_do_not_fill_the_lengths():
         SequenceTagger().fit(np.ones((8, 2)), list("abababa"), lengths=[4, 4])
 
 
-@pytest.mark.parametrize(("weights", "message"), [
-    (np.ones(23), r"sample_weight must have shape \(24,\), one weight for each sequence; got"),
-    (np.ones((24, 1)), r"sample_weight must have shape \(24,\)"),
-    (2.0, r"sample_weight must have shape \(24,\).*got \(\)"),
-    (np.where(np.arange(24) == 7, -2.0, 1.0), r"sample_weight\[7\] is -2; weights must be >= 0"),
-    (np.where(np.arange(24) == 7, np.nan, 1.0), r"sample_weight\[7\] is nan; weights must be"),
-    (np.where(np.arange(24) == 7, np.inf, 1.0), r"sample_weight\[7\] is inf; weights must be"),
-    (np.zeros(24), "sample_weight is zero for every s"),
-])
-def test_bad_weights(data, weights, message, fitted):
-    X, y = data
-    with pytest.raises(ValueError, match=message):
-        fit(X, y, sample_weight=weights)
-    with pytest.raises(ValueError, match=message):
-        fitted["log"].score(X, y, weights)
-
-
 def test_weights_that_leave_one_label(data):
     X, y = data
+    with pytest.raises(ValueError, match=r"sample_weight must have shape \(24,\).*got \(\)"):
+        fit(X, y, sample_weight=2.0)
     y = changed(y, 0, ["z"] * len(y[0]))
     with pytest.raises(ValueError, match="y has one label only, 'z' .among the sequences of non-z"):
         fit(X, y, sample_weight=np.append(1.0, np.zeros(len(X) - 1)))
@@ -1137,27 +900,6 @@ def test_bad_data_at_prediction(data, fitted):
 
 
 # sizes of numbers
-
-
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("surrogate", SURROGATES)
-@pytest.mark.parametrize("scale", [1e4, 1e-4])
-def test_features_of_other_sizes(data, surrogate, scale):
-    X, y = data
-    tagger = fit([scale * x for x in X], y, surrogate, max_iter=30)
-    assert np.isfinite(tagger.duality_gap_) and np.isfinite(tagger.coef_).all()
-    assert_same_sequences(tagger.predict(X), labelled(tagger, X))
-
-
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("surrogate", SURROGATES)
-@pytest.mark.parametrize("alpha", [1e-10, 1e10])
-def test_alpha_of_extreme_sizes(data, surrogate, alpha):
-    X, y = data
-    tagger = fit(X, y, surrogate, alpha=alpha, max_iter=20)
-    assert np.isfinite(tagger.duality_gap_) and np.isfinite(tagger.coef_).all()
-    if alpha > 1:
-        assert tagger.relative_gap_ <= 0.05 and np.abs(tagger.coef_).max() < 1e-8
 
 
 @pytest.mark.parametrize("surrogate", SURROGATES)
