@@ -1,17 +1,13 @@
-"""What the functions of chains take: kinds of input, bad ones, threads and widths of vectors."""
+"""What the functions of chains take: kinds of input, bad ones and threads."""
 
-import os
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
 from chain_cases import CONSTRAINED, FUNCTIONS, NONE, as_tuple, random_chain, single
 from numpy.testing import assert_allclose, assert_array_equal
+from processes import run_code
 
-import fastm4n
 from fastm4n.inference import chain_entropy, max_min_chain, sum_product, viterbi, viterbi_kbest
 
 
@@ -190,44 +186,6 @@ def test_bits_repeat_in_threads():
                 assert_array_equal(one, other)
 
 
-# vector widths
-
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(fastm4n.__file__).resolve().parents[1])}
-
-INFER_ALL = """
-import sys
-import numpy as np
-from fastm4n._simd._loops import simd_width
-from fastm4n.inference import chain_entropy, max_min_chain, sum_product, viterbi, viterbi_kbest
-
-rng = np.random.default_rng(0)
-results = {"width": simd_width()}
-for R in (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 26, 33, 64, 70):
-    for T in (1, 11):
-        for kind in ("plain", "forbidden", "far"):
-            unary, pairwise = rng.normal(size=(T, R)), rng.normal(size=(R, R))
-            if kind == "forbidden":
-                unary[:, 1:][rng.random((T, R - 1)) < 0.3] = -np.inf
-            unary, pairwise = (a * (300.0 if kind == "far" else 1.0) for a in (unary, pairwise))
-            for dtype in (np.float64, np.float32):
-                scores = unary.astype(dtype), pairwise.astype(dtype)
-                name = f"{R} {T} {kind} {np.dtype(dtype).name}"
-                results[f"{name} path"], results[f"{name} score"] = viterbi(*scores)
-                for edges in ("full", "sum"):
-                    nodes, marginals, log_partition = sum_product(*scores, edges=edges)
-                    results[f"{name} nodes {edges}"] = nodes
-                    results[f"{name} edges {edges}"] = marginals
-                    results[f"{name} log {edges}"] = log_partition
-            results[f"{name} entropy"] = chain_entropy(unary, pairwise)
-            if kind == "plain":
-                results[f"{name} kbest"] = viterbi_kbest(unary, pairwise, 3)[1]
-                for oracle in ("column_generation", "mirror_prox"):
-                    results[f"{name} {oracle}"] = max_min_chain(
-                        unary, pairwise, oracle=oracle, n_iter=8)[2:4]
-np.savez(sys.argv[1], **results)
-"""
-
-
 # scores that end where the memory does: another byte may not be read
 GUARDED = """
 import ctypes, mmap, os
@@ -252,39 +210,8 @@ print("done")
 
 
 def test_nothing_behind_the_scores_is_read():
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", GUARDED], capture_output=True, text=True, timeout=300,
-        env=ENVIRONMENT)
+    done = run_code(GUARDED)
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
-
-
-def infer_all(width, path):
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", INFER_ALL, str(path)], capture_output=True, text=True,
-        timeout=300, env={**ENVIRONMENT, "FASTM4N_SIMD_WIDTH": width})
-    assert done.returncode == 0, done.stderr
-    with np.load(path) as results:
-        return dict(results)
-
-
-def test_vector_widths(tmp_path):
-    widest = infer_all("", tmp_path / "widest.npz")
-    assert widest["width"] in (1, 2, 4, 8)
-    for width in (1, 2, 4, 8):
-        results = infer_all(str(width), tmp_path / f"{width}.npz")
-        assert results.pop("width") == min(width, widest["width"])
-        assert len(results) == len(widest) - 1
-        for name, value in results.items():
-            kind = name.split()[-1]
-            if kind in ("path", "score", "kbest"):  # no sums to be rounded
-                assert_array_equal(value, widest[name], err_msg=name)
-            elif kind in ("full", "sum", "entropy"):
-                loose = "float32" in name and kind != "entropy"
-                assert_allclose(
-                    value, widest[name], rtol=2e-6 if loose else 1e-11,
-                    atol=5e-6 if loose else 1e-9, err_msg=name)
-            else:  # of games, the way may differ with the last digit
-                assert_allclose(value, widest[name], atol=0.02, err_msg=name)
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e3, 1e10, 1e17, 1e84, 1e200, 1e300])

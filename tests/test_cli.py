@@ -11,6 +11,7 @@ from pathlib import Path
 import matplotlib.figure
 import numpy as np
 import pytest
+from processes import ENVIRONMENT, run_code
 from sklearn.datasets import load_iris
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
@@ -28,8 +29,6 @@ def in_a_folder_of_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-# processes import the package that the tests import, also where it is not installed
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(fastm4n.__file__).resolve().parents[1])}
 
 
 def run(*args):
@@ -507,42 +506,58 @@ def test_process_survives_a_reader_that_leaves():
     assert error == ""
 
 
-@pytest.mark.parametrize("module", ["fastm4n", "fastm4n.cli"])
-def test_imports_are_lazy(module):
-    code = f"import sys, {module}; print(*sorted(m.split('.')[0] for m in sys.modules))"
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", code],
-        capture_output=True, text=True, check=True, timeout=60, env=ENVIRONMENT,
-    )
-    loaded = set(done.stdout.split())
-    assert "fastm4n" in loaded
-    assert not loaded & {"numpy", "scipy", "sklearn", "joblib", "matplotlib", "pandas"}
+LAZY = """
+import sys
+import fastm4n, fastm4n.cli
+
+def loaded():
+    return {name.split(".")[0] for name in sys.modules}
+
+slow = {"numpy", "scipy", "sklearn", "joblib", "matplotlib", "pandas"}
+assert not loaded() & slow
+for command in ("path", "fit", "predict", "evaluate", "bench", "datasets"):
+    try:
+        fastm4n.cli.main([command, "--help"])
+    except SystemExit:
+        assert "numpy" not in sys.modules, command
+assert not {"fastm4n.path", "fastm4n.plotting"} & set(sys.modules)
+fastm4n.plotting.DualityGapDisplay
+fastm4n.regularization_path
+assert "fastm4n.path" in sys.modules and "matplotlib" not in loaded()
+assert {"MulticlassClassifier", "inference", "reference", "plotting"} <= set(dir(fastm4n))
+assert fastm4n.inference.softmax and fastm4n.reference.softmax
+assert fastm4n.estimators.OrdinalClassifier is fastm4n.OrdinalClassifier
+from fastm4n import *
+assert MulticlassClassifier is fastm4n.MulticlassClassifier and __version__
+
+# plots alone need matplotlib
+sys.modules["matplotlib"] = None
+from fastm4n import plotting
+for display, method in (
+    ("DualityGapDisplay", "from_estimator"), ("DualityGapDisplay", "from_history"),
+    ("TransitionDisplay", "from_estimator"), ("RegularizationPathDisplay", "from_path"),
+    ("RegularizationPathDisplay", "from_estimator"),
+):
+    try:
+        getattr(getattr(plotting, display), method)(None)
+    except ImportError as error:
+        assert str(error) == (
+            f'{display}.{method} needs matplotlib: pip install "fastm4n[plot]"'), error
+    else:
+        raise AssertionError(f"{display}.{method} needs no matplotlib")
+for display in (plotting.DualityGapDisplay([]), plotting.TransitionDisplay([], [], [])):
+    try:
+        display.plot()
+    except ImportError as error:
+        assert 'pip install "fastm4n[plot]"' in str(error), error
+    else:
+        raise AssertionError(f"{display} needs no matplotlib")
+"""
 
 
-@pytest.mark.parametrize("command", ["path", "fit", "predict", "evaluate", "bench", "datasets"])
-def test_help_imports_nothing_slow(command):
-    code = (
-        "import sys\nfrom fastm4n.cli import main\n"
-        f"try:\n    main([{command!r}, '--help'])\n"
-        "except SystemExit:\n    print('numpy' in sys.modules)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", code],
-        capture_output=True, text=True, check=True, timeout=60, env=ENVIRONMENT,
-    )
-    assert done.stdout.endswith("False\n")
-
-
-def test_attributes_of_the_package():
-    code = (
-        "import fastm4n\n"
-        "assert {'MulticlassClassifier', 'inference', 'reference'} <= set(dir(fastm4n))\n"
-        "assert fastm4n.inference.softmax and fastm4n.reference.softmax\n"
-        "assert fastm4n.estimators.OrdinalClassifier is fastm4n.OrdinalClassifier\n"
-        "from fastm4n import *\n"
-        "assert MulticlassClassifier is fastm4n.MulticlassClassifier and __version__\n"
-    )
-    subprocess.run([sys.executable, "-P", "-c", code], check=True, timeout=60, env=ENVIRONMENT)
+def test_imports_are_lazy():
+    done = run_code(LAZY)
+    assert done.returncode == 0, done.stderr
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         fastm4n.nothing  # noqa: B018
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from processes import ENVIRONMENT
 from sklearn.preprocessing import StandardScaler
 
 import fastm4n
@@ -22,7 +23,6 @@ from fastm4n.cli import _data, main
 from fastm4n.datasets import load_conll, load_conllu, load_crfsuite, load_csv
 from fastm4n.model_files import read_model
 
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(fastm4n.__file__).resolve().parents[1])}
 TABLE = "a,b,kind\n1,2,x\n3,4,y\n2,2,x\n5,4,y\n"
 
 

@@ -1,10 +1,6 @@
 """The estimators of labels: scikit-learn's contract, and what the documentation says."""
 
-import os
-import subprocess
-import sys
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +8,7 @@ from comparisons import assert_same_fit
 from estimator_cases import ASYMMETRIC, SURROGATES
 from making import made
 from numpy.testing import assert_allclose, assert_array_equal
+from processes import run_code
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.datasets import load_iris, load_svmlight_file, load_wine
@@ -24,7 +21,6 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import check_estimator, parametrize_with_checks
 
-import fastm4n
 import fastm4n.reference as ref
 from fastm4n import (
     BlockFrankWolfe,
@@ -595,8 +591,6 @@ def test_a_huge_constant_feature_of_a_kernel(iris):
         fit(*iris, kernel="rbf", fit_intercept=1e200)
 
 
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(fastm4n.__file__).resolve().parents[1])}
-
 # a real signal, in the middle of compiled code
 INTERRUPTED = """
 import itertools, signal, sys, threading
@@ -669,9 +663,7 @@ print("done")
 
 
 def test_signals():
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", INTERRUPTED], capture_output=True, text=True, timeout=300,
-        env=ENVIRONMENT)
+    done = run_code(INTERRUPTED)
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
 
 

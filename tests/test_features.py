@@ -1,11 +1,7 @@
 """The compiled feature maps against NumPy, through the engine and its certificates."""
 
 import copy
-import os
 import pickle
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,7 +15,6 @@ from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, S
 from numpy.testing import assert_allclose, assert_array_equal, assert_equal
 from scipy import sparse
 
-import fastm4n
 import fastm4n.reference as ref
 from fastm4n.outputs import ChainOutputs, Layout, PermutationOutputs, SimplexOutputs
 from fastm4n.solvers.certificates import certify, certify_average
@@ -564,75 +559,3 @@ def test_a_map_for_predictions_pickles():
         all_scores(part, np.zeros((0, 0)), np.zeros(part.size), 0) for part in (decodes, again))
     assert_equal(one, two)
     assert np.any(one[1])
-
-
-# vector widths
-
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(fastm4n.__file__).resolve().parents[1])}
-
-FIT_ALL = """
-import sys
-import numpy as np
-from scipy import sparse
-from fastm4n._simd._loops import simd_width
-from fastm4n.features._kernel import KernelFeatures
-from fastm4n.features._linear import LinearFeatures, row_norms
-from fastm4n.outputs import SimplexOutputs
-from fastm4n.surrogates import MaxMin
-from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
-
-rng = np.random.default_rng(0)
-X = np.round(4 * rng.normal(size=(90, 17))) / 4 * (rng.random((90, 17)) < 0.6)
-results = {"width": simd_width()}
-for k in (1, 2, 3, 4, 5, 8, 9, 17, 33):
-    y, p = rng.integers(k, size=90), np.full(90, 1 / 90)
-    maps = {
-        str(kind): LinearFeatures(Z, np.arange(90), row_norms(Z, 1.0), k, 1.0)
-        for kind, Z in enumerate((X, X.astype(np.float32), sparse.csr_matrix(X),
-                                  sparse.csr_matrix(X.astype(np.float32))))}
-    K = X @ X.T
-    maps["kernel"] = KernelFeatures(np.diagonal(K).copy(), k, 1.0, gram=K)
-    maps["cached"] = KernelFeatures(
-        np.diagonal(K).copy(), k, 1.0, compute_rows=lambda b: K[b], n_cached=7)
-    for name, features in maps.items():
-        outputs = SimplexOutputs(y, 1.0 - np.eye(k))
-        engine = BlockCoordinateEngine(MaxMin(outputs), features, p, 0.05, 1)
-        for _ in range(3):
-            engine.run_pass(Sampling.PERMUTATION, Step.LINE_SEARCH)
-        results[f"{k} {name}"] = np.array(engine.mu)
-np.savez(sys.argv[1], **results)
-"""
-
-
-def fit_all(width, path):
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", FIT_ALL, str(path)], capture_output=True, text=True, timeout=300,
-        env={**ENVIRONMENT, "FASTM4N_SIMD_WIDTH": width})
-    assert done.returncode == 0, done.stderr
-    with np.load(path) as results:
-        return dict(results)
-
-
-def test_vector_widths(tmp_path):
-    widest = fit_all("", tmp_path / "widest.npz")
-    assert widest["width"] in (1, 2, 4, 8)
-    # all maps hold the same examples
-    for name, mu in widest.items():
-        if name != "width":
-            assert_allclose(mu, widest[f"{name.split()[0]} 0"], atol=1e-10)
-    for width in (1, 2, 4, 8):
-        results = fit_all(str(width), tmp_path / f"{width}.npz")
-        assert results.pop("width") == min(width, widest["width"])
-        assert len(results) == 54
-        for name, mu in results.items():
-            assert_allclose(mu, widest[name], atol=1e-12, err_msg=name)
-
-
-@pytest.mark.parametrize("width", ["3", "16", "0", "wide", " 4"])
-def test_unknown_vector_widths(width):
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", "import fastm4n._simd._loops"], capture_output=True, text=True,
-        timeout=300, env={**ENVIRONMENT, "FASTM4N_SIMD_WIDTH": width})
-    assert done.returncode != 0
-    assert "ValueError: The environment variable FASTM4N_SIMD_WIDTH must be" in done.stderr
-    assert f"got {width!r}" in done.stderr

@@ -8,16 +8,15 @@ import pickle
 import struct
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from processes import ENVIRONMENT, run_code
 from scipy import sparse
 from sklearn.datasets import load_iris
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-import fastm4n
 from fastm4n import (
     MulticlassClassifier,
     OrdinalClassifier,
@@ -29,7 +28,6 @@ from fastm4n import (
 )
 from fastm4n.model_files import ModelFileError, read_arrays, write_arrays
 
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(fastm4n.__file__).resolve().parents[1])}
 PREAMBLE = struct.Struct("<8sIQ32s")
 
 
@@ -325,10 +323,7 @@ def test_nothing_is_imported_or_run_by_a_file(model):
         f"print(load_model({str(model)!r}).classes_.tolist())\n"
         "assert not {m for m in sys.modules if 'pickle' in m} - before\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=60,
-        env=ENVIRONMENT,
-    )
+    done = run_code(code)
     assert (done.returncode, done.stdout) == (0, "[0, 1, 2]\n"), done.stderr
 
 
@@ -355,10 +350,7 @@ def test_a_full_disk_leaves_what_was_there(model):
         "except OSError as error:\n"
         "    print(error)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=60,
-        env=ENVIRONMENT,
-    )
+    done = run_code(code)
     assert "File too large" in done.stdout and str(model) in done.stdout, done.stderr
     assert model.read_bytes() == before and os.listdir(model.parent) == [model.name]
 

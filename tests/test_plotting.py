@@ -4,10 +4,7 @@ One file although it is long: the displays share fits, and how a drawing is look
 """
 
 import doctest
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import matplotlib
@@ -26,7 +23,6 @@ from sklearn.naive_bayes import GaussianNB  # noqa: E402
 from sklearn.pipeline import make_pipeline  # noqa: E402
 from sklearn.preprocessing import StandardScaler  # noqa: E402
 
-import fastm4n  # noqa: E402
 from fastm4n import (  # noqa: E402
     LabelRanker,
     Matcher,
@@ -686,40 +682,7 @@ def test_cross_validation_must_be_one_that_is_fitted(fits):
     with pytest.raises(TypeError, match="must be a RegularizationPathCV, got a MulticlassClass"):
         RegularizationPathDisplay.from_estimator(fits[0])
 
-# --------------------------------------------------------------------------- matplotlib
-
-WITHOUT = """
-import sys
-sys.modules["matplotlib"] = None
-from fastm4n import MulticlassClassifier, plotting
-for display, method in (
-    ("DualityGapDisplay", "from_estimator"), ("DualityGapDisplay", "from_history"),
-    ("TransitionDisplay", "from_estimator"), ("RegularizationPathDisplay", "from_path"),
-    ("RegularizationPathDisplay", "from_estimator"),
-):
-    try:
-        getattr(getattr(plotting, display), method)(None)
-    except ImportError as error:
-        assert str(error) == (
-            f'{display}.{method} needs matplotlib: pip install "fastm4n[plot]"'), error
-    else:
-        raise AssertionError(f"{display}.{method} needs no matplotlib")
-for display in (plotting.DualityGapDisplay([]), plotting.TransitionDisplay([], [], [])):
-    try:
-        display.plot()
-    except ImportError as error:
-        assert 'pip install "fastm4n[plot]"' in str(error), error
-    else:
-        raise AssertionError(f"{display} needs no matplotlib")
-"""
-LAZY = """
-import sys
-import fastm4n
-assert "fastm4n.plotting" not in sys.modules
-fastm4n.plotting.DualityGapDisplay
-assert not any(name.split(".")[0] == "matplotlib" for name in sys.modules)
-assert "plotting" in dir(fastm4n)
-"""
+# ------------------------------------------------------------------------------ examples
 
 
 def test_the_examples_run():
@@ -736,14 +699,3 @@ def test_the_page_of_displays_runs_from_top_to_bottom():
         exec(compile(block, str(page), "exec"), namespace)
         drawn(namespace["display"])
     assert len(blocks) > 2
-
-
-@pytest.mark.parametrize("code", [WITHOUT, LAZY], ids=["without matplotlib", "lazy"])
-def test_matplotlib_is_needed_by_plots_only(code, tmp_path):
-    root = Path(fastm4n.__file__).resolve().parents[1]
-    done = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(root)},
-        cwd=tmp_path,  # the folder of the source may be without compiled parts
-        capture_output=True, text=True, timeout=120,
-    )
-    assert done.returncode == 0, done.stderr

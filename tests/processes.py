@@ -1,0 +1,16 @@
+"""Python in a process of its own, with the package that the tests import, installed or not."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import fastm4n
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(fastm4n.__file__).resolve().parents[1])}
+
+
+def run_code(code, *args, **environment):
+    return subprocess.run(
+        [sys.executable, "-P", "-c", code, *map(str, args)], capture_output=True, text=True,
+        timeout=300, env={**ENVIRONMENT, **environment})

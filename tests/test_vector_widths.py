@@ -1,0 +1,106 @@
+"""Compiled loops in vectors of every width: fits and inference in chains, each in its process."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from processes import run_code
+
+ALL = """
+import sys
+import numpy as np
+from scipy import sparse
+from fastm4n._simd._loops import simd_width
+from fastm4n.features._kernel import KernelFeatures
+from fastm4n.features._linear import LinearFeatures, row_norms
+from fastm4n.inference import chain_entropy, max_min_chain, sum_product, viterbi, viterbi_kbest
+from fastm4n.outputs import SimplexOutputs
+from fastm4n.surrogates import MaxMin
+from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
+
+results = {"width": simd_width()}
+rng = np.random.default_rng(0)
+for R in (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 26, 33, 64, 70):
+    for T in (1, 11):
+        for kind in ("plain", "forbidden", "far"):
+            unary, pairwise = rng.normal(size=(T, R)), rng.normal(size=(R, R))
+            if kind == "forbidden":
+                unary[:, 1:][rng.random((T, R - 1)) < 0.3] = -np.inf
+            unary, pairwise = (a * (300.0 if kind == "far" else 1.0) for a in (unary, pairwise))
+            for dtype in (np.float64, np.float32):
+                scores = unary.astype(dtype), pairwise.astype(dtype)
+                name = f"{R} {T} {kind} {np.dtype(dtype).name}"
+                results[f"{name} path"], results[f"{name} score"] = viterbi(*scores)
+                for edges in ("full", "sum"):
+                    nodes, marginals, log_partition = sum_product(*scores, edges=edges)
+                    results[f"{name} nodes {edges}"] = nodes
+                    results[f"{name} edges {edges}"] = marginals
+                    results[f"{name} log {edges}"] = log_partition
+            results[f"{name} entropy"] = chain_entropy(unary, pairwise)
+            if kind == "plain":
+                results[f"{name} kbest"] = viterbi_kbest(unary, pairwise, 3)[1]
+                for oracle in ("column_generation", "mirror_prox"):
+                    results[f"{name} {oracle}"] = max_min_chain(
+                        unary, pairwise, oracle=oracle, n_iter=8)[2:4]
+
+rng = np.random.default_rng(0)
+X = np.round(4 * rng.normal(size=(90, 17))) / 4 * (rng.random((90, 17)) < 0.6)
+for k in (1, 2, 3, 4, 5, 8, 9, 17, 33):
+    y, p = rng.integers(k, size=90), np.full(90, 1 / 90)
+    maps = {
+        str(kind): LinearFeatures(Z, np.arange(90), row_norms(Z, 1.0), k, 1.0)
+        for kind, Z in enumerate((X, X.astype(np.float32), sparse.csr_matrix(X),
+                                  sparse.csr_matrix(X.astype(np.float32))))}
+    K = X @ X.T
+    maps["kernel"] = KernelFeatures(np.diagonal(K).copy(), k, 1.0, gram=K)
+    maps["cached"] = KernelFeatures(
+        np.diagonal(K).copy(), k, 1.0, compute_rows=lambda b: K[b], n_cached=7)
+    for name, features in maps.items():
+        outputs = SimplexOutputs(y, 1.0 - np.eye(k))
+        engine = BlockCoordinateEngine(MaxMin(outputs), features, p, 0.05, 1)
+        for _ in range(3):
+            engine.run_pass(Sampling.PERMUTATION, Step.LINE_SEARCH)
+        results[f"fit {k} {name}"] = np.array(engine.mu)
+np.savez(sys.argv[1], **results)
+"""
+
+
+def results_of(width, path):
+    done = run_code(ALL, path, FASTM4N_SIMD_WIDTH=width)
+    assert done.returncode == 0, done.stderr
+    with np.load(path) as results:
+        return dict(results)
+
+
+def test_vector_widths(tmp_path):
+    widest = results_of("", tmp_path / "widest.npz")
+    assert widest["width"] in (1, 2, 4, 8)
+    # all maps hold the same examples
+    fits = [name for name in widest if name.startswith("fit ")]
+    assert len(fits) == 54
+    for name in fits:
+        assert_allclose(widest[name], widest[f"fit {name.split()[1]} 0"], atol=1e-10)
+    for width in (1, 2, 4, 8):
+        results = results_of(str(width), tmp_path / f"{width}.npz")
+        assert results.pop("width") == min(width, widest["width"])
+        assert len(results) == len(widest) - 1
+        for name, value in results.items():
+            kind = name.split()[-1]
+            if name in fits:
+                assert_allclose(value, widest[name], atol=1e-12, err_msg=name)
+            elif kind in ("path", "score", "kbest"):  # no sums to be rounded
+                assert_array_equal(value, widest[name], err_msg=name)
+            elif kind in ("full", "sum", "entropy"):
+                loose = "float32" in name and kind != "entropy"
+                assert_allclose(
+                    value, widest[name], rtol=2e-6 if loose else 1e-11,
+                    atol=5e-6 if loose else 1e-9, err_msg=name)
+            else:  # of games, the way may differ with the last digit
+                assert_allclose(value, widest[name], atol=0.02, err_msg=name)
+
+
+@pytest.mark.parametrize("width", ["3", "16", "0", "wide", " 4"])
+def test_unknown_vector_widths(width):
+    done = run_code("import fastm4n._simd._loops", FASTM4N_SIMD_WIDTH=width)
+    assert done.returncode != 0
+    assert "ValueError: The environment variable FASTM4N_SIMD_WIDTH must be" in done.stderr
+    assert f"got {width!r}" in done.stderr
