@@ -12,6 +12,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
+from estimator_cases import CASES, SURROGATES  # noqa: E402
 from scipy.linalg import block_diag, eigh  # noqa: E402
 from scipy.optimize import linprog, minimize  # noqa: E402
 from scipy.special import logsumexp, softmax  # noqa: E402
@@ -26,6 +27,16 @@ def data_folder():
     if not Path(folder).is_dir():
         pytest.fail(f"FASTM4N_DATA is {folder!r}, which is not a folder.")
     return Path(folder)
+
+
+@pytest.fixture(params=CASES)
+def case(request):
+    return CASES[request.param]
+
+
+@pytest.fixture(params=SURROGATES)
+def surrogate(request):
+    return request.param
 
 
 class PermutationProblem:

@@ -76,10 +76,11 @@ def module_of(path):
 
 
 def run(command, folder):
+    """Without optimisation: compiling takes longer than all that is run."""
     path = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
     return subprocess.run(
         [sys.executable, *command], cwd=folder, capture_output=True, text=True, check=False,
-        env={**os.environ, "PYTHONPATH": path})
+        env={**os.environ, "PYTHONPATH": path, "CFLAGS": "-O0"})
 
 
 @pytest.fixture(scope="module")

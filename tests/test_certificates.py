@@ -185,7 +185,7 @@ def test_an_indefinite_kernel_is_still_refused():
 @pytest.mark.parametrize("kernel", ["rbf", "polynomial", lambda a, b: a @ b])
 @pytest.mark.parametrize("cache_size", [200, 1e-3])
 def test_kernel_values_in_double(kernel, cache_size):
-    X, y = labels(2, n=60)
+    X, y = labels(2, n=40)
     X = (100.0 + X).astype(np.float32)
     options = {"alpha": 1e-6, "kernel": kernel, "gamma": 1.0, "cache_size": cache_size,
                "max_iter": 20, "random_state": 0}

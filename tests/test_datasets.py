@@ -1,7 +1,6 @@
 """Readers: what they read, and that they name the file and the line of what they cannot read."""
 
 import bz2
-import doctest
 import gzip
 import io
 import lzma
@@ -13,11 +12,6 @@ import pytest
 from reader_cases import RANKINGS, SVMLIGHT, text
 
 from fastm4n.datasets import (
-    _attributes,
-    _conll,
-    _crfsuite,
-    _svmlight,
-    _tables,
     chunking_attributes,
     load_conll,
     load_conllu,
@@ -78,12 +72,6 @@ def plain(data):
         else np.asarray(value).tolist() if isinstance(value, np.ndarray) else value
         for key, value in data.items()
     }
-
-
-def test_examples():
-    for module in (_conll, _crfsuite, _svmlight, _tables, _attributes):
-        result = doctest.testmod(module)
-        assert result.attempted > 2 and result.failed == 0
 
 
 # ----------------------------------------------------------------------------- all readers

@@ -29,16 +29,6 @@ from fastm4n import BlockFrankWolfe, regularization_path
 from fastm4n.penalties import ElasticNet
 
 
-@pytest.fixture(params=CASES)
-def case(request):
-    return CASES[request.param]
-
-
-@pytest.fixture(params=SURROGATES)
-def surrogate(request):
-    return request.param
-
-
 def pytest_generate_tests(metafunc):
     """`fits`: every estimator, surrogate and kernel."""
     if "fits" in metafunc.fixturenames:

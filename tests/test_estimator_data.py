@@ -27,16 +27,6 @@ OF_LISTS = [name for name, case in CASES.items() if isinstance(case.X, list)]
 OF_ROWS = [name for name in CASES if name not in OF_LISTS]
 
 
-@pytest.fixture(params=CASES)
-def case(request):
-    return CASES[request.param]
-
-
-@pytest.fixture(params=SURROGATES)
-def surrogate(request):
-    return request.param
-
-
 @pytest.fixture(params=["linear", "rbf"])
 def kernel(request, case):
     """Parameters for it, where there is a choice."""

@@ -1,13 +1,11 @@
 """Scores of spans against conlleval, shares of right labels, and scores of rankings."""
 
-import doctest
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import kendalltau, spearmanr
 
-import fastm4n.metrics
 from fastm4n.datasets import load_conll
 from fastm4n.metrics import (
     hamming_ranking_loss,
@@ -449,8 +447,3 @@ def test_right_and_reversed_rankings():
 def test_rankings_that_cannot_be_scored(score, y_true, y_pred, arguments, message):
     with pytest.raises(ValueError, match=message):
         score(y_true, y_pred, **arguments)
-
-
-def test_examples():
-    result = doctest.testmod(fastm4n.metrics)
-    assert result.attempted > 8 and result.failed == 0

@@ -370,6 +370,7 @@ def test_groups_of_features(case, surrogate):
             0.5 * m * w @ w + 0.5 * np.sum(groups))
 
     assert_allclose(fitted.primal_objective_, objective(w), atol=1e-6)
-    found = minimize(objective, w, method="Powell", options={"maxfev": 600})
+    most = 300 if surrogate == "max_min" else 600  # its losses are linear programs
+    found = minimize(objective, w, method="Powell", options={"maxfev": most})
     assert found.fun >= fitted.dual_objective_ - 1e-6
     assert fitted.relative_gap_ <= 1e-4

@@ -3,7 +3,6 @@
 One file although it is long: the displays share fits, and how a drawing is looked at.
 """
 
-import doctest
 import re
 from pathlib import Path
 
@@ -35,9 +34,6 @@ from fastm4n.plotting import (  # noqa: E402
     DualityGapDisplay,
     RegularizationPathDisplay,
     TransitionDisplay,
-    _gap,
-    _path,
-    _transitions,
 )
 
 IRIS = load_iris(return_X_y=True)
@@ -681,15 +677,6 @@ def test_cross_validation_must_be_one_that_is_fitted(fits):
         RegularizationPathDisplay.from_estimator(RegularizationPathCV(MulticlassClassifier()))
     with pytest.raises(TypeError, match="must be a RegularizationPathCV, got a MulticlassClass"):
         RegularizationPathDisplay.from_estimator(fits[0])
-
-# ------------------------------------------------------------------------------ examples
-
-
-def test_the_examples_run():
-    for module in (_gap, _path, _transitions):
-        result = doctest.testmod(module)
-        assert result.attempted > 0 and result.failed == 0
-
 
 def test_the_page_of_displays_runs_from_top_to_bottom():
     page = Path(__file__).resolve().parents[1] / "docs" / "plotting.md"

@@ -1,9 +1,14 @@
-"""The README's examples run, and its commands are where they are looked for."""
+"""The README's examples and those of all modules run, and commands are where they are looked for."""
 
+import doctest
+import importlib
+import pkgutil
 import re
 from pathlib import Path
 
 import pytest
+
+import fastm4n
 
 README = Path(__file__).resolve().parents[1] / "README.md"
 
@@ -41,3 +46,17 @@ def test_the_user_guide_runs_from_top_to_bottom(capsys):
     for block in re.findall(r"^```python\n(.*?)^```$", guide.read_text("utf-8"), re.M | re.S):
         exec(compile(block, str(guide), "exec"), namespace)
     assert capsys.readouterr().out
+
+
+MODULES = [
+    module.name for module in pkgutil.walk_packages(fastm4n.__path__, "fastm4n.")
+    if not module.name.endswith("__main__")]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples(name):
+    module = importlib.import_module(name)
+    source = Path(module.__file__ or "")
+    result = doctest.testmod(module)
+    assert result.failed == 0
+    assert result.attempted or source.suffix != ".py" or "\n    >>> " not in source.read_text("utf-8")

@@ -1,6 +1,5 @@
 """The ragged container: indexing, joining, cross-validation, and what it refuses."""
 
-import doctest
 import pickle
 
 import numpy as np
@@ -17,7 +16,6 @@ from sklearn.model_selection import (
 )
 from sklearn.utils import shuffle
 
-import fastm4n.sequences
 from fastm4n.sequences import Sequences
 
 LENGTHS = [3, 1, 0, 4, 2, 5, 1]
@@ -62,11 +60,6 @@ def kind(request):
 @pytest.fixture
 def sequences(kind):
     return Sequences(buffer(kind), OFFSETS)
-
-
-def test_examples():
-    result = doctest.testmod(fastm4n.sequences)
-    assert result.attempted > 5 and result.failed == 0
 
 
 def test_attributes(sequences, kind):

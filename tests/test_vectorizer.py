@@ -1,6 +1,5 @@
 """Features from dicts and attribute strings."""
 
-import doctest
 import pickle
 
 import numpy as np
@@ -12,7 +11,6 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 
-import fastm4n.vectorizer
 from fastm4n.datasets import chunking_attributes, load_conll
 from fastm4n.sequences import Sequences
 from fastm4n.vectorizer import SequenceVectorizer
@@ -33,11 +31,6 @@ def weights(token, **parameters):
     vectorizer = SequenceVectorizer(**parameters)
     row = vectorizer.fit_transform([[token]]).values.toarray()[0]
     return dict(zip(vectorizer.get_feature_names_out(), row.tolist()))
-
-
-def test_examples():
-    result = doctest.testmod(fastm4n.vectorizer)
-    assert result.attempted > 5 and result.failed == 0
 
 
 def test_attribute_strings():
