@@ -433,6 +433,24 @@ def test_bad_weights(case, change, message):
             case.fit().score(case.X, case.y, weights)
 
 
+@pytest.mark.parametrize("name", ["MulticlassClassifier", "OrdinalClassifier", "SequenceTagger"])
+def test_unknown_labels_at_scoring(name):
+    case = CASES[name]
+    estimator, is_list = case.fit(), isinstance(case.y, list)
+    unseen = [["new" if label == "c" else label for label in part] for part in case.y] if (
+        is_list) else np.where(case.y == 2, 17, case.y)
+    with pytest.warns(UserWarning, match=r"labels that are not in classes_ \('new'|17\)") as caught:
+        found = estimator.score(case.X, unseen)
+    assert caught[0].filename == __file__
+    predicted, truth = map(
+        np.concatenate if is_list else np.asarray, (estimator.predict(case.X), unseen))
+    assert_allclose(found, np.mean(predicted == truth))
+    assert found < estimator.score(case.X, case.y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        estimator.score(case.X, case.y)
+
+
 # warm starts
 
 
@@ -550,6 +568,17 @@ def test_gram_matrices(name, surrogate):
     assert estimator.score(K, y[1::2]) > 0.6
     with pytest.raises(ValueError, match=f"X has {case.n} features"):
         estimator.predict(X @ X.T)
+    options = {"X": X @ X.T, "kernel": "precomputed", "tol": 1e-3}
+    estimator = case.fit(surrogate, alpha=0.1, warm_start=True, **options)
+    dual, gap = estimator.dual_objective_, estimator.duality_gap_
+    estimator.fit(X @ X.T, y)
+    assert estimator.n_iter_ == 0
+    assert_allclose((estimator.dual_objective_, estimator.duality_gap_), (dual, gap), atol=1e-9)
+    for alpha in (0.05, 0.02, 0.5):
+        estimator.set_params(alpha=alpha).fit(X @ X.T, y)
+        cold = case.fit(surrogate, alpha=alpha, **options)
+        assert estimator.history_["pass"][0] == 0 and estimator.relative_gap_ <= 1e-3
+        assert_one_optimum(estimator, cold)
 
 
 @pytest.mark.parametrize("name", OF_ROWS)

@@ -278,29 +278,6 @@ def test_bad_class_weights(iris, class_weight, message):
         fit(*iris, class_weight=class_weight)
 
 
-# warm starts
-
-
-@pytest.mark.parametrize("surrogate", SURROGATES)
-def test_warm_start_of_a_gram_matrix(iris, surrogate):
-    X, y = iris
-    X, kernel = X @ X.T, "precomputed"
-    clf = fit(X, y, surrogate, kernel=kernel, alpha=0.1, warm_start=True)
-    assert clf.n_iter_ > 0
-    dual, gap = clf.dual_objective_, clf.duality_gap_
-    clf.fit(X, y)
-    assert clf.n_iter_ == 0
-    assert_array_equal(clf.history_["pass"], [0])
-    assert_allclose((clf.dual_objective_, clf.duality_gap_), (dual, gap), atol=1e-9)
-    for alpha in (0.05, 0.02, 0.5):
-        clf.set_params(alpha=alpha).fit(X, y)
-        assert clf.history_["pass"][0] == 0
-        cold = fit(X, y, surrogate, kernel=kernel, alpha=alpha)
-        assert clf.relative_gap_ <= 1e-3
-        assert abs(clf.primal_objective_ - cold.primal_objective_) <= 1e-3
-        assert clf.history_["dual"][-1] >= clf.history_["dual"][0] - 1e-12
-
-
 # bad parameters and data
 
 
@@ -329,20 +306,6 @@ def test_columns_of_labels(iris):
     with pytest.warns(DataConversionWarning, match="column-vector y was passed"):
         clf = fit(X, y[:, np.newaxis])
     assert_array_equal(clf.predict(X), fit(X, y).predict(X))
-
-
-def test_unknown_labels_at_scoring(iris):
-    X, y = iris
-    clf = fit(X, y)
-    right = clf.score(X, y)
-    unseen = np.where(y == 2, 17, y)
-    with pytest.warns(UserWarning, match=r"y has labels that are not in classes_ \(17\)"):
-        found = clf.score(X, unseen)
-    assert_allclose(found, np.mean((clf.predict(X) == y) & (y != 2)))
-    assert found < right
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        clf.score(X, y)
 
 
 # kernels

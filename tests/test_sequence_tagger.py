@@ -3,7 +3,6 @@
 import copy
 import itertools
 import pickle
-import warnings
 
 import numpy as np
 import pytest
@@ -532,21 +531,6 @@ def test_score(data, fitted):
     weights = np.random.default_rng(0).uniform(0, 2, len(X))
     assert_allclose(tagger.score(X, y, weights), np.average(right, weights=weights * lengths))
     assert isinstance(tagger.score(X, y), float)
-
-
-def test_unknown_labels_at_scoring(data, fitted):
-    X, y = data
-    tagger = fitted["max_min"]
-    unseen = [["new" if label == "c" else label for label in part] for part in y]
-    with pytest.warns(UserWarning, match=r"not in classes_ \('new'\)") as caught:
-        found = tagger.score(X, unseen)
-    assert caught[0].filename == __file__
-    predicted = tagger.predict(X).values
-    assert_allclose(found, np.mean(predicted == np.concatenate(unseen)))
-    assert found < tagger.score(X, y)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        tagger.score(X, y)
 
 
 def test_explain(data, fitted):
