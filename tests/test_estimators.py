@@ -61,11 +61,9 @@ def dual_point(estimator, y, p):
 
 
 @pytest.mark.filterwarnings("ignore")
-@parametrize_with_checks([
+@parametrize_with_checks([  # the defaults are below, others where intercepts are free
     MulticlassClassifier("log"),
     MulticlassClassifier("max_margin", kernel="rbf"),
-    OrdinalClassifier("max_margin"),
-    OrdinalClassifier("log", kernel="rbf"),
     MulticlassClassifier(cost="squared", solver=BlockFrankWolfe(step="fixed"), max_iter=50),
 ])
 def test_common_checks(estimator, check):

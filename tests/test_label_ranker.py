@@ -54,7 +54,7 @@ class Numbered(LabelRanker):
 
 @pytest.mark.filterwarnings("ignore")
 @parametrize_with_checks([
-    Numbered(tol=0.05, random_state=0), Numbered("log", tol=0.05, random_state=0),
+    Numbered(tol=0.05, random_state=0),
     Numbered("max_margin", kernel="rbf", tol=0.05, random_state=0, max_iter=200)])
 def test_common_checks(estimator, check):
     check(estimator)
