@@ -357,17 +357,24 @@ def test_a_plot_that_fails_keeps_the_old_file(tmp_path, monkeypatch, capsys):
     assert os.listdir(tmp_path) == ["old.png"]
 
 
-@pytest.mark.parametrize("option", ["--model", "--path"])
-def test_a_full_disk_keeps_the_old_file(option, monkeypatch, capsys):
+@pytest.mark.parametrize("arguments", [
+    [*QUICK, "--model"], [*QUICK, "--path"], ["fit", "iris", "--model"],
+    ["predict", "m", "iris", "--output"]], ids=str)
+def test_a_full_disk_keeps_the_old_file(arguments, monkeypatch, capsys):
     Path("old").write_bytes(b"old")
+    if arguments[0] == "predict":
+        assert main(["fit", "iris", "--model", "m"]) == 0
+    before = sorted(os.listdir())
 
     def full(descriptor):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    assert main([*QUICK, option, "old"]) == 1
-    assert f"error: {option} old: No space left on device\n" in capsys.readouterr().err
-    assert Path("old").read_bytes() == b"old" and os.listdir() == ["old"]
+    assert main([*arguments, "old"]) == 1
+    command, option = arguments[0], arguments[-1]
+    assert capsys.readouterr().err == (
+        f"fastm4n {command}: error: {option} old: No space left on device\n")
+    assert Path("old").read_bytes() == b"old" and sorted(os.listdir()) == before
 
 
 def test_a_plot_replaces_the_old_file_and_keeps_a_link(tmp_path):
@@ -382,14 +389,19 @@ def test_a_plot_replaces_the_old_file_and_keeps_a_link(tmp_path):
     assert link.is_symlink() and old.read_bytes().startswith(PNG)
 
 
-@pytest.mark.parametrize("option", ["--plot", "--model", "--path"])
+@pytest.mark.parametrize("arguments", [
+    *([*QUICK, option] for option in ("--plot", "--model", "--path")),
+    ["fit", "iris", "--model"], ["fit", "iris", "--plot"]], ids=str)
 @pytest.mark.parametrize("name", ["missing/a.png", "folder.png"])
-def test_output_that_cannot_be_written_fails_before_the_fits(option, name, tmp_path, capsys):
+def test_output_that_cannot_be_written_fails_before_the_fits(
+        arguments, name, tmp_path, capsys, monkeypatch):
     (tmp_path / "folder.png").mkdir()
-    assert main([*QUICK, option, name]) == 1
+    monkeypatch.setattr(fastm4n.MulticlassClassifier, "fit", None)
+    assert main([*arguments, name]) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err.startswith(f"fastm4n path: error: {option} ")
+    assert captured.err.startswith(
+        f"fastm4n {arguments[0]}: error: {arguments[-1]} {name}: ")
     assert captured.err.count("\n") == 1
 
 
@@ -464,15 +476,13 @@ def test_settings_that_paths_do_not_know_are_refused(capsys):
     assert "iris: fit_intercept='free' is not supported by paths" in said
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["path", "--help"], ["--version"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"]])
 def test_help_and_version(arguments, capsys):
     with pytest.raises(SystemExit) as stop:
         main(arguments)
     assert stop.value.code == 0
     out = capsys.readouterr().out
     assert "fastm4n" in out
-    if arguments == ["path", "--help"]:
-        assert "examples:" in out and "exit codes:" in out
     if arguments == ["--version"]:
         assert out == f"fastm4n {fastm4n.__version__}\n"
 

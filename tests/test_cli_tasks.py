@@ -665,33 +665,6 @@ def test_bad_arguments_are_one_line(arguments, said, capsys):
         assert said in failed(capsys, "fit", *arguments, code=2)
 
 
-@pytest.mark.parametrize("option", ["--model", "--plot"])
-@pytest.mark.parametrize("name", ["missing/a.png", "folder.png"])
-def test_files_that_cannot_be_written_fail_before_the_fit(option, name, capsys, monkeypatch):
-    Path("folder.png").mkdir()
-    monkeypatch.setattr(fastm4n.MulticlassClassifier, "fit", None)
-    assert f"{option} {name}: " in failed(capsys, "fit", "iris", option, name, code=1)
-
-
-@pytest.mark.parametrize("command", ["fit", "predict"])
-def test_a_full_disk_leaves_what_was_there(command, capsys, monkeypatch):
-    ran(capsys, "fit", "iris", "--model", "m")
-    write("old", "old")
-
-    def full(descriptor):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    arguments = {
-        "fit": ["fit", "iris", "--model"], "predict": ["predict", "m", "iris", "--output"]
-    }[command]
-    option = arguments[-1]
-    assert main([*arguments, "old"]) == 1
-    said = capsys.readouterr().err
-    assert said == f"fastm4n {command}: error: {option} old: No space left on device\n"
-    assert Path("old").read_text() == "old" and sorted(os.listdir()) == ["m", "old"]
-
-
 def test_out_of_memory_and_interrupts(capsys, monkeypatch):
     for error, code, said in (
         (MemoryError(), 1, "out of memory"), (KeyboardInterrupt(), 130, "interrupted")
@@ -704,7 +677,7 @@ def test_out_of_memory_and_interrupts(capsys, monkeypatch):
         assert os.listdir() == []
 
 
-@pytest.mark.parametrize("command", ["fit", "predict", "evaluate", "bench", "datasets"])
+@pytest.mark.parametrize("command", ["path", "fit", "predict", "evaluate", "bench", "datasets"])
 def test_help_teaches(command, capsys):
     with pytest.raises(SystemExit) as stop:
         main([command, "--help"])
