@@ -1,11 +1,18 @@
 """Weights only of what occurs in the training data, against plain NumPy."""
 
-import itertools
 import warnings
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from chain_weights import (
+    arrays_of,
+    chain_of,
+    change_of_w,
+    check_certificate,
+    dual_point,
+    log_objective,
+)
 from making import made
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
@@ -13,16 +20,13 @@ from sklearn.exceptions import ConvergenceWarning
 
 from fastm4n import SequenceTagger
 from fastm4n.reference import (
-    ChainOutputs,
     chain_indicator,
-    score_labelling,
     viterbi,
 )
 
 SURROGATES = ("max_min", "max_margin", "log")
 R, D = 4, 9
 COST = 1.0 - np.eye(R)
-NAMES = ("coef", "intercept", "start", "end", "transitions", "edges")
 SELECTED = [2, 7, 3]
 
 
@@ -45,18 +49,6 @@ def tagger(surrogate, **parameters):
     return made(SequenceTagger, surrogate, **parameters)
 
 
-def arrays_of(model):
-    edges = getattr(model, "transition_feature_coef_", np.zeros((0, R, R)))
-    return [model.coef_.T, model.intercept_, model.start_coef_, model.end_coef_,
-            model.transition_coef_, edges]
-
-
-def features_of(x, nodes, edges, columns):
-    """Phi(x) mu, in the order of `arrays_of`."""
-    return [x.T @ nodes, nodes.sum(axis=0), nodes[0], nodes[-1], edges.sum(axis=0),
-            np.einsum("tf,tij->fij", x[1:, columns], edges)]
-
-
 def masks_of(X, y, columns):
     """What occurs, one position after the other."""
     emissions, transitions = np.zeros((D, R)), np.zeros((R, R))
@@ -68,65 +60,6 @@ def masks_of(X, y, columns):
                 transitions[labels[t - 1], labels[t]] = 1
                 edges[row[columns] != 0, labels[t - 1], labels[t]] = 1
     return [emissions, np.ones(R), np.ones(R), np.ones(R), transitions, edges]
-
-
-def chain_of(model, x, columns):
-    unary = x @ model.coef_.T + model.intercept_
-    unary[0] += model.start_coef_
-    unary[-1] += model.end_coef_
-    return unary, model.transition_coef_ + np.einsum(
-        "tf,fij->tij", x[1:, columns], arrays_of(model)[5])
-
-
-def dual_point(model, per_edge):
-    """(nodes, edges or their sum) of each sequence, from what a warm start keeps."""
-    state, stride = model._warm_state, model._packed.shape[1]
-    points = {}
-    for example, block in enumerate(state["owner"]):
-        if block >= 0:
-            T = state["task"]["lengths"][example]
-            rows = state["mu"][state["layout"].numbers([block])].reshape(-1, stride)[:, :R]
-            assert len(rows) == T + (T - 1 if per_edge else 1) * R
-            points[example] = rows[:T], rows[T:].reshape(-1, R, R)
-    return points
-
-
-def check_certificate(model, X, y, columns, rtol):
-    """w is masked, P is that of w and D at least that of mu, of the problem in the used weights.
-
-    Weights may be earlier and better ones than those of the dual point, zero among them.
-    """
-    masks = masks_of(X, y, columns)
-    total, primal, dual = [0.0] * 6, 0.0, 0.0
-    for b, (nodes, edges) in dual_point(model, bool(columns)).items():
-        x, labels = X[b], y[b]
-        truth = chain_indicator(labels, R)
-        if columns:
-            change = features_of(x, truth[0] - nodes, truth[1] - edges, columns)
-        else:
-            difference = truth[1].sum(axis=0, keepdims=True) - edges
-            change = features_of(x, truth[0] - nodes, np.zeros((len(x) - 1, R, R)), columns)
-            change[4] = difference[0]
-        total = [a + c / (model.alpha * len(X)) for a, c in zip(total, change)]
-        unary, pairwise = chain_of(model, x, columns)
-        of_sum = len(x) * COST  # the reference divides costs by the length
-        upper = ChainOutputs.oracle((unary, pairwise), model.surrogate, labels, of_sum, 1e-10)[3]
-        primal += (upper - score_labelling(labels, unary, pairwise)) / len(X)
-        if model.surrogate != "log" or columns:
-            dual += ChainOutputs.concave_part((nodes, edges), model.surrogate, labels, of_sum) / len(X)
-    hidden = sum(np.sum((1 - mask) * w**2) for mask, w in zip(masks, total))
-    assert hidden > 1e-3  # the masks do something
-    total = [mask * w for mask, w in zip(masks, total)]
-    penalty, of_mu = (
-        model.alpha / 2 * sum(np.sum(w**2) for w in arrays) for arrays in (arrays_of(model), total))
-    for name, given, mask in zip(NAMES, arrays_of(model), masks):
-        assert not given[mask == 0].any(), name
-    assert_allclose(model.primal_objective_, primal + penalty, rtol, rtol)
-    if model.surrogate != "log" or columns:
-        assert model.dual_objective_ >= dual - of_mu - 2 * rtol
-    assert 0.0 <= model.dual_objective_ <= model.primal_objective_
-    assert_allclose(
-        model.duality_gap_, model.primal_objective_ - model.dual_objective_, atol=1e-9)
 
 
 @pytest.mark.parametrize("columns", [[], SELECTED])
@@ -147,9 +80,10 @@ def test_certificate(surrogate, kind, columns):
             warnings.simplefilter("ignore" if max_iter == 3 else "error", ConvergenceWarning)
             model.fit(given, y)
         exact = surrogate != "max_min"
-        check_certificate(model, X, y, columns, 1e-9 if exact else model.duality_gap_)
+        check_certificate(
+            model, X, y, COST, masks_of(X, y, columns), 1e-9 if exact else model.duality_gap_)
     for x, labels in zip(X, model.predict(given)):
-        assert_array_equal(labels, viterbi(*chain_of(model, x, columns))[0])
+        assert_array_equal(labels, viterbi(*chain_of(model, x))[0])
 
 
 @pytest.mark.parametrize("columns", [[], SELECTED])
@@ -161,33 +95,14 @@ def test_long_sequences(columns, sparse):
         transition_features=columns or None)
     model.fit([sp.csr_array(x) for x in X] if sparse else X, y)
     assert model.relative_gap_ <= 0.02
-    check_certificate(model, X, y, columns, 1e-9)
-
-
-def log_objective(flat, X, y, alpha, columns, masks):
-    """P of the log surrogate in the used weights, and its gradient, by enumeration."""
-    used = np.concatenate([mask.ravel() for mask in masks])
-    value, slope = 0.5 * alpha * flat @ flat, alpha * flat
-    for x, labels in zip(X, y):
-        all_labels = list(itertools.product(range(R), repeat=len(x)))
-        rows = np.array([
-            np.concatenate([part.ravel() for part in features_of(
-                x, *chain_indicator(labelling, R), columns)])
-            for labelling in all_labels
-        ]) * used
-        scores = rows @ flat
-        truth = all_labels.index(tuple(labels.tolist()))
-        p = np.exp(scores - scores.max())
-        value += (scores.max() + np.log(p.sum()) - scores[truth]) / len(X)
-        slope = slope + (p / p.sum() @ rows - rows[truth]) / len(X)
-    return value, slope
+    check_certificate(model, X, y, COST, masks_of(X, y, columns))
 
 
 @pytest.mark.parametrize("columns", [[], SELECTED])
 def test_log_optimum_is_that_of_lbfgs(columns):
     X, y = make_data((3, 4, 1, 2, 3))
     masks = masks_of(X, y, columns)
-    arguments = X, y, 0.05, columns, masks
+    arguments = X, y, 0.05, columns, R, np.concatenate([mask.ravel() for mask in masks])
     best = minimize(
         log_objective, np.zeros(sum(mask.size for mask in masks)), arguments, "L-BFGS-B",
         jac=True, options={"maxiter": 5000, "gtol": 1e-10, "ftol": 1e-15})
@@ -218,13 +133,13 @@ def test_step_size(columns, sparse, length):
         model.fit([sp.csr_array(x)] if sparse else X, y)
     truth = chain_indicator(labels, R)
     atom = chain_indicator(viterbi(COST[labels], np.zeros((R, R)))[0], R)
-    direction = features_of(x, atom[0] - truth[0], atom[1] - truth[1], columns)
+    direction = change_of_w(x, atom[0] - truth[0], atom[1] - truth[1], columns)
     masks = masks_of(X, y, columns)
     norm = sum(np.sum(mask * part**2) for mask, part in zip(masks, direction))
     whole = sum(np.sum(part**2) for part in direction)
     assert norm < whole - 1.0
     step = min(1.0, 0.5 * len(x) / norm)  # the atom is nowhere right
-    nodes = dual_point(model, bool(columns))[0][0]
+    nodes = dual_point(model)[0][0]
     assert_allclose(nodes, truth[0] + step * (atom[0] - truth[0]), atol=1e-12)
 
 

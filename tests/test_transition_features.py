@@ -1,12 +1,11 @@
 """Transitions that depend on features, against enumeration and plain NumPy."""
 
-import itertools
 import pickle
 import warnings
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
+from chain_weights import arrays_of, as_csr, chain_of, check_certificate, labellings, log_objective
 from fastm4n.features._chain import ChainFeatures
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
 from making import made
@@ -19,7 +18,6 @@ import fastm4n.reference as ref
 from fastm4n import BlockFrankWolfe, Sequences, SequenceTagger
 from fastm4n.outputs import ChainOutputs, Layout
 from fastm4n.reference import (
-    chain_indicator,
     score_labelling,
     sum_product,
     viterbi,
@@ -56,76 +54,6 @@ def make_data(lengths=(3, 1, 4, 2, 1, 5), n_features=5, n_labels=R, seed=0):
 def tagger(surrogate="log", **parameters):
     parameters = {"transition_features": SELECTED, "random_state": 0, **parameters}
     return made(SequenceTagger, surrogate, **parameters)
-
-
-def as_csr(X, dtype=np.float64):
-    return [sp.csr_array(x.astype(dtype)) for x in X]
-
-
-def chain_of(model, x):
-    """unary (T, R) and pairwise (T-1, R, R) of one sequence, from the fitted arrays."""
-    unary = x @ model.coef_.T + model.intercept_
-    unary[0] += model.start_coef_
-    unary[-1] += model.end_coef_
-    pairwise = model.transition_coef_ + np.einsum(
-        "tf,fij->tij", x[1:, model.transition_features_], model.transition_feature_coef_)
-    return unary, pairwise
-
-
-def arrays_of(model):
-    return [model.coef_.T, model.intercept_, model.start_coef_, model.end_coef_,
-            model.transition_coef_, model.transition_feature_coef_]
-
-
-def labellings(T, n_labels=R):
-    return np.array(list(itertools.product(range(n_labels), repeat=T)))
-
-
-def dual_point(model, n_labels=R):
-    """(nodes, edges) of each sequence, from what a warm start keeps."""
-    state, stride = model._warm_state, model._packed.shape[1]
-    points = []
-    for T, block in zip(state["task"]["lengths"], state["owner"], strict=True):
-        rows = state["mu"][state["layout"].numbers([block])].reshape(-1, stride)
-        assert len(rows) == T + (T - 1) * n_labels and not rows[:, n_labels:].any()
-        points.append(
-            (rows[:T, :n_labels], rows[T:, :n_labels].reshape(T - 1, n_labels, n_labels)))
-    return points
-
-
-def change_of_w(x, nodes, edges, columns):
-    """Phi(x) mu, in the order of `arrays_of`."""
-    return [x.T @ nodes, nodes.sum(axis=0), nodes[0], nodes[-1], edges.sum(axis=0),
-            np.einsum("tf,tij->fij", x[1:, columns], edges)]
-
-
-def check_certificate(model, X, y, cost, n_labels=R, rtol=1e-9):
-    """The dual point is feasible; P, afresh from w, and D are what the model says.
-
-    Weights may be earlier and better ones than those of the dual point, and the dual value of a
-    point between it and the truth.
-    """
-    total = [0.0] * 6
-    primal = dual = 0.0
-    for x, labels, (nodes, edges) in zip(X, y, dual_point(model, n_labels)):
-        assert nodes.min() >= 0 and edges.min(initial=0.0) >= 0
-        assert_allclose(nodes.sum(axis=1), 1.0, atol=1e-9)
-        assert_allclose(edges.sum(axis=2), nodes[:-1], atol=1e-9)
-        assert_allclose(edges.sum(axis=1), nodes[1:], atol=1e-9)
-        truth = chain_indicator(labels, n_labels)
-        change = change_of_w(x, truth[0] - nodes, truth[1] - edges, model.transition_features_)
-        total = [old + new / (model.alpha * len(X)) for old, new in zip(total, change)]
-        unary, pairwise = chain_of(model, x)
-        of_sum = len(x) * cost  # the reference divides costs by the length
-        upper = ref.ChainOutputs.oracle((unary, pairwise), model.surrogate, labels, of_sum, 1e-10)[3]
-        primal += (upper - score_labelling(labels, unary, pairwise)) / len(X)
-        dual += ref.ChainOutputs.concave_part((nodes, edges), model.surrogate, labels, of_sum) / len(X)
-    norm, of_mu = (sum(np.sum(w**2) for w in arrays) for arrays in (arrays_of(model), total))
-    assert_allclose(model.primal_objective_, primal + model.alpha / 2 * norm, rtol, rtol)
-    assert model.dual_objective_ >= dual - model.alpha / 2 * of_mu - 2 * rtol
-    assert 0.0 <= model.dual_objective_ <= model.primal_objective_
-    assert_allclose(
-        model.duality_gap_, model.primal_objective_ - model.dual_objective_, atol=1e-9)
 
 
 # ------------------------------------------------------------------------- certificates
@@ -170,40 +98,17 @@ def test_policies_meet(options):
         assert not model.intercept_.any() and not model.start_coef_.any()
 
 
-def log_objective(flat, X, y, alpha, columns):
-    """P of the log surrogate and its gradient, by enumeration of the labellings."""
-    d = X[0].shape[1]
-    shapes = [(d, R), (R,), (R,), (R,), (R, R), (len(columns), R, R)]
-    ends = np.cumsum([np.prod(shape) for shape in shapes])
-    w = [part.reshape(shape) for part, shape in zip(np.split(flat, ends[:-1]), shapes)]
-    value, slope = 0.5 * alpha * flat @ flat, alpha * flat
-    for x, labels in zip(X, y):
-        rows = [
-            np.concatenate([part.ravel() for part in change_of_w(
-                x, *chain_indicator(labelling, R), columns)])
-            for labelling in labellings(len(x))
-        ]
-        rows = np.array(rows)
-        scores = rows @ np.concatenate([part.ravel() for part in w])
-        truth = int(np.flatnonzero((labellings(len(x)) == labels).all(axis=1))[0])
-        top = scores.max()
-        p = np.exp(scores - top)
-        value += (top + np.log(p.sum()) - scores[truth]) / len(X)
-        slope = slope + (p / p.sum() @ rows - rows[truth]) / len(X)
-    return value, slope
-
-
 @pytest.mark.parametrize("alpha", [0.02, 0.5])
 def test_log_optimum_is_that_of_lbfgs(alpha):
     X, y = make_data()
     size = 5 * R + 3 * R + R * R + 2 * R * R
     best = minimize(
-        log_objective, np.zeros(size), (X, y, alpha, SELECTED), "L-BFGS-B", jac=True,
+        log_objective, np.zeros(size), (X, y, alpha, SELECTED, R), "L-BFGS-B", jac=True,
         options={"maxiter": 5000, "gtol": 1e-10, "ftol": 1e-15})
     for tol in 1e-2, 1e-9:
         model = tagger(alpha=alpha, tol=tol, max_iter=5000).fit(X, y)
         flat = np.concatenate([array.ravel() for array in arrays_of(model)])
-        value = log_objective(flat, X, y, alpha, SELECTED)[0]
+        value = log_objective(flat, X, y, alpha, SELECTED, R)[0]
         assert_allclose(model.primal_objective_, value, rtol=1e-10)
         assert value - best.fun <= model.duality_gap_ + 1e-10 and model.relative_gap_ <= tol
         # strong convexity
@@ -336,7 +241,7 @@ def test_kbest_and_marginals(fitted):
     marginals = model.predict_marginals(X)
     for x, found, values, nodes in zip(X, paths, scores, marginals):
         unary, pairwise = chain_of(model, x)
-        all_labels = labellings(len(x))
+        all_labels = labellings(len(x), R)
         all_scores = np.array([score_labelling(labels, unary, pairwise) for labels in all_labels])
         order = np.argsort(-all_scores)[:5]
         assert_allclose(values, all_scores[order])
