@@ -174,6 +174,14 @@ def test_no_false_alarm_where_w_is_zero():
                [np.ones((M, M, 2)) for M in (3, 2, 4)], [rng.permutation(M) for M in (3, 2, 4)])
 
 
+@pytest.mark.parametrize("seed", [0, 1])
+def test_no_false_alarm_where_w_has_come_back_to_almost_zero(seed):
+    # K is 8e12 throughout: what scores keep of the rounding of steps that were undone is 1e-5
+    y = np.random.default_rng(seed).permutation(np.arange(7) % 2)
+    fitted(made(MulticlassClassifier, "max_min", kernel="poly", alpha=1e-7, tol=1e-8,
+                random_state=seed), np.full((7, 2), 100.0), y)
+
+
 def test_an_indefinite_kernel_is_still_refused():
     K = np.full((4, 4), -1.0) + 2.0 * np.eye(4)
     with pytest.raises(ValueError, match="not positive semidefinite: the squared norm of w"):

@@ -15,8 +15,11 @@ RANGES_PER_THREAD = 8
 # two values of the objective that differ by less than this share of their terms are equal
 ROUNDING = 1e-14
 
-# ||w||^2 may come out negative by this share of the largest that it could be, by rounding
+# ||w||^2 may come out negative by this share of the largest that it could be at mu, by rounding
 NEGATIVE = 1e-9
+# scores are sums of updates, and keep the rounding of those that were undone since: what they have
+# of it is less than that of a w of this share of the largest norm at any dual point
+UNDONE = 1e-5
 
 
 @dataclass
@@ -96,7 +99,7 @@ def certify(engine, mu, n_jobs=1, apart=None, concave=None):
     norm = features.weight_norm()
     if norm is None:
         norm = float(np.sum(p * (inner - shift))) / alpha
-        if norm < 0.0 and norm < -NEGATIVE * engine.norm_bound(mu) ** 2:
+        if norm < 0.0 and _is_indefinite(engine, mu, norm):
             raise NotPositiveSemidefinite(f"the squared norm of w came out negative ({norm:.3g})")
     norm = max(norm, 0.0)
     penalty = conjugate = 0.5 * norm
@@ -123,6 +126,12 @@ def certify(engine, mu, n_jobs=1, apart=None, concave=None):
         concave=heights, block_losses=loss, norm=2.0 * penalty, l1=l1,
         rounding=ROUNDING * (abs(primal) + abs(height) + abs(pull)), bound=bound, height=height,
     )
+
+
+def _is_indefinite(engine, mu, norm):
+    """Whether a negative ||w||^2, of scores and mu, is more than rounding."""
+    other = 1.0 - engine.surrogate.outputs.truth()  # no dual point is farther in any entry
+    return norm < -NEGATIVE * max(engine.norm_bound(mu), UNDONE * engine.norm_bound(other)) ** 2
 
 
 def certify_average(engine, n_jobs=1):
