@@ -29,6 +29,7 @@ from fastm4n import (
     OrdinalClassifier,
     SequenceTagger,
 )
+from fastm4n.estimators._kernels import kernel_parameters
 from fastm4n.estimators._merge import hash_rows, merge_examples
 from fastm4n.estimators._parameters import cost_matrix
 
@@ -347,6 +348,16 @@ def test_gamma_counts_weights_as_repetitions(iris):
     clf = fit(X, y, kernel="rbf", sample_weight=weights)
     K = pairwise_kernels(X, metric="rbf", gamma=1 / (4 * np.repeat(X, weights, axis=0).var()))
     assert_allclose(clf.decision_function(X), K @ clf.dual_coef_ + clf.intercept_, atol=1e-10)
+
+
+@pytest.mark.parametrize(("X", "gamma"), [
+    (1.6e9 + np.arange(8.0).reshape(4, 2) ** 2, 1 / 556.5), (np.full((4, 2), 0.1), 1.0),
+    (np.ones((4, 1)), 1.0)])
+@pytest.mark.parametrize("container", [np.asarray, sparse.csr_array])
+def test_gamma_is_of_the_variance_and_not_of_its_rounding(X, gamma, container):
+    p = np.array([0.1, 0.2, 0.3, 0.4]) if gamma == 1.0 else np.full(4, 0.25)
+    given = kernel_parameters("rbf", container(X), p, gamma="scale", kernel_params=None)
+    assert given == {"gamma": pytest.approx(gamma, rel=1e-6)}
 
 
 def test_constant_features_have_a_gamma():

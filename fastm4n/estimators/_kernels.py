@@ -55,15 +55,29 @@ def kernel_parameters(kernel, X, p, *, gamma, kernel_params):
             gamma = 1.0 / X.shape[1]
         elif gamma == "scale":
             with np.errstate(over="ignore", invalid="ignore"):
-                rows = np.asarray(X.sum(axis=1, dtype=np.float64)).ravel()
-                squares = X.multiply(X) if sparse.issparse(X) else np.square(X, dtype=np.float64)
-                mean = np.sum(p * rows) / X.shape[1]
-                square = np.sum(p * np.asarray(squares.sum(axis=1)).ravel()) / X.shape[1]
-                scale = X.shape[1] * (square - mean * mean)
+                scale = X.shape[1] * _variance(X, p)
             gamma = float(1.0 / scale) if np.isfinite(scale) and scale > 0 else 1.0
         if "gamma" in KERNEL_PARAMS.get(kernel, ()):
             parameters["gamma"] = gamma
     return {**parameters, **(kernel_params or {})}
+
+
+def _variance(X, p):
+    """Variance of all entries of X, its rows weighted by p; zero where it is within rounding."""
+    X, d = as_double(X), X.shape[1]
+
+    def mean_of(entries):
+        return np.sum(p * np.asarray(entries.sum(axis=1)).ravel()) / d
+
+    mean = mean_of(X)
+    # of differences: where the mean is far from zero, those of squares are rounding alone
+    if sparse.issparse(X):
+        squares = X.copy()
+        squares.data = np.square(X.data - mean)
+        variance = mean_of(squares) + np.sum(p * (d - np.diff(X.indptr))) / d * mean**2
+    else:
+        variance = mean_of(np.square(X - mean))
+    return variance if variance > (16.0 * np.finfo(np.float64).eps * mean) ** 2 else 0.0
 
 
 def kernel_values(kernel, parameters, A, B):
