@@ -6,6 +6,7 @@ import math
 import numbers
 
 import numpy as np
+from scipy import sparse
 
 
 def check_choice(name, value, choices):
@@ -70,6 +71,18 @@ def refuse_where(bad, name, values, why, batch=True):
 def check_callback(callback):
     if callback is not None and not callable(callback):
         raise ValueError(f"callback must be callable or None, got {callback!r}.")
+
+
+def check_compressed(name, X):
+    """Refuse CSR and CSC matrices whose arrays do not fit together: reading them may crash."""
+    if sparse.issparse(X) and X.format in ("csr", "csc"):
+        try:
+            type(X)((X.data, X.indices, X.indptr), shape=X.shape).check_format()
+        except ValueError as error:
+            raise ValueError(
+                f"{name} is no {X.format.upper()} matrix, as its indptr, indices and data do not "
+                f"fit together: {error}"
+            ) from error
 
 
 # parameters of other packages, or that one may expect, and what there is in their place

@@ -5,6 +5,8 @@ from numbers import Integral
 import numpy as np
 import scipy.sparse as sp
 
+from fastm4n._parameters import check_compressed
+
 __all__ = ["Sequences"]
 
 
@@ -319,6 +321,7 @@ def _as_values(values):
     if sp.issparse(values):
         if values.ndim != 2:
             raise ValueError(f"Sparse values must have 2 dimensions; they have {values.ndim}.")
+        check_compressed("values", values)
         return values.tocsr()
     # not a subclass: indexing a memory map would give a memory map of the result
     values = _as_array(values)

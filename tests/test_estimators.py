@@ -330,6 +330,17 @@ def test_callables_and_sparse_data(iris):
         fit(sparse.csr_matrix(X), y, kernel=lambda a, b: float(np.dot(a, b)))
 
 
+@pytest.mark.parametrize(("part", "value"), [("indices", 4), ("indices", -1), ("indptr", 10**6)])
+@pytest.mark.parametrize("kind", [sparse.csr_matrix, sparse.csc_array])
+def test_sparse_arrays_that_do_not_fit_together_are_refused(iris, kind, part, value):
+    X, y = kind(iris[0]), iris[1]
+    clf = fit(X, y)
+    getattr(X, part)[1] = value if kind is sparse.csr_matrix or value < 0 else 10**6
+    for read in (clf.predict, lambda X: clf.fit(X, y)):
+        with pytest.raises(ValueError, match="X is no CS. matrix, as its indptr, indices and data"):
+            read(X)
+
+
 @pytest.mark.parametrize(("gamma", "expected"), [
     ("scale", lambda X: 1 / (X.shape[1] * X.var())), ("auto", lambda X: 1 / X.shape[1]),
     (0.7, lambda X: 0.7), (None, lambda X: 1 / X.shape[1])])

@@ -203,6 +203,13 @@ def test_no_sequences():
         assert len(sequences) == 0 and list(sequences) == [] and sequences.shape == (0,)
 
 
+def test_sparse_arrays_that_do_not_fit_together_are_refused():
+    values = sp.csc_array(np.eye(3))
+    values.indices[1] = 10**6
+    with pytest.raises(ValueError, match="values is no CSC matrix.*indices must be < 3"):
+        Sequences(values, [0, 3])
+
+
 def test_other_sparse_formats_become_csr():
     assert Sequences(sp.coo_matrix(np.eye(2)), [0, 2]).values.format == "csr"
     check(Sequences.from_list([sp.csc_array(np.eye(2))]), [np.eye(2)])

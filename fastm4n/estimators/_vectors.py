@@ -6,7 +6,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from fastm4n._parameters import is_flag, is_number
+from fastm4n._parameters import check_compressed, is_flag, is_number
 from fastm4n.estimators._base import CertifiedEstimator
 from fastm4n.estimators._kernels import (
     add_expansion,
@@ -96,6 +96,7 @@ class VectorEstimator(CertifiedEstimator):
 
     def _validated(self, X, *y, reset=True):
         """X, canonical, and y where it is given, as `validate_data` makes them for the kernel."""
+        check_compressed("X", X)
         found = validate_data(
             self, X, *y, accept_sparse="csr" if self.kernel != "precomputed" else False,
             dtype=[np.float64, np.float32], order="C", reset=reset,
