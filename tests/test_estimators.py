@@ -363,7 +363,7 @@ def test_gamma_counts_weights_as_repetitions(iris):
 
 @pytest.mark.parametrize(("X", "gamma"), [
     (1.6e9 + np.arange(8.0).reshape(4, 2) ** 2, 1 / 556.5), (np.full((4, 2), 0.1), 1.0),
-    (np.ones((4, 1)), 1.0)])
+    (np.ones((4, 1)), 1.0), (1e-160 * np.eye(4), 1.0), (1e200 * np.eye(4), 1.0)])
 @pytest.mark.parametrize("container", [np.asarray, sparse.csr_array])
 def test_gamma_is_of_the_variance_and_not_of_its_rounding(X, gamma, container):
     p = np.array([0.1, 0.2, 0.3, 0.4]) if gamma == 1.0 else np.full(4, 0.25)

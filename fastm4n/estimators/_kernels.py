@@ -54,9 +54,10 @@ def kernel_parameters(kernel, X, p, *, gamma, kernel_params):
         if gamma == "auto":
             gamma = 1.0 / X.shape[1]
         elif gamma == "scale":
-            with np.errstate(over="ignore", invalid="ignore"):
-                scale = X.shape[1] * _variance(X, p)
-            gamma = float(1.0 / scale) if np.isfinite(scale) and scale > 0 else 1.0
+            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+                gamma = float(1.0 / np.float64(X.shape[1] * _variance(X, p)))
+            if not 0.0 < gamma < np.inf:  # of features that are constant, or out of range
+                gamma = 1.0
         if "gamma" in KERNEL_PARAMS.get(kernel, ()):
             parameters["gamma"] = gamma
     return {**parameters, **(kernel_params or {})}
