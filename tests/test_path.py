@@ -1238,3 +1238,18 @@ def test_the_page_runs_from_top_to_bottom(capsys):
     for block in re.findall(r"^```python\n(.*?)^```$", page.read_text("utf-8"), re.M | re.S):
         exec(compile(block, str(page), "exec"), namespace)
     assert "breakpoints" in capsys.readouterr().out
+
+
+def test_weights_that_overflow_have_no_gap_of_zero():
+    X, y = load_iris(return_X_y=True)
+    model = MulticlassClassifier(max_iter=5, random_state=0)
+    with pytest.warns(ConvergenceWarning), np.errstate(invalid="ignore", over="ignore"):
+        path = regularization_path(model, X, y, method="grid", alphas=[1e300, 1e-300])
+    assert path.relative_gaps[1] > 0.5
+    assert_array_equal(path.estimator(1e-300).coef_, 0.0)
+
+
+@pytest.mark.parametrize("eps", [1e-18, 1e-300])
+def test_eps_below_rounding_is_refused(eps):
+    with pytest.raises(ValueError, match=f"eps={eps:g} is below"):
+        regularization_path(MulticlassClassifier(), *load_iris(return_X_y=True), eps=eps)

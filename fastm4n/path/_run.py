@@ -16,6 +16,7 @@ from fastm4n.path._path import METHODS, RegularizationPath
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine
 from fastm4n.solvers.block_coordinate import Driver
 from fastm4n.solvers.block_frank_wolfe import check_solver
+from fastm4n.solvers.certificates import ROUNDING
 from fastm4n.solvers.certificates import certify as certificate_of
 from fastm4n.solvers.history import tqdm_bar
 from fastm4n.solvers.path_follower import PathFollower
@@ -59,6 +60,8 @@ class Run:
             )
         check_choice("method", method, METHODS)
         check_number("eps", eps, low=0)
+        if eps < ROUNDING:
+            raise ValueError(f"eps={eps:g} is below {ROUNDING:g}, what float64 tells apart.")
         kappa = KAPPA[method] if kappa is None else kappa
         check_number("kappa", kappa, low=0)
         if kappa >= 1:

@@ -121,10 +121,13 @@ def certify(engine, mu, n_jobs=1, apart=None, concave=None):
             bound = max(bound, scale * height - alpha * features.along(scale)[0])
     elif height < 2.0 * pull:
         bound = max(dual, 0.25 * max(height, 0.0) ** 2 / pull)
+    total, rounding = float(np.sum(p * gap)), ROUNDING * (abs(primal) + abs(height) + abs(pull))
+    if not np.isfinite(rounding):  # w or its scores overflowed, and nothing is known of them
+        primal, dual, bound, total, rounding = np.inf, -np.inf, -np.inf, np.inf, 0.0
     return Certificate(
-        primal=primal, dual=dual, gap=float(np.sum(p * gap)) + alpha * excess, block_gaps=gap,
+        primal=primal, dual=dual, gap=total + alpha * excess, block_gaps=gap,
         concave=heights, block_losses=loss, norm=2.0 * penalty, l1=l1,
-        rounding=ROUNDING * (abs(primal) + abs(height) + abs(pull)), bound=bound, height=height,
+        rounding=rounding, bound=bound, height=height,
     )
 
 
