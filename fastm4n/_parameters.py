@@ -6,6 +6,7 @@ import math
 import numbers
 
 import numpy as np
+from joblib import effective_n_jobs
 from scipy import sparse
 
 
@@ -71,6 +72,13 @@ def refuse_where(bad, name, values, why, batch=True):
 def check_callback(callback):
     if callback is not None and not callable(callback):
         raise ValueError(f"callback must be callable or None, got {callback!r}.")
+
+
+def n_threads(n_jobs):
+    """The number of threads that n_jobs asks for."""
+    if n_jobs is not None and (not is_number(n_jobs, low=-np.inf, integer=True) or n_jobs == 0):
+        raise ValueError(f"n_jobs must be an integer other than 0, or None, got {n_jobs!r}.")
+    return effective_n_jobs(n_jobs)
 
 
 def check_compressed(name, X):

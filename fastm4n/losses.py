@@ -14,8 +14,8 @@ that an adversary knowing mu cannot avoid ("max_min"), or the entropy ("log").
 from typing import NamedTuple
 
 import numpy as np
-from joblib import effective_n_jobs
 
+from fastm4n._parameters import n_threads
 from fastm4n.outputs import ChainOutputs, PermutationOutputs, SimplexOutputs
 from fastm4n.solvers.certificates import in_threads
 from fastm4n.surrogates import make_surrogate
@@ -81,7 +81,7 @@ def block_losses(surrogate, scores, *, tol=1e-9, gradient=True, n_jobs=None):
     slopes = np.zeros_like(scores) if gradient else None
     in_threads(
         lambda start, stop: losses_of(surrogate, start, stop, scores, tol, value, upper, slopes),
-        layout.n_blocks, 50.0 * layout.n_numbers, effective_n_jobs(n_jobs),
+        layout.n_blocks, 50.0 * layout.n_numbers, n_threads(n_jobs),
     )
     return Losses(value, upper, slopes)
 

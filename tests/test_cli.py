@@ -33,7 +33,7 @@ def in_a_folder_of_its_own(tmp_path, monkeypatch):
 
 def run(*args):
     return subprocess.run(
-        [sys.executable, "-m", "fastm4n.cli", *args],
+        [sys.executable, "-m", "fastm4n", *args],
         capture_output=True, text=True, timeout=300, env=ENVIRONMENT,
     )
 
@@ -294,7 +294,7 @@ def test_checkpoints_go_on(capsys, monkeypatch):
 def test_a_killed_process_goes_on(capsys):
     arguments = ["path", "digits", "--eps", "0.02", "--checkpoint", "kept", "--json"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "fastm4n.cli", *arguments],
+        [sys.executable, "-m", "fastm4n", *arguments],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENVIRONMENT,
     )
     deadline = time.monotonic() + 120
@@ -507,7 +507,7 @@ def test_process_fails_in_one_line():
 @pytest.mark.skipif(os.name == "nt", reason="pipes end otherwise there")
 def test_process_survives_a_reader_that_leaves():
     process = subprocess.Popen(
-        [sys.executable, "-m", "fastm4n.cli", "datasets"],
+        [sys.executable, "-m", "fastm4n", "datasets"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT,
     )
     process.stdout.close()

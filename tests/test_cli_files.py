@@ -119,7 +119,7 @@ def test_files_of_another_kind_are_left_alone(arguments, files, capsys):
 def test_stdin_is_not_written_over(arguments, files):
     with open("t.csv", "rb") as stream:
         done = subprocess.run(
-            [sys.executable, "-m", "fastm4n.cli", *arguments],
+            [sys.executable, "-m", "fastm4n", *arguments],
             stdin=stream, capture_output=True, text=True, timeout=120, env=ENVIRONMENT,
         )
     assert done.returncode == 2 and f"{arguments[-1]} would overwrite DATA" in done.stderr
@@ -237,6 +237,7 @@ def test_columns_that_tell_nothing_are_noted(capsys):
     (["--target", "0"], "--target: there is no column '0'"),
     (["--target", "kind", "--drop", "kind"], "--drop: kind is the target"),
     (["--columns", "a,kind", "--target", "kind"], "--columns: the target kind is among them"),
+    (["--columns", "a,1"], "--columns names a column twice"),
     (["--columns", "a", "--drop", "a"], "--columns and --drop name the same column"),
     (["--drop", "a,b,kind"], "leave no column for the target"),
     (["--attributes", "window"], "--attributes is for conll and conllu, and a.csv is csv"),
@@ -518,7 +519,7 @@ def test_a_full_device_is_told():
         pytest.skip("this system has no /dev/full")
     with open("/dev/full", "w") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "fastm4n.cli", "info", "iris"], stdout=full,
+            [sys.executable, "-m", "fastm4n", "info", "iris"], stdout=full,
             stderr=subprocess.PIPE, text=True, timeout=120, env=ENVIRONMENT,
         )
     assert (done.returncode, done.stderr) == (

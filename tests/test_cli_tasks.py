@@ -692,6 +692,6 @@ def test_a_process_predicts():
     iris_csv()
     assert main(["fit", "iris.csv", "--model", "m"]) == 0
     done = subprocess.run(
-        [sys.executable, "-m", "fastm4n.cli", "predict", "m", "iris.csv"], capture_output=True,
+        [sys.executable, "-m", "fastm4n", "predict", "m", "iris.csv"], capture_output=True,
         text=True, timeout=120, env=ENVIRONMENT)
     assert (done.returncode, done.stderr) == (0, "") and len(done.stdout.split()) == 150

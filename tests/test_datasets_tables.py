@@ -202,6 +202,8 @@ def test_csv_types_of_targets(values, kind):
         ("u,u,y\n1,2,3\n", {}, "line 1: two columns are called 'u'"),
         ("u,y\n1,2,3\n", {}, r"line 2: 3 column\(s\) where 2 were expected: '1,2,3'"),
         ('u,y\n1,2\n"3\n', {}, "line 3: not comma-separated values"),
+        ('u,y\n\n"1,2\n3,4\n', {}, "line 4: .*end of data; the row begins in line 3"),
+        ('y,u,\na,1,\n', {"target": "y"}, "line 2: column 3 is empty"),
     ],
 )
 def test_csv_errors(lines, arguments, message):

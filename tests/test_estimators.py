@@ -528,6 +528,7 @@ def test_levels_that_do_not_occur(iris, surrogate):
     (["0", "1", "2"], r"y\[0\] is .*0.*, which is not in levels"),
     ([0, 1, 1, 2], "levels must be one-dimensional, at least two, and without repeats"),
     ([[0, 1, 2]], "levels must be one-dimensional"),
+    ([0, 1, np.nan, 2], "levels has .*nan.*, which is no level"),
     ([0], "levels must be .*at least two"),
     ([], "levels must be .*at least two"),
     (2, "levels must be one-dimensional"),

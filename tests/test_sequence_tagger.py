@@ -845,6 +845,11 @@ def test_bad_lengths(lengths, message):
         SequenceTagger().fit(np.ones((8, 2)), list("abababab"), lengths=lengths)
 
 
+def test_lengths_of_a_list_of_matrices_are_refused():
+    with pytest.raises(ValueError, match="X as one matrix, and X is a list: leave it out"):
+        SequenceTagger().fit(2 * [np.ones((2, 2))], ["ab", "ba"], lengths=[2, 2])
+
+
 def test_labels_that_do_not_fill_the_lengths():
     with pytest.raises(ValueError, match="y has 7 labels, but X has 8 positions"):
         SequenceTagger().fit(np.ones((8, 2)), list("abababa"), lengths=[4, 4])

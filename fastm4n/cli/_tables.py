@@ -97,6 +97,8 @@ class Head:
                 raise lines.error("there are no columns of features.")
         else:
             columns = [_place(name, names, "--columns") for name in columns]
+            if len(chosen) < len(columns):
+                raise CommandError("--columns names a column twice", 2)
             if left_out & chosen:
                 raise CommandError("--columns and --drop name the same column", 2)
             if place in chosen:

@@ -123,7 +123,7 @@ def read_table(path, target, columns, delimiter, *, rankings=False, head=None):
         raise ValueError(f"delimiter must be one character or None, got {delimiter!r}.")
     lines = Lines(path)
     ranking = _Rankings(lines)
-    names = chosen = None
+    names = chosen = shown = None
     values, targets, numbers = array("d"), [], []
     known = {}  # one string object for each value
     rows = _table(lines, delimiter)
@@ -146,6 +146,7 @@ def read_table(path, target, columns, delimiter, *, rankings=False, head=None):
                 columns = [name for i, name in enumerate(names) if i != place]
             chosen = [_place(column, names, lines) for column in columns]
             columns = [names[i] for i in chosen]
+            shown = [names[i] or str(i + 1) for i in chosen]
             if twice & {*columns, *([] if place is None else [names[place]])}:
                 raise lines.error(f"two columns are called {min(twice)!r}; rename one.")
             if not columns:
@@ -160,7 +161,7 @@ def read_table(path, target, columns, delimiter, *, rankings=False, head=None):
             if rankings is None:
                 rankings = ">" in value
             targets.append(ranking(value) if rankings else known.setdefault(value, value))
-        values.extend(_finite([fields[i] for i in chosen], columns, lines))
+        values.extend(_finite([fields[i] for i in chosen], shown, lines))
         numbers.append(lines.number)
     if not numbers:
         raise ValueError(f"{lines.name} holds no examples.")
@@ -234,10 +235,12 @@ def _table(lines, delimiter):
         itertools.chain([first], source), delimiter=delimiter, skipinitialspace=True, strict=True
     )
     while True:
+        start = max(1, lines.number + (width is not None))
         try:
             fields = next(rows, None)
         except csv.Error as error:
-            raise lines.error(f"not comma-separated values ({error}).") from None
+            begin = f"; the row begins in line {start}" if start < lines.number else ""
+            raise lines.error(f"not comma-separated values ({error}{begin}).") from None
         if fields is None:
             return
         if not any(field.strip(SPACE) for field in fields):

@@ -5,7 +5,6 @@ import warnings
 from types import MethodType
 
 import numpy as np
-from joblib import effective_n_jobs
 from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
@@ -22,6 +21,7 @@ from fastm4n._parameters import (
     check_number,
     is_flag,
     is_number,
+    n_threads,
 )
 from fastm4n.estimators._parameters import DECODINGS, SURROGATES
 from fastm4n.estimators._scale import scale_advice
@@ -154,12 +154,19 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
 
     def _solver_options(self):
         """Arguments of `solve` that are parameters of the estimator, but for the tolerance."""
+        try:
+            random_state = check_random_state(self.random_state)
+        except ValueError as error:
+            raise ValueError(
+                "random_state must be an integer from 0 to 2**32 - 1, a RandomState or None, got "
+                f"{self.random_state!r}."
+            ) from error
         return dict(
             check_solver(self.solver).options(),
             auto=isinstance(self.solver, str),
             max_iter=self.max_iter,
-            seed=int(check_random_state(self.random_state).randint(2**31)),
-            n_jobs=effective_n_jobs(self.n_jobs),
+            seed=int(random_state.randint(2**31)),
+            n_jobs=n_threads(self.n_jobs),
             verbose=self.verbose,
             callback=self.callback,
             keep_on_interrupt=self.warm_start,

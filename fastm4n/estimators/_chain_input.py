@@ -19,6 +19,8 @@ def as_features(X, lengths, n_features=None):
     Where none has a position, empty lists may stand for matrices of n_features columns.
     """
     if lengths is not None:
+        if isinstance(X, (list, tuple)) and X and np.ndim(X[0]) != 1:
+            raise ValueError("lengths is for X as one matrix, and X is a list: leave it out.")
         values = X.values if isinstance(X, Sequences) else X
         X = Sequences.from_lengths(values, lengths)
     elif not isinstance(X, Sequences):

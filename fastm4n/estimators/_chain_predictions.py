@@ -1,9 +1,8 @@
 """Predictions of chains from fitted weights: best labellings, marginals, least expected cost."""
 
 import numpy as np
-from joblib import effective_n_jobs
 
-from fastm4n._parameters import check_choice
+from fastm4n._parameters import check_choice, n_threads
 from fastm4n.estimators import _chain_decoding as decoding
 from fastm4n.estimators._chain_input import columns_of
 from fastm4n.estimators._chain_weights import packed_weights
@@ -48,7 +47,7 @@ class ChainDecoder:
         n = self.places.size
         if n:
             cost = n * self.features.visit_cost
-            in_threads(function, n, cost, effective_n_jobs(self.tagger.n_jobs))
+            in_threads(function, n, cost, n_threads(self.tagger.n_jobs))
 
     def best_labels(self, allowed=None):
         """Numbers of the labels of highest score, of all positions, by Viterbi."""

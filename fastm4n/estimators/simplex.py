@@ -451,6 +451,8 @@ class OrdinalClassifier(_SimplexClassifier):
             raise ValueError(f"levels must be of one type: {error}.") from error
         if not right:
             raise ValueError("levels must be one-dimensional, at least two, and without repeats.")
+        if (levels != levels).any():
+            raise ValueError(f"levels has {levels[levels != levels][0]!r}, which is no level.")
         order = np.argsort(levels, kind="stable")
         try:
             place = np.searchsorted(levels, y[kept], sorter=order)

@@ -137,7 +137,8 @@ class Driver:
             step, cache, self.kind = "line_search", None, Step.LINE_SEARCH
         self.policy_name = step if cache is None else f"{step}+cache"
         if cache is not None or self.kind in (Step.PAIRWISE, Step.AWAY):
-            engine.use_active_sets(cache or MOST_ATOMS, cache is not None, cache_F, cache_nu)
+            most = min(cache or MOST_ATOMS, np.iinfo(np.intc).max)
+            engine.use_active_sets(most, cache is not None, cache_F, cache_nu)
         self.n_jobs = n_jobs
         self.on_check, self.on_pass = on_check, None
         self.is_running = False

@@ -1,4 +1,4 @@
-"""``python -m fastm4n.cli``."""
+"""``python -m fastm4n``."""
 
 import sys
 
