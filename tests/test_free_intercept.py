@@ -183,3 +183,10 @@ def test_certificate_of_the_reference_bounds_from_below(iris):
         SimplexBlocks(Z, y, 3, "max_min", 0.1, p, cost).certificate(zip(mu)).dual
         for Z in (X, with_constant)]
     assert_allclose(*values, atol=1e-10)
+
+
+def test_a_dual_point_unbalanced_by_rounding_is_balanced():
+    truth, p = np.eye(2), np.full(2, 0.5)
+    mu = truth + 2.0**-51 * truth[::-1]  # either label has too much, by as much
+    with np.errstate(all="raise"):
+        assert_allclose(balance(mu, truth, p), truth, atol=1e-14)

@@ -39,6 +39,7 @@ def balance(mu, truth, p):
     """
     pi = p @ truth
     r = pi - p @ mu
+    r -= pi * r.sum()  # rounding, without which some entry is positive where another is negative
     ratio = np.max(-r / pi, initial=0.0)
     if ratio <= 0.0:
         return mu
