@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from joblib import hash as content_hash
 
+from fastm4n._parameters import check_file
 from fastm4n._plain import flat, part
 from fastm4n.model_files import ModelFileError, read_arrays, write_arrays
 
@@ -120,6 +121,7 @@ def checkpointing(file):
     ...     with checkpointing(os.path.join(folder, "fit.fm4n")):
     ...         classifier = MulticlassClassifier(alpha=0.01, random_state=0).fit(X, y)
     """
+    check_file("file", file)
     used = []
     token = _file.set((Path(file), used))
     try:

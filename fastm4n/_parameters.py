@@ -4,6 +4,7 @@ import difflib
 import inspect
 import math
 import numbers
+import os
 
 import numpy as np
 from joblib import effective_n_jobs
@@ -67,6 +68,17 @@ def refuse_where(bad, name, values, why, batch=True):
         where = np.argwhere(bad)[0].tolist()
         raise ValueError(
             f"{name}{where if batch else where[1:]} is {values[tuple(where)]}; {why}")
+
+
+def check_verbose(verbose):
+    if not is_flag(verbose):
+        check_number("verbose", verbose, low=0, strict=False, integer=True)
+
+
+def check_file(name, value):
+    """Refuse what is no path of a file or folder."""
+    if not isinstance(value, (str, os.PathLike)):
+        raise TypeError(f"{name} must be a path, as a str or os.PathLike, got {value!r}.")
 
 
 def check_callback(callback):

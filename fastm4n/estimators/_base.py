@@ -19,7 +19,7 @@ from fastm4n._parameters import (
     check_choice,
     check_flag,
     check_number,
-    is_flag,
+    check_verbose,
     is_number,
     n_threads,
 )
@@ -101,8 +101,7 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         check_number("tol", self.tol, low=0, strict=False)
         check_number("max_iter", self.max_iter, low=0, integer=True)
         self._check_flags("warm_start")
-        if not is_flag(self.verbose):
-            check_number("verbose", self.verbose, low=0, strict=False, integer=True)
+        check_verbose(self.verbose)
         check_solver(self.solver).check(self.surrogate)
         check_callback(self.callback)
 

@@ -3,6 +3,7 @@
 scores[i, j] is that of item i at position j, and a permutation p scores sum_i scores[i, p_i].
 """
 
+import math
 import numbers
 
 import numpy as np
@@ -331,12 +332,13 @@ def permutation_marginals(scores):
                 break
     if failed:
         raise _infeasible(single, b)
-    lost = np.flatnonzero(~(np.isfinite(values) & np.isfinite(marginals).all(axis=(1, 2))))
-    if lost.size:
-        raise ValueError(
-            f"scores{'' if single else [int(lost[0])]} are too large: sums of {M} of them overflow "
-            "float64. Divide them by a temperature."
-        )
+    if not math.isfinite(marginals.sum() + values.sum()):
+        lost = np.flatnonzero(~(np.isfinite(values) & np.isfinite(marginals).all(axis=(1, 2))))
+        if lost.size:
+            raise ValueError(
+                f"scores{'' if single else [int(lost[0])]} are too large: sums of {M} of them "
+                "overflow float64. Divide them by a temperature."
+            )
     return (marginals[0], float(values[0])) if single else (marginals, values)
 
 

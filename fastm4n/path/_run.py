@@ -9,7 +9,13 @@ import numpy as np
 from sklearn.base import clone
 
 from fastm4n._checkpoints import IDLE, fingerprint
-from fastm4n._parameters import check_callback, check_choice, check_flag, check_number
+from fastm4n._parameters import (
+    check_callback,
+    check_choice,
+    check_flag,
+    check_number,
+    check_verbose,
+)
 from fastm4n.estimators._base import CertifiedEstimator
 from fastm4n.estimators._kernels import named_kernel
 from fastm4n.path._path import METHODS, RegularizationPath
@@ -81,6 +87,7 @@ class Run:
             )
         if method != "grid" and not warm_start:
             raise ValueError(f"warm_start=False is for method='grid', not {method!r}.")
+        check_verbose(verbose)
         check_callback(callback)
         self.alphas = _as_grid(alphas) if method == "grid" else None
         self.template = clone(estimator)
