@@ -3,7 +3,6 @@
 scores[i, j] is that of item i at position j, and a permutation p scores sum_i scores[i, p_i].
 """
 
-import math
 import numbers
 
 import numpy as np
@@ -332,7 +331,7 @@ def permutation_marginals(scores):
                 break
     if failed:
         raise _infeasible(single, b)
-    if not math.isfinite(marginals.sum() + values.sum()):
+    if not (np.isfinite(values).all() and np.isfinite(marginals).all()):
         lost = np.flatnonzero(~(np.isfinite(values) & np.isfinite(marginals).all(axis=(1, 2))))
         if lost.size:
             raise ValueError(
