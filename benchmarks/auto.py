@@ -68,7 +68,7 @@ def measure(cls, surrogate, alpha, X, y, tol, limit, options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(X, y)
-    return time.process_time() - start, model.duality_gap_, str(model.history_["policy"][-1])
+    return time.process_time() - start, model.relative_gap_, str(model.history_["policy"][-1])
 
 
 def rows(limit, repeats, only):

@@ -151,7 +151,7 @@ class Engine:
         self.sets = limit
 
     def drop_active_sets(self):
-        self.sets = None
+        self.sets, self.cached = None, False
 
     def set_cache(self, limit, cache_F, cache_nu):
         self.cached = True
@@ -160,61 +160,65 @@ class Engine:
         self.cached = False
 
 
-def followed(oracle_cost, rates, n_passes=160, hits=0.8):
-    """Policies of the passes, where a pass lowers the logarithm of the gap by rates[policy]."""
+def followed(oracle_cost, rates, has_labellings, n_passes=100):
+    """Policies of the passes, and whether atoms were held.
+
+    A pass of line searches lowers the logarithm of the gap like 1 / n^1.5, others by rates[policy].
+    """
     engine = Engine(100.0, oracle_cost)
+    engine.surrogate.has_labellings = has_labellings
     auto = AutoPolicy(engine, 1000, 0.25, 0.01)
-    names, log_gap = [], 0.0
+    names, held, log_gap = [], [], 0.0
     for n in range(1, n_passes + 1):
-        names.append(auto.name)
         auto.begin()
+        names.append(auto.name)
+        held.append(engine.sets is not None)
+        assert engine.cached == auto.name.endswith("cache")
         engine.n_visits += 100
-        engine.oracle_calls += int(100 * (1 - hits)) if auto.name.endswith("cache") else 100
+        engine.oracle_calls += 20 if engine.cached else 100
         auto.end()
-        log_gap -= rates[auto.name]
+        log_gap -= rates[auto.name] if auto.name in rates else 1.5 * np.log1p(1 / n)
         if n % 10 == 0:
             auto.told(np.exp(log_gap))
-    return names
+    return names, held
 
 
 @pytest.mark.parametrize(
-    "oracle_cost, rates, tried, last",
+    "oracle_cost, rate, last",
     [
-        # oracles cost less than atoms: pairwise steps are tried, and do no better
-        (1.0, {"pairwise": 0.05}, "pairwise", "line_search"),
-        # or they do so much better that they stay
-        (1.0, {"pairwise": 0.3}, "pairwise", "pairwise"),
-        # oracles are dear, and a cache that gets half as far in a pass gets further for the work
-        (1000.0, {"pairwise+cache": 0.05}, "pairwise+cache", "pairwise+cache"),
+        # oracles are dear, and a cache gets further for the work
+        (1000.0, 0.02, "pairwise+cache"),
+        # they cost less than atoms, but gaps fall faster than those of line searches would
+        (1.0, 0.05, "pairwise+cache"),
+        (1.0, 0.01, "line_search"),
         # a cache that gets nowhere
-        (1000.0, {"pairwise+cache": 0.001}, "pairwise+cache", "line_search"),
+        (1000.0, 0.001, "line_search"),
     ],
 )
-def test_what_auto_chooses(oracle_cost, rates, tried, last):
-    rates = {"line_search": 0.1, "pairwise": 0.1, "pairwise+cache": 0.1, **rates}
-    names = followed(oracle_cost, rates, 110)
-    assert set(names[: policy.FIRST_TRIAL]) == {"line_search"}
-    trial = names[policy.FIRST_TRIAL : policy.FIRST_TRIAL + policy.TRIAL_PASSES]
-    assert set(trial) == {tried}
-    assert set(names[80:110]) == {last}
+def test_auto_begins_with_line_searches_where_atoms_are_vectors(oracle_cost, rate, last):
+    names, held = followed(oracle_cost, {"pairwise+cache": rate}, has_labellings=False)
+    first = policy.FIRST_TRIAL
+    assert set(names[:first]) == {"line_search"} and names[first] == "pairwise+cache"
+    assert names[-1] == last
+    assert held == [name != "line_search" for name in names]
 
 
-@pytest.mark.parametrize("has_labellings", [True, False])
-def test_atoms_outlive_a_trial_that_is_rejected(has_labellings):
-    engine = Engine(100.0, 1.0)
-    engine.surrogate.has_labellings = has_labellings
-    auto, kept, names = AutoPolicy(engine, 1000, 0.25, 0.01), [], []
-    for n in range(1, 80):
-        auto.begin()
-        kept.append(engine.sets is not None)
-        names.append(auto.name)
-        engine.n_visits += 100
-        engine.oracle_calls += 100
-        auto.end()
-        if n % 10 == 0:
-            auto.told(np.exp(-(0.1 if auto.name == "line_search" else 0.01) * n))
-    assert names[0] == names[-1] == "line_search" and "pairwise" in names
-    assert kept == [has_labellings or name == "pairwise" for name in names]
+@pytest.mark.parametrize(
+    "oracle_cost, rates, last",
+    [
+        # a pass does as much with or without a cache, and oracles are dear, or cheap
+        (1000.0, (0.05, 0.05), "pairwise+cache"),
+        (1.0, (0.05, 0.06), "pairwise"),
+        # a cache that gets nowhere
+        (1000.0, (0.001, 0.05), "pairwise"),
+    ],
+)
+def test_auto_begins_with_a_cache_where_atoms_are_labellings(oracle_cost, rates, last):
+    names, held = followed(
+        oracle_cost, dict(zip(("pairwise+cache", "pairwise"), rates, strict=True)), True)
+    first = policy.FIRST_TRIAL
+    assert set(names[:first]) == {"pairwise+cache"} and names[first] == "pairwise"
+    assert names[-1] == last and all(held)
 
 
 @pytest.mark.parametrize("cls", ESTIMATORS)

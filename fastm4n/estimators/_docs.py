@@ -46,8 +46,8 @@ penalty : {{"l2", "elasticnet"}} or object of fastm4n.penalties, default="l2"
     "solver": """
 solver : "auto" or BlockFrankWolfe, default="auto"
     How the problem is solved: steps, sampling, acceleration, cache and oracles. "auto" makes
-    accelerated line-search steps and changes to pairwise ones, with a cache or without, where
-    counts of the work done say that they pay; it says in `history_` what it chose. See
+    accelerated steps, line searches or pairwise ones with a cache or without, whichever counts of
+    the work done say that pay; it says in `history_` what it chose. See
     `BlockFrankWolfe` for the options, which are nested parameters such as ``solver__step``.
 tol : float, default=1e-3
     Certified gap at which the fit ends, as a share of the objective at zero weights.

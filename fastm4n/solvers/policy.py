@@ -9,15 +9,14 @@ from fastm4n.solvers._block_coordinate import Step
 
 LINE_SEARCH, PAIRWISE, CACHED = "line_search", "pairwise", "pairwise+cache"
 
-# a cache is worth a trial where a visit that asks no oracle costs up to this share of one that does
-CHEAP_VISIT = 0.5
 # a trial of another policy begins after so many passes, where outputs are single labels after so
 # many, and the next one after so many times as many
 FIRST_TRIAL, FIRST_SIMPLE_TRIAL, MORE_PASSES = 30, 60, 4
 # passes of a trial, after which it is judged by the later of them, at least; and those that it is
 # judged by and compared with
 TRIAL_PASSES, JUDGED_PASSES = 30, 20
-# the share of the earlier policy's slope that is enough: slopes fall anyway as gaps get small
+# the share of the slope of line searches that is enough for steps between the atoms of outputs of
+# many parts: they have few atoms when their trial begins, and more later
 ENOUGH = 0.7
 # atoms of a block that the cache keeps, and those that a visit has to do with, about
 CACHE, ATOMS = 50, 8
@@ -26,12 +25,12 @@ CACHE, ATOMS = 50, 8
 class AutoPolicy:
     """Chooses step and cache by counts: by the work of passes, and by what it does for the gap.
 
-    The first passes make Frank-Wolfe steps. Fits that last longer try other policies: the one
-    whose certified gaps fall by the larger factor for the same work stays. The work of a pass is
-    the number of its visits times the feature map's `visit_cost`, and of its oracle calls times the
-    surrogate's `oracle_cost`, with an allowance for the atoms that steps between them look at. No
-    clock is read, so that a fit is the same each time. All trials are passes of the fit, and where
-    atoms are labellings all passes keep them. The log surrogate leaves nothing to choose.
+    Where atoms are labellings of many parts the first passes make pairwise steps with a cache,
+    elsewhere Frank-Wolfe steps. Fits that last longer try another policy: the one that does more
+    for the certified gap stays. The work of a pass is the number of its visits times the feature
+    map's `visit_cost`, and of its oracle calls times the surrogate's `oracle_cost`, with an
+    allowance for the atoms that steps between them look at. No clock is read, so that a fit is the
+    same each time. All trials are passes of the fit. The log surrogate leaves nothing to choose.
 
     Parameters
     ----------
@@ -63,10 +62,11 @@ class AutoPolicy:
         # of what makes an atom: the labels of an output, or a vector
         parts = layout.max_parts if surrogate.has_labellings else layout.max_size
         self.atoms_cost = ATOMS * float(parts)
-        # from the first pass on, where they are small: a trial that finds one mixture takes away
-        # from all of its atoms alike, and one that is rejected has to leave them as they were
+        # from the first pass on, where they are small: steps that find one mixture take away from
+        # all of its atoms alike
         self.keeps_atoms = self.has_choice and not self.is_simple and surrogate.has_labellings
-        self.kind, self.name = Step.LINE_SEARCH, LINE_SEARCH
+        self.name = CACHED if self.keeps_atoms else LINE_SEARCH
+        self.kind = Step.PAIRWISE if self.keeps_atoms else Step.LINE_SEARCH
         self.n_passes, self.work = 0, 0.0
         self.checks = []  # (passes, work, logarithm of the gap)
         self.next_trial = FIRST_SIMPLE_TRIAL if self.is_simple else FIRST_TRIAL
@@ -92,7 +92,7 @@ class AutoPolicy:
         """A pass begins."""
         self._before = self.engine.n_visits, self.engine.oracle_calls
         if self.keeps_atoms and self.engine.sets is None:
-            self.engine.use_active_sets(self.most_atoms)
+            self._use(self.name)
 
     def end(self):
         """The pass has ended: count its work."""
@@ -111,8 +111,11 @@ class AutoPolicy:
         since = self.n_passes - self.checks[self.changed][0]
         if self.trial is not None:
             if since >= TRIAL_PASSES:
-                slope = self._slope(max(self.changed, self._earlier(last)), last)
-                if slope < ENOUGH * self._slope(self._earlier(self.changed), self.changed):
+                both = self.name, self.trial
+                slope = self._slope(max(self.changed, self._earlier(last)), last, both)
+                earlier = self._slope(self._earlier(self.changed), self.changed, both)
+                is_new = self.trial == LINE_SEARCH and not self.is_simple
+                if slope < (ENOUGH if is_new else 1.0) * earlier:
                     self.rejected = self.name, slope
                     self._change(self.trial)
                 self.trial = None
@@ -121,7 +124,7 @@ class AutoPolicy:
             # gaps fall ever more slowly: what was tried may be better than what is left
             name, slope = self.rejected
             self.rejected = None
-            if self._slope(self.changed, last) < ENOUGH * slope:
+            if self._slope(self.changed, last, (self.name, name)) < slope:
                 self._change(name)
         elif self.n_passes >= self.next_trial:
             self.trial = self.name
@@ -133,24 +136,22 @@ class AutoPolicy:
 
     def _other(self):
         """The policy to try next."""
-        cached = self.visit_cost + self.atoms_cost
-        # the oracles of single labels are cheap whatever they cost beside few features
-        is_cheap = not self.is_simple and cached <= CHEAP_VISIT * (cached + self.oracle_cost)
-        if self.name == LINE_SEARCH:
-            return CACHED if is_cheap else PAIRWISE
-        if self.name == PAIRWISE:
-            return CACHED if is_cheap else LINE_SEARCH
-        return PAIRWISE
+        return PAIRWISE if self.is_simple or self.name == CACHED else CACHED
 
     def _earlier(self, check):
         """The last check that is enough passes before this one, or the first."""
         passes = self.checks[check][0] - JUDGED_PASSES
         return max((i for i in range(check) if self.checks[i][0] <= passes), default=0)
 
-    def _slope(self, first, last):
-        """By how much the logarithm of the gap fell for a multiply-add."""
+    def _slope(self, first, last, policies):
+        """By how much the logarithm of the gap fell between two checks, to compare two policies.
+
+        For a multiply-add; or for a unit of the logarithm of all work, where line searches are
+        one of the two: as their gaps fall like 1 / work^r, that is r early and late.
+        """
         (_, began, high), (_, ended, low) = self.checks[first], self.checks[last]
-        return (high - low) / max(ended - began, 1.0)
+        work = math.log(ended / began) if LINE_SEARCH in policies else ended - began
+        return (high - low) / work
 
     def _use(self, name):
         self.name = name
