@@ -97,7 +97,7 @@ def max_min_nodes(
                 for j in range(layout.size(b)):
                     scores[j] /= T
             max_min.begin(&scores[0], T)
-            max_min.generate(INFINITY, 0.0, tol, 500, &lower, &upper)
+            max_min.generate(INFINITY, 0.0, tol, 500, 500, &lower, &upper)
             max_min.mixture(&point[0])
             copy_nodes(layout, b, point, out)
 

@@ -69,7 +69,7 @@ cdef class MaxMinScratch:
         self, double lower, double upper, double current, double slack, double tol) noexcept nogil
     cdef int generate(
         self, double current, double slack, double tol, Py_ssize_t max_calls,
-        double* lower, double* upper) except -1 nogil
+        Py_ssize_t more_calls, double* lower, double* upper) except -1 nogil
     cdef void mixture(self, double* mu) noexcept nogil
     cdef int gradients(self, const double* mu) noexcept nogil
     cdef int mirror_prox(

@@ -296,7 +296,7 @@ cdef class MaxMinScratch:
 
     cdef int generate(
         self, double current, double slack, double tol, Py_ssize_t max_calls,
-        double* lower, double* upper) except -1 nogil:
+        Py_ssize_t more_calls, double* lower, double* upper) except -1 nogil:
         """Max-min oracle by column generation: max_mu <v, mu> + h(mu).
 
         Both players keep labellings: n_columns and n_rows of them on entry, which must have
@@ -308,7 +308,8 @@ cdef class MaxMinScratch:
         score is an upper bound on the value, and the adversary's answer to the mixture mu is its
         labelling of least expected cost, which gives h(mu) and a lower bound.  Stops when upper -
         lower <= max(tol, slack (upper - current)), when neither player has a better answer, or
-        after max_calls calls of the max oracle.  n_calls counts them.
+        after max_calls calls of the max oracle, more_calls where lower is not above current by tol
+        yet.  n_calls counts them.
         """
         cdef Py_ssize_t t, r, c, j, at, m, k
         cdef double value, game_lower, game_upper, linear, h
@@ -357,7 +358,9 @@ cdef class MaxMinScratch:
                     self.best_p[c] = self.p[c]
                 for c in range(m, self.capacity + 1):
                     self.best_p[c] = 0.0
-            if self.enough(lower[0], upper[0], current, slack, tol) or self.n_calls >= max_calls:
+            if self.enough(lower[0], upper[0], current, slack, tol):
+                break
+            if self.n_calls >= (max_calls if lower[0] > current + tol else more_calls):
                 break
             for r in range(k):
                 self.weights[r] = self.q[r] / self.T

@@ -514,7 +514,7 @@ def max_min_chain(unary, pairwise, cost=None, *, oracle="column_generation", tol
     if oracle == "mirror_prox":
         scratch.mirror_prox(many, &theta[0], &log_nu[0], &mu[0], &lower, &upper)
     else:
-        scratch.generate(INFINITY, 0.0, tolerance, many, &lower, &upper)
+        scratch.generate(INFINITY, 0.0, tolerance, many, many, &lower, &upper)
         scratch.mixture(&mu[0])
     point = np.asarray(mu)
     marginals = point[T * stride:].reshape(matrices, R, stride)[:, :, :R]

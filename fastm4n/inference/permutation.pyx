@@ -424,7 +424,7 @@ def max_min_permutation(scores, cost=None, *, oracle="column_generation", tol=1e
                 scratch.mirror_prox(most, &theta[0], &log_nu[0], &point[0], &lower[b], &upper[b])
                 scratch.pack(&point[0], &mu[b, 0, 0])
             else:
-                scratch.generate(INFINITY, 0.0, tolerance, most, &lower[b], &upper[b])
+                scratch.generate(INFINITY, 0.0, tolerance, most, most, &lower[b], &upper[b])
                 scratch.packed_mixture(&mu[b, 0, 0])
             n_calls[b] = scratch.n_calls
     if single:

@@ -174,8 +174,8 @@ cdef class MaxMin(Surrogate):
         work.game.expect_dense = self.dense[b] > 0
         work.game.generate(
             current, BOUND_SLACK if certify else VISIT_SLACK, tol,
-            # where certificates are coarse, and hardly dearer than visits, all that visits have to
-            # gain may lie beyond their calls
+            # where certificates are coarse, all that visits have to gain may lie beyond their calls
+            BOUND_CALLS if certify else VISIT_CALLS,
             BOUND_CALLS if certify or work.tolerance > 0.0 else VISIT_CALLS, lower, upper)
         if work.game.is_dense:
             self.dense[b] = <unsigned char> (self.dense[b] - 1 if self.dense[b] else DENSE_VISITS)
