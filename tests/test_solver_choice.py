@@ -160,13 +160,14 @@ class Engine:
         self.cached = False
 
 
-def followed(oracle_cost, rates, has_labellings, n_passes=100):
+def followed(oracle_cost, rates, has_labellings, n_passes=100, max_parts=5):
     """Policies of the passes, and whether atoms were held.
 
     A pass of line searches lowers the logarithm of the gap like 1 / n^1.5, others by rates[policy].
     """
     engine = Engine(100.0, oracle_cost)
     engine.surrogate.has_labellings = has_labellings
+    engine.surrogate.outputs.layout.max_parts = max_parts
     auto = AutoPolicy(engine, 1000, 0.25, 0.01)
     names, held, log_gap = [], [], 0.0
     for n in range(1, n_passes + 1):
@@ -219,6 +220,15 @@ def test_auto_begins_with_a_cache_where_atoms_are_labellings(oracle_cost, rates,
     first = policy.FIRST_TRIAL
     assert set(names[:first]) == {"pairwise+cache"} and names[first] == "pairwise"
     assert names[-1] == last and all(held)
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.001])
+def test_auto_has_one_alternative_for_single_labels(rate):
+    names, held = followed(1.0, {"pairwise": rate}, True, n_passes=800, max_parts=1)
+    first = policy.FIRST_SIMPLE_TRIAL
+    assert set(names[:first]) == {"line_search"} and names[first] == "pairwise"
+    assert set(names[-300:]) == {"pairwise" if rate == 0.1 else "line_search"}
+    assert held == [name != "line_search" for name in names]
 
 
 @pytest.mark.parametrize("cls", ESTIMATORS)

@@ -42,8 +42,6 @@ class AutoPolicy:
 
     Attributes
     ----------
-    kind : Step
-        Of the next pass.
     name : str
         Policy of the next pass.
     work : float
@@ -66,7 +64,6 @@ class AutoPolicy:
         # all of its atoms alike
         self.keeps_atoms = self.has_choice and not self.is_simple and surrogate.has_labellings
         self.name = CACHED if self.keeps_atoms else LINE_SEARCH
-        self.kind = Step.PAIRWISE if self.keeps_atoms else Step.LINE_SEARCH
         self.n_passes, self.work = 0, 0.0
         self.checks = []  # (passes, work, logarithm of the gap)
         self.next_trial = FIRST_SIMPLE_TRIAL if self.is_simple else FIRST_TRIAL
@@ -75,18 +72,22 @@ class AutoPolicy:
         self.rejected = None  # the one that was tried last and given up, and its slope
         self._before = 0, 0
 
+    @property
+    def kind(self):
+        """The `Step` of the next pass."""
+        return Step.LINE_SEARCH if self.name == LINE_SEARCH else Step.PAIRWISE
+
     def state(self):
         """All that later choices depend on, for `restore`: JSON in an array of bytes."""
         values = {name: value for name, value in vars(self).items() if name != "engine"}
-        text = json.dumps({**values, "kind": int(self.kind)})
-        return {"json": np.frombuffer(text.encode(), dtype=np.uint8)}
+        return {"json": np.frombuffer(json.dumps(values).encode(), dtype=np.uint8)}
 
     def restore(self, state):
         """Bring back what `state` gave; the engine holds the active sets already."""
         values = json.loads(state["json"].tobytes())
         if values.keys() != vars(self).keys() - {"engine"}:
             raise ValueError("the policy's state is of another version.")
-        vars(self).update(values, kind=Step(values["kind"]))
+        vars(self).update(values)
 
     def begin(self):
         """A pass begins."""
@@ -126,7 +127,7 @@ class AutoPolicy:
             self.rejected = None
             if self._slope(self.changed, last, (self.name, name)) < slope:
                 self._change(name)
-        elif self.n_passes >= self.next_trial:
+        elif self.n_passes >= self.next_trial and self._other() != self.name:
             self.trial = self.name
             self._change(self._other())
 
@@ -135,7 +136,7 @@ class AutoPolicy:
         self._use(name)
 
     def _other(self):
-        """The policy to try next."""
+        """The policy to try next: of single labels there is none after pairwise steps."""
         return PAIRWISE if self.is_simple or self.name == CACHED else CACHED
 
     def _earlier(self, check):
@@ -155,8 +156,7 @@ class AutoPolicy:
 
     def _use(self, name):
         self.name = name
-        self.kind = Step.LINE_SEARCH if name == LINE_SEARCH else Step.PAIRWISE
-        if name == LINE_SEARCH and not self.keeps_atoms:
+        if name == LINE_SEARCH:
             return self.engine.drop_active_sets()
         if self.engine.sets is None:
             self.engine.use_active_sets(self.most_atoms)
