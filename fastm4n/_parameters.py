@@ -7,8 +7,6 @@ import numbers
 import os
 
 import numpy as np
-from joblib import effective_n_jobs
-from scipy import sparse
 
 
 def check_choice(name, value, choices):
@@ -84,25 +82,6 @@ def check_file(name, value):
 def check_callback(callback):
     if callback is not None and not callable(callback):
         raise ValueError(f"callback must be callable or None, got {callback!r}.")
-
-
-def n_threads(n_jobs):
-    """The number of threads that n_jobs asks for."""
-    if n_jobs is not None and (not is_number(n_jobs, low=-np.inf, integer=True) or n_jobs == 0):
-        raise ValueError(f"n_jobs must be an integer other than 0, or None, got {n_jobs!r}.")
-    return effective_n_jobs(n_jobs)
-
-
-def check_compressed(name, X):
-    """Refuse CSR and CSC matrices whose arrays do not fit together: reading them may crash."""
-    if sparse.issparse(X) and X.format in ("csr", "csc"):
-        try:
-            type(X)((X.data, X.indices, X.indptr), shape=X.shape).check_format()
-        except ValueError as error:
-            raise ValueError(
-                f"{name} is no {X.format.upper()} matrix, as its indptr, indices and data do not "
-                f"fit together: {error}"
-            ) from error
 
 
 # parameters of other packages, or that one may expect, and what there is in their place

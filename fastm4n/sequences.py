@@ -5,8 +5,6 @@ from numbers import Integral
 import numpy as np
 import scipy.sparse as sp
 
-from fastm4n._parameters import check_compressed
-
 __all__ = ["Sequences"]
 
 
@@ -314,6 +312,18 @@ def _join(parts, axis=0):
         raise TypeError("Sequences are concatenated with sequences, along axis 0.")
     joined = Sequences.from_list([part.values for part in parts])
     return Sequences.from_lengths(joined.values, np.concatenate([part.lengths for part in parts]))
+
+
+def check_compressed(name, X):
+    """Refuse CSR and CSC matrices whose arrays do not fit together: reading them may crash."""
+    if sp.issparse(X) and X.format in ("csr", "csc"):
+        try:
+            type(X)((X.data, X.indices, X.indptr), shape=X.shape).check_format()
+        except ValueError as error:
+            raise ValueError(
+                f"{name} is no {X.format.upper()} matrix, as its indptr, indices and data do not "
+                f"fit together: {error}"
+            ) from error
 
 
 def _as_values(values):

@@ -21,14 +21,13 @@ from fastm4n._parameters import (
     check_number,
     check_verbose,
     is_number,
-    n_threads,
 )
 from fastm4n.estimators._parameters import DECODINGS, SURROGATES
 from fastm4n.estimators._scale import scale_advice
 from fastm4n.penalties import needs_weights
 from fastm4n.solvers.block_coordinate import solve
 from fastm4n.solvers.block_frank_wolfe import check_solver
-from fastm4n.solvers.certificates import objective_at_zero
+from fastm4n.solvers.certificates import n_threads, objective_at_zero
 from fastm4n.surrogates import make_surrogate
 
 

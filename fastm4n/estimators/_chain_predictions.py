@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fastm4n._parameters import check_choice, n_threads
+from fastm4n._parameters import check_choice
 from fastm4n.estimators import _chain_decoding as decoding
 from fastm4n.estimators._chain_input import columns_of
 from fastm4n.estimators._chain_weights import packed_weights
@@ -11,7 +11,7 @@ from fastm4n.features._chain import ChainFeatures
 from fastm4n.inference import viterbi_kbest
 from fastm4n.inference._chain import ChainMaxMin, ChainScratch
 from fastm4n.outputs import Layout
-from fastm4n.solvers.certificates import in_threads
+from fastm4n.solvers.certificates import in_threads, n_threads
 
 
 class ChainDecoder:

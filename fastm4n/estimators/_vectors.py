@@ -6,7 +6,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from fastm4n._parameters import check_compressed, is_flag, is_number
+from fastm4n._parameters import is_flag, is_number
 from fastm4n.estimators._base import CertifiedEstimator
 from fastm4n.estimators._kernels import (
     add_expansion,
@@ -20,6 +20,7 @@ from fastm4n.estimators._parameters import canonical
 from fastm4n.estimators._problem import Blocks, Problem
 from fastm4n.features._linear import LinearFeatures, row_norms
 from fastm4n.penalties import resolve_penalty
+from fastm4n.sequences import check_compressed
 from fastm4n.solvers.free_intercept import solve_free_intercept
 
 

@@ -4,7 +4,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
+from joblib import effective_n_jobs
 
+from fastm4n._parameters import is_number
 from fastm4n._plain import formed
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine
 
@@ -45,6 +47,13 @@ class Certificate:
 
 class NotPositiveSemidefinite(ValueError):
     """The squared norm of w came out negative."""
+
+
+def n_threads(n_jobs):
+    """The number of threads that n_jobs asks for."""
+    if n_jobs is not None and (not is_number(n_jobs, low=-np.inf, integer=True) or n_jobs == 0):
+        raise ValueError(f"n_jobs must be an integer other than 0, or None, got {n_jobs!r}.")
+    return effective_n_jobs(n_jobs)
 
 
 def in_threads(function, n, cost, n_jobs):
