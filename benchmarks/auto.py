@@ -119,7 +119,7 @@ def main():
     within = sum(ratio <= 1.1 for ratio in ratios)
     summary = (
         f"Within 10 percent of the best fixed choice in {within} of {len(ratios)} cases where both "
-        f"reached the gap; median ratio {np.median(ratios):.2f}, largest {max(ratios):.2f}."
+        f"reached the gap;\nmedian ratio {np.median(ratios):.2f}, largest {max(ratios):.2f}."
     )
     print(summary)
     if not args.only:

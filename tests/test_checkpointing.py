@@ -179,7 +179,8 @@ for lives in range(1, 9):
     passes, child = 0, os.fork()
     if child == 0:
         with checkpointing(sys.argv[2]):
-            model = MulticlassClassifier("max_margin", alpha=1e-2, tol=1e-3, random_state=0).fit(X, y)
+            model = MulticlassClassifier("max_margin", alpha=1e-2, tol=1e-3, random_state=0)
+            model.fit(X, y)
         np.save(sys.argv[3], model.coef_)
         os._exit(0)
     status = os.waitpid(child, 0)[1]

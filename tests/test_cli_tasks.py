@@ -688,7 +688,7 @@ def test_help_teaches(command, capsys):
 
 
 def test_a_process_predicts():
-    """As the tests of the path command say of processes that fail, and of those that cannot write."""
+    """Processes that fail, and those that cannot write: see the tests of the path command."""
     iris_csv()
     assert main(["fit", "iris.csv", "--model", "m"]) == 0
     done = subprocess.run(

@@ -184,7 +184,7 @@ def test_seeds(case):
 
 
 def test_a_fit_lets_go_of_its_matrices(fits):
-    """Without waiting for the collector of cycles: neither a fit nor a path holds on to a solver."""
+    """Without the collector of cycles: neither a fit nor a path holds on to a solver."""
     case, parameters = fits
     estimator = case.fit(**parameters)
     gc.collect()

@@ -100,7 +100,8 @@ def test_linear_attributes(iris, surrogate, cls):
     default = "zero_one" if cls is MulticlassClassifier else "absolute"
     assert_array_equal(cost, cost_matrix(default, 3))
     loss = np.mean([
-        ref.SimplexOutputs.oracle((v,), surrogate, label, cost)[2] - v[label] for v, label in zip(scores, y)])
+        ref.SimplexOutputs.oracle((v,), surrogate, label, cost)[2] - v[label]
+        for v, label in zip(scores, y)])
     norm = np.sum(clf.coef_**2) + np.sum((clf.intercept_ / 2.0) ** 2)
     assert_allclose(clf.primal_objective_, loss + clf.alpha / 2 * norm, rtol=1e-12)
     assert clf.relative_gap_ <= clf.tol == 1e-3

@@ -51,7 +51,8 @@ def primal(model, X, y, intercept):
     """The objective without a penalty on the intercept, by the reference."""
     loss = 0.0
     for v, label in zip(X @ model.coef_.T + intercept, y):
-        loss += SimplexOutputs.oracle((v,), model.surrogate, label, model.cost_matrix_)[2] - v[label]
+        upper = SimplexOutputs.oracle((v,), model.surrogate, label, model.cost_matrix_)[2]
+        loss += upper - v[label]
     return loss / len(y) + 0.5 * model.alpha * np.sum(model.coef_**2)
 
 

@@ -680,7 +680,8 @@ def problem(case):
         if case == "simplex pairwise":
             estimator.set_params(solver=BlockFrankWolfe(step="pairwise"))
         elif case == "simplex cache":
-            estimator.set_params(surrogate="max_min", kernel="rbf", cache_size=2 * 30 * 8 * 5 / 2**20)
+            estimator.set_params(
+                surrogate="max_min", kernel="rbf", cache_size=2 * 30 * 8 * 5 / 2**20)
         elif case == "simplex mirror prox":
             estimator.set_params(
                 surrogate="max_min", solver=BlockFrankWolfe(oracle="mirror_prox"))
@@ -1082,7 +1083,8 @@ def test_bad_options(options, message):
 
 
 def test_a_checkpoint_is_a_path():
-    with pytest.raises(TypeError, match="checkpoint must be a path, as a str or os.PathLike, got 3"):
+    message = "checkpoint must be a path, as a str or os.PathLike, got 3"
+    with pytest.raises(TypeError, match=message):
         regularization_path(MulticlassClassifier(), *labels(), checkpoint=3)
 
 

@@ -122,7 +122,8 @@ def test_max_min_game(k):
         lower, upper = ref.max_min_objective(v, cost, mu, nu)
         assert_allclose([lower, upper], value, atol=1e-8)
         s, bound = ref.max_min_oracle(v, cost)
-        assert_allclose([ref.SimplexOutputs.concave_part((s,), "max_min", 0, cost) + v @ s, bound], value, atol=1e-8)
+        h = ref.SimplexOutputs.concave_part((s,), "max_min", 0, cost)
+        assert_allclose([h + v @ s, bound], value, atol=1e-8)
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 6])
@@ -258,7 +259,8 @@ def test_maximize_block_against_slsqp(surrogate, k):
         def gradient(p):
             return -np.append(v - curvature * (p[:k] - mu), 1.0)
         best = minimize(
-            negative, np.append(mu, ref.SimplexOutputs.concave_part((mu,), surrogate, y, cost)), jac=gradient,
+            negative, np.append(mu, ref.SimplexOutputs.concave_part((mu,), surrogate, y, cost)),
+            jac=gradient,
             method="SLSQP", bounds=[(0, 1)] * k + [(None, None)],
             constraints=[
                 {"type": "eq", "fun": lambda p: p[:k].sum() - 1.0,

@@ -166,7 +166,8 @@ def test_oracles(surrogate, T, R):
         # no other point is better
         q = rng.dirichlet(np.ones(len(Y))) * (scores > -np.inf)
         point = marginals_of(q / q.sum(), T, R)
-        value = ref.ChainOutputs.concave_part(point, surrogate, y, cost) + inner((unary, pairwise), point)
+        h = ref.ChainOutputs.concave_part(point, surrogate, y, cost)
+        value = h + inner((unary, pairwise), point)
         assert value <= expected + 1e-8
 
 

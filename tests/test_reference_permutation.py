@@ -77,9 +77,11 @@ def test_concave_parts_are_expected_losses(M):
             mu, q = random_mixture(rng, M)
             # the truth is y: the cost of predicting p is L(y, p)
             assert_allclose(
-                ref.PermutationOutputs.concave_part((mu,), "max_margin", y, cost), losses[truth] @ q)
+                ref.PermutationOutputs.concave_part((mu,), "max_margin", y, cost),
+                losses[truth] @ q)
             assert_allclose(
-                ref.PermutationOutputs.concave_part((mu,), "max_min", cost=cost), np.min(q @ losses),
+                ref.PermutationOutputs.concave_part((mu,), "max_min", cost=cost),
+                np.min(q @ losses),
                 atol=1e-15)
             indicator = ref.permutation_indicator(y)
             assert_array_equal(indicator, matrices_of(M)[truth])
@@ -124,7 +126,8 @@ def test_max_min_against_the_game_of_all_permutations(M, kind, scale):
         assert_allclose(game(scores, cost), lower, rtol=1e-9, atol=1e-9)
         size = 1e-12 * max(1.0, scale)
         assert -size <= upper - lower <= 1e3 * size
-        value = np.sum(scores * mu) + ref.PermutationOutputs.concave_part((mu,), "max_min", cost=cost)
+        h = ref.PermutationOutputs.concave_part((mu,), "max_min", cost=cost)
+        value = np.sum(scores * mu) + h
         assert_allclose(lower, value, rtol=1e-14, atol=1e-15)
         assert_allclose(
             upper, np.max(scores_of(scores + nu @ cost.T / M)), rtol=1e-14, atol=1e-15)

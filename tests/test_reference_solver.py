@@ -422,7 +422,8 @@ DEGENERATE = {
         (ref.SimplexBlocks, np.zeros((4, 2)), np.array([0, 1, 2, 0]), 3),
         (ref.SimplexBlocks, np.array([[1.0, 2.0]]), np.array([1]), 2)),
     "chains": (
-        (ref.ChainBlocks, [np.ones((3, 2)), np.ones((1, 2))], [np.zeros(3, int), np.zeros(1, int)], 1),
+        (ref.ChainBlocks, [np.ones((3, 2)), np.ones((1, 2))],
+         [np.zeros(3, int), np.zeros(1, int)], 1),
         (functools.partial(ref.ChainBlocks, fit=()), [np.ones((3, 2))], [np.array([0, 1, 0])], 2),
         (ref.ChainBlocks, [np.ones((3, 2))], [np.array([0, 1, 0])], 2)),
     "permutations": (

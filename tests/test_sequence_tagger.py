@@ -728,7 +728,8 @@ def test_model_selection(data, kind):
         X = [sparse.csr_matrix(x) for x in X]
         scores = cross_val_score(tagger, X, y, **options, error_score="raise")
         assert scores.min() > 0.6
-        for score, (train, test) in zip(scores, options["cv"].split(np.arange(len(X))), strict=True):
+        splits = options["cv"].split(np.arange(len(X)))
+        for score, (train, test) in zip(scores, splits, strict=True):
             again = clone(tagger).fit(take(X, train), take(y, train))
             assert again.score(take(X, test), take(y, test)) == score
 
