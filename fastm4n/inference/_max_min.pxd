@@ -13,6 +13,8 @@ cdef class MaxMinScratch:
     # the problem at hand: T parts, whose scores (T, stride) may be followed by others
     cdef Py_ssize_t T
     cdef const double* v
+    # what the costs of each part are multiplied by; NULL for one
+    cdef const double* part_weights
     # rows of the cost matrix and of its transpose, padded
     cdef double[::1] cost, cost_t
     cdef double[::1] buffer
@@ -36,6 +38,9 @@ cdef class MaxMinScratch:
     # mirror prox
     cdef double[::1] half, point, gradient, gradient_nu, nu, half_nu, mean_nu
 
+    cdef inline double weight(self, Py_ssize_t t) noexcept nogil:
+        return 1.0 if self.part_weights == NULL else self.part_weights[t]
+
     # what a subclass adds: the max oracle, and the parts' dependence
     cdef Py_ssize_t n_more(self) noexcept nogil
     cdef void begin_block(self, Py_ssize_t b, const double* v, Py_ssize_t T) noexcept nogil
@@ -56,6 +61,7 @@ cdef class MaxMinScratch:
     cdef int project_answer(self, double* log_nu) except -1 nogil
     cdef int make_feasible(self, double* mu, double* nu) except -1 nogil
 
+    cdef void weigh(self, double* rows) noexcept nogil
     cdef void costs_of(self, const double* mu, double* expected) noexcept nogil
     cdef double concave(self, const double* mu) noexcept nogil
     cdef bint is_known(

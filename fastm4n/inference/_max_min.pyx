@@ -166,6 +166,15 @@ cdef class MaxMinScratch:
             self.loops.scores_f64(
                 mu + t * self.stride, NULL, self.R, &self.cost[0], self.stride,
                 expected + t * self.stride)
+        self.weigh(expected)
+
+    cdef void weigh(self, double* rows) noexcept nogil:
+        """Multiply the row of each part by its weight."""
+        cdef Py_ssize_t t, j
+        if self.part_weights != NULL:
+            for t in range(self.T):
+                for j in range(self.stride):
+                    rows[t * self.stride + j] *= self.part_weights[t]
 
     cdef double concave(self, const double* mu) noexcept nogil:
         """h(mu), from the first T rows of mu."""
@@ -198,7 +207,8 @@ cdef class MaxMinScratch:
         for r in range(self.n_rows):
             loss = 0.0
             for t in range(self.T):
-                loss += self.cost[labels[t] * self.stride + self.rows[t * self.capacity + r]]
+                loss += self.weight(t) * (
+                    self.cost[labels[t] * self.stride + self.rows[t * self.capacity + r]])
             self.game[m, r] = loss / self.T
         self.n_columns = m + 1
         return 1
@@ -214,7 +224,8 @@ cdef class MaxMinScratch:
         for c in range(self.n_columns):
             loss = 0.0
             for t in range(self.T):
-                loss += self.cost[self.columns[t * self.capacity + c] * self.stride + labels[t]]
+                loss += self.weight(t) * (
+                    self.cost[self.columns[t * self.capacity + c] * self.stride + labels[t]])
             self.game[c, m] = loss / self.T
         self.n_rows = m + 1
         return 1
@@ -232,6 +243,7 @@ cdef class MaxMinScratch:
             self.loops.scores_f64(
                 &self.free_nu[at], NULL, self.R, &self.cost_t[0], self.stride,
                 &self.free_nu_cost[at])
+        self.weigh(&self.free_nu_cost[0])
         return 0
 
     cdef int gather(self) noexcept nogil:
@@ -343,13 +355,14 @@ cdef class MaxMinScratch:
                     linear += self.p[c] * self.values[c]
             for t in range(self.T):
                 at = t * self.stride
-                for j in range(self.stride):
-                    self.expected[at + j] = (
-                        self.p[self.n_columns] * self.free_mu_cost[at + j]
-                        if self.has_free else 0.0)
+                memset(&self.expected[at], 0, self.stride * sizeof(double))
                 self.loops.scores_f64(
                     &self.p[0], &self.columns[t * self.capacity], self.n_columns, &self.cost[0],
                     self.stride, &self.expected[at])
+            self.weigh(&self.expected[0])
+            if self.has_free:
+                for j in range(self.T * self.stride):
+                    self.expected[j] += self.p[self.n_columns] * self.free_mu_cost[j]
             h = self.best_answer(&self.expected[0], &self.answer[0])
             value = linear + h / self.T
             if value > lower[0]:
@@ -366,14 +379,15 @@ cdef class MaxMinScratch:
                 self.weights[r] = self.q[r] / self.T
             for t in range(self.T):
                 at = t * self.stride
-                for j in range(self.stride):
-                    self.augmented[at + j] = self.v[at + j]
-                    if self.has_free:
-                        self.augmented[at + j] += (
-                            self.weights[self.n_rows] * self.free_nu_cost[at + j])
+                memset(&self.augmented[at], 0, self.stride * sizeof(double))
                 self.loops.scores_f64(
                     &self.weights[0], &self.rows[t * self.capacity], self.n_rows,
                     &self.cost_t[0], self.stride, &self.augmented[at])
+            self.weigh(&self.augmented[0])
+            for j in range(self.T * self.stride):
+                self.augmented[j] += self.v[j]
+                if self.has_free:
+                    self.augmented[j] += self.weights[self.n_rows] * self.free_nu_cost[j]
             labels = self.best_labelling(&self.augmented[0], &value)
             self.n_calls += 1
             upper[0] = min(upper[0], value)
@@ -487,6 +501,7 @@ cdef class MaxMinScratch:
             self.loops.scores_f64(
                 &self.nu[at], NULL, self.R, &self.cost_t[0], self.stride, &self.gradient[at])
             for j in range(self.stride):
-                self.gradient[at + j] = self.v[at + j] + self.gradient[at + j] / self.T
+                self.gradient[at + j] = (
+                    self.v[at + j] + self.weight(t) * self.gradient[at + j] / self.T)
                 self.gradient_nu[at + j] /= self.T
         return 0

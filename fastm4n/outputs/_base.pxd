@@ -60,7 +60,11 @@ cdef class Outputs:
     # what is there beside the max oracle; see the .pyx
     cdef readonly bint has_marginals
     cdef readonly bint has_entropy, has_projection, has_max_min, has_max_min_step
+    cdef readonly bint has_relaxation
     cdef const label_t[::1] y
+    # what the costs of each part are multiplied by, and where that begins; NULL for one
+    cdef readonly object part_weights
+    cdef const double* weights
     # rows of the cost matrix, padded to cost_stride
     cdef const double[::1] cost
     cdef Py_ssize_t cost_stride
@@ -68,6 +72,7 @@ cdef class Outputs:
 
     cdef double share(self, Py_ssize_t b) noexcept nogil
     cdef const label_t* true_labels(self, Py_ssize_t b) noexcept nogil
+    cdef const double* weights_of(self, Py_ssize_t b) noexcept nogil
     cdef double score(self, Py_ssize_t b, const label_t* labels, const double* v) noexcept nogil
     cdef void add(
         self, Py_ssize_t b, const label_t* labels, double weight, double* mu) noexcept nogil
@@ -89,6 +94,9 @@ cdef class Outputs:
     cdef double best_answer(
         self, Py_ssize_t b, const double* expected, Workspace work, label_t* labels) noexcept nogil
 
+    cdef int relaxed(
+        self, Py_ssize_t b, const double* unary, const double* more, Workspace work, bint certify,
+        double* lower, double* upper) except -1 nogil
     cdef double entropy(self, Py_ssize_t b, const double* mu) noexcept nogil
     cdef int entropy_search(
         self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, Workspace work,

@@ -183,6 +183,8 @@ cdef class Outputs:
         cost[i, j]: cost of giving a part the label j where the truth is i.
     cost_scale : {"sum", "mean"}, default="sum"
         Whether the costs of a block's parts are added up, or averaged.
+    part_weights : array-like of shape (layout.n_parts_of_all,), default=None
+        Non-negative numbers that the costs of the parts are multiplied by; one by default.
 
     Attributes
     ----------
@@ -197,11 +199,15 @@ cdef class Outputs:
         Otherwise it is column generation between `best` and `best_answer`.
     has_max_min_step : bool
         Whether `max_min_step` is there.
+    has_relaxation : bool
+        Whether `relaxed` is there: the max oracle over a polytope that holds that of the outputs,
+        whose answers are no outputs. Max-margin is then over that polytope.
     """
 
-    def __init__(self, Layout layout, y, cost, cost_scale="sum"):
+    def __init__(self, Layout layout, y, cost, cost_scale="sum", part_weights=None):
         if cost_scale not in COST_SCALES:
             raise ValueError(f"cost_scale must be one of {COST_SCALES}, got {cost_scale!r}.")
+        cdef const double[::1] held
         cost = np.ascontiguousarray(cost, dtype=np.float64)
         if cost.shape != (layout.n_labels, layout.n_labels):
             raise ValueError(
@@ -220,6 +226,16 @@ cdef class Outputs:
         self.y = y.astype(np.uint16)
         self.cost_matrix = cost
         self.mean_cost = cost_scale == "mean"
+        if part_weights is not None:
+            weights = np.ascontiguousarray(part_weights, dtype=np.float64)
+            if weights.shape != y.shape:
+                raise ValueError(
+                    f"part_weights has shape {weights.shape}, but all blocks have {y.size} parts.")
+            if weights.size and not (weights.min() >= 0.0 and weights.max() < np.inf):
+                raise ValueError("part_weights must be finite and not negative.")
+            self.part_weights = held = weights
+            if weights.size:
+                self.weights = &held[0]
         self.loops = loops_for(layout.n_labels)
         self.cost_stride = padded(layout.n_labels, self.loops)
         wide = np.zeros((layout.n_labels, self.cost_stride))
@@ -266,6 +282,13 @@ cdef class Outputs:
     def largest_adversary(self):
         """What an adversary cannot avoid at best, max_mu h_b(mu) of max-min, or None."""
 
+    def state(self):
+        """Copies of what oracles keep between visits: arrays by name."""
+        return {}
+
+    def restore(self, state):
+        """Bring back what `state` gave."""
+
     def scaled(self, means):
         """Means over parts of each block, as costs of the block are scaled."""
         return means if self.mean_cost else means * self.layout.counts()
@@ -286,6 +309,10 @@ cdef class Outputs:
 
     cdef const label_t* true_labels(self, Py_ssize_t b) noexcept nogil:
         return &self.y[self.layout.first_part(b)]
+
+    cdef const double* weights_of(self, Py_ssize_t b) noexcept nogil:
+        """Weights of the block's parts, NULL for ones."""
+        return NULL if self.weights == NULL else self.weights + self.layout.first_part(b)
 
     cdef double score(self, Py_ssize_t b, const label_t* labels, const double* v) noexcept nogil:
         """<v, phi(labels)>."""
@@ -312,18 +339,22 @@ cdef class Outputs:
         """L(y_b, labels)."""
         cdef Py_ssize_t t
         cdef const label_t* y = self.true_labels(b)
-        cdef double total = 0.0
+        cdef const double* weights = self.weights_of(b)
+        cdef double cost, total = 0.0
         for t in range(self.layout.n_parts(b)):
-            total += self.cost[y[t] * self.cost_stride + labels[t]]
+            cost = self.cost[y[t] * self.cost_stride + labels[t]]
+            total += cost if weights == NULL else weights[t] * cost
         return self.share(b) * total
 
     cdef void add_costs(self, Py_ssize_t b, const double* v, double* unary) noexcept nogil:
         """unary = the parts' rows of v + costs of the labels: what max-margin oracles maximise."""
         cdef Py_ssize_t t, j, row = self.layout.row(b)
-        cdef double share = self.share(b)
+        cdef double share, of_block = self.share(b)
         cdef const label_t* y = self.true_labels(b)
         cdef const double* cost
+        cdef const double* weights = self.weights_of(b)
         for t in range(self.layout.n_parts(b)):
+            share = of_block if weights == NULL else of_block * weights[t]
             cost = &self.cost[y[t] * self.cost_stride]
             for j in range(row):
                 unary[t * row + j] = v[t * row + j] + share * cost[j]
@@ -332,9 +363,11 @@ cdef class Outputs:
         """The expectation of L(y_b, .) under the marginals mu."""
         cdef Py_ssize_t t, row = self.layout.row(b), k = self.layout.n_choices(b)
         cdef const label_t* y = self.true_labels(b)
-        cdef double total = 0.0
+        cdef const double* weights = self.weights_of(b)
+        cdef double cost, total = 0.0
         for t in range(self.layout.n_parts(b)):
-            total += self.loops.dot(&self.cost[y[t] * self.cost_stride], mu + t * row, k)
+            cost = self.loops.dot(&self.cost[y[t] * self.cost_stride], mu + t * row, k)
+            total += cost if weights == NULL else weights[t] * cost
         return self.share(b) * total
 
     # ---------------------------------------------------------------- what outputs say
@@ -391,6 +424,17 @@ cdef class Outputs:
         return total
 
     # --------------------------------------------------------- closed forms, if declared
+
+    cdef int relaxed(
+        self, Py_ssize_t b, const double* unary, const double* more, Workspace work, bint certify,
+        double* lower, double* upper) except -1 nogil:
+        """work.atom = a point of largest score in the larger polytope, nearly; `has_relaxation`.
+
+        lower is its score under the rows `unary` and the scores `more`, upper a bound of the
+        largest; both hold always.  `certify` asks for an error of at most work.tolerance; without
+        it one that is small beside what is left to gain, upper - work.current, will do.
+        """
+        return missing(self, b"relaxed", b"has_relaxation")
 
     cdef double entropy(self, Py_ssize_t b, const double* mu) noexcept nogil:
         """Entropy in nats of the distribution with marginals mu; with `has_entropy`."""

@@ -118,10 +118,11 @@ cdef class Surrogate:
 
     def state(self):
         """Copies of what is kept between visits beside the dual point: arrays by name."""
-        return {}
+        return self.outputs.state()
 
     def restore(self, state):
         """Bring back what `state` gave."""
+        self.outputs.restore(state)
 
     def rest(self):
         """Note that the dual points are the oracle's answers to scores of zero."""

@@ -66,10 +66,12 @@ cdef class Log(Surrogate):
 
     def state(self):
         if not self.has_natural_step:
-            return {}
-        return {"theta": np.array(self.theta), "is_first": np.array(self.is_first)}
+            return super().state()
+        return {
+            **super().state(), "theta": np.array(self.theta), "is_first": np.array(self.is_first)}
 
     def restore(self, state):
+        super().restore(state)
         if self.has_natural_step:
             np.asarray(self.theta)[:] = state["theta"]
             np.asarray(self.is_first)[:] = state["is_first"]

@@ -14,7 +14,7 @@ cdef class MaxMargin(Surrogate):
 
     def __init__(self, outputs):
         super().__init__(outputs)
-        self.has_labellings = True
+        self.has_labellings = not outputs.has_relaxation
         self.has_block_step = outputs.has_projection
 
     def closed_largest(self):
@@ -32,8 +32,25 @@ cdef class MaxMargin(Surrogate):
             b, &work.scratch[0], &work.scores[0] + self.outputs.layout.behind(b), work, labels,
             value)
 
+    cdef int relaxed(
+        self, Py_ssize_t b, Workspace work, bint certify, double* lower,
+        double* upper) except -1 nogil:
+        """The oracle over the outputs' larger polytope."""
+        self.outputs.add_costs(b, &work.scores[0], &work.scratch[0])
+        return self.outputs.relaxed(
+            b, &work.scratch[0], &work.scores[0] + self.outputs.layout.behind(b), work, certify,
+            lower, upper)
+
+    cdef int certified(
+        self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil:
+        if self.outputs.has_relaxation:
+            return self.relaxed(b, work, True, lower, upper)
+        return self.oracle(b, work, lower, upper)
+
     cdef int oracle(
         self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil:
+        if self.outputs.has_relaxation:
+            return self.relaxed(b, work, False, lower, upper)
         self.best_labelling(b, work, &work.labels[0], upper)
         lower[0] = upper[0]
         self.outputs.indicator(b, &work.labels[0], &work.atom[0])

@@ -87,9 +87,10 @@ cdef class MaxMin(Surrogate):
         }
 
     def state(self):
-        return {name: array.copy() for name, array in self.kept().items()}
+        return {**super().state(), **{name: array.copy() for name, array in self.kept().items()}}
 
     def restore(self, state):
+        super().restore(state)
         for name, array in self.kept().items():
             array[:] = state[name]
 
@@ -114,12 +115,17 @@ cdef class MaxMin(Surrogate):
             work.scratch[j] = inverse * work.scores[j]
         return &work.scratch[0]
 
+    cdef void begin_game(self, Py_ssize_t b, const double* v, MaxMinScratch game) noexcept nogil:
+        """The game of block b under the scores v, NULL where only h is asked for."""
+        game.begin_block(b, v, self.outputs.layout.n_parts(b))
+        game.part_weights = self.outputs.weights_of(b)
+
     cdef int concave(
         self, Py_ssize_t b, const double* mu, Workspace work, double* value) except -1 nogil:
         if self.outputs.has_max_min:
             value[0] = self.outputs.adversary(b, mu, work)
         else:
-            work.game.begin_block(b, NULL, self.outputs.layout.n_parts(b))
+            self.begin_game(b, NULL, work.game)
             value[0] = self.factor(b) * work.game.concave_of(mu)
         return 0
 
@@ -162,7 +168,7 @@ cdef class MaxMin(Surrogate):
         cdef int* labels = &work.game.labels[0]
         if certify:
             tol = max(tol, work.tolerance / factor)
-        work.game.begin_block(b, self.game_scores(b, work), T)
+        self.begin_game(b, self.game_scores(b, work), work.game)
         for c in range(self.n_columns[b]):
             for t in range(T):
                 labels[t] = self.columns[(first + t) * KEPT + c]
@@ -260,7 +266,7 @@ cdef class MaxMinMirrorProx(MaxMin):
         if not self.warm_start:
             memset(&self.theta[0], 0, self.theta.shape[0] * sizeof(double))
             memset(&self.log_nu[0], 0, self.log_nu.shape[0] * sizeof(double))
-        work.mirror.begin_block(b, self.game_scores(b, work), T)
+        self.begin_game(b, self.game_scores(b, work), work.mirror)
         work.mirror.published(
             self.n_iter if self.n_iter > 0 else 10 * T, self.warm_start, &self.theta[at],
             &self.log_nu[at], &work.atom[0], lower, upper)

@@ -1,0 +1,178 @@
+"""Outputs that are labelled graphs: what all of them share, whatever oracle they have.
+
+An output gives a label to each node.  phi(y) is the indicator of the label of each node, and behind
+it what edges have: the indicator of the pair of labels of each edge, or how often two nodes have
+the same label, and so on (`PAIRS`), added up over edges of one type unless each has its own.
+A subclass is an oracle: `best`, and what else it has.
+"""
+
+import numpy as np
+
+from fastm4n.inference._graph cimport (
+    BOTH, DISPLACED, EQUAL, TABLES, choices, edge_add, edge_score, graph_t)
+from fastm4n.outputs._base cimport Layout, Outputs, Workspace, label_t
+
+from fastm4n.outputs._base import row_stride
+
+PAIRS = {"tables": TABLES, "equal": EQUAL, "both": BOTH, "displaced": DISPLACED}
+
+
+def numbers_of_edge(pairs, Py_ssize_t n_labels):
+    """Scores of one edge, in whole vectors."""
+    if pairs == "tables":
+        return n_labels * row_stride(n_labels)
+    return row_stride(4 if pairs == "displaced" else 1)
+
+
+cdef class GraphOutputs(Outputs):
+    """Labelled graphs; base of those with an oracle.
+
+    Parameters
+    ----------
+    y : ndarray of int of shape (n_nodes_of_all,)
+        True labels of the nodes of all blocks, one block after another.
+    n_nodes, n_edges : ndarray of int of shape (n_blocks,)
+        Nodes, at least one, and edges of each block.
+    edges : ndarray of int of shape (n_edges_of_all, 2)
+        First and second node of each edge, counted from 0 within its block.
+    cost : ndarray of shape (n_labels, n_labels)
+        cost[i, j]: cost of predicting j at a node where the truth is i.
+    pairs : {"tables", "equal", "both", "displaced"}
+        What edges score: each pair of labels, two nodes of the same label, two nodes of label 1,
+        or the displacement between two places.
+    edge_types : ndarray of int of shape (n_edges_of_all,), default=None
+        Edges of one type share their scores; None: each edge has scores of its own.
+    n_types : int, default=1
+        Types of edges that there are.
+    n_choices : ndarray of int of shape (n_nodes_of_all,), default=None
+        Labels of each node, the first of the n_labels; all of them by default.
+    part_weights : ndarray of shape (n_nodes_of_all,), default=None
+        What the costs of each node are multiplied by.
+    shifts : ndarray of shape (n_edges_of_all, 2), default=None
+        With "displaced": displacement (x, y) that each edge's is counted from; zero by default.
+    width : int, default=1
+        With "displaced": places in a row.
+    unit : float, default=1.0
+        With "displaced": what displacements are divided by.
+    cost_scale : {"sum", "mean"}, default="sum"
+        Whether the costs of the nodes are added up, or averaged.
+    """
+
+    def __init__(self, y, n_nodes, edges, n_edges, cost, pairs="tables", edge_types=None,
+                 Py_ssize_t n_types=1, n_choices=None, part_weights=None, shifts=None,
+                 Py_ssize_t width=1, double unit=1.0, cost_scale="sum"):
+        if pairs not in PAIRS:
+            raise ValueError(f"pairs must be one of {tuple(PAIRS)}, got {pairs!r}.")
+        cdef const int[::1] held
+        n_nodes = np.asarray(n_nodes, dtype=np.intp)
+        n_edges = np.asarray(n_edges, dtype=np.intp)
+        edges = np.ascontiguousarray(edges, dtype=np.intc).reshape(-1, 2)
+        n_labels, starts = len(cost), np.concatenate([[0], np.cumsum(n_edges)]).astype(np.intp)
+        if edges.shape[0] != starts[len(starts) - 1]:
+            raise ValueError(
+                f"edges has {edges.shape[0]} rows, but n_edges adds up to "
+                f"{starts[len(starts) - 1]}.")
+        if edges.size and (
+            edges.min() < 0 or np.any(edges >= np.repeat(n_nodes, n_edges)[:, np.newaxis])
+        ):
+            raise IndexError("edges must be between nodes of their block.")
+        numbers = numbers_of_edge(pairs, n_labels)
+        if edge_types is None:
+            places = np.arange(edges.shape[0]) - np.repeat(starts[:len(n_edges)], n_edges)
+            n_more = n_edges * numbers
+        else:
+            places = np.asarray(edge_types)
+            if places.shape != (edges.shape[0],):
+                raise ValueError(
+                    f"edge_types has shape {places.shape}, but there are {edges.shape[0]} edges.")
+            if places.size and (places.min() < 0 or places.max() >= n_types):
+                raise ValueError(f"edge_types must lie in 0 ... {n_types - 1}.")
+            n_more = np.full(len(n_nodes), n_types * numbers)
+        super().__init__(
+            Layout(n_nodes, n_labels, row_stride(n_labels), n_more), y, cost, cost_scale,
+            part_weights)
+        if pairs == "both" and n_labels != 2:
+            raise ValueError(f"pairs='both' is for two labels, there are {n_labels}.")
+        self.pairs = pairs
+        self.per_edge = edge_types is None
+        self.edge_starts, self.edges = starts, edges
+        self.places = np.ascontiguousarray(places * numbers, dtype=np.intp)
+        if n_choices is not None:
+            n_choices = np.ascontiguousarray(n_choices, dtype=np.intc)
+            if n_choices.shape != (self.y.shape[0],) or np.any(n_choices <= np.asarray(self.y)):
+                raise ValueError("n_choices must have an entry for each node, above its label.")
+            if n_choices.max(initial=1) > n_labels:
+                raise ValueError(f"n_choices must be at most {n_labels}.")
+            self.n_choices = held = n_choices
+            if held.shape[0]:
+                self.choices_of_all = &held[0]
+        self.shifts = np.zeros((edges.shape[0], 2)) if shifts is None else np.ascontiguousarray(
+            shifts, dtype=np.float64)
+        if self.shifts.shape[0] != edges.shape[0] or self.shifts.shape[1] != 2:
+            raise ValueError("shifts must have two numbers for each edge.")
+        self.common.n_labels = n_labels
+        self.common.stride = self.layout.stride
+        self.common.kind = PAIRS[pairs]
+        self.common.width = width
+        self.common.unit = unit
+        self.common.n_choices = NULL
+        self.common.shifts = NULL
+
+    def arguments(self):
+        numbers = numbers_of_edge(self.pairs, self.layout.n_labels)
+        n_more = self.layout.sizes() - self.layout.counts() * self.layout.stride
+        return (
+            np.asarray(self.y), self.layout.counts(), np.asarray(self.edges),
+            np.diff(self.edge_starts), self.cost_matrix, self.pairs,
+            None if self.per_edge else np.asarray(self.places) // numbers,
+            1 if self.per_edge else int(n_more.max(initial=0)) // numbers,
+            self.n_choices, self.part_weights, np.asarray(self.shifts), self.common.width, self.common.unit,
+            "mean" if self.mean_cost else "sum")
+
+    cdef graph_t graph(self, Py_ssize_t b) noexcept nogil:
+        """The graph of block b."""
+        cdef graph_t g = self.common
+        cdef Py_ssize_t first = self.edge_starts[b], node = self.layout.first_part(b)
+        g.n_nodes = self.layout.n_parts(b)
+        g.n_edges = self.edge_starts[b + 1] - first
+        if self.choices_of_all != NULL:
+            g.n_choices = self.choices_of_all + node
+        if g.n_edges:
+            g.edges = &self.edges[first, 0]
+            g.places = &self.places[first]
+            g.shifts = &self.shifts[first, 0]
+        return g
+
+    cdef double more_score(
+        self, Py_ssize_t b, const label_t* labels, const double* more) noexcept nogil:
+        cdef graph_t g = self.graph(b)
+        cdef Py_ssize_t e
+        cdef double total = 0.0
+        for e in range(g.n_edges):
+            total += edge_score(&g, e, more, labels[g.edges[2 * e]], labels[g.edges[2 * e + 1]])
+        return total
+
+    cdef void add_more(
+        self, Py_ssize_t b, const label_t* labels, double weight, double* more) noexcept nogil:
+        cdef graph_t g = self.graph(b)
+        cdef Py_ssize_t e
+        for e in range(g.n_edges):
+            edge_add(
+                &g, e, more, labels[g.edges[2 * e]], labels[g.edges[2 * e + 1]], weight)
+
+    cdef double best_answer(
+        self, Py_ssize_t b, const double* expected, Workspace work, label_t* labels) noexcept nogil:
+        """Node by node, of the labels that the node has."""
+        cdef graph_t g = self.graph(b)
+        cdef Py_ssize_t t, j, best
+        cdef const double* costs
+        cdef double total = 0.0
+        for t in range(g.n_nodes):
+            costs = expected + t * g.stride
+            best = 0
+            for j in range(1, choices(&g, t)):
+                if costs[j] < costs[best]:
+                    best = j
+            labels[t] = <label_t> best
+            total += costs[best]
+        return total
