@@ -22,7 +22,9 @@ cdef class PositionMap(LinearMap):
     cdef double position_norm(self, Py_ssize_t b, const double* direction) noexcept nogil
     cdef double long_norm(self, Py_ssize_t b, const double* direction) noexcept nogil
 
-cdef class ChainFeatures(PositionMap):
-    cdef readonly bint ends, transitions
+cdef class EdgedMap(PositionMap):
     cdef readonly Layout layout
     cdef readonly PositionMap edges
+
+cdef class ChainFeatures(EdgedMap):
+    cdef readonly bint ends, transitions

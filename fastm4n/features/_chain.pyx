@@ -203,7 +203,78 @@ cdef class PositionMap(LinearMap):
             self.prefetch_row(self.starts[b])
 
 
-cdef class ChainFeatures(PositionMap):
+cdef class EdgedMap(PositionMap):
+    """Positions, and behind their scores those of edges, which have weights of their own.
+
+    Attributes
+    ----------
+    layout : Layout
+        Where the scores of a block lie.
+    edges : PositionMap or None
+        The edges' features and weights, where they have any.
+    """
+
+    # what `LinearMap` has of w, with the weights of edges
+
+    def weight_norm(self):
+        norm = super().weight_norm()
+        return norm if self.edges is None else norm + self.edges.weight_norm()
+
+    def has_penalty(self):
+        return self.penalised or (self.edges is not None and self.edges.has_penalty())
+
+    def penalty_value(self):
+        value = super().penalty_value()
+        return value if self.edges is None else value + self.edges.penalty_value()
+
+    def conjugate_value(self):
+        value = super().conjugate_value()
+        return value if self.edges is None else value + self.edges.conjugate_value()
+
+    def divergence(self, state):
+        value = super().divergence(state)
+        if self.edges is None:
+            return value
+        return value + self.edges.divergence({"weights": state["edges"]})
+
+    def along(self, double scale):
+        value, slope = super().along(scale)
+        if self.edges is None:
+            return value, slope
+        of_edges = self.edges.along(scale)
+        return value + of_edges[0], slope + of_edges[1]
+
+    def clear(self):
+        super().clear()
+        if self.edges is not None:
+            self.edges.clear()
+
+    def state(self):
+        state = super().state()
+        return state if self.edges is None else {**state, "edges": self.edges.state()["weights"]}
+
+    def present(self):
+        state = super().present()
+        return state if self.edges is None else {**state, "edges": self.edges.present()["weights"]}
+
+    def restore(self, state):
+        if ("edges" in state) != (self.edges is not None):
+            raise ValueError("the state is of other features of transitions.")
+        super().restore(state)
+        if self.edges is not None:
+            self.edges.restore({"weights": state["edges"]})
+
+    def __getstate__(self):
+        edges = None if self.edges is None else self.edges.penalty
+        return {**super().__getstate__(), "edge_penalty": edges}
+
+    def __setstate__(self, state):
+        if state["edge_penalty"] is not None:
+            self.edges.set_penalty(state["edge_penalty"])
+        super().__setstate__(state)
+
+
+cdef class ChainFeatures(EdgedMap):
     """Scores of chains.
 
     Parameters
@@ -342,68 +413,9 @@ cdef class ChainFeatures(PositionMap):
             total += self.loops.dot(&direction[nodes], &direction[nodes], self.n_labels * stride)
         return self.smoothness * total
 
-    # what `LinearMap` has of w, with the transitions' own weights
-
-    def weight_norm(self):
-        norm = super().weight_norm()
-        return norm if self.edges is None else norm + self.edges.weight_norm()
-
-    def has_penalty(self):
-        return self.penalised or (self.edges is not None and self.edges.has_penalty())
-
-    def penalty_value(self):
-        value = super().penalty_value()
-        return value if self.edges is None else value + self.edges.penalty_value()
-
-    def conjugate_value(self):
-        value = super().conjugate_value()
-        return value if self.edges is None else value + self.edges.conjugate_value()
-
-    def divergence(self, state):
-        value = super().divergence(state)
-        if self.edges is None:
-            return value
-        return value + self.edges.divergence({"weights": state["edges"]})
-
-    def along(self, double scale):
-        value, slope = super().along(scale)
-        if self.edges is None:
-            return value, slope
-        of_edges = self.edges.along(scale)
-        return value + of_edges[0], slope + of_edges[1]
-
-    def clear(self):
-        super().clear()
-        if self.edges is not None:
-            self.edges.clear()
-
-    def state(self):
-        state = super().state()
-        return state if self.edges is None else {**state, "edges": self.edges.state()["weights"]}
-
-    def present(self):
-        state = super().present()
-        return state if self.edges is None else {**state, "edges": self.edges.present()["weights"]}
-
-    def restore(self, state):
-        if ("edges" in state) != (self.edges is not None):
-            raise ValueError("the state is of other features of transitions.")
-        super().restore(state)
-        if self.edges is not None:
-            self.edges.restore({"weights": state["edges"]})
-
     def leave_out(self):
         super().leave_out()
         if not self.ends:
             self.raw[self.n_features + 1 : self.n_features + 3, :] = 0.0
         if not self.transitions:
             self.raw[self.n_features + 3 :, :] = 0.0
-
-    def __getstate__(self):
-        edges = None if self.edges is None else self.edges.penalty
-        return {**super().__getstate__(), "edge_penalty": edges}
-
-    def __setstate__(self, state):
-        if state["edge_penalty"] is not None:
-            self.edges.set_penalty(state["edge_penalty"])
-        super().__setstate__(state)

@@ -126,8 +126,8 @@ cdef class GraphOutputs(Outputs):
             np.diff(self.edge_starts), self.cost_matrix, self.pairs,
             None if self.per_edge else np.asarray(self.places) // numbers,
             1 if self.per_edge else int(n_more.max(initial=0)) // numbers,
-            self.n_choices, self.part_weights, np.asarray(self.shifts), self.common.width, self.common.unit,
-            "mean" if self.mean_cost else "sum")
+            self.n_choices, self.part_weights, np.asarray(self.shifts), self.common.width,
+            self.common.unit, "mean" if self.mean_cost else "sum")
 
     cdef graph_t graph(self, Py_ssize_t b) noexcept nogil:
         """The graph of block b."""

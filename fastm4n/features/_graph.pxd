@@ -1,0 +1,11 @@
+"""Linear features of graphs: nodes and edges."""
+
+from fastm4n.features._chain cimport EdgedMap
+
+cdef class GraphFeatures(EdgedMap):
+    cdef readonly object pairs
+    cdef readonly bint symmetric
+    # room for the symmetric part of what edges get
+    cdef double[::1] tables
+
+    cdef const double* of_edges(self, Py_ssize_t b, const double* more) noexcept nogil

@@ -1,0 +1,114 @@
+"""Linear features of graphs: scores of nodes from their features, of edges from theirs.
+
+A block is rows of one matrix, its nodes, and rows of another, its edges; where edges have no
+features those rows are the types of edges, whose scores all edges of a type share.  Its scores lie
+as those of `GraphOutputs` do.
+"""
+
+import numpy as np
+
+from fastm4n.features._chain cimport EdgedMap, PositionMap
+from fastm4n.outputs._base cimport Layout
+
+# scores of an edge beside tables of pairs of labels
+NUMBERS = {"equal": 1, "both": 1, "displaced": 4}
+
+
+cdef class GraphFeatures(EdgedMap):
+    """Scores of graphs.
+
+    Parameters
+    ----------
+    X : C-ordered ndarray or canonical CSR with int32 indices, float32 or float64
+        Nodes of all graphs; not copied.
+    starts : ndarray of shape (n_blocks,)
+        The first row of X that belongs to each block.
+    layout : Layout
+        Of `GraphOutputs` with these pairs.
+    intercept : float
+        Value of the constant feature of each node, 0 for none.
+    edge_X : as X
+        Edges of all graphs, or their types.
+    edge_starts, edge_counts : ndarray of shape (n_blocks,)
+        The rows of edge_X that belong to each block.
+    edge_intercept : float
+        Value of the constant feature of each row of edge_X, 0 for none.
+    pairs : {"tables", "equal", "both", "displaced"}
+        What edges score.
+    symmetric : bool, default=False
+        Whether tables are the same either way round. The squared norm is that of the whole table:
+        labels that differ count twice.
+    weights : ndarray of shape (n_features + 1, stride), default=None
+        Weights to use as they are, for predictions: what only updates need is then left out.
+    edge_weights : ndarray of shape (edge_X.shape[1] + 1, numbers of an edge), default=None
+    used : uint8 array of the shape of weights, default=None
+        One for the weights of nodes that there are; the others stay zero.
+    """
+
+    def __init__(self, X, starts, Layout layout, double intercept, edge_X, edge_starts,
+                 edge_counts, double edge_intercept, pairs="tables", bint symmetric=False,
+                 weights=None, edge_weights=None, used=None):
+        n_labels = layout.n_labels
+        super().__init__(X, starts, layout.counts(), n_labels, 1, intercept, used=used)
+        self.layout = layout
+        self.size = layout.max_size
+        self.pairs = pairs
+        self.symmetric = symmetric
+        of_edge = NUMBERS.get(pairs, n_labels)
+        self.edges = PositionMap(
+            edge_X, edge_starts, edge_counts, of_edge, 1, edge_intercept,
+            n_labels if pairs == "tables" else 1)
+        self.visit_cost += self.edges.visit_cost
+        behind = layout.sizes() - layout.counts() * layout.stride
+        if np.any(behind != edge_counts * self.edges.stride):
+            raise ValueError("the layout does not fit the edges.")
+        if symmetric:
+            self.tables = np.zeros(int(behind.max(initial=1)))
+        for part, given in ((self, weights), (self.edges, edge_weights)):
+            if weights is None:
+                part.prepare_norms()
+            else:
+                part.use(given)
+
+    def arguments(self):
+        # without weights that were given, which are in the state
+        cdef PositionMap edges = self.edges
+        return (
+            self.X, np.asarray(self.starts), self.layout, self.intercept, edges.X,
+            np.asarray(edges.starts), np.asarray(edges.lengths), edges.intercept, self.pairs,
+            self.symmetric, None, None, self.which_used())
+
+    cdef const double* of_edges(self, Py_ssize_t b, const double* more) noexcept nogil:
+        """What edges get of `more`, numbers behind those of the nodes: its symmetric part."""
+        cdef Py_ssize_t e, i, j, at, stride = self.stride, k = self.n_labels
+        if not self.symmetric:
+            return more
+        for e in range(self.edges.lengths[b]):
+            at = e * self.edges.stride
+            for i in range(k):
+                self.tables[at + i * stride + i] = more[at + i * stride + i]
+                for j in range(i):
+                    self.tables[at + i * stride + j] = self.tables[at + j * stride + i] = 0.5 * (
+                        more[at + i * stride + j] + more[at + j * stride + i])
+        return &self.tables[0]
+
+    cdef int scores(self, Py_ssize_t b, double[::1] v) except -1 nogil:
+        self.position_scores(b, &v[0])
+        self.edges.position_scores(b, &v[0] + self.layout.behind(b))
+        return 0
+
+    cdef int update(self, Py_ssize_t b, const double[::1] coefficients) except -1 nogil:
+        self.position_update(b, &coefficients[0])
+        if self.penalised:
+            self.prox_rows(self.n_features, self.n_features + 1)
+        self.edges.position_update(
+            b, self.of_edges(b, &coefficients[0] + self.layout.behind(b)))
+        if self.edges.penalised:
+            self.edges.prox_rows(self.edges.n_features, self.edges.n_features + 1)
+        return 0
+
+    cdef double direction_norm(
+        self, Py_ssize_t b, const double[::1] direction, Py_ssize_t k) noexcept nogil:
+        cdef const double* more = &direction[0] + self.layout.behind(b)
+        return self.smoothness * self.position_norm(b, &direction[0]) + (
+            self.edges.smoothness * self.edges.position_norm(b, self.of_edges(b, more)))
