@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         OrdinalClassifier,
         SequenceTagger,
     )
+    from fastm4n.graphs import Graphs
     from fastm4n.model_files import load_model, save_model
     from fastm4n.path import (
         PathInterrupted,
@@ -53,8 +54,8 @@ from fastm4n._version import __version__  # noqa: E402
 
 # where each name is
 _NAMES = {
-    "BlockFrankWolfe": "solvers.block_frank_wolfe", "LabelRanker": "estimators",
-    "Matcher": "estimators", "MulticlassClassifier": "estimators",
+    "BlockFrankWolfe": "solvers.block_frank_wolfe", "Graphs": "graphs",
+    "LabelRanker": "estimators", "Matcher": "estimators", "MulticlassClassifier": "estimators",
     "OrdinalClassifier": "estimators", "PathInterrupted": "path", "RegularizationPath": "path",
     "RegularizationPathCV": "path", "SequenceScaler": "vectorizer", "SequenceTagger": "estimators",
     "SequenceVectorizer": "vectorizer", "Sequences": "sequences", "checkpointing": "_checkpoints",

@@ -1,14 +1,14 @@
 """A ragged container: one buffer of rows and the offsets that cut it into sequences."""
 
-from numbers import Integral
-
 import numpy as np
 import scipy.sparse as sp
+
+from fastm4n._ragged import Ragged, as_integers, as_offsets, cut, taken
 
 __all__ = ["Sequences"]
 
 
-class Sequences:
+class Sequences(Ragged):
     """Sequences of rows that lie end to end in one buffer.
 
     It is indexed like a list of sequences, and scikit-learn's splitters, cross-validation and
@@ -55,28 +55,12 @@ class Sequences:
     [['B', 'I'], ['O']]
     """
 
+    _item = "sequence"
+    _items = "sequences"
+
     def __init__(self, values, offsets):
         self.values = _as_values(values)
-        # a copy: what the caller does to its own array must not break the invariants
-        offsets = np.array(_integers(offsets, "offsets"), dtype=np.int64)
-        n_tokens = self.values.shape[0]
-        if len(offsets) == 0 or offsets[0] != 0:
-            first = f"begin with {offsets[0]}" if len(offsets) else "are empty"
-            raise ValueError(f"offsets must begin with 0; they {first}.")
-        decrease = np.flatnonzero(offsets[1:] < offsets[:-1])
-        if len(decrease):
-            i = decrease[0]
-            raise ValueError(
-                f"offsets must not decrease; sequence {i} would begin at row {offsets[i]} and end "
-                f"at row {offsets[i + 1]}."
-            )
-        if offsets[-1] != n_tokens:
-            raise ValueError(
-                f"The last of the offsets must be the number of rows of values, {n_tokens}; it is "
-                f"{offsets[-1]}."
-            )
-        offsets.flags.writeable = False
-        self.offsets = offsets
+        self.offsets = as_offsets(offsets, self.values.shape[0])
 
     @classmethod
     def from_list(cls, sequences):
@@ -143,13 +127,12 @@ class Sequences:
         array([2, 3, 4])
         """
         values = _as_values(values)
-        lengths = _integers(lengths, "lengths")
+        lengths = as_integers(lengths, "lengths")
         negative = np.flatnonzero(lengths < 0)
         if len(negative):
             i = negative[0]
             raise ValueError(f"lengths must not be negative; sequence {i} has {lengths[i]}.")
-        offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
-        np.cumsum(lengths, out=offsets[1:])
+        offsets = cut(lengths)
         if offsets[-1] != values.shape[0]:
             raise ValueError(
                 f"lengths must add up to the number of rows of values, {values.shape[0]}; they add "
@@ -161,16 +144,6 @@ class Sequences:
     def lengths(self):
         """Number of rows of each sequence."""
         return np.diff(self.offsets)
-
-    @property
-    def shape(self):
-        """The tuple (n_sequences,)."""
-        return (len(self.offsets) - 1,)
-
-    @property
-    def ndim(self):
-        """1: the container is a vector of sequences."""
-        return 1
 
     @property
     def n_tokens(self):
@@ -190,58 +163,15 @@ class Sequences:
         for start, stop in zip(offsets[:-1], offsets[1:], strict=True):
             yield self.values[start:stop]
 
-    def __getitem__(self, key):
-        # scikit-learn writes X[key, ...] for whatever has a shape
-        if isinstance(key, tuple):
-            if len(key) != 2 or key[1] is not Ellipsis:
-                raise IndexError(
-                    "Sequences have one axis: index them by one integer, slice, mask or array of "
-                    "integers."
-                )
-            key = key[0]
-        n = len(self)
-        if isinstance(key, slice):
-            start, stop, step = key.indices(n)
-            if step == 1:
-                stop = max(start, stop)
-                offsets = self.offsets[start : stop + 1]
-                return type(self)(self.values[offsets[0] : offsets[-1]], offsets - offsets[0])
-            return self._take(np.arange(start, stop, step))
-        if isinstance(key, Integral) and not isinstance(key, bool):
-            return self._one(int(key))
-        key = np.asarray(key)
-        if key.ndim == 0 and key.dtype.kind in "iu":
-            return self._one(int(key))
-        if key.ndim != 1 or (key.dtype.kind not in "biu" and len(key)):
-            raise IndexError(
-                "Sequences are indexed by an integer, a slice, a mask or a vector of integers; "
-                f"got {key.ndim} dimension(s) of {key.dtype}."
-            )
-        if key.dtype.kind == "b":
-            if len(key) != n:
-                raise IndexError(f"A mask of length {len(key)} does not fit {n} sequences.")
-            return self._take(np.flatnonzero(key))
-        key = key.astype(np.int64)
-        outside = np.flatnonzero((key < -n) | (key >= n))
-        if len(outside):
-            raise IndexError(f"There is no sequence {key[outside[0]]}: there are {n}.")
-        return self._take(key)
-
     def _one(self, i):
-        n = len(self)
-        if not -n <= i < n:
-            raise IndexError(f"There is no sequence {i}: there are {n}.")
-        i %= n
         return self.values[self.offsets[i] : self.offsets[i + 1]]
 
-    def _take(self, key):
-        starts = self.offsets[:-1][key]
-        lengths = self.offsets[1:][key] - starts
-        offsets = np.zeros(len(key) + 1, dtype=np.int64)
-        np.cumsum(lengths, out=offsets[1:])
-        # row j of the result, in its sequence i, is row starts[i] + (j - offsets[i])
-        rows = np.repeat(starts - offsets[:-1], lengths)
-        rows += np.arange(offsets[-1])
+    def _slice(self, start, stop):
+        offsets = self.offsets[start : stop + 1]
+        return type(self)(self.values[offsets[0] : offsets[-1]], offsets - offsets[0])
+
+    def _take(self, numbers):
+        rows, offsets = taken(self.offsets, numbers)
         return type(self)(self.values[rows], offsets)
 
     def equals(self, other):
@@ -284,34 +214,10 @@ class Sequences:
     def __reduce__(self):
         return type(self), (self.values, self.offsets)
 
-    def __array__(self, dtype=None, copy=None):
-        # a vector of sequences, also where equal lengths would make a matrix
-        if dtype is not None and np.dtype(dtype) != object:
-            raise TypeError(
-                f"Sequences are an array of objects only, not of {np.dtype(dtype)}; their rows are "
-                "in .values."
-            )
-        if copy is False:
-            raise ValueError("Sequences cannot become an array of objects without a copy.")
-        array = np.empty(len(self), dtype=object)
-        for i, rows in enumerate(self):
-            array[i] = rows
-        return array
-
-    def __array_function__(self, func, types, args, kwargs):
-        # cross_val_predict joins the predictions of its folds by np.concatenate
-        if func is not np.concatenate:
-            return NotImplemented
-        return _join(*args, **kwargs)
-
-
-def _join(parts, axis=0):
-    """The sequences of several containers, one after the other."""
-    parts = list(parts)
-    if axis != 0 or not all(isinstance(part, Sequences) for part in parts):
-        raise TypeError("Sequences are concatenated with sequences, along axis 0.")
-    joined = Sequences.from_list([part.values for part in parts])
-    return Sequences.from_lengths(joined.values, np.concatenate([part.lengths for part in parts]))
+    @classmethod
+    def _joined(cls, parts):
+        values = cls.from_list([part.values for part in parts]).values
+        return cls.from_lengths(values, np.concatenate([part.lengths for part in parts]))
 
 
 def check_compressed(name, X):
@@ -352,15 +258,6 @@ def _as_array(sequence):
                 or all(issubclass(kind, bytes) for kind in kinds)):
             array = np.asarray(sequence, dtype=object)
     return array
-
-
-def _integers(numbers, name):
-    array = np.asarray(numbers)
-    if array.ndim != 1:
-        raise ValueError(f"{name} must have 1 dimension; they have {array.ndim}.")
-    if array.dtype.kind not in "iu" and len(array):
-        raise TypeError(f"{name} must be integers; they are {array.dtype}.")
-    return array.astype(np.int64, copy=False)
 
 
 def _concatenate(sequences):

@@ -1,0 +1,48 @@
+"""Files of graphs: npz archives of arrays, dense or sparse."""
+
+import zipfile
+import zlib
+
+import numpy as np
+import scipy.sparse as sp
+
+from fastm4n._atomic import replacing
+
+
+def write_arrays(path, arrays):
+    """Write arrays by name, sparse ones as their parts; what is None is left out."""
+    parts = {}
+    for name, array in arrays.items():
+        if sp.issparse(array):
+            for part in ("data", "indices", "indptr"):
+                parts[f"{name}.{part}"] = getattr(array, part)
+            parts[f"{name}.shape"] = np.array(array.shape)
+        elif array is not None:
+            parts[name] = array
+    with replacing(path) as file:
+        np.savez(file, **parts)
+
+
+def read_arrays(path):
+    """The arrays of an npz file."""
+    try:
+        archive = np.load(path, allow_pickle=False)
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise ValueError("it is one array, not an npz file of several")
+        with archive:
+            return {name: archive[name] for name in archive.files}
+    except (ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(f"{path} is no file of graphs: {error}") from error
+
+
+def unpacked(arrays, name):
+    """An array of a file, dense or sparse; None if it has none."""
+    if f"{name}.data" not in arrays:
+        return arrays.get(name)
+    parts = []
+    for part in ("data", "indices", "indptr", "shape"):
+        if f"{name}.{part}" not in arrays:
+            raise ValueError(f"it has no array '{name}.{part}'")
+        parts.append(arrays[f"{name}.{part}"])
+    data, indices, indptr, shape = parts
+    return sp.csr_array((data, indices, indptr), shape=tuple(shape.tolist()))
