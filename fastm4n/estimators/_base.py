@@ -87,6 +87,10 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         """Name of the fitted array of labels, None where labels have no names."""
         return next((name for name, (_, kinds) in cls._fitted_arrays.items() if kinds != "f"), None)
 
+    def _arrays_of_fit(self):
+        """`_fitted_arrays` of these parameters, a new dict."""
+        return dict(self._fitted_arrays)
+
     def _check_fitted(self, attributes):
         """Raise a ValueError where fitted attributes, of a file, do not fit the parameters."""
 
@@ -189,6 +193,7 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
             solution, fitted = self._solved(problem, alpha, scale, **start)
         if self.warm_start:
             fitted["_warm_state"] = problem.warm(solution, alpha)
+        fitted.update(problem.values())
         # from here on nothing fails: the fitted state changes as a whole
         self._keep(problem.common, fitted)
         self.alpha_ = alpha

@@ -105,7 +105,7 @@ def as_labels(y, X, lengths):
     return labels
 
 
-def encode(labels):
+def encode(labels, examples="sequences"):
     """The labels that occur, sorted where they can be, and the number of each label."""
     names = distinct(labels)
     try:
@@ -114,7 +114,7 @@ def encode(labels):
         names = sorted(names, key=lambda label: (type(label).__name__, repr(label)))
     if len(names) < 2:
         raise ValueError(
-            f"y has one label only, {names[0]!r} (among the sequences of non-zero weight); a "
+            f"y has one label only, {names[0]!r} (among the {examples} of non-zero weight); a "
             "tagger needs at least two."
         )
     where = {label: i for i, label in enumerate(names)}
@@ -197,7 +197,7 @@ def without_zeros(values):
     return canonical(sparse.csr_array(values))
 
 
-def check_size(X, alpha, numbers):
+def check_size(X, alpha, numbers, scaler="SequenceScaler"):
     """Refuse features whose weights would overflow; `numbers` are those of X's sequences."""
     with np.errstate(over="ignore", invalid="ignore"):
         # what a step of a whole sequence changes w by, at most
@@ -207,7 +207,7 @@ def check_size(X, alpha, numbers):
         raise ValueError(
             f"X has values too large for float64: the squared norm of X[{numbers[large[0]]}] "
             f"divided by alpha={alpha:g} overflows. Scale the features, for example with "
-            "SequenceScaler."
+            f"{scaler}."
         )
 
 

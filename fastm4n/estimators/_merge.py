@@ -110,6 +110,49 @@ def merge_sequences(X, y, weights):
     return _merge(hashes, X.lengths, weights, equal)
 
 
+def merge_graphs(X, y, weights):
+    """Blocks of equal graphs, as `merge_sequences`; all of X counts, and the labels y.
+
+    Parameters
+    ----------
+    X : Graphs
+    y : ndarray of shape (n_nodes,)
+        Integer labels.
+    weights : ndarray of shape (n_graphs,)
+        Positive.
+    """
+    odd = np.random.default_rng(1).integers(2**63, size=3, dtype=np.uint64) * 2 + 1
+    odd = odd.astype(np.uint64)
+    hashes = np.zeros(len(X), dtype=np.uint64)
+    of_nodes = [y, X.node_types, X.node_weights]
+    of_edges = [X.edges[:, 0], X.edges[:, 1], X.edge_types]
+    for offsets, features, columns in (
+        (X.node_offsets, X.node_features, of_nodes), (X.edge_offsets, X.edge_features, of_edges),
+    ):
+        lengths = np.diff(offsets)
+        rows = np.zeros(offsets[-1], dtype=np.uint64)
+        if features is not None:
+            rows += hash_rows(features)
+        for number, column in enumerate(columns):
+            if column is not None:
+                rows += _mix(column.astype(np.float64), odd[number : number + 1])
+        position = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
+        placed = _scramble(rows) * (2 * position.astype(np.uint64) + np.uint64(1))
+        filled = np.flatnonzero(lengths)
+        if filled.size:
+            hashes[filled] = _scramble(hashes[filled]) + np.add.reduceat(
+                placed, offsets[:-1][filled])
+
+    def equal(a, b):
+        same = (X.lengths[a] == X.lengths[b]) & (X.edge_lengths[a] == X.edge_lengths[b])
+        for i in np.flatnonzero(same):
+            labels = (y[X.node_offsets[c] : X.node_offsets[c + 1]] for c in (a[i], b[i]))
+            same[i] = np.array_equal(*labels) and X[[a[i]]].equals(X[[b[i]]])
+        return same
+
+    return _merge(hashes, X.lengths, weights, equal)
+
+
 def _merge(hashes, keys, weights, equal):
     """Blocks of examples of equal hash and key for which equal(a, b) holds."""
     order = np.lexsort((hashes, keys))

@@ -81,6 +81,10 @@ class Problem:
         """
         raise NotImplementedError(f"{type(self).__name__} has no method `fitted`.")
 
+    def values(self):
+        """Fitted attributes that are no arrays and depend on w, which `features` hold."""
+        return {}
+
     def warm(self, solution, alpha):
         """What a later fit with `warm_start` starts from: plain data."""
         owner = np.full(self.blocks.n_examples, -1)

@@ -189,10 +189,10 @@ def _arrays(estimator):
         return {"feature_names_": (("d",), "O")}, {}
     if not isinstance(estimator, CertifiedEstimator):
         return {}, {**optional, **_SCALER_ARRAYS}
-    wanted, dims = dict(estimator._fitted_arrays), estimator._coef_dims
+    wanted, dims = estimator._arrays_of_fit(), estimator._coef_dims
     kernel = getattr(estimator, "kernel", "linear")
     if kernel == "linear":
-        wanted["coef_"] = ((*dims, "d"), "f")
+        wanted.setdefault("coef_", ((*dims, "d"), "f"))
     elif kernel == "precomputed":
         wanted["dual_coef_"] = (("d", *dims), "f")
     else:
@@ -228,7 +228,9 @@ def _add_arrays(estimator, attributes, arrays, given):
             raise ValueError(f"{key} is not finite")
         if kinds == "O" and not all(type(value) is str for value in array):
             raise ValueError(f"{key} has an entry that is no string")
-        if kinds != "f" and key in wanted and len(set(array.tolist())) < array.size:
+        if kinds != "f" and key in wanted and array.ndim == 1 and (
+            len(set(array.tolist())) < array.size
+        ):
             raise ValueError(f"{key} has an entry twice")
         attributes[key] = array
     if sizes.get("k") == 0:

@@ -1,0 +1,211 @@
+"""What graph labelling reads: graphs and labels, checked, and the matrices that features are of."""
+
+from numbers import Integral
+from typing import NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+from fastm4n.estimators._chain_input import encode
+from fastm4n.estimators._parameters import canonical
+from fastm4n.graphs import Graphs
+
+# the label of nodes that have none
+UNLABELLED = -1
+
+
+class Rows(NamedTuple):
+    """A matrix of features for the compiled loops, and the value of its constant feature."""
+
+    values: object
+    intercept: float
+
+
+def as_graphs(X):
+    """Graphs of one that are given as such or as a list of tuples."""
+    if not isinstance(X, Graphs):
+        if isinstance(X, np.ndarray) or sparse.issparse(X):
+            raise ValueError(
+                "X must be Graphs, or a list with (node_features, edges) or (node_features, edges, "
+                "edge_features) for each graph.")
+        X = Graphs.from_list(X)
+    if len(X) == 0:
+        raise ValueError("X has no graphs.")
+    if X.node_features.shape[1] == 0:
+        raise ValueError("X has no features of nodes: its matrices have no columns.")
+    return X
+
+
+def floats(values):
+    """float32 or float64, C-ordered or canonical CSR."""
+    if values.dtype not in (np.float32, np.float64):
+        values = values.astype(np.float64)
+    return canonical(values) if sparse.issparse(values) else np.ascontiguousarray(values)
+
+
+def by_type(values, types, n_types, constant):
+    """Rows whose columns belong to one type each, so that each type has weights of its own.
+
+    Parameters
+    ----------
+    values : matrix of shape (n, d)
+    types : ndarray of int of shape (n,), or None for one type
+    n_types : int
+    constant : float
+        Value of the constant feature of each row.
+
+    Returns
+    -------
+    rows : Rows
+        Columns type * d + column, and behind them, where there are several types or no columns,
+        one constant for each type; else the constant feature is the map's own.
+    """
+    n, d = values.shape
+    if n_types == 1 and d > 0:
+        return Rows(floats(values), constant)
+    types = np.zeros(n, dtype=np.intp) if types is None else types.astype(np.intp)
+    constants = sparse.csr_array(
+        (np.full(n, constant), n_types * d + types, np.arange(n + 1)),
+        shape=(n, n_types * (d + 1)))
+    given = canonical(sparse.csr_array(values.astype(np.float64)))
+    spread = sparse.csr_array(
+        (given.data, given.indices + d * np.repeat(types, np.diff(given.indptr)), given.indptr),
+        shape=constants.shape)
+    return Rows(canonical(sparse.csr_array(spread + constants)), 0.0)
+
+
+def as_node_labels(y, X):
+    """The labels of all nodes in one list, after checking that they fit the graphs."""
+    if isinstance(y, (str, bytes, dict)) or not hasattr(y, "__len__"):
+        raise ValueError("y must be a list with the labels of the nodes of each graph of X.")
+    if len(y) != len(X):
+        raise ValueError(f"y has the labels of {len(y)} graphs, but X has {len(X)}.")
+    labels = []
+    for i, part in enumerate(y):
+        if isinstance(part, (str, bytes)) or not hasattr(part, "__iter__"):
+            raise ValueError(f"y[{i}] must be the labels of nodes, got {part!r:.80}.")
+        part = part.tolist() if isinstance(part, np.ndarray) else list(part)
+        if len(part) != X.lengths[i]:
+            raise ValueError(
+                f"y[{i}] has {len(part)} labels, but X[{i}] has {X.lengths[i]} nodes.")
+        for node, label in enumerate(part):
+            if label is None or isinstance(label, (list, np.ndarray)) or label != label:
+                raise ValueError(
+                    f"y[{i}] has {label!r:.80} at node {node}: not a label. Nodes without a label "
+                    f"have {UNLABELLED}.")
+        labels += part
+    return labels
+
+
+def encoded(labels, types, n_types):
+    """Labels of nodes as numbers, each type of node having labels of its own.
+
+    Parameters
+    ----------
+    labels : list
+    types : ndarray of shape (n_nodes,), or None
+    n_types : int
+
+    Returns
+    -------
+    classes : ndarray of shape (n_classes,)
+    node_classes : ndarray of shape (n_types, n_labels)
+        Numbers in `classes` of the labels of each type, -1 behind them.
+    codes : ndarray of shape (n_nodes,)
+        Numbers in the row of the node's type.
+    """
+    classes, codes = encode(labels, "graphs")
+    if n_types == 1:
+        return classes, np.arange(classes.size)[np.newaxis], codes
+    found = np.unique(types.astype(np.intp) * classes.size + codes)
+    of_type, label = np.divmod(found, classes.size)
+    counts = np.bincount(of_type, minlength=n_types)
+    place = np.arange(found.size) - np.repeat(np.cumsum(counts) - counts, counts)
+    node_classes = np.full((n_types, counts.max()), -1)
+    node_classes[of_type, place] = label
+    numbers = np.full((n_types, classes.size), -1)
+    numbers[of_type, label] = place
+    return classes, node_classes, numbers[types, codes]
+
+
+def check_types(types, n_types, what, offsets):
+    """Refuse types that a fitted model does not know."""
+    if types is None:
+        return
+    wrong = np.flatnonzero(types >= n_types)
+    if wrong.size:
+        i = int(np.searchsorted(offsets, wrong[0], side="right")) - 1
+        raise ValueError(
+            f"X[{i}] has {what} {wrong[0] - offsets[i]} of type {types[wrong[0]]}, but the model "
+            f"was fitted on the types 0 ... {n_types - 1}.")
+
+
+def is_unlabelled(label):
+    """Whether a label says that a node has none."""
+    return isinstance(label, Integral) and not isinstance(label, bool) and label == UNLABELLED
+
+
+def number_of(types):
+    """How many types there are; one where they are not told."""
+    return 1 if types is None else int(types.max(initial=0)) + 1
+
+
+def check_not_negative(X):
+    """Refuse features of edges below zero, with which pairs would not be attractive."""
+    if X.edge_features is None:
+        return
+    values = X.edge_features
+    data = values.data if sparse.issparse(values) else values
+    if data.size and data.min() < 0:
+        low = values.min(axis=1)
+        low = low.toarray().ravel() if sparse.issparse(low) else np.ravel(low)
+        edge = int(np.flatnonzero(low < 0)[0])
+        i = int(np.searchsorted(X.edge_offsets, edge, side="right")) - 1
+        raise ValueError(
+            f"X[{i}] has a feature of {low[edge]:g} at edge {edge - X.edge_offsets[i]}: "
+            "pairwise='attractive' needs features of edges that are not negative. Use "
+            "pairwise='potts', or shift them.")
+
+
+def as_places(labels, width):
+    """Places of a grid as classes, whole rows of them, and their numbers."""
+    for place, label in enumerate(labels):
+        if not isinstance(label, Integral) or isinstance(label, bool) or label < 0:
+            raise ValueError(
+                f"pairwise='displacement' needs labels that are places, integers from 0 on: y has "
+                f"{label!r:.80} (label {place} of the labelled nodes).")
+    codes = np.fromiter(labels, np.intp, len(labels))
+    return np.arange((codes.max() // width + 1) * width), codes
+
+
+def mean_displacements(X, codes, n_types, width):
+    """Mean (dx, dy) from the second node's place to the first's, for each type of edge."""
+    ends = X.edges + np.repeat(X.node_offsets[:-1], X.edge_lengths)[:, np.newaxis]
+    first, second = codes[ends[:, 0]], codes[ends[:, 1]]
+    moves = np.stack([first % width - second % width, first // width - second // width], axis=1)
+    types = np.zeros(X.n_edges, dtype=np.intp) if X.edge_types is None else X.edge_types
+    counts = np.maximum(1, np.bincount(types, minlength=n_types))
+    return np.stack([
+        np.bincount(types, weights=moves[:, axis], minlength=n_types) / counts for axis in (0, 1)
+    ], axis=1)
+
+
+def allowed_labels(allowed, X, n_classes):
+    """A byte for each node and class, or no rows where everything is allowed."""
+    if allowed is None:
+        return np.zeros((0, n_classes), dtype=np.uint8)
+    if not hasattr(allowed, "__len__") or len(allowed) != len(X):
+        raise ValueError(f"allowed must have an array for each of the {len(X)} graphs of X.")
+    rows = []
+    for i, part in enumerate(allowed):
+        part = np.asarray(part)
+        if part.dtype != bool or part.shape != (X.lengths[i], n_classes):
+            raise ValueError(
+                f"allowed[{i}] must be a boolean array of shape {(int(X.lengths[i]), n_classes)}, "
+                f"a row for each node, columns as in classes_; got {part.dtype} of shape "
+                f"{part.shape}.")
+        nothing = np.flatnonzero(~part.any(axis=1))
+        if nothing.size:
+            raise ValueError(f"allowed[{i}] leaves node {nothing[0]} no label.")
+        rows.append(part)
+    return np.ascontiguousarray(np.concatenate(rows), dtype=np.uint8)

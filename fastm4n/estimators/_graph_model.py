@@ -1,0 +1,83 @@
+"""Features and outputs of graphs, put together for fits and for predictions."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fastm4n.estimators._graph_input import by_type
+from fastm4n.features._graph import GraphFeatures
+from fastm4n.outputs import GraphOutputs
+from fastm4n.outputs.graphs import graph_outputs
+
+# what edges score under each `pairwise`
+PAIRWISE = {
+    "full": "tables", "symmetric": "tables", "potts": "equal", "attractive": "equal",
+    "displacement": "displaced",
+}
+
+
+class GraphModel(NamedTuple):
+    """Outputs with an oracle, its name, and the features that score them."""
+
+    oracle: str
+    outputs: GraphOutputs
+    features: GraphFeatures
+
+
+def graph_model(tagger, X, shapes, common, codes=None, inference=None, weights=(None, None)):
+    """Outputs and features of graphs that are not empty.
+
+    Parameters
+    ----------
+    tagger : GraphTagger
+        For its parameters.
+    X : Graphs
+    shapes : WeightShapes
+    common : dict
+        Fitted attributes that do not depend on alpha.
+    codes : ndarray of int of shape (n_nodes,), default=None
+        True labels; zeros for predictions.
+    inference : str, default=None
+        The tagger's own by default.
+    weights : pair of ndarray, default=(None, None)
+        Rows of weights of nodes and edges to use as they are; for fits there are none.
+    """
+    node_classes, cost = common["node_classes_"], common["cost_matrix_"]
+    n_types, R = node_classes.shape
+    n_choices = None
+    if (node_classes < 0).any():
+        n_choices = (node_classes >= 0).sum(axis=1)[X.node_types]
+    every = np.broadcast_to(np.arange(len(cost)), (n_types, len(cost)))
+    if not np.array_equal(node_classes, every):
+        if not np.array_equal(cost, 1.0 - np.eye(len(cost))):
+            raise ValueError(
+                "cost must be 'zero_one' where types of nodes have different labels.")
+        cost = 1.0 - np.eye(R)
+    E, pairs = shapes.n_edge_types, shapes.pairs
+    edge_types = (np.zeros(X.n_edges, dtype=np.intp) if X.edge_types is None
+                  else X.edge_types.astype(np.intp))
+    more = {}
+    if pairs == "displaced":
+        more = dict(shifts=common["shifts_"][edge_types], width=tagger.width,
+                    unit=float(tagger.width))
+    oracle, outputs = graph_outputs(
+        tagger.inference if inference is None else inference, tagger.surrogate,
+        tagger.pairwise == "attractive",
+        np.zeros(X.n_nodes, dtype=np.intc) if codes is None else codes, X.lengths, X.edges,
+        X.edge_lengths, cost, pairs=pairs, n_choices=n_choices, part_weights=X.node_weights,
+        cost_scale=tagger.cost_scale, n_types=E,
+        edge_types=None if shapes.n_edge_features else edge_types, **more)
+    if outputs.per_edge:
+        given = np.zeros((X.n_edges, 0)) if X.edge_features is None else X.edge_features
+        edges = by_type(given, edge_types, E, 1.0)
+        starts, counts = X.edge_offsets[:-1], X.edge_lengths
+    else:
+        # a row for each type, which all edges of the type share
+        edges = by_type(np.zeros((E, 0)), np.arange(E), E, 1.0)
+        starts, counts = np.zeros(len(X), dtype=np.intp), np.full(len(X), E)
+    intercept = 1.0 if codes is None else float(tagger.fit_intercept)
+    nodes = by_type(X.node_features, X.node_types, n_types, intercept)
+    features = GraphFeatures(
+        nodes.values, X.node_offsets[:-1], outputs.layout, nodes.intercept, edges.values, starts,
+        counts, edges.intercept, pairs, tagger.pairwise == "symmetric", *weights)
+    return GraphModel(oracle, outputs, features)

@@ -1,0 +1,179 @@
+"""Weights of graphs: rows that the compiled loops read, and views of them."""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+from fastm4n.outputs import row_stride
+
+
+class WeightShapes(NamedTuple):
+    """How many weights a model of graphs has, and where they lie.
+
+    Rows of nodes are those of the features of each type of node, then one constant for each type;
+    rows of edges likewise.
+
+    Attributes
+    ----------
+    n_node_types, n_features, n_labels, n_edge_types, n_edge_features : int
+    pairs : {"tables", "equal", "displaced"}
+        What an edge scores.
+    """
+
+    n_node_types: int
+    n_features: int
+    n_labels: int
+    n_edge_types: int
+    n_edge_features: int
+    pairs: str
+
+    @classmethod
+    def of_fit(cls, tagger, pairs):
+        """Those of a fitted model."""
+        return cls(
+            tagger.intercept_.shape[0], tagger.n_features_in_, tagger.coef_.shape[0],
+            tagger.edge_intercept_.shape[0], tagger.n_edge_features_in_, pairs)
+
+    @property
+    def pair(self):
+        """Shape of the weights of one feature of edges."""
+        R = self.n_labels
+        return {"tables": (R, R), "equal": (), "displaced": (4,)}[self.pairs]
+
+    def families(self):
+        """Shapes of the fitted weights by their names without the underscore at the end."""
+        T, E = self.n_node_types, self.n_edge_types
+        return {
+            "coef": (self.n_labels, T * self.n_features), "intercept": (T, self.n_labels),
+            "edge_coef": (E * self.n_edge_features, *self.pair), "edge_intercept": (E, *self.pair),
+        }
+
+    def node_views(self, packed):
+        """coef and intercept in the rows of nodes."""
+        T, n = self.n_node_types, self.n_node_types * self.n_features
+        rows = packed[:, : self.n_labels]
+        return {"coef": rows[:n].T, "intercept": rows[n : n + T]}
+
+    def edge_views(self, packed):
+        """edge_coef and edge_intercept in the rows of edges."""
+        E, n, R = self.n_edge_types, self.n_edge_types * self.n_edge_features, self.n_labels
+        if self.pairs == "tables":
+            rows = packed.reshape(packed.shape[0], R, -1)[:, :, :R]
+        else:
+            rows = packed[:, :4] if self.pairs == "displaced" else packed[:, 0]
+        return {"edge_coef": rows[:n], "edge_intercept": rows[n : n + E]}
+
+    def fitted(self, packed, packed_edges):
+        """Fitted weights, as views of the rows, and those rows."""
+        views = {**self.node_views(packed), **self.edge_views(packed_edges)}
+        fitted = {f"{name}_": view for name, view in views.items()}
+        return {**fitted, "_packed": packed, "_packed_edges": packed_edges}
+
+    def packed(self, tagger):
+        """The rows that the compiled loops read, made anew where fitted arrays were replaced."""
+        coef = tagger.coef_.toarray() if sparse.issparse(tagger.coef_) else tagger.coef_
+        given = {
+            "coef": coef, "intercept": tagger.intercept_, "edge_coef": tagger.edge_coef_,
+            "edge_intercept": tagger.edge_intercept_,
+        }
+        both = getattr(tagger, "_packed", None), getattr(tagger, "_packed_edges", None)
+        if both[0] is not None and all(
+            _same_memory(given[name], view)
+            for name, view in {**self.node_views(both[0]), **self.edge_views(both[1])}.items()
+        ):
+            return both
+        numbers = {"tables": self.n_labels * row_stride(self.n_labels), "equal": row_stride(1),
+                   "displaced": row_stride(4)}[self.pairs]
+        packed = np.zeros((self._rows(self.n_node_types, self.n_features),
+                           row_stride(self.n_labels)))
+        packed_edges = np.zeros((self._rows(self.n_edge_types, self.n_edge_features), numbers))
+        for views in (self.node_views(packed), self.edge_views(packed_edges)):
+            for name, view in views.items():
+                view[...] = given[name]
+        return packed, packed_edges
+
+    @staticmethod
+    def _rows(n_types, n_features):
+        """Rows of weights, the last being that of the map's own constant feature."""
+        if n_types == 1 and n_features > 0:
+            return n_features + 1
+        return n_types * (n_features + 1) + 1
+
+
+def _same_memory(a, b):
+    return (
+        isinstance(a, np.ndarray) and a.dtype == b.dtype
+        and a.__array_interface__["data"] == b.__array_interface__["data"]
+        and a.shape == b.shape and a.strides == b.strides
+    )
+
+
+class GraphExplanation(NamedTuple):
+    """The strongest weights of a graph tagger: rows of (weight, ...), strongest first.
+
+    `nodes` has rows (weight, label, feature), `edges` (weight, label of the first node, label of
+    the second, feature), both labels None where an edge has one number. Printed, it is a table.
+    """
+
+    nodes: list
+    edges: list
+
+    def __str__(self):
+        lines = ["edges"]
+        for w, a, b, feature in self.edges:
+            labels = "equal labels" if a is None else f"{a!s} - {b!s}"
+            lines.append(f"{w:+10.4f}  {labels:<16} {feature}")
+        lines += ["", "nodes"]
+        lines += [f"{w:+10.4f}  {label!s:<16} {feature}" for w, label, feature in self.nodes]
+        return "\n".join(lines)
+
+
+def explained(tagger, shapes, feature_names, edge_feature_names, n_strongest):
+    """The `GraphExplanation` of a fitted tagger; see `GraphTagger.explain`."""
+    T, d, E, q = (
+        shapes.n_node_types, shapes.n_features, shapes.n_edge_types, shapes.n_edge_features)
+    names = _names(feature_names, "feature_names", d, T, "node type")
+    edge_names = _names(edge_feature_names, "edge_feature_names", q, E, "edge type")
+    edge_names += ["(every edge)" if E == 1 else f"(every edge), edge type {e}" for e in range(E)]
+
+    def label(node_type, r):
+        number = tagger.node_classes_[node_type, r]
+        return None if number < 0 else tagger.classes_[number]
+
+    coef = tagger.coef_.toarray() if sparse.issparse(tagger.coef_) else tagger.coef_
+    nodes = [
+        (float(coef[r, f]), label(f // d, r), names[f]) for r, f in _strongest(coef, n_strongest)
+    ]
+    weights = np.concatenate([tagger.edge_coef_, tagger.edge_intercept_])
+    one = T == 1
+    edges = []
+    for place in _strongest(weights, n_strongest):
+        first = second = None
+        if shapes.pairs == "tables":
+            # types of edges do not say which types of nodes they join
+            first, second = (label(0, r) if one else int(r) for r in place[1:])
+        name = edge_names[place[0]]
+        if shapes.pairs == "displaced":
+            name = f"{name} {('dx', 'dx^2', 'dy', 'dy^2')[place[1]]}"
+        edges.append((float(weights[place]), first, second, name))
+    return GraphExplanation(nodes, edges)
+
+
+def _names(given, argument, n, n_types, noun):
+    if given is None:
+        given = range(n)
+    elif len(given) != n:
+        raise ValueError(f"{argument} has {len(given)} names, but there are {n} features.")
+    if n_types == 1:
+        return list(given)
+    return [f"{name}, {noun} {t}" for t in range(n_types) for name in given]
+
+
+def _strongest(weights, n):
+    """Places of the n largest positive and the n smallest negative weights, largest first."""
+    flat = np.asarray(weights).ravel()
+    order = np.argsort(-flat, kind="stable")
+    top = [i for i in order[:n] if flat[i] > 0]
+    bottom = [i for i in order[::-1][:n][::-1] if flat[i] < 0]
+    return [tuple(map(int, np.unravel_index(i, np.shape(weights)))) for i in top + bottom]

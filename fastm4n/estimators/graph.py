@@ -1,0 +1,667 @@
+"""Graph labelling: outputs that are labels of the nodes of graphs."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+from sklearn.utils.validation import check_is_fitted
+
+from fastm4n._parameters import check_choice, check_number
+from fastm4n.estimators import _decoding
+from fastm4n.estimators._base import CertifiedEstimator, needs_log
+from fastm4n.estimators._chain_input import check_size, distinct
+from fastm4n.estimators._docs import documented
+from fastm4n.estimators._graph_input import (
+    allowed_labels,
+    as_graphs,
+    as_node_labels,
+    as_places,
+    check_not_negative,
+    check_types,
+    encoded,
+    floats,
+    is_unlabelled,
+    mean_displacements,
+    number_of,
+)
+from fastm4n.estimators._graph_model import PAIRWISE, graph_model
+from fastm4n.estimators._graph_weights import WeightShapes, explained
+from fastm4n.estimators._merge import merge_graphs
+from fastm4n.estimators._parameters import (
+    LABEL_KINDS,
+    RISK_TOL,
+    as_weights,
+    cost_matrix,
+    summable,
+    warn_of_unknown,
+)
+from fastm4n.estimators._problem import Blocks, Problem
+from fastm4n.outputs._base import COST_SCALES
+from fastm4n.outputs.graphs import EXACT, INFERENCES
+from fastm4n.penalties import as_penalty, resolve_penalty
+from fastm4n.sequences import Sequences
+from fastm4n.solvers.certificates import in_threads, n_threads
+from fastm4n.surrogates import MaxMargin, make_surrogate
+
+# an integrality gap up to here is rounding
+ROUNDING = 1e-9
+
+# upper bounds of the weights of dx, dx^2, dy, dy^2: the best place is then found in linear time
+DISPLACED_UPPER = (np.inf, 0.0, np.inf, 0.0)
+
+
+@dataclass
+class GraphProblem(Problem):
+    """The problem of a `GraphTagger`.
+
+    Attributes
+    ----------
+    shapes : WeightShapes
+    exact : bool
+        Whether best labellings are best.
+    """
+
+    shapes: WeightShapes
+    exact: bool
+
+    def fitted(self, mu, alpha):
+        """Weights, as views of the rows that the compiled loops read."""
+        return self.shapes.fitted(
+            self.features.all_weights(), self.features.edges.all_weights())
+
+    def values(self):
+        """What is exact at the weights that the features hold."""
+        outputs = self.loss.outputs
+        if self.exact or not (outputs.has_relaxation and isinstance(self.loss, MaxMargin)):
+            return {}
+        gaps = np.zeros(outputs.layout.n_blocks)
+        _decoding.relaxation_gaps(self.features, outputs, 0, gaps.size, 0.0, gaps)
+        gap = float(self.weights @ gaps)
+        return {"integrality_gap_": gap, "exact_": gap <= ROUNDING}
+
+
+@documented(
+    surrogates='"max_margin" the structural SVM (M3N); "log" the CRF, over forests where graphs '
+    "have cycles (tree-reweighted).",
+    penalties="",
+    examples="graphs",
+    Examples="Graphs",
+    threads=" and of predictions",
+    whole="graph",
+    elements="nodes",
+)
+class GraphTagger(CertifiedEstimator):
+    """Labelling of the nodes of graphs by M4N, structural SVM or CRF, with a certified gap.
+
+    Minimises mean_i S(scores of x_i, y_i) + alpha / 2 ||w||^2, S being the surrogate of the
+    costs of the nodes, by block-coordinate Frank-Wolfe on the dual. A labelling y of a graph
+    scores the sum over nodes of ``coef_[y_t] @ x_t + intercept_[y_t]``, and over edges of what
+    `pairwise` says of the labels of their two nodes.
+
+    Parameters
+    ----------
+    [surrogate]
+    alpha : float or "auto", default="auto"
+        Regularisation: alpha / 2 times the squared norm of all weights is added to the
+        mean loss of a graph. "auto" is 1 / n for n graphs, those of weight zero or without a
+        labelled node not counted.
+    cost : {"zero_one", "absolute", "squared"} or array of shape (n_labels, n_labels), \
+            default="zero_one"
+        What a mistake at one node costs: cost[i, j] for predicting ``classes_[j]`` where
+        the truth is ``classes_[i]``. It is multiplied by the node's weight, where the graphs have
+        `node_weights`.
+    [cost_scale]
+    pairwise : {"full", "symmetric", "potts", "attractive", "displacement"}, default="full"
+        What an edge scores: "full" any number for each pair of labels of its first and second
+        node; "symmetric" the same either way round; "potts" a number where both have the same
+        label; "attractive" such a number that is not negative, as its weights are held at zero
+        or more: for features of edges that are not negative, and two labels, the best
+        labelling is then a minimum cut. "displacement" is for labels that are places of a grid of
+        `width` columns, place (row, column) being label row * width + column, all in sorted
+        order: weights of dx, dx^2, dy, dy^2, those of squares at most zero, d being the
+        displacement from the second node's place to the first's, less its mean over the training
+        edges of that type, over the width. Where the graphs have features of edges, these
+        numbers are linear in them; types of edges have weights of their own.
+    width : int, default=None
+        Columns of the grid of places; for ``pairwise="displacement"`` alone, which needs it.
+    inference : {"auto", "forest", "min_cut", "exact", "lp", "soft"}, default="auto"
+        How best labellings are found. "auto" is exact for forests, for attractive pairs of two
+        labels (not for "log") and for graphs of few states, and else solves the linear program
+        over the local polytope: its optimum is no labelling always, and the certified gap is of
+        the objective with this larger polytope. "exact" makes that an error where a graph is too
+        large. "soft" is the solver of soft constraints of [3]_, for "max_margin" only.
+    rho : float, default=1.0
+        Strength of soft constraints: the smaller, the nearer to the linear program; for
+        ``inference="soft"``.
+    fit_intercept : bool, default=True
+        Whether each label has a constant score.
+    [penalty]
+    [solver]
+    decode : {"map", "min_risk"}, default="map"
+        Prediction of the highest score, or at each node of the least expected cost under the
+        marginals ("log") or the oracle's distribution ("max_min").
+    warm_start : bool, default=False
+        Whether to start from the dual point of the last fit, if that had as many graphs of
+        the same sizes, the same labels, surrogate, cost_scale and oracle; alpha may change.
+    [running]
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_labels, n_node_types * n_features)
+        Weights of the features; those of node type t from column t * n_features on.
+    intercept_ : ndarray of shape (n_node_types, n_labels)
+    edge_coef_ : ndarray of shape (n_edge_types * n_edge_features, ...)
+        Weights of the features of edges, type after type: (n_labels, n_labels) each, the first
+        node's label first, for "full" and "symmetric"; one number for "potts" and "attractive";
+        four for "displacement".
+    edge_intercept_ : ndarray of shape (n_edge_types, ...)
+        What edges score whatever their features.
+    classes_ : ndarray
+        The labels.
+    node_classes_ : ndarray of int of shape (n_node_types, n_labels)
+        The labels of each type of node, those that occur, as numbers in `classes_`; -1 behind the
+        last. Rows of `coef_` are numbered by it.
+    cost_matrix_ : ndarray of shape (n_classes, n_classes)
+        The costs of `cost`.
+    shifts_ : ndarray of shape (n_edge_types, 2)
+        Mean displacements (dx, dy), in places. Only for ``pairwise="displacement"``.
+    oracle_ : str
+        What found best labellings: "forest", "min_cut", "few_states", or of linear programs "roof"
+        (two labels, by one cut) and "decomposition".
+    exact_ : bool
+        Whether the certified gap is that of the exact objective too: always but for linear
+        programs, and for those where `integrality_gap_` is zero.
+    integrality_gap_ : float or None
+        How far, at most, the objective with the larger polytope lies above the exact one at these
+        weights; None where it is not known ("max_min" and "log" over linear programs).
+    [certificate]
+
+    See Also
+    --------
+    Graphs : The container of graphs.
+    MultiLabelClassifier : Labels that are on or off, of one vector of features.
+    SequenceTagger : Chains, with weights of their ends.
+
+    Notes
+    -----
+    [bound] With a linear program the gap is that to the minimum of the objective over the larger
+    polytope, which is nowhere below the exact objective: `primal_objective_` bounds both.
+
+    Nodes without a label, those of label -1, and their edges are left out of the fit.
+
+    References
+    ----------
+    [references]
+    .. [3] O. Meshi, N. Srebro, T. Hazan (2015). Efficient training of structured SVMs via soft
+       constraints. AISTATS.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastm4n import Graphs, GraphTagger
+    >>> rng = np.random.default_rng(0)
+    >>> truth = np.zeros((8, 8), dtype=int)
+    >>> truth[2:6, 2:6] = 1
+    >>> images = [truth + rng.normal(0, 0.7, truth.shape) for _ in range(4)]
+    >>> X = Graphs.from_grid(images)
+    >>> y = [truth.ravel()] * 4
+    >>> tagger = GraphTagger(pairwise="attractive", random_state=0).fit(X, y)
+    >>> tagger.oracle_, tagger.exact_
+    ('min_cut', True)
+    >>> tagger.predict(X)[0].reshape(8, 8)[3]
+    array([0, 0, 1, 1, 1, 1, 0, 0])
+    """
+
+    _task = "graphs"
+    _part = "node"
+    _fitted_arrays = {
+        "classes_": (("k",), LABEL_KINDS), "cost_matrix_": (("k", "k"), "f"),
+        "node_classes_": (("t", "r"), "i"), "coef_": (("r", "D"), "f"),
+        "intercept_": (("t", "r"), "f"),
+    }
+    _coef_dims = ("r",)
+    _noun = "graph"
+    _auto_alpha = 1.0
+    _fitted_values = ("oracle_", "exact_", "integrality_gap_", "n_edge_features_in_")
+    _replaced = ("_packed", "shifts_")
+
+    def __init__(
+        self, surrogate="max_min", *, alpha="auto", cost="zero_one", cost_scale="sum",
+        pairwise="full", width=None, inference="auto", rho=1.0, fit_intercept=True, penalty="l2",
+        solver="auto", tol=1e-3, max_iter=1000, decode="map", warm_start=False, n_jobs=None,
+        random_state=None, verbose=0, callback=None,
+    ):
+        self.surrogate = surrogate
+        self.alpha = alpha
+        self.cost = cost
+        self.cost_scale = cost_scale
+        self.pairwise = pairwise
+        self.width = width
+        self.inference = inference
+        self.rho = rho
+        self.fit_intercept = fit_intercept
+        self.penalty = penalty
+        self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.decode = decode
+        self.warm_start = warm_start
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+        self.callback = callback
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False
+        tags.input_tags.sparse = True
+        tags.target_tags.required = True
+        return tags
+
+    def _arrays_of_fit(self):
+        pair = {"tables": ("r", "r"), "equal": (), "displaced": ("four",)}[PAIRWISE[self.pairwise]]
+        arrays = {
+            **self._fitted_arrays, "edge_coef_": (("E", *pair), "f"),
+            "edge_intercept_": (("e", *pair), "f"),
+        }
+        if self.pairwise == "displacement":
+            arrays["shifts_"] = ("e", "two"), "f"
+        return arrays
+
+    # ------------------------------------------------------------------- validation
+
+    def _check_parameters(self):
+        self._check_solver_parameters()
+        check_choice("cost_scale", self.cost_scale, COST_SCALES)
+        check_choice("pairwise", self.pairwise, tuple(PAIRWISE))
+        check_choice("inference", self.inference, INFERENCES)
+        self._check_flags("fit_intercept")
+        if self.pairwise == "displacement":
+            check_number("width", self.width, low=0, integer=True)
+        elif self.width is not None:
+            raise ValueError(
+                f"width is for pairwise='displacement', and pairwise is {self.pairwise!r}: leave "
+                "it out.")
+        as_penalty(self.penalty)
+
+    def _resolved_penalty(self, families, missing):
+        """The penalty with the bounds that `pairwise` asks for."""
+        if self.pairwise not in ("attractive", "displacement"):
+            return resolve_penalty(self.penalty, families, missing)
+        penalty = as_penalty(self.penalty)
+        if not hasattr(penalty, "bounds"):
+            raise ValueError(
+                f"pairwise={self.pairwise!r} holds weights of edges within bounds, which "
+                f"{type(penalty).__name__} has none of: use L2 or ElasticNet.")
+        bounds = penalty.bounds
+        if bounds is None:
+            bounds = {}
+        elif not isinstance(bounds, dict):
+            bounds = {"coef": bounds}
+        for name in ("edge_coef", "edge_intercept"):
+            if name in bounds:
+                raise ValueError(
+                    f"penalty: bounds has {name!r}, which pairwise={self.pairwise!r} bounds "
+                    "itself: leave it out.")
+            pair = (0.0, None) if self.pairwise == "attractive" else (None, DISPLACED_UPPER)
+            bounds = {**bounds, name: pair}
+        params = {**penalty.get_params(deep=False), "bounds": bounds}
+        return resolve_penalty(type(penalty)(**params), families, missing)
+
+    def _penalise(self, features, shapes):
+        """Give the maps of nodes and of edges the penalty of their weights."""
+        families, missing = shapes.families(), {}
+        if not self.fit_intercept:
+            del families["intercept"]
+            missing["intercept"] = "weights that this model has not: see fit_intercept"
+        resolved = self._resolved_penalty(families, missing)
+        if resolved is None:
+            return
+        for part, views_of in (
+            (features, shapes.node_views), (features.edges, shapes.edge_views),
+        ):
+            shape = part.all_weights().shape
+            part.set_penalty(resolved.of_rows(shape, part.n_features, views_of))
+
+    # -------------------------------------------------------------------------- fit
+
+    def fit(self, X, y, sample_weight=None):
+        """Fit the model until its duality gap is certified to be at most `tol`.
+
+        Parameters
+        ----------
+        X : Graphs, or list of tuples (node_features, edges[, edge_features])
+            Features of nodes, of shape (n_nodes, n_features), edges as pairs of nodes, features of
+            edges.
+        y : Sequences, or list of sequences of labels
+            A label for each node of each graph, of any hashable type; -1 for nodes without one.
+        sample_weight : array-like of shape (n_graphs,), default=None
+            Non-negative weights; 2 is the graph given twice, 0 the graph left out.
+
+        [fit_outcome]
+        """
+        return self._fit_or_restore(X, y, sample_weight)
+
+    def _problem(self, X, y, sample_weight):
+        self._check_parameters()
+        X = as_graphs(X)
+        labels = as_node_labels(y, X)
+        weights = as_weights(sample_weight, len(X), "graph")
+        if self.pairwise == "attractive":
+            check_not_negative(X)
+        # a node without a label says nothing, and neither does a graph without nodes
+        unlabelled = np.fromiter(map(is_unlabelled, labels), bool, len(labels))
+        inner = X
+        if unlabelled.any():
+            inner, labelled = X.drop_nodes(unlabelled)
+            labels = [labels[t] for t in labelled]
+        kept = np.flatnonzero((weights > 0) & (inner.lengths > 0))
+        if kept.size == 0:
+            raise ValueError("X has no labelled nodes in graphs of non-zero weight.")
+        if kept.size < len(X):
+            chosen = Sequences(np.arange(len(labels)), inner.node_offsets)[kept].values
+            inner, labels = inner[kept], [labels[t] for t in chosen]
+        weights = summable(weights[kept])
+        n_types, n_edge_types = number_of(X.node_types), number_of(X.edge_types)
+        if self.pairwise == "displacement":
+            classes, codes = as_places(labels, self.width)
+            node_classes = np.arange(classes.size)[np.newaxis].repeat(n_types, axis=0)
+        else:
+            classes, node_classes, codes = encoded(labels, inner.node_types, n_types)
+        n_features = X.node_features.shape[1]
+        n_edge_features = 0 if X.edge_features is None else X.edge_features.shape[1]
+        shapes = WeightShapes(
+            n_types, n_features, node_classes.shape[1], n_edge_types, n_edge_features,
+            PAIRWISE[self.pairwise])
+        common = {
+            "n_features_in_": n_features, "n_edge_features_in_": n_edge_features,
+            "classes_": classes, "node_classes_": node_classes,
+            "cost_matrix_": cost_matrix(self.cost, classes.size),
+        }
+        check_size(
+            Sequences(floats(inner.node_features), inner.node_offsets),
+            self._alpha_of(kept.size), kept, "StandardScaler")
+        blocks = Blocks.of(len(X), kept, weights, *merge_graphs(inner, codes, weights))
+        codes = Sequences(codes, inner.node_offsets)[blocks.first].values
+        inner = inner[blocks.first]
+        if self.pairwise == "displacement":
+            common["shifts_"] = mean_displacements(inner, codes, n_edge_types, self.width)
+        model = graph_model(self, inner, shapes, common, codes)
+        exact = model.oracle in EXACT
+        common.update(
+            oracle_=model.oracle, exact_=exact, integrality_gap_=0.0 if exact else None)
+        self._penalise(model.features, shapes)
+        loss = self._surrogate(model.outputs)
+        task = {
+            "surrogate": self.surrogate, "cost_scale": self.cost_scale, "lengths": X.lengths,
+            "edges": X.edge_lengths, "pairwise": self.pairwise, "oracle": model.oracle,
+            "classes": classes,
+        }
+        return GraphProblem(loss, model.features, blocks, common, task, shapes, exact)
+
+    # ---------------------------------------------------------------------- predict
+
+    def _shapes(self):
+        return WeightShapes.of_fit(self, PAIRWISE[self.pairwise])
+
+    def _check_fitted(self, attributes):
+        classes, numbers = attributes["classes_"], attributes["node_classes_"]
+        if not ((numbers >= -1) & (numbers < classes.size)).all():
+            raise ValueError("node_classes_ names classes that there are not")
+        T, E = attributes["intercept_"].shape[0], attributes["edge_intercept_"].shape[0]
+        if attributes["coef_"].shape[1] != T * attributes["n_features_in_"]:
+            raise ValueError("coef_ does not fit n_features_in_")
+        if attributes["edge_coef_"].shape[0] != E * attributes["n_edge_features_in_"]:
+            raise ValueError("edge_coef_ does not fit n_edge_features_in_")
+        if E == 0 or T == 0 or (numbers.max(axis=1) < 0).any():
+            raise ValueError("it has no types of nodes or edges, or a type without labels")
+
+    def __getstate__(self):
+        state = super().__getstate__()
+        for name in ("_packed", "_packed_edges"):  # coef_ and its like hold the same numbers
+            state.pop(name, None)
+        return state
+
+    def __setstate__(self, state):
+        super().__setstate__(state)
+        if hasattr(self, "coef_"):
+            coef, shapes = self.coef_, self._shapes()
+            self.__dict__.update(shapes.fitted(*shapes.packed(self)))
+            if sparse.issparse(coef):
+                self.coef_ = coef
+
+    def _prepare(self, X, allowed=None):
+        """What predictions of X need, and the graphs that are not empty."""
+        check_is_fitted(self)
+        X = as_graphs(X)
+        self._check_n_features(X.node_features)
+        n_edge_features = 0 if X.edge_features is None else X.edge_features.shape[1]
+        if n_edge_features != self.n_edge_features_in_:
+            raise ValueError(
+                f"X has {n_edge_features} features of edges, but {type(self).__name__} is "
+                f"expecting {self.n_edge_features_in_}.")
+        shapes = self._shapes()
+        check_types(X.node_types, shapes.n_node_types, "node", X.node_offsets)
+        check_types(X.edge_types, shapes.n_edge_types, "edge", X.edge_offsets)
+        if self.pairwise == "attractive":
+            check_not_negative(X)
+        allowed = allowed_labels(allowed, X, self.classes_.size)
+        if allowed.size and shapes.n_node_types > 1:
+            types = np.zeros(X.n_nodes, dtype=np.intp) if X.node_types is None else X.node_types
+            numbers = self.node_classes_[types]
+            allowed = np.take_along_axis(allowed, np.maximum(numbers, 0), axis=1) * (numbers >= 0)
+            allowed = np.ascontiguousarray(allowed, dtype=np.uint8)
+        places = np.flatnonzero(X.lengths)
+        inner = X if places.size == len(X) else X[places]
+        if places.size == 0:
+            return X, None, allowed, places
+        common = {name: getattr(self, name, None) for name in (
+            "node_classes_", "cost_matrix_", "shifts_")}
+        # a model of one kind of graph labels others, too
+        model = graph_model(
+            self, inner, shapes, common, inference=self._inference_of(inner),
+            weights=shapes.packed(self))
+        return X, model, allowed, places
+
+    def _inference_of(self, X):
+        """How graphs to predict are solved: those that the fit's oracle is not for, by "auto"."""
+        if self.inference in ("soft", "lp"):
+            return "lp" if self.surrogate != "log" or self.inference == "lp" else "auto"
+        return self.inference
+
+    def _in_threads(self, model, function):
+        n = model.outputs.layout.n_blocks
+        in_threads(function, n, n * model.features.visit_cost, n_threads(self.n_jobs))
+
+    def _names(self, X, codes):
+        """Labels by their numbers in the rows of the nodes' types."""
+        types = 0 if X.node_types is None else X.node_types
+        return self.classes_[self.node_classes_[types, codes]]
+
+    def predict(self, X, decode=None, *, allowed=None, return_bound=False):
+        """Predicted labels.
+
+        Parameters
+        ----------
+        X : Graphs, or list of tuples (node_features, edges[, edge_features])
+            As in `fit`.
+        [decode]
+        allowed : Sequences, or list of bool arrays of shape (n_nodes, n_classes), default=None
+            Which labels each node of each graph may have, columns as in `classes_`; all by
+            default.
+        return_bound : bool, default=False
+            Whether to return a certificate as well.
+
+        Returns
+        -------
+        y : Sequences
+            A label for each node of each graph; it is indexed and iterated over like a list.
+        bound : ndarray of shape (n_graphs,)
+            Only with `return_bound`: no labelling of the graph scores higher than the one that is
+            returned by more than this; 0 says that it is best.
+        """
+        decode = self._decoding(decode)
+        if decode == "min_risk":
+            if return_bound:
+                raise ValueError(
+                    "return_bound is of scores, and decode='min_risk' does not maximise them: use "
+                    "decode='map'.")
+            self._check_has_distribution("the labels")
+        X, model, allowed, places = self._prepare(X, allowed)
+        codes, bound = np.zeros(X.n_nodes, dtype=np.intp), np.zeros(len(X))
+        if model is not None:
+            best, slack = self._best(model, allowed)
+            codes[:] = best if decode == "map" else self._least_risk(X, model, allowed, best)
+            bound[places] = slack
+        y = Sequences(self._names(X, codes), X.node_offsets)
+        return (y, bound) if return_bound else y
+
+    def _best(self, model, allowed):
+        """Numbers of the labels of highest score, and what another labelling may score more."""
+        layout = model.outputs.layout
+        labels = np.zeros(layout.n_parts_of_all, dtype=np.uint16)
+        value, bound = np.zeros(layout.n_blocks), np.zeros(layout.n_blocks)
+        self._in_threads(model, lambda start, stop: _decoding.best_outputs(
+            model.features, model.outputs, start, stop, allowed, labels, value, bound))
+        return labels, bound - value
+
+    def _points(self, model, allowed):
+        """Node marginals of the surrogate's oracle."""
+        layout = model.outputs.layout
+        parts = np.zeros((layout.n_parts_of_all, layout.n_labels))
+        surrogate = make_surrogate(self.surrogate, model.outputs)
+        self._in_threads(model, lambda start, stop: _decoding.oracle_points(
+            model.features, surrogate, start, stop, allowed, RISK_TOL, parts))
+        return parts
+
+    def _least_risk(self, X, model, allowed, best):
+        """Numbers of the labels of least expected cost; of equal ones that of highest score."""
+        points = self._points(model, allowed)
+        outputs = model.outputs
+        risks = points @ outputs.cost_matrix
+        risks[:, outputs.layout.n_labels:] = np.inf
+        if outputs.n_choices is not None:
+            risks[np.arange(risks.shape[1]) >= np.asarray(outputs.n_choices)[:, None]] = np.inf
+        if allowed.size:
+            risks[allowed == 0] = np.inf
+        labels, every = np.argmin(risks, axis=1), np.arange(len(risks))
+        counts = outputs.layout.counts()
+        slack = RISK_TOL * np.repeat(counts, counts) if self.surrogate == "max_min" else 0.0
+        return np.where(risks[every, best] <= risks[every, labels] + slack, best, labels)
+
+    @needs_log
+    def predict_marginals(self, X, *, allowed=None):
+        """Probabilities of the labels at each node, for ``surrogate="log"`` only.
+
+        Where the oracle is a linear program they are tree-reweighted pseudo-marginals.
+
+        Parameters
+        ----------
+        X, allowed
+            As in `predict`.
+
+        Returns
+        -------
+        marginals : Sequences
+            An array of shape (n_nodes, n_classes) for each graph, columns as in `classes_`.
+        """
+        X, model, allowed, _ = self._prepare(X, allowed)
+        return self._by_class(X, None if model is None else self._points(model, allowed), 0.0)
+
+    def decision_function(self, X):
+        """Scores of the labels at each node, without those of edges.
+
+        Parameters
+        ----------
+        X : Graphs, or list of tuples (node_features, edges[, edge_features])
+            As in `fit`.
+
+        Returns
+        -------
+        scores : Sequences
+            An array of shape (n_nodes, n_classes) for each graph; -inf for labels that the type of
+            the node has not.
+        """
+        X, model, _, _ = self._prepare(X)
+        parts = None
+        if model is not None:
+            layout = model.outputs.layout
+            parts = np.zeros((layout.n_parts_of_all, layout.n_labels))
+            self._in_threads(model, lambda start, stop: _decoding.part_scores(
+                model.features, layout, start, stop, parts))
+        return self._by_class(X, parts, -np.inf)
+
+    def _by_class(self, X, parts, other):
+        """Rows of numbers of the labels of the nodes' types, as rows of all classes."""
+        rows = np.full((X.n_nodes, self.classes_.size), other)
+        if parts is not None:
+            types = np.zeros(X.n_nodes, dtype=np.intp) if X.node_types is None else X.node_types
+            numbers = self.node_classes_[types]
+            node, place = np.nonzero(numbers >= 0)
+            rows[node, numbers[node, place]] = parts[node, place]
+        return Sequences(rows, X.node_offsets)
+
+    def score(self, X, y, sample_weight=None):
+        """Share of the labelled nodes that `predict` labels correctly, each with its weight.
+
+        Parameters
+        ----------
+        X : Graphs, or list of tuples (node_features, edges[, edge_features])
+            As in `fit`.
+        y : Sequences, or list of sequences of labels
+            True labels. Nodes of label -1 do not count; a label that is not in `classes_` counts
+            as an error, with a warning.
+        sample_weight : array-like of shape (n_graphs,), default=None
+            Weights of the graphs, for each of their nodes.
+
+        Returns
+        -------
+        accuracy : float
+        """
+        X = as_graphs(X)
+        truth = as_node_labels(y, X)
+        counts = ~np.fromiter(map(is_unlabelled, truth), bool, len(truth))
+        if not counts.any():
+            raise ValueError("y has no labelled node.")
+        predicted = self.predict(X).values.tolist()
+        warn_of_unknown(
+            distinct([truth[t] for t in np.flatnonzero(counts)]), self.classes_)
+        pairs = zip(truth, predicted, strict=True)
+        right = np.fromiter((a == b for a, b in pairs), bool, len(truth))
+        weights = np.ones(len(truth)) if X.node_weights is None else X.node_weights
+        if sample_weight is not None:
+            of_graphs = summable(as_weights(sample_weight, len(X), "graph"))
+            weights = weights * np.repeat(of_graphs, X.lengths)
+        if not weights[counts].any():
+            raise ValueError("the weights of all labelled nodes are zero: nothing is left to score.")
+        return float(np.average(right[counts], weights=weights[counts]))
+
+    def explain(self, feature_names=None, edge_feature_names=None, n_strongest=20):
+        """The strongest weights: which features speak for which label, and which edges.
+
+        Parameters
+        ----------
+        feature_names : array-like of str of shape (n_features,), default=None
+            Names of the features of nodes; their numbers by default.
+        edge_feature_names : array-like of str of shape (n_edge_features,), default=None
+        n_strongest : int, default=20
+            How many of each sign, of nodes and of edges.
+
+        Returns
+        -------
+        explanation : GraphExplanation
+            With `nodes` and `edges`, strongest first; a table when printed.
+
+        Examples
+        --------
+        >>> from fastm4n import GraphTagger
+        >>> X = [([[1.0, 0.0], [0.0, 1.0]], [[0, 1]])] * 2
+        >>> tagger = GraphTagger(random_state=0).fit(X, [["a", "b"]] * 2)
+        >>> for weight, label, feature in tagger.explain(["one", "two"], n_strongest=1).nodes:
+        ...     print(label, feature, weight > 0)
+        b two True
+        a two False
+        """
+        check_is_fitted(self)
+        check_number("n_strongest", n_strongest, low=0, integer=True)
+        return explained(self, self._shapes(), feature_names, edge_feature_names, n_strongest)

@@ -1,0 +1,91 @@
+"""Which oracle labelled graphs have: chosen once for all graphs of a fit or of a prediction."""
+
+import numpy as np
+from scipy import sparse
+from scipy.sparse.csgraph import connected_components
+
+from fastm4n.outputs._cut import CutOutputs
+from fastm4n.outputs._decomposition import DecompositionOutputs
+from fastm4n.outputs._few_states import ExactOutputs
+from fastm4n.outputs._forest import ForestOutputs
+from fastm4n.outputs._roof import RoofOutputs
+
+INFERENCES = ("auto", "forest", "min_cut", "exact", "lp")
+ORACLES = {
+    "forest": ForestOutputs, "min_cut": CutOutputs, "few_states": ExactOutputs,
+    "roof": RoofOutputs, "decomposition": DecompositionOutputs,
+}
+# those whose best outputs are best, whatever the scores
+EXACT = ("forest", "min_cut", "few_states")
+
+
+def graph_with_cycle(n_nodes, edges, n_edges):
+    """Number of the first graph that has a cycle, or None.
+
+    Parameters
+    ----------
+    n_nodes, n_edges : ndarray of shape (n_graphs,)
+    edges : ndarray of shape (n_edges_of_all, 2)
+        Counted within the graphs, no pair twice.
+    """
+    starts = np.cumsum(n_nodes) - n_nodes
+    ends = edges + np.repeat(starts, n_edges)[:, np.newaxis]
+    size = int(np.sum(n_nodes))
+    joined = sparse.coo_array(
+        (np.ones(len(ends), dtype=np.int8), (ends[:, 0], ends[:, 1])), shape=(size, size))
+    _, component = connected_components(joined.tocsr(), directed=False)
+    first = np.unique(component, return_index=True)[1]
+    of_graph = np.searchsorted(np.cumsum(n_nodes), first, side="right")
+    excess = n_edges - (n_nodes - np.bincount(of_graph, minlength=len(n_nodes)))
+    cyclic = np.flatnonzero(excess)
+    return int(cyclic[0]) if cyclic.size else None
+
+
+def graph_outputs(inference, surrogate, attractive, y, n_nodes, edges, n_edges, cost, **more):
+    """Outputs of labelled graphs with the oracle that `inference` asks for.
+
+    Parameters
+    ----------
+    inference : {"auto", "forest", "min_cut", "exact", "lp"}
+        "auto" takes the first that is exact for these graphs: forests, minimum cuts where pairs
+        are sure to be attractive, few states; else the linear program.
+    surrogate : {"max_min", "max_margin", "log"}
+    attractive : bool
+        Whether pairs of two labels are attractive whatever the weights.
+    y, n_nodes, edges, n_edges, cost, **more
+        As `GraphOutputs` takes them.
+
+    Returns
+    -------
+    name : str
+        Of the oracle, in `ORACLES`.
+    outputs : GraphOutputs
+    """
+    given = dict(y=y, n_nodes=n_nodes, edges=edges, n_edges=n_edges, cost=cost, **more)
+    binary, is_log = len(cost) == 2, surrogate == "log"
+    if inference in ("auto", "forest"):
+        cyclic = graph_with_cycle(np.asarray(n_nodes), np.asarray(edges), np.asarray(n_edges))
+        if cyclic is None:
+            return "forest", ForestOutputs(**given)
+        if inference == "forest":
+            raise ValueError(
+                f"inference='forest' needs graphs without cycles, and graph {cyclic} has one: use "
+                "inference='auto'.")
+    can_cut = binary and attractive and not is_log
+    if inference == "min_cut" and not can_cut:
+        why = (
+            "surrogate='log' needs marginals, which cuts do not give" if is_log
+            else f"there are {len(cost)} labels, and cuts are for two" if not binary
+            else "pairs may be other than attractive: use pairwise='attractive'")
+        raise ValueError(f"inference='min_cut' cannot be used: {why}.")
+    if can_cut and inference in ("auto", "min_cut"):
+        return "min_cut", CutOutputs(**given)
+    if inference in ("auto", "exact"):
+        try:
+            return "few_states", ExactOutputs(**given)
+        except ValueError:
+            if inference == "exact" and (not binary or is_log):
+                raise
+    if binary and not is_log:
+        return "roof", RoofOutputs(**given, exact=inference == "exact")
+    return "decomposition", DecompositionOutputs(**given)
