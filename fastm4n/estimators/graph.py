@@ -12,12 +12,10 @@ from fastm4n.estimators._base import CertifiedEstimator, needs_log
 from fastm4n.estimators._chain_input import check_size, distinct
 from fastm4n.estimators._docs import documented
 from fastm4n.estimators._graph_input import (
-    allowed_labels,
     as_graphs,
     as_node_labels,
     as_places,
     check_not_negative,
-    check_types,
     encoded,
     floats,
     is_unlabelled,
@@ -25,11 +23,11 @@ from fastm4n.estimators._graph_input import (
     number_of,
 )
 from fastm4n.estimators._graph_model import PAIRWISE, graph_model
+from fastm4n.estimators._graph_predictions import GraphDecoder
 from fastm4n.estimators._graph_weights import WeightShapes, explained
 from fastm4n.estimators._merge import merge_graphs
 from fastm4n.estimators._parameters import (
     LABEL_KINDS,
-    RISK_TOL,
     as_weights,
     cost_matrix,
     summable,
@@ -40,8 +38,7 @@ from fastm4n.outputs._base import COST_SCALES
 from fastm4n.outputs.graphs import EXACT, INFERENCES
 from fastm4n.penalties import as_penalty, resolve_penalty
 from fastm4n.sequences import Sequences
-from fastm4n.solvers.certificates import in_threads, n_threads
-from fastm4n.surrogates import MaxMargin, make_surrogate
+from fastm4n.surrogates import MaxMargin
 
 # an integrality gap up to here is rounding
 ROUNDING = 1e-9
@@ -402,6 +399,7 @@ class GraphTagger(CertifiedEstimator):
     # ---------------------------------------------------------------------- predict
 
     def _shapes(self):
+        """How many weights the fit has."""
         return WeightShapes.of_fit(self, PAIRWISE[self.pairwise])
 
     def _check_fitted(self, attributes):
@@ -430,53 +428,9 @@ class GraphTagger(CertifiedEstimator):
             if sparse.issparse(coef):
                 self.coef_ = coef
 
-    def _prepare(self, X, allowed=None):
-        """What predictions of X need, and the graphs that are not empty."""
+    def _decoder(self, X, allowed=None):
         check_is_fitted(self)
-        X = as_graphs(X)
-        self._check_n_features(X.node_features)
-        n_edge_features = 0 if X.edge_features is None else X.edge_features.shape[1]
-        if n_edge_features != self.n_edge_features_in_:
-            raise ValueError(
-                f"X has {n_edge_features} features of edges, but {type(self).__name__} is "
-                f"expecting {self.n_edge_features_in_}.")
-        shapes = self._shapes()
-        check_types(X.node_types, shapes.n_node_types, "node", X.node_offsets)
-        check_types(X.edge_types, shapes.n_edge_types, "edge", X.edge_offsets)
-        if self.pairwise == "attractive":
-            check_not_negative(X)
-        allowed = allowed_labels(allowed, X, self.classes_.size)
-        if allowed.size and shapes.n_node_types > 1:
-            types = np.zeros(X.n_nodes, dtype=np.intp) if X.node_types is None else X.node_types
-            numbers = self.node_classes_[types]
-            allowed = np.take_along_axis(allowed, np.maximum(numbers, 0), axis=1) * (numbers >= 0)
-            allowed = np.ascontiguousarray(allowed, dtype=np.uint8)
-        places = np.flatnonzero(X.lengths)
-        inner = X if places.size == len(X) else X[places]
-        if places.size == 0:
-            return X, None, allowed, places
-        common = {name: getattr(self, name, None) for name in (
-            "node_classes_", "cost_matrix_", "shifts_")}
-        # a model of one kind of graph labels others, too
-        model = graph_model(
-            self, inner, shapes, common, inference=self._inference_of(inner),
-            weights=shapes.packed(self))
-        return X, model, allowed, places
-
-    def _inference_of(self, X):
-        """How graphs to predict are solved: those that the fit's oracle is not for, by "auto"."""
-        if self.inference in ("soft", "lp"):
-            return "lp" if self.surrogate != "log" or self.inference == "lp" else "auto"
-        return self.inference
-
-    def _in_threads(self, model, function):
-        n = model.outputs.layout.n_blocks
-        in_threads(function, n, n * model.features.visit_cost, n_threads(self.n_jobs))
-
-    def _names(self, X, codes):
-        """Labels by their numbers in the rows of the nodes' types."""
-        types = 0 if X.node_types is None else X.node_types
-        return self.classes_[self.node_classes_[types, codes]]
+        return GraphDecoder(self, X, self._shapes(), allowed)
 
     def predict(self, X, decode=None, *, allowed=None, return_bound=False):
         """Predicted labels.
@@ -501,53 +455,16 @@ class GraphTagger(CertifiedEstimator):
             returned by more than this; 0 says that it is best.
         """
         decode = self._decoding(decode)
+        if decode == "min_risk" and return_bound:
+            raise ValueError(
+                "return_bound is of scores, and decode='min_risk' does not maximise them: use "
+                "decode='map'.")
+        decoder = self._decoder(X, allowed)
         if decode == "min_risk":
-            if return_bound:
-                raise ValueError(
-                    "return_bound is of scores, and decode='min_risk' does not maximise them: use "
-                    "decode='map'.")
-            self._check_has_distribution("the labels")
-        X, model, allowed, places = self._prepare(X, allowed)
-        codes, bound = np.zeros(X.n_nodes, dtype=np.intp), np.zeros(len(X))
-        if model is not None:
-            best, slack = self._best(model, allowed)
-            codes[:] = best if decode == "map" else self._least_risk(X, model, allowed, best)
-            bound[places] = slack
-        y = Sequences(self._names(X, codes), X.node_offsets)
+            return decoder.names(decoder.least_risk())
+        codes, bound = decoder.best()
+        y = decoder.names(codes)
         return (y, bound) if return_bound else y
-
-    def _best(self, model, allowed):
-        """Numbers of the labels of highest score, and what another labelling may score more."""
-        layout = model.outputs.layout
-        labels = np.zeros(layout.n_parts_of_all, dtype=np.uint16)
-        value, bound = np.zeros(layout.n_blocks), np.zeros(layout.n_blocks)
-        self._in_threads(model, lambda start, stop: _decoding.best_outputs(
-            model.features, model.outputs, start, stop, allowed, labels, value, bound))
-        return labels, bound - value
-
-    def _points(self, model, allowed):
-        """Node marginals of the surrogate's oracle."""
-        layout = model.outputs.layout
-        parts = np.zeros((layout.n_parts_of_all, layout.n_labels))
-        surrogate = make_surrogate(self.surrogate, model.outputs)
-        self._in_threads(model, lambda start, stop: _decoding.oracle_points(
-            model.features, surrogate, start, stop, allowed, RISK_TOL, parts))
-        return parts
-
-    def _least_risk(self, X, model, allowed, best):
-        """Numbers of the labels of least expected cost; of equal ones that of highest score."""
-        points = self._points(model, allowed)
-        outputs = model.outputs
-        risks = points @ outputs.cost_matrix
-        risks[:, outputs.layout.n_labels:] = np.inf
-        if outputs.n_choices is not None:
-            risks[np.arange(risks.shape[1]) >= np.asarray(outputs.n_choices)[:, None]] = np.inf
-        if allowed.size:
-            risks[allowed == 0] = np.inf
-        labels, every = np.argmin(risks, axis=1), np.arange(len(risks))
-        counts = outputs.layout.counts()
-        slack = RISK_TOL * np.repeat(counts, counts) if self.surrogate == "max_min" else 0.0
-        return np.where(risks[every, best] <= risks[every, labels] + slack, best, labels)
 
     @needs_log
     def predict_marginals(self, X, *, allowed=None):
@@ -565,8 +482,8 @@ class GraphTagger(CertifiedEstimator):
         marginals : Sequences
             An array of shape (n_nodes, n_classes) for each graph, columns as in `classes_`.
         """
-        X, model, allowed, _ = self._prepare(X, allowed)
-        return self._by_class(X, None if model is None else self._points(model, allowed), 0.0)
+        decoder = self._decoder(X, allowed)
+        return decoder.by_class(decoder.points(), 0.0)
 
     def decision_function(self, X):
         """Scores of the labels at each node, without those of edges.
@@ -582,24 +499,8 @@ class GraphTagger(CertifiedEstimator):
             An array of shape (n_nodes, n_classes) for each graph; -inf for labels that the type of
             the node has not.
         """
-        X, model, _, _ = self._prepare(X)
-        parts = None
-        if model is not None:
-            layout = model.outputs.layout
-            parts = np.zeros((layout.n_parts_of_all, layout.n_labels))
-            self._in_threads(model, lambda start, stop: _decoding.part_scores(
-                model.features, layout, start, stop, parts))
-        return self._by_class(X, parts, -np.inf)
-
-    def _by_class(self, X, parts, other):
-        """Rows of numbers of the labels of the nodes' types, as rows of all classes."""
-        rows = np.full((X.n_nodes, self.classes_.size), other)
-        if parts is not None:
-            types = np.zeros(X.n_nodes, dtype=np.intp) if X.node_types is None else X.node_types
-            numbers = self.node_classes_[types]
-            node, place = np.nonzero(numbers >= 0)
-            rows[node, numbers[node, place]] = parts[node, place]
-        return Sequences(rows, X.node_offsets)
+        decoder = self._decoder(X)
+        return decoder.by_class(decoder.scores(), -np.inf)
 
     def score(self, X, y, sample_weight=None):
         """Share of the labelled nodes that `predict` labels correctly, each with its weight.
@@ -633,7 +534,7 @@ class GraphTagger(CertifiedEstimator):
             of_graphs = summable(as_weights(sample_weight, len(X), "graph"))
             weights = weights * np.repeat(of_graphs, X.lengths)
         if not weights[counts].any():
-            raise ValueError("the weights of all labelled nodes are zero: nothing is left to score.")
+            raise ValueError("the weights of all labelled nodes are zero: nothing is to score.")
         return float(np.average(right[counts], weights=weights[counts]))
 
     def explain(self, feature_names=None, edge_feature_names=None, n_strongest=20):
