@@ -3,9 +3,10 @@
 from typing import NamedTuple
 
 import numpy as np
+from scipy import sparse
 
 from fastm4n.estimators._graph_input import by_type
-from fastm4n.features._graph import GraphFeatures
+from fastm4n.features._graph import GraphFeatures, LabelGraphFeatures
 from fastm4n.outputs import GraphOutputs
 from fastm4n.outputs.graphs import graph_outputs
 
@@ -75,6 +76,15 @@ def graph_model(tagger, X, shapes, common, codes=None, inference=None, weights=(
         # a row for each type, which all edges of the type share
         edges = by_type(np.zeros((E, 0)), np.arange(E), E, 1.0)
         starts, counts = np.zeros(len(X), dtype=np.intp), np.full(len(X), E)
+    if shapes.per_label:
+        types = np.zeros(X.n_nodes, dtype=np.intp) if X.node_types is None else X.node_types
+        values = X.node_features
+        values = values.toarray() if sparse.issparse(values) else values
+        features = LabelGraphFeatures(
+            np.ascontiguousarray(values, dtype=np.float64), types, n_types, X.node_offsets[:-1],
+            outputs.layout, edges.values, starts, counts, edges.intercept, pairs,
+            tagger.pairwise == "symmetric", *weights)
+        return GraphModel(oracle, outputs, features)
     intercept = 1.0 if codes is None else float(tagger.fit_intercept)
     nodes = by_type(X.node_features, X.node_types, n_types, intercept)
     features = GraphFeatures(

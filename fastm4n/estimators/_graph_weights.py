@@ -19,6 +19,9 @@ class WeightShapes(NamedTuple):
     n_node_types, n_features, n_labels, n_edge_types, n_edge_features : int
     pairs : {"tables", "equal", "displaced"}
         What an edge scores.
+    per_label : bool
+        Whether the features of a node are those of each label, which share their weights;
+        n_features are then those of one label.
     """
 
     n_node_types: int
@@ -27,13 +30,16 @@ class WeightShapes(NamedTuple):
     n_edge_types: int
     n_edge_features: int
     pairs: str
+    per_label: bool
 
     @classmethod
     def of_fit(cls, tagger, pairs):
         """Those of a fitted model."""
+        T, R = tagger.intercept_.shape
+        d = tagger.n_features_in_
         return cls(
-            tagger.intercept_.shape[0], tagger.n_features_in_, tagger.coef_.shape[0],
-            tagger.edge_intercept_.shape[0], tagger.n_edge_features_in_, pairs)
+            T, d // R if tagger.label_features else d, R, tagger.edge_intercept_.shape[0],
+            tagger.n_edge_features_in_, pairs, tagger.label_features)
 
     @property
     def pair(self):
@@ -45,13 +51,18 @@ class WeightShapes(NamedTuple):
         """Shapes of the fitted weights by their names without the underscore at the end."""
         T, E = self.n_node_types, self.n_edge_types
         return {
-            "coef": (self.n_labels, T * self.n_features), "intercept": (T, self.n_labels),
+            "coef": (T, self.n_features) if self.per_label else (
+                self.n_labels, T * self.n_features),
+            "intercept": (T, self.n_labels),
             "edge_coef": (E * self.n_edge_features, *self.pair), "edge_intercept": (E, *self.pair),
         }
 
     def node_views(self, packed):
         """coef and intercept in the rows of nodes."""
         T, n = self.n_node_types, self.n_node_types * self.n_features
+        if self.per_label:
+            coef = packed[: self.n_features, :T].T
+            return {"coef": coef, "intercept": np.zeros((T, self.n_labels))}
         rows = packed[:, : self.n_labels]
         return {"coef": rows[:n].T, "intercept": rows[n : n + T]}
 
@@ -81,12 +92,15 @@ class WeightShapes(NamedTuple):
         if both[0] is not None and all(
             _same_memory(given[name], view)
             for name, view in {**self.node_views(both[0]), **self.edge_views(both[1])}.items()
+            if not (self.per_label and name == "intercept")
         ):
             return both
         numbers = {"tables": self.n_labels * row_stride(self.n_labels), "equal": row_stride(1),
                    "displaced": row_stride(4)}[self.pairs]
-        packed = np.zeros((self._rows(self.n_node_types, self.n_features),
-                           row_stride(self.n_labels)))
+        shape = self._rows(self.n_node_types, self.n_features), row_stride(self.n_labels)
+        if self.per_label:
+            shape = self.n_features + 1, row_stride(self.n_node_types)
+        packed = np.zeros(shape)
         packed_edges = np.zeros((self._rows(self.n_edge_types, self.n_edge_features), numbers))
         for views in (self.node_views(packed), self.edge_views(packed_edges)):
             for name, view in views.items():
@@ -113,7 +127,7 @@ class GraphExplanation(NamedTuple):
     """The strongest weights of a graph tagger: rows of (weight, ...), strongest first.
 
     `nodes` has rows (weight, label, feature), `edges` (weight, label of the first node, label of
-    the second, feature), both labels None where an edge has one number. Printed, it is a table.
+    the second, feature), labels None where weights do not depend on them. Printed, it is a table.
     """
 
     nodes: list
@@ -122,10 +136,11 @@ class GraphExplanation(NamedTuple):
     def __str__(self):
         lines = ["edges"]
         for w, a, b, feature in self.edges:
-            labels = "equal labels" if a is None else f"{a!s} - {b!s}"
+            labels = "" if a is None else f"{a!s} - {b!s}"
             lines.append(f"{w:+10.4f}  {labels:<16} {feature}")
         lines += ["", "nodes"]
-        lines += [f"{w:+10.4f}  {label!s:<16} {feature}" for w, label, feature in self.nodes]
+        for w, label, feature in self.nodes:
+            lines.append(f"{w:+10.4f}  {'' if label is None else label!s:<16} {feature}")
         return "\n".join(lines)
 
 
@@ -142,8 +157,11 @@ def explained(tagger, shapes, feature_names, edge_feature_names, n_strongest):
         return None if number < 0 else tagger.classes_[number]
 
     coef = tagger.coef_.toarray() if sparse.issparse(tagger.coef_) else tagger.coef_
+    if shapes.per_label:
+        coef = coef.reshape(1, -1)
     nodes = [
-        (float(coef[r, f]), label(f // d, r), names[f]) for r, f in _strongest(coef, n_strongest)
+        (float(coef[r, f]), None if shapes.per_label else label(f // d, r), names[f])
+        for r, f in _strongest(coef, n_strongest)
     ]
     weights = np.concatenate([tagger.edge_coef_, tagger.edge_intercept_])
     one = T == 1
@@ -154,6 +172,8 @@ def explained(tagger, shapes, feature_names, edge_feature_names, n_strongest):
             # types of edges do not say which types of nodes they join
             first, second = (label(0, r) if one else int(r) for r in place[1:])
         name = edge_names[place[0]]
+        if shapes.pairs == "equal":
+            name = f"equal labels, {name}"
         if shapes.pairs == "displaced":
             name = f"{name} {('dx', 'dx^2', 'dy', 'dy^2')[place[1]]}"
         edges.append((float(weights[place]), first, second, name))

@@ -121,15 +121,17 @@ class GraphTagger(CertifiedEstimator):
         numbers are linear in them; types of edges have weights of their own.
     width : int, default=None
         Columns of the grid of places; for ``pairwise="displacement"`` alone, which needs it.
-    inference : {"auto", "forest", "min_cut", "exact", "lp", "soft"}, default="auto"
+    inference : {"auto", "forest", "min_cut", "exact", "lp"}, default="auto"
         How best labellings are found. "auto" is exact for forests, for attractive pairs of two
         labels (not for "log") and for graphs of few states, and else solves the linear program
         over the local polytope: its optimum is no labelling always, and the certified gap is of
         the objective with this larger polytope. "exact" makes that an error where a graph is too
-        large. "soft" is the solver of soft constraints of [3]_, for "max_margin" only.
-    rho : float, default=1.0
-        Strength of soft constraints: the smaller, the nearer to the linear program; for
-        ``inference="soft"``.
+        large.
+    label_features : bool, default=False
+        Whether the features of a node are features for each label, label after label, as scores
+        of several detectors at each place are: n_labels * n_channels columns. All labels share
+        the weights of the channels, so that ``coef_`` is of shape (n_node_types, n_channels) and
+        there is no intercept.
     fit_intercept : bool, default=True
         Whether each label has a constant score.
     [penalty]
@@ -213,7 +215,7 @@ class GraphTagger(CertifiedEstimator):
     _part = "node"
     _fitted_arrays = {
         "classes_": (("k",), LABEL_KINDS), "cost_matrix_": (("k", "k"), "f"),
-        "node_classes_": (("t", "r"), "i"), "coef_": (("r", "D"), "f"),
+        "node_classes_": (("t", "r"), "i"),
         "intercept_": (("t", "r"), "f"),
     }
     _coef_dims = ("r",)
@@ -224,9 +226,9 @@ class GraphTagger(CertifiedEstimator):
 
     def __init__(
         self, surrogate="max_min", *, alpha="auto", cost="zero_one", cost_scale="sum",
-        pairwise="full", width=None, inference="auto", rho=1.0, fit_intercept=True, penalty="l2",
-        solver="auto", tol=1e-3, max_iter=1000, decode="map", warm_start=False, n_jobs=None,
-        random_state=None, verbose=0, callback=None,
+        pairwise="full", width=None, inference="auto", label_features=False, fit_intercept=True,
+        penalty="l2", solver="auto", tol=1e-3, max_iter=1000, decode="map", warm_start=False,
+        n_jobs=None, random_state=None, verbose=0, callback=None,
     ):
         self.surrogate = surrogate
         self.alpha = alpha
@@ -235,7 +237,7 @@ class GraphTagger(CertifiedEstimator):
         self.pairwise = pairwise
         self.width = width
         self.inference = inference
-        self.rho = rho
+        self.label_features = label_features
         self.fit_intercept = fit_intercept
         self.penalty = penalty
         self.solver = solver
@@ -259,6 +261,7 @@ class GraphTagger(CertifiedEstimator):
         pair = {"tables": ("r", "r"), "equal": (), "displaced": ("four",)}[PAIRWISE[self.pairwise]]
         arrays = {
             **self._fitted_arrays, "edge_coef_": (("E", *pair), "f"),
+            "coef_": (("t", "D") if self.label_features else ("r", "D"), "f"),
             "edge_intercept_": (("e", *pair), "f"),
         }
         if self.pairwise == "displacement":
@@ -272,7 +275,7 @@ class GraphTagger(CertifiedEstimator):
         check_choice("cost_scale", self.cost_scale, COST_SCALES)
         check_choice("pairwise", self.pairwise, tuple(PAIRWISE))
         check_choice("inference", self.inference, INFERENCES)
-        self._check_flags("fit_intercept")
+        self._check_flags("fit_intercept", "label_features")
         if self.pairwise == "displacement":
             check_number("width", self.width, low=0, integer=True)
         elif self.width is not None:
@@ -308,7 +311,7 @@ class GraphTagger(CertifiedEstimator):
     def _penalise(self, features, shapes):
         """Give the maps of nodes and of edges the penalty of their weights."""
         families, missing = shapes.families(), {}
-        if not self.fit_intercept:
+        if not self.fit_intercept or self.label_features:
             del families["intercept"]
             missing["intercept"] = "weights that this model has not: see fit_intercept"
         resolved = self._resolved_penalty(families, missing)
@@ -365,11 +368,15 @@ class GraphTagger(CertifiedEstimator):
             node_classes = np.arange(classes.size)[np.newaxis].repeat(n_types, axis=0)
         else:
             classes, node_classes, codes = encoded(labels, inner.node_types, n_types)
-        n_features = X.node_features.shape[1]
+        n_features, R = X.node_features.shape[1], node_classes.shape[1]
+        if self.label_features and n_features % R:
+            raise ValueError(
+                f"label_features=True needs as many features for each of the {R} labels, and X has "
+                f"{n_features} columns.")
         n_edge_features = 0 if X.edge_features is None else X.edge_features.shape[1]
         shapes = WeightShapes(
-            n_types, n_features, node_classes.shape[1], n_edge_types, n_edge_features,
-            PAIRWISE[self.pairwise])
+            n_types, n_features // R if self.label_features else n_features, R, n_edge_types,
+            n_edge_features, PAIRWISE[self.pairwise], self.label_features)
         common = {
             "n_features_in_": n_features, "n_edge_features_in_": n_edge_features,
             "classes_": classes, "node_classes_": node_classes,
@@ -407,7 +414,11 @@ class GraphTagger(CertifiedEstimator):
         if not ((numbers >= -1) & (numbers < classes.size)).all():
             raise ValueError("node_classes_ names classes that there are not")
         T, E = attributes["intercept_"].shape[0], attributes["edge_intercept_"].shape[0]
-        if attributes["coef_"].shape[1] != T * attributes["n_features_in_"]:
+        R, columns = numbers.shape[1], attributes["coef_"].shape[1]
+        wanted = attributes["n_features_in_"]
+        if (columns * R if self.label_features else columns) != (
+            wanted if self.label_features else T * wanted
+        ):
             raise ValueError("coef_ does not fit n_features_in_")
         if attributes["edge_coef_"].shape[0] != E * attributes["n_edge_features_in_"]:
             raise ValueError("edge_coef_ does not fit n_edge_features_in_")

@@ -9,3 +9,10 @@ cdef class GraphFeatures(EdgedMap):
     cdef double[::1] tables
 
     cdef const double* of_edges(self, Py_ssize_t b, const double* more) noexcept nogil
+
+cdef class LabelGraphFeatures(GraphFeatures):
+    cdef const double[:, ::1] rows
+    cdef const Py_ssize_t[::1] types
+    cdef double[:, ::1] sums
+
+    cdef void channel_sums(self, Py_ssize_t b, const double* direction) noexcept nogil

@@ -43,13 +43,15 @@ cdef class GraphFeatures(EdgedMap):
     edge_weights : ndarray of shape (edge_X.shape[1] + 1, numbers of an edge), default=None
     used : uint8 array of the shape of weights, default=None
         One for the weights of nodes that there are; the others stay zero.
+    n_columns : int, default=0
+        Weights of each feature of nodes, where they are not one for each label.
     """
 
     def __init__(self, X, starts, Layout layout, double intercept, edge_X, edge_starts,
                  edge_counts, double edge_intercept, pairs="tables", bint symmetric=False,
-                 weights=None, edge_weights=None, used=None):
+                 weights=None, edge_weights=None, used=None, Py_ssize_t n_columns=0):
         n_labels = layout.n_labels
-        super().__init__(X, starts, layout.counts(), n_labels, 1, intercept, used=used)
+        super().__init__(X, starts, layout.counts(), n_columns or n_labels, 1, intercept, used=used)
         self.layout = layout
         self.size = layout.max_size
         self.pairs = pairs
@@ -80,7 +82,7 @@ cdef class GraphFeatures(EdgedMap):
 
     cdef const double* of_edges(self, Py_ssize_t b, const double* more) noexcept nogil:
         """What edges get of `more`, numbers behind those of the nodes: its symmetric part."""
-        cdef Py_ssize_t e, i, j, at, stride = self.stride, k = self.n_labels
+        cdef Py_ssize_t e, i, j, at, stride = self.layout.stride, k = self.layout.n_labels
         if not self.symmetric:
             return more
         for e in range(self.edges.lengths[b]):
@@ -112,3 +114,108 @@ cdef class GraphFeatures(EdgedMap):
         cdef const double* more = &direction[0] + self.layout.behind(b)
         return self.smoothness * self.position_norm(b, &direction[0]) + (
             self.edges.smoothness * self.edges.position_norm(b, self.of_edges(b, more)))
+
+
+cdef class LabelGraphFeatures(GraphFeatures):
+    """Scores of graphs whose nodes have features for each label, which share their weights.
+
+    The score of label l of a node is w_t' x_l, x_l being the node's features for that label and w_t
+    the weights of the node's type.
+
+    Parameters
+    ----------
+    X : C-ordered float64 ndarray of shape (n_nodes, n_labels * n_channels)
+        The features for each label, label after label.
+    types : ndarray of int of shape (n_nodes,)
+    n_types : int
+    starts, layout, edge_X, edge_starts, edge_counts, edge_intercept, pairs, symmetric, weights,
+    edge_weights
+        As in `GraphFeatures`; weights have a column for each type.
+    """
+
+    def __init__(self, X, types, Py_ssize_t n_types, starts, Layout layout, edge_X, edge_starts,
+                 edge_counts, double edge_intercept, pairs="tables", bint symmetric=False,
+                 weights=None, edge_weights=None):
+        n_labels = layout.n_labels
+        if X.shape[1] % n_labels:
+            raise ValueError(f"X has {X.shape[1]} columns, which are no channels of {n_labels} "
+                             "labels.")
+        channels = X.shape[1] // n_labels
+        super().__init__(
+            X.reshape(-1, channels), starts, layout, 0.0, edge_X, edge_starts, edge_counts,
+            edge_intercept, pairs, symmetric, weights, edge_weights, n_columns=n_types)
+        self.rows = np.ascontiguousarray(X, dtype=np.float64)
+        self.types = np.ascontiguousarray(types, dtype=np.intp)
+        if self.types.shape[0] != X.shape[0] or (
+            self.types.shape[0] and not 0 <= types.min() <= types.max() < n_types
+        ):
+            raise ValueError("types must have an entry from 0 to n_types - 1 for each node.")
+        self.sums = np.zeros((n_types, channels))
+        self.visit_cost = self.edges.visit_cost + (
+            2.0 * X.shape[1] * layout.n_parts_of_all / max(1, layout.n_blocks))
+
+    def arguments(self):
+        cdef PositionMap edges = self.edges
+        return (
+            np.asarray(self.rows), np.asarray(self.types), self.n_labels, np.asarray(self.starts),
+            self.layout, edges.X, np.asarray(edges.starts), np.asarray(edges.lengths),
+            edges.intercept, self.pairs, self.symmetric)
+
+    def prepare_norms(self):
+        """Norms need nothing but X."""
+
+    cdef int position_scores(self, Py_ssize_t b, double* v) noexcept nogil:
+        cdef Py_ssize_t t, l, f, k = self.layout.n_labels, stride = self.layout.stride
+        cdef Py_ssize_t type_of, node
+        cdef const double* x
+        cdef double score
+        for t in range(self.lengths[b]):
+            node = self.starts[b] + t
+            type_of = self.types[node]
+            x = &self.rows[node, 0]
+            for l in range(k):
+                score = 0.0
+                for f in range(self.n_features):
+                    score += x[f] * self.weights[f, type_of]
+                v[t * stride + l] = score
+                x += self.n_features
+            for l in range(k, stride):
+                v[t * stride + l] = 0.0
+        return 0
+
+    cdef void channel_sums(self, Py_ssize_t b, const double* direction) noexcept nogil:
+        """sums[t] = sum over nodes of type t and labels of direction times the features."""
+        cdef Py_ssize_t t, l, f, node, k = self.layout.n_labels, stride = self.layout.stride
+        cdef const double* x
+        cdef double d
+        self.sums[:, :] = 0.0
+        for t in range(self.lengths[b]):
+            node = self.starts[b] + t
+            for l in range(k):
+                d = direction[t * stride + l]
+                if d == 0.0:
+                    continue
+                x = &self.rows[node, l * self.n_features]
+                for f in range(self.n_features):
+                    self.sums[self.types[node], f] += d * x[f]
+
+    cdef int position_update(self, Py_ssize_t b, const double* coefficients) noexcept nogil:
+        cdef Py_ssize_t t, f
+        self.channel_sums(b, coefficients)
+        for t in range(self.n_labels):
+            for f in range(self.n_features):
+                self.raw[f, t] += self.sums[t, f]
+        if self.penalised:
+            self.penalty.prox_features(
+                &self.raw[0, 0], NULL, self.n_features, &self.weights[0, 0])
+        return 0
+
+    cdef double position_norm(self, Py_ssize_t b, const double* direction) noexcept nogil:
+        cdef Py_ssize_t t, f
+        cdef double total = 0.0
+        self.channel_sums(b, direction)
+        for t in range(self.n_labels):
+            for f in range(self.n_features):
+                if self.on_counted == NULL or self.on_counted[f * self.stride + t]:
+                    total += self.sums[t, f] * self.sums[t, f]
+        return total
