@@ -5,11 +5,13 @@ the numbers as attributes, and `plot` draws them again, on other axes or otherwi
 needed by `plot` and imported there.
 """
 
+from fastm4n.plotting._edge_weights import EdgeWeightDisplay
 from fastm4n.plotting._gap import DualityGapDisplay
 from fastm4n.plotting._label_maps import LabelMapDisplay
 from fastm4n.plotting._path import RegularizationPathDisplay
 from fastm4n.plotting._transitions import TransitionDisplay
 
 __all__ = [
-    "DualityGapDisplay", "LabelMapDisplay", "RegularizationPathDisplay", "TransitionDisplay",
+    "DualityGapDisplay", "EdgeWeightDisplay", "LabelMapDisplay", "RegularizationPathDisplay",
+    "TransitionDisplay",
 ]
