@@ -100,7 +100,7 @@ def load_snakes():
     """Grids of coloured cells, labels 0 ... 10, and the (rows, columns) of each.
 
     Features of a cell are the colours of the 3 x 3 cells around it, each one of five or outside;
-    those of an edge are the colours of its two cells, in columns of its direction.
+    those of an edge are the colours of its two cells, and its direction is its type.
     """
     data = _arrays("snakes.npz")
     if data is None:
@@ -116,12 +116,10 @@ def load_snakes():
         features.append(np.eye(6, dtype=np.float32)[np.stack(around, axis=2)].reshape(h, w, -1))
     grid = Graphs.from_grid(images, contrast=False, directed=True, features=features)
     ends = grid.edges + np.repeat(grid.node_offsets[:-1], grid.edge_lengths)[:, np.newaxis]
-    pair = np.eye(5, dtype=np.float32)[colours[ends]].reshape(-1, 10)
-    edge_features = np.zeros((grid.n_edges, 2, 10), dtype=np.float32)
-    edge_features[np.arange(grid.n_edges), grid.edge_types] = pair
     X = Graphs(
         grid.node_features, grid.edges, grid.node_offsets, grid.edge_offsets,
-        edge_features=edge_features.reshape(grid.n_edges, -1),
+        edge_features=np.eye(5, dtype=np.float32)[colours[ends]].reshape(-1, 10),
+        edge_types=grid.edge_types,
     )
     return X, Sequences(data["y"], offsets), data["split"] == 1, shapes
 

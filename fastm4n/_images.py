@@ -48,7 +48,7 @@ def grids(images, connectivity, contrast, directed, features):
     name = "images" if features is None else "features"
     check_finite(arrays["node_features"], name, arrays["node_offsets"], "pixel")
     if contrast:
-        arrays["edge_features"] = _edge_features(contrasts)
+        arrays["edge_features"] = _stacked(contrasts, 1, np.float32)
         if features is not None:
             check_finite(arrays["edge_features"], "contrasts of images", arrays["edge_offsets"],
                          "edge")
@@ -99,7 +99,9 @@ def regions(label_maps, X, connectivity, contrast, start_label):
     return {
         "node_features": features, "edges": _stacked(edges, 2, np.int32),
         "node_offsets": node_offsets, "edge_offsets": cut([len(part) for part in edges]),
-        "edge_features": _edge_features([np.column_stack(parts) for parts in columns]),
+        "edge_features": _stacked(
+            [np.column_stack(parts) for parts in columns], 1 + contrast, np.float32
+        ),
         "node_weights": areas,
     }
 
@@ -157,12 +159,6 @@ def _values(parts):
 
 def _stacked(parts, n_columns, dtype):
     return np.concatenate([np.empty((0, n_columns), dtype), *parts]).astype(dtype, copy=False)
-
-
-def _edge_features(parts):
-    """A constant, then the given columns."""
-    columns = np.concatenate(parts).astype(np.float32) if parts else np.empty((0, 0), np.float32)
-    return np.column_stack([np.ones(len(columns), np.float32), columns])
 
 
 def _grid(size, steps):

@@ -232,10 +232,10 @@ class Graphs(Ragged):
         connectivity : {4, 8}, default=4
             Neighbours of a pixel: left, right, above and below, or the diagonal ones too.
         contrast : bool, default=True
-            Whether edges have two features: 1, and exp(-beta ||x - x'||^2) of the values x and
-            x' of the two pixels, where 1 / beta is twice the mean of ||x - x'||^2 over the edges
-            of the image. The latter is 1 in an even region and small across a border. Otherwise
-            edges have no features.
+            Whether edges have a feature: exp(-beta ||x - x'||^2) of the values x and x' of the
+            two pixels, where 1 / beta is twice the mean of ||x - x'||^2 over the edges of the
+            image. It is 1 in an even region and small across a border. Otherwise edges have no
+            features.
         directed : bool, default=False
             Whether the edges of each direction have a type, and hence pair weights, of their
             own: 0 to the right, 1 down, and with 8 neighbours 2 down to the right and 3 down to
@@ -276,8 +276,8 @@ class Graphs(Ragged):
         connectivity : {4, 8}, default=4
             Neighbours of a pixel.
         contrast : bool, default=True
-            Whether edges have, after 1 and the length of the boundary, exp(-beta ||x - x'||^2)
-            of the features x and x' of the two regions, where 1 / beta is twice the mean of
+            Whether edges have, after the length of the boundary, exp(-beta ||x - x'||^2) of the
+            features x and x' of the two regions, where 1 / beta is twice the mean of
             ||x - x'||^2 over the edges of the map.
         start_label : int, default=0
             Number of the first region, that of the first row of X. Pixels of smaller numbers are
@@ -287,7 +287,7 @@ class Graphs(Ragged):
         -------
         graphs : Graphs
             `node_weights` are the areas of the regions over their mean area in all maps.
-            `edge_features` are 1, the number of pairs of neighbouring pixels over its mean in the
+            `edge_features` are the number of pairs of neighbouring pixels over its mean in the
             map, and the contrast.
 
         Examples
@@ -297,7 +297,7 @@ class Graphs(Ragged):
         >>> graph = Graphs.from_regions([regions], [[[0.0], [1.0], [5.0]]], contrast=False)[0]
         >>> graph.edges.tolist()
         [[0, 1], [0, 2], [1, 2]]
-        >>> graph.edge_features[:, 1], graph.node_weights
+        >>> graph.edge_features[:, 0], graph.node_weights
         (array([0.75, 1.5 , 0.75], dtype=float32), array([1.5, 0.5, 1. ]))
         """
         from fastm4n._images import regions

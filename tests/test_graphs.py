@@ -366,9 +366,8 @@ def test_from_grid(connectivity, d):
         assert graph.edges.tolist() == [[a, b] for a, b, _ in expected]
         assert graph.edge_types.tolist() == [t for *_, t in expected]
         squares = np.array([np.sum((pixels[a] - pixels[b]) ** 2) for a, b, _ in expected])
-        assert_array_equal(graph.edge_features[:, 0], 1)
         if len(squares):
-            assert_allclose(graph.edge_features[:, 1], np.exp(-squares / (2 * squares.mean())),
+            assert_allclose(graph.edge_features[:, 0], np.exp(-squares / (2 * squares.mean())),
                             rtol=1e-6)
     assert Graphs(**{name: getattr(graphs, name) for name in (
         "node_features", "edges", "node_offsets", "edge_offsets", "edge_features", "edge_types",
@@ -386,7 +385,7 @@ def test_grids_of_one_array_and_without_contrast():
 @pytest.mark.parametrize("image", [np.full((2, 3), 7.0), np.full((2, 3), 1e300),
                                    np.array([[1e300, -1e300], [0, 1.0]])])
 def test_contrast_of_extreme_images(image):
-    contrast = Graphs.from_grid([image]).edge_features[:, 1]
+    contrast = Graphs.from_grid([image]).edge_features[:, 0]
     assert np.isfinite(contrast).all() and (contrast[0] == 1 or contrast.min() < 0.5)
 
 
@@ -438,8 +437,7 @@ def test_from_regions(connectivity, start_label):
         boundary = np.array([lengths[pair] for pair in pairs])
         squares = np.array([np.sum((x[a] - x[b]) ** 2) for a, b in pairs])
         assert_allclose(graph.edge_features, np.column_stack([
-            np.ones(len(pairs)), boundary / boundary.mean(),
-            np.exp(-squares / (2 * squares.mean())),
+            boundary / boundary.mean(), np.exp(-squares / (2 * squares.mean())),
         ]), rtol=1e-5)
 
 
