@@ -9,7 +9,7 @@ from fastm4n._parameters import as_real, refuse_where
 from fastm4n.inference._min_cut cimport MinCut, add
 
 cdef double UNIT = 2.0 ** -53
-# relative difference of the bounds up to which a warm start is good enough
+# relative difference of value and bound that is left to rounding
 cdef double CLOSE = 2.0 ** -40
 
 
@@ -95,46 +95,6 @@ cdef double finite_sum(const double[::1] x) noexcept nogil:
     return total
 
 
-cdef void clip_terminals(MinCut cut, const int[:, ::1] edges, double[::1] through) noexcept nogil:
-    """No terminal needs more than twice what its node can send or receive."""
-    cdef Py_ssize_t e, i
-    cdef double w
-    for i in range(through.shape[0]):
-        through[i] = 0.0
-    for e in range(edges.shape[0]):
-        for i in range(2):
-            w = cut.weight[edges[e, i]]
-            through[edges[e, i]] += cut.forward[e] if (w > 0.0) == (i == 0) else cut.backward[e]
-    for i in range(through.shape[0]):
-        w = 2.0 * through[i] if through[i] > 0.0 else 1.0
-        cut.weight[i] = max(-w, min(w, cut.weight[i]))
-
-
-cdef void moderate(
-        MinCut cut, const int[:, ::1] edges, double[::1] through, double most) noexcept nogil:
-    """Replace infinite and needlessly large capacities by some that no flow can use up.
-
-    Beside numbers so large, others would be lost in rounding.  The minimum cuts stay the same.
-    """
-    cdef Py_ssize_t e, i
-    cdef double source = 0.0, sink = 0.0, limit
-    clip_terminals(cut, edges, through)
-    for i in range(through.shape[0]):
-        source += max(0.0, cut.weight[i])
-        sink += max(0.0, -cut.weight[i])
-    limit = 2.0 * min(source, sink)
-    if not limit < INFINITY:
-        limit = most
-    elif limit == 0.0:
-        limit = 1.0
-    for e in range(edges.shape[0]):
-        cut.forward[e] = min(limit, cut.forward[e])
-        cut.backward[e] = min(limit, cut.backward[e])
-    clip_terminals(cut, edges, through)
-    for i in range(through.shape[0]):
-        cut.weight[i] = max(-most, min(most, cut.weight[i]))
-
-
 cdef double cut_capacity(
         MinCut cut, const double[::1] source, const double[::1] sink, const int[:, ::1] edges,
         const double[::1] forward, const double[::1] backward) noexcept nogil:
@@ -175,7 +135,8 @@ cdef double flow_bound(
         else:
             add(&total, &lost, min(source[i], sink[i] + net[i]))
             error += rounding
-    return total + lost - error - 4.0 * UNIT * fabs(total)
+    # capacities are >= 0, and cuts of 0 need no flow to prove it
+    return max(0.0, total + lost - error - 4.0 * UNIT * fabs(total))
 
 
 def min_cut(
@@ -215,7 +176,7 @@ def min_cut(
     value : float
         The capacity of the cut.
     bound : float
-        No cut has less, by the maximum flow: value - bound is what rounding leaves open.
+        No cut has less, by the flow: value - bound is what rounding leaves open.
     flow : ndarray of shape (n_edges,)
         From the first node of each edge to its second. Only with `return_flow`.
 
@@ -293,21 +254,25 @@ def min_cut(
     cdef double value, bound
     with nogil:
         cut.begin(n, &pairs[0, 0] if m else NULL, m)
-        for i in range(n):
-            cut.weight[i] = to_node[i] - from_node[i]
         for e in range(m):
-            cut.forward[e] = forward[e]
-            cut.backward[e] = backward[e]
             cut.flow[e] = start[e]
-        moderate(cut, pairs, work[0], most)
-        cut.solve(warm)
-        value = cut_capacity(cut, to_node, from_node, pairs, forward, backward)
-        bound = flow_bound(cut, to_node, from_node, pairs, work[0], work[1])
-        if warm and not value - bound <= CLOSE * value:
-            # large flows to start from leave little of small capacities
-            cut.solve(False)
+        while True:
+            for i in range(n):
+                cut.weight[i] = min(most, to_node[i]) - min(most, from_node[i])
+            for e in range(m):
+                cut.forward[e] = min(most, forward[e])
+                cut.backward[e] = min(most, backward[e])
+            cut.solve(warm)
             value = cut_capacity(cut, to_node, from_node, pairs, forward, backward)
             bound = flow_bound(cut, to_node, from_node, pairs, work[0], work[1])
+            if value - bound <= CLOSE * value or not value < INFINITY:
+                break
+            # small numbers are lost beside large ones, and capacities that are larger than a
+            # cut are in no least one
+            if not (warm or 4.0 * value < most):
+                break
+            most = min(most, 2.0 * value)
+            warm = False
     if not value < INFINITY:
         raise ValueError(
             "every cut has infinite capacity: the capacities of inf tie the source to the sink. "
