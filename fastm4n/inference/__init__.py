@@ -12,6 +12,7 @@ from fastm4n.inference.chain import (
     viterbi,
     viterbi_kbest,
 )
+from fastm4n.inference.cut import grid_edges, min_cut
 from fastm4n.inference.permutation import (
     max_min_permutation,
     permanent,
@@ -29,8 +30,9 @@ from fastm4n.inference.simplex import (
 )
 
 __all__ = [
-    "chain_entropy", "linear_assignment", "max_min_absolute", "max_min_chain", "max_min_game",
-    "max_min_mirror_prox", "max_min_permutation", "max_min_zero_one", "max_oracle", "permanent",
+    "chain_entropy", "grid_edges", "linear_assignment", "max_min_absolute", "max_min_chain",
+    "max_min_game", "max_min_mirror_prox", "max_min_permutation", "max_min_zero_one", "max_oracle",
+    "min_cut", "permanent",
     "permutation_marginals", "project_simplex", "sinkhorn", "softmax", "sum_product", "viterbi",
     "viterbi_kbest",
 ]

@@ -2,11 +2,12 @@
 
 from fastm4n.outputs._base import Layout, Outputs, row_stride
 from fastm4n.outputs._chain import ChainOutputs
+from fastm4n.outputs._cut import CutOutputs
 from fastm4n.outputs._graph import GraphOutputs
 from fastm4n.outputs._permutation import PermutationOutputs
 from fastm4n.outputs._simplex import SimplexOutputs
 
 __all__ = [
-    "ChainOutputs", "GraphOutputs", "Layout", "Outputs", "PermutationOutputs", "SimplexOutputs",
-    "row_stride",
+    "ChainOutputs", "CutOutputs", "GraphOutputs", "Layout", "Outputs", "PermutationOutputs",
+    "SimplexOutputs", "row_stride",
 ]

@@ -1,0 +1,65 @@
+"""Minimum cuts of one graph after another, without allocation; see the .pyx."""
+
+from libc.math cimport fabs
+
+
+cdef inline void add(double* total, double* lost, double x) noexcept nogil:
+    """total + lost += x, lost being what rounding took from the total."""
+    cdef double t = total[0] + x
+    lost[0] += (total[0] - t) + x if fabs(total[0]) >= fabs(x) else (x - t) + total[0]
+    total[0] = t
+
+
+cdef struct arc_t:
+    # what can still be pushed along the arc, and against it
+    double residual, opposite
+    int head, sister
+
+cdef struct node_t:
+    # > 0: what the source can still give, < 0: what the sink can still take
+    double excess
+    int first
+    # the arc to the node's parent
+    int parent
+    int stamp, distance
+    # the next node of the queue
+    int next
+    signed char tree
+
+cdef struct network_t:
+    Py_ssize_t n_nodes, n_edges
+    node_t* nodes
+    arc_t* arcs
+    # the nodes without a parent, in a ring
+    int* orphans
+    int first_orphan, n_orphans
+    int first_active, last_active
+    int time
+
+
+cdef class MinCut:
+    cdef readonly Py_ssize_t max_nodes, max_edges
+    cdef network_t network
+    cdef unsigned char[::1] node_memory, arc_memory
+    cdef int[::1] orphan_memory, place_memory, end_memory
+    cdef double[::1] weight_memory, capacity_memory, excess_memory
+    cdef signed char[::1] tree_memory
+    cdef int* places
+    cdef int* ends
+    cdef double* weight
+    cdef double* forward
+    cdef double* backward
+    cdef double* flow
+    cdef double* excess
+    cdef signed char* tree
+
+    cdef void begin(
+        self, Py_ssize_t n_nodes, const int* edges, Py_ssize_t n_edges) noexcept nogil
+    cdef void solve(self, bint warm) noexcept nogil
+    cdef double bound(self) noexcept nogil
+    cdef double value(self) noexcept nogil
+    cdef double value_of(self, const signed char* side) noexcept nogil
+
+    cdef inline Py_ssize_t degree(self, Py_ssize_t i) noexcept nogil:
+        """Ends of edges at node i."""
+        return self.network.nodes[i + 1].first - self.network.nodes[i].first
