@@ -91,6 +91,10 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         """`_fitted_arrays` of these parameters, a new dict."""
         return dict(self._fitted_arrays)
 
+    def _columns(self, X):
+        """The features whose columns may be out of scale: a matrix, or a list of them."""
+        return X
+
     def _check_fitted(self, attributes):
         """Raise a ValueError where fitted attributes, of a file, do not fit the parameters."""
 
@@ -231,7 +235,7 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
                 f"After {self.n_iter_} passes the certified duality gap is "
                 f"{self.relative_gap_:.3g} of the objective at zero weights (relative_gap_), above "
                 f"tol={self.tol:g}. Increase max_iter or tol, scale the features, or change alpha."
-                f"{scale_advice(self, args[0])}",
+                f"{scale_advice(self, self._columns(args[0]))}",
                 ConvergenceWarning,
                 stacklevel=3,
             )

@@ -268,6 +268,9 @@ class GraphTagger(CertifiedEstimator):
             arrays["shifts_"] = ("e", "two"), "f"
         return arrays
 
+    def _columns(self, X):
+        return as_graphs(X).node_features
+
     # ------------------------------------------------------------------- validation
 
     def _check_parameters(self):
