@@ -50,6 +50,18 @@ def row(name, seconds, tagger, **measures):
     }
 
 
+def with_features(X, node_features):
+    return Graphs(
+        node_features, X.edges, X.node_offsets, X.edge_offsets, edge_features=X.edge_features,
+        node_types=X.node_types, edge_types=X.edge_types, node_weights=X.node_weights)
+
+
+def without_edges(X):
+    return Graphs(
+        X.node_features, np.zeros((0, 2), dtype=int), X.node_offsets, np.zeros(len(X) + 1, int),
+        node_types=X.node_types, node_weights=X.node_weights)
+
+
 def thinned(train, quick):
     chosen = np.flatnonzero(train)
     return chosen[::4] if quick else chosen
@@ -64,7 +76,7 @@ def snakes(quick):
         seconds, tagger = fitted(tagger, X[train], y[train])
         yield row(NAMES[surrogate], seconds, tagger, cells=tagger.score(X[test], y[test]))
     tagger = GraphTagger("log", alpha=1e-2 / train.size, random_state=0)
-    bare = Graphs(X.node_features, np.zeros((0, 2)), X.node_offsets, np.zeros(len(X) + 1, int))
+    bare = without_edges(X)
     seconds, tagger = fitted(tagger, bare[train], y[train])
     yield row("cells one by one", seconds, tagger, cells=tagger.score(bare[test], y[test]))
 
@@ -80,6 +92,8 @@ def horse_measures(predicted, X, share):
 
 def horses(quick):
     X, y, test, share = load_horses()
+    # roots of histograms: their inner products are Bhattacharyya coefficients
+    X = with_features(X, np.sqrt(X.node_features))
     train = thinned(~test, quick)
     area = X[train].node_weights
     frequency = np.bincount(y[train].values, weights=area) / area.sum()
@@ -89,11 +103,9 @@ def horses(quick):
         for pairwise in ("attractive", "none"):
             given = X
             if pairwise == "none":
-                given = Graphs(
-                    X.node_features, np.zeros((0, 2)), X.node_offsets, np.zeros(len(X) + 1, int),
-                    node_weights=X.node_weights)
+                given = without_edges(X)
             tagger = GraphTagger(
-                surrogate, alpha=1.0, cost=cost,
+                surrogate, alpha=0.03, cost=cost,
                 pairwise="potts" if pairwise == "none" else pairwise, tol=1e-2, random_state=0)
             seconds, tagger = fitted(tagger, given[train], y[train])
             found = tagger.predict(given[test])
@@ -152,9 +164,7 @@ def pose(quick):
     train = thinned(~test, quick)
     # a detector's scores of all places, as features of each place
     columns = np.arange(512).reshape(2, 256).T.ravel()
-    X = Graphs(
-        X.node_features[:, columns], X.edges, X.node_offsets, X.edge_offsets,
-        node_types=X.node_types, edge_types=X.edge_types)
+    X = with_features(X, X.node_features[:, columns])
     for surrogate in SURROGATES:
         tagger = GraphTagger(
             surrogate, alpha=1.0 / train.size, pairwise="displacement", width=16,
@@ -221,7 +231,8 @@ def page(results):
     for name, rows in results.items():
         if name in TITLES:
             lines += [f"## {TITLES[name]}", "", WORDS[name], "", table(rows), ""]
-    lines += [results["environment"], ""]
+    where = results["environment"]
+    lines += ["Made with " + ", ".join(f"{name} {value}" for name, value in where.items()), ""]
     return "\n".join(lines)
 
 

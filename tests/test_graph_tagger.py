@@ -1,0 +1,299 @@
+"""GraphTagger against enumeration of all labellings; what it says of graphs and of mistakes.
+
+Its contract with scikit-learn and the solver is in `test_estimator_contract`.
+"""
+
+import re
+
+import numpy as np
+import pytest
+from graph_cases import labellings, objective, random_graphs, scores_of
+from numpy.testing import assert_allclose
+from scipy import sparse
+
+from fastm4n import Graphs, GraphTagger, Sequences, load_model, regularization_path, save_model
+from fastm4n.penalties import L2, ElasticNet, Group
+
+SURROGATES = ("max_margin", "max_min", "log")
+KINDS = {
+    "plain": {},
+    "features of edges": {"n_edge_features": 2},
+    "types": {"n_types": 2, "n_edge_types": 2},
+    "types and features": {"n_types": 2, "n_edge_types": 3, "n_edge_features": 1},
+    "weights": {"weights": True},
+    "forests": {"forest": True, "weights": True},
+    "two labels": {"labels": 2, "weights": True},
+}
+
+
+def fitted(X, y, surrogate="max_margin", **parameters):
+    parameters = {"alpha": 0.1, "tol": 1e-3, "random_state": 0, **parameters}
+    return GraphTagger(surrogate, **parameters).fit(X, y)
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_objective_is_that_of_enumeration(surrogate, kind):
+    X, y = random_graphs(0, **KINDS[kind])
+    tagger = fitted(X, y, surrogate)
+    close = fitted(X, y, surrogate, tol=1e-6, max_iter=5000)
+    assert tagger.exact_ and tagger.integrality_gap_ == 0.0
+    for model in (tagger, close):
+        # inexact oracles of max-min err by a share of the gap
+        slack = model.duality_gap_ if surrogate == "max_min" else 0.0
+        assert_allclose(objective(model, X, y), model.primal_objective_, atol=slack + 1e-8)
+    assert tagger.primal_objective_ - tagger.duality_gap_ <= close.primal_objective_
+    assert close.dual_objective_ <= tagger.primal_objective_
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES)
+@pytest.mark.parametrize("pairwise", ["full", "symmetric", "potts", "attractive"])
+def test_pairwise(surrogate, pairwise):
+    for n_edge_features in (0, 2):
+        X, y = random_graphs(1, n_edge_features=n_edge_features, labels=2)
+        tagger = fitted(X, y, surrogate, pairwise=pairwise)
+        slack = tagger.duality_gap_ if surrogate == "max_min" else 0.0
+        assert_allclose(objective(tagger, X, y), tagger.primal_objective_, atol=slack + 1e-8)
+        weights = np.concatenate([tagger.edge_coef_, tagger.edge_intercept_])
+        assert weights.any()
+        if pairwise == "symmetric":
+            assert_allclose(weights, weights.transpose(0, 2, 1))
+        elif pairwise == "attractive":
+            assert weights.min() >= 0.0
+            assert tagger.oracle_ == ("few_states" if surrogate == "log" else "min_cut")
+
+
+def test_scale_of_costs():
+    X, y = random_graphs(2, weights=True)
+    for surrogate in SURROGATES[:2]:
+        tagger = fitted(X, y, surrogate, cost_scale="mean", cost="squared")
+        slack = tagger.duality_gap_ if surrogate == "max_min" else 0.0
+        assert_allclose(objective(tagger, X, y), tagger.primal_objective_, atol=slack + 1e-8)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_predictions_are_best(kind):
+    X, y = random_graphs(3, **KINDS[kind])
+    tagger = fitted(X, y)
+    predicted, bound = tagger.predict(X, return_bound=True)
+    assert_allclose(bound, 0.0, atol=1e-9)
+    for i in range(len(X)):
+        every = scores_of(tagger, X, i, labellings(tagger, X, i))
+        found = np.searchsorted(tagger.classes_, predicted[i])
+        assert_allclose(scores_of(tagger, X, i, found[np.newaxis])[0], every.max(), atol=1e-9)
+    right = np.concatenate([a == b for a, b in zip(predicted, y, strict=True)])
+    assert_allclose(tagger.score(X, y), np.average(right, weights=X.node_weights))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_marginals(kind):
+    X, y = random_graphs(4, **KINDS[kind])
+    tagger = fitted(X, y, "log")
+    for i, marginals in enumerate(tagger.predict_marginals(X)):
+        every = labellings(tagger, X, i)
+        scores = scores_of(tagger, X, i, every)
+        p = np.exp(scores - scores.max())
+        expected = np.zeros(marginals.shape)
+        for labels, share in zip(every, p / p.sum(), strict=True):
+            expected[np.arange(labels.size), labels] += share
+        assert_allclose(marginals, expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("surrogate", ["max_min", "log"])
+def test_least_risk(surrogate):
+    X, y = random_graphs(5)
+    cost = np.array([[0.0, 1.0, 5.0], [1.0, 0.0, 5.0], [0.1, 0.1, 0.0]])
+    tagger = fitted(X, y, surrogate, cost=cost, decode="min_risk")
+    predicted = tagger.predict(X)
+    if surrogate == "log":
+        risks = tagger.predict_marginals(X).values @ cost
+        assert_allclose(predicted.values, tagger.classes_[risks.argmin(axis=1)])
+    assert np.mean(predicted.values == 2) < np.mean(tagger.predict(X, "map").values == 2)
+
+
+def test_allowed_labels():
+    X, y = random_graphs(6, n_types=2)
+    tagger = fitted(X, y)
+    rng = np.random.default_rng(0)
+    types = X.node_types
+    allowed = rng.random((X.n_nodes, tagger.classes_.size)) < 0.5
+    allowed[np.arange(X.n_nodes), 1 + types] = True
+    given = list(Sequences(allowed, X.node_offsets))
+    predicted = tagger.predict(X, allowed=given)
+    for i in range(len(X)):
+        every = labellings(tagger, X, i)
+        every = every[given[i][np.arange(every.shape[1]), every].all(axis=1)]
+        found = np.searchsorted(tagger.classes_, predicted[i])
+        best = scores_of(tagger, X, i, every).max()
+        assert given[i][np.arange(found.size), found].all()
+        assert_allclose(scores_of(tagger, X, i, found[np.newaxis])[0], best, atol=1e-9)
+
+
+def test_unlabelled_nodes_are_left_out():
+    X, y = random_graphs(7, n=20)
+    rng = np.random.default_rng(0)
+    without = rng.random(X.n_nodes) < 0.3
+    smaller, kept = X.drop_nodes(without)
+    given = np.where(without, -1, y.values)
+    one = fitted(X, Sequences(given, y.offsets))
+    other = fitted(smaller, Sequences(y.values[kept], smaller.node_offsets))
+    assert_allclose(one.coef_, other.coef_)
+    assert one.primal_objective_ == other.primal_objective_
+    names = np.array(["a", "b", "c", -1], dtype=object)
+    assert_allclose(fitted(X, Sequences(names[given], y.offsets)).coef_, one.coef_)
+    found = one.predict(X).values
+    assert_allclose(one.score(X, Sequences(given, y.offsets)), np.mean((found == y.values)[kept]))
+
+
+def grid_of_places(n=40, width=5, height=3, channels=2, seed=0):
+    """Three parts in a row from left to right, and features for each place."""
+    rng = np.random.default_rng(seed)
+    corner = rng.integers(0, height, n) * width + rng.integers(0, width - 2, n)
+    y = corner[:, np.newaxis] + np.arange(3)
+    y[0] = width * height - 3 + np.arange(3)
+    features = rng.normal(size=(n, 3, width * height, channels))
+    features[np.arange(n)[:, np.newaxis], np.arange(3), y] += 1.5
+    X = Graphs(
+        features.reshape(3 * n, -1), np.tile([[0, 1], [2, 1]], (n, 1)), 3 * np.arange(n + 1),
+        2 * np.arange(n + 1), node_types=np.tile(np.arange(3), n),
+        edge_types=np.tile([0, 1], n))
+    return X, Sequences(y.ravel(), X.node_offsets)
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES)
+def test_displacements(surrogate):
+    X, y = grid_of_places()
+    tagger = fitted(
+        X, y, surrogate, pairwise="displacement", width=5, label_features=True, alpha=0.01)
+    assert tagger.oracle_ == "forest"
+    assert_allclose(tagger.shifts_, [[-1.0, 0.0], [1.0, 0.0]])
+    assert tagger.edge_intercept_[:, [1, 3]].max() <= 0.0
+    assert tagger.coef_.shape == (3, 2)
+    small, few = X[:3], y[:3]
+    if surrogate != "max_min":
+        model = fitted(small, few, surrogate, pairwise="displacement", width=5,
+                       label_features=True)
+        assert_allclose(objective(model, small, few), model.primal_objective_, atol=1e-8)
+    alone = tagger.decision_function(X)
+    assert tagger.score(X, y) > np.mean(alone.values.argmax(axis=1) == y.values)
+
+
+def test_penalties():
+    X, y = random_graphs(8, n_edge_features=2, labels=2)
+    zero = fitted(X, y, penalty=ElasticNet(0.5, weights={"edge_coef": 100.0, "coef": 0.0}))
+    assert not zero.edge_coef_.any() and zero.coef_.any()
+    bounded = fitted(X, y, penalty=L2(bounds={"edge_coef": (-0.01, 0.01)}))
+    assert np.abs(bounded.edge_coef_).max() <= 0.01
+    grouped = fitted(X, y, penalty=Group(0.5))
+    assert 0 < grouped.n_nonzero_ and grouped.relative_gap_ <= 1e-3
+    sparse_one = fitted(X, y, pairwise="attractive", penalty="elasticnet")
+    assert sparse_one.edge_coef_.min() >= 0.0
+    with pytest.raises(ValueError, match="which Group has none of"):
+        fitted(X, y, pairwise="attractive", penalty=Group())
+    with pytest.raises(ValueError, match="bounds has 'edge_coef'"):
+        fitted(X, y, pairwise="attractive", penalty=L2(bounds={"edge_coef": (0, 1)}))
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES)
+def test_formats_agree(surrogate):
+    X, y = random_graphs(9, n_edge_features=2)
+    dense = fitted(X, y, surrogate)
+    for change in (sparse.csr_array, lambda values: values.astype(np.float32)):
+        other = Graphs(
+            change(X.node_features), X.edges, X.node_offsets, X.edge_offsets,
+            edge_features=change(X.edge_features))
+        assert_allclose(fitted(other, y, surrogate).coef_, dense.coef_, atol=1e-5)
+    listed = [(graph.node_features, graph.edges, graph.edge_features) for graph in X]
+    assert_allclose(fitted(listed, list(y), surrogate).coef_, dense.coef_)
+
+
+def test_files_and_paths(tmp_path):
+    X, y = random_graphs(10, n_types=2, n_edge_features=1)
+    for parameters in ({}, {"pairwise": "symmetric"}, {"pairwise": "potts"}):
+        tagger = fitted(X, y, **parameters)
+        save_model(tagger, tmp_path / "model")
+        again = load_model(tmp_path / "model")
+        assert again.oracle_ == tagger.oracle_ and again.exact_ == tagger.exact_
+        assert (again.predict(X).values == tagger.predict(X).values).all()
+        assert_allclose(again.node_classes_, tagger.node_classes_)
+    places, y_places = grid_of_places()
+    tagger = fitted(places, y_places, pairwise="displacement", width=5, label_features=True)
+    save_model(tagger, tmp_path / "model")
+    again = load_model(tmp_path / "model")
+    assert (again.predict(places).values == tagger.predict(places).values).all()
+    path = regularization_path(
+        GraphTagger("max_margin", random_state=0), X, y, eps=0.2, alpha_min=0.05)
+    model = path.model(0.1)
+    assert (model.predict(X).values == fitted(X, y).predict(X).values).mean() > 0.7
+
+
+def test_explanations():
+    X, y = random_graphs(11, n_edge_features=2, n_edge_types=2)
+    tagger = fitted(X, y)
+    explanation = tagger.explain(["a", "b", "c"], ["d", "e"], n_strongest=3)
+    weights = [w for w, _, _ in explanation.nodes]
+    assert weights[0] == tagger.coef_.max() and weights[-1] == tagger.coef_.min()
+    assert re.search("edge type [01]", str(explanation))
+    potts = fitted(X, y, pairwise="potts").explain(n_strongest=1)
+    assert potts.edges[0][1] is None and "equal labels" in str(potts)
+
+
+def test_graphs_of_other_shapes():
+    """A model of forests labels graphs with cycles, and the other way round."""
+    trees, y = random_graphs(12, forest=True)
+    cycles, y_cycles = random_graphs(13)
+    for X, labels, other in ((trees, y, cycles), (cycles, y_cycles, trees)):
+        tagger = fitted(X, labels)
+        assert_allclose(tagger.predict(other, return_bound=True)[1], 0.0, atol=1e-9)
+    empty = Graphs(np.zeros((0, 3)), np.zeros((0, 2), int), [0, 0], [0, 0])
+    assert len(tagger.predict(empty)[0]) == 0
+    assert tagger.predict(empty, return_bound=True)[1] == 0.0
+
+
+X, Y = random_graphs(14, n_edge_features=1, n_types=2)
+NODE = ([[1.0, 2.0]], [])
+
+
+@pytest.mark.parametrize("message, call", {
+    "X has no graphs": lambda: fitted([], []),
+    "X must be Graphs, or a list": lambda: fitted(np.eye(3), [0, 1, 2]),
+    "y has the labels of 2 graphs, but X has 1": lambda: fitted([NODE], [[0], [1]]),
+    r"y\[1\] has 2 labels, but X\[1\] has 1 nodes": lambda: fitted([NODE] * 2, [[0], [1, 1]]),
+    r"y\[1\] has nan at node 0": lambda: fitted([NODE] * 2, [[0.0], [np.nan]]),
+    "y has one label only, 'a'": lambda: fitted([NODE] * 2, [["a"], ["a"]]),
+    "no labelled nodes in graphs of non-zero weight": lambda: fitted([NODE] * 2, [[-1], [-1]]),
+    "graph 1 has one: use inference='auto'": lambda: fitted(
+        [(np.eye(3), [(0, 1)]), (np.eye(3), [(0, 1), (1, 2), (0, 2)])], [[0, 1, 0], [0, 1, 1]],
+        inference="forest"),
+    "there are 3 labels, and cuts are for two": lambda: fitted(
+        X, Y, inference="min_cut", pairwise="attractive"),
+    "pairs may be other than attractive": lambda: fitted(
+        [NODE] * 2, [[0], [1]], inference="min_cut"),
+    "needs marginals, which cuts do not give": lambda: fitted(
+        [NODE] * 2, [[0], [1]], "log", inference="min_cut", pairwise="attractive"),
+    r"X\[1\] has a feature of -2 at edge 0": lambda: fitted(
+        [(np.eye(2), [(0, 1)], [[1.0]]), (np.eye(2), [(0, 1)], [[-2.0]])], [[0, 1], [1, 1]],
+        pairwise="attractive"),
+    "width must be": lambda: fitted([NODE] * 2, [[0], [1]], pairwise="displacement"),
+    "needs labels that are places": lambda: fitted(
+        [NODE] * 2, [["a"], ["b"]], pairwise="displacement", width=2),
+    "needs as many features for each of the 3 labels": lambda: fitted(
+        [NODE] * 3, [[0], [1], [2]], label_features=True),
+    "width is for pairwise='displacement'": lambda: fitted([NODE] * 2, [[0], [1]], width=2),
+    "cost must be 'zero_one' where types": lambda: fitted(X, Y, cost="squared"),
+    "is expecting 3 features": lambda: fitted(X, Y).predict([NODE]),
+    "X has 0 features of edges": lambda: fitted(X, Y).predict([(np.eye(3), [(0, 1)])]),
+    r"X\[0\] has node 1 of type 2": lambda: fitted(X, Y).predict(
+        Graphs(np.eye(3), np.zeros((0, 2), int), [0, 3], [0, 0], np.zeros((0, 1)),
+               node_types=[0, 2, 1])),
+    r"allowed\[0\] must be a boolean array of shape": lambda: fitted(X, Y).predict(
+        X, allowed=[np.ones((1, 1), bool)] * len(X)),
+    r"allowed\[2\] leaves node 0 no label": lambda: fitted(X, Y).predict(
+        X, allowed=[np.zeros((n, 4), bool) for n in X.lengths[:0]] + [
+            np.full((n, 4), i < 2) for i, n in enumerate(X.lengths)]),
+    "return_bound is of scores": lambda: fitted(X, Y, "max_min").predict(
+        X, "min_risk", return_bound=True),
+}.items())
+def test_mistakes(message, call):
+    with pytest.raises(ValueError, match=message):
+        call()
