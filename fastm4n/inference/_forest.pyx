@@ -72,7 +72,7 @@ cdef class ForestScratch:
         if kind != DISPLACED:
             width = n_labels = 1
         self.width = width
-        self.height = -(-n_labels // width)
+        self.height = (n_labels + width - 1) // width
         self.pitch = padded(width, self.loops)
         longest = max(self.width, self.height)
         self.along_x = np.zeros(self.width * self.pitch)
