@@ -3,6 +3,7 @@
 import numpy as np
 
 from libc.math cimport INFINITY
+from libc.string cimport memset
 
 from fastm4n.inference._forest cimport ForestScratch
 from fastm4n.inference._graph cimport choices, edge_score, label_t
@@ -14,40 +15,49 @@ cdef ForestScratch scratch_for(GraphProblem p):
         p.n_labels, p.n_nodes, p.n_edges, p.more.shape[0], p.g.kind, p.g.width)
 
 
-def forest_best(GraphProblem p):
-    """A labelling of largest score, ndarray of intp, and that score; the graph is a forest."""
+def forest_best(GraphProblem p, Py_ssize_t repeats=1):
+    """A labelling of largest score, ndarray of intp, and that score; the graph is a forest.
+
+    Found `repeats` times, for timings.
+    """
     cdef const int[::1] order, parent_edge
-    order, parent_edge, _ = p.forest_plan()
+    order, parent_edge = p.forest_plan()[:2]
     cdef ForestScratch scratch
     cdef label_t[::1] labels = np.zeros(max(1, p.n_nodes), dtype=np.uint16)
     cdef double value = 0.0
+    cdef Py_ssize_t _
     if p.n_nodes:
         scratch = scratch_for(p)
         with nogil:
-            scratch.max_sum(
-                &p.g, &order[0], &parent_edge[0], p.node_scores(), p.edge_scores(), &labels[0],
-                &value)
+            for _ in range(repeats):
+                scratch.max_sum(
+                    &p.g, &order[0], &parent_edge[0], p.node_scores(), p.edge_scores(),
+                    &labels[0], &value)
     return np.asarray(labels)[:p.n_nodes].astype(np.intp), value
 
 
-def forest_marginals(GraphProblem p):
+def forest_marginals(GraphProblem p, Py_ssize_t repeats=1):
     """Marginals of nodes (n_nodes, stride), of edges in the form of `more`, and log-partition.
 
-    The log-partition is -inf where no labelling has a finite score.
+    The log-partition is -inf where no labelling has a finite score. Found `repeats` times, for
+    timings.
     """
     cdef const int[::1] order, parent_edge
-    order, parent_edge, _ = p.forest_plan()
+    order, parent_edge = p.forest_plan()[:2]
     cdef ForestScratch scratch
     cdef double[:, ::1] nodes = np.zeros((max(1, p.n_nodes), p.stride))
     cdef double[::1] edges = np.zeros(max(1, p.more.shape[0]))
     cdef double log_z = 0.0
     cdef int status = 0
+    cdef Py_ssize_t _
     if p.n_nodes:
         scratch = scratch_for(p)
         with nogil:
-            status = scratch.sum_product(
-                &p.g, &order[0], &parent_edge[0], p.node_scores(), p.edge_scores(), &nodes[0, 0],
-                &edges[0], &log_z)
+            for _ in range(repeats):
+                memset(&edges[0], 0, edges.shape[0] * sizeof(double))
+                status = scratch.sum_product(
+                    &p.g, &order[0], &parent_edge[0], p.node_scores(), p.edge_scores(),
+                    &nodes[0, 0], &edges[0], &log_z)
     if status:
         log_z = -INFINITY
     return np.asarray(nodes)[:p.n_nodes], np.asarray(edges)[:p.more.shape[0]], log_z
@@ -56,7 +66,7 @@ def forest_marginals(GraphProblem p):
 def forest_max_marginals(GraphProblem p):
     """The largest score of a labelling of each node's tree with each label, (n_nodes, stride)."""
     cdef const int[::1] order, parent_edge
-    order, parent_edge, _ = p.forest_plan()
+    order, parent_edge = p.forest_plan()[:2]
     cdef ForestScratch scratch
     cdef double[:, ::1] out = np.zeros((max(1, p.n_nodes), p.stride))
     if p.n_nodes:
@@ -93,7 +103,7 @@ def forest_kbest(GraphProblem p, Py_ssize_t k):
     above all roots joins the trees.  O(n k_labels^2 k^2) at worst.
     """
     cdef const int[::1] order, parent_edge
-    order, parent_edge, _ = p.forest_plan()
+    order, parent_edge = p.forest_plan()[:2]
     cdef Py_ssize_t n = p.n_nodes, L = p.n_labels, t, c, e, q, i, j, r, s, n_to, found
     cdef Py_ssize_t cell
     cdef const double* more = p.edge_scores()
