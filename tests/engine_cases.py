@@ -13,6 +13,7 @@ from collections import namedtuple
 
 import numpy as np
 from fastm4n.features._chain import ChainFeatures
+from fastm4n.features._graph import GraphFeatures
 from fastm4n.features._kernel import KernelFeatures
 from fastm4n.features._linear import LinearFeatures, row_norms
 from fastm4n.features._pairs import PairFeatures, PairKernelFeatures
@@ -25,6 +26,7 @@ from scipy.optimize import minimize
 
 import fastm4n.reference as ref
 from fastm4n.outputs import ChainOutputs, PermutationOutputs, SimplexOutputs
+from fastm4n.outputs._forest import ForestOutputs
 from fastm4n.solvers.block_coordinate import solve
 from fastm4n.surrogates import MaxMinMirrorProx, make_surrogate
 
@@ -585,6 +587,88 @@ class Edges(Chains):
                 of_edges[:d].T)
 
 
+class ForestBlocks(ref.Blocks):
+    """Forests whose nodes and edges have features.
+
+    w is (scores of nodes (R, d), constant (R,), constant of edges (R, R), theirs (R^2, d)); a point
+    is (nodes, pairs).
+    """
+
+    def __init__(self, problem, name):
+        super().__init__(
+            problem.n, name, problem.alpha, problem.p, problem.reference_penalty())
+        self.X, self.edge_X, self.y = problem.X, problem.edge_X, problem.y
+        self.R, self.cost = problem.R, problem.cost
+        self.of_graph = [ref.ForestOutputs.of_edges(edges) for edges in problem.edges]
+
+    def scores(self, i, w):
+        tables = w[2] + (self.edge_X[i] @ w[3].T).reshape(-1, self.R, self.R)
+        return self.X[i] @ w[0].T + w[1], tables
+
+    def features(self, i, parts):
+        nodes, pairs = parts
+        return (
+            nodes.T @ self.X[i], nodes.sum(axis=0), pairs.sum(axis=0),
+            pairs.reshape(-1, self.R**2).T @ self.edge_X[i])
+
+    def truth(self, i):
+        return ref.forest_indicator(self.y[i], self.of_graph[i].edges, self.R)
+
+    def point(self, i, state):
+        if self.surrogate == "log":
+            return self.of_graph[i].gibbs(state)[:-1]
+        return *state, self.of_graph[i].concave_part(state, self.surrogate, self.y[i], self.cost)
+
+    def oracle(self, i, v):
+        return self.of_graph[i].oracle(v, self.surrogate, self.y[i], self.cost)
+
+
+class Forests(Chains):
+    """Graphs without cycles, edges in both directions, some nodes without edges."""
+
+    trees = ([[1, 0], [1, 2], [3, 1]], [], [[0, 2]], [[2, 1], [2, 0]])
+
+    def __init__(self, seed=0, d=3, R=2, **options):
+        super().__init__(seed, (4, 1, 3, 3), d, R, **options)
+        self.edges = [np.reshape(edges, (-1, 2)).astype(int) for edges in self.trees]
+        self.edge_X = [np.round(4 * self.rng.normal(size=(len(e), d))) / 4 for e in self.edges]
+
+    def outputs(self):
+        edges = [np.reshape(edges, (-1, 2)).astype(int) for edges in self.trees]
+        return ForestOutputs(
+            np.concatenate(self.y), self.lengths, np.concatenate(edges),
+            [len(e) for e in edges], self.cost, cost_scale="mean")
+
+    def features(self, form="dense64"):
+        counts = np.array([len(edges) for edges in self.edges])
+        return self.penalised(GraphFeatures(
+            FORMATS[form](np.concatenate(self.X)), *self.blocks_of_rows(), 1.0,
+            FORMATS[form](np.concatenate(self.edge_X)), np.cumsum(counts) - counts, counts, 1.0))
+
+    def group_thresholds(self):
+        return (ROWS[0], 0.0, 0.0, ROWS[0])
+
+    def blocks(self, name):
+        return ForestBlocks(self, name)
+
+    def indicator(self, i, labels):
+        return ref.forest_indicator(labels, self.edges[i], self.R)
+
+    def parts(self, point, i):
+        nodes, pairs = super().parts(point, i)
+        return nodes, pairs.reshape(-1, self.R, self.R)
+
+    def assert_consistent(self, i, nodes, pairs):
+        assert_allclose(nodes.sum(axis=1), 1.0, atol=1e-9)
+        assert_allclose(pairs.sum(axis=2), nodes[self.edges[i][:, 0]], atol=1e-9)
+        assert_allclose(pairs.sum(axis=1), nodes[self.edges[i][:, 1]], atol=1e-9)
+
+    def weights(self, state):
+        rows, d, R = state["weights"][:, : self.R], self.d, self.R
+        of_edges = state["edges"].reshape(d + 1, R, -1)[:, :, :R].reshape(d + 1, R * R)
+        return rows[:d].T, rows[d], of_edges[d].reshape(R, R), of_edges[:d].T
+
+
 class Permutations(Problem):
     """Positions of items, with features of each pair."""
 
@@ -684,6 +768,7 @@ KINDS = {
     "costs": functools.partial(Labels, cost=random_cost),
     "chains": Chains,
     "edges": Edges,
+    "forests": Forests,
     "pairs": Permutations,
     "rankings": Rankings,
     "labels, kernel": functools.partial(Labels, kernel=True),

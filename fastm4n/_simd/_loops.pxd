@@ -81,12 +81,26 @@ cdef extern from "loops.h" nogil:
             float*) noexcept nogil
         void (*edge)(
             Py_ssize_t, Py_ssize_t, const float*, const float*, const float*, float*) noexcept nogil
+    ctypedef struct fastm4n_forest:
+        void (*max_columns)(
+            const double*, Py_ssize_t, const double*, Py_ssize_t, double*) noexcept nogil
+        void (*max_rows)(
+            const double*, Py_ssize_t, const double*, Py_ssize_t, double*) noexcept nogil
+        Py_ssize_t (*argmax_sum)(const double*, const double*, Py_ssize_t) noexcept nogil
+        void (*sum_rows)(
+            const double*, Py_ssize_t, const double*, Py_ssize_t, double*) noexcept nogil
+        double (*exp_shifted)(const double*, Py_ssize_t, double*) noexcept nogil
+        void (*add_logs)(const double*, Py_ssize_t, double*) noexcept nogil
+        void (*add_edge)(
+            const double*, Py_ssize_t, const double*, Py_ssize_t, const double*, double,
+            double*) noexcept nogil
     ctypedef int (*fastm4n_assign_loop)(
         const double*, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, int, int, double*, double*,
         Py_ssize_t*, Py_ssize_t*, double*, double*, long long*, Py_ssize_t*,
         Py_ssize_t*) noexcept nogil
 
 cdef fastm4n_assign_loop assign_for(Py_ssize_t n_columns) noexcept nogil
+cdef const fastm4n_forest* forest_for(Py_ssize_t n_labels) noexcept nogil
 cdef const fastm4n_chain_f64* chain_f64_for(Py_ssize_t n_labels) noexcept nogil
 cdef const fastm4n_chain_f32* chain_f32_for(Py_ssize_t n_labels) noexcept nogil
 cdef const fastm4n_loops* loops_for(Py_ssize_t n_labels) noexcept nogil

@@ -106,6 +106,28 @@ typedef struct {
 typedef FASTM4N_CHAIN_TABLE(double) fastm4n_chain_f64;
 typedef FASTM4N_CHAIN_TABLE(float) fastm4n_chain_f32;
 
+/* Messages along one edge of a graph: see forest_template.h. */
+typedef struct {
+    /* to[j] += max over i < n of from[i] + pair[i stride + j] */
+    void (*max_columns)(const double *from, ptrdiff_t n, const double *pair, ptrdiff_t stride,
+                        double *to);
+    /* to[i] += max over j of from[j] + pair[i stride + j], for i < n */
+    void (*max_rows)(const double *from, ptrdiff_t n, const double *pair, ptrdiff_t stride,
+                     double *to);
+    /* first label of the largest a + b */
+    ptrdiff_t (*argmax_sum)(const double *a, const double *b, ptrdiff_t stride);
+    /* to[i] = sum over j of from[j] M[i stride + j], for i < n */
+    void (*sum_rows)(const double *from, ptrdiff_t n, const double *M, ptrdiff_t stride,
+                     double *to);
+    /* out = exp(x - max x); returns the maximum */
+    double (*exp_shifted)(const double *x, ptrdiff_t stride, double *out);
+    /* to += log(x) */
+    void (*add_logs)(const double *x, ptrdiff_t stride, double *to);
+    /* out[i stride + j] += weight a[i] P[i stride + j] b[j], for i < n */
+    void (*add_edge)(const double *a, ptrdiff_t n, const double *P, ptrdiff_t stride,
+                     const double *b, double weight, double *out);
+} fastm4n_forest;
+
 /* One linear assignment problem: see assignment_template.h. */
 typedef int (*fastm4n_assign_loop)(const double *C, ptrdiff_t M, ptrdiff_t N, ptrdiff_t step,
                                    ptrdiff_t stride, int cold, int sweeps, double *u, double *v,

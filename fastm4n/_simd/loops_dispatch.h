@@ -23,6 +23,7 @@
 #define VLEN 2
 #include "loops_template.h"
 #include "chain_types.h"
+#include "forest_template.h"
 #include "assignment_template.h"
 #undef VLEN
 
@@ -38,6 +39,7 @@
 #define VLEN 4
 #include "loops_template.h"
 #include "chain_types.h"
+#include "forest_template.h"
 #include "assignment_template.h"
 #undef VLEN
 #if defined(__clang__)
@@ -51,6 +53,7 @@
 #define VLEN 8
 #include "loops_template.h"
 #include "chain_types.h"
+#include "forest_template.h"
 #include "assignment_template.h"
 #undef VLEN
 #if defined(__clang__)
@@ -115,6 +118,19 @@ static const fastm4n_chain_f32 *fastm4n_select_chain_f32(ptrdiff_t n_labels, int
     return &chain_table_f32_v2;
 }
 
+static const fastm4n_forest *fastm4n_select_forest(ptrdiff_t n_labels, int width)
+{
+#ifdef FASTM4N_WIDE
+    if (width >= 8 && n_labels > 4)
+        return &forest_table_v8;
+    if (width >= 4 && n_labels > 2)
+        return &forest_table_v4;
+#endif
+    (void)n_labels;
+    (void)width;
+    return &forest_table_v2;
+}
+
 static fastm4n_assign_loop fastm4n_select_assign(ptrdiff_t n_columns, int width)
 {
 #ifdef FASTM4N_WIDE
@@ -134,6 +150,7 @@ static fastm4n_assign_loop fastm4n_select_assign(ptrdiff_t n_columns, int width)
 #define VLEN 1
 #include "loops_template.h"
 #include "chain_types.h"
+#include "forest_template.h"
 #include "assignment_template.h"
 #undef VLEN
 static int fastm4n_simd_width(void) { return 1; }
@@ -154,6 +171,12 @@ static const fastm4n_chain_f32 *fastm4n_select_chain_f32(ptrdiff_t n_labels, int
     (void)n_labels;
     (void)width;
     return &chain_table_f32_v1;
+}
+static const fastm4n_forest *fastm4n_select_forest(ptrdiff_t n_labels, int width)
+{
+    (void)n_labels;
+    (void)width;
+    return &forest_table_v1;
 }
 static fastm4n_assign_loop fastm4n_select_assign(ptrdiff_t n_columns, int width)
 {
