@@ -73,8 +73,9 @@ FUNCTIONS = {
         v, absolute(np.shape(v)[-1]) ** 2, n_iter=5),
 }
 GAMES = ("max_min_game", "max_min_mirror_prox")
-# those of chains and of permutations have tests of their own
+# those of chains, of cuts and of permutations have tests of their own
 CHAINS = ("chain_entropy", "max_min_chain", "sum_product", "viterbi", "viterbi_kbest")
+CUTS = ("grid_edges", "min_cut")
 PERMUTATIONS = (
     "linear_assignment", "max_min_permutation", "permanent", "permutation_marginals", "sinkhorn")
 
@@ -87,7 +88,7 @@ def as_tuple(result):
 
 
 def test_exports():
-    assert sorted([*FUNCTIONS, *CHAINS, *PERMUTATIONS]) == inference.__all__
+    assert sorted([*FUNCTIONS, *CHAINS, *CUTS, *PERMUTATIONS]) == inference.__all__
 
 
 @pytest.mark.parametrize("name", inference.__all__)

@@ -1,12 +1,10 @@
 """Minimum cuts of one graph after another, without allocation; see the .pyx."""
 
-from libc.math cimport fabs
-
-
 cdef inline void add(double* total, double* lost, double x) noexcept nogil:
     """total + lost += x, lost being what rounding took from the total."""
     cdef double t = total[0] + x
-    lost[0] += (total[0] - t) + x if fabs(total[0]) >= fabs(x) else (x - t) + total[0]
+    cdef double taken = t - total[0]
+    lost[0] += (total[0] - (t - taken)) + (x - taken)
     total[0] = t
 
 

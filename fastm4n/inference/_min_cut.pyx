@@ -198,6 +198,8 @@ cdef void adopt(network_t* g) noexcept nogil:
                     if distance < nearest:
                         nearest = distance
                         best = a
+                        if distance == 1:
+                            break
         if best != NONE:
             nodes[i].parent = best
             nodes[i].stamp = g.time
@@ -378,8 +380,7 @@ cdef class MinCut:
         # as many roundings as a node has edges, each of no more than all it adds up
         for i in range(n):
             size += (nodes[i + 1].first - nodes[i].first + 1) * fabs(self.weight[i])
-            if self.excess[i] > 0.0:
-                add(&total, &lost, self.excess[i])
+            add(&total, &lost, max(0.0, self.excess[i]))
         for e in range(self.network.n_edges):
             size += fabs(self.flow[e]) * (
                 nodes[self.ends[2 * e] + 1].first - nodes[self.ends[2 * e]].first
@@ -393,12 +394,13 @@ cdef class MinCut:
     cdef double value_of(self, const signed char* side) noexcept nogil:
         """What the nodes with side 1 score, from the weights and capacities."""
         cdef Py_ssize_t e, i
+        cdef bint first, second
         cdef double total = 0.0, lost = 0.0
         for i in range(self.network.n_nodes):
-            if side[i] == 1:
-                add(&total, &lost, self.weight[i])
+            add(&total, &lost, self.weight[i] if side[i] == 1 else 0.0)
         for e in range(self.network.n_edges):
-            if (side[self.ends[2 * e]] == 1) != (side[self.ends[2 * e + 1]] == 1):
-                add(&total, &lost,
-                    -self.forward[e] if side[self.ends[2 * e]] == 1 else -self.backward[e])
+            first = side[self.ends[2 * e]] == 1
+            second = side[self.ends[2 * e + 1]] == 1
+            if first != second:
+                add(&total, &lost, -self.forward[e] if first else -self.backward[e])
         return total + lost

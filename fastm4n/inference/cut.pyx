@@ -9,6 +9,11 @@ from fastm4n._parameters import as_real, refuse_where
 from fastm4n.inference._min_cut cimport MinCut, add
 
 cdef double UNIT = 2.0 ** -53
+cdef enum:
+    # nodes and edges of the scratch that is kept between calls; about 2 MB
+    SPARE_SIZE = 16384
+# scratch that no call has at the moment; taking and giving back are atomic
+_SPARE = []
 # relative difference of value and bound that is left to rounding
 cdef double CLOSE = 2.0 ** -40
 
@@ -84,6 +89,23 @@ def _capacities(name, values, shape):
     if values.size and not np.min(values) >= 0.0:
         refuse_where(~(values >= 0.0), name, values, "capacities are numbers >= 0.")
     return np.ascontiguousarray(values)
+
+
+def _scratch(Py_ssize_t n_nodes, Py_ssize_t n_edges):
+    """Scratch that is large enough: that of an earlier call, if no other call has it."""
+    try:
+        cut = _SPARE.pop()
+    except IndexError:
+        cut = None
+    if cut is None or cut.max_nodes < n_nodes or cut.max_edges < n_edges:
+        cut = MinCut(n_nodes, n_edges)
+    return cut
+
+
+def _spare(MinCut cut):
+    """Keep the scratch for the next call, unless it is large: fresh memory costs time."""
+    if not _SPARE and cut.max_nodes + cut.max_edges <= SPARE_SIZE:
+        _SPARE.append(cut)
 
 
 cdef double finite_sum(const double[::1] x) noexcept nogil:
@@ -202,9 +224,9 @@ def min_cut(
     --------
     >>> import numpy as np
     >>> from fastm4n.inference import grid_edges, min_cut
-    >>> side, value, bound = min_cut([3.0, 1.0, 0.0], [0.0, 2.0, 1.0], [[0, 1], [1, 2]], 2.0)
+    >>> side, value, bound = min_cut([3.0, 1.0, 0.0], [0.0, 2.0, 0.5], [[0, 1], [1, 2]], 2.0)
     >>> side.tolist(), value
-    ([True, True, True], 3.0)
+    ([True, True, True], 2.5)
 
     A noisy picture of a bright square; neighbours in the grid are drawn to the same side.
 
@@ -249,7 +271,7 @@ def min_cut(
     if not most < INFINITY:
         raise ValueError(
             "the capacities add up to more than float64 can hold. Divide all by the same number.")
-    cdef MinCut cut = MinCut(n, m)
+    cdef MinCut cut = _scratch(n, m)
     cdef double[:, ::1] work = np.empty((2, n))
     cdef double value, bound
     with nogil:
@@ -282,9 +304,12 @@ def min_cut(
     for i in range(n):
         out[i] = cut.tree[i] == 1
     result = side.reshape(shape), value, min(bound, value)
+    cdef double[::1] found
     if return_flow:
         flow = np.empty(m)
+        found = flow
         for e in range(m):
-            flow[e] = cut.flow[e]
-        return (*result, flow)
+            found[e] = cut.flow[e]
+        result = (*result, flow)
+    _spare(cut)
     return result

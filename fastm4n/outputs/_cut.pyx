@@ -120,6 +120,61 @@ cdef class CutOutputs(GraphOutputs):
     def restore(self, state):
         np.asarray(self.flows)[...] = state["flows"]
 
+    def best_of(self, Py_ssize_t b, scores):
+        """The best output of block b, for Python.
+
+        Parameters
+        ----------
+        b : int
+        scores : ndarray of shape (layout.sizes()[b],)
+            As the layout has them.
+
+        Returns
+        -------
+        labels : ndarray of int of shape (n_nodes,)
+        value : float
+            Its score.
+        bound : float
+            No output has more.
+        """
+        cdef const double[::1] v = self.checked(b, scores)
+        cdef CutWorkspace work = self.workspace(v.shape[0])
+        cdef double bound
+        cdef label_t[::1] labels = work.labels
+        self.best(b, &v[0], &v[0] + self.layout.behind(b), work, &labels[0], &bound)
+        value = self.score(b, &labels[0], &v[0])
+        return np.array(labels[:self.layout.n_parts(b)], dtype=int), value, max(value, bound)
+
+    def max_min_of(self, Py_ssize_t b, scores):
+        """The max-min oracle of block b, for Python.
+
+        Parameters
+        ----------
+        b, scores
+            As in `best_of`.
+
+        Returns
+        -------
+        mu : ndarray of shape (layout.sizes()[b],)
+        lower, upper : float
+            The value at mu, and a bound from above of the maximum.
+        """
+        cdef const double[::1] v = self.checked(b, scores)
+        cdef CutWorkspace work = self.workspace(v.shape[0])
+        cdef double lower, upper
+        work.scores[:v.shape[0]] = v
+        self.max_min(b, work, &lower, &upper)
+        return np.array(work.atom[:v.shape[0]]), lower, max(lower, upper)
+
+    def checked(self, Py_ssize_t b, scores):
+        if not 0 <= b < self.layout.n_blocks:
+            raise IndexError(f"there is no block {b}: blocks are 0 ... {self.layout.n_blocks - 1}.")
+        scores = np.ascontiguousarray(scores, dtype=np.float64)
+        if scores.shape != (self.layout.size(b),):
+            raise ValueError(
+                f"scores has shape {scores.shape}, but block {b} has {self.layout.size(b)}.")
+        return scores
+
     cdef int fill(
         self, Py_ssize_t b, const double* unary, const double* more, MinCut cut, double* base,
         double* rounding) except -1 nogil:

@@ -10,9 +10,10 @@ are what the tests and the benchmarks compare it with.
 - `penalty`: bounds, the elastic net and groups in the place of ||w||^2 / 2.
 - `outputs`: the three surrogates of a block, h and the oracle, for outputs of any kind.
 - `simplex`, `chain`, `permutation`: inference for one of k labels, for a sequence of labels and for
-  a permutation; `forest`: for labels of the nodes of a graph without cycles, with its oracles;
-  `simplex_block`, `chain_block`, `permutation_block`: what is the others' own, of the oracles and of
-  the blocks.
+  a permutation; `simplex_block`, `chain_block`, `permutation_block`: what is their own, of the
+  oracles and of the blocks.
+- `forest`: labels of the nodes of a graph without cycles, with their oracles.
+- `cut`: minimum cuts, and the oracles of attractive graphs of two labels.
 """
 
 from .baselines import (
@@ -41,6 +42,7 @@ from .chain_block import (
     max_min_column_generation,
     max_min_mirror_prox_chain,
 )
+from .cut import best_attractive, max_min_attractive, min_cut
 from .forest import (
     ForestOutputs,
     displacement_tables,
@@ -88,14 +90,15 @@ __all__ = [
     "AcceleratedPasses", "Atom", "AtomPasses", "BatchResult", "BlockPasses", "Blocks",
     "Certificate", "ChainBlocks", "ChainOutputs", "ChainWeights", "ForestOutputs", "Outputs",
     "Penalty", "PermutationBlocks", "PermutationOutputs", "Result", "SimplexBlocks",
-    "SimplexOutputs", "SplitMix64", "SubgradientResult", "batch_frank_wolfe", "best_permutation",
-    "block_coordinate_frank_wolfe", "chain_entropy", "chain_features", "chain_indicator",
-    "chain_scores", "displacement_tables", "forest_best", "forest_entropy", "forest_indicator",
-    "forest_marginals", "forest_order", "forest_score", "log_line_search", "max_min_absolute",
-    "max_min_column_generation", "max_min_game", "max_min_mirror_prox", "max_min_mirror_prox_chain",
-    "max_min_objective", "max_min_oracle", "max_min_permutation", "max_min_permutation_mirror_prox",
-    "max_min_zero_one", "max_oracle", "maximize_block", "optimum_radius", "permanent",
-    "permutation_entropy", "permutation_indicator", "permutation_marginals", "project_simplex",
-    "round_to_birkhoff", "score_labelling", "simplex_threshold", "sinkhorn", "softmax",
-    "stochastic_subgradient", "sum_product", "vector_pairs", "viterbi", "viterbi_kbest",
+    "SimplexOutputs", "SplitMix64", "SubgradientResult", "batch_frank_wolfe", "best_attractive",
+    "best_permutation", "block_coordinate_frank_wolfe", "chain_entropy", "chain_features",
+    "chain_indicator", "chain_scores", "displacement_tables", "forest_best", "forest_entropy",
+    "forest_indicator", "forest_marginals", "forest_order", "forest_score", "log_line_search",
+    "max_min_absolute", "max_min_attractive", "max_min_column_generation", "max_min_game",
+    "max_min_mirror_prox", "max_min_mirror_prox_chain", "max_min_objective", "max_min_oracle",
+    "max_min_permutation", "max_min_permutation_mirror_prox", "max_min_zero_one", "max_oracle",
+    "maximize_block", "min_cut", "optimum_radius", "permanent", "permutation_entropy",
+    "permutation_indicator", "permutation_marginals", "project_simplex", "round_to_birkhoff",
+    "score_labelling", "simplex_threshold", "sinkhorn", "softmax", "stochastic_subgradient",
+    "sum_product", "vector_pairs", "viterbi", "viterbi_kbest",
 ]

@@ -1,0 +1,388 @@
+"""Minimum cuts, and graphs whose oracles they are, against enumeration, scipy and the reference."""
+
+import pickle
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.optimize import linprog
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import maximum_flow
+
+import fastm4n.reference as ref
+from fastm4n.inference import grid_edges, min_cut
+from fastm4n.outputs import CutOutputs, row_stride
+from fastm4n.surrogates import make_surrogate
+
+
+def labellings(n):
+    """All labellings of n nodes, the first node changing fastest."""
+    return (np.arange(2**n)[:, np.newaxis] >> np.arange(n)) & 1
+
+
+def random_edges(rng, n, m):
+    """Edges between different nodes, some of them more than once."""
+    if n < 2:
+        return np.zeros((0, 2), dtype=int)
+    first = rng.integers(n, size=m)
+    return np.stack([first, (first + rng.integers(1, n, size=m)) % n], axis=1)
+
+
+# capacities from none to infinite, with ties, and with sizes that no sum of them holds
+CAPACITIES = {
+    "integers": lambda rng, k: rng.integers(0, 4, k).astype(float),
+    "sparse": lambda rng, k: rng.random(k) * (rng.random(k) < 0.6),
+    "ties": lambda rng, k: 0.1 * rng.integers(0, 3, k),
+    "hard": lambda rng, k: np.where(rng.random(k) < 0.15, np.inf, rng.integers(0, 4, k)),
+    "huge": lambda rng, k: np.where(rng.random(k) < 0.2, 1e300, rng.random(k)),
+    "all sizes": lambda rng, k: rng.random(k) * 10.0 ** rng.integers(-300, 300, k),
+}
+
+
+def cut_costs(source, sink, edges, forward, backward):
+    """What each of the labellings costs as a cut."""
+    on = labellings(len(source)).astype(bool)
+    first, second = on[:, edges[:, 0]], on[:, edges[:, 1]]
+    return (
+        np.where(on, sink, source).sum(axis=1) + np.where(first & ~second, forward, 0.0).sum(axis=1)
+        + np.where(~first & second, backward, 0.0).sum(axis=1))
+
+
+@pytest.mark.parametrize("kind", CAPACITIES)
+def test_min_cut_by_enumeration(kind):
+    rng = np.random.default_rng(len(kind))
+    infinite = 0
+    for trial in range(600):
+        n = int(rng.integers(1, 9))
+        edges = random_edges(rng, n, int(rng.integers(0, 16)))
+        draw = CAPACITIES[kind]
+        source, sink = draw(rng, n), draw(rng, n)
+        sink[np.isinf(source)] = 1.0
+        forward = draw(rng, len(edges))
+        backward = draw(rng, len(edges)) if trial % 2 else forward
+        costs = cut_costs(source, sink, edges, forward, backward)
+        given = source, sink, edges, forward, backward if trial % 2 else None
+        least = np.min(costs)
+        if least == np.inf:
+            infinite += 1
+            with pytest.raises(ValueError, match="every cut has infinite capacity"):
+                min_cut(*given)
+            continue
+        side, value, bound, flow = min_cut(*given, return_flow=True)
+        assert side.dtype == bool and side.shape == (n,)
+        assert bound <= min(least * (1 + 1e-14), value)
+        assert_allclose(value, costs[np.sum(side << np.arange(n))], rtol=1e-13)
+        assert_allclose([value, bound], least, rtol=1e-11)
+        if kind == "integers":
+            # of all minimum cuts the one with the fewest nodes at the source
+            assert_array_equal(side, labellings(n)[costs == least].all(axis=0))
+            assert_array_equal(flow, np.round(flow))
+        assert np.all(flow <= forward) and np.all(-flow <= backward)
+        for start in (flow, flow + rng.normal(size=len(edges)), np.full(len(edges), np.inf)):
+            moved = source * (1.0 + 0.1 * rng.random(n))
+            again = min_cut(moved, sink, edges, forward, given[4], flow=start)
+            least = np.min(cut_costs(moved, sink, edges, forward, backward))
+            assert_allclose(again[1:3], least, rtol=1e-11, atol=0.0)
+    assert (infinite > 0) == (kind == "hard")
+
+
+@pytest.mark.parametrize("shape, connectivity", [((40, 31), 4), ((20, 25), 8), ((1, 200), 4)])
+def test_grids_by_scipy(shape, connectivity):
+    rng = np.random.default_rng(shape[1])
+    n = shape[0] * shape[1]
+    edges = grid_edges(shape, connectivity)
+    source, sink = rng.integers(0, 50, size=(2, n))
+    forward, backward = rng.integers(0, 30, size=(2, len(edges)))
+    s, t = np.full(n, n), np.full(n, n + 1)
+    nodes = np.arange(n)
+    network = csr_array((
+        np.concatenate([source, sink, forward, backward]).astype(np.int32),
+        (np.concatenate([s, nodes, edges[:, 0], edges[:, 1]]),
+         np.concatenate([nodes, t, edges[:, 1], edges[:, 0]]))), shape=(n + 2, n + 2))
+    expected = maximum_flow(network, n, n + 1).flow_value
+    images = source.reshape(shape), sink.reshape(shape)
+    side, value, bound, flow = min_cut(*images, edges, forward, backward, return_flow=True)
+    assert side.shape == shape
+    assert value == expected
+    assert_allclose(bound, expected, rtol=1e-12)
+    # a flow that the node's terminals can serve: what leaves a node is what its source gives
+    out = np.bincount(edges[:, 0], flow, n) - np.bincount(edges[:, 1], flow, n)
+    assert np.all(out <= source) and np.all(out >= -sink)
+    moved = np.maximum(0, source + rng.integers(-3, 4, size=n))
+    warm = min_cut(moved, sink, edges, forward, backward, flow=flow)
+    cold = min_cut(moved, sink, edges, forward, backward)
+    assert_array_equal(warm[0], cold[0])
+    assert warm[1] == cold[1]
+
+
+def test_reference_by_enumeration():
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        n = int(rng.integers(1, 7))
+        edges = random_edges(rng, n, int(rng.integers(0, 10)))
+        numbers = rng.integers(0, 5, size=(2, n)), rng.integers(0, 5, size=(2, len(edges)))
+        costs = cut_costs(*numbers[0], edges, *numbers[1])
+        side, flow = ref.min_cut(*numbers[0], edges, *numbers[1])
+        assert flow == np.min(costs) == costs[np.sum(side << np.arange(n))]
+
+
+def test_grid_edges():
+    for height, width in ((0, 3), (1, 1), (1, 4), (3, 1), (4, 3)):
+        pixels = np.stack(np.divmod(np.arange(height * width), max(width, 1)), axis=1)
+        apart = np.abs(pixels[:, np.newaxis] - pixels)
+        for connectivity, near in ((4, apart.sum(axis=2) == 1), (8, apart.max(axis=2) == 1)):
+            edges = grid_edges((height, width), connectivity)
+            found = np.zeros_like(near)
+            found[edges[:, 0], edges[:, 1]] = True
+            assert len(edges) == found.sum()
+            assert_array_equal(found | found.T, near)
+
+
+def test_no_nodes_and_no_edges():
+    side, value, bound = min_cut([], [], [], [])
+    assert side.shape == (0,) and value == bound == 0.0
+    side, value, bound = min_cut([1.0, 0.0, 2.0], [0.0, 3.0, 2.0], np.zeros((0, 2)), 1.0)
+    assert_array_equal(side, [True, False, False])
+    assert value == 2.0 >= bound
+    assert_allclose(bound, 2.0, rtol=1e-14)
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"source": [1.0, -1.0, 0.0]}, r"source\[1\] is -1.0; capacities are numbers >= 0"),
+        ({"source": [1.0, 1.0, np.nan]}, r"source\[2\] is nan"),
+        ({"sink": [1.0, 1.0]}, r"sink must have shape \(3,\), got \(2,\)"),
+        ({"sink": ["a", "b", "c"]}, "sink must be an array of real numbers"),
+        ({"source": [1.0, np.inf, 0.0], "sink": [0.0, np.inf, 1.0]},
+         "node 1 has infinite capacity from the source and to the sink"),
+        ({"edges": [[0, 1], [1, 3]]}, r"edge 1 is \(1, 3\), but the nodes are 0 ... 2"),
+        ({"edges": [[-1, 1], [1, 2]]}, r"edge 0 is \(-1, 1\)"),
+        ({"edges": [[0, 1], [2, 2]]}, r"edge 1 is \(2, 2\), from a node to itself"),
+        ({"edges": [[0.0, 1.0], [1.0, 2.0]]}, "integer array of shape"),
+        ({"edges": [0, 1]}, "integer array of shape"),
+        ({"capacities": [1.0, -2.0]}, r"capacities\[1\] is -2.0"),
+        ({"capacities": [1.0]}, r"capacities must have shape \(2,\), got \(1,\)"),
+        ({"reverse_capacities": [np.nan, 0.0]}, r"reverse_capacities\[0\] is nan"),
+        ({"flow": [0.0]}, r"flow must have shape \(2,\)"),
+        ({"flow": [np.nan, 0.0]}, r"flow\[0\] is nan"),
+        ({"source": [1.5e308, 1.5e308, 0.0]}, "add up to more than float64 can hold"),
+    ],
+)
+def test_bad_cuts(changes, message):
+    good = {
+        "source": [1.0, 0.0, 0.0], "sink": [0.0, 0.0, 1.0], "edges": [[0, 1], [1, 2]],
+        "capacities": [1.0, 1.0]}
+    with pytest.raises(ValueError, match=message):
+        min_cut(**{**good, **changes})
+
+
+@pytest.mark.parametrize("shape, connectivity", [((2, 2), 6), ((-1, 2), 4)])
+def test_bad_grids(shape, connectivity):
+    with pytest.raises(ValueError, match="connectivity must be|shape must be"):
+        grid_edges(shape, connectivity)
+
+
+# graphs of two labels with attractive edges
+
+COSTS = {
+    "zero_one": 1.0 - np.eye(2),
+    "one side": np.array([[0.0, 1.0], [0.0, 0.0]]),
+    "uneven": np.array([[0.1, 1.0], [3.0, 0.2]]),
+    "crossed": np.array([[2.0, 0.5], [0.3, 1.0]]),
+    "one answer": np.array([[0.0, 1.0], [0.5, 2.0]]),
+    "other answer": np.array([[1.0, 0.0], [2.0, 0.5]]),
+    "none": np.zeros((2, 2)),
+}
+
+
+class Block:
+    """Outputs of a first block without edges, and a random second one, with its scores."""
+
+    def __init__(self, rng, pairs, cost, n, m, *, shared=False, weighted=False, scale="sum",
+                 ties=False):
+        self.n, self.cost, self.edges = n, cost, random_edges(rng, n, m)
+        m = len(self.edges)
+        weights = rng.integers(0, 3, size=n + 1).astype(float) if weighted else None
+        self.outputs = CutOutputs(
+            rng.integers(2, size=n + 1), np.array([1, n]), self.edges, np.array([0, m]), cost,
+            pairs=pairs, edge_types=rng.integers(2, size=m) if shared else None, n_types=2,
+            part_weights=weights, cost_scale=scale)
+        self.weights = (np.ones(n) if weights is None else weights[1:]) / (
+            n if scale == "mean" else 1.0)
+        self.stride = row_stride(2)
+        self.numbers = 2 * self.stride if pairs == "tables" else row_stride(1)
+        draw = (lambda *shape: rng.integers(-2, 3, size=shape)) if ties else (
+            lambda *shape: rng.normal(size=shape))
+        self.unary = draw(n, 2).astype(float)
+        tables = np.zeros((2 if shared else m, 2, 2))
+        if pairs == "equal":
+            tables += np.abs(draw(len(tables), 1, 1)) * np.eye(2)
+        elif pairs == "both":
+            tables[:, 1, 1] = np.abs(draw(len(tables)))
+        else:
+            tables += draw(len(tables), 2, 2)
+            q = tables[:, 0, 0] + tables[:, 1, 1] - tables[:, 0, 1] - tables[:, 1, 0]
+            tables[:, 0, 0] += np.maximum(0.0, -q)
+        self.kept, self.pairs = tables, pairs
+        self.types = np.asarray(self.outputs.arguments()[6]) if shared else np.arange(m)
+        self.tables = tables[self.types]
+        self.draw = draw
+
+    def scores(self):
+        """As the layout has them."""
+        v = np.zeros(self.outputs.layout.sizes()[1])
+        nodes = v[:self.n * self.stride].reshape(self.n, self.stride)
+        nodes[:, :2] = self.unary
+        behind = v[self.n * self.stride:].reshape(len(self.kept), self.numbers)
+        if self.pairs == "tables":
+            behind.reshape(-1, 2, self.stride)[:, :, :2] = self.kept
+        else:
+            behind[:, 0] = self.kept[:, 1, 1]
+        return v
+
+    def values(self):
+        """Scores of all labellings."""
+        x = labellings(self.n)
+        edges = np.arange(len(self.edges))
+        pairs = self.tables[edges, x[:, self.edges[:, 0]], x[:, self.edges[:, 1]]]
+        return self.unary[np.arange(self.n), x].sum(axis=1) + pairs.sum(axis=1)
+
+    def parts(self, mu):
+        """Node marginals, and what the second block's point has behind them."""
+        nodes = mu[:self.n * self.stride].reshape(self.n, self.stride)
+        assert not nodes[:, 2:].any()
+        return nodes[:, :2], mu[self.n * self.stride:].reshape(len(self.kept), self.numbers)
+
+    def largest_max_min(self):
+        """max over mixtures of labellings, by a linear program."""
+        x = labellings(self.n)
+        n_all = len(x)
+        # variables: probabilities of the labellings, and the least costs t_i at each node
+        objective = -np.concatenate([self.values(), self.weights])
+        p = np.stack([x == 0, x == 1], axis=2)
+        rows = np.concatenate([
+            np.concatenate([-(p[:, i] @ self.cost[:, answer]), np.eye(self.n)[i]])[np.newaxis]
+            for i in range(self.n) for answer in range(2)])
+        result = linprog(
+            objective, A_ub=rows, b_ub=np.zeros(len(rows)),
+            A_eq=np.concatenate([np.ones(n_all), np.zeros(self.n)])[np.newaxis], b_eq=[1.0],
+            bounds=[(0, None)] * n_all + [(None, None)] * self.n)
+        return -result.fun
+
+
+@pytest.mark.parametrize("pairs", ["equal", "both", "tables"])
+def test_best_by_enumeration(pairs):
+    rng = np.random.default_rng(len(pairs))
+    for trial in range(300):
+        block = Block(
+            rng, pairs, COSTS["zero_one"], int(rng.integers(1, 8)), int(rng.integers(0, 12)),
+            shared=trial % 2 == 1, ties=trial % 3 == 0)
+        for _ in range(2):
+            # the second time from the flow of the first
+            values = block.values()
+            labels, value, bound = block.outputs.best_of(1, block.scores())
+            assert_allclose(value, values[np.sum(labels << np.arange(block.n))], atol=1e-12)
+            assert np.max(values) - 1e-13 <= bound
+            assert_allclose([value, bound], np.max(values), atol=1e-11)
+            assert_allclose(ref.best_attractive(
+                block.unary, block.edges, block.tables)[1], np.max(values), atol=1e-11)
+            block.unary = block.unary + 0.3 * block.draw(block.n, 2)
+
+
+@pytest.mark.parametrize("kind", COSTS)
+@pytest.mark.parametrize("pairs", ["equal", "both", "tables"])
+def test_max_min_by_enumeration(kind, pairs):
+    rng = np.random.default_rng(len(kind))
+    for trial in range(12):
+        block = Block(
+            rng, pairs, COSTS[kind], int(rng.integers(1, 6)), int(rng.integers(0, 9)),
+            shared=trial % 2 == 1, ties=trial % 3 == 0, weighted=trial % 4 > 1,
+            scale="mean" if trial % 3 == 1 else "sum")
+        for _ in range(2):
+            v = block.scores()
+            mu, lower, upper = block.outputs.max_min_of(1, v)
+            expected = block.largest_max_min()
+            assert_allclose([lower, upper], expected, atol=1e-8)
+            assert lower <= upper <= lower + 1e-11
+            nodes, behind = block.parts(mu)
+            assert_allclose(nodes.sum(axis=1), 1.0)
+            assert np.all(nodes >= 0.0)
+            h = np.sum(block.weights * np.min(nodes @ block.cost, axis=1))
+            assert_allclose(lower, h + v @ mu, atol=1e-12)
+            # the most that the node marginals allow, of what edges score
+            p, q = nodes[block.edges, 1].T if len(block.edges) else np.zeros((2, 0))
+            both = np.minimum(p, q)
+            equal = np.stack([both + np.minimum(1 - p, 1 - q), both])
+            shown = {"equal": equal[:1], "both": equal[1:]}.get(
+                pairs, np.stack([1 - p - q + both, q - both, p - both, both]))
+            expected = np.zeros((len(block.kept), len(shown)))
+            np.add.at(expected, block.types, shown.T)
+            if pairs == "tables":
+                behind = behind.reshape(-1, 2, block.stride)[:, :, :2].reshape(-1, 4)
+            assert_allclose(behind[:, :len(shown)], expected, atol=1e-12)
+            if kind == "zero_one":
+                assert_allclose(ref.max_min_attractive(
+                    block.unary, block.edges, block.tables, block.weights)[1], upper, atol=1e-10)
+            block.unary = block.unary + 0.3 * block.draw(block.n, 2)
+
+
+@pytest.mark.parametrize("name", ["max_min", "max_margin"])
+@pytest.mark.parametrize("kind", COSTS)
+def test_closed_forms(name, kind):
+    """The losses at scores of zero are what the oracles find there."""
+    rng = np.random.default_rng(3)
+    for scale in ("sum", "mean"):
+        block = Block(rng, "equal", COSTS[kind], 5, 7, weighted=True, scale=scale)
+        surrogate = make_surrogate(name, block.outputs)
+        found = surrogate.largest(block.outputs.layout.max_size)
+        if name == "max_min":
+            zeros = [np.zeros(size) for size in block.outputs.layout.sizes()]
+            expected = [block.outputs.max_min_of(b, zeros[b])[2] for b in range(2)]
+            assert_allclose(found, expected, atol=1e-12)
+        else:
+            y = np.asarray(block.outputs.arguments()[0])[1:]
+            assert_allclose(found[1], np.sum(block.weights * COSTS[kind].max(axis=1)[y]))
+
+
+def test_kept_flows_and_pickles():
+    block = Block(np.random.default_rng(0), "tables", COSTS["uneven"], 7, 12)
+    v = block.scores()
+    before = block.outputs.state()
+    assert not before["flows"].any()
+    mu, lower, upper = block.outputs.max_min_of(1, v)
+    after = block.outputs.state()
+    assert after["flows"].any()
+    block.outputs.restore(before)
+    assert_array_equal(block.outputs.state()["flows"], before["flows"])
+    copy = pickle.loads(pickle.dumps(block.outputs))
+    copy.restore(after)
+    again = copy.max_min_of(1, v)
+    assert_array_equal(again[0], mu)
+    assert_allclose(again[1:], (lower, upper))
+
+
+def test_edges_that_are_not_attractive():
+    block = Block(np.random.default_rng(1), "tables", COSTS["zero_one"], 4, 3)
+    block.kept[2] = [[0.0, 1.0], [1.0, 0.5]]
+    pair = tuple(block.edges[2].tolist())
+    message = rf"edge 2 of graph 1, \({pair[0]}, {pair[1]}\), is not attractive.* -1.5 < 0"
+    for oracle in (block.outputs.best_of, block.outputs.max_min_of):
+        with pytest.raises(ValueError, match=message):
+            oracle(1, block.scores())
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"cost": 1.0 - np.eye(3)}, "graphs of two labels, there are 3"),
+        ({"pairs": "displaced"}, "not for pairs='displaced'"),
+        ({"n_choices": [2, 1, 2]}, "node 1 has one label only"),
+    ],
+)
+def test_outputs_without_cuts(changes, message):
+    given = {
+        "y": np.zeros(3, dtype=int), "n_nodes": [3], "edges": [[0, 1], [1, 2]], "n_edges": [2],
+        "cost": 1.0 - np.eye(2), "pairs": "equal"}
+    with pytest.raises(ValueError, match=message):
+        CutOutputs(**{**given, **changes})
