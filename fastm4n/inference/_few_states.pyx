@@ -93,11 +93,9 @@ cdef class SplitTables:
     ----------
     n_nodes, n_edges : int
         Those of the largest graph.
-    with_marginals : bool
-        Whether `sum_product` is called: it keeps the table of all states.
     """
 
-    def __init__(self, Py_ssize_t n_nodes, Py_ssize_t n_edges, bint with_marginals=False):
+    def __init__(self, Py_ssize_t n_nodes, Py_ssize_t n_edges):
         if n_nodes > MOST_NODES:
             raise ValueError(
                 f"a graph has {n_nodes} nodes, and the states of at most {MOST_NODES} are listed.")
@@ -111,7 +109,7 @@ cdef class SplitTables:
         self.second = np.zeros(1 << second)
         self.cross = np.zeros((first + 1) << second)
         self.rows = np.zeros((first + 1) << second)
-        self.table = np.zeros((1 << (first + second)) if with_marginals else 1)
+        self.table = np.zeros(1 << (first + second))
         self.weights = np.zeros(1 << first)
         self.sums = np.zeros((first + 1) << second)
         self.line = np.zeros(1 << second)
