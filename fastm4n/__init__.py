@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from fastm4n import (
         datasets,
         estimators,
+        factors,
         inference,
         losses,
         metrics,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
         OrdinalClassifier,
         SequenceTagger,
     )
+    from fastm4n.factors import CountFactor, FactorTables
     from fastm4n.graphs import Graphs
     from fastm4n.model_files import load_model, save_model
     from fastm4n.path import (
@@ -54,8 +56,9 @@ from fastm4n._version import __version__  # noqa: E402
 
 # where each name is
 _NAMES = {
-    "BlockFrankWolfe": "solvers.block_frank_wolfe", "Graphs": "graphs",
-    "LabelRanker": "estimators", "Matcher": "estimators", "MulticlassClassifier": "estimators",
+    "BlockFrankWolfe": "solvers.block_frank_wolfe", "CountFactor": "factors",
+    "FactorTables": "factors", "Graphs": "graphs", "LabelRanker": "estimators",
+    "Matcher": "estimators", "MulticlassClassifier": "estimators",
     "OrdinalClassifier": "estimators", "PathInterrupted": "path", "RegularizationPath": "path",
     "RegularizationPathCV": "path", "SequenceScaler": "vectorizer", "SequenceTagger": "estimators",
     "SequenceVectorizer": "vectorizer", "Sequences": "sequences", "checkpointing": "_checkpoints",
@@ -65,8 +68,8 @@ _NAMES = {
 __all__ = [*_NAMES, "__version__", "get_include"]
 
 _MODULES = (
-    "datasets", "estimators", "inference", "losses", "metrics", "model_files", "outputs", "path",
-    "penalties", "plotting", "rankings", "reference", "surrogates",
+    "datasets", "estimators", "factors", "inference", "losses", "metrics", "model_files",
+    "outputs", "path", "penalties", "plotting", "rankings", "reference", "surrogates",
 )
 
 

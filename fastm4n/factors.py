@@ -1,0 +1,379 @@
+"""Factors: scores, or constraints, of more than two nodes of a graph at once."""
+
+import numpy as np
+
+from fastm4n._parameters import check_number
+from fastm4n.inference._count import maximise_count
+
+# entries of a table that stands for a count at most; longer counts go node by node
+_DIRECT = 64
+
+
+def _as_nodes(name, nodes):
+    nodes = np.asarray(nodes)
+    if nodes.ndim != 1 or nodes.dtype.kind not in "iu" and nodes.size:
+        raise ValueError(f"{name} must be a one-dimensional array of integers.")
+    nodes = nodes.astype(np.intp)
+    if nodes.size and nodes.min() < 0:
+        raise ValueError(f"{name} has node {nodes.min()}: nodes are counted from 0.")
+    values, counts = np.unique(nodes, return_counts=True)
+    if (counts > 1).any():
+        raise ValueError(
+            f"{name} has node {values[counts > 1][0]} twice: name each node of a factor once.")
+    return nodes
+
+
+def _as_scores(name, scores, shape):
+    scores = np.ascontiguousarray(scores, dtype=np.float64)
+    if scores.ndim != 2 or scores.shape[0] != shape[0] or scores.shape[1] < shape[1]:
+        raise ValueError(
+            f"{name} must have shape ({shape[0]}, {shape[1]}), a row for each node of the factor, "
+            f"got {scores.shape}.")
+    if np.isnan(scores).any() or (scores == np.inf).any():
+        raise ValueError(f"{name} must be finite or -inf.")
+    return scores
+
+
+class FactorTables:
+    """Scores of the labels of several nodes together, as tables.
+
+    Parameters
+    ----------
+    scopes : array-like of int of shape (n_nodes_of_all_factors,)
+        The nodes of each factor, different ones, one factor after another.
+    offsets : array-like of int of shape (n_factors + 1,)
+        The nodes of factor f are ``scopes[offsets[f]:offsets[f + 1]]``.
+    tables : list of ndarray
+        Scores, finite or -inf: ``table[a, b, c]`` is that of the labels a, b and c of the
+        factor's first, second and third node.
+    parameter : array-like of int of shape (n_factors,), default=None
+        Number of each factor's table, so that factors can share one; table f for factor f by
+        default.
+
+    Examples
+    --------
+    Three nodes are to have the same label:
+
+    >>> import numpy as np
+    >>> from fastm4n import FactorTables
+    >>> same = np.zeros((2, 2, 2))
+    >>> same[0, 0, 0] = same[1, 1, 1] = 1.5
+    >>> factors = FactorTables([0, 1, 2, 2, 3, 4], [0, 3, 6], [same], parameter=[0, 0])
+    >>> len(factors), factors.scope(1).tolist()
+    (2, [2, 3, 4])
+    >>> value, labels = factors.maximise(1, [[0.0, 1.0], [0.0, 0.0], [0.5, 0.0]])
+    >>> value, labels.tolist()
+    (2.5, [1, 1, 1])
+    """
+
+    def __init__(self, scopes, offsets, tables, parameter=None):
+        scopes, offsets = np.asarray(scopes), np.asarray(offsets)
+        if offsets.ndim != 1 or offsets.size == 0 or offsets.dtype.kind not in "iu":
+            raise ValueError("offsets must be an array of n_factors + 1 integers.")
+        n_factors = offsets.size - 1
+        if offsets[0] != 0 or (np.diff(offsets.astype(np.intp)) < 0).any() or (
+                scopes.ndim != 1 or offsets[-1] != scopes.size):
+            raise ValueError(
+                "offsets must begin with 0, not decrease, and end with the length of scopes, "
+                f"{scopes.size}.")
+        self.offsets = offsets.astype(np.intp)
+        parts = np.split(scopes, self.offsets[1:-1]) if n_factors else []
+        self.scopes = np.concatenate(
+            [_as_nodes(f"the scope of factor {f}", part) for f, part in enumerate(parts)]
+            or [np.zeros(0, dtype=np.intp)])
+        self.tables = [_as_table(t, table) for t, table in enumerate(tables)]
+        if parameter is None:
+            if len(self.tables) != n_factors:
+                raise ValueError(
+                    f"there are {len(self.tables)} tables for {n_factors} factors: give one for "
+                    "each, or name the table of each in parameter.")
+            parameter = np.arange(n_factors)
+        parameter = np.asarray(parameter)
+        if parameter.shape != (n_factors,) or parameter.dtype.kind not in "iu" and n_factors:
+            raise ValueError(f"parameter must be an array of {n_factors} integers.")
+        self.parameter = parameter.astype(np.intp)
+        for f, t in enumerate(self.parameter):
+            if not 0 <= t < len(self.tables):
+                raise ValueError(
+                    f"factor {f} has table {t}, but there are {len(self.tables)} tables.")
+            order = self.offsets[f + 1] - self.offsets[f]
+            if order == 0:
+                raise ValueError(f"factor {f} has no nodes.")
+            if self.tables[t].ndim != order:
+                raise ValueError(
+                    f"factor {f} has {order} nodes, but its table, number {t}, has "
+                    f"{self.tables[t].ndim} dimensions: one for each node.")
+
+    @classmethod
+    def from_list(cls, factors):
+        """From pairs of nodes and their table.
+
+        Parameters
+        ----------
+        factors : list of (nodes, table)
+
+        Examples
+        --------
+        >>> from fastm4n import FactorTables
+        >>> len(FactorTables.from_list([([0, 2], [[0, 1], [1, 0]])]))
+        1
+        """
+        factors = list(factors)
+        nodes = [np.asarray(nodes) for nodes, _ in factors]
+        return cls(
+            np.concatenate(nodes) if nodes else np.zeros(0, dtype=np.intp),
+            np.concatenate([[0], np.cumsum([part.size for part in nodes])]).astype(np.intp),
+            [table for _, table in factors])
+
+    def __len__(self):
+        return len(self.parameter)
+
+    def __repr__(self):
+        return f"FactorTables({len(self)} factors, {len(self.tables)} tables)"
+
+    def scope(self, f):
+        """Nodes of factor f."""
+        return self.scopes[self.offsets[f]:self.offsets[f + 1]]
+
+    def table(self, f):
+        """Scores of factor f."""
+        return self.tables[self.parameter[f]]
+
+    def maximise(self, f, scores):
+        """The largest of the scores of factor f and its nodes together.
+
+        Parameters
+        ----------
+        f : int
+        scores : array-like of shape (n_nodes, n_labels)
+            Scores of the labels of the factor's nodes.
+
+        Returns
+        -------
+        value : float
+        labels : ndarray of int of shape (n_nodes,)
+        """
+        table = self.table(f)
+        scores = _as_scores("scores", scores, (table.ndim, max(table.shape, default=0)))
+        total = table.copy()
+        for axis, size in enumerate(table.shape):
+            shape = np.ones(table.ndim, dtype=int)
+            shape[axis] = size
+            total += scores[axis, :size].reshape(shape)
+        best = int(np.argmax(total))
+        return float(total.flat[best]), np.array(
+            np.unravel_index(best, table.shape), dtype=np.intp)
+
+    def score(self, labels):
+        """What a labelling of the graph scores in all factors."""
+        labels = np.asarray(labels)
+        return float(sum(
+            self.table(f)[tuple(labels[self.scope(f)])] for f in range(len(self))))
+
+    def _functions(self, sizes):
+        """(nodes, table) of each factor, for nodes of so many labels; see `graph_factors`."""
+        for f in range(len(self)):
+            scope, table = self.scope(f), self.table(f)
+            expected = tuple(int(size) for size in sizes[scope])
+            if table.shape != expected:
+                raise ValueError(
+                    f"factor {f} has a table of shape {table.shape}, but its nodes "
+                    f"{scope.tolist()} have {expected} labels.")
+            yield scope, table
+
+
+def _as_table(t, table):
+    try:
+        table = np.ascontiguousarray(table, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"table {t} must be an array of real numbers: {error}") from error
+    if table.size == 0:
+        raise ValueError(f"table {t} has shape {table.shape}: there is no label.")
+    if np.isnan(table).any() or (table == np.inf).any():
+        raise ValueError(f"table {t} must hold finite numbers or -inf.")
+    return table
+
+
+class CountFactor:
+    """A constraint: of some nodes with labels 0 and 1, a number between two has label 1.
+
+    `exactly_one`, `at_most_one`, `at_least_one` and `budget` make the usual ones.
+
+    Parameters
+    ----------
+    nodes : array-like of int of shape (n_nodes,)
+        Different ones.
+    least, most : int
+        Fewest and most nodes of label 1.
+    negated : array-like of bool of shape (n_nodes,), default=None
+        Nodes that are counted where they have label 0 instead; none by default.
+
+    Examples
+    --------
+    >>> from fastm4n import CountFactor
+    >>> factor = CountFactor.budget([4, 7, 8], 2)
+    >>> value, labels = factor.maximise([[0.0, 1.0], [0.0, 0.5], [0.0, 3.0]])
+    >>> value, labels.tolist()
+    (4.0, [1, 0, 1])
+    >>> CountFactor.exactly_one([4, 7]).is_satisfied([1, 1])
+    False
+    """
+
+    def __init__(self, nodes, least, most, negated=None):
+        self.nodes = _as_nodes("nodes", nodes)
+        check_number("least", least, low=0, strict=False, integer=True)
+        check_number("most", most, low=0, strict=False, integer=True)
+        n = self.nodes.size
+        self.least, self.most = int(least), min(int(most), n)
+        if self.least > self.most:
+            raise ValueError(
+                f"a factor of {n} nodes cannot have at least {least} and at most {most} of label "
+                "1.")
+        negated = np.zeros(n, dtype=bool) if negated is None else np.asarray(negated)
+        if negated.shape != (n,) or negated.dtype != bool:
+            raise ValueError(f"negated must be a boolean array of shape ({n},).")
+        self.negated = negated.astype(np.uint8)
+
+    @classmethod
+    def exactly_one(cls, nodes, negated=None):
+        """XOR: one node, and no other, has label 1."""
+        return cls(nodes, 1, 1, negated)
+
+    @classmethod
+    def at_most_one(cls, nodes, negated=None):
+        """One node or none has label 1."""
+        return cls(nodes, 0, 1, negated)
+
+    @classmethod
+    def at_least_one(cls, nodes, negated=None):
+        """OR: some node has label 1."""
+        return cls(nodes, 1, len(nodes), negated)
+
+    @classmethod
+    def budget(cls, nodes, most, negated=None):
+        """At most so many nodes have label 1."""
+        return cls(nodes, 0, most, negated)
+
+    def __repr__(self):
+        return (
+            f"CountFactor(nodes={self.nodes.tolist()}, least={self.least}, most={self.most}"
+            + (f", negated={self.negated.astype(bool).tolist()})" if self.negated.any() else ")"))
+
+    def is_satisfied(self, labels):
+        """Whether labels of the factor's nodes, 0 or 1, are allowed."""
+        count = int(np.sum(np.asarray(labels) != self.negated))
+        return self.least <= count <= self.most
+
+    def maximise(self, scores):
+        """The best labels that are allowed, in closed form: O(n_nodes log n_nodes).
+
+        Parameters
+        ----------
+        scores : array-like of shape (n_nodes, 2)
+            Scores of the labels 0 and 1 of the factor's nodes.
+
+        Returns
+        -------
+        value : float
+        labels : ndarray of int of shape (n_nodes,)
+        """
+        scores = _as_scores("scores", scores, (self.nodes.size, 2))
+        return maximise_count(
+            np.ascontiguousarray(scores[:, :2]), self.negated, self.least, self.most)
+
+    def score(self, labels):
+        """0 where a labelling of the graph is allowed, else -inf."""
+        return 0.0 if self.is_satisfied(np.asarray(labels)[self.nodes]) else -np.inf
+
+    def table(self):
+        """The factor as a table: 0 where labels are allowed, else -inf."""
+        n = self.nodes.size
+        counts = np.indices((2,) * n).reshape(n, 2 ** n)
+        counts = (counts != self.negated[:, np.newaxis]).sum(axis=0)
+        allowed = (counts >= self.least) & (counts <= self.most)
+        return np.where(allowed, 0.0, -np.inf).reshape((2,) * n)
+
+
+def graph_factors(factors, sizes):
+    """Factors of one graph as tables over few variables each.
+
+    A count over many nodes becomes a chain of tables: variables behind the nodes hold how many of
+    the first nodes are counted, as far as it matters.
+
+    Parameters
+    ----------
+    factors : FactorTables, CountFactor, or a list of these and of pairs (nodes, table)
+    sizes : ndarray of int of shape (n_nodes,)
+        Labels of each node.
+
+    Returns
+    -------
+    sizes : list of int
+        With those of the added variables.
+    scopes, tables : list of ndarray
+    n_given : list of int
+        Numbers of the factors among scopes that were given as tables.
+    """
+    if isinstance(factors, (FactorTables, CountFactor)):
+        factors = [factors]
+    n_nodes, sizes = len(sizes), np.asarray(sizes)
+    all_sizes, scopes, tables, given = [int(size) for size in sizes], [], [], []
+    for number, factor in enumerate(factors):
+        if isinstance(factor, tuple) and len(factor) == 2:
+            factor = FactorTables.from_list([factor])
+        if not isinstance(factor, (FactorTables, CountFactor)):
+            raise TypeError(
+                f"factors[{number}] must be a FactorTables, a CountFactor or a pair (nodes, "
+                f"table), got {type(factor).__name__}.")
+        nodes = factor.scopes if isinstance(factor, FactorTables) else factor.nodes
+        if nodes.size and nodes.max() >= n_nodes:
+            raise IndexError(
+                f"factors[{number}] has node {nodes.max()}, but the graph has {n_nodes} nodes.")
+        try:
+            if isinstance(factor, FactorTables):
+                for scope, table in factor._functions(sizes):
+                    given.append(len(scopes))
+                    scopes.append(scope)
+                    tables.append(table)
+                continue
+        except ValueError as error:
+            raise ValueError(f"factors[{number}]: {error}") from None
+        wrong = np.flatnonzero(sizes[nodes] != 2)
+        if wrong.size:
+            node = nodes[wrong[0]]
+            raise ValueError(
+                f"factors[{number}] counts node {node}, which has {sizes[node]} labels: counts are "
+                "for nodes with labels 0 and 1.")
+        for scope, table in _count_functions(factor, len(all_sizes)):
+            for variable, size in zip(scope, table.shape, strict=True):
+                if variable == len(all_sizes):
+                    all_sizes.append(size)
+            scopes.append(scope)
+            tables.append(table)
+    return all_sizes, scopes, tables, given
+
+
+def _count_functions(factor, next_variable):
+    """(variables, table) that make up a `CountFactor`; new ones are counted from next_variable."""
+    n = factor.nodes.size
+    if 2 ** n <= _DIRECT:
+        return [(factor.nodes, factor.table())] if n else []
+    # counts above this are all alike
+    top = factor.most + 1 if factor.most < n else factor.least
+    functions, before, states = [], None, 1
+    for t, node in enumerate(factor.nodes):
+        counts = np.add.outer(np.arange(states), np.arange(2) != factor.negated[t])
+        counts = np.minimum(counts, top)
+        if t == n - 1:
+            allowed = (counts >= factor.least) & (counts <= factor.most)
+            functions.append(([before, node], np.where(allowed, 0.0, -np.inf)))
+            break
+        new = min(t + 1, top) + 1
+        table = np.where(counts[..., np.newaxis] == np.arange(new), 0.0, -np.inf)
+        if before is None:
+            functions.append(([node, next_variable], np.ascontiguousarray(table[0])))
+        else:
+            functions.append(([before, node, next_variable], table))
+        before, states = next_variable, new
+        next_variable += 1
+    return functions

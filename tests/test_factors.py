@@ -1,0 +1,133 @@
+"""Factors of several nodes: containers, their checks, and closed forms."""
+
+import itertools
+import pickle
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from fastm4n import CountFactor, FactorTables
+from fastm4n.factors import graph_factors
+
+SAME = np.array([[1.0, 0.0], [0.0, 1.0]])
+
+
+def allowed(factor):
+    """All labels of the factor's nodes that it allows."""
+    n = factor.nodes.size
+    return [y for y in itertools.product([0, 1], repeat=n) if factor.is_satisfied(y)]
+
+
+@pytest.mark.parametrize("values", [None, [-1.0, 0.0, 1.0], [-np.inf, 0.0, 1.0]])
+def test_counts_against_enumeration(values):
+    rng = np.random.default_rng(0)
+    for _ in range(500):
+        n = int(rng.integers(1, 8))
+        least = int(rng.integers(0, n + 1))
+        factor = CountFactor(
+            np.arange(n), least, int(rng.integers(least, n + 1)), rng.random(n) < 0.4)
+        scores = rng.normal(size=(n, 2)) if values is None else rng.choice(values, size=(n, 2))
+        value, labels = factor.maximise(scores)
+        best = max(sum(scores[range(n), y]) for y in allowed(factor))
+        assert_allclose(value, best, rtol=1e-12)
+        assert factor.is_satisfied(labels)
+        assert_allclose(scores[range(n), labels].sum(), best, rtol=1e-12)
+
+
+def test_ties_of_counts():
+    """Of equal nodes the first are chosen, and none that need not be."""
+    scores = np.zeros((5, 2))
+    assert CountFactor(range(5), 2, 4).maximise(scores)[1].tolist() == [1, 1, 0, 0, 0]
+    assert CountFactor(range(5), 0, 4).maximise(scores)[1].tolist() == [0] * 5
+
+
+@pytest.mark.parametrize(("factor", "count"), [
+    (CountFactor.exactly_one([3, 1, 4]), 3),
+    (CountFactor.at_most_one([3, 1, 4]), 4),
+    (CountFactor.at_least_one([3, 1, 4]), 7),
+    (CountFactor.budget([3, 1, 4], 2), 7),
+    (CountFactor.exactly_one([3, 1, 4], negated=np.array([True, True, True])), 3),
+    (CountFactor.budget([3, 1, 4], 20), 8),
+    (CountFactor([], 0, 0), 1),
+])
+def test_logic_factors(factor, count):
+    labels = allowed(factor)
+    assert len(labels) == count
+    table = factor.table()
+    for y in itertools.product([0, 1], repeat=factor.nodes.size):
+        assert table[y] == (0.0 if y in labels else -np.inf)
+    again = pickle.loads(pickle.dumps(factor))
+    assert repr(again) == repr(factor)
+    assert eval(repr(factor).replace("=[True", "=np.array([True").replace("True])", "True]))")
+                ).nodes.tolist() == factor.nodes.tolist()
+
+
+def test_tables():
+    rng = np.random.default_rng(1)
+    tables = [rng.normal(size=(2, 3)), rng.normal(size=(3,)), rng.normal(size=(2, 3, 4))]
+    factors = FactorTables([0, 1, 1, 5, 6, 7, 8, 9], [0, 2, 3, 6, 8], tables, [0, 1, 2, 0])
+    assert len(factors) == 4
+    assert factors.scope(2).tolist() == [5, 6, 7]
+    assert factors.table(3) is factors.table(0)
+    for f in range(4):
+        table = factors.table(f)
+        scores = rng.normal(size=(table.ndim, 4))
+        value, labels = factors.maximise(f, scores)
+        listed = {
+            y: table[y] + sum(scores[i, label] for i, label in enumerate(y))
+            for y in np.ndindex(table.shape)}
+        assert_allclose(value, max(listed.values()))
+        assert_allclose(listed[tuple(labels)], value)
+    labels = rng.integers(0, 2, size=10)
+    assert_allclose(
+        factors.score(labels), sum(factors.table(f)[tuple(labels[factors.scope(f)])]
+                                   for f in range(4)))
+    again = pickle.loads(pickle.dumps(factors))
+    assert again.score(labels) == factors.score(labels)
+    assert repr(factors) == "FactorTables(4 factors, 3 tables)"
+
+
+def test_none():
+    assert len(FactorTables.from_list([])) == 0
+    assert FactorTables.from_list([]).score([0, 1]) == 0.0
+    assert graph_factors([], np.array([2, 3])) == ([2, 3], [], [], [])
+
+
+@pytest.mark.parametrize(("make", "message"), [
+    (lambda: FactorTables([0, 1], [0, 1], [SAME]), "offsets must begin with 0"),
+    (lambda: FactorTables([0, 1], [0, 3, 2], [SAME]), "offsets must begin with 0"),
+    (lambda: FactorTables([0, 1], [], [SAME]), "offsets must be an array"),
+    (lambda: FactorTables([0, 1, 2, 2], [0, 2, 4], [SAME, SAME]), "factor 1 has node 2 twice"),
+    (lambda: FactorTables([0, -1], [0, 2], [SAME]), "factor 0 has node -1"),
+    (lambda: FactorTables([0.5, 1], [0, 2], [SAME]), "factor 0 must be a one-dimensional array"),
+    (lambda: FactorTables([0, 1, 2], [0, 3], [SAME]), "factor 0 has 3 nodes, but its table"),
+    (lambda: FactorTables([0, 1], [0, 2], [SAME, SAME]), "there are 2 tables for 1 factors"),
+    (lambda: FactorTables([0, 1], [0, 2], [SAME], [1]), "factor 0 has table 1"),
+    (lambda: FactorTables([0, 1], [0, 2], [SAME], [0, 0]), "parameter must be an array of 1"),
+    (lambda: FactorTables([0, 1], [0, 2], [SAME * np.nan]), "table 0 must hold finite"),
+    (lambda: FactorTables([0, 1], [0, 2], [[["a"]]]), "table 0 must be an array of real"),
+    (lambda: FactorTables([0, 1], [0, 2], [np.zeros((0, 2))]), "table 0 has shape"),
+    (lambda: FactorTables([0, 1], [0, 0, 2], [SAME, SAME]), "factor 0 has no nodes"),
+    (lambda: CountFactor([0, 0], 1, 1), "nodes has node 0 twice"),
+    (lambda: CountFactor([0, 1], 3, 4), "cannot have at least 3"),
+    (lambda: CountFactor([0, 1], -1, 1), "least must be an integer >= 0"),
+    (lambda: CountFactor([0, 1], 0, 1.5), "most must be an integer"),
+    (lambda: CountFactor([0, 1], 0, 1, [0, 1]), "negated must be a boolean"),
+    (lambda: CountFactor([0, 1], 0, 1).maximise([[0.0, 1.0]]), "scores must have shape"),
+    (lambda: CountFactor([0], 0, 1).maximise([[0.0, np.nan]]), "scores must be finite"),
+])
+def test_errors(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+@pytest.mark.parametrize(("factors", "error", "message"), [
+    (FactorTables([0, 1], [0, 2], [SAME]), ValueError, r"factors\[0\]: factor 0 has a table of"),
+    ([([0, 2], SAME), ([0, 7], SAME)], IndexError, r"factors\[1\] has node 7"),
+    (CountFactor([1], 0, 1), ValueError, r"factors\[0\] counts node 1, which has 3 labels"),
+    ([SAME], TypeError, r"factors\[0\] must be a FactorTables"),
+])
+def test_factors_that_do_not_fit_a_graph(factors, error, message):
+    with pytest.raises(error, match=message):
+        graph_factors(factors, np.array([2, 3, 2]))
