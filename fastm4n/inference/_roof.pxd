@@ -44,6 +44,7 @@ cdef class RoofScratch:
     cdef int root_of(self, int i) noexcept nogil
     cdef bint is_balanced(self, const graph_t* g) noexcept nogil
     cdef void double_graph(self, const graph_t* g) noexcept nogil
+    cdef void push_first(self, const graph_t* g) noexcept nogil
     cdef double cut_doubled(
         self, Py_ssize_t n, double slope, double mirrored, double share, const double* weights,
         bint warm, unsigned char* side) noexcept nogil

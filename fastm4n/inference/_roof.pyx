@@ -175,6 +175,38 @@ cdef class RoofScratch:
             self.cut.forward[2 * e] = self.cut.backward[2 * e] = capacity
             self.cut.forward[2 * e + 1] = self.cut.backward[2 * e + 1] = capacity
 
+    cdef void push_first(self, const graph_t* g) noexcept nogil:
+        """A flow of the doubled graph, its own mirror image: what single edges can take.
+
+        Nodes of either sign of a_i that an edge sets against one another are pushed towards zero,
+        and so are their images.
+        """
+        cdef Py_ssize_t i, j, e
+        cdef double capacity, amount
+        cdef double* excess = &self.rounded[0]
+        for i in range(g.n_nodes):
+            excess[i] = self.a[i]
+        for e in range(g.n_edges):
+            i = g.edges[2 * e]
+            j = g.edges[2 * e + 1]
+            capacity = 0.5 * self.pair[e]
+            amount = 0.0
+            if capacity > 0.0:
+                if excess[i] > 0.0 and excess[j] < 0.0:
+                    amount = min(min(excess[i], -excess[j]), capacity)
+                elif excess[i] < 0.0 and excess[j] > 0.0:
+                    amount = -min(min(-excess[i], excess[j]), capacity)
+                excess[j] += amount
+            else:
+                if excess[i] > 0.0 and excess[j] > 0.0:
+                    amount = min(min(excess[i], excess[j]), -capacity)
+                elif excess[i] < 0.0 and excess[j] < 0.0:
+                    amount = -min(min(-excess[i], -excess[j]), -capacity)
+                excess[j] -= amount
+            excess[i] -= amount
+            self.cut.flow[2 * e] = amount
+            self.cut.flow[2 * e + 1] = -amount
+
     cdef double cut_doubled(
             self, Py_ssize_t n, double slope, double mirrored, double share, const double* weights,
             bint warm, unsigned char* side) noexcept nogil:
@@ -219,10 +251,11 @@ cdef class RoofScratch:
             self.bound = total + self.cut.bound()
         else:
             self.double_graph(g)
+            self.push_first(g)
             total = 0.0
             for i in range(n):
                 total += self.a[i]
-            total += self.cut_doubled(n, 0.0, 0.0, 0.0, NULL, False, side)
+            total += self.cut_doubled(n, 0.0, 0.0, 0.0, NULL, True, side)
             self.bound = self.shifted + 0.5 * total
             for i in range(n):
                 self.p[i] = 0.5 * (1 + side[i] - side[n + i])
@@ -245,7 +278,7 @@ cdef class RoofScratch:
             if self.pair[e] > 0.0:
                 q = min(first, second)
             elif self.pair[e] < 0.0:
-                q = max(0.0, first + second - 1.0)
+                q = max(0.0, min(min(first, second), first + second - 1.0))
             else:
                 q = first * second
             self.q[e] = q
