@@ -6,11 +6,12 @@ import pickle
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from scipy.optimize import linprog, minimize
+from scipy.optimize import linprog
 from scipy.sparse import coo_array
 
 from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.inference.roof import roof_duality
+from fastm4n.losses import block_losses
 from fastm4n.outputs._roof import RoofOutputs
 from fastm4n.solvers import solve
 from fastm4n.surrogates import make_surrogate
@@ -251,3 +252,211 @@ def test_graphs_without_edges_and_nodes():
 def test_bad_input(arguments, message):
     with pytest.raises(ValueError, match=message):
         roof_duality(*arguments)
+
+
+class Blocks:
+    """Graphs of one shape, their points x = (p, q) of L, and mu = M x + c of outputs.
+
+    Parameters
+    ----------
+    outputs : RoofOutputs
+    n, edges, types
+        Of every graph; types None for edges with scores of their own.
+    weights : array of shape (n_blocks, n)
+        Of the costs of nodes, scaled as those of the outputs.
+    """
+
+    def __init__(self, outputs, n, edges, types, weights):
+        stride, size = outputs.layout.stride, outputs.layout.max_size
+        self.y = outputs.truth().reshape(-1, size)[:, 1:n * stride:stride].astype(int)
+        self.n, self.edges, self.weights, self.cost = n, edges, weights, outputs.cost_matrix
+        self.stride, self.truth = stride, outputs.truth().reshape(-1, size)
+        self.M, self.c = np.zeros((size, n + len(edges))), np.zeros(size)
+        self.M[np.arange(n) * stride, np.arange(n)] = -1.0
+        self.M[np.arange(n) * stride + 1, np.arange(n)] = 1.0
+        self.c[np.arange(n) * stride] = 1.0
+        n_places = len(edges) if types is None else max(types) + 1
+        numbers = (size - n * stride) // max(1, n_places)
+        for e, (i, j) in enumerate(edges):
+            place = n * stride + numbers * (e if types is None else types[e])
+            q = n + e
+            if outputs.pairs == "both":
+                self.M[place, q] += 1.0
+            if outputs.pairs != "both":
+                self.c[place] += 1.0
+                self.M[place, [i, j]] -= 1.0
+                self.M[place, q] += 2.0 if outputs.pairs == "equal" else 1.0
+            if outputs.pairs == "tables":
+                self.M[place + 1, [j, q]] += [1.0, -1.0]
+                self.M[place + stride, [i, q]] += [1.0, -1.0]
+                self.M[place + stride + 1, q] += 1.0
+
+    def with_costs(self, b, v):
+        v = v.copy()
+        for label in range(2):
+            v[label:self.n * self.stride:self.stride] += (
+                self.weights[b] * self.cost[self.y[b], label])
+        return v
+
+    def largest(self, surrogate, b, v):
+        """The maximum of h_b(mu) + <v, mu> over L, by HiGHS."""
+        is_margin = surrogate == "max_margin"
+        if is_margin:
+            v = self.with_costs(b, v)
+        A, rhs = polytope(
+            self.n, self.edges, None if is_margin else self.cost, self.weights[b])
+        slope = np.append(self.M.T @ v, np.ones(A.shape[1] - self.M.shape[1]))
+        found = linprog(-slope, A_ub=A, b_ub=rhs, bounds=(None, None), method="highs")
+        return self.c @ v - found.fun
+
+    def loss(self, surrogate, b, v):
+        return self.largest(surrogate, b, v) - v @ self.truth[b]
+
+    def concave(self, surrogate, b, mu):
+        """h_b(mu)."""
+        if surrogate == "max_margin":
+            return self.with_costs(b, np.zeros_like(mu)) @ mu
+        rows = mu[:self.n * self.stride].reshape(self.n, self.stride)[:, :2]
+        return self.weights[b] @ np.min(rows @ self.cost, axis=1)
+
+    def assert_in_polytope(self, mu):
+        """Some x of L has this mu, but for rounding."""
+        A, b = polytope(self.n, self.edges)
+        width = A.shape[1]
+        both = np.block([[self.M, np.ones((len(mu), 1))], [-self.M, np.ones((len(mu), 1))]])
+        found = linprog(
+            np.append(np.zeros(width), 1.0),
+            A_ub=np.vstack([np.hstack([A.toarray(), np.zeros((len(b), 1))]), -both]),
+            b_ub=np.concatenate([b, self.c - mu, mu - self.c]), bounds=(None, None),
+            method="highs")
+        assert found.fun < 1e-9
+
+
+def make_blocks(seed, pairs, shared, n_blocks=4, n=5, cost="false positives", scale="sum"):
+    """A complete graph but for one edge, for each block; and its outputs."""
+    rng = np.random.default_rng(seed)
+    edges = np.array(list(itertools.combinations(range(n), 2)))[1:]
+    types = rng.integers(0, 3, len(edges)) if shared else None
+    if shared:
+        types[0] = 2
+    weights = rng.choice([0.0, 0.5, 2.0], (n_blocks, n))
+    outputs = RoofOutputs(
+        rng.integers(0, 2, n_blocks * n), np.full(n_blocks, n), np.tile(edges, (n_blocks, 1)),
+        np.full(n_blocks, len(edges)), np.array(COSTS[cost]), pairs,
+        np.tile(types, n_blocks) if shared else None, 3, part_weights=weights.ravel(),
+        cost_scale=scale)
+    factor = 1.0 / n if scale == "mean" else 1.0
+    return rng, outputs, Blocks(outputs, n, edges, types, factor * weights)
+
+
+@pytest.mark.parametrize("surrogate", ["max_margin", "max_min"])
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("pairs", ["equal", "both", "tables"])
+def test_losses_of_outputs(pairs, shared, surrogate):
+    """Values, and gradients that are points of L, for every form of pair scores."""
+    for seed, scale in enumerate(["sum", "mean"]):
+        rng, outputs, blocks = make_blocks(seed, pairs, shared, scale=scale)
+        loss = make_surrogate(surrogate, outputs)
+        scores = rng.normal(size=(len(blocks.truth), outputs.layout.max_size))
+        found = block_losses(loss, scores.ravel())
+        expected = [blocks.loss(surrogate, b, v) for b, v in enumerate(scores)]
+        assert_allclose(found.upper, expected, atol=1e-9)
+        assert_allclose(found.value, expected, atol=1e-9)
+        for b, slope in enumerate(found.gradient.reshape(scores.shape)):
+            blocks.assert_in_polytope(slope + blocks.truth[b])
+            value = blocks.concave(surrogate, b, slope + blocks.truth[b]) + slope @ scores[b]
+            assert_allclose(value, expected[b], atol=1e-9)
+        zeros = np.zeros(scores.size)
+        largest = loss.largest(outputs.layout.max_size)
+        assert_allclose(largest, block_losses(loss, zeros).upper, atol=1e-9)
+
+
+@pytest.mark.parametrize("surrogate", ["max_margin", "max_min"])
+@pytest.mark.parametrize("pairs, shared, cost", [
+    ("equal", True, "zero-one"), ("both", False, "zero-one"), ("tables", True, "false positives"),
+    ("tables", False, "zero-one"), ("equal", False, "false negatives")])
+def test_fits_over_the_local_polytope(surrogate, pairs, shared, cost):
+    """Both sides of the certificate by other means: HiGHS' losses at w, and a feasible point."""
+    n_blocks, alpha, tol = 12, 0.05, 1e-4
+    rng, outputs, blocks = make_blocks(7, pairs, shared, n_blocks, cost=cost)
+    X = rng.normal(size=(n_blocks, 3))
+    p = np.full(n_blocks, 1.0 / n_blocks)
+    features = LinearFeatures(
+        X, np.arange(n_blocks), row_norms(X, 0.0), outputs.layout.max_size, 0.0)
+    solution = solve(
+        make_surrogate(surrogate, outputs), features, p, alpha=alpha, tol=tol, max_iter=3000,
+        step="pairwise")
+    assert solution.converged
+    mu = solution.mu.reshape(n_blocks, -1)
+    w = (p / alpha * (blocks.truth - mu).T) @ X
+    assert_allclose(features.coef(), w, atol=1e-9)
+    penalty = alpha / 2 * np.sum(w * w)
+    primal = p @ [blocks.loss(surrogate, b, w @ X[b]) for b in range(n_blocks)] + penalty
+    for point in mu:
+        blocks.assert_in_polytope(point)
+    dual = p @ [blocks.concave(surrogate, b, point) for b, point in enumerate(mu)] - penalty
+    assert -1e-9 <= primal - dual <= tol + 1e-9
+    assert_allclose(solution.certificate.gap, primal - dual, atol=1e-8)
+
+
+def exact_outputs(n, seed=0, n_blocks=6, exact=True):
+    rng = np.random.default_rng(seed)
+    edges = np.array(list(itertools.combinations(range(n), 2)))
+    return rng, RoofOutputs(
+        rng.integers(0, 2, n_blocks * n), np.full(n_blocks, n), np.tile(edges, (n_blocks, 1)),
+        np.full(n_blocks, len(edges)), 1.0 - np.eye(2), "both", exact=exact)
+
+
+def open_scores(rng, outputs, n):
+    """Pairs of both signs, and no node that prefers a label: (n_blocks, size)."""
+    scores = np.zeros((outputs.layout.n_blocks, outputs.layout.max_size))
+    scores[:, 2 * n::2] = 30.0 * rng.normal(size=scores[:, 2 * n::2].shape)
+    for e, (i, j) in enumerate(itertools.combinations(range(n), 2)):
+        for node in (i, j):
+            scores[:, 2 * node + 1] -= 0.5 * scores[:, 2 * n + 2 * e]
+    return scores
+
+
+def test_exact_outputs_are_labellings():
+    """exact=True: losses over labellings, not over L."""
+    rng, outputs = exact_outputs(6)
+    assert not outputs.has_relaxation
+    scores = open_scores(rng, outputs, 6)
+    found = block_losses(make_surrogate("max_margin", outputs), scores.ravel())
+    truth = outputs.truth().reshape(6, -1)
+    labels = np.array(list(itertools.product(range(2), repeat=6)))
+    i, j = np.triu_indices(6, 1)
+    for b in range(6):
+        y = truth[b, 1:12:2]
+        values = np.sum(labels != y, axis=1) + labels @ scores[b, 1:12:2]
+        values = values + (labels[:, i] * labels[:, j]) @ scores[b, 12::2]
+        assert_allclose(found.upper[b], values.max() - scores[b] @ truth[b], atol=1e-9)
+    assert outputs.proven.all() and np.any(outputs.n_left > 0)
+    relaxed = exact_outputs(6, exact=False)[1]
+    bounds = block_losses(make_surrogate("max_margin", relaxed), scores.ravel()).upper
+    assert np.all(bounds >= found.upper - 1e-9) and np.any(bounds > found.upper + 1e-3)
+    assert np.array_equal(relaxed.n_left, outputs.n_left)
+
+
+def test_exact_outputs_name_the_graph():
+    rng, outputs = exact_outputs(20)
+    scores = open_scores(rng, outputs, 20)
+    scores[:4] = 0.0
+    with pytest.raises(ValueError, match="graph 4: roof duality leaves 20 of its 20 nodes"):
+        block_losses(make_surrogate("max_margin", outputs), scores.ravel())
+
+
+def test_outputs_are_pickled():
+    rng, outputs, _ = make_blocks(1, "tables", True)
+    copy = pickle.loads(pickle.dumps(outputs))
+    scores = rng.normal(size=outputs.layout.n_numbers)
+    for surrogate in ("max_margin", "max_min"):
+        found, expected = (
+            block_losses(make_surrogate(surrogate, which), scores) for which in (copy, outputs))
+        assert np.array_equal(found.value, expected.value)
+    assert pickle.loads(pickle.dumps(exact_outputs(3)[1])).exact
+
+
+def test_outputs_refuse_other_labels():
+    with pytest.raises(ValueError, match="nodes of two labels, and there are 3"):
+        RoofOutputs(np.zeros(2, int), [2], [(0, 1)], [1], 1.0 - np.eye(3))
