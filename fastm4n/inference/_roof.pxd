@@ -11,11 +11,14 @@ cdef class RoofScratch:
     cdef readonly bint proven
     cdef MinCut cut
     cdef SplitTables tables
-    # the quadratic form, and that of distances; the sum of what is in scores
-    cdef double constant, shifted, scale
-    cdef double[::1] u, pair, a
-    # a point of L, and labels that are rounded from it
-    cdef double[::1] p, q, rounded
+    # the quadratic form, and the sum of what is in scores; a point of L
+    cdef double constant, scale
+    cdef double[::1] u, pair, p, q
+    # the graph that is cut, and a point of it: scores of its nodes, halves of pair scores, which
+    # nodes they are, and where nodes are among them
+    cdef Py_ssize_t n, m
+    cdef double[::1] a, half, r, room, some
+    cdef int[::1] kept, place, ends
     # signs of nodes against the roots of their trees
     cdef int[::1] parent
     cdef signed char[::1] sign
@@ -40,20 +43,23 @@ cdef class RoofScratch:
     cdef void write_point(self, const graph_t* g, double* rows, double* more) noexcept nogil
 
     cdef void begin(
-        self, const graph_t* g, const double* unary, const double* more) noexcept nogil
+        self, const graph_t* g, const double* unary, const double* more, double highest,
+        double lowest, double share, const double* weights) noexcept nogil
     cdef int root_of(self, int i) noexcept nogil
-    cdef bint is_balanced(self, const graph_t* g) noexcept nogil
-    cdef void double_graph(self, const graph_t* g) noexcept nogil
-    cdef void push_first(self, const graph_t* g) noexcept nogil
+    cdef bint is_balanced(self) noexcept nogil
+    cdef double cut_once(self) noexcept nogil
+    cdef void double_graph(self) noexcept nogil
     cdef double cut_doubled(
-        self, Py_ssize_t n, double slope, double mirrored, double share, const double* weights,
-        bint warm, unsigned char* side) noexcept nogil
+        self, double slope, double mirrored, double share, const double* weights,
+        unsigned char* side) noexcept nogil
+    cdef double value_of_kept(self) noexcept nogil
+    cdef void close(self, const graph_t* g, double bound, double value) noexcept nogil
     cdef double value_of_point(self, const graph_t* g) noexcept nogil
-    cdef void edges_around(self, const graph_t* g) noexcept nogil
-    cdef int step_along(self, const graph_t* g, int e, int node) noexcept nogil
-    cdef void settle_ties(self, const graph_t* g) noexcept nogil
+    cdef void edges_around(self, Py_ssize_t n, const int* ends, Py_ssize_t m) noexcept nogil
+    cdef int step_along(self, int e, int node) noexcept nogil
+    cdef void settle_ties(self) noexcept nogil
     cdef double score_of(self, const graph_t* g, const label_t* labels) noexcept nogil
     cdef void list_states(self, const graph_t* g, label_t* labels) noexcept nogil
     cdef double gain_of(self, const graph_t* g, Py_ssize_t i, const double* p) noexcept nogil
     cdef void round_in_turn(self, const graph_t* g, label_t* labels) noexcept nogil
-    cdef void join_levels(self, Py_ssize_t n, double outside) noexcept nogil
+    cdef void join_levels(self, double outside) noexcept nogil

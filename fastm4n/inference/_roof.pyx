@@ -35,9 +35,15 @@ from libc.string cimport memset
 
 from fastm4n.inference._binary_graph cimport add_binary_edge, add_binary_node, binary_form
 from fastm4n.inference._few_states cimport SplitTables
-from fastm4n.inference._graph cimport BOTH
+from fastm4n.inference._graph cimport BOTH, choices
 
 cdef enum:
+    # rounds in which nodes are settled by themselves
+    MOST_ROUNDS = 8
+    # nodes of the graph that is cut have their number there instead
+    OPEN = -1
+    JUST_SETTLED = -2
+    SETTLED = -3
     # nodes that are left whose states are listed
     MOST_LEFT = 16
     # most sweeps of the local search where more are left
@@ -46,6 +52,12 @@ cdef enum:
 # residual capacities below this share of the capacity are rounding, and so are errors of scores
 # beside the sum of all numbers in them
 cdef double ROUNDING = 1e-12
+cdef double UNIT = 2.0 ** -53
+
+
+cdef inline double least_cost(const double* cost, Py_ssize_t stride, double p) noexcept nogil:
+    """The least expected cost of an answer to a label that is 1 with probability p."""
+    return min((1.0 - p) * cost[0] + p * cost[stride], (1.0 - p) * cost[1] + p * cost[stride + 1])
 
 
 cdef class RoofScratch:
@@ -65,9 +77,11 @@ cdef class RoofScratch:
         cdef Py_ssize_t n = max(1, max_nodes), m = max(1, max_edges)
         self.cut = MinCut(2 * n, 2 * m)
         self.tables = SplitTables(MOST_LEFT, MOST_LEFT * (MOST_LEFT - 1) // 2)
-        self.u, self.a, self.p, self.rounded = (np.zeros(n) for _ in range(4))
-        self.pair, self.q = np.zeros(m), np.zeros(m)
-        self.doubled = np.zeros(4 * m, dtype=np.intc)
+        self.u, self.a, self.room, self.p, self.some = (np.zeros(n) for _ in range(5))
+        self.r = np.zeros(n)
+        self.pair, self.half, self.q = np.zeros(m), np.zeros(m), np.zeros(m)
+        self.kept, self.place = np.zeros(n, dtype=np.intc), np.zeros(n, dtype=np.intc)
+        self.ends, self.doubled = np.zeros(2 * m, dtype=np.intc), np.zeros(4 * m, dtype=np.intc)
         self.parent = np.zeros(n, dtype=np.intc)
         self.sign = np.zeros(n, dtype=np.int8)
         self.start = np.zeros(n + 1, dtype=np.intc)
@@ -87,26 +101,82 @@ cdef class RoofScratch:
         self.few_places = np.arange(MOST_LEFT * MOST_LEFT, dtype=np.intp)
         self.few_labels = np.zeros(MOST_LEFT, dtype=np.uint16)
 
-    # ------------------------------------------------------------------------- the two graphs
+    # ------------------------------------------------------------------ graphs that are cut
 
     cdef void begin(
-            self, const graph_t* g, const double* unary, const double* more) noexcept nogil:
-        """The quadratic form, and that of distances."""
-        cdef Py_ssize_t i, e
-        cdef double half
+            self, const graph_t* g, const double* unary, const double* more, double highest,
+            double lowest, double share, const double* weights) noexcept nogil:
+        """The quadratic form, that of distances, and the graph of the nodes that are not settled.
+
+        Where a_i + w_i h' is at least the sum of |P_e| / 2 of the edges of i for all slopes from
+        `highest` down to `lowest`, p_i = 1 is best whatever the others are, and so on: its edges
+        become scores of their other nodes.  O(n + m) for each of MOST_ROUNDS at most.
+        """
+        cdef Py_ssize_t i, j, e, _round
+        cdef double half, weight
+        cdef bint moved = True
         self.constant = binary_form(g, unary, more, &self.u[0], &self.pair[0])
         self.scale = fabs(self.constant)
-        self.shifted = self.constant
         for i in range(g.n_nodes):
+            if choices(g, i) == 1:
+                # what is behind a node's labels is no score
+                self.u[i] = 0.0
             self.a[i] = self.u[i]
+            self.room[i] = 0.0
+            self.place[i] = OPEN
             self.scale += fabs(self.u[i])
         for e in range(g.n_edges):
             half = 0.5 * self.pair[e]
             self.a[g.edges[2 * e]] += half
             self.a[g.edges[2 * e + 1]] += half
-            if half < 0.0:
-                self.shifted -= half
-            self.scale += fabs(half)
+            half = fabs(half)
+            self.room[g.edges[2 * e]] += half
+            self.room[g.edges[2 * e + 1]] += half
+            self.scale += half
+        for _round in range(MOST_ROUNDS):
+            moved = False
+            for i in range(g.n_nodes):
+                if self.place[i] != OPEN:
+                    continue
+                weight = share if weights == NULL else share * weights[i]
+                if choices(g, i) == 1 or self.a[i] + weight * highest <= -self.room[i]:
+                    self.p[i] = 0.0
+                elif self.a[i] + weight * lowest >= self.room[i]:
+                    self.p[i] = 1.0
+                else:
+                    continue
+                self.place[i] = JUST_SETTLED
+                moved = True
+            if not moved:
+                break
+            for e in range(g.n_edges):
+                i = g.edges[2 * e]
+                j = g.edges[2 * e + 1]
+                if self.place[i] == OPEN and self.place[j] == JUST_SETTLED:
+                    i, j = j, i
+                elif self.place[i] != JUST_SETTLED or self.place[j] != OPEN:
+                    continue
+                half = 0.5 * self.pair[e]
+                self.a[j] += half if self.p[i] == 1.0 else -half
+                self.room[j] -= fabs(half)
+            for i in range(g.n_nodes):
+                if self.place[i] == JUST_SETTLED:
+                    self.place[i] = SETTLED
+        self.n = self.m = 0
+        for i in range(g.n_nodes):
+            if self.place[i] == OPEN:
+                self.place[i] = <int> self.n
+                self.kept[self.n] = <int> i
+                self.a[self.n] = self.a[i]
+                self.n += 1
+        for e in range(g.n_edges):
+            i = self.place[g.edges[2 * e]]
+            j = self.place[g.edges[2 * e + 1]]
+            if i >= 0 and j >= 0 and self.pair[e] != 0.0:
+                self.ends[2 * self.m] = <int> i
+                self.ends[2 * self.m + 1] = <int> j
+                self.half[self.m] = 0.5 * self.pair[e]
+                self.m += 1
 
     cdef int root_of(self, int i) noexcept nogil:
         """The root of i's tree; the sign of i is then that against the root."""
@@ -124,103 +194,132 @@ cdef class RoofScratch:
             i = next_up
         return root
 
-    cdef bint is_balanced(self, const graph_t* g) noexcept nogil:
+    cdef bint is_balanced(self) noexcept nogil:
         """Whether signs of nodes are there whose products are those of the edges; sets them."""
         cdef Py_ssize_t i, e
         cdef int first, second, a, b
         cdef signed char wanted
-        for i in range(g.n_nodes):
+        for i in range(self.n):
             self.parent[i] = <int> i
             self.sign[i] = 1
-        for e in range(g.n_edges):
-            if self.pair[e] == 0.0:
-                continue
-            first = g.edges[2 * e]
-            second = g.edges[2 * e + 1]
+        for e in range(self.m):
+            first = self.ends[2 * e]
+            second = self.ends[2 * e + 1]
             a = self.root_of(first)
             b = self.root_of(second)
-            wanted = 1 if self.pair[e] > 0.0 else -1
+            wanted = 1 if self.half[e] > 0.0 else -1
             if a != b:
                 self.parent[a] = b
                 self.sign[a] = wanted * self.sign[first] * self.sign[second]
             elif self.sign[first] * self.sign[second] != wanted:
                 return False
-        for i in range(g.n_nodes):
+        for i in range(self.n):
             self.root_of(<int> i)
         return True
 
-    cdef void double_graph(self, const graph_t* g) noexcept nogil:
-        """Edges and capacities of the doubled graph, images being numbered from n_nodes on.
+    cdef double cut_once(self) noexcept nogil:
+        """r = the best point where signs are balanced; a bound of the maximum of a'r - distances."""
+        cdef Py_ssize_t i, e
+        cdef double total = 0.0
+        self.cut.begin(self.n, &self.ends[0], self.m)
+        for i in range(self.n):
+            self.cut.weight[i] = self.sign[i] * self.a[i]
+            if self.sign[i] < 0:
+                total += self.a[i]
+        for e in range(self.m):
+            self.cut.forward[e] = self.cut.backward[e] = fabs(self.half[e])
+        self.cut.solve(False)
+        for i in range(self.n):
+            self.r[i] = (self.cut.tree[i] == 1) == (self.sign[i] > 0)
+        return total + self.cut.bound()
 
-        Edge e is 2 e there, and the image of that, turned round, is 2 e + 1.
+    cdef void double_graph(self) noexcept nogil:
+        """The doubled graph, images being numbered from n on, and a flow to begin with.
+
+        Edge e is 2 e there, and the image of that, turned round, is 2 e + 1.  The flow is its own
+        mirror image, and what single edges can take: two nodes whose a_i an edge sets against one
+        another are pushed towards zero, and so are their images.
         """
-        cdef Py_ssize_t e
-        cdef int i, j, n = <int> g.n_nodes
-        cdef double capacity
-        for e in range(g.n_edges):
-            i = g.edges[2 * e]
-            j = g.edges[2 * e + 1]
+        cdef Py_ssize_t e, k
+        cdef int i, j, n = <int> self.n
+        cdef double half, amount
+        cdef double* excess = &self.some[0]
+        for k in range(n):
+            excess[k] = self.a[k]
+        for e in range(self.m):
+            i = self.ends[2 * e]
+            j = self.ends[2 * e + 1]
             self.doubled[4 * e] = i
-            if self.pair[e] >= 0.0:
+            self.doubled[4 * e + 2] = n + i
+            if self.half[e] > 0.0:
                 self.doubled[4 * e + 1] = j
-                self.doubled[4 * e + 2] = n + i
                 self.doubled[4 * e + 3] = n + j
             else:
                 self.doubled[4 * e + 1] = n + j
-                self.doubled[4 * e + 2] = n + i
                 self.doubled[4 * e + 3] = j
-        self.cut.begin(2 * n, &self.doubled[0], 2 * g.n_edges)
-        for e in range(g.n_edges):
-            capacity = 0.5 * fabs(self.pair[e])
-            self.cut.forward[2 * e] = self.cut.backward[2 * e] = capacity
-            self.cut.forward[2 * e + 1] = self.cut.backward[2 * e + 1] = capacity
-
-    cdef void push_first(self, const graph_t* g) noexcept nogil:
-        """A flow of the doubled graph, its own mirror image: what single edges can take.
-
-        Nodes of either sign of a_i that an edge sets against one another are pushed towards zero,
-        and so are their images.
-        """
-        cdef Py_ssize_t i, j, e
-        cdef double capacity, amount
-        cdef double* excess = &self.rounded[0]
-        for i in range(g.n_nodes):
-            excess[i] = self.a[i]
-        for e in range(g.n_edges):
-            i = g.edges[2 * e]
-            j = g.edges[2 * e + 1]
-            capacity = 0.5 * self.pair[e]
+        self.cut.begin(2 * n, &self.doubled[0], 2 * self.m)
+        for e in range(self.m):
+            i = self.ends[2 * e]
+            j = self.ends[2 * e + 1]
+            half = self.half[e]
             amount = 0.0
-            if capacity > 0.0:
+            if half > 0.0:
                 if excess[i] > 0.0 and excess[j] < 0.0:
-                    amount = min(min(excess[i], -excess[j]), capacity)
+                    amount = min(min(excess[i], -excess[j]), half)
                 elif excess[i] < 0.0 and excess[j] > 0.0:
-                    amount = -min(min(-excess[i], excess[j]), capacity)
+                    amount = -min(min(-excess[i], excess[j]), half)
                 excess[j] += amount
             else:
+                half = -half
                 if excess[i] > 0.0 and excess[j] > 0.0:
-                    amount = min(min(excess[i], excess[j]), -capacity)
+                    amount = min(min(excess[i], excess[j]), half)
                 elif excess[i] < 0.0 and excess[j] < 0.0:
-                    amount = -min(min(-excess[i], -excess[j]), -capacity)
+                    amount = -min(min(-excess[i], -excess[j]), half)
                 excess[j] -= amount
             excess[i] -= amount
             self.cut.flow[2 * e] = amount
             self.cut.flow[2 * e + 1] = -amount
+            self.cut.forward[2 * e] = self.cut.backward[2 * e] = half
+            self.cut.forward[2 * e + 1] = self.cut.backward[2 * e + 1] = half
 
     cdef double cut_doubled(
-            self, Py_ssize_t n, double slope, double mirrored, double share, const double* weights,
-            bint warm, unsigned char* side) noexcept nogil:
+            self, double slope, double mirrored, double share, const double* weights,
+            unsigned char* side) noexcept nogil:
         """side = S of the cut with a_i + w_i slope and -a_i - w_i mirrored; a bound of its C."""
-        cdef Py_ssize_t i
+        cdef Py_ssize_t i, n = self.n
         cdef double weight
         for i in range(n):
-            weight = share if weights == NULL else share * weights[i]
+            weight = share if weights == NULL else share * weights[self.kept[i]]
             self.cut.weight[i] = self.a[i] + weight * slope
             self.cut.weight[n + i] = -self.a[i] - weight * mirrored
-        self.cut.solve(warm)
+        self.cut.solve(True)
         for i in range(2 * n):
             side[i] = self.cut.tree[i] == 1
         return self.cut.bound()
+
+    cdef double value_of_kept(self) noexcept nogil:
+        """a'r less distances, at the point r of the nodes that are kept."""
+        cdef Py_ssize_t i, e
+        cdef double first, second, total = 0.0
+        for i in range(self.n):
+            total += self.a[i] * self.r[i]
+        for e in range(self.m):
+            first = self.r[self.ends[2 * e]]
+            second = self.r[self.ends[2 * e + 1]]
+            if self.half[e] > 0.0:
+                total -= self.half[e] * fabs(first - second)
+            else:
+                total += self.half[e] * fabs(first - (1.0 - second))
+        return total
+
+    cdef void close(self, const graph_t* g, double bound, double value) noexcept nogil:
+        """p from r, the value of p, and its bound: what the cut has left to gain, and rounding."""
+        cdef Py_ssize_t i
+        for i in range(self.n):
+            self.p[self.kept[i]] = self.r[i]
+        self.lower += self.value_of_point(g)
+        self.bound = self.lower + max(0.0, bound - value) + (
+            UNIT * (g.n_nodes + g.n_edges) * self.scale)
 
     # ------------------------------------------------------------------------ the relaxation
 
@@ -230,40 +329,25 @@ cdef class RoofScratch:
 
         One cut on n nodes, where that is all, or on 2 n.
         """
-        cdef Py_ssize_t i, e, n = g.n_nodes
-        cdef double total, capacity
+        cdef Py_ssize_t i
+        cdef double bound = 0.0
         cdef unsigned char* side = &self.outer[0]
-        self.begin(g, unary, more)
+        self.begin(g, unary, more, 0.0, 0.0, 0.0, NULL)
         self.n_left = 0
-        if self.is_balanced(g):
-            self.cut.begin(n, g.edges, g.n_edges)
-            total = self.shifted
-            for i in range(n):
-                self.cut.weight[i] = self.sign[i] * self.a[i]
-                if self.sign[i] < 0:
-                    total += self.a[i]
-            for e in range(g.n_edges):
-                capacity = 0.5 * fabs(self.pair[e])
-                self.cut.forward[e] = self.cut.backward[e] = capacity
-            self.cut.solve(False)
-            for i in range(n):
-                self.p[i] = (self.cut.tree[i] == 1) == (self.sign[i] > 0)
-            self.bound = total + self.cut.bound()
-        else:
-            self.double_graph(g)
-            self.push_first(g)
-            total = 0.0
-            for i in range(n):
-                total += self.a[i]
-            total += self.cut_doubled(n, 0.0, 0.0, 0.0, NULL, True, side)
-            self.bound = self.shifted + 0.5 * total
-            for i in range(n):
-                self.p[i] = 0.5 * (1 + side[i] - side[n + i])
-                self.n_left += side[i] == side[n + i]
+        self.lower = 0.0
+        if self.n and self.is_balanced():
+            bound = self.cut_once()
+        elif self.n:
+            self.double_graph()
+            bound = self.cut_doubled(0.0, 0.0, 0.0, NULL, side)
+            for i in range(self.n):
+                bound += self.a[i]
+                self.r[i] = 0.5 * (1 + side[i] - side[self.n + i])
+                self.n_left += side[i] == side[self.n + i]
+            bound *= 0.5
             if self.n_left:
-                self.settle_ties(g)
-        self.lower = self.value_of_point(g)
-        self.bound = max(self.bound, self.lower)
+                self.settle_ties()
+        self.close(g, bound, self.value_of_kept())
         return 0
 
     cdef double value_of_point(self, const graph_t* g) noexcept nogil:
@@ -296,58 +380,58 @@ cdef class RoofScratch:
 
     # ------------------------------------------------------------------- ties of least cuts
 
-    cdef void edges_around(self, const graph_t* g) noexcept nogil:
+    cdef void edges_around(
+            self, Py_ssize_t n, const int* ends, Py_ssize_t m) noexcept nogil:
         """around[start[i] ... start[i + 1]] = the edges of node i."""
         cdef Py_ssize_t i, k
-        memset(&self.start[0], 0, (g.n_nodes + 1) * sizeof(int))
-        for k in range(2 * g.n_edges):
-            self.start[g.edges[k]] += 1
-        for i in range(g.n_nodes):
+        memset(&self.start[0], 0, (n + 1) * sizeof(int))
+        for k in range(2 * m):
+            self.start[ends[k]] += 1
+        for i in range(n):
             self.start[i + 1] += self.start[i]
         # filled from behind, so that start[i] comes to where those of i begin
-        for k in range(2 * g.n_edges - 1, -1, -1):
-            i = g.edges[k]
+        for k in range(2 * m - 1, -1, -1):
+            i = ends[k]
             self.start[i] -= 1
             self.around[self.start[i]] = <int> (k // 2)
 
-    cdef int step_along(self, const graph_t* g, int e, int node) noexcept nogil:
+    cdef int step_along(self, int e, int node) noexcept nogil:
         """Where edge e leads from a node of the doubled graph with capacity left, or -1.
 
         By the flow that is the mean of the cut's and of its mirror image.
         """
-        cdef int n = <int> g.n_nodes
+        cdef int n = <int> self.n
         cdef bint image = node >= n
         cdef int i = node - n if image else node
-        cdef bint first = g.edges[2 * e] == i
-        cdef int j = g.edges[2 * e + 1] if first else g.edges[2 * e]
+        cdef bint first = self.ends[2 * e] == i
+        cdef int j = self.ends[2 * e + 1] if first else self.ends[2 * e]
+        cdef bint alike = self.half[e] > 0.0
         # the edge of the doubled graph that ends there, and which way it is walked along
-        cdef bint second_copy = image if first or self.pair[e] >= 0.0 else not image
-        cdef double capacity = 0.5 * fabs(self.pair[e])
+        cdef bint second_copy = image if first or alike else not image
+        cdef double capacity = fabs(self.half[e])
         cdef double flow = 0.5 * (self.cut.flow[2 * e] - self.cut.flow[2 * e + 1])
-        if second_copy:
+        if second_copy == first:
             flow = -flow
-        if not first:
-            flow = -flow
-        if self.p[j] != 0.5 or capacity - flow <= ROUNDING * capacity:
+        if self.r[j] != 0.5 or capacity - flow <= ROUNDING * capacity:
             return -1
-        return j + (n if image == (self.pair[e] >= 0.0) else 0)
+        return j + (n if image == alike else 0)
 
-    cdef void settle_ties(self, const graph_t* g) noexcept nogil:
+    cdef void settle_ties(self) noexcept nogil:
         """Labels for nodes that are left, but not in any strong component with their image.
 
         Sets of nodes that no capacity is left to leave are least cuts, too.  Components are
         numbered from the last of their order on (Tarjan): of a node and its image that which
         comes later is in S.  O(n + m).
         """
-        cdef int node, to, e, here, root, n = <int> g.n_nodes
+        cdef int node, to, e, here, root, n = <int> self.n
         cdef int n_found = 0, n_open = 0, n_calls, n_components = 0
         cdef int* found = &self.found[0]
         cdef int* low = &self.low[0]
-        self.edges_around(g)
+        self.edges_around(self.n, &self.ends[0], self.m)
         for node in range(2 * n):
             found[node] = 0
         for root in range(2 * n):
-            if found[root] or self.p[root - n if root >= n else root] != 0.5:
+            if found[root] or self.r[root - n if root >= n else root] != 0.5:
                 continue
             n_calls = 1
             self.calls[0] = root
@@ -365,7 +449,7 @@ cdef class RoofScratch:
                 while self.at[node] < self.start[here + 1]:
                     e = self.around[self.at[node]]
                     self.at[node] += 1
-                    to = self.step_along(g, e, node)
+                    to = self.step_along(e, node)
                     if to >= 0:
                         if found[to] == 0:
                             break
@@ -389,8 +473,8 @@ cdef class RoofScratch:
                     to = self.calls[n_calls - 1]
                     low[to] = min(low[to], low[node])
         for node in range(n):
-            if self.p[node] == 0.5 and self.component[node] != self.component[n + node]:
-                self.p[node] = self.component[node] < self.component[n + node]
+            if self.r[node] == 0.5 and self.component[node] != self.component[n + node]:
+                self.r[node] = self.component[node] < self.component[n + node]
                 self.n_left -= 1
 
     # -------------------------------------------------------------------------- labellings
@@ -411,8 +495,8 @@ cdef class RoofScratch:
             self.round_in_turn(g, labels)
         value[0] = self.score_of(g, labels)
         if listed:
-            self.bound = max(value[0], min(self.bound, value[0] + ROUNDING * self.scale))
-        self.proven = listed or self.bound <= value[0] + ROUNDING * self.scale
+            self.bound = min(self.bound, value[0] + ROUNDING * self.scale)
+        self.proven = listed or self.bound <= value[0] + 2.0 * ROUNDING * self.scale
         return 0
 
     cdef double score_of(self, const graph_t* g, const label_t* labels) noexcept nogil:
@@ -486,13 +570,14 @@ cdef class RoofScratch:
         No step makes the expected score smaller than where all that is left is 1 with probability
         1/2.
         """
-        cdef Py_ssize_t i, sweep
+        cdef Py_ssize_t i, _sweep
         cdef double gain
-        cdef double* p = &self.rounded[0]
+        cdef double* p = &self.some[0]
         cdef bint moved
+        self.edges_around(g.n_nodes, g.edges, g.n_edges)
         for i in range(g.n_nodes):
             p[i] = self.p[i]
-        for sweep in range(MOST_SWEEPS):
+        for _sweep in range(MOST_SWEEPS):
             moved = False
             for i in range(g.n_nodes):
                 if self.p[i] != 0.5:
@@ -521,7 +606,8 @@ cdef class RoofScratch:
         cdef double at_1 = min(cost[cost_stride], cost[cost_stride + 1])
         cdef double slope_0 = cost[cost_stride] - cost[0]
         cdef double slope_1 = cost[cost_stride + 1] - cost[1]
-        cdef double first, last, star = 0.0, outside, middle, weight, total, ends
+        cdef double first, last, outside, middle, weight, total
+        cdef double star = 0.0, bound = 0.0, value = 0.0
         cdef unsigned char* outer = &self.outer[0]
         cdef unsigned char* inner = &self.inner[0]
         # slopes of the lesser line at both ends; of lines that meet there, inside of them
@@ -535,54 +621,56 @@ cdef class RoofScratch:
             star = (cost[1] - cost[0]) / (slope_0 - slope_1)
         outside = min(star, 1.0 - star)
         middle = last if star <= 0.5 else first
-        self.begin(g, unary, more)
-        self.double_graph(g)
-        ends = 0.0
-        total = 0.0
-        for i in range(n):
-            weight = share if weights == NULL else share * weights[i]
-            ends += weight * (at_0 + at_1) + self.a[i]
-        memset(outer, 0, 2 * n)
-        memset(inner, 0, 2 * n)
-        if outside > 0.0:
-            total = 2.0 * self.cut_doubled(n, first, last, share, weights, False, outer)
-            for i in range(n):
-                weight = share if weights == NULL else share * weights[i]
-                total -= weight * (first - last)
-            total *= outside
-        if outside < 0.5:
-            total += (1.0 - 2.0 * outside) * self.cut_doubled(
-                n, middle, middle, share, weights, outside > 0.0, inner)
-        self.bound = self.shifted + 0.5 * (ends + total)
+        self.begin(g, unary, more, first, last, share, weights)
         self.n_left = 0
-        for i in range(n):
-            self.p[i] = 0.5
+        self.lower = 0.0
+        if self.n:
+            self.double_graph()
+            total = 0.0
+            if outside > 0.0:
+                total = 2.0 * self.cut_doubled(first, last, share, weights, outer)
+                for i in range(self.n):
+                    weight = share if weights == NULL else share * weights[self.kept[i]]
+                    total -= weight * (first - last)
+                total *= outside
             if outside < 0.5:
-                self.p[i] = 0.5 * (1 + inner[i] - inner[n + i])
-        if outside > 0.0:
-            self.join_levels(n, outside)
-        self.lower = self.value_of_point(g)
-        for i in range(n):
+                total += (1.0 - 2.0 * outside) * self.cut_doubled(
+                    middle, middle, share, weights, inner)
+            for i in range(self.n):
+                weight = share if weights == NULL else share * weights[self.kept[i]]
+                total += weight * (at_0 + at_1) + self.a[i]
+            bound = 0.5 * total
+            self.join_levels(outside)
+            value = self.value_of_kept()
+        for i in range(self.n):
+            weight = share if weights == NULL else share * weights[self.kept[i]]
+            value += weight * least_cost(cost, cost_stride, self.r[i])
+            self.n_left += self.r[i] != 0.0 and self.r[i] != 1.0
+        for i in range(self.n):
+            self.p[self.kept[i]] = self.r[i]
+        for i in range(g.n_nodes):
             weight = share if weights == NULL else share * weights[i]
-            self.lower += weight * min(
-                (1.0 - self.p[i]) * cost[0] + self.p[i] * cost[cost_stride],
-                (1.0 - self.p[i]) * cost[1] + self.p[i] * cost[cost_stride + 1])
-            self.n_left += self.p[i] != 0.0 and self.p[i] != 1.0
-        self.bound = max(self.bound, self.lower)
+            self.lower += weight * least_cost(cost, cost_stride, self.p[i])
+            self.scale += weight * max(at_0, at_1)
+        self.close(g, bound, value)
         return 0
 
-    cdef void join_levels(self, Py_ssize_t n, double outside) noexcept nogil:
-        """p = the point with the level sets `outer`, `inner`, and the mirror image of `outer`.
+    cdef void join_levels(self, double outside) noexcept nogil:
+        """r = the point with the level sets `outer`, `inner`, and the mirror image of `outer`.
 
         Where cuts have ties, the sets may not lie one in another: `outer` is joined with the other
         sets, and with their mirror images, and is then as good.
         """
-        cdef Py_ssize_t i
-        cdef bint of_node, of_image, with_inner = outside < 0.5
+        cdef Py_ssize_t i, n = self.n
+        cdef bint of_node, of_image, has_inner = outside < 0.5
         for i in range(n):
-            of_node = self.outer[i] or not self.outer[n + i]
-            of_image = self.outer[n + i] or not self.outer[i]
-            if with_inner:
-                of_node = of_node or self.inner[i] or not self.inner[n + i]
-                of_image = of_image or self.inner[n + i] or not self.inner[i]
-            self.p[i] = outside * (1 + of_node - of_image) + (1.0 - 2.0 * outside) * self.p[i]
+            self.r[i] = 0.0
+            if has_inner:
+                self.r[i] = 0.5 * (1.0 - 2.0 * outside) * (1 + self.inner[i] - self.inner[n + i])
+            if outside > 0.0:
+                of_node = self.outer[i] or not self.outer[n + i]
+                of_image = self.outer[n + i] or not self.outer[i]
+                if has_inner:
+                    of_node = of_node or self.inner[i] or not self.inner[n + i]
+                    of_image = of_image or self.inner[n + i] or not self.inner[i]
+                self.r[i] += outside * (1 + of_node - of_image)

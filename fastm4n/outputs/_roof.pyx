@@ -61,10 +61,10 @@ width, unit, cost_scale
         super().__init__(
             y, n_nodes, edges, n_edges, cost, pairs, edge_types, n_types, n_choices, part_weights,
             shifts, width, unit, cost_scale)
-        if self.layout.n_labels != 2 or (n_choices is not None and np.any(self.n_choices != 2)):
+        if self.layout.n_labels != 2:
             raise ValueError(
-                f"roof duality is for nodes of two labels, and there are {self.layout.n_labels}, "
-                "or nodes of fewer: take another inference.")
+                f"roof duality is for nodes of two labels, and there are {self.layout.n_labels}: "
+                "take inference='lp' or 'auto'.")
         self.exact = exact
         self.has_relaxation = self.has_max_min = not exact
         self.left_of = np.full(self.layout.n_blocks, -1, dtype=np.intc)
