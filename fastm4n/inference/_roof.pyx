@@ -1,0 +1,676 @@
+"""Roof duality: the largest score of graphs of binary nodes over the local polytope L.
+
+With y in {0, 1}^n a labelling scores constant + sum_i u_i y_i + sum_e P_e y_i y_j, whatever the
+kind of pair scores.  Over L, p_i being the marginal of label 1, the score of e is at its largest
+where both labels are 1 with probability q_e = min(p_i, p_j) for P_e > 0, max(0, p_i + p_j - 1)
+for P_e < 0.  With a_i = u_i + (sum of P_e of its edges) / 2 the maximum over L is therefore that of
+
+    f(p) = constant' + sum_i a_i p_i - sum_{P_e > 0} |P_e| / 2 |p_i - p_j|
+                                     - sum_{P_e < 0} |P_e| / 2 |p_i - (1 - p_j)|,
+
+constant' = constant + sum_{P_e < 0} |P_e| / 2, over p in [0, 1]^n.  In the doubled graph every node
+i has a mirror image, whose number stands for 1 - p_i: P_e > 0 joins i with j, and the images of
+both; P_e < 0 joins i with the image of j, and j with that of i.  Half of
+
+    C = max over sets S of a(S of nodes) - a(S of images) - sum of |P_e| / 2 over edges that S cuts
+
+plus constant' + sum_i a_i / 2 is the maximum, and p_i = (1 + [i in S] - [image in S]) / 2 attains
+it: labels are 0, 1, or left (1/2).  Labels so found are those of a labelling of largest score, all
+at once (persistency; Hammer, Hansen and Simeone, 1984, and Boros and Hammer, 2002), so that only
+the nodes that are left need be searched.  Where signs of edges multiply to 1 along every cycle, the
+doubled graph is twice one graph of n nodes: one of them is cut, and no node is left.
+
+Max-min over L adds h_i(p_i) = w_i min(l_0(p_i), l_1(p_i)), l_y' being the expected cost of the
+answer y'.  f + h is concave, and on each of the intervals of [0, 1] between the breakpoints p* and
+1 - p* linear but for the distances, so that the level set {p > t} is one cut for all t of an
+interval.  The doubled cut with the slopes (a_i + h_i'(t), -a_i - h_i'(1 - t)) is the mirror image
+of that for 1 - t, so that the last interval needs no cut of its own:  one cut for p* = 1/2 (0-1
+costs), and then p_i is again 0, 1/2 or 1; two cuts otherwise.  docs/mathematics.md derives it.
+"""
+
+import numpy as np
+
+from libc.math cimport fabs
+from libc.string cimport memset
+
+from fastm4n.inference._binary_graph cimport add_binary_edge, add_binary_node, binary_form
+from fastm4n.inference._few_states cimport SplitTables
+from fastm4n.inference._graph cimport BOTH, choices
+
+cdef enum:
+    # rounds in which nodes are settled by themselves
+    MOST_ROUNDS = 8
+    # nodes of the graph that is cut have their number there instead
+    OPEN = -1
+    JUST_SETTLED = -2
+    SETTLED = -3
+    # nodes that are left whose states are listed
+    MOST_LEFT = 16
+    # most sweeps of the local search where more are left
+    MOST_SWEEPS = 100
+
+# residual capacities below this share of the capacity are rounding, and so are errors of scores
+# beside the sum of all numbers in them
+cdef double ROUNDING = 1e-12
+cdef double UNIT = 2.0 ** -53
+
+
+cdef inline double least_cost(const double* cost, Py_ssize_t stride, double p) noexcept nogil:
+    """The least expected cost of an answer to a label that is 1 with probability p."""
+    return min((1.0 - p) * cost[0] + p * cost[stride], (1.0 - p) * cost[1] + p * cost[stride + 1])
+
+
+cdef class RoofScratch:
+    """Scratch of one thread for graphs of at most `max_nodes` nodes and `max_edges` edges.
+
+    Attributes
+    ----------
+    bound, lower : float
+        The last maximum over L, from above, and the value of the point p of L that attains it.
+    n_left : int
+        Nodes of which p leaves the label open.
+    proven : bool
+        Whether the labelling of `decode` is one of largest score.
+    """
+
+    def __init__(self, Py_ssize_t max_nodes, Py_ssize_t max_edges):
+        cdef Py_ssize_t n = max(1, max_nodes), m = max(1, max_edges)
+        self.cut = MinCut(2 * n, 2 * m)
+        self.tables = SplitTables(MOST_LEFT, MOST_LEFT * (MOST_LEFT - 1) // 2)
+        self.u, self.a, self.room, self.p, self.some = (np.zeros(n) for _ in range(5))
+        self.r = np.zeros(n)
+        self.pair, self.half, self.q = np.zeros(m), np.zeros(m), np.zeros(m)
+        self.kept, self.place = np.zeros(n, dtype=np.intc), np.zeros(n, dtype=np.intc)
+        self.ends, self.doubled = np.zeros(2 * m, dtype=np.intc), np.zeros(4 * m, dtype=np.intc)
+        self.parent = np.zeros(n, dtype=np.intc)
+        self.sign = np.zeros(n, dtype=np.int8)
+        self.start = np.zeros(n + 1, dtype=np.intc)
+        self.around = np.zeros(2 * m, dtype=np.intc)
+        self.outer = np.zeros(2 * n, dtype=np.uint8)
+        self.inner = np.zeros(2 * n, dtype=np.uint8)
+        self.found = np.zeros(2 * n, dtype=np.intc)
+        self.low = np.zeros(2 * n, dtype=np.intc)
+        self.at = np.zeros(2 * n, dtype=np.intc)
+        self.open_nodes = np.zeros(2 * n, dtype=np.intc)
+        self.calls = np.zeros(2 * n, dtype=np.intc)
+        self.component = np.zeros(2 * n, dtype=np.intc)
+        self.dense = np.zeros(MOST_LEFT * MOST_LEFT)
+        self.few_rows = np.zeros(2 * MOST_LEFT)
+        self.few_pairs = np.zeros(MOST_LEFT * MOST_LEFT)
+        self.few_edges = np.zeros(2 * MOST_LEFT * MOST_LEFT, dtype=np.intc)
+        self.few_places = np.arange(MOST_LEFT * MOST_LEFT, dtype=np.intp)
+        self.few_labels = np.zeros(MOST_LEFT, dtype=np.uint16)
+
+    # ------------------------------------------------------------------ graphs that are cut
+
+    cdef void begin(
+            self, const graph_t* g, const double* unary, const double* more, double highest,
+            double lowest, double share, const double* weights) noexcept nogil:
+        """The quadratic form, that of distances, and the graph of the nodes that are not settled.
+
+        Where a_i + w_i h' is at least the sum of |P_e| / 2 of the edges of i for all slopes from
+        `highest` down to `lowest`, p_i = 1 is best whatever the others are, and so on: its edges
+        become scores of their other nodes.  O(n + m) for each of MOST_ROUNDS at most.
+        """
+        cdef Py_ssize_t i, j, e, _round
+        cdef double half, weight
+        cdef bint moved = True
+        self.constant = binary_form(g, unary, more, &self.u[0], &self.pair[0])
+        self.scale = fabs(self.constant)
+        for i in range(g.n_nodes):
+            if choices(g, i) == 1:
+                # what is behind a node's labels is no score
+                self.u[i] = 0.0
+            self.a[i] = self.u[i]
+            self.room[i] = 0.0
+            self.place[i] = OPEN
+            self.scale += fabs(self.u[i])
+        for e in range(g.n_edges):
+            half = 0.5 * self.pair[e]
+            self.a[g.edges[2 * e]] += half
+            self.a[g.edges[2 * e + 1]] += half
+            half = fabs(half)
+            self.room[g.edges[2 * e]] += half
+            self.room[g.edges[2 * e + 1]] += half
+            self.scale += half
+        for _round in range(MOST_ROUNDS):
+            moved = False
+            for i in range(g.n_nodes):
+                if self.place[i] != OPEN:
+                    continue
+                weight = share if weights == NULL else share * weights[i]
+                if choices(g, i) == 1 or self.a[i] + weight * highest <= -self.room[i]:
+                    self.p[i] = 0.0
+                elif self.a[i] + weight * lowest >= self.room[i]:
+                    self.p[i] = 1.0
+                else:
+                    continue
+                self.place[i] = JUST_SETTLED
+                moved = True
+            if not moved:
+                break
+            for e in range(g.n_edges):
+                i = g.edges[2 * e]
+                j = g.edges[2 * e + 1]
+                if self.place[i] == OPEN and self.place[j] == JUST_SETTLED:
+                    i, j = j, i
+                elif self.place[i] != JUST_SETTLED or self.place[j] != OPEN:
+                    continue
+                half = 0.5 * self.pair[e]
+                self.a[j] += half if self.p[i] == 1.0 else -half
+                self.room[j] -= fabs(half)
+            for i in range(g.n_nodes):
+                if self.place[i] == JUST_SETTLED:
+                    self.place[i] = SETTLED
+        self.n = self.m = 0
+        for i in range(g.n_nodes):
+            if self.place[i] == OPEN:
+                self.place[i] = <int> self.n
+                self.kept[self.n] = <int> i
+                self.a[self.n] = self.a[i]
+                self.n += 1
+        for e in range(g.n_edges):
+            i = self.place[g.edges[2 * e]]
+            j = self.place[g.edges[2 * e + 1]]
+            if i >= 0 and j >= 0 and self.pair[e] != 0.0:
+                self.ends[2 * self.m] = <int> i
+                self.ends[2 * self.m + 1] = <int> j
+                self.half[self.m] = 0.5 * self.pair[e]
+                self.m += 1
+
+    cdef int root_of(self, int i) noexcept nogil:
+        """The root of i's tree; the sign of i is then that against the root."""
+        cdef int root = i, next_up
+        cdef signed char sign = 1, own
+        while self.parent[root] != root:
+            sign *= self.sign[root]
+            root = self.parent[root]
+        while self.parent[i] != root and i != root:
+            next_up = self.parent[i]
+            own = self.sign[i]
+            self.parent[i] = root
+            self.sign[i] = sign
+            sign *= own
+            i = next_up
+        return root
+
+    cdef bint is_balanced(self) noexcept nogil:
+        """Whether signs of nodes are there whose products are those of the edges; sets them."""
+        cdef Py_ssize_t i, e
+        cdef int first, second, a, b
+        cdef signed char wanted
+        for i in range(self.n):
+            self.parent[i] = <int> i
+            self.sign[i] = 1
+        for e in range(self.m):
+            first = self.ends[2 * e]
+            second = self.ends[2 * e + 1]
+            a = self.root_of(first)
+            b = self.root_of(second)
+            wanted = 1 if self.half[e] > 0.0 else -1
+            if a != b:
+                self.parent[a] = b
+                self.sign[a] = wanted * self.sign[first] * self.sign[second]
+            elif self.sign[first] * self.sign[second] != wanted:
+                return False
+        for i in range(self.n):
+            self.root_of(<int> i)
+        return True
+
+    cdef double cut_once(self) noexcept nogil:
+        """r = the best point where signs are balanced; a bound of the maximum of a'r - distances."""
+        cdef Py_ssize_t i, e
+        cdef double total = 0.0
+        self.cut.begin(self.n, &self.ends[0], self.m)
+        for i in range(self.n):
+            self.cut.weight[i] = self.sign[i] * self.a[i]
+            if self.sign[i] < 0:
+                total += self.a[i]
+        for e in range(self.m):
+            self.cut.forward[e] = self.cut.backward[e] = fabs(self.half[e])
+        self.cut.solve(False)
+        for i in range(self.n):
+            self.r[i] = (self.cut.tree[i] == 1) == (self.sign[i] > 0)
+        return total + self.cut.bound()
+
+    cdef void double_graph(self) noexcept nogil:
+        """The doubled graph, images being numbered from n on, and a flow to begin with.
+
+        Edge e is 2 e there, and the image of that, turned round, is 2 e + 1.  The flow is its own
+        mirror image, and what single edges can take: two nodes whose a_i an edge sets against one
+        another are pushed towards zero, and so are their images.
+        """
+        cdef Py_ssize_t e, k
+        cdef int i, j, n = <int> self.n
+        cdef double half, amount
+        cdef double* excess = &self.some[0]
+        for k in range(n):
+            excess[k] = self.a[k]
+        for e in range(self.m):
+            i = self.ends[2 * e]
+            j = self.ends[2 * e + 1]
+            self.doubled[4 * e] = i
+            self.doubled[4 * e + 2] = n + i
+            if self.half[e] > 0.0:
+                self.doubled[4 * e + 1] = j
+                self.doubled[4 * e + 3] = n + j
+            else:
+                self.doubled[4 * e + 1] = n + j
+                self.doubled[4 * e + 3] = j
+        self.cut.begin(2 * n, &self.doubled[0], 2 * self.m)
+        for e in range(self.m):
+            i = self.ends[2 * e]
+            j = self.ends[2 * e + 1]
+            half = self.half[e]
+            amount = 0.0
+            if half > 0.0:
+                if excess[i] > 0.0 and excess[j] < 0.0:
+                    amount = min(min(excess[i], -excess[j]), half)
+                elif excess[i] < 0.0 and excess[j] > 0.0:
+                    amount = -min(min(-excess[i], excess[j]), half)
+                excess[j] += amount
+            else:
+                half = -half
+                if excess[i] > 0.0 and excess[j] > 0.0:
+                    amount = min(min(excess[i], excess[j]), half)
+                elif excess[i] < 0.0 and excess[j] < 0.0:
+                    amount = -min(min(-excess[i], -excess[j]), half)
+                excess[j] -= amount
+            excess[i] -= amount
+            self.cut.flow[2 * e] = amount
+            self.cut.flow[2 * e + 1] = -amount
+            self.cut.forward[2 * e] = self.cut.backward[2 * e] = half
+            self.cut.forward[2 * e + 1] = self.cut.backward[2 * e + 1] = half
+
+    cdef double cut_doubled(
+            self, double slope, double mirrored, double share, const double* weights,
+            unsigned char* side) noexcept nogil:
+        """side = S of the cut with a_i + w_i slope and -a_i - w_i mirrored; a bound of its C."""
+        cdef Py_ssize_t i, n = self.n
+        cdef double weight
+        for i in range(n):
+            weight = share if weights == NULL else share * weights[self.kept[i]]
+            self.cut.weight[i] = self.a[i] + weight * slope
+            self.cut.weight[n + i] = -self.a[i] - weight * mirrored
+        self.cut.solve(True)
+        for i in range(2 * n):
+            side[i] = self.cut.tree[i] == 1
+        return self.cut.bound()
+
+    cdef double value_of_kept(self) noexcept nogil:
+        """a'r less distances, at the point r of the nodes that are kept."""
+        cdef Py_ssize_t i, e
+        cdef double first, second, total = 0.0
+        for i in range(self.n):
+            total += self.a[i] * self.r[i]
+        for e in range(self.m):
+            first = self.r[self.ends[2 * e]]
+            second = self.r[self.ends[2 * e + 1]]
+            if self.half[e] > 0.0:
+                total -= self.half[e] * fabs(first - second)
+            else:
+                total += self.half[e] * fabs(first - (1.0 - second))
+        return total
+
+    cdef void close(self, const graph_t* g, double bound, double value) noexcept nogil:
+        """p from r, the value of p, and its bound: what the cut has left to gain, and rounding."""
+        cdef Py_ssize_t i
+        for i in range(self.n):
+            self.p[self.kept[i]] = self.r[i]
+        self.lower += self.value_of_point(g)
+        self.bound = self.lower + max(0.0, bound - value) + (
+            UNIT * (g.n_nodes + g.n_edges) * self.scale)
+
+    # ------------------------------------------------------------------------ the relaxation
+
+    cdef int relax(
+            self, const graph_t* g, const double* unary, const double* more) except -1 nogil:
+        """p, q = a vertex of L of largest score, with as many labels as ties allow.
+
+        One cut on n nodes, where that is all, or on 2 n.
+        """
+        cdef Py_ssize_t i
+        cdef double bound = 0.0
+        cdef unsigned char* side = &self.outer[0]
+        self.begin(g, unary, more, 0.0, 0.0, 0.0, NULL)
+        self.n_left = 0
+        self.lower = 0.0
+        if self.n and self.is_balanced():
+            bound = self.cut_once()
+        elif self.n:
+            self.double_graph()
+            bound = self.cut_doubled(0.0, 0.0, 0.0, NULL, side)
+            for i in range(self.n):
+                bound += self.a[i]
+                self.r[i] = 0.5 * (1 + side[i] - side[self.n + i])
+                self.n_left += side[i] == side[self.n + i]
+            bound *= 0.5
+            if self.n_left:
+                self.settle_ties()
+        self.close(g, bound, self.value_of_kept())
+        return 0
+
+    cdef double value_of_point(self, const graph_t* g) noexcept nogil:
+        """The score of p with the best q, which it sets."""
+        cdef Py_ssize_t i, e
+        cdef double first, second, q, total = self.constant
+        for i in range(g.n_nodes):
+            total += self.u[i] * self.p[i]
+        for e in range(g.n_edges):
+            first = self.p[g.edges[2 * e]]
+            second = self.p[g.edges[2 * e + 1]]
+            if self.pair[e] > 0.0:
+                q = min(first, second)
+            elif self.pair[e] < 0.0:
+                q = max(0.0, min(min(first, second), first + second - 1.0))
+            else:
+                q = first * second
+            self.q[e] = q
+            total += self.pair[e] * q
+        return total
+
+    cdef void write_point(self, const graph_t* g, double* rows, double* more) noexcept nogil:
+        """rows, more += the marginals p of nodes and q of edges."""
+        cdef Py_ssize_t i, e
+        for i in range(g.n_nodes):
+            add_binary_node(g, i, self.p[i], rows)
+        for e in range(g.n_edges):
+            add_binary_edge(
+                g, e, self.p[g.edges[2 * e]], self.p[g.edges[2 * e + 1]], self.q[e], more)
+
+    # ------------------------------------------------------------------- ties of least cuts
+
+    cdef void edges_around(
+            self, Py_ssize_t n, const int* ends, Py_ssize_t m) noexcept nogil:
+        """around[start[i] ... start[i + 1]] = the edges of node i."""
+        cdef Py_ssize_t i, k
+        memset(&self.start[0], 0, (n + 1) * sizeof(int))
+        for k in range(2 * m):
+            self.start[ends[k]] += 1
+        for i in range(n):
+            self.start[i + 1] += self.start[i]
+        # filled from behind, so that start[i] comes to where those of i begin
+        for k in range(2 * m - 1, -1, -1):
+            i = ends[k]
+            self.start[i] -= 1
+            self.around[self.start[i]] = <int> (k // 2)
+
+    cdef int step_along(self, int e, int node) noexcept nogil:
+        """Where edge e leads from a node of the doubled graph with capacity left, or -1.
+
+        By the flow that is the mean of the cut's and of its mirror image.
+        """
+        cdef int n = <int> self.n
+        cdef bint image = node >= n
+        cdef int i = node - n if image else node
+        cdef bint first = self.ends[2 * e] == i
+        cdef int j = self.ends[2 * e + 1] if first else self.ends[2 * e]
+        cdef bint alike = self.half[e] > 0.0
+        # the edge of the doubled graph that ends there, and which way it is walked along
+        cdef bint second_copy = image if first or alike else not image
+        cdef double capacity = fabs(self.half[e])
+        cdef double flow = 0.5 * (self.cut.flow[2 * e] - self.cut.flow[2 * e + 1])
+        if second_copy == first:
+            flow = -flow
+        if self.r[j] != 0.5 or capacity - flow <= ROUNDING * capacity:
+            return -1
+        return j + (n if image == alike else 0)
+
+    cdef void settle_ties(self) noexcept nogil:
+        """Labels for nodes that are left, but not in any strong component with their image.
+
+        Sets of nodes that no capacity is left to leave are least cuts, too.  Components are
+        numbered from the last of their order on (Tarjan): of a node and its image that which
+        comes later is in S.  O(n + m).
+        """
+        cdef int node, to, e, here, root, n = <int> self.n
+        cdef int n_found = 0, n_open = 0, n_calls, n_components = 0
+        cdef int* found = &self.found[0]
+        cdef int* low = &self.low[0]
+        self.edges_around(self.n, &self.ends[0], self.m)
+        for node in range(2 * n):
+            found[node] = 0
+        for root in range(2 * n):
+            if found[root] or self.r[root - n if root >= n else root] != 0.5:
+                continue
+            n_calls = 1
+            self.calls[0] = root
+            while n_calls:
+                node = self.calls[n_calls - 1]
+                here = node - n if node >= n else node
+                if found[node] == 0:
+                    n_found += 1
+                    found[node] = low[node] = n_found
+                    self.component[node] = -1
+                    self.open_nodes[n_open] = node
+                    n_open += 1
+                    self.at[node] = self.start[here]
+                to = -1
+                while self.at[node] < self.start[here + 1]:
+                    e = self.around[self.at[node]]
+                    self.at[node] += 1
+                    to = self.step_along(e, node)
+                    if to >= 0:
+                        if found[to] == 0:
+                            break
+                        if self.component[to] < 0:
+                            low[node] = min(low[node], found[to])
+                        to = -1
+                if to >= 0:
+                    self.calls[n_calls] = to
+                    n_calls += 1
+                    continue
+                if low[node] == found[node]:
+                    while True:
+                        n_open -= 1
+                        to = self.open_nodes[n_open]
+                        self.component[to] = n_components
+                        if to == node:
+                            break
+                    n_components += 1
+                n_calls -= 1
+                if n_calls:
+                    to = self.calls[n_calls - 1]
+                    low[to] = min(low[to], low[node])
+        for node in range(n):
+            if self.r[node] == 0.5 and self.component[node] != self.component[n + node]:
+                self.r[node] = self.component[node] < self.component[n + node]
+                self.n_left -= 1
+
+    # -------------------------------------------------------------------------- labellings
+
+    cdef int decode(self, const graph_t* g, label_t* labels, double* value) except -1 nogil:
+        """labels = p where it is 0 or 1, with the best or good ones for the rest; their score.
+
+        After `relax`.  At most MOST_LEFT nodes that are left have their states listed, and the
+        labelling is one of largest score; `bound` comes down to that.
+        """
+        cdef Py_ssize_t i
+        cdef bint listed = self.n_left <= MOST_LEFT
+        for i in range(g.n_nodes):
+            labels[i] = self.p[i] == 1.0
+        if self.n_left and listed:
+            self.list_states(g, labels)
+        elif self.n_left:
+            self.round_in_turn(g, labels)
+        value[0] = self.score_of(g, labels)
+        if listed:
+            self.bound = min(self.bound, value[0] + ROUNDING * self.scale)
+        self.proven = listed or self.bound <= value[0] + 2.0 * ROUNDING * self.scale
+        return 0
+
+    cdef double score_of(self, const graph_t* g, const label_t* labels) noexcept nogil:
+        cdef Py_ssize_t i, e
+        cdef double total = self.constant
+        for i in range(g.n_nodes):
+            if labels[i]:
+                total += self.u[i]
+        for e in range(g.n_edges):
+            if labels[g.edges[2 * e]] and labels[g.edges[2 * e + 1]]:
+                total += self.pair[e]
+        return total
+
+    cdef void list_states(self, const graph_t* g, label_t* labels) noexcept nogil:
+        """The best labels of the nodes that are left, given the labels of the others."""
+        cdef Py_ssize_t i, j, e, k = 0
+        cdef int* number = &self.found[0]
+        cdef graph_t few
+        for i in range(g.n_nodes):
+            number[i] = -1
+            if self.p[i] == 0.5:
+                number[i] = <int> k
+                self.few_rows[2 * k] = 0.0
+                self.few_rows[2 * k + 1] = self.u[i]
+                k += 1
+        memset(&self.dense[0], 0, k * k * sizeof(double))
+        for e in range(g.n_edges):
+            i = g.edges[2 * e]
+            j = g.edges[2 * e + 1]
+            if number[i] >= 0 and number[j] >= 0:
+                self.dense[min(number[i], number[j]) * k + max(number[i], number[j])] += (
+                    self.pair[e])
+            elif number[i] >= 0 and labels[j]:
+                self.few_rows[2 * number[i] + 1] += self.pair[e]
+            elif number[j] >= 0 and labels[i]:
+                self.few_rows[2 * number[j] + 1] += self.pair[e]
+        few.n_nodes = k
+        few.n_edges = 0
+        for i in range(k):
+            for j in range(i + 1, k):
+                if self.dense[i * k + j] != 0.0:
+                    self.few_edges[2 * few.n_edges] = <int> i
+                    self.few_edges[2 * few.n_edges + 1] = <int> j
+                    self.few_pairs[few.n_edges] = self.dense[i * k + j]
+                    few.n_edges += 1
+        few.n_labels = few.stride = 2
+        few.n_choices = NULL
+        few.edges = &self.few_edges[0]
+        few.places = &self.few_places[0]
+        few.kind = BOTH
+        few.width = 1
+        few.shifts = NULL
+        few.unit = 1.0
+        self.tables.maximise(&few, &self.few_rows[0], &self.few_pairs[0], &self.few_labels[0])
+        for i in range(g.n_nodes):
+            if number[i] >= 0:
+                labels[i] = self.few_labels[number[i]]
+
+    cdef double gain_of(self, const graph_t* g, Py_ssize_t i, const double* p) noexcept nogil:
+        """What label 1 scores more than 0 at node i, the others being 1 independently, by p."""
+        cdef Py_ssize_t k, e
+        cdef double total = self.u[i]
+        for k in range(self.start[i], self.start[i + 1]):
+            e = self.around[k]
+            total += self.pair[e] * p[g.edges[2 * e] + g.edges[2 * e + 1] - i]
+        return total
+
+    cdef void round_in_turn(self, const graph_t* g, label_t* labels) noexcept nogil:
+        """Labels by conditional expectations, and then by changes of one label that gain.
+
+        No step makes the expected score smaller than where all that is left is 1 with probability
+        1/2.
+        """
+        cdef Py_ssize_t i, _sweep
+        cdef double gain
+        cdef double* p = &self.some[0]
+        cdef bint moved
+        self.edges_around(g.n_nodes, g.edges, g.n_edges)
+        for i in range(g.n_nodes):
+            p[i] = self.p[i]
+        for _sweep in range(MOST_SWEEPS):
+            moved = False
+            for i in range(g.n_nodes):
+                if self.p[i] != 0.5:
+                    continue
+                gain = self.gain_of(g, i, p)
+                if p[i] == 0.5 or (gain != 0.0 and (gain > 0.0) != (p[i] == 1.0)):
+                    p[i] = gain > 0.0
+                    moved = True
+            if not moved:
+                break
+        for i in range(g.n_nodes):
+            labels[i] = p[i] == 1.0
+
+    # ------------------------------------------------------------------------------ max-min
+
+    cdef int max_min(
+            self, const graph_t* g, const double* unary, const double* more, const double* cost,
+            Py_ssize_t cost_stride, double share, const double* weights) except -1 nogil:
+        """p, q = the point of L of largest score plus sum_i w_i min over y' of expected cost.
+
+        cost[y * cost_stride + y'] is the cost of the answer y' where the label is y, and
+        w_i = share weights[i].  lower is the value there, bound one from above.
+        """
+        cdef Py_ssize_t i, n = g.n_nodes
+        cdef double at_0 = min(cost[0], cost[1])
+        cdef double at_1 = min(cost[cost_stride], cost[cost_stride + 1])
+        cdef double slope_0 = cost[cost_stride] - cost[0]
+        cdef double slope_1 = cost[cost_stride + 1] - cost[1]
+        cdef double first, last, outside, middle, weight, total
+        cdef double star = 0.0, bound = 0.0, value = 0.0
+        cdef unsigned char* outer = &self.outer[0]
+        cdef unsigned char* inner = &self.inner[0]
+        # slopes of the lesser line at both ends; of lines that meet there, inside of them
+        first = slope_0 if cost[0] < cost[1] else slope_1
+        if cost[0] == cost[1]:
+            first = min(slope_0, slope_1)
+        last = slope_0 if cost[cost_stride] < cost[cost_stride + 1] else slope_1
+        if cost[cost_stride] == cost[cost_stride + 1]:
+            last = max(slope_0, slope_1)
+        if first != last:
+            star = (cost[1] - cost[0]) / (slope_0 - slope_1)
+        outside = min(star, 1.0 - star)
+        middle = last if star <= 0.5 else first
+        self.begin(g, unary, more, first, last, share, weights)
+        self.n_left = 0
+        self.lower = 0.0
+        if self.n:
+            self.double_graph()
+            total = 0.0
+            if outside > 0.0:
+                total = 2.0 * self.cut_doubled(first, last, share, weights, outer)
+                for i in range(self.n):
+                    weight = share if weights == NULL else share * weights[self.kept[i]]
+                    total -= weight * (first - last)
+                total *= outside
+            if outside < 0.5:
+                total += (1.0 - 2.0 * outside) * self.cut_doubled(
+                    middle, middle, share, weights, inner)
+            for i in range(self.n):
+                weight = share if weights == NULL else share * weights[self.kept[i]]
+                total += weight * (at_0 + at_1) + self.a[i]
+            bound = 0.5 * total
+            self.join_levels(outside)
+            value = self.value_of_kept()
+        for i in range(self.n):
+            weight = share if weights == NULL else share * weights[self.kept[i]]
+            value += weight * least_cost(cost, cost_stride, self.r[i])
+            self.n_left += self.r[i] != 0.0 and self.r[i] != 1.0
+        for i in range(self.n):
+            self.p[self.kept[i]] = self.r[i]
+        for i in range(g.n_nodes):
+            weight = share if weights == NULL else share * weights[i]
+            self.lower += weight * least_cost(cost, cost_stride, self.p[i])
+            self.scale += weight * max(at_0, at_1)
+        self.close(g, bound, value)
+        return 0
+
+    cdef void join_levels(self, double outside) noexcept nogil:
+        """r = the point with the level sets `outer`, `inner`, and the mirror image of `outer`.
+
+        Where cuts have ties, the sets may not lie one in another: `outer` is joined with the other
+        sets, and with their mirror images, and is then as good.
+        """
+        cdef Py_ssize_t i, n = self.n
+        cdef bint of_node, of_image, has_inner = outside < 0.5
+        for i in range(n):
+            self.r[i] = 0.0
+            if has_inner:
+                self.r[i] = 0.5 * (1.0 - 2.0 * outside) * (1 + self.inner[i] - self.inner[n + i])
+            if outside > 0.0:
+                of_node = self.outer[i] or not self.outer[n + i]
+                of_image = self.outer[n + i] or not self.outer[i]
+                if has_inner:
+                    of_node = of_node or self.inner[i] or not self.inner[n + i]
+                    of_image = of_image or self.inner[n + i] or not self.inner[i]
+                self.r[i] += outside * (1 + of_node - of_image)
