@@ -3,11 +3,14 @@
 from fastm4n.outputs._base import Layout, Outputs, row_stride
 from fastm4n.outputs._chain import ChainOutputs
 from fastm4n.outputs._cut import CutOutputs
+from fastm4n.outputs._few_states import ExactOutputs
+from fastm4n.outputs._forest import ForestOutputs
 from fastm4n.outputs._graph import GraphOutputs
 from fastm4n.outputs._permutation import PermutationOutputs
+from fastm4n.outputs._roof import RoofOutputs
 from fastm4n.outputs._simplex import SimplexOutputs
 
 __all__ = [
-    "ChainOutputs", "CutOutputs", "GraphOutputs", "Layout", "Outputs", "PermutationOutputs",
-    "SimplexOutputs", "row_stride",
+    "ChainOutputs", "CutOutputs", "ExactOutputs", "ForestOutputs", "GraphOutputs", "Layout",
+    "Outputs", "PermutationOutputs", "RoofOutputs", "SimplexOutputs", "row_stride",
 ]
