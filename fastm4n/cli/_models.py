@@ -68,14 +68,15 @@ def build(args, data, **options):
     objects = {name.partition("__")[0] for name in nested_options}
     parameters.update((name, nested[name]) for name in objects)
     estimator = cls(**parameters).set_params(**nested_options)
-    if args.scale == "standard" and data.task == "matchings":
-        raise CommandError("--scale standard: features of matchings are taken as they are", 2)
+    unscaled = ("graphs", "matchings")
+    if args.scale == "standard" and data.task in unscaled:
+        raise CommandError(f"--scale standard: features of {data.task} are taken as they are", 2)
     steps = [fastm4n.SequenceVectorizer()] if data.needs_vectorizer else []
     if data.task == "sequences":
         if args.scale == "standard":
             dense = not data.needs_vectorizer and not sparse.issparse(data.X.values)
             steps.append(fastm4n.SequenceScaler(with_mean=dense))
-    elif data.task != "matchings":
+    elif data.task not in unscaled:
         dense = not sparse.issparse(data.X)
         if args.scale == "standard" or args.scale is None and dense:
             steps.append(StandardScaler(with_mean=dense))
