@@ -105,6 +105,12 @@ def run(args):
         f"{estimator.n_iter_} passes, {seconds:.2f} s, objective "
         f"{estimator.primal_objective_:.6g}, certified gap {estimator.duality_gap_:.2e}"
     )
+    found = _models.inference(estimator)
+    if found:
+        report.tell(
+            f"oracle {found['oracle']}: the gap is that of "
+            + ("the exact objective" if found["exact"] else "a linear program above the objective")
+        )
     weights = _models.n_weights(estimator)
     if weights is not None and weights[0] < weights[1]:
         report.tell(f"{weights[0]} of {weights[1]} weights of features are not zero")

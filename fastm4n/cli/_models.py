@@ -116,6 +116,7 @@ def described(estimator, *, alpha=True):
     return (
         f"{type(estimator).__name__}: surrogate {estimator.surrogate}, cost {cost}, kernel "
         f"{kernel}" + (f", alpha {used}" if alpha else "")
+        + (f", pairwise {estimator.pairwise}" if hasattr(estimator, "pairwise") else "")
         + ("" if ratio is None else f", {type(estimator.penalty).__name__} l1_ratio {ratio:g}")
     )
 
@@ -133,7 +134,18 @@ def outcome(estimator):
         "estimator": type(estimator).__name__, "n_features": estimator.n_features_in_,
         "alpha": estimator.alpha_, "passes": estimator.n_iter_,
         "primal": estimator.primal_objective_, "dual": estimator.dual_objective_,
-        "gap": estimator.duality_gap_,
+        "gap": estimator.duality_gap_, **inference(estimator),
+    }
+
+
+def inference(estimator):
+    """What found best labellings of graphs, and whether they are best; nothing of other outputs."""
+    if not hasattr(estimator, "oracle_"):
+        return {}
+    gap = estimator.integrality_gap_
+    return {
+        "oracle": estimator.oracle_, "exact": estimator.exact_,
+        "integrality_gap": None if math.isnan(gap) else gap,
     }
 
 
