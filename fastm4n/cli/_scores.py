@@ -3,10 +3,10 @@
 
 def scores(estimator, X, y):
     """A dict of numbers, the most telling first; each is explained in `MEANINGS`."""
-    if estimator._task not in _SCORES:
-        return {"score": float(estimator.score(X, y))}
     if estimator._task == "graphs":
         return _graphs(estimator, X, y)
+    if estimator._task not in _SCORES:
+        return {"score": float(estimator.score(X, y))}
     return _SCORES[estimator._task](estimator, estimator.predict(X), y)
 
 
