@@ -127,16 +127,17 @@ def load_snakes():
 def load_pose():
     """Trees of 14 joints, labels 0 ... 255 the places of a 16 x 16 grid, and positions (x, y).
 
-    Features of a joint are the scores of all places by two detectors; joints are types of nodes,
-    and pairs of them types of edges.
+    Features of a joint are the scores of each place by two detectors, place after place; joints
+    are types of nodes, and pairs of them types of edges.
     """
     data = _arrays("graphs", "pose.npz")
     if data is None:
         return None
     n, n_joints = data["y"].shape
     edges = data["edges"].astype(int)
+    heat = np.swapaxes(data["heat"], 2, 3).reshape(n * n_joints, -1)
     X = Graphs(
-        (data["heat"].astype(np.float32).reshape(n * n_joints, -1) - 64) / 24,
+        (heat.astype(np.float32) - 64) / 24,
         np.tile(edges, (n, 1)), n_joints * np.arange(n + 1), len(edges) * np.arange(n + 1),
         node_types=np.tile(np.arange(n_joints), n), edge_types=np.tile(np.arange(len(edges)), n),
     )

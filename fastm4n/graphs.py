@@ -470,7 +470,7 @@ class Graphs(Ragged):
             for name in _ARRAYS
         )
 
-    def save(self, path, y=None):
+    def save(self, path, y=None, **arrays):
         """Write the graphs, and labels of their nodes, to an npz file.
 
         The file has the arrays of the constructor by their names, a sparse one as its `data`,
@@ -482,6 +482,8 @@ class Graphs(Ragged):
         path : str or path
         y : Sequences, list of arrays, or array of shape (n_nodes,), default=None
             Numbers or strings.
+        **arrays : ndarray
+            Whatever else the file is to hold, by name: which graphs are for tests, say.
 
         Examples
         --------
@@ -495,10 +497,14 @@ class Graphs(Ragged):
         >>> again.equals(graphs), y.values
         (True, array(['cat', 'dog'], dtype='<U3'))
         """
-        write_arrays(path, {
+        own = {
             **{name: getattr(self, name) for name in _ARRAYS},
             "y": None if y is None else self._labels(y),
-        })
+        }
+        for name in arrays:
+            if name.split(".")[0] in own:
+                raise ValueError(f"The array {name!r} is one of the graphs: give it another name.")
+        write_arrays(path, {**own, **arrays})
 
     @classmethod
     def load(cls, path, return_y=False):
@@ -518,14 +524,7 @@ class Graphs(Ragged):
         check_flag("return_y", return_y)
         arrays = read_arrays(path)
         try:
-            given = {
-                name: unpacked(arrays, name)
-                for name in _ARRAYS
-            }
-            for name in ("node_features", "edges", "node_offsets", "edge_offsets"):
-                if given[name] is None:
-                    raise ValueError(f"it has no array {name!r}")
-            graphs = cls(**given)
+            graphs = cls._of_arrays(arrays)
             if not return_y:
                 return graphs
             if "y" not in arrays:
@@ -533,6 +532,15 @@ class Graphs(Ragged):
             return graphs, Sequences(graphs._labels(arrays["y"]), graphs.node_offsets)
         except (TypeError, ValueError) as error:
             raise ValueError(f"{path} is no file of graphs: {error}") from error
+
+    @classmethod
+    def _of_arrays(cls, arrays):
+        """Graphs of the arrays of a file, by name."""
+        given = {name: unpacked(arrays, name) for name in _ARRAYS}
+        for name in ("node_features", "edges", "node_offsets", "edge_offsets"):
+            if given[name] is None:
+                raise ValueError(f"it has no array {name!r}")
+        return cls(**given)
 
     def _labels(self, y):
         """Labels of all nodes, one array."""

@@ -508,6 +508,12 @@ def test_files(graphs, tmp_path):
         again, read = Graphs.load(str(path), return_y=True)
         assert again.equals(graphs) and read.equals(Sequences(labels, graphs.node_offsets))
     assert [file.name for file in tmp_path.iterdir()] == ["data.graphs"]
+    graphs.save(path, split=np.arange(len(graphs)))
+    with np.load(path) as archive:
+        assert_array_equal(archive["split"], np.arange(len(graphs)))
+    for name in ("edges", "node_features.data", "edge_offsets"):
+        with pytest.raises(ValueError, match=f"'{name}' is one of the graphs"):
+            graphs.save(path, **{name: np.zeros(3)})
 
 
 @pytest.mark.parametrize("y, message", [

@@ -13,8 +13,9 @@ from fastm4n.cli._arguments import HelpFormatter, Parser
 from fastm4n.cli._output import CommandError
 
 DESCRIPTION = """\
-Structured prediction with certified solvers: classes, ordered levels, sequences of labels,
-rankings and matchings, by max-min margin Markov networks (M4N), structural SVMs and CRFs.
+Structured prediction with certified solvers: classes, ordered levels, labels of sequences
+and graphs, rankings and matchings, by max-min margin Markov networks (M4N), structural SVMs and
+CRFs.
 """
 
 EPILOG = """\

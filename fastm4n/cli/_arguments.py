@@ -11,7 +11,7 @@ COSTS = ("zero_one", "absolute", "squared")
 # those that are positive semidefinite on standardised features
 KERNELS = ("linear", "rbf", "laplacian", "poly", "cosine")
 KERNELS_WITH_GAMMA = ("rbf", "laplacian", "poly")
-TASKS = ("classes", "ordered", "sequences", "rankings", "matchings")
+TASKS = ("classes", "ordered", "sequences", "graphs", "rankings", "matchings")
 FORMATS = ("svmlight", "csv", "conll", "conllu", "crfsuite", "npz")
 ATTRIBUTES = ("window", "chunking", "columns")
 SCALES = ("standard", "none")
@@ -25,6 +25,7 @@ EMBEDDED = {
     "diabetes": ("ordered", "progression of diabetes in five levels (scikit-learn)"),
     "digit_lines": ("sequences", "the digits in lines of eleven, in the order of the data set"),
     "simulated_rankings": ("rankings", "linear utilities of four items, with noise"),
+    "simulated_images": ("graphs", "grids of pixels: a noisy image of a disc, inside or outside"),
     "simulated_points": ("matchings", "six points found again in another frame, with noise"),
 }
 
@@ -38,7 +39,8 @@ formats of DATA, guessed from the end of its name, without .gz, .bz2 or .xz; --f
   .conllu                   conllu: Universal Dependencies
   .crfsuite                 crfsuite: LABEL and attributes, separated by tabs
   .npz                      npz: arrays X and y; and lengths or offsets of sequences;
-                            X (n, M, M, d) and y (n, M) of matchings
+                            X (n, M, M, d) and y (n, M) of matchings; of graphs what
+                            Graphs.save writes, with y
 Text may be compressed by gzip, bzip2 or xz; - is stdin (with --format, or that of the model).
 The name of an embedded data set (fastm4n datasets) is taken as such; a file of the same name is
 given as ./NAME.
@@ -230,7 +232,7 @@ def add_estimator(parser):
     )
     group.add_argument(
         "--kernel", choices=KERNELS, default="linear",
-        help="kernel, default %(default)s; sequences take linear only",
+        help="kernel, default %(default)s; sequences and graphs take linear only",
     )
     group.add_argument(
         "--gamma", type=gamma, metavar="NUMBER",
@@ -241,7 +243,7 @@ def add_estimator(parser):
         "--scale", choices=SCALES,
         help="standard: features of mean 0 (not sparse ones) and variance 1 in DATA, which goes "
         "into the model; by default where features are dense and outputs are classes, levels or "
-        "rankings; not for matchings",
+        "rankings; not for graphs and matchings",
     )
     group.add_argument(
         "--set", type=_setting, action="append", default=[], metavar="NAME=VALUE", dest="settings",

@@ -341,12 +341,13 @@ def _attributes(sentences, kind, name):
 
 
 def _read_npz(args, task, reading, n_features, fitted, truth):
-    import numpy as np
     from scipy import sparse
 
     from fastm4n.sequences import Sequences
 
     arrays = _arrays(args)
+    if "edges" in arrays:
+        return _graphs(args, arrays, reading, fitted, truth)
     if "X" in arrays:
         X = arrays["X"]
     elif {"data", "indices", "indptr", "shape"} <= arrays.keys():
@@ -381,20 +382,50 @@ def _read_npz(args, task, reading, n_features, fitted, truth):
         found = "rankings"
     else:
         found = task if task in ("classes", "ordered", "rankings") else _of_vectors(args)
-    if args.where is not None:
-        name, value = args.where
-        mask = arrays.get(name)
-        n = X.shape[0]
-        if mask is None or mask.shape != (n,):
-            raise CommandError(
-                f"--where: {args.data} has no array {name!r} with a number for each of {n} "
-                "examples", 2
-            )
-        chosen = np.flatnonzero(mask == value)
-        if not chosen.size:
-            raise CommandError(f"--where: {name} is {value} nowhere in {args.data}", 2)
-        X, y = X[chosen], None if y is None else y[chosen]
+    X, y = _where(args, arrays, X, y)
     return Data(args.data, found, X, y, {"target": key}, target=f"array {key}")
+
+
+def _graphs(args, arrays, reading, fitted, truth):
+    """Graphs of the arrays that `Graphs.save` writes."""
+    from fastm4n.graphs import Graphs
+    from fastm4n.sequences import Sequences
+
+    key = args.target or reading.get("target") or "y"
+    try:
+        X = Graphs._of_arrays(arrays)
+        y = arrays.get(key)
+        if y is None and (truth or not fitted):
+            raise ValueError(f"there is no array {key}; there are {', '.join(arrays)}")
+        if y is not None and y.shape != (X.n_nodes,):
+            raise ValueError(
+                f"array {key} has the shape {y.shape}, but there are {X.n_nodes} nodes, which "
+                "have one label each"
+            )
+    except (TypeError, ValueError) as error:
+        raise CommandError(f"{args.data}: {error}") from error
+    X, y = _where(args, arrays, X, None if y is None else Sequences(y, X.node_offsets))
+    return Data(args.data, "graphs", X, y, {"target": key}, target=f"array {key}")
+
+
+def _where(args, arrays, X, y):
+    """Examples, and the truth if there is one, that --where chooses."""
+    import numpy as np
+
+    if args.where is None:
+        return X, y
+    name, value = args.where
+    mask = arrays.get(name)
+    n = X.shape[0]
+    if mask is None or mask.shape != (n,):
+        raise CommandError(
+            f"--where: {args.data} has no array {name!r} with a number for each of {n} "
+            "examples", 2
+        )
+    chosen = np.flatnonzero(mask == value)
+    if not chosen.size:
+        raise CommandError(f"--where: {name} is {value} nowhere in {args.data}", 2)
+    return X[chosen], None if y is None else y[chosen]
 
 
 def _arrays(args):
@@ -453,6 +484,8 @@ def embedded(name, task=None, who="--task is"):
         utilities = X @ rng.normal(size=(5, 4)) + rng.gumbel(scale=0.5, size=(300, 4))
         items = np.array(["a", "b", "c", "d"])
         y = np.array([">".join(row) for row in items[np.argsort(-utilities, axis=1)]])
+    elif name == "simulated_images":
+        X, y = _images(rng)
     elif name == "simulated_points":
         before = rng.normal(size=(80, 6, 2))
         y = rng.permuted(np.tile(np.arange(6), (80, 1)), axis=1)
@@ -471,3 +504,17 @@ def embedded(name, task=None, who="--task is"):
             lengths = [11] * (len(y) // 11) + [len(y) % 11]
             X, y = Sequences.from_lengths(X / 16, lengths), Sequences.from_lengths(y, lengths)
     return Data(name, holds, X, y, {"format": "embedded"})
+
+
+def _images(rng):
+    """Grids of noisy pixels, inside and outside of a disc."""
+    import numpy as np
+
+    from fastm4n.graphs import Graphs
+    from fastm4n.sequences import Sequences
+
+    rows, columns = np.indices((6, 6))
+    middles = rng.uniform(1, 4, size=(40, 2, 1, 1))
+    inside = (rows - middles[:, 0]) ** 2 + (columns - middles[:, 1]) ** 2 < 4
+    X = Graphs.from_grid(inside + rng.normal(scale=0.7, size=inside.shape))
+    return X, Sequences(np.where(inside.ravel(), "inside", "outside"), X.node_offsets)

@@ -18,9 +18,9 @@ DESCRIPTION = """\
 Fit a model to all examples of DATA and save it with what is needed to read data like it.
 
 The output decides the estimator: one of several classes, one of several ordered levels, a label
-for each position of a sequence, a ranking of a fixed set of items, or a matching of two sets. The
-fit ends when its duality gap is certified to be at most --tol: the training objective is then no
-further than that above its minimum.
+for each position of a sequence or node of a graph, a ranking of a fixed set of items, or a matching
+of two sets. The fit ends when its duality gap is certified to be at most --tol: the training
+objective is then no further than that above its minimum.
 """
 
 EPILOG = f"""\
@@ -34,6 +34,8 @@ examples:
       a linear-chain CRF from CoNLL columns, with the weights of what was observed
   fastm4n fit words.npz --where split=0 --alpha 0.01 --model words.fm4n --json > fit.json
       sequences from arrays X, y and offsets, only those of split 0; results for programs
+  fastm4n fit images.npz --surrogate max_margin --set pairwise=attractive --model segments.fm4n
+      graphs, as Graphs.save writes them: superpixels, each best labelling a minimum cut
   fastm4n fit rankings.csv --kernel rbf --gamma 0.1 --model ranker.fm4n
       rankings such as b>a>c in the last column
   fastm4n fit train.txt.gz --surrogate log --penalty elasticnet --l1-ratio 0.9 --model small.fm4n
@@ -52,7 +54,7 @@ def add(commands):
         "--alpha", type=_arguments.positive, metavar="ALPHA",
         help="regularisation: alpha / 2 times the squared norm of the weights is added to the mean "
         "surrogate loss; 'fastm4n path' finds a good one; default 0.01, for matchings 0.1, for n "
-        "sequences 1 / n",
+        "sequences or graphs 1 / n",
     )
     solver.add_argument(
         "--checkpoint", metavar="FILE",
@@ -103,6 +105,12 @@ def run(args):
         f"{estimator.n_iter_} passes, {seconds:.2f} s, objective "
         f"{estimator.primal_objective_:.6g}, certified gap {estimator.duality_gap_:.2e}"
     )
+    found = _models.inference(estimator)
+    if found:
+        report.tell(
+            f"oracle {found['oracle']}: the gap is that of "
+            + ("the exact objective" if found["exact"] else "a linear program above the objective")
+        )
     weights = _models.n_weights(estimator)
     if weights is not None and weights[0] < weights[1]:
         report.tell(f"{weights[0]} of {weights[1]} weights of features are not zero")

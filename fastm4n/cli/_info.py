@@ -192,15 +192,16 @@ def tell(report, document):
 
 _SHOWN = (
     "name", "kind", "what", "format", "task", "description", "before", "fitted_on", "header",
-    "target", "n_examples", "n_tokens", "n_features", "size", "labels", "classes", "items",
-    "columns", "attributes", "first_token", "method", "eps", "complete", "passes", "primal", "gap",
-    "n_nonzero",
+    "target", "n_examples", "n_tokens", "n_nodes", "n_edges", "n_features", "n_edge_features",
+    "size", "labels", "classes", "items", "columns", "attributes", "first_token", "method", "eps",
+    "complete", "passes", "primal", "gap", "n_nonzero",
 )
 # lists that are shown above, or as tables
 _LISTS = {*_SHOWN, "path", "notes"}
 _WORDS = {
     "kind": "holds", "what": "of", "description": "estimator", "header": "names in line 1",
-    "n_examples": "examples", "n_tokens": "tokens", "n_features": "features",
+    "n_examples": "examples", "n_tokens": "tokens", "n_nodes": "nodes",
+    "n_edges": "edges", "n_features": "features", "n_edge_features": "features of edges",
     "primal": "objective", "gap": "certified gap", "before": "steps before",
     "n_nonzero": "weights not zero",
 }

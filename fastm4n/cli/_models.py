@@ -68,14 +68,15 @@ def build(args, data, **options):
     objects = {name.partition("__")[0] for name in nested_options}
     parameters.update((name, nested[name]) for name in objects)
     estimator = cls(**parameters).set_params(**nested_options)
-    if args.scale == "standard" and data.task == "matchings":
-        raise CommandError("--scale standard: features of matchings are taken as they are", 2)
+    unscaled = ("graphs", "matchings")
+    if args.scale == "standard" and data.task in unscaled:
+        raise CommandError(f"--scale standard: features of {data.task} are taken as they are", 2)
     steps = [fastm4n.SequenceVectorizer()] if data.needs_vectorizer else []
     if data.task == "sequences":
         if args.scale == "standard":
             dense = not data.needs_vectorizer and not sparse.issparse(data.X.values)
             steps.append(fastm4n.SequenceScaler(with_mean=dense))
-    elif data.task != "matchings":
+    elif data.task not in unscaled:
         dense = not sparse.issparse(data.X)
         if args.scale == "standard" or args.scale is None and dense:
             steps.append(StandardScaler(with_mean=dense))
@@ -115,6 +116,7 @@ def described(estimator, *, alpha=True):
     return (
         f"{type(estimator).__name__}: surrogate {estimator.surrogate}, cost {cost}, kernel "
         f"{kernel}" + (f", alpha {used}" if alpha else "")
+        + (f", pairwise {estimator.pairwise}" if hasattr(estimator, "pairwise") else "")
         + ("" if ratio is None else f", {type(estimator.penalty).__name__} l1_ratio {ratio:g}")
     )
 
@@ -132,7 +134,18 @@ def outcome(estimator):
         "estimator": type(estimator).__name__, "n_features": estimator.n_features_in_,
         "alpha": estimator.alpha_, "passes": estimator.n_iter_,
         "primal": estimator.primal_objective_, "dual": estimator.dual_objective_,
-        "gap": estimator.duality_gap_,
+        "gap": estimator.duality_gap_, **inference(estimator),
+    }
+
+
+def inference(estimator):
+    """What found best labellings of graphs, and whether they are best; nothing of other outputs."""
+    if not hasattr(estimator, "oracle_"):
+        return {}
+    gap = estimator.integrality_gap_
+    return {
+        "oracle": estimator.oracle_, "exact": estimator.exact_,
+        "integrality_gap": None if math.isnan(gap) else gap,
     }
 
 

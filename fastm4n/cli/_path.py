@@ -36,8 +36,8 @@ cross-validated; the path is of those to train on. One line is printed for each 
   weights     those of features that are not zero, with --penalty elasticnet
   train loss, valid. loss
               mean cost of the predictions under --cost: of classes under zero_one the error rate;
-              of sequences, rankings and matchings the share of tokens, items or rows that are
-              wrong
+              of sequences, graphs, rankings and matchings the share of tokens, nodes, items or
+              rows that are wrong
 
 and the alpha of least validation loss at the end (the largest one, if several are as good).
 """

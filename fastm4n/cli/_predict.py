@@ -14,6 +14,7 @@ text, or arrays if --output ends with .npz:
   classes, ordered   the label
   sequences          the label of each token, an empty line after each sequence; of conll and conllu
                      behind the columns that were read
+  graphs             the label of each node, an empty line after each graph
   rankings           the items, best first, such as b>a>c
   matchings          the column, counted from 0, matched to each row, separated by spaces
 """
@@ -44,7 +45,7 @@ def add(commands):
     how.add_argument(
         "--probabilities", action="store_true",
         help="also the probabilities of all labels, separated by tabs, below a line that names "
-        "them; for classes, levels and sequences under surrogate log",
+        "them; for classes, levels, sequences and graphs under surrogate log",
     )
     output = add_output(parser, progress=False)
     output.add_argument(
@@ -132,8 +133,8 @@ def _check_probabilities(estimator):
     if estimator.surrogate != "log" or not hasattr(estimator, "classes_"):
         raise CommandError(
             f"--probabilities: this model, of {estimator._task} under {estimator.surrogate}, has "
-            "none; those of classes, ordered levels and sequences have, if they are fitted with "
-            "--surrogate log", 2
+            "none; those of classes, ordered levels, sequences and graphs have, if they are "
+            "fitted with --surrogate log", 2
         )
 
 
@@ -153,7 +154,7 @@ def _lines(data, estimator, predicted, probabilities):
 
     if probabilities is not None:
         yield "\t".join(["label", *map(str, estimator.classes_.tolist())])
-    if data.task == "sequences":
+    if data.task in ("sequences", "graphs"):
         for i, labels in enumerate(predicted):
             rows = [[str(label)] for label in labels.tolist()]
             if data.tokens is not None:

@@ -3,6 +3,8 @@
 
 def scores(estimator, X, y):
     """A dict of numbers, the most telling first; each is explained in `MEANINGS`."""
+    if estimator._task == "graphs":
+        return _graphs(estimator, X, y)
     if estimator._task not in _SCORES:
         return {"score": float(estimator.score(X, y))}
     return _SCORES[estimator._task](estimator, estimator.predict(X), y)
@@ -17,6 +19,8 @@ MEANINGS = {
     "token_accuracy": "share of the tokens that are right",
     "sequence_accuracy": "share of the sequences that are right altogether",
     "span_f1": "F1 of spans, as conlleval counts them",
+    "node_accuracy": "share of the labelled nodes that are right, each with its weight",
+    "graph_accuracy": "share of the graphs whose labelled nodes are all right",
     "hamming_loss": "mean share of the items at wrong positions",
     "kendall_tau": "mean rank correlation, from -1 to 1",
     "spearman_rho": "mean rank correlation, from -1 to 1",
@@ -79,6 +83,17 @@ def _sequences(estimator, predicted, y):
     ):
         found["span_f1"] = span_f1_score(y, predicted)
     return found
+
+
+def _graphs(estimator, X, y):
+    import numpy as np
+
+    right = (estimator.predict(X).values == y.values) | (y.values == -1)
+    wrong = np.add.reduceat(np.append(~right, False), X.node_offsets[:-1]) if len(X) else 0
+    whole = wrong * (X.lengths > 0) == 0
+    return {
+        "node_accuracy": float(estimator.score(X, y)), "graph_accuracy": float(whole.mean()),
+    }
 
 
 def _rankings(estimator, predicted, y):

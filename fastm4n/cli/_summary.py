@@ -15,6 +15,7 @@ def facts(data):
     found = {
         "name": data.name, "task": data.task, "n_examples": data.n_examples,
         "n_tokens": n_tokens(data), "n_features": n_features(data), "target": data.target,
+        **of_graphs(data),
     }
     if data.y is None:
         return found
@@ -34,6 +35,17 @@ def n_tokens(data):
     return data.X.n_tokens if hasattr(data.X, "n_tokens") else sum(map(len, data.X))
 
 
+def of_graphs(data):
+    """Numbers of nodes, edges and features of edges; nothing of other outputs."""
+    if data.task != "graphs":
+        return {}
+    X = data.X
+    return {
+        "n_nodes": X.n_nodes, "n_edges": X.n_edges,
+        "n_edge_features": 0 if X.edge_features is None else X.edge_features.shape[1],
+    }
+
+
 def n_features(data):
     """Number of features, None if they are still to be made of attributes."""
     return None if data.needs_vectorizer else width(data.X)
@@ -41,21 +53,28 @@ def n_features(data):
 
 def width(X):
     """Number of columns of what estimators take."""
+    if hasattr(X, "node_features"):
+        return X.node_features.shape[1]
     return (X.values if hasattr(X, "offsets") else X).shape[-1]
 
 
 def counted(data, features=None, found=None):
     """A line: how many of what."""
-    one = data.task[:-1] if data.task in ("sequences", "rankings", "matchings") else "example"
+    one = "example" if data.task in ("classes", "ordered") else data.task[:-1]
     text = f"{data.name}: {_many(data.n_examples, one)}"
     if n_tokens(data) is not None:
         text += f" of {_many(n_tokens(data), 'token')}"
+    parts = of_graphs(data)
+    if parts:
+        text += f" of {_many(parts['n_nodes'], 'node')} and {_many(parts['n_edges'], 'edge')}"
     features = n_features(data) if features is None else features
     if features is not None:
         text += f", {_many(features, 'feature')}"
     if found is not None and "labels" in found:
-        one, several = {"ordered": ("level", "levels"), "sequences": ("label", "labels")}.get(
-            data.task, ("class", "classes"))
+        one, several = {
+            "ordered": ("level", "levels"), "sequences": ("label", "labels"),
+            "graphs": ("label", "labels"),
+        }.get(data.task, ("class", "classes"))
         text += f", {_many(len(found['labels']), one, several)}"
     if found is not None and "items" in found:
         text += f", {_many(len(found['items']), 'item')}"
@@ -136,6 +155,8 @@ def _columns(data, np):
 
 def _labels(data):
     y = data.y.values if hasattr(data.y, "offsets") else data.y
+    if data.task == "graphs" and y.dtype.kind in "iu":
+        y = y[y != -1]  # nodes without a label
     if hasattr(y, "tolist"):
         return y.tolist()
     return [label for labels in y for label in labels]

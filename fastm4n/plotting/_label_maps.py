@@ -253,7 +253,11 @@ class LabelMapDisplay:
             names = ["(none)", *self.classes]
             patches = [Patch(color=colors[i + 1], label=names[i + 1]) for i in occurring]
             if new:
-                most = max(1, int(9 * self.figure_.get_figwidth() / (6 + max(map(len, names)))))
+                width, height = self.figure_.get_size_inches()
+                # inches of a patch, a letter and a line
+                most = max(1, int(width / (0.55 + 0.085 * max(map(len, names)))))
+                n_lines = -(-len(patches) // most)
+                self.figure_.set_size_inches(width, height + 0.19 * n_lines)
                 self.legend_ = self.figure_.legend(
                     handles=patches, loc="outside lower center", frameon=False, fontsize="small",
                     ncols=min(len(patches), most),
@@ -336,7 +340,7 @@ def _axes(ax, size, maps):
     heights = np.array([part.shape[0] / part.shape[1] for part in maps])
     width = 2.6
     figure, axes = plt.subplots(
-        *size, figsize=(width * size[1] + 0.5, width * heights.clip(0.25, 3).sum() + 1.1),
+        *size, figsize=(width * size[1] + 0.5, width * heights.clip(0.25, 3).sum() + 0.9),
         height_ratios=heights.clip(0.25, 3), squeeze=False, layout="constrained",
     )
     figure.suptitle("Labels of nodes", fontsize="medium")
