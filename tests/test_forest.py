@@ -194,7 +194,8 @@ def build(forest, rng, pairs, n, k, width, scale):
     forest.n_choices = rng.integers(1, k + 1, n).astype(np.intc)
     forest.counts, forest.types = forest.n_choices, np.arange(m)
     forest.unary = scale * rng.normal(size=(n, forest.stride))
-    forest.more, forest.shifts = scale * rng.normal(size=(max(2, m), forest.step)), rng.normal(size=(m, 2))
+    forest.more = scale * rng.normal(size=(max(2, m), forest.step))
+    forest.shifts = rng.normal(size=(m, 2))
 
 
 def against_reference(forest):
@@ -379,7 +380,8 @@ def largest_max_min(forest, cost, scores):
 
 def test_pickle():
     rng = np.random.default_rng(0)
-    forest, outputs, v = forest_outputs(rng, "displaced", COSTS["uneven"], weighted=True, choose=True)
+    _, outputs, v = forest_outputs(
+        rng, "displaced", COSTS["uneven"], weighted=True, choose=True)
     again = pickle.loads(pickle.dumps(outputs))
     assert_array_equal(again.best_of(1, v)[0], outputs.best_of(1, v)[0])
     assert_array_equal(again.max_min_of(1, v)[0], outputs.max_min_of(1, v)[0])

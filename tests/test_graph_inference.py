@@ -1,12 +1,13 @@
-"""`fastm4n.inference.graph`: one graph or a list of them, what it says of its answers, bad input."""
+"""Inference on graphs for Python: one or a list of them, what answers say of themselves, errors."""
 
 import itertools
 
 import numpy as np
 import pytest
-from fastm4n.inference.graph import k_best, marginals, max_marginals, maximise
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import logsumexp
+
+from fastm4n.inference.graph import k_best, marginals, max_marginals, maximise
 
 NODES = [[0.0, 1.0], [0.5, 0.0], [0.2, 0.0]]
 EDGES = [[0, 1], [2, 0]]

@@ -254,7 +254,7 @@ cdef class ForestMessages:
 
         shift[e] is what the exponentials of edge e leave out.
         """
-        cdef Py_ssize_t e, place, size = g.n_labels * g.stride
+        cdef Py_ssize_t e, place
         cdef double spread = 0.0, x, low, top, d
         cdef int forbidden = 0, axis
         cdef Py_ssize_t n, i
