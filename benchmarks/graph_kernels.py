@@ -218,7 +218,7 @@ def main():
         displacements = {
             name: run_places(PLACES[name], options.repeats)
             for name in PLACES if name in options.problems}
-    run = environment("fastm4n", "numpy", "scipy", "pytoulbar2")
+    run = environment("fastm4n", "scipy", "pytoulbar2")
     text = "\n".join([
         INTRODUCTION.format(repeats=options.repeats, run=describe(run)),
         section("Forests: microseconds", labellings),
