@@ -161,7 +161,8 @@ cdef class ForestScratch(ForestMessages):
         log_z[0] = 0.0
         for t in range(g.n_nodes - 1, -1, -1):
             c = order[t]
-            top = self.kernels.exp_shifted(&self.belief[c * stride], stride, &self.probs[c * stride])
+            top = self.kernels.exp_shifted(
+                &self.belief[c * stride], stride, &self.probs[c * stride])
             if top == -INFINITY:
                 return 2
             log_z[0] += top

@@ -36,6 +36,9 @@ cdef class ForestMessages:
     cdef Py_ssize_t best_child_label(
         self, const graph_t* g, Py_ssize_t e, const double* more, bint child_first,
         const double* belief, Py_ssize_t n, Py_ssize_t parent_label) noexcept nogil
+    cdef Py_ssize_t best_place(
+        self, const graph_t* g, Py_ssize_t e, const double* more, bint child_first,
+        const double* belief, Py_ssize_t n, Py_ssize_t parent_label) noexcept nogil
     cdef bint exponentials(self, const graph_t* g, const double* more) noexcept nogil
     cdef void add_edge_marginals(
         self, const graph_t* g, Py_ssize_t e, const double* more, bint child_first,

@@ -83,7 +83,7 @@ cdef class ForestMessages:
         const double* belief, Py_ssize_t n, Py_ssize_t parent_label) noexcept nogil:
         """argmax of belief + what the edge scores with the parent's label."""
         cdef const double* s = more + g.places[e]
-        cdef Py_ssize_t j, best = 0
+        cdef Py_ssize_t j, at, best = 0
         cdef double x, top
         if g.kind == TABLES and not child_first:
             return self.kernels.argmax_sum(belief, s + parent_label * g.stride, g.stride)
@@ -95,15 +95,41 @@ cdef class ForestMessages:
                 best = j if x > top else best
                 top = x if x > top else top
             return best
+        if g.kind == DISPLACED:
+            return self.best_place(g, e, more, child_first, belief, n, parent_label)
+        # the label at which the edge scores
+        at = parent_label
+        if g.kind == BOTH and parent_label != 1:
+            at = -1
         top = -INFINITY
         for j in range(n):
-            if child_first:
-                x = belief[j] + edge_score(g, e, more, j, parent_label)
-            else:
-                x = belief[j] + edge_score(g, e, more, parent_label, j)
+            x = belief[j] + s[0] if j == at else belief[j]
             if x > top:
                 top = x
                 best = j
+        return best
+
+    cdef Py_ssize_t best_place(
+        self, const graph_t* g, Py_ssize_t e, const double* more, bint child_first,
+        const double* belief, Py_ssize_t n, Py_ssize_t parent_label) noexcept nogil:
+        """`best_child_label` of displacements."""
+        cdef const double* s = more + g.places[e]
+        cdef Py_ssize_t x, y, at, best = 0, w = self.width
+        cdef double d, value, top = -INFINITY
+        cdef double* by_x = &self.products[0]
+        for x in range(w):
+            at = x - parent_label % w if child_first else parent_label % w - x
+            d = (at - g.shifts[2 * e]) / g.unit
+            by_x[x] = s[0] * d + s[1] * (d * d)
+        for y in range((n + w - 1) // w):
+            at = y - parent_label // w if child_first else parent_label // w - y
+            d = (at - g.shifts[2 * e + 1]) / g.unit
+            d = s[2] * d + s[3] * (d * d)
+            for x in range(min(w, n - y * w)):
+                value = belief[y * w + x] + (by_x[x] + d)
+                if value > top:
+                    top = value
+                    best = y * w + x
         return best
 
     cdef void max_message(
@@ -228,7 +254,7 @@ cdef class ForestMessages:
 
         shift[e] is what the exponentials of edge e leave out.
         """
-        cdef Py_ssize_t e, place, size = g.n_labels * g.stride
+        cdef Py_ssize_t e, place
         cdef double spread = 0.0, x, low, top, d
         cdef int forbidden = 0, axis
         cdef Py_ssize_t n, i

@@ -138,6 +138,9 @@ def is_batch(edges):
     """Whether these are the edges of a list of graphs."""
     if isinstance(edges, np.ndarray):
         return edges.ndim == 3 or edges.dtype == object
+    if not hasattr(edges, "__len__"):
+        raise ValueError(
+            f"edges must be an array of shape (n_edges, 2), or a list of them, got {edges!r}.")
     return len(edges) > 0 and (np.ndim(edges[0]) == 2 or np.size(edges[0]) == 0)
 
 
@@ -172,6 +175,8 @@ def make_problem(node_scores, edges, edge_scores, factors=None, where=""):
 def _node_rows(node_scores, where):
     """Rows of one length, and how many labels each node has where they differ."""
     n_choices = None
+    if not hasattr(node_scores, "__len__"):
+        raise ValueError(f"node_scores{where} must be an array or a list, got {node_scores!r}.")
     if is_ragged(node_scores):
         rows = [as_real(f"node_scores[{i}]{where}", row) for i, row in enumerate(node_scores)]
         n_choices = np.array([row.size for row in rows], dtype=np.intc)

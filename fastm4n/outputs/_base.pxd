@@ -108,3 +108,10 @@ cdef class Outputs:
     cdef int max_min_step(
         self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, Workspace work,
         double curvature) except -1 nogil
+
+
+cdef class OutputsGame(MaxMinScratch):
+    cdef Outputs outputs
+    cdef Workspace work
+    cdef Py_ssize_t b
+    cdef int[::1] path

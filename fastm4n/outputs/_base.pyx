@@ -482,11 +482,6 @@ cdef class OutputsGame(MaxMinScratch):
         With rows of `row_stride` numbers.
     """
 
-    cdef Outputs outputs
-    cdef Workspace work
-    cdef Py_ssize_t b
-    cdef int[::1] path
-
     def __init__(self, Outputs outputs):
         layout = outputs.layout
         if layout.stride != row_stride(layout.n_labels):

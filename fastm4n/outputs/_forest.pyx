@@ -6,12 +6,15 @@ see `fastm4n.inference._forest`.
 
 import numpy as np
 
+from libc.math cimport INFINITY
 from libc.string cimport memset
 
 from fastm4n.inference._forest cimport ForestScratch
 from fastm4n.inference._forest_plan cimport FOREST, plan_forest
-from fastm4n.inference._graph cimport graph_t
-from fastm4n.outputs._base cimport Workspace, label_t
+from fastm4n.inference._graph cimport choices, edge_add, graph_t
+from fastm4n.inference._max_min cimport MaxMinScratch
+from fastm4n.inference._simplex cimport max_min_zero_one
+from fastm4n.outputs._base cimport OutputsGame, Workspace, label_t
 from fastm4n.outputs._graph cimport GraphOutputs
 
 from fastm4n.inference.simplex import max_min_game
@@ -25,6 +28,71 @@ cdef class ForestWorkspace(Workspace):
     def __init__(self, Py_ssize_t size, max_parts, forest):
         super().__init__(size, max_parts)
         self.forest = forest
+
+
+cdef class ForestGame(OutputsGame):
+    """Max-min oracles of forests: column generation over max-sum.
+
+    Parameters
+    ----------
+    outputs : ForestOutputs
+    """
+
+    cdef double[::1] shares
+
+    def __init__(self, ForestOutputs outputs):
+        super().__init__(outputs)
+        self.shares = np.zeros(self.stride)
+
+    cdef int free_mixtures(self) except -1 nogil:
+        """The solution of the game without edges, by the closed form of the 0-1 cost.
+
+        Independent over nodes.  Where scores are small beside costs many labels of every node are
+        in play, and labellings would find the mixture of them one at a time.
+        """
+        cdef graph_t g = (<GraphOutputs> self.outputs).graph(self.b)
+        cdef Py_ssize_t t, i, j, e, k, first, second, stride = self.stride
+        cdef double value, scale
+        cdef double* mu = &self.free_mu[0]
+        cdef double* nu = &self.free_nu[0]
+        memset(mu, 0, (self.T * stride + self.n_more()) * sizeof(double))
+        memset(nu, 0, self.T * stride * sizeof(double))
+        for t in range(self.T):
+            k = choices(&g, t)
+            scale = self.max_cost * self.weight(t)
+            if not scale > 0.0:
+                # nothing is lost by the best label alone
+                i = 0
+                for j in range(1, k):
+                    if self.v[t * stride + j] > self.v[t * stride + i]:
+                        i = j
+                mu[t * stride + i] = nu[t * stride + i] = 1.0
+                continue
+            for j in range(k):
+                self.buffer[j] = self.T / scale * self.v[t * stride + j]
+            max_min_zero_one(self.buffer, k, self.shares, &value)
+            scale = 0.0
+            for j in range(k):
+                mu[t * stride + j] = self.shares[j]
+                # v + 1 - nu is the value at every label in play
+                if self.shares[j] > 0.0:
+                    nu[t * stride + j] = max(0.0, self.buffer[j] + 1.0 - value)
+                scale += nu[t * stride + j]
+            for j in range(k):
+                nu[t * stride + j] = (
+                    nu[t * stride + j] / scale if scale > 0.0 else self.shares[j])
+        for e in range(g.n_edges):
+            first = g.edges[2 * e]
+            second = g.edges[2 * e + 1]
+            for i in range(choices(&g, first)):
+                if mu[first * stride + i] == 0.0:
+                    continue
+                for j in range(choices(&g, second)):
+                    if mu[second * stride + j] > 0.0:
+                        edge_add(
+                            &g, e, mu + self.T * stride, i, j,
+                            mu[first * stride + i] * mu[second * stride + j])
+        return 0
 
 
 cdef class ForestOutputs(GraphOutputs):
@@ -68,6 +136,9 @@ cdef class ForestOutputs(GraphOutputs):
             self.layout.n_labels, self.layout.max_parts, self.max_edges, self.max_more,
             self.common.kind, self.common.width))
 
+    def game(self, bint mirror_prox=False):
+        return super().game(True) if mirror_prox else ForestGame(self)
+
     @property
     def oracle_cost(self):
         """Of a mean block: tables cost n_labels^2 an edge, others n_labels."""
@@ -110,6 +181,82 @@ cdef class ForestOutputs(GraphOutputs):
         for k in np.unique(many):
             values[k] = max_min_game(np.zeros(k), self.cost_matrix[:k, :k])[2]
         return self.sums_over_nodes(values[many])
+
+    def checked(self, Py_ssize_t b, scores):
+        """The scores of block b, for the methods for Python."""
+        if not 0 <= b < self.layout.n_blocks:
+            raise IndexError(f"there is no block {b}: blocks are 0 ... {self.layout.n_blocks - 1}.")
+        scores = np.ascontiguousarray(scores, dtype=np.float64)
+        if scores.shape != (self.layout.size(b),):
+            raise ValueError(
+                f"scores has shape {scores.shape}, but block {b} has {self.layout.size(b)}.")
+        return scores
+
+    def best_of(self, Py_ssize_t b, scores):
+        """The best output of block b, for Python.
+
+        Parameters
+        ----------
+        b : int
+        scores : ndarray of shape (layout.sizes()[b],)
+            As the layout has them.
+
+        Returns
+        -------
+        labels : ndarray of int of shape (n_nodes,)
+        value : float
+            Its score.
+        """
+        cdef const double[::1] v = self.checked(b, scores)
+        cdef Workspace work = self.workspace(v.shape[0])
+        cdef double value
+        self.best(b, &v[0], &v[0] + self.layout.behind(b), work, &work.labels[0], &value)
+        return np.array(work.labels[:self.layout.n_parts(b)], dtype=int), value
+
+    def marginals_of(self, Py_ssize_t b, scores):
+        """Marginals and log-partition of the outputs of block b, for Python.
+
+        Parameters
+        ----------
+        b, scores
+            As in `best_of`.
+
+        Returns
+        -------
+        mu : ndarray of shape (layout.sizes()[b],)
+        log_partition : float
+        """
+        cdef const double[::1] v = self.checked(b, scores)
+        cdef Workspace work = self.workspace(v.shape[0])
+        cdef double log_partition
+        self.sum_product(b, &v[0], work, &work.atom[0], &log_partition)
+        return np.array(work.atom[:v.shape[0]]), log_partition
+
+    def max_min_of(self, Py_ssize_t b, scores, double tol=1e-9):
+        """The max-min oracle of block b, for Python.
+
+        Parameters
+        ----------
+        b, scores
+            As in `best_of`.
+        tol : float
+            Wanted distance of the bounds.
+
+        Returns
+        -------
+        mu : ndarray of shape (layout.sizes()[b],)
+        lower, upper : float
+            The value at mu, and a bound from above of the maximum.
+        """
+        cdef double factor = self.share(b) * self.layout.n_parts(b), lower, upper
+        cdef const double[::1] v = np.ascontiguousarray(self.checked(b, scores) / factor)
+        cdef double[::1] mu = np.zeros(v.shape[0])
+        cdef MaxMinScratch game = self.game()
+        game.begin_block(b, &v[0], self.layout.n_parts(b))
+        game.part_weights = self.weights_of(b)
+        game.generate(INFINITY, 0.0, tol / factor, 1000, 1000, &lower, &upper)
+        game.mixture(&mu[0])
+        return np.asarray(mu), factor * lower, factor * upper
 
     cdef int best(
         self, Py_ssize_t b, const double* unary, const double* more, Workspace work,

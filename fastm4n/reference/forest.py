@@ -153,8 +153,8 @@ def forest_marginals(unary, edges, tables):
     Examples
     --------
     >>> import numpy as np
-    >>> nodes, pairs, log_partition = forest_marginals(np.zeros((2, 2)), [[1, 0]], np.zeros((1, 2, 2)))
-    >>> pairs.tolist(), np.isclose(log_partition, np.log(4)).item()
+    >>> nodes, pairs, log_z = forest_marginals(np.zeros((2, 2)), [[1, 0]], np.zeros((1, 2, 2)))
+    >>> pairs.tolist(), np.isclose(log_z, np.log(4)).item()
     ([[[0.25, 0.25], [0.25, 0.25]]], True)
     """
     unary = np.asarray(unary, dtype=float)
@@ -196,8 +196,8 @@ def forest_indicator(y, edges, n_labels):
 def forest_entropy(nodes, pairs, edges):
     """Shannon entropy of the distribution with these marginals, in nats.
 
-    q(y) = prod_e pairs[e] / prod_i nodes[i]^(edges of i - 1): of every entropy of an edge the two of
-    its ends are taken off, and those of all nodes are added.
+    q(y) = prod_e pairs[e] / prod_i nodes[i]^(edges of i - 1): of every entropy of an edge the two
+    of its ends are taken off, and those of all nodes are added.
 
     Examples
     --------
@@ -216,8 +216,8 @@ def forest_entropy(nodes, pairs, edges):
 def displacement_tables(weights, width, n_places, shifts, unit=1.0):
     """Tables of edges that score the displacement between two places ([2]_).
 
-    Place l is (x, y) = (l % width, l // width); the weights of an edge are those of dx, dx^2, dy and
-    dy^2, where (dx, dy) = (place of the first node - place of the second - shift) / unit.
+    Place l is (x, y) = (l % width, l // width); the weights of an edge are those of dx, dx^2, dy
+    and dy^2, where (dx, dy) = (place of the first node - place of the second - shift) / unit.
 
     Parameters
     ----------
@@ -291,8 +291,8 @@ class ForestOutputs(Outputs):
             for axis, end in enumerate(ends):
                 equal = np.zeros((k, objective.size))
                 equal[:, end * k:(end + 1) * k] = -np.eye(k)
-                sums = np.kron(np.eye(k), np.ones(k)) if axis == 0 else np.kron(np.ones(k), np.eye(k))
-                equal[:, n * k + e * k * k:n * k + (e + 1) * k * k] = sums
+                sums = (np.eye(k), np.ones((1, k))) if axis == 0 else (np.ones((1, k)), np.eye(k))
+                equal[:, n * k + e * k * k:n * k + (e + 1) * k * k] = np.kron(*sums)
                 rows.append(equal)
         b_eq = np.append(np.ones(n), np.zeros(2 * m * k))
         found = linprog(
