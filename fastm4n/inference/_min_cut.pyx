@@ -330,24 +330,41 @@ cdef class MinCut:
         """flow = a maximum flow, found from `flow` where warm, and tree = who is cut off."""
         cdef network_t* g = &self.network
         cdef node_t* nodes = g.nodes
+        cdef node_t* first
+        cdef node_t* second
         cdef arc_t* arc
         cdef Py_ssize_t e, i
-        cdef double flow
+        cdef double flow, amount
         for i in range(g.n_nodes):
             nodes[i].excess = self.weight[i]
             nodes[i].tree = 0
             nodes[i].parent = NONE
             nodes[i].next = IDLE
             nodes[i].stamp = 0
-        for e in range(g.n_edges):
-            arc = &g.arcs[self.places[e]]
-            flow = 0.0
-            if warm:
+        if warm:
+            for e in range(g.n_edges):
                 flow = max(-self.backward[e], min(self.forward[e], self.flow[e]))
+                self.flow[e] = flow
                 nodes[self.ends[2 * e]].excess -= flow
                 nodes[self.ends[2 * e + 1]].excess += flow
+            for i in range(g.n_nodes):
+                if fabs(nodes[i].excess) <= DUST * fabs(self.weight[i]):
+                    nodes[i].excess = 0.0
+        for e in range(g.n_edges):
+            arc = &g.arcs[self.places[e]]
+            flow = self.flow[e] if warm else 0.0
             arc.residual = self.forward[e] - flow
             arc.opposite = self.backward[e] + flow
+            first = &nodes[self.ends[2 * e]]
+            second = &nodes[self.ends[2 * e + 1]]
+            # paths of one edge need no trees; without branches, that nobody could predict
+            amount = (
+                max(0.0, min(arc.residual, min(first.excess, -second.excess)))
+                - max(0.0, min(arc.opposite, min(-first.excess, second.excess))))
+            arc.residual -= amount
+            arc.opposite += amount
+            first.excess -= amount
+            second.excess += amount
             g.arcs[arc.sister].residual = arc.opposite
             g.arcs[arc.sister].opposite = arc.residual
         g.first_active = g.last_active = LAST
