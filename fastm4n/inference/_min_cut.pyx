@@ -337,7 +337,7 @@ cdef class MinCut:
         cdef node_t* second
         cdef arc_t* arc
         cdef Py_ssize_t e, i
-        cdef double flow, amount
+        cdef double flow, amount, size = 0.0
         for i in range(g.n_nodes):
             nodes[i].excess = self.weight[i]
             nodes[i].tree = 0
@@ -377,11 +377,10 @@ cdef class MinCut:
             if nodes[i].excess != 0.0:
                 plant(g, <int> i)
         search(g)
-        self.size = 0.0
         for i in range(g.n_nodes):
             self.tree[i] = nodes[i].tree
             self.excess[i] = self.weight[i]
-            self.size += fabs(self.weight[i])
+            size += fabs(self.weight[i])
         for e in range(g.n_edges):
             arc = &g.arcs[self.places[e]]
             # by the smaller capacity: it has more digits of the flow
@@ -391,9 +390,10 @@ cdef class MinCut:
                 flow = arc.opposite - self.backward[e]
             flow = max(-self.backward[e], min(self.forward[e], flow))
             self.flow[e] = flow
-            self.size += 2.0 * fabs(flow)
+            size += 2.0 * fabs(flow)
             self.excess[self.ends[2 * e]] -= flow
             self.excess[self.ends[2 * e + 1]] += flow
+        self.size = size
 
     cdef double bound(self) noexcept nogil:
         """A bound from above of the maximum, by `flow` as `solve` left it."""
