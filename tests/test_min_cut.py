@@ -11,6 +11,7 @@ from scipy.sparse.csgraph import maximum_flow
 
 import fastm4n.reference as ref
 from fastm4n.inference import grid_edges, min_cut
+from fastm4n.inference.graph import maximise
 from fastm4n.outputs import CutOutputs, row_stride
 from fastm4n.surrogates import make_surrogate
 
@@ -386,3 +387,44 @@ def test_outputs_without_cuts(changes, message):
         "cost": 1.0 - np.eye(2), "pairs": "equal"}
     with pytest.raises(ValueError, match=message):
         CutOutputs(**{**given, **changes})
+
+
+@pytest.mark.parametrize("pairs", ["equal", "tables"])
+def test_maximise_by_cuts(pairs):
+    rng = np.random.default_rng(len(pairs))
+    for trial in range(100):
+        block = Block(
+            rng, pairs, COSTS["zero_one"], int(rng.integers(1, 8)), int(rng.integers(0, 12)),
+            ties=trial % 3 == 0)
+        # no pair of nodes twice
+        keep = np.unique(np.sort(block.edges, axis=1), axis=0, return_index=True)[1]
+        block.edges, block.tables = block.edges[keep], block.tables[keep]
+        if trial % 2:
+            block.unary[rng.random(block.n) < 0.3, 1] = -np.inf
+        edge_scores = block.tables[:, 0, 0] if pairs == "equal" else block.tables
+        found = maximise(block.unary, block.edges, edge_scores, method="min_cut")
+        values = block.values()
+        assert found.method == "min_cut" and found.exact
+        assert_allclose(found.value, values[np.sum(found.labels << np.arange(block.n))], atol=1e-12)
+        assert_allclose([found.value, found.bound], np.max(values), atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    "nodes, scores, message",
+    [
+        ([[0.0, 1.0]] * 3, [1.0, -0.5, 1.0], "edge 1 is not attractive.* add up to -1"),
+        ([[0.0, 1.0]] * 3, [np.zeros((2, 2)), np.zeros((2, 2)), 1.0 - np.eye(2)],
+         "edge 2 is not attractive.* add up to -2"),
+        ([[0.0, 1.0, 2.0]] * 3, [1.0] * 3, "nodes have 3 labels"),
+        ([[0.0, -np.inf], [-np.inf, -np.inf], [0.0, 0.0]], [1.0] * 3, "finite"),
+    ],
+)
+def test_what_cuts_cannot_maximise(nodes, scores, message):
+    with pytest.raises(ValueError, match=message):
+        maximise(nodes, [[0, 1], [1, 2], [0, 2]], scores, method="min_cut")
+
+
+def test_auto_takes_cuts():
+    found = maximise([[0.0, 1.0], [0.5, 0.0], [0.2, 0.0]], [[0, 1], [1, 2], [0, 2]], [0.2, 0.1, 0.4])
+    assert found.method == "min_cut"
+    assert_array_equal(found.labels, [1, 0, 1])

@@ -50,6 +50,9 @@ cdef class MinCut:
     cdef double* flow
     cdef double* excess
     cdef signed char* tree
+    # most edges of a node; of all weights and flows, the sum of their sizes at the nodes
+    cdef int degree
+    cdef double size
 
     cdef void begin(
         self, Py_ssize_t n_nodes, const int* edges, Py_ssize_t n_edges) noexcept nogil
@@ -57,7 +60,3 @@ cdef class MinCut:
     cdef double bound(self) noexcept nogil
     cdef double value(self) noexcept nogil
     cdef double value_of(self, const signed char* side) noexcept nogil
-
-    cdef inline Py_ssize_t degree(self, Py_ssize_t i) noexcept nogil:
-        """Ends of edges at node i."""
-        return self.network.nodes[i + 1].first - self.network.nodes[i].first

@@ -21,7 +21,7 @@ edges.
 
 import numpy as np
 
-from libc.math cimport fabs
+from libc.math cimport INFINITY, fabs
 from libc.string cimport memset
 
 cdef enum:
@@ -302,9 +302,10 @@ cdef class MinCut:
         cdef node_t* nodes = self.network.nodes
         cdef arc_t* arcs = self.network.arcs
         cdef Py_ssize_t e, i
-        cdef int a, b, total = 0
+        cdef int a, b, total = 0, degree = 0
         self.network.n_nodes = n_nodes
         self.network.n_edges = n_edges
+        self.size = INFINITY
         memset(self.flow, 0, n_edges * sizeof(double))
         for i in range(n_nodes + 2):
             nodes[i].first = 0
@@ -313,8 +314,10 @@ cdef class MinCut:
             self.ends[e] = edges[e]
             nodes[edges[e] + 2].first += 1
         for i in range(2, n_nodes + 2):
+            degree = max(degree, nodes[i].first)
             total += nodes[i].first
             nodes[i].first = total
+        self.degree = degree
         for e in range(n_edges):
             a = nodes[edges[2 * e] + 1].first
             nodes[edges[2 * e] + 1].first = a + 1
@@ -330,24 +333,41 @@ cdef class MinCut:
         """flow = a maximum flow, found from `flow` where warm, and tree = who is cut off."""
         cdef network_t* g = &self.network
         cdef node_t* nodes = g.nodes
+        cdef node_t* first
+        cdef node_t* second
         cdef arc_t* arc
         cdef Py_ssize_t e, i
-        cdef double flow
+        cdef double flow, amount, size = 0.0
         for i in range(g.n_nodes):
             nodes[i].excess = self.weight[i]
             nodes[i].tree = 0
             nodes[i].parent = NONE
             nodes[i].next = IDLE
             nodes[i].stamp = 0
-        for e in range(g.n_edges):
-            arc = &g.arcs[self.places[e]]
-            flow = 0.0
-            if warm:
+        if warm:
+            for e in range(g.n_edges):
                 flow = max(-self.backward[e], min(self.forward[e], self.flow[e]))
+                self.flow[e] = flow
                 nodes[self.ends[2 * e]].excess -= flow
                 nodes[self.ends[2 * e + 1]].excess += flow
+            for i in range(g.n_nodes):
+                if fabs(nodes[i].excess) <= DUST * fabs(self.weight[i]):
+                    nodes[i].excess = 0.0
+        for e in range(g.n_edges):
+            arc = &g.arcs[self.places[e]]
+            flow = self.flow[e] if warm else 0.0
             arc.residual = self.forward[e] - flow
             arc.opposite = self.backward[e] + flow
+            first = &nodes[self.ends[2 * e]]
+            second = &nodes[self.ends[2 * e + 1]]
+            # paths of one edge need no trees; without branches, that nobody could predict
+            amount = (
+                max(0.0, min(arc.residual, min(first.excess, -second.excess)))
+                - max(0.0, min(arc.opposite, min(-first.excess, second.excess))))
+            arc.residual -= amount
+            arc.opposite += amount
+            first.excess -= amount
+            second.excess += amount
             g.arcs[arc.sister].residual = arc.opposite
             g.arcs[arc.sister].opposite = arc.residual
         g.first_active = g.last_active = LAST
@@ -360,6 +380,7 @@ cdef class MinCut:
         for i in range(g.n_nodes):
             self.tree[i] = nodes[i].tree
             self.excess[i] = self.weight[i]
+            size += fabs(self.weight[i])
         for e in range(g.n_edges):
             arc = &g.arcs[self.places[e]]
             # by the smaller capacity: it has more digits of the flow
@@ -369,23 +390,19 @@ cdef class MinCut:
                 flow = arc.opposite - self.backward[e]
             flow = max(-self.backward[e], min(self.forward[e], flow))
             self.flow[e] = flow
+            size += 2.0 * fabs(flow)
             self.excess[self.ends[2 * e]] -= flow
             self.excess[self.ends[2 * e + 1]] += flow
+        self.size = size
 
     cdef double bound(self) noexcept nogil:
         """A bound from above of the maximum, by `flow` as `solve` left it."""
-        cdef node_t* nodes = self.network.nodes
-        cdef Py_ssize_t e, i, n = self.network.n_nodes
-        cdef double total = 0.0, lost = 0.0, size = 0.0
-        # as many roundings as a node has edges, each of no more than all it adds up
-        for i in range(n):
-            size += (nodes[i + 1].first - nodes[i].first + 1) * fabs(self.weight[i])
+        cdef Py_ssize_t i
+        cdef double total = 0.0, lost = 0.0
+        for i in range(self.network.n_nodes):
             add(&total, &lost, max(0.0, self.excess[i]))
-        for e in range(self.network.n_edges):
-            size += fabs(self.flow[e]) * (
-                nodes[self.ends[2 * e] + 1].first - nodes[self.ends[2 * e]].first
-                + nodes[self.ends[2 * e + 1] + 1].first - nodes[self.ends[2 * e + 1]].first + 2)
-        return total + lost + UNIT * (1.001 * size + 4.0 * total)
+        # a node has as many roundings as edges, each of no more than all it adds up
+        return total + lost + UNIT * (1.001 * (self.degree + 2) * self.size + 4.0 * total)
 
     cdef double value(self) noexcept nogil:
         """What S scores, from the weights and capacities: the nodes with tree 1."""

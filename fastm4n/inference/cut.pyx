@@ -151,7 +151,7 @@ cdef double flow_bound(
         size[edges[e, 0]] += fabs(cut.flow[e])
         size[edges[e, 1]] += fabs(cut.flow[e])
     for i in range(source.shape[0]):
-        rounding = 1.001 * UNIT * (cut.degree(i) + 1) * (size[i] + sink[i])
+        rounding = 1.001 * UNIT * (cut.degree + 2) * (size[i] + sink[i])
         if sink[i] == INFINITY or source[i] <= sink[i] + net[i] - rounding:
             add(&total, &lost, source[i])
         else:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastm4n._parameters import as_real, check_number
+from fastm4n.inference._attractive import cut_best, refuses_cut
 from fastm4n.inference._forest_solve import (
     forest_best,
     forest_kbest,
@@ -107,6 +108,7 @@ def solve_forest(problem):
 # does not refuse the problem, else the last
 METHODS = {
     "forest": Method(refuses_forest, solve_forest, is_exact=True),
+    "min_cut": Method(refuses_cut, cut_best, is_exact=True),
 }
 # method(problem) -> nodes (n_nodes, stride), edges in the form of problem.more, log-partition
 MARGINALS = {
@@ -309,8 +311,9 @@ def maximise(node_scores, edges, edge_scores, factors=None, method="auto"):
     factors : FactorTables, default=None
         Scores of the labels of more than two nodes.
     method : str, default="auto"
-        "forest" for graphs without cycles, by recursions. "auto" takes the first method that is
-        sure to find the best labelling.
+        "forest" for graphs without cycles, by recursions; "min_cut" for two labels and edges that
+        favour the same label at both nodes, a00 + a11 >= a01 + a10. "auto" takes the first method
+        that is sure to find the best labelling.
 
     Returns
     -------

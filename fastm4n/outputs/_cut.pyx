@@ -1,13 +1,8 @@
 """Graphs of two labels whose edges are drawn to the same one: their oracles are minimum cuts.
 
-With x_i the label of node i, and a the table of an edge, which scores
-
-    a00 + (a10 - a00) x_i + (a01 - a00) x_j + q x_i x_j,        q = a00 + a11 - a01 - a10 >= 0,
-    q x_i x_j = q / 2 (x_i + x_j) - q / 2 [x_i != x_j],
-
-the best labelling is a minimum cut with capacities q / 2.  The max-min oracle is two of them: the
-costs a node expects when its label is 1 with probability p are h(p), the lower of two lines, which
-has the slopes s below a point p* and s' <= s above it, the same at all nodes but for their weights.
+The max oracle is one (`fastm4n.inference._attractive`).  The max-min oracle is two: the costs that
+a node expects when its label is 1 with probability p are h(p), the lower of two lines, which has
+the slopes s below a point p* and s' <= s above it, the same at all nodes but for their weights.
 Labellings S_t = {i: p_i > t} make up p, and so
 
     max_mu  sum_i om_i h(p_i) + <v, mu>  =  const + p* C(v + om s) + (1 - p*) C(v + om s'),
@@ -20,14 +15,13 @@ import numpy as np
 
 from libc.math cimport fabs
 
-from fastm4n.inference._graph cimport BOTH, EQUAL, graph_t
-from fastm4n.inference._min_cut cimport MinCut, add
+from fastm4n.inference._attractive cimport cut_of_graph
+from fastm4n.inference._graph cimport graph_t
+from fastm4n.inference._min_cut cimport MinCut
 from fastm4n.outputs._base cimport Layout, Workspace, label_t
 from fastm4n.outputs._graph cimport GraphOutputs
 
 cdef double UNIT = 2.0 ** -53
-# of the sizes of an edge's scores: what a negative q may be by rounding
-cdef double SLACK = 2.0 ** -40
 # multiply-adds for each node and each end of an edge, about
 cdef double WORK = 30.0
 
@@ -178,48 +172,11 @@ cdef class CutOutputs(GraphOutputs):
     cdef int fill(
         self, Py_ssize_t b, const double* unary, const double* more, MinCut cut, double* base,
         double* rounding) except -1 nogil:
-        """Give the scores to the cut; base is what the labelling of zeros scores.
-
-        What is lost by rounding, here and in sums of base and a cut, is at most `rounding`.
-        """
+        """Give the scores to the cut; an error where an edge is not attractive."""
         cdef graph_t g = self.graph(b)
-        cdef const double* s
-        cdef Py_ssize_t e, i, j
-        cdef double total = 0.0, lost = 0.0, lost_digits = 0.0, q, size
-        cut.begin(g.n_nodes, g.edges, g.n_edges)
-        for i in range(g.n_nodes):
-            s = unary + i * g.stride
-            cut.weight[i] = s[1] - s[0]
-            add(&total, &lost, s[0])
-            lost_digits += (cut.degree(i) + 2) * (fabs(s[0]) + fabs(s[1]))
-        for e in range(g.n_edges):
-            s = more + g.places[e]
-            i = g.edges[2 * e]
-            j = g.edges[2 * e + 1]
-            size = fabs(s[0])
-            if g.kind == EQUAL:
-                q = 2.0 * s[0]
-                add(&total, &lost, s[0])
-            elif g.kind == BOTH:
-                q = s[0]
-                cut.weight[i] += 0.5 * q
-                cut.weight[j] += 0.5 * q
-            else:
-                q = (s[0] - s[1]) + (s[g.stride + 1] - s[g.stride])
-                size += fabs(s[1]) + fabs(s[g.stride]) + fabs(s[g.stride + 1])
-                add(&total, &lost, s[0])
-                cut.weight[i] += (s[g.stride] - s[0]) + 0.5 * q
-                cut.weight[j] += (s[1] - s[0]) + 0.5 * q
-            if q < 0.0:
-                if q < -SLACK * size:
-                    self.not_attractive(b, e, q)
-                # more than the edge scores: bounds stay bounds
-                q = 0.0
-            lost_digits += (cut.degree(i) + cut.degree(j) + 4) * size
-            cut.forward[e] = cut.backward[e] = 0.5 * q
-        base[0] = total + lost
-        rounding[0] = 4.0 * UNIT * lost_digits
-        return 0
+        cdef double q
+        cdef Py_ssize_t e = cut_of_graph(&g, unary, more, cut, base, rounding, &q)
+        return 0 if e < 0 else self.not_attractive(b, e, q)
 
     cdef int not_attractive(self, Py_ssize_t b, Py_ssize_t e, double q) except -1 nogil:
         with gil:
@@ -286,7 +243,7 @@ cdef class CutOutputs(GraphOutputs):
         for i in range(n):
             weight = share if weights == NULL else share * weights[i]
             level += weight * self.level
-            rounding += 4.0 * UNIT * (cut.degree(i) + n) * weight * slope
+            rounding += 4.0 * UNIT * (cut.degree + n) * weight * slope
             cut.weight[i] += weight * self.below
         self.start_from(b, cut, 0)
         upper[0] = base + level + rounding + self.kink * cut.bound()
