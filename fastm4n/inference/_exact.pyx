@@ -50,7 +50,7 @@ cdef class ExactGraph:
     problem : GraphProblem
         Its factors are None or what `graph_factors` takes.
 
-    Raises ValueError where the tables do not fit.
+    Raises `TooLarge` where the tables do not fit.
     """
 
     cdef GraphProblem problem
@@ -77,7 +77,7 @@ cdef class ExactGraph:
         try:
             self.plan = exact_plan(sizes, problem.edges, scopes, starts[:len(tables)], finite)
         except TooLarge as error:
-            raise ValueError(f"the graph has too many states: {error}.") from None
+            raise TooLarge(f"the graph has too many states: {error}") from None
         if self.plan is None:
             self.split = SplitTables(problem.n_nodes, problem.n_edges)
         else:
@@ -140,3 +140,23 @@ cdef class ExactGraph:
                     &p.g, p.node_scores(), p.edge_scores(), &self.tables[0], self.work,
                     &rows[0, 0])
         return np.asarray(rows[:p.n_nodes])
+
+
+def refuses_exact(problem):
+    """Why the labellings of a problem cannot be searched, or None."""
+    try:
+        ExactGraph(problem)
+    except TooLarge as error:
+        return str(error)
+    return None
+
+
+def solve_exact(problem):
+    """Best labels, their score, and the bound on scores, which is the same."""
+    labels, value = ExactGraph(problem).maximise()
+    return labels, value, value
+
+
+def exact_marginals(problem):
+    """Marginals of nodes and edges, and the log-partition."""
+    return ExactGraph(problem).marginals()[:3]
