@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 from fastm4n.inference._problem import GraphProblem, row_length
+from fastm4n.outputs._graph import numbers_of_edge
 from scipy.special import logsumexp, softmax
 
 WIDTH, UNIT = 3, 2.0
@@ -24,20 +25,22 @@ class ListedGraph:
         Numbers that scores are drawn from, so that there are ties; any numbers by default.
     shared : bool, default=False
         Whether all edges have the same scores.
-    factors : default=None
+    factors : sequence, default=()
         Of the graph, with a method `score`.
+    n_labels : int, default=None
+        Labels that rows and tables have room for; the largest size by default.
     """
 
     def __init__(self, rng, sizes, n_edges, pairs="tables", scale=1.0, values=None, shared=False,
-                 factors=()):
+                 factors=(), n_labels=None):
         self.sizes, self.pairs = np.asarray(sizes, dtype=np.intc), pairs
-        n, k = len(sizes), int(np.max(sizes, initial=1))
+        n, k = len(sizes), n_labels or int(np.max(sizes, initial=1))
         every = list(itertools.combinations(range(n), 2))
         chosen = [every[i] for i in rng.permutation(len(every))[:n_edges]]
         self.edges = np.array(
             [edge[::rng.choice([1, -1])] for edge in chosen], dtype=np.intc).reshape(-1, 2)
         self.n_labels, stride = k, row_length(k)
-        numbers = {"tables": k * stride, "displaced": 4}.get(pairs, 1)
+        numbers = numbers_of_edge(pairs, k)
         n_tables = min(1, len(chosen)) if shared else len(chosen)
 
         def draw(shape):

@@ -9,6 +9,7 @@ from numpy.testing import assert_allclose
 
 from fastm4n import CountFactor, FactorTables
 from fastm4n.factors import graph_factors
+from fastm4n.inference.graph import marginals, max_marginals, maximise
 
 SAME = np.array([[1.0, 0.0], [0.0, 1.0]])
 
@@ -131,3 +132,61 @@ def test_errors(make, message):
 def test_factors_that_do_not_fit_a_graph(factors, error, message):
     with pytest.raises(error, match=message):
         graph_factors(factors, np.array([2, 3, 2]))
+
+
+class TestInference:
+    """Factors in `fastm4n.inference.graph`."""
+
+    SCORES = np.array([[0.0, 1.0], [0.5, 0.0], [0.2, 0.0], [0.0, 3.0]])
+    EDGES = [[0, 1], [1, 2], [2, 3], [3, 0]]
+    POTTS = np.array([0.6, -0.1, 0.4, 0.0])
+
+    def listed(self, factors):
+        for y in itertools.product([0, 1], repeat=4):
+            y = np.array(y)
+            value = self.SCORES[range(4), y].sum()
+            value += sum(s * (y[i] == y[j])
+                         for s, (i, j) in zip(self.POTTS, self.EDGES, strict=True))
+            yield tuple(y), value + sum(factor.score(y) for factor in factors)
+
+    @pytest.mark.parametrize("factors", [
+        [], [CountFactor.exactly_one([1, 2, 3])], [CountFactor.budget([0, 1, 2, 3], 1)],
+        [CountFactor.at_least_one([1, 2]), FactorTables([0, 1, 3], [0, 3], [np.eye(8)[5].reshape(
+            2, 2, 2)])],
+    ])
+    def test_against_enumeration(self, factors):
+        listed = dict(self.listed(factors))
+        given = (self.SCORES, self.EDGES, self.POTTS, factors or None)
+        found = maximise(*given)
+        assert (found.method, found.exact, found.bound) == ("exact", True, found.value)
+        assert_allclose(found.value, max(listed.values()))
+        assert_allclose(listed[tuple(found.labels)], found.value)
+        values = np.array(list(listed.values()))
+        labellings = np.array(list(listed))
+        found = marginals(*given)
+        assert_allclose(found.log_partition, np.log(np.exp(values).sum()))
+        p = np.exp(values - found.log_partition)
+        assert_allclose(found.nodes[:, 1], p @ labellings, atol=1e-12)
+        equal = [p @ (labellings[:, i] == labellings[:, j]) for i, j in self.EDGES]
+        assert_allclose(found.edges, equal, atol=1e-12)
+        best = [[values[labellings[:, i] == l].max() for l in (0, 1)] for i in range(4)]
+        assert_allclose(max_marginals(*given), best)
+
+    def test_nothing_is_allowed(self):
+        factors = [CountFactor.exactly_one([0, 1]), CountFactor([0, 1], 2, 2)]
+        for function in (maximise, marginals):
+            with pytest.raises(ValueError, match="no labelling has a finite score"):
+                function(self.SCORES, self.EDGES, self.POTTS, factors)
+
+    def test_large_scores(self):
+        """Differences of these scores overflow, sums do not."""
+        found = maximise(1.5e308 * np.array([[1.0, -1.0], [-0.1, 0.0]]), [[0, 1]], [-1e308],
+                         method="exact")
+        assert found.labels.tolist() == [0, 1]
+        assert found.value == 1.5e308
+
+    def test_too_large(self):
+        n = 30
+        edges = [(i, j) for i in range(n) for j in range(i)]
+        with pytest.raises(ValueError, match="cannot solve this graph: the graph has too many"):
+            maximise(np.zeros((n, 2)), edges, np.ones(len(edges)), method="exact")

@@ -14,6 +14,9 @@ from fastm4n.inference._elimination import MOST_ENTRIES, TooLarge
 # entries of the tables of an elimination that take as long as a state of a split table, about
 STATES_PER_ENTRY = 64
 
+# sum of the sizes of scores that split tables are used for
+LARGEST = 1e300
+
 
 def exact_plan(n_choices, edges, scopes=(), factor_tables=(), bint finite=True):
     """How to search all labellings: an `Elimination`, or None for a split table.
@@ -26,7 +29,7 @@ def exact_plan(n_choices, edges, scopes=(), factor_tables=(), bint finite=True):
     scopes, factor_tables
         As `Elimination` takes them.
     finite : bool
-        Whether no score is -inf, which split tables need.
+        Whether scores are finite, as split tables need them.
 
     Raises `TooLarge` where neither fits.
     """
@@ -50,7 +53,7 @@ cdef class ExactGraph:
     problem : GraphProblem
         Its factors are None or what `graph_factors` takes.
 
-    Raises ValueError where the tables do not fit.
+    Raises `TooLarge` where the tables do not fit.
     """
 
     cdef GraphProblem problem
@@ -65,9 +68,11 @@ cdef class ExactGraph:
         sizes = problem.n_choices
         if sizes is None:
             sizes = np.full(problem.n_nodes, problem.n_labels)
-        finite = bool(
-            np.isfinite(problem.unary[:, :problem.n_labels]).all()
-            and np.isfinite(problem.more).all())
+        # split tables take differences of scores: no infinity, and none that overflows
+        with np.errstate(over="ignore"):
+            total = (
+                np.abs(problem.unary[:, :problem.n_labels]).sum() + np.abs(problem.more).sum())
+        finite = bool(total < LARGEST)
         scopes, tables, self.given = [], [], []
         if problem.factors is not None:
             sizes, scopes, tables, self.given = graph_factors(problem.factors, sizes)
@@ -77,7 +82,7 @@ cdef class ExactGraph:
         try:
             self.plan = exact_plan(sizes, problem.edges, scopes, starts[:len(tables)], finite)
         except TooLarge as error:
-            raise ValueError(f"the graph has too many states: {error}.") from None
+            raise TooLarge(f"the graph has too many states: {error}") from None
         if self.plan is None:
             self.split = SplitTables(problem.n_nodes, problem.n_edges)
         else:
@@ -140,3 +145,28 @@ cdef class ExactGraph:
                     &p.g, p.node_scores(), p.edge_scores(), &self.tables[0], self.work,
                     &rows[0, 0])
         return np.asarray(rows[:p.n_nodes])
+
+
+def refuses_exact(problem):
+    """Why the labellings of a problem cannot be searched, or None."""
+    try:
+        ExactGraph(problem)
+    except TooLarge as error:
+        return str(error)
+    return None
+
+
+def solve_exact(problem):
+    """Best labels, their score, and the bound on scores, which is the same."""
+    labels, value = ExactGraph(problem).maximise()
+    return labels, value, value
+
+
+def exact_marginals(problem):
+    """Marginals of nodes and edges, and the log-partition."""
+    return ExactGraph(problem).marginals()[:3]
+
+
+def exact_max_marginals(problem):
+    """The largest score of a labelling that has each label at each node."""
+    return ExactGraph(problem).max_marginals()

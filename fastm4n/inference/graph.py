@@ -11,6 +11,12 @@ import numpy as np
 
 from fastm4n._parameters import as_real, check_number
 from fastm4n.inference._attractive import cut_best, refuses_cut
+from fastm4n.inference._exact import (
+    exact_marginals,
+    exact_max_marginals,
+    refuses_exact,
+    solve_exact,
+)
 from fastm4n.inference._forest_solve import (
     forest_best,
     forest_kbest,
@@ -109,10 +115,12 @@ def solve_forest(problem):
 METHODS = {
     "forest": Method(refuses_forest, solve_forest, is_exact=True),
     "min_cut": Method(refuses_cut, cut_best, is_exact=True),
+    "exact": Method(refuses_exact, solve_exact, is_exact=True),
 }
 # method(problem) -> nodes (n_nodes, stride), edges in the form of problem.more, log-partition
 MARGINALS = {
     "forest": Method(refuses_forest, forest_marginals, is_exact=True),
+    "exact": Method(refuses_exact, exact_marginals, is_exact=True),
 }
 
 
@@ -308,12 +316,14 @@ def maximise(node_scores, edges, edge_scores, factors=None, method="auto"):
         A table for each edge, label of the first node by label of the second; or a number, what
         two nodes score that have the same label. Where the nodes have different numbers of labels
         tables may be a list, each of the shape of its nodes.
-    factors : FactorTables, default=None
-        Scores of the labels of more than two nodes.
+    factors : FactorTables, CountFactor or list, default=None
+        Scores or constraints of the labels of more than two nodes; a list may hold several of
+        them, and pairs of nodes and their table.
     method : str, default="auto"
         "forest" for graphs without cycles, by recursions; "min_cut" for two labels and edges that
-        favour the same label at both nodes, a00 + a11 >= a01 + a10. "auto" takes the first method
-        that is sure to find the best labelling.
+        favour the same label at both nodes, a00 + a11 >= a01 + a10; "exact" for at most 16 nodes
+        of two labels, or where the tables of variable elimination have at most 1,000,000 entries.
+        "auto" takes the first method that is sure to find the best labelling.
 
     Returns
     -------
@@ -334,6 +344,14 @@ def maximise(node_scores, edges, edge_scores, factors=None, method="auto"):
     >>> found = maximise([[0.0, 1.0], [0.5, 0.0], [0.2, 0.0]], [[0, 1], [0, 2]], [0.6, -0.1])
     >>> found.labels.tolist(), found.value, found.exact, found.method
     ([1, 1, 0], 1.8, True, 'forest')
+
+    Of the last two nodes exactly one is to have label 1:
+
+    >>> from fastm4n import CountFactor
+    >>> found = maximise([[0.0, 1.0], [0.5, 0.0], [0.2, 0.0]], [[0, 1], [0, 2]], [0.6, -0.1],
+    ...                  factors=CountFactor.exactly_one([1, 2]))
+    >>> found.labels.tolist(), round(found.value, 6), found.method
+    ([1, 1, 0], 1.8, 'exact')
     """
     _check_method(method, METHODS)
 
@@ -358,7 +376,7 @@ def marginals(node_scores, edges, edge_scores, factors=None, method="auto"):
     node_scores, edges, edge_scores, factors
         As in `maximise`.
     method : str, default="auto"
-        "forest" for graphs without cycles, by recursions.
+        "forest" for graphs without cycles, by recursions; "exact" as in `maximise`.
 
     Returns
     -------
@@ -398,13 +416,13 @@ def marginals(node_scores, edges, edge_scores, factors=None, method="auto"):
     return for_each(solve, node_scores, edges, edge_scores, factors)
 
 
-def max_marginals(node_scores, edges, edge_scores):
+def max_marginals(node_scores, edges, edge_scores, factors=None):
     """The largest score of a labelling in which a node has a label, for all nodes and labels.
 
     Parameters
     ----------
-    node_scores, edges, edge_scores
-        As in `maximise`, of one graph without cycles.
+    node_scores, edges, edge_scores, factors
+        As in `maximise`, of one graph that "forest" or "exact" can solve.
 
     Returns
     -------
@@ -416,7 +434,9 @@ def max_marginals(node_scores, edges, edge_scores):
     >>> max_marginals([[0.0, 1.0], [0.5, 0.0]], [[0, 1]], [0.6]).tolist()
     [[1.1, 1.6], [1.5, 1.6]]
     """
-    problem = _forest_of(node_scores, edges, edge_scores)
+    problem = make_problem(node_scores, edges, edge_scores, factors)
+    if chosen(MARGINALS, "auto", problem, "") == "exact":
+        return _rows_of(problem, exact_max_marginals(problem))
     out = forest_max_marginals(problem)
     order, parent_edge, _ = problem.forest_plan()
     roots = np.flatnonzero(parent_edge[order] < 0)
