@@ -15,10 +15,14 @@ both; P_e < 0 joins i with the image of j, and j with that of i.  Half of
     C = max over sets S of a(S of nodes) - a(S of images) - sum of |P_e| / 2 over edges that S cuts
 
 plus constant' + sum_i a_i / 2 is the maximum, and p_i = (1 + [i in S] - [image in S]) / 2 attains
-it: labels are 0, 1, or left (1/2).  Labels so found are those of a labelling of largest score, all
-at once (persistency; Hammer, Hansen and Simeone, 1984, and Boros and Hammer, 2002), so that only
-the nodes that are left need be searched.  Where signs of edges multiply to 1 along every cycle, the
-doubled graph is twice one graph of n nodes: one of them is cut, and no node is left.
+it: labels are 0, 1, or left (1/2).  Labels so found are, all at once, those of a labelling of
+largest score (persistency; Hammer, Hansen and Simeone, 1984), so that only the nodes that are left
+need be searched.  Least cuts may differ in the nodes they leave: those are left here that no least
+cut parts from their image (Kolmogorov and Rother, 2007).
+
+Nodes with |a_i| >= sum of |P_e| / 2 of their edges have their label without a cut.  Where signs of
+edges multiply to 1 along every cycle, the doubled graph is twice one graph of n nodes: one of them
+is cut, and no node is left.
 
 Max-min over L adds h_i(p_i) = w_i min(l_0(p_i), l_1(p_i)), l_y' being the expected cost of the
 answer y'.  f + h is concave, and on each of the intervals of [0, 1] between the breakpoints p* and
