@@ -247,6 +247,7 @@ def test_graphs_without_edges_and_nodes():
     ((np.zeros((2, 2)), [(0.0, 1.0)], [np.eye(2)]), "edges must be integers"),
     ((np.zeros((2, 2)), [(0, 1)], [np.eye(3)]), r"edge_scores must have shape \(1, 2, 2\)"),
     ((np.zeros((2, 2)), [(0, 1)], [np.eye(2)], None, [1, 1]), "give cost"),
+    ((np.full((2, 2), 1e308), [], []), "too large for double precision"),
     ((np.zeros((2, 2)), [(0, 1)], [np.eye(2)], np.eye(2), [1, -1]), "not be negative"),
 ])
 def test_bad_input(arguments, message):

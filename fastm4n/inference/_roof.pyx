@@ -34,7 +34,7 @@ costs), and then p_i is again 0, 1/2 or 1; two cuts otherwise.  docs/mathematics
 
 import numpy as np
 
-from libc.math cimport fabs
+from libc.math cimport INFINITY, fabs
 from libc.string cimport memset
 
 from fastm4n.inference._binary_graph cimport add_binary_edge, add_binary_node, binary_form
@@ -500,7 +500,8 @@ cdef class RoofScratch:
         value[0] = self.score_of(g, labels)
         if listed:
             self.bound = min(self.bound, value[0] + ROUNDING * self.scale)
-        self.proven = listed or self.bound <= value[0] + 2.0 * ROUNDING * self.scale
+        # sums that overflow prove nothing
+        self.proven = (listed and self.scale < INFINITY) or self.bound <= value[0] + 2.0 * ROUNDING * self.scale
         return 0
 
     cdef double score_of(self, const graph_t* g, const label_t* labels) noexcept nogil:

@@ -116,6 +116,8 @@ def roof_duality(node_scores, edges, edge_scores, cost=None, weights=None):
         with nogil:
             roof.max_min(&g, &unary[0, 0], pairs, &costs[0, 0], 2, 1.0, first_weight)
             bound = roof.bound
+    if not roof.lower < np.inf or not bound < np.inf:
+        raise ValueError("sums of scores are too large for double precision: divide all scores.")
     return RoofDuality(
         np.array(roof.p[:n]), np.array(roof.q[:m]), roof.lower, bound, roof.n_left,
         None if cost is not None else np.array(labels[:n], dtype=np.intp),
