@@ -12,6 +12,7 @@ from scipy.optimize import linprog
 from scipy.sparse import coo_array
 
 from fastm4n.features import LinearFeatures, row_norms
+from fastm4n.inference.graph import maximise
 from fastm4n.losses import block_losses
 from fastm4n.solvers import solve
 from fastm4n.surrogates import make_surrogate
@@ -253,6 +254,47 @@ def test_graphs_without_edges_and_nodes():
 def test_bad_input(arguments, message):
     with pytest.raises(ValueError, match=message):
         roof_duality(*arguments)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_maximise(seed):
+    """Tables, numbers for equal labels, nodes of one label, and labels that are forbidden."""
+    rng = np.random.default_rng([9, seed])
+    n_forbidden = 0
+    for turn in range(60):
+        nodes, edges, tables = random_graph(rng)
+        n = len(nodes)
+        scores = tables
+        if turn % 3 == 0:
+            tables = tables[:, 0, 0][:, np.newaxis, np.newaxis] * np.eye(2)
+            scores = tables[:, 0, 0]
+        if turn % 4 == 0:
+            nodes[rng.integers(n), rng.integers(2)] = -np.inf
+            n_forbidden += 1
+        given = nodes
+        if turn % 5 == 0:
+            counts = rng.integers(1, 3, n)
+            counts[0] = 2
+            nodes[counts == 1] = [0.5, -np.inf]
+            given = [row[:k] for row, k in zip(nodes, counts, strict=True)]
+            if scores is tables:
+                scores = [
+                    table[:counts[i], :counts[j]]
+                    for table, (i, j) in zip(tables, edges, strict=True)]
+        found = maximise(given, edges, scores, method="roof")
+        assert found.method == "roof" and found.exact and found.bound >= found.value
+        assert_allclose(found.value, scores_of_all(nodes, edges, tables)[1].max(), atol=1e-9)
+    assert n_forbidden > 10
+
+
+def test_maximise_refuses():
+    edges = [(0, 1)]
+    with pytest.raises(ValueError, match="3 labels, and roof duality is for two"):
+        maximise(np.zeros((2, 3)), edges, [1.0], method="roof")
+    with pytest.raises(ValueError, match="scores of edges are -inf"):
+        maximise(np.zeros((2, 2)), edges, [-np.inf], method="roof")
+    with pytest.raises(ValueError, match="no labelling"):
+        maximise(np.full((2, 2), -np.inf), edges, [1.0], method="roof")
 
 
 class Blocks:

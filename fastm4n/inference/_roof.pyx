@@ -34,27 +34,21 @@ costs), and then p_i is again 0, 1/2 or 1; two cuts otherwise.  docs/mathematics
 
 import numpy as np
 
-from libc.math cimport INFINITY, fabs
+from libc.math cimport INFINITY
 from libc.string cimport memset
 
-from fastm4n.inference._binary_graph cimport add_binary_edge, add_binary_node, binary_form
+from fastm4n.inference._binary_graph cimport add_binary_edge, add_binary_node
+from fastm4n.inference._doubled_graph cimport DoubledGraph
 from fastm4n.inference._few_states cimport SplitTables
-from fastm4n.inference._graph cimport BOTH, choices
+from fastm4n.inference._graph cimport BOTH
 
 cdef enum:
-    # rounds in which nodes are settled by themselves
-    MOST_ROUNDS = 8
-    # nodes of the graph that is cut have their number there instead
-    OPEN = -1
-    JUST_SETTLED = -2
-    SETTLED = -3
     # nodes that are left whose states are listed
     MOST_LEFT = 16
     # most sweeps of the local search where more are left
     MOST_SWEEPS = 100
 
-# residual capacities below this share of the capacity are rounding, and so are errors of scores
-# beside the sum of all numbers in them
+# errors of scores below this share of the sum of all numbers in them are rounding
 cdef double ROUNDING = 1e-12
 cdef double UNIT = 2.0 ** -53
 
@@ -64,7 +58,7 @@ cdef inline double least_cost(const double* cost, Py_ssize_t stride, double p) n
     return min((1.0 - p) * cost[0] + p * cost[stride], (1.0 - p) * cost[1] + p * cost[stride + 1])
 
 
-cdef class RoofScratch:
+cdef class RoofScratch(DoubledGraph):
     """Scratch of one thread for graphs of at most `max_nodes` nodes and `max_edges` edges.
 
     Attributes
@@ -78,243 +72,15 @@ cdef class RoofScratch:
     """
 
     def __init__(self, Py_ssize_t max_nodes, Py_ssize_t max_edges):
-        cdef Py_ssize_t n = max(1, max_nodes), m = max(1, max_edges)
-        self.cut = MinCut(2 * n, 2 * m)
+        super().__init__(max_nodes, max_edges)
         self.tables = SplitTables(MOST_LEFT, MOST_LEFT * (MOST_LEFT - 1) // 2)
-        self.u, self.a, self.room, self.p, self.some = (np.zeros(n) for _ in range(5))
-        self.r = np.zeros(n)
-        self.pair, self.half, self.q = np.zeros(m), np.zeros(m), np.zeros(m)
-        self.kept, self.place = np.zeros(n, dtype=np.intc), np.zeros(n, dtype=np.intc)
-        self.ends, self.doubled = np.zeros(2 * m, dtype=np.intc), np.zeros(4 * m, dtype=np.intc)
-        self.parent = np.zeros(n, dtype=np.intc)
-        self.sign = np.zeros(n, dtype=np.int8)
-        self.start = np.zeros(n + 1, dtype=np.intc)
-        self.around = np.zeros(2 * m, dtype=np.intc)
-        self.outer = np.zeros(2 * n, dtype=np.uint8)
-        self.inner = np.zeros(2 * n, dtype=np.uint8)
-        self.found = np.zeros(2 * n, dtype=np.intc)
-        self.low = np.zeros(2 * n, dtype=np.intc)
-        self.at = np.zeros(2 * n, dtype=np.intc)
-        self.open_nodes = np.zeros(2 * n, dtype=np.intc)
-        self.calls = np.zeros(2 * n, dtype=np.intc)
-        self.component = np.zeros(2 * n, dtype=np.intc)
+        self.q = np.zeros(max(1, max_edges))
         self.dense = np.zeros(MOST_LEFT * MOST_LEFT)
         self.few_rows = np.zeros(2 * MOST_LEFT)
         self.few_pairs = np.zeros(MOST_LEFT * MOST_LEFT)
         self.few_edges = np.zeros(2 * MOST_LEFT * MOST_LEFT, dtype=np.intc)
         self.few_places = np.arange(MOST_LEFT * MOST_LEFT, dtype=np.intp)
         self.few_labels = np.zeros(MOST_LEFT, dtype=np.uint16)
-
-    # ------------------------------------------------------------------ graphs that are cut
-
-    cdef void begin(
-            self, const graph_t* g, const double* unary, const double* more, double highest,
-            double lowest, double share, const double* weights) noexcept nogil:
-        """The quadratic form, that of distances, and the graph of the nodes that are not settled.
-
-        Where a_i + w_i h' is at least the sum of |P_e| / 2 of the edges of i for all slopes from
-        `highest` down to `lowest`, p_i = 1 is best whatever the others are, and so on: its edges
-        become scores of their other nodes.  O(n + m) for each of MOST_ROUNDS at most.
-        """
-        cdef Py_ssize_t i, j, e, _round
-        cdef double half, weight
-        cdef bint moved = True
-        self.constant = binary_form(g, unary, more, &self.u[0], &self.pair[0])
-        self.scale = fabs(self.constant)
-        for i in range(g.n_nodes):
-            if choices(g, i) == 1:
-                # what is behind a node's labels is no score
-                self.u[i] = 0.0
-            self.a[i] = self.u[i]
-            self.room[i] = 0.0
-            self.place[i] = OPEN
-            self.scale += fabs(self.u[i])
-        for e in range(g.n_edges):
-            half = 0.5 * self.pair[e]
-            self.a[g.edges[2 * e]] += half
-            self.a[g.edges[2 * e + 1]] += half
-            half = fabs(half)
-            self.room[g.edges[2 * e]] += half
-            self.room[g.edges[2 * e + 1]] += half
-            self.scale += half
-        for _round in range(MOST_ROUNDS):
-            moved = False
-            for i in range(g.n_nodes):
-                if self.place[i] != OPEN:
-                    continue
-                weight = share if weights == NULL else share * weights[i]
-                if choices(g, i) == 1 or self.a[i] + weight * highest <= -self.room[i]:
-                    self.p[i] = 0.0
-                elif self.a[i] + weight * lowest >= self.room[i]:
-                    self.p[i] = 1.0
-                else:
-                    continue
-                self.place[i] = JUST_SETTLED
-                moved = True
-            if not moved:
-                break
-            for e in range(g.n_edges):
-                i = g.edges[2 * e]
-                j = g.edges[2 * e + 1]
-                if self.place[i] == OPEN and self.place[j] == JUST_SETTLED:
-                    i, j = j, i
-                elif self.place[i] != JUST_SETTLED or self.place[j] != OPEN:
-                    continue
-                half = 0.5 * self.pair[e]
-                self.a[j] += half if self.p[i] == 1.0 else -half
-                self.room[j] -= fabs(half)
-            for i in range(g.n_nodes):
-                if self.place[i] == JUST_SETTLED:
-                    self.place[i] = SETTLED
-        self.n = self.m = 0
-        for i in range(g.n_nodes):
-            if self.place[i] == OPEN:
-                self.place[i] = <int> self.n
-                self.kept[self.n] = <int> i
-                self.a[self.n] = self.a[i]
-                self.n += 1
-        for e in range(g.n_edges):
-            i = self.place[g.edges[2 * e]]
-            j = self.place[g.edges[2 * e + 1]]
-            if i >= 0 and j >= 0 and self.pair[e] != 0.0:
-                self.ends[2 * self.m] = <int> i
-                self.ends[2 * self.m + 1] = <int> j
-                self.half[self.m] = 0.5 * self.pair[e]
-                self.m += 1
-
-    cdef int root_of(self, int i) noexcept nogil:
-        """The root of i's tree; the sign of i is then that against the root."""
-        cdef int root = i, next_up
-        cdef signed char sign = 1, own
-        while self.parent[root] != root:
-            sign *= self.sign[root]
-            root = self.parent[root]
-        while self.parent[i] != root and i != root:
-            next_up = self.parent[i]
-            own = self.sign[i]
-            self.parent[i] = root
-            self.sign[i] = sign
-            sign *= own
-            i = next_up
-        return root
-
-    cdef bint is_balanced(self) noexcept nogil:
-        """Whether signs of nodes are there whose products are those of the edges; sets them."""
-        cdef Py_ssize_t i, e
-        cdef int first, second, a, b
-        cdef signed char wanted
-        for i in range(self.n):
-            self.parent[i] = <int> i
-            self.sign[i] = 1
-        for e in range(self.m):
-            first = self.ends[2 * e]
-            second = self.ends[2 * e + 1]
-            a = self.root_of(first)
-            b = self.root_of(second)
-            wanted = 1 if self.half[e] > 0.0 else -1
-            if a != b:
-                self.parent[a] = b
-                self.sign[a] = wanted * self.sign[first] * self.sign[second]
-            elif self.sign[first] * self.sign[second] != wanted:
-                return False
-        for i in range(self.n):
-            self.root_of(<int> i)
-        return True
-
-    cdef double cut_once(self) noexcept nogil:
-        """r = the best point where signs are balanced; a bound of the maximum of a'r - distances."""
-        cdef Py_ssize_t i, e
-        cdef double total = 0.0
-        self.cut.begin(self.n, &self.ends[0], self.m)
-        for i in range(self.n):
-            self.cut.weight[i] = self.sign[i] * self.a[i]
-            if self.sign[i] < 0:
-                total += self.a[i]
-        for e in range(self.m):
-            self.cut.forward[e] = self.cut.backward[e] = fabs(self.half[e])
-        self.cut.solve(False)
-        for i in range(self.n):
-            self.r[i] = (self.cut.tree[i] == 1) == (self.sign[i] > 0)
-        return total + self.cut.bound()
-
-    cdef void double_graph(self) noexcept nogil:
-        """The doubled graph, images being numbered from n on, and a flow to begin with.
-
-        Edge e is 2 e there, and the image of that, turned round, is 2 e + 1.  The flow is its own
-        mirror image, and what single edges can take: two nodes whose a_i an edge sets against one
-        another are pushed towards zero, and so are their images.
-        """
-        cdef Py_ssize_t e, k
-        cdef int i, j, n = <int> self.n
-        cdef double half, amount
-        cdef double* excess = &self.some[0]
-        for k in range(n):
-            excess[k] = self.a[k]
-        for e in range(self.m):
-            i = self.ends[2 * e]
-            j = self.ends[2 * e + 1]
-            self.doubled[4 * e] = i
-            self.doubled[4 * e + 2] = n + i
-            if self.half[e] > 0.0:
-                self.doubled[4 * e + 1] = j
-                self.doubled[4 * e + 3] = n + j
-            else:
-                self.doubled[4 * e + 1] = n + j
-                self.doubled[4 * e + 3] = j
-        self.cut.begin(2 * n, &self.doubled[0], 2 * self.m)
-        for e in range(self.m):
-            i = self.ends[2 * e]
-            j = self.ends[2 * e + 1]
-            half = self.half[e]
-            amount = 0.0
-            if half > 0.0:
-                if excess[i] > 0.0 and excess[j] < 0.0:
-                    amount = min(min(excess[i], -excess[j]), half)
-                elif excess[i] < 0.0 and excess[j] > 0.0:
-                    amount = -min(min(-excess[i], excess[j]), half)
-                excess[j] += amount
-            else:
-                half = -half
-                if excess[i] > 0.0 and excess[j] > 0.0:
-                    amount = min(min(excess[i], excess[j]), half)
-                elif excess[i] < 0.0 and excess[j] < 0.0:
-                    amount = -min(min(-excess[i], -excess[j]), half)
-                excess[j] -= amount
-            excess[i] -= amount
-            self.cut.flow[2 * e] = amount
-            self.cut.flow[2 * e + 1] = -amount
-            self.cut.forward[2 * e] = self.cut.backward[2 * e] = half
-            self.cut.forward[2 * e + 1] = self.cut.backward[2 * e + 1] = half
-
-    cdef double cut_doubled(
-            self, double slope, double mirrored, double share, const double* weights,
-            unsigned char* side) noexcept nogil:
-        """side = S of the cut with a_i + w_i slope and -a_i - w_i mirrored; a bound of its C."""
-        cdef Py_ssize_t i, n = self.n
-        cdef double weight
-        for i in range(n):
-            weight = share if weights == NULL else share * weights[self.kept[i]]
-            self.cut.weight[i] = self.a[i] + weight * slope
-            self.cut.weight[n + i] = -self.a[i] - weight * mirrored
-        self.cut.solve(True)
-        for i in range(2 * n):
-            side[i] = self.cut.tree[i] == 1
-        return self.cut.bound()
-
-    cdef double value_of_kept(self) noexcept nogil:
-        """a'r less distances, at the point r of the nodes that are kept."""
-        cdef Py_ssize_t i, e
-        cdef double first, second, total = 0.0
-        for i in range(self.n):
-            total += self.a[i] * self.r[i]
-        for e in range(self.m):
-            first = self.r[self.ends[2 * e]]
-            second = self.r[self.ends[2 * e + 1]]
-            if self.half[e] > 0.0:
-                total -= self.half[e] * fabs(first - second)
-            else:
-                total += self.half[e] * fabs(first - (1.0 - second))
-        return total
 
     cdef void close(self, const graph_t* g, double bound, double value) noexcept nogil:
         """p from r, the value of p, and its bound: what the cut has left to gain, and rounding."""
@@ -382,105 +148,6 @@ cdef class RoofScratch:
             add_binary_edge(
                 g, e, self.p[g.edges[2 * e]], self.p[g.edges[2 * e + 1]], self.q[e], more)
 
-    # ------------------------------------------------------------------- ties of least cuts
-
-    cdef void edges_around(
-            self, Py_ssize_t n, const int* ends, Py_ssize_t m) noexcept nogil:
-        """around[start[i] ... start[i + 1]] = the edges of node i."""
-        cdef Py_ssize_t i, k
-        memset(&self.start[0], 0, (n + 1) * sizeof(int))
-        for k in range(2 * m):
-            self.start[ends[k]] += 1
-        for i in range(n):
-            self.start[i + 1] += self.start[i]
-        # filled from behind, so that start[i] comes to where those of i begin
-        for k in range(2 * m - 1, -1, -1):
-            i = ends[k]
-            self.start[i] -= 1
-            self.around[self.start[i]] = <int> (k // 2)
-
-    cdef int step_along(self, int e, int node) noexcept nogil:
-        """Where edge e leads from a node of the doubled graph with capacity left, or -1.
-
-        By the flow that is the mean of the cut's and of its mirror image.
-        """
-        cdef int n = <int> self.n
-        cdef bint image = node >= n
-        cdef int i = node - n if image else node
-        cdef bint first = self.ends[2 * e] == i
-        cdef int j = self.ends[2 * e + 1] if first else self.ends[2 * e]
-        cdef bint alike = self.half[e] > 0.0
-        # the edge of the doubled graph that ends there, and which way it is walked along
-        cdef bint second_copy = image if first or alike else not image
-        cdef double capacity = fabs(self.half[e])
-        cdef double flow = 0.5 * (self.cut.flow[2 * e] - self.cut.flow[2 * e + 1])
-        if second_copy == first:
-            flow = -flow
-        if self.r[j] != 0.5 or capacity - flow <= ROUNDING * capacity:
-            return -1
-        return j + (n if image == alike else 0)
-
-    cdef void settle_ties(self) noexcept nogil:
-        """Labels for nodes that are left, but not in any strong component with their image.
-
-        Sets of nodes that no capacity is left to leave are least cuts, too.  Components are
-        numbered from the last of their order on (Tarjan): of a node and its image that which
-        comes later is in S.  O(n + m).
-        """
-        cdef int node, to, e, here, root, n = <int> self.n
-        cdef int n_found = 0, n_open = 0, n_calls, n_components = 0
-        cdef int* found = &self.found[0]
-        cdef int* low = &self.low[0]
-        self.edges_around(self.n, &self.ends[0], self.m)
-        for node in range(2 * n):
-            found[node] = 0
-        for root in range(2 * n):
-            if found[root] or self.r[root - n if root >= n else root] != 0.5:
-                continue
-            n_calls = 1
-            self.calls[0] = root
-            while n_calls:
-                node = self.calls[n_calls - 1]
-                here = node - n if node >= n else node
-                if found[node] == 0:
-                    n_found += 1
-                    found[node] = low[node] = n_found
-                    self.component[node] = -1
-                    self.open_nodes[n_open] = node
-                    n_open += 1
-                    self.at[node] = self.start[here]
-                to = -1
-                while self.at[node] < self.start[here + 1]:
-                    e = self.around[self.at[node]]
-                    self.at[node] += 1
-                    to = self.step_along(e, node)
-                    if to >= 0:
-                        if found[to] == 0:
-                            break
-                        if self.component[to] < 0:
-                            low[node] = min(low[node], found[to])
-                        to = -1
-                if to >= 0:
-                    self.calls[n_calls] = to
-                    n_calls += 1
-                    continue
-                if low[node] == found[node]:
-                    while True:
-                        n_open -= 1
-                        to = self.open_nodes[n_open]
-                        self.component[to] = n_components
-                        if to == node:
-                            break
-                    n_components += 1
-                n_calls -= 1
-                if n_calls:
-                    to = self.calls[n_calls - 1]
-                    low[to] = min(low[to], low[node])
-        for node in range(n):
-            if self.r[node] == 0.5 and self.component[node] != self.component[n + node]:
-                self.r[node] = self.component[node] < self.component[n + node]
-                self.n_left -= 1
-
     # -------------------------------------------------------------------------- labellings
 
     cdef int decode(self, const graph_t* g, label_t* labels, double* value) except -1 nogil:
@@ -501,7 +168,8 @@ cdef class RoofScratch:
         if listed:
             self.bound = min(self.bound, value[0] + ROUNDING * self.scale)
         # sums that overflow prove nothing
-        self.proven = (listed and self.scale < INFINITY) or self.bound <= value[0] + 2.0 * ROUNDING * self.scale
+        self.proven = self.scale < INFINITY and (
+            listed or self.bound <= value[0] + 2.0 * ROUNDING * self.scale)
         return 0
 
     cdef double score_of(self, const graph_t* g, const label_t* labels) noexcept nogil:
@@ -606,7 +274,7 @@ cdef class RoofScratch:
         cost[y * cost_stride + y'] is the cost of the answer y' where the label is y, and
         w_i = share weights[i].  lower is the value there, bound one from above.
         """
-        cdef Py_ssize_t i, n = g.n_nodes
+        cdef Py_ssize_t i
         cdef double at_0 = min(cost[0], cost[1])
         cdef double at_1 = min(cost[cost_stride], cost[cost_stride + 1])
         cdef double slope_0 = cost[cost_stride] - cost[0]

@@ -17,6 +17,7 @@ from fastm4n.inference._forest_solve import (
     forest_max_marginals,
 )
 from fastm4n.inference._problem import GraphProblem, row_length
+from fastm4n.inference.roof import refuses_roof, roof_best
 
 # what bound and value may differ by, relative to the larger of 1 and the value, where a labelling
 # counts as best
@@ -107,6 +108,7 @@ def solve_forest(problem):
 # does not refuse the problem, else the last
 METHODS = {
     "forest": Method(refuses_forest, solve_forest, is_exact=True),
+    "roof": Method(refuses_roof, roof_best),
 }
 # method(problem) -> nodes (n_nodes, stride), edges in the form of problem.more, log-partition
 MARGINALS = {
