@@ -204,6 +204,32 @@ def test_more_nodes_left_than_are_listed():
         assert score(changed) <= found.score + 1e-9
 
 
+def test_parts_that_are_left_are_listed_apart():
+    """Frustrated graphs of 6 nodes, joined by nodes that have their label: 48 are left, all best."""
+    rng = np.random.default_rng(5)
+    nodes, edges, tables, best = [], [], [], 0.0
+    complete = np.array(list(itertools.combinations(range(6), 2)))
+    for part in range(8):
+        scores = np.zeros((7, 2))
+        scores[6] = 0.0, 100.0
+        own = rng.choice([-1.0, 1.0], (15, 1, 1)) * np.eye(2)
+        to_anchor = rng.normal(size=(6, 2, 2)) * [[[0.0], [0.05]]]
+        ends = np.concatenate([complete, np.column_stack([np.full(6, 6), range(6)])])
+        both = np.concatenate([own, to_anchor])
+        best += scores_of_all(scores, ends, both)[1].max()
+        nodes.append(scores)
+        edges.append(ends + 7 * part)
+        tables.append(both)
+        if part:
+            edges.append([[7 * part + 6, 7 * part - 1]])
+            tables.append(np.zeros((1, 2, 2)))
+            tables[-1][0, 1, 1] = 1.0
+            best += 1.0
+    found = roof_duality(np.concatenate(nodes), np.concatenate(edges), np.concatenate(tables))
+    assert found.n_left > 16 and found.exact and found.bound > found.score + 1.0
+    assert_allclose(found.score, best, atol=1e-9)
+
+
 @pytest.mark.parametrize("scale", [1e-150, 1e-9, 1.0, 1e9, 1e150])
 def test_any_scale(scale):
     rng = np.random.default_rng(3)

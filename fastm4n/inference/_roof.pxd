@@ -7,6 +7,7 @@ from fastm4n.inference._graph cimport graph_t, label_t
 
 cdef class RoofScratch(DoubledGraph):
     cdef readonly double lower, bound
+    cdef readonly Py_ssize_t most_joined
     cdef readonly bint proven
     cdef SplitTables tables
     cdef double[::1] q
@@ -27,7 +28,8 @@ cdef class RoofScratch(DoubledGraph):
     cdef void close(self, const graph_t* g, double bound, double value) noexcept nogil
     cdef double value_of_point(self, const graph_t* g) noexcept nogil
     cdef double score_of(self, const graph_t* g, const label_t* labels) noexcept nogil
-    cdef void list_states(self, const graph_t* g, label_t* labels) noexcept nogil
+    cdef Py_ssize_t join_from(self, const graph_t* g, Py_ssize_t i) noexcept nogil
+    cdef void list_states(self, const graph_t* g, Py_ssize_t k, label_t* labels) noexcept nogil
     cdef double gain_of(self, const graph_t* g, Py_ssize_t i, const double* p) noexcept nogil
     cdef void round_in_turn(self, const graph_t* g, label_t* labels) noexcept nogil
     cdef void join_levels(self, double outside) noexcept nogil

@@ -43,8 +43,12 @@ from fastm4n.inference._few_states cimport SplitTables
 from fastm4n.inference._graph cimport BOTH
 
 cdef enum:
-    # nodes that are left whose states are listed
+    # nodes that are left, and joined, whose states are listed
     MOST_LEFT = 16
+    # nodes that are left have their number among those that are joined with them instead
+    LABELLED = -1
+    UNSEEN = -2
+    MANY_JOINED = -3
     # most sweeps of the local search where more are left
     MOST_SWEEPS = 100
 
@@ -67,6 +71,8 @@ cdef class RoofScratch(DoubledGraph):
         The last maximum over L, from above, and the value of the point p of L that attains it.
     n_left : int
         Nodes of which p leaves the label open.
+    most_joined : int
+        Most of them that edges join, once `decode` was called.
     proven : bool
         Whether the labelling of `decode` is one of largest score.
     """
@@ -153,24 +159,59 @@ cdef class RoofScratch(DoubledGraph):
     cdef int decode(self, const graph_t* g, label_t* labels, double* value) except -1 nogil:
         """labels = p where it is 0 or 1, with the best or good ones for the rest; their score.
 
-        After `relax`.  At most MOST_LEFT nodes that are left have their states listed, and the
-        labelling is one of largest score; `bound` comes down to that.
+        After `relax`.  Where edges join at most MOST_LEFT of the nodes that are left, those have
+        their states listed.  If that is so everywhere, the labelling is one of largest score, and
+        `bound` comes down to it.
         """
-        cdef Py_ssize_t i
-        cdef bint listed = self.n_left <= MOST_LEFT
+        cdef Py_ssize_t i, k
+        cdef int* number = &self.found[0]
+        self.most_joined = 0
         for i in range(g.n_nodes):
             labels[i] = self.p[i] == 1.0
-        if self.n_left and listed:
-            self.list_states(g, labels)
-        elif self.n_left:
-            self.round_in_turn(g, labels)
+            number[i] = UNSEEN if self.p[i] == 0.5 else LABELLED
+        if self.n_left:
+            self.edges_around(g.n_nodes, g.edges, g.n_edges)
+            for i in range(g.n_nodes):
+                if number[i] == UNSEEN:
+                    k = self.join_from(g, i)
+                    self.most_joined = max(self.most_joined, k)
+                    if k <= MOST_LEFT:
+                        self.list_states(g, k, labels)
+            if self.most_joined > MOST_LEFT:
+                self.round_in_turn(g, labels)
         value[0] = self.score_of(g, labels)
-        if listed:
+        if self.most_joined <= MOST_LEFT:
             self.bound = min(self.bound, value[0] + ROUNDING * self.scale)
         # sums that overflow prove nothing
         self.proven = self.scale < INFINITY and (
-            listed or self.bound <= value[0] + 2.0 * ROUNDING * self.scale)
+            self.most_joined <= MOST_LEFT or self.bound <= value[0] + 2.0 * ROUNDING * self.scale)
         return 0
+
+    cdef Py_ssize_t join_from(self, const graph_t* g, Py_ssize_t i) noexcept nogil:
+        """joined = the nodes that are left and that edges join with i; returns how many.
+
+        They get their number among them, or MANY_JOINED where they are too many.
+        """
+        cdef Py_ssize_t k = 1, at = 0, c, e
+        cdef int other
+        cdef int* number = &self.found[0]
+        cdef int* joined = &self.open_nodes[0]
+        joined[0] = <int> i
+        number[i] = 0
+        while at < k:
+            i = joined[at]
+            at += 1
+            for c in range(self.start[i], self.start[i + 1]):
+                e = self.around[c]
+                other = g.edges[2 * e] + g.edges[2 * e + 1] - <int> i
+                if number[other] == UNSEEN and self.pair[e] != 0.0:
+                    number[other] = <int> k
+                    joined[k] = other
+                    k += 1
+        if k > MOST_LEFT:
+            for c in range(k):
+                number[joined[c]] = MANY_JOINED
+        return k
 
     cdef double score_of(self, const graph_t* g, const label_t* labels) noexcept nogil:
         cdef Py_ssize_t i, e
@@ -183,37 +224,33 @@ cdef class RoofScratch(DoubledGraph):
                 total += self.pair[e]
         return total
 
-    cdef void list_states(self, const graph_t* g, label_t* labels) noexcept nogil:
-        """The best labels of the nodes that are left, given the labels of the others."""
-        cdef Py_ssize_t i, j, e, k = 0
-        cdef int* number = &self.found[0]
+    cdef void list_states(self, const graph_t* g, Py_ssize_t k, label_t* labels) noexcept nogil:
+        """The best labels of the k nodes that are joined, given the labels of the others."""
+        cdef Py_ssize_t i, j, a, b, c, e
+        cdef const int* number = &self.found[0]
+        cdef const int* joined = &self.open_nodes[0]
         cdef graph_t few
-        for i in range(g.n_nodes):
-            number[i] = -1
-            if self.p[i] == 0.5:
-                number[i] = <int> k
-                self.few_rows[2 * k] = 0.0
-                self.few_rows[2 * k + 1] = self.u[i]
-                k += 1
         memset(&self.dense[0], 0, k * k * sizeof(double))
-        for e in range(g.n_edges):
-            i = g.edges[2 * e]
-            j = g.edges[2 * e + 1]
-            if number[i] >= 0 and number[j] >= 0:
-                self.dense[min(number[i], number[j]) * k + max(number[i], number[j])] += (
-                    self.pair[e])
-            elif number[i] >= 0 and labels[j]:
-                self.few_rows[2 * number[i] + 1] += self.pair[e]
-            elif number[j] >= 0 and labels[i]:
-                self.few_rows[2 * number[j] + 1] += self.pair[e]
+        for a in range(k):
+            i = joined[a]
+            self.few_rows[2 * a] = 0.0
+            self.few_rows[2 * a + 1] = self.u[i]
+            for c in range(self.start[i], self.start[i + 1]):
+                e = self.around[c]
+                j = g.edges[2 * e] + g.edges[2 * e + 1] - i
+                if number[j] == LABELLED:
+                    if labels[j]:
+                        self.few_rows[2 * a + 1] += self.pair[e]
+                elif self.pair[e] != 0.0 and number[j] > a:
+                    self.dense[a * k + number[j]] += self.pair[e]
         few.n_nodes = k
         few.n_edges = 0
-        for i in range(k):
-            for j in range(i + 1, k):
-                if self.dense[i * k + j] != 0.0:
-                    self.few_edges[2 * few.n_edges] = <int> i
-                    self.few_edges[2 * few.n_edges + 1] = <int> j
-                    self.few_pairs[few.n_edges] = self.dense[i * k + j]
+        for a in range(k):
+            for b in range(a + 1, k):
+                if self.dense[a * k + b] != 0.0:
+                    self.few_edges[2 * few.n_edges] = <int> a
+                    self.few_edges[2 * few.n_edges + 1] = <int> b
+                    self.few_pairs[few.n_edges] = self.dense[a * k + b]
                     few.n_edges += 1
         few.n_labels = few.stride = 2
         few.n_choices = NULL
@@ -224,9 +261,8 @@ cdef class RoofScratch(DoubledGraph):
         few.shifts = NULL
         few.unit = 1.0
         self.tables.maximise(&few, &self.few_rows[0], &self.few_pairs[0], &self.few_labels[0])
-        for i in range(g.n_nodes):
-            if number[i] >= 0:
-                labels[i] = self.few_labels[number[i]]
+        for a in range(k):
+            labels[joined[a]] = self.few_labels[a]
 
     cdef double gain_of(self, const graph_t* g, Py_ssize_t i, const double* p) noexcept nogil:
         """What label 1 scores more than 0 at node i, the others being 1 independently, by p."""
@@ -238,22 +274,22 @@ cdef class RoofScratch(DoubledGraph):
         return total
 
     cdef void round_in_turn(self, const graph_t* g, label_t* labels) noexcept nogil:
-        """Labels by conditional expectations, and then by changes of one label that gain.
+        """Labels of nodes of which too many are joined: by conditional expectations, then by gains.
 
-        No step makes the expected score smaller than where all that is left is 1 with probability
-        1/2.
+        No step makes the expected score smaller than where all of them are 1 with probability 1/2;
+        then labels change one by one while that gains.
         """
         cdef Py_ssize_t i, _sweep
         cdef double gain
         cdef double* p = &self.some[0]
+        cdef const int* number = &self.found[0]
         cdef bint moved
-        self.edges_around(g.n_nodes, g.edges, g.n_edges)
         for i in range(g.n_nodes):
-            p[i] = self.p[i]
+            p[i] = 0.5 if number[i] == MANY_JOINED else labels[i]
         for _sweep in range(MOST_SWEEPS):
             moved = False
             for i in range(g.n_nodes):
-                if self.p[i] != 0.5:
+                if number[i] != MANY_JOINED:
                     continue
                 gain = self.gain_of(g, i, p)
                 if p[i] == 0.5 or (gain != 0.0 and (gain > 0.0) != (p[i] == 1.0)):

@@ -43,7 +43,8 @@ def roof_duality(node_scores, edges, edge_scores, cost=None, weights=None):
         up to rounding.
         n_left : number of nodes whose label is left open.
         labels (n_nodes,), score : a labelling that agrees with the marginals, and its score; nodes
-        whose label is left open have their best labels if they are at most 16, and else good ones.
+        whose label is left open have their best labels where edges join at most 16 of them, and
+        else good ones.
         exact : whether it is known to be of largest score.
 
     Examples
