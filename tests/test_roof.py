@@ -309,6 +309,8 @@ def test_maximise(seed):
                     for table, (i, j) in zip(tables, edges, strict=True)]
         found = maximise(given, edges, scores, method="roof")
         assert found.method == "roof" and found.exact and found.bound >= found.value
+        by_itself = maximise(given, edges, scores)
+        assert by_itself.exact and abs(by_itself.value - found.value) < 1e-9
         assert_allclose(found.value, scores_of_all(nodes, edges, tables)[1].max(), atol=1e-9)
     assert n_forbidden > 10
 

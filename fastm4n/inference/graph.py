@@ -104,8 +104,8 @@ def solve_forest(problem):
     return labels, value, value
 
 
-# method(problem: GraphProblem) -> labels, value, bound; "auto" takes the first that is exact and
-# does not refuse the problem, else the last
+# method(problem: GraphProblem) -> labels, value, bound; "auto" takes the first that does not refuse
+# the problem: exact ones stand before the others
 METHODS = {
     "forest": Method(refuses_forest, solve_forest, is_exact=True),
     "roof": Method(refuses_roof, roof_best),
@@ -117,10 +117,10 @@ MARGINALS = {
 
 
 def chosen(methods, method, problem, where):
-    """The name of the method to use: the one asked for, or the first exact one that can be."""
+    """The name of the method to use: the one asked for, or the first that can be."""
     if method == "auto":
         for name, way in methods.items():
-            if way.is_exact and way.refuses(problem) is None:
+            if way.refuses(problem) is None:
                 return name
         name = next(reversed(methods))
     else:
@@ -306,8 +306,10 @@ def maximise(node_scores, edges, edge_scores, factors=None, method="auto"):
     factors : FactorTables, default=None
         Scores of the labels of more than two nodes.
     method : str, default="auto"
-        "forest" for graphs without cycles, by recursions. "auto" takes the first method that is
-        sure to find the best labelling.
+        "forest" for graphs without cycles, by recursions. "roof" for two labels and edges of any
+        kind: a bound by roof duality, and the best labelling where edges join at most 16 of the
+        nodes whose label that leaves open. "auto" takes the first method that is sure to find the
+        best labelling, or else the best bound.
 
     Returns
     -------
