@@ -12,6 +12,7 @@ from scipy.optimize import linprog
 from scipy.sparse import coo_array
 
 from fastm4n.features import LinearFeatures, row_norms
+from fastm4n.inference.graph import maximise
 from fastm4n.losses import block_losses
 from fastm4n.solvers import solve
 from fastm4n.surrogates import make_surrogate
@@ -203,6 +204,32 @@ def test_more_nodes_left_than_are_listed():
         assert score(changed) <= found.score + 1e-9
 
 
+def test_parts_that_are_left_are_listed_apart():
+    """Frustrated graphs of 6 nodes, joined by nodes that have their label: 48 are left, all best."""
+    rng = np.random.default_rng(5)
+    nodes, edges, tables, best = [], [], [], 0.0
+    complete = np.array(list(itertools.combinations(range(6), 2)))
+    for part in range(8):
+        scores = np.zeros((7, 2))
+        scores[6] = 0.0, 100.0
+        own = rng.choice([-1.0, 1.0], (15, 1, 1)) * np.eye(2)
+        to_anchor = rng.normal(size=(6, 2, 2)) * [[[0.0], [0.05]]]
+        ends = np.concatenate([complete, np.column_stack([np.full(6, 6), range(6)])])
+        both = np.concatenate([own, to_anchor])
+        best += scores_of_all(scores, ends, both)[1].max()
+        nodes.append(scores)
+        edges.append(ends + 7 * part)
+        tables.append(both)
+        if part:
+            edges.append([[7 * part + 6, 7 * part - 1]])
+            tables.append(np.zeros((1, 2, 2)))
+            tables[-1][0, 1, 1] = 1.0
+            best += 1.0
+    found = roof_duality(np.concatenate(nodes), np.concatenate(edges), np.concatenate(tables))
+    assert found.n_left > 16 and found.exact and found.bound > found.score + 1.0
+    assert_allclose(found.score, best, atol=1e-9)
+
+
 @pytest.mark.parametrize("scale", [1e-150, 1e-9, 1.0, 1e9, 1e150])
 def test_any_scale(scale):
     rng = np.random.default_rng(3)
@@ -247,11 +274,55 @@ def test_graphs_without_edges_and_nodes():
     ((np.zeros((2, 2)), [(0.0, 1.0)], [np.eye(2)]), "edges must be integers"),
     ((np.zeros((2, 2)), [(0, 1)], [np.eye(3)]), r"edge_scores must have shape \(1, 2, 2\)"),
     ((np.zeros((2, 2)), [(0, 1)], [np.eye(2)], None, [1, 1]), "give cost"),
+    ((np.full((2, 2), 1e308), [], []), "too large for double precision"),
     ((np.zeros((2, 2)), [(0, 1)], [np.eye(2)], np.eye(2), [1, -1]), "not be negative"),
 ])
 def test_bad_input(arguments, message):
     with pytest.raises(ValueError, match=message):
         roof_duality(*arguments)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_maximise(seed):
+    """Tables, numbers for equal labels, nodes of one label, and labels that are forbidden."""
+    rng = np.random.default_rng([9, seed])
+    n_forbidden = 0
+    for turn in range(60):
+        nodes, edges, tables = random_graph(rng)
+        n = len(nodes)
+        scores = tables
+        if turn % 3 == 0:
+            tables = tables[:, 0, 0][:, np.newaxis, np.newaxis] * np.eye(2)
+            scores = tables[:, 0, 0]
+        if turn % 4 == 0:
+            nodes[rng.integers(n), rng.integers(2)] = -np.inf
+            n_forbidden += 1
+        given = nodes
+        if turn % 5 == 0:
+            counts = rng.integers(1, 3, n)
+            counts[0] = 2
+            nodes[counts == 1] = [0.5, -np.inf]
+            given = [row[:k] for row, k in zip(nodes, counts, strict=True)]
+            if scores is tables:
+                scores = [
+                    table[:counts[i], :counts[j]]
+                    for table, (i, j) in zip(tables, edges, strict=True)]
+        found = maximise(given, edges, scores, method="roof")
+        assert found.method == "roof" and found.exact and found.bound >= found.value
+        by_itself = maximise(given, edges, scores)
+        assert by_itself.exact and abs(by_itself.value - found.value) < 1e-9
+        assert_allclose(found.value, scores_of_all(nodes, edges, tables)[1].max(), atol=1e-9)
+    assert n_forbidden > 10
+
+
+def test_maximise_refuses():
+    edges = [(0, 1)]
+    with pytest.raises(ValueError, match="3 labels, and roof duality is for two"):
+        maximise(np.zeros((2, 3)), edges, [1.0], method="roof")
+    with pytest.raises(ValueError, match="scores of edges are -inf"):
+        maximise(np.zeros((2, 2)), edges, [-np.inf], method="roof")
+    with pytest.raises(ValueError, match="no labelling"):
+        maximise(np.full((2, 2), -np.inf), edges, [1.0], method="roof")
 
 
 class Blocks:

@@ -15,10 +15,14 @@ both; P_e < 0 joins i with the image of j, and j with that of i.  Half of
     C = max over sets S of a(S of nodes) - a(S of images) - sum of |P_e| / 2 over edges that S cuts
 
 plus constant' + sum_i a_i / 2 is the maximum, and p_i = (1 + [i in S] - [image in S]) / 2 attains
-it: labels are 0, 1, or left (1/2).  Labels so found are those of a labelling of largest score, all
-at once (persistency; Hammer, Hansen and Simeone, 1984, and Boros and Hammer, 2002), so that only
-the nodes that are left need be searched.  Where signs of edges multiply to 1 along every cycle, the
-doubled graph is twice one graph of n nodes: one of them is cut, and no node is left.
+it: labels are 0, 1, or left (1/2).  Labels so found are, all at once, those of a labelling of
+largest score (persistency; Hammer, Hansen and Simeone, 1984), so that only the nodes that are left
+need be searched.  Least cuts may differ in the nodes they leave: those are left here that no least
+cut parts from their image (Kolmogorov and Rother, 2007).
+
+Nodes with |a_i| >= sum of |P_e| / 2 of their edges have their label without a cut.  Where signs of
+edges multiply to 1 along every cycle, the doubled graph is twice one graph of n nodes: one of them
+is cut, and no node is left.
 
 Max-min over L adds h_i(p_i) = w_i min(l_0(p_i), l_1(p_i)), l_y' being the expected cost of the
 answer y'.  f + h is concave, and on each of the intervals of [0, 1] between the breakpoints p* and
@@ -30,27 +34,25 @@ costs), and then p_i is again 0, 1/2 or 1; two cuts otherwise.  docs/mathematics
 
 import numpy as np
 
-from libc.math cimport fabs
+from libc.math cimport INFINITY
 from libc.string cimport memset
 
-from fastm4n.inference._binary_graph cimport add_binary_edge, add_binary_node, binary_form
+from fastm4n.inference._binary_graph cimport add_binary_edge, add_binary_node
+from fastm4n.inference._doubled_graph cimport DoubledGraph
 from fastm4n.inference._few_states cimport SplitTables
-from fastm4n.inference._graph cimport BOTH, choices
+from fastm4n.inference._graph cimport BOTH
 
 cdef enum:
-    # rounds in which nodes are settled by themselves
-    MOST_ROUNDS = 8
-    # nodes of the graph that is cut have their number there instead
-    OPEN = -1
-    JUST_SETTLED = -2
-    SETTLED = -3
-    # nodes that are left whose states are listed
+    # nodes that are left, and joined, whose states are listed
     MOST_LEFT = 16
+    # nodes that are left have their number among those that are joined with them instead
+    LABELLED = -1
+    UNSEEN = -2
+    MANY_JOINED = -3
     # most sweeps of the local search where more are left
     MOST_SWEEPS = 100
 
-# residual capacities below this share of the capacity are rounding, and so are errors of scores
-# beside the sum of all numbers in them
+# errors of scores below this share of the sum of all numbers in them are rounding
 cdef double ROUNDING = 1e-12
 cdef double UNIT = 2.0 ** -53
 
@@ -60,7 +62,7 @@ cdef inline double least_cost(const double* cost, Py_ssize_t stride, double p) n
     return min((1.0 - p) * cost[0] + p * cost[stride], (1.0 - p) * cost[1] + p * cost[stride + 1])
 
 
-cdef class RoofScratch:
+cdef class RoofScratch(DoubledGraph):
     """Scratch of one thread for graphs of at most `max_nodes` nodes and `max_edges` edges.
 
     Attributes
@@ -69,248 +71,22 @@ cdef class RoofScratch:
         The last maximum over L, from above, and the value of the point p of L that attains it.
     n_left : int
         Nodes of which p leaves the label open.
+    most_joined : int
+        Most of them that edges join, once `decode` was called.
     proven : bool
         Whether the labelling of `decode` is one of largest score.
     """
 
     def __init__(self, Py_ssize_t max_nodes, Py_ssize_t max_edges):
-        cdef Py_ssize_t n = max(1, max_nodes), m = max(1, max_edges)
-        self.cut = MinCut(2 * n, 2 * m)
+        super().__init__(max_nodes, max_edges)
         self.tables = SplitTables(MOST_LEFT, MOST_LEFT * (MOST_LEFT - 1) // 2)
-        self.u, self.a, self.room, self.p, self.some = (np.zeros(n) for _ in range(5))
-        self.r = np.zeros(n)
-        self.pair, self.half, self.q = np.zeros(m), np.zeros(m), np.zeros(m)
-        self.kept, self.place = np.zeros(n, dtype=np.intc), np.zeros(n, dtype=np.intc)
-        self.ends, self.doubled = np.zeros(2 * m, dtype=np.intc), np.zeros(4 * m, dtype=np.intc)
-        self.parent = np.zeros(n, dtype=np.intc)
-        self.sign = np.zeros(n, dtype=np.int8)
-        self.start = np.zeros(n + 1, dtype=np.intc)
-        self.around = np.zeros(2 * m, dtype=np.intc)
-        self.outer = np.zeros(2 * n, dtype=np.uint8)
-        self.inner = np.zeros(2 * n, dtype=np.uint8)
-        self.found = np.zeros(2 * n, dtype=np.intc)
-        self.low = np.zeros(2 * n, dtype=np.intc)
-        self.at = np.zeros(2 * n, dtype=np.intc)
-        self.open_nodes = np.zeros(2 * n, dtype=np.intc)
-        self.calls = np.zeros(2 * n, dtype=np.intc)
-        self.component = np.zeros(2 * n, dtype=np.intc)
+        self.q = np.zeros(max(1, max_edges))
         self.dense = np.zeros(MOST_LEFT * MOST_LEFT)
         self.few_rows = np.zeros(2 * MOST_LEFT)
         self.few_pairs = np.zeros(MOST_LEFT * MOST_LEFT)
         self.few_edges = np.zeros(2 * MOST_LEFT * MOST_LEFT, dtype=np.intc)
         self.few_places = np.arange(MOST_LEFT * MOST_LEFT, dtype=np.intp)
         self.few_labels = np.zeros(MOST_LEFT, dtype=np.uint16)
-
-    # ------------------------------------------------------------------ graphs that are cut
-
-    cdef void begin(
-            self, const graph_t* g, const double* unary, const double* more, double highest,
-            double lowest, double share, const double* weights) noexcept nogil:
-        """The quadratic form, that of distances, and the graph of the nodes that are not settled.
-
-        Where a_i + w_i h' is at least the sum of |P_e| / 2 of the edges of i for all slopes from
-        `highest` down to `lowest`, p_i = 1 is best whatever the others are, and so on: its edges
-        become scores of their other nodes.  O(n + m) for each of MOST_ROUNDS at most.
-        """
-        cdef Py_ssize_t i, j, e, _round
-        cdef double half, weight
-        cdef bint moved = True
-        self.constant = binary_form(g, unary, more, &self.u[0], &self.pair[0])
-        self.scale = fabs(self.constant)
-        for i in range(g.n_nodes):
-            if choices(g, i) == 1:
-                # what is behind a node's labels is no score
-                self.u[i] = 0.0
-            self.a[i] = self.u[i]
-            self.room[i] = 0.0
-            self.place[i] = OPEN
-            self.scale += fabs(self.u[i])
-        for e in range(g.n_edges):
-            half = 0.5 * self.pair[e]
-            self.a[g.edges[2 * e]] += half
-            self.a[g.edges[2 * e + 1]] += half
-            half = fabs(half)
-            self.room[g.edges[2 * e]] += half
-            self.room[g.edges[2 * e + 1]] += half
-            self.scale += half
-        for _round in range(MOST_ROUNDS):
-            moved = False
-            for i in range(g.n_nodes):
-                if self.place[i] != OPEN:
-                    continue
-                weight = share if weights == NULL else share * weights[i]
-                if choices(g, i) == 1 or self.a[i] + weight * highest <= -self.room[i]:
-                    self.p[i] = 0.0
-                elif self.a[i] + weight * lowest >= self.room[i]:
-                    self.p[i] = 1.0
-                else:
-                    continue
-                self.place[i] = JUST_SETTLED
-                moved = True
-            if not moved:
-                break
-            for e in range(g.n_edges):
-                i = g.edges[2 * e]
-                j = g.edges[2 * e + 1]
-                if self.place[i] == OPEN and self.place[j] == JUST_SETTLED:
-                    i, j = j, i
-                elif self.place[i] != JUST_SETTLED or self.place[j] != OPEN:
-                    continue
-                half = 0.5 * self.pair[e]
-                self.a[j] += half if self.p[i] == 1.0 else -half
-                self.room[j] -= fabs(half)
-            for i in range(g.n_nodes):
-                if self.place[i] == JUST_SETTLED:
-                    self.place[i] = SETTLED
-        self.n = self.m = 0
-        for i in range(g.n_nodes):
-            if self.place[i] == OPEN:
-                self.place[i] = <int> self.n
-                self.kept[self.n] = <int> i
-                self.a[self.n] = self.a[i]
-                self.n += 1
-        for e in range(g.n_edges):
-            i = self.place[g.edges[2 * e]]
-            j = self.place[g.edges[2 * e + 1]]
-            if i >= 0 and j >= 0 and self.pair[e] != 0.0:
-                self.ends[2 * self.m] = <int> i
-                self.ends[2 * self.m + 1] = <int> j
-                self.half[self.m] = 0.5 * self.pair[e]
-                self.m += 1
-
-    cdef int root_of(self, int i) noexcept nogil:
-        """The root of i's tree; the sign of i is then that against the root."""
-        cdef int root = i, next_up
-        cdef signed char sign = 1, own
-        while self.parent[root] != root:
-            sign *= self.sign[root]
-            root = self.parent[root]
-        while self.parent[i] != root and i != root:
-            next_up = self.parent[i]
-            own = self.sign[i]
-            self.parent[i] = root
-            self.sign[i] = sign
-            sign *= own
-            i = next_up
-        return root
-
-    cdef bint is_balanced(self) noexcept nogil:
-        """Whether signs of nodes are there whose products are those of the edges; sets them."""
-        cdef Py_ssize_t i, e
-        cdef int first, second, a, b
-        cdef signed char wanted
-        for i in range(self.n):
-            self.parent[i] = <int> i
-            self.sign[i] = 1
-        for e in range(self.m):
-            first = self.ends[2 * e]
-            second = self.ends[2 * e + 1]
-            a = self.root_of(first)
-            b = self.root_of(second)
-            wanted = 1 if self.half[e] > 0.0 else -1
-            if a != b:
-                self.parent[a] = b
-                self.sign[a] = wanted * self.sign[first] * self.sign[second]
-            elif self.sign[first] * self.sign[second] != wanted:
-                return False
-        for i in range(self.n):
-            self.root_of(<int> i)
-        return True
-
-    cdef double cut_once(self) noexcept nogil:
-        """r = the best point where signs are balanced; a bound of the maximum of a'r - distances."""
-        cdef Py_ssize_t i, e
-        cdef double total = 0.0
-        self.cut.begin(self.n, &self.ends[0], self.m)
-        for i in range(self.n):
-            self.cut.weight[i] = self.sign[i] * self.a[i]
-            if self.sign[i] < 0:
-                total += self.a[i]
-        for e in range(self.m):
-            self.cut.forward[e] = self.cut.backward[e] = fabs(self.half[e])
-        self.cut.solve(False)
-        for i in range(self.n):
-            self.r[i] = (self.cut.tree[i] == 1) == (self.sign[i] > 0)
-        return total + self.cut.bound()
-
-    cdef void double_graph(self) noexcept nogil:
-        """The doubled graph, images being numbered from n on, and a flow to begin with.
-
-        Edge e is 2 e there, and the image of that, turned round, is 2 e + 1.  The flow is its own
-        mirror image, and what single edges can take: two nodes whose a_i an edge sets against one
-        another are pushed towards zero, and so are their images.
-        """
-        cdef Py_ssize_t e, k
-        cdef int i, j, n = <int> self.n
-        cdef double half, amount
-        cdef double* excess = &self.some[0]
-        for k in range(n):
-            excess[k] = self.a[k]
-        for e in range(self.m):
-            i = self.ends[2 * e]
-            j = self.ends[2 * e + 1]
-            self.doubled[4 * e] = i
-            self.doubled[4 * e + 2] = n + i
-            if self.half[e] > 0.0:
-                self.doubled[4 * e + 1] = j
-                self.doubled[4 * e + 3] = n + j
-            else:
-                self.doubled[4 * e + 1] = n + j
-                self.doubled[4 * e + 3] = j
-        self.cut.begin(2 * n, &self.doubled[0], 2 * self.m)
-        for e in range(self.m):
-            i = self.ends[2 * e]
-            j = self.ends[2 * e + 1]
-            half = self.half[e]
-            amount = 0.0
-            if half > 0.0:
-                if excess[i] > 0.0 and excess[j] < 0.0:
-                    amount = min(min(excess[i], -excess[j]), half)
-                elif excess[i] < 0.0 and excess[j] > 0.0:
-                    amount = -min(min(-excess[i], excess[j]), half)
-                excess[j] += amount
-            else:
-                half = -half
-                if excess[i] > 0.0 and excess[j] > 0.0:
-                    amount = min(min(excess[i], excess[j]), half)
-                elif excess[i] < 0.0 and excess[j] < 0.0:
-                    amount = -min(min(-excess[i], -excess[j]), half)
-                excess[j] -= amount
-            excess[i] -= amount
-            self.cut.flow[2 * e] = amount
-            self.cut.flow[2 * e + 1] = -amount
-            self.cut.forward[2 * e] = self.cut.backward[2 * e] = half
-            self.cut.forward[2 * e + 1] = self.cut.backward[2 * e + 1] = half
-
-    cdef double cut_doubled(
-            self, double slope, double mirrored, double share, const double* weights,
-            unsigned char* side) noexcept nogil:
-        """side = S of the cut with a_i + w_i slope and -a_i - w_i mirrored; a bound of its C."""
-        cdef Py_ssize_t i, n = self.n
-        cdef double weight
-        for i in range(n):
-            weight = share if weights == NULL else share * weights[self.kept[i]]
-            self.cut.weight[i] = self.a[i] + weight * slope
-            self.cut.weight[n + i] = -self.a[i] - weight * mirrored
-        self.cut.solve(True)
-        for i in range(2 * n):
-            side[i] = self.cut.tree[i] == 1
-        return self.cut.bound()
-
-    cdef double value_of_kept(self) noexcept nogil:
-        """a'r less distances, at the point r of the nodes that are kept."""
-        cdef Py_ssize_t i, e
-        cdef double first, second, total = 0.0
-        for i in range(self.n):
-            total += self.a[i] * self.r[i]
-        for e in range(self.m):
-            first = self.r[self.ends[2 * e]]
-            second = self.r[self.ends[2 * e + 1]]
-            if self.half[e] > 0.0:
-                total -= self.half[e] * fabs(first - second)
-            else:
-                total += self.half[e] * fabs(first - (1.0 - second))
-        return total
 
     cdef void close(self, const graph_t* g, double bound, double value) noexcept nogil:
         """p from r, the value of p, and its bound: what the cut has left to gain, and rounding."""
@@ -378,126 +154,64 @@ cdef class RoofScratch:
             add_binary_edge(
                 g, e, self.p[g.edges[2 * e]], self.p[g.edges[2 * e + 1]], self.q[e], more)
 
-    # ------------------------------------------------------------------- ties of least cuts
-
-    cdef void edges_around(
-            self, Py_ssize_t n, const int* ends, Py_ssize_t m) noexcept nogil:
-        """around[start[i] ... start[i + 1]] = the edges of node i."""
-        cdef Py_ssize_t i, k
-        memset(&self.start[0], 0, (n + 1) * sizeof(int))
-        for k in range(2 * m):
-            self.start[ends[k]] += 1
-        for i in range(n):
-            self.start[i + 1] += self.start[i]
-        # filled from behind, so that start[i] comes to where those of i begin
-        for k in range(2 * m - 1, -1, -1):
-            i = ends[k]
-            self.start[i] -= 1
-            self.around[self.start[i]] = <int> (k // 2)
-
-    cdef int step_along(self, int e, int node) noexcept nogil:
-        """Where edge e leads from a node of the doubled graph with capacity left, or -1.
-
-        By the flow that is the mean of the cut's and of its mirror image.
-        """
-        cdef int n = <int> self.n
-        cdef bint image = node >= n
-        cdef int i = node - n if image else node
-        cdef bint first = self.ends[2 * e] == i
-        cdef int j = self.ends[2 * e + 1] if first else self.ends[2 * e]
-        cdef bint alike = self.half[e] > 0.0
-        # the edge of the doubled graph that ends there, and which way it is walked along
-        cdef bint second_copy = image if first or alike else not image
-        cdef double capacity = fabs(self.half[e])
-        cdef double flow = 0.5 * (self.cut.flow[2 * e] - self.cut.flow[2 * e + 1])
-        if second_copy == first:
-            flow = -flow
-        if self.r[j] != 0.5 or capacity - flow <= ROUNDING * capacity:
-            return -1
-        return j + (n if image == alike else 0)
-
-    cdef void settle_ties(self) noexcept nogil:
-        """Labels for nodes that are left, but not in any strong component with their image.
-
-        Sets of nodes that no capacity is left to leave are least cuts, too.  Components are
-        numbered from the last of their order on (Tarjan): of a node and its image that which
-        comes later is in S.  O(n + m).
-        """
-        cdef int node, to, e, here, root, n = <int> self.n
-        cdef int n_found = 0, n_open = 0, n_calls, n_components = 0
-        cdef int* found = &self.found[0]
-        cdef int* low = &self.low[0]
-        self.edges_around(self.n, &self.ends[0], self.m)
-        for node in range(2 * n):
-            found[node] = 0
-        for root in range(2 * n):
-            if found[root] or self.r[root - n if root >= n else root] != 0.5:
-                continue
-            n_calls = 1
-            self.calls[0] = root
-            while n_calls:
-                node = self.calls[n_calls - 1]
-                here = node - n if node >= n else node
-                if found[node] == 0:
-                    n_found += 1
-                    found[node] = low[node] = n_found
-                    self.component[node] = -1
-                    self.open_nodes[n_open] = node
-                    n_open += 1
-                    self.at[node] = self.start[here]
-                to = -1
-                while self.at[node] < self.start[here + 1]:
-                    e = self.around[self.at[node]]
-                    self.at[node] += 1
-                    to = self.step_along(e, node)
-                    if to >= 0:
-                        if found[to] == 0:
-                            break
-                        if self.component[to] < 0:
-                            low[node] = min(low[node], found[to])
-                        to = -1
-                if to >= 0:
-                    self.calls[n_calls] = to
-                    n_calls += 1
-                    continue
-                if low[node] == found[node]:
-                    while True:
-                        n_open -= 1
-                        to = self.open_nodes[n_open]
-                        self.component[to] = n_components
-                        if to == node:
-                            break
-                    n_components += 1
-                n_calls -= 1
-                if n_calls:
-                    to = self.calls[n_calls - 1]
-                    low[to] = min(low[to], low[node])
-        for node in range(n):
-            if self.r[node] == 0.5 and self.component[node] != self.component[n + node]:
-                self.r[node] = self.component[node] < self.component[n + node]
-                self.n_left -= 1
-
     # -------------------------------------------------------------------------- labellings
 
     cdef int decode(self, const graph_t* g, label_t* labels, double* value) except -1 nogil:
         """labels = p where it is 0 or 1, with the best or good ones for the rest; their score.
 
-        After `relax`.  At most MOST_LEFT nodes that are left have their states listed, and the
-        labelling is one of largest score; `bound` comes down to that.
+        After `relax`.  Where edges join at most MOST_LEFT of the nodes that are left, those have
+        their states listed.  If that is so everywhere, the labelling is one of largest score, and
+        `bound` comes down to it.
         """
-        cdef Py_ssize_t i
-        cdef bint listed = self.n_left <= MOST_LEFT
+        cdef Py_ssize_t i, k
+        cdef int* number = &self.found[0]
+        self.most_joined = 0
         for i in range(g.n_nodes):
             labels[i] = self.p[i] == 1.0
-        if self.n_left and listed:
-            self.list_states(g, labels)
-        elif self.n_left:
-            self.round_in_turn(g, labels)
+            number[i] = UNSEEN if self.p[i] == 0.5 else LABELLED
+        if self.n_left:
+            self.edges_around(g.n_nodes, g.edges, g.n_edges)
+            for i in range(g.n_nodes):
+                if number[i] == UNSEEN:
+                    k = self.join_from(g, i)
+                    self.most_joined = max(self.most_joined, k)
+                    if k <= MOST_LEFT:
+                        self.list_states(g, k, labels)
+            if self.most_joined > MOST_LEFT:
+                self.round_in_turn(g, labels)
         value[0] = self.score_of(g, labels)
-        if listed:
+        if self.most_joined <= MOST_LEFT:
             self.bound = min(self.bound, value[0] + ROUNDING * self.scale)
-        self.proven = listed or self.bound <= value[0] + 2.0 * ROUNDING * self.scale
+        # sums that overflow prove nothing
+        self.proven = self.scale < INFINITY and (
+            self.most_joined <= MOST_LEFT or self.bound <= value[0] + 2.0 * ROUNDING * self.scale)
         return 0
+
+    cdef Py_ssize_t join_from(self, const graph_t* g, Py_ssize_t i) noexcept nogil:
+        """joined = the nodes that are left and that edges join with i; returns how many.
+
+        They get their number among them, or MANY_JOINED where they are too many.
+        """
+        cdef Py_ssize_t k = 1, at = 0, c, e
+        cdef int other
+        cdef int* number = &self.found[0]
+        cdef int* joined = &self.open_nodes[0]
+        joined[0] = <int> i
+        number[i] = 0
+        while at < k:
+            i = joined[at]
+            at += 1
+            for c in range(self.start[i], self.start[i + 1]):
+                e = self.around[c]
+                other = g.edges[2 * e] + g.edges[2 * e + 1] - <int> i
+                if number[other] == UNSEEN and self.pair[e] != 0.0:
+                    number[other] = <int> k
+                    joined[k] = other
+                    k += 1
+        if k > MOST_LEFT:
+            for c in range(k):
+                number[joined[c]] = MANY_JOINED
+        return k
 
     cdef double score_of(self, const graph_t* g, const label_t* labels) noexcept nogil:
         cdef Py_ssize_t i, e
@@ -510,37 +224,33 @@ cdef class RoofScratch:
                 total += self.pair[e]
         return total
 
-    cdef void list_states(self, const graph_t* g, label_t* labels) noexcept nogil:
-        """The best labels of the nodes that are left, given the labels of the others."""
-        cdef Py_ssize_t i, j, e, k = 0
-        cdef int* number = &self.found[0]
+    cdef void list_states(self, const graph_t* g, Py_ssize_t k, label_t* labels) noexcept nogil:
+        """The best labels of the k nodes that are joined, given the labels of the others."""
+        cdef Py_ssize_t i, j, a, b, c, e
+        cdef const int* number = &self.found[0]
+        cdef const int* joined = &self.open_nodes[0]
         cdef graph_t few
-        for i in range(g.n_nodes):
-            number[i] = -1
-            if self.p[i] == 0.5:
-                number[i] = <int> k
-                self.few_rows[2 * k] = 0.0
-                self.few_rows[2 * k + 1] = self.u[i]
-                k += 1
         memset(&self.dense[0], 0, k * k * sizeof(double))
-        for e in range(g.n_edges):
-            i = g.edges[2 * e]
-            j = g.edges[2 * e + 1]
-            if number[i] >= 0 and number[j] >= 0:
-                self.dense[min(number[i], number[j]) * k + max(number[i], number[j])] += (
-                    self.pair[e])
-            elif number[i] >= 0 and labels[j]:
-                self.few_rows[2 * number[i] + 1] += self.pair[e]
-            elif number[j] >= 0 and labels[i]:
-                self.few_rows[2 * number[j] + 1] += self.pair[e]
+        for a in range(k):
+            i = joined[a]
+            self.few_rows[2 * a] = 0.0
+            self.few_rows[2 * a + 1] = self.u[i]
+            for c in range(self.start[i], self.start[i + 1]):
+                e = self.around[c]
+                j = g.edges[2 * e] + g.edges[2 * e + 1] - i
+                if number[j] == LABELLED:
+                    if labels[j]:
+                        self.few_rows[2 * a + 1] += self.pair[e]
+                elif self.pair[e] != 0.0 and number[j] > a:
+                    self.dense[a * k + number[j]] += self.pair[e]
         few.n_nodes = k
         few.n_edges = 0
-        for i in range(k):
-            for j in range(i + 1, k):
-                if self.dense[i * k + j] != 0.0:
-                    self.few_edges[2 * few.n_edges] = <int> i
-                    self.few_edges[2 * few.n_edges + 1] = <int> j
-                    self.few_pairs[few.n_edges] = self.dense[i * k + j]
+        for a in range(k):
+            for b in range(a + 1, k):
+                if self.dense[a * k + b] != 0.0:
+                    self.few_edges[2 * few.n_edges] = <int> a
+                    self.few_edges[2 * few.n_edges + 1] = <int> b
+                    self.few_pairs[few.n_edges] = self.dense[a * k + b]
                     few.n_edges += 1
         few.n_labels = few.stride = 2
         few.n_choices = NULL
@@ -551,9 +261,8 @@ cdef class RoofScratch:
         few.shifts = NULL
         few.unit = 1.0
         self.tables.maximise(&few, &self.few_rows[0], &self.few_pairs[0], &self.few_labels[0])
-        for i in range(g.n_nodes):
-            if number[i] >= 0:
-                labels[i] = self.few_labels[number[i]]
+        for a in range(k):
+            labels[joined[a]] = self.few_labels[a]
 
     cdef double gain_of(self, const graph_t* g, Py_ssize_t i, const double* p) noexcept nogil:
         """What label 1 scores more than 0 at node i, the others being 1 independently, by p."""
@@ -565,22 +274,22 @@ cdef class RoofScratch:
         return total
 
     cdef void round_in_turn(self, const graph_t* g, label_t* labels) noexcept nogil:
-        """Labels by conditional expectations, and then by changes of one label that gain.
+        """Labels of nodes of which too many are joined: by conditional expectations, then by gains.
 
-        No step makes the expected score smaller than where all that is left is 1 with probability
-        1/2.
+        No step makes the expected score smaller than where all of them are 1 with probability 1/2;
+        then labels change one by one while that gains.
         """
         cdef Py_ssize_t i, _sweep
         cdef double gain
         cdef double* p = &self.some[0]
+        cdef const int* number = &self.found[0]
         cdef bint moved
-        self.edges_around(g.n_nodes, g.edges, g.n_edges)
         for i in range(g.n_nodes):
-            p[i] = self.p[i]
+            p[i] = 0.5 if number[i] == MANY_JOINED else labels[i]
         for _sweep in range(MOST_SWEEPS):
             moved = False
             for i in range(g.n_nodes):
-                if self.p[i] != 0.5:
+                if number[i] != MANY_JOINED:
                     continue
                 gain = self.gain_of(g, i, p)
                 if p[i] == 0.5 or (gain != 0.0 and (gain > 0.0) != (p[i] == 1.0)):
@@ -601,7 +310,7 @@ cdef class RoofScratch:
         cost[y * cost_stride + y'] is the cost of the answer y' where the label is y, and
         w_i = share weights[i].  lower is the value there, bound one from above.
         """
-        cdef Py_ssize_t i, n = g.n_nodes
+        cdef Py_ssize_t i
         cdef double at_0 = min(cost[0], cost[1])
         cdef double at_1 = min(cost[cost_stride], cost[cost_stride + 1])
         cdef double slope_0 = cost[cost_stride] - cost[0]

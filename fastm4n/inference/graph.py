@@ -24,6 +24,7 @@ from fastm4n.inference._forest_solve import (
     forest_max_marginals,
 )
 from fastm4n.inference._problem import GraphProblem, row_length
+from fastm4n.inference.roof import refuses_roof, roof_best
 
 # what bound and value may differ by, relative to the larger of 1 and the value, where a labelling
 # counts as best
@@ -110,12 +111,13 @@ def solve_forest(problem):
     return labels, value, value
 
 
-# method(problem: GraphProblem) -> labels, value, bound; "auto" takes the first that is exact and
-# does not refuse the problem, else the last
+# method(problem: GraphProblem) -> labels, value, bound; "auto" takes the first that does not refuse
+# the problem: exact ones stand before the others
 METHODS = {
     "forest": Method(refuses_forest, solve_forest, is_exact=True),
     "min_cut": Method(refuses_cut, cut_best, is_exact=True),
     "exact": Method(refuses_exact, solve_exact, is_exact=True),
+    "roof": Method(refuses_roof, roof_best),
 }
 # method(problem) -> nodes (n_nodes, stride), edges in the form of problem.more, log-partition
 MARGINALS = {
@@ -125,10 +127,10 @@ MARGINALS = {
 
 
 def chosen(methods, method, problem, where):
-    """The name of the method to use: the one asked for, or the first exact one that can be."""
+    """The name of the method to use: the one asked for, or the first that can be."""
     if method == "auto":
         for name, way in methods.items():
-            if way.is_exact and way.refuses(problem) is None:
+            if way.refuses(problem) is None:
                 return name
         name = next(reversed(methods))
     else:
@@ -322,8 +324,11 @@ def maximise(node_scores, edges, edge_scores, factors=None, method="auto"):
     method : str, default="auto"
         "forest" for graphs without cycles, by recursions; "min_cut" for two labels and edges that
         favour the same label at both nodes, a00 + a11 >= a01 + a10; "exact" for at most 16 nodes
-        of two labels, or where the tables of variable elimination have at most 1,000,000 entries.
-        "auto" takes the first method that is sure to find the best labelling.
+        of two labels, or where the tables of variable elimination have at most 1,000,000 entries;
+        "roof" for two labels and edges of any kind: a bound by roof duality, and the best
+        labelling where edges join at most 16 of the nodes whose label that leaves open; "lp" for
+        all others, the linear program over the local polytope. "auto" takes the first method that
+        is sure to find the best labelling, or else the best bound.
 
     Returns
     -------

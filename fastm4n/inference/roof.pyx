@@ -5,6 +5,7 @@ from collections import namedtuple
 import numpy as np
 
 from fastm4n.inference._graph cimport TABLES, graph_t, label_t
+from fastm4n.inference._problem cimport GraphProblem
 from fastm4n.inference._roof cimport RoofScratch
 
 RoofDuality = namedtuple(
@@ -42,7 +43,8 @@ def roof_duality(node_scores, edges, edge_scores, cost=None, weights=None):
         up to rounding.
         n_left : number of nodes whose label is left open.
         labels (n_nodes,), score : a labelling that agrees with the marginals, and its score; nodes
-        whose label is left open have their best labels if they are at most 16, and else good ones.
+        whose label is left open have their best labels where edges join at most 16 of them, and
+        else good ones.
         exact : whether it is known to be of largest score.
 
     Examples
@@ -116,10 +118,55 @@ def roof_duality(node_scores, edges, edge_scores, cost=None, weights=None):
         with nogil:
             roof.max_min(&g, &unary[0, 0], pairs, &costs[0, 0], 2, 1.0, first_weight)
             bound = roof.bound
+    if not roof.lower < np.inf or not bound < np.inf:
+        raise ValueError("sums of scores are too large for double precision: divide all scores.")
     return RoofDuality(
         np.array(roof.p[:n]), np.array(roof.q[:m]), roof.lower, bound, roof.n_left,
         None if cost is not None else np.array(labels[:n], dtype=np.intp),
         None if cost is not None else score, None if cost is not None else bool(roof.proven))
+
+
+def refuses_roof(problem):
+    """Why roof duality cannot solve a `GraphProblem`, or None."""
+    if problem.factors is not None:
+        return "there are factors"
+    if problem.n_labels != 2:
+        return f"the graph has {problem.n_labels} labels, and roof duality is for two"
+    if not np.isfinite(problem.more).all():
+        return "scores of edges are -inf"
+    return None
+
+
+def roof_best(GraphProblem p, Py_ssize_t repeats=1):
+    """Labels, their score, and a bound of the score of all labellings, of a graph of two labels.
+
+    Found `repeats` times, for timings.
+    """
+    cdef Py_ssize_t n = p.n_nodes, _
+    labels = np.zeros(n, dtype=np.intp)
+    if n == 0:
+        return labels, 0.0, 0.0
+    rows = np.array(p.unary)
+    counts = np.full(n, 2) if p.n_choices is None else np.asarray(p.n_choices)
+    forbidden = (rows[:, :2] == -np.inf) & (np.arange(2) < counts[:, np.newaxis])
+    if (forbidden.sum(axis=1) == counts).any():
+        return labels, -np.inf, -np.inf
+    if forbidden.any():
+        # more than what all edges could make of it
+        largest = 1.0 + 8.0 * np.abs(p.more).sum()
+        node, label = np.nonzero(forbidden)
+        rows[node, label] = rows[node, 1 - label] - largest
+    cdef const double[:, ::1] unary = rows
+    cdef RoofScratch roof = RoofScratch(n, p.n_edges)
+    cdef label_t[::1] found = np.zeros(n, dtype=np.uint16)
+    cdef double score = 0.0
+    with nogil:
+        for _ in range(repeats):
+            roof.relax(&p.g, &unary[0, 0], p.edge_scores())
+            roof.decode(&p.g, &found[0], &score)
+    labels[:] = found
+    value = p.score(labels)
+    return labels, value, value if roof.proven else max(value, roof.bound)
 
 
 def as_array(name, values, shape):

@@ -40,7 +40,7 @@ width, unit, cost_scale
         As in `GraphOutputs`, with two labels.
     exact : bool, default=False
         Whether outputs of largest score are demanded, instead of points of L. It is an error where
-        more than 16 nodes of a graph are left to search.
+        more than 16 nodes that edges join are left to search.
 
     Attributes
     ----------
@@ -129,7 +129,8 @@ width, unit, cost_scale
             with gil:
                 raise ValueError(
                     f"graph {b}: roof duality leaves {roof.n_left} of its {g.n_nodes} nodes "
-                    "without a label, and the states of at most 16 are searched. Take "
+                    f"without a label, and edges join {roof.most_joined} of them: the states of at "
+                    "most 16 are searched. Take "
                     "inference='auto', which bounds what the relaxation gains, instead of 'exact', "
                     "or a graph of fewer edges.")
         value[0] = roof.bound
