@@ -3,11 +3,13 @@
 from fastm4n.outputs._base import Layout, Outputs, row_stride
 from fastm4n.outputs._chain import ChainOutputs
 from fastm4n.outputs._cut import CutOutputs
+from fastm4n.outputs._factor_graphs import FactorGraphs
 from fastm4n.outputs._graph import GraphOutputs
 from fastm4n.outputs._permutation import PermutationOutputs
 from fastm4n.outputs._simplex import SimplexOutputs
+from fastm4n.outputs._soft import FactorBlocks
 
 __all__ = [
-    "ChainOutputs", "CutOutputs", "GraphOutputs", "Layout", "Outputs", "PermutationOutputs",
-    "SimplexOutputs", "row_stride",
+    "ChainOutputs", "CutOutputs", "FactorBlocks", "FactorGraphs", "GraphOutputs", "Layout",
+    "Outputs", "PermutationOutputs", "SimplexOutputs", "row_stride",
 ]
