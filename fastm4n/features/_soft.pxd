@@ -18,13 +18,10 @@ cdef class WeightRows:
     cdef const Py_ssize_t[::1] parameters, used, starts, entries
 
     cdef double dot(self, const fastm4n_loops* loops, Py_ssize_t r, Py_ssize_t c) noexcept nogil
-    cdef void add(
-        self, const fastm4n_loops* loops, Py_ssize_t r, Py_ssize_t c, double by) noexcept nogil
+    cdef void add(self, Py_ssize_t r, Py_ssize_t c, double by) noexcept nogil
     cdef void scores(
         self, const fastm4n_loops* loops, Py_ssize_t r, Py_ssize_t kind, double* v) noexcept nogil
-    cdef void update(
-        self, const fastm4n_loops* loops, Py_ssize_t r, Py_ssize_t kind, const double* d
-    ) noexcept nogil
+    cdef void update(self, Py_ssize_t r, Py_ssize_t kind, const double* d) noexcept nogil
     cdef double norm(self, Py_ssize_t r, Py_ssize_t kind, const double* d) noexcept nogil
     cdef double most(self, Py_ssize_t r, Py_ssize_t kind) noexcept nogil
     cdef void prefetch(self, Py_ssize_t r) noexcept nogil

@@ -42,9 +42,10 @@ cdef class WeightRows:
         The rows that are used.
     tables : list of ndarray of int
         For each kind the row of the weights that each label meets, or -1.
+    n_weights : int
     """
 
-    def __init__(self, X, rows, tables):
+    def __init__(self, X, rows, tables, Py_ssize_t n_weights):
         self.is_sparse = sparse.issparse(X)
         if self.is_sparse:
             X = sparse.csr_matrix(X, dtype=np.float64)
@@ -65,7 +66,6 @@ cdef class WeightRows:
         else:
             self.norms = np.einsum("ij,ij->i", X, X)
         parameters, used, starts, entries = [0], [], [0], []
-        n_weights = 0
         for table in tables:
             flat = table.ravel()
             for weight in np.unique(flat[flat >= 0]):
@@ -73,7 +73,6 @@ cdef class WeightRows:
                 used.append(weight)
                 entries.extend(places)
                 starts.append(len(entries))
-                n_weights = max(n_weights, weight + 1)
             parameters.append(len(used))
         self.parameters, self.used, self.starts, self.entries = (
             np.array(numbers, dtype=np.intp) for numbers in (parameters, used, starts, entries))
@@ -93,17 +92,15 @@ cdef class WeightRows:
             total += self.data[j] * w[self.indices[j]]
         return total
 
-    cdef void add(
-        self, const fastm4n_loops* loops, Py_ssize_t r, Py_ssize_t c, double by) noexcept nogil:
+    cdef void add(self, Py_ssize_t r, Py_ssize_t c, double by) noexcept nogil:
         """w_c += by x_r."""
-        cdef Py_ssize_t j
+        cdef Py_ssize_t j, n = self.weights.shape[1]
         cdef double* w = &self.weights[c, 0]
+        cdef const double* x
         if not self.is_sparse:
-            if self.weights.shape[1] == 1:
-                w[0] += by * self.data[r]
-            else:
-                loops.advance(
-                    w, &self.data[r * self.weights.shape[1]], by, self.weights.shape[1])
+            x = &self.data[r * n]
+            for j in range(n):
+                w[j] += by * x[j]
             return
         for j in range(self.indptr[r], self.indptr[r + 1]):
             w[self.indices[j]] += by * self.data[j]
@@ -118,9 +115,7 @@ cdef class WeightRows:
             for e in range(self.starts[j], self.starts[j + 1]):
                 v[self.entries[e]] += value
 
-    cdef void update(
-        self, const fastm4n_loops* loops, Py_ssize_t r, Py_ssize_t kind, const double* d
-    ) noexcept nogil:
+    cdef void update(self, Py_ssize_t r, Py_ssize_t kind, const double* d) noexcept nogil:
         cdef Py_ssize_t j, e
         cdef double value
         for j in range(self.parameters[kind], self.parameters[kind + 1]):
@@ -128,7 +123,7 @@ cdef class WeightRows:
             for e in range(self.starts[j], self.starts[j + 1]):
                 value += d[self.entries[e]]
             if value != 0.0:
-                self.add(loops, r, self.used[j], value)
+                self.add(r, self.used[j], value)
 
     cdef double norm(self, Py_ssize_t r, Py_ssize_t kind, const double* d) noexcept nogil:
         """Of the update by d, squared."""
@@ -189,8 +184,10 @@ cdef class SoftFeatures(FeatureMap):
             raise ValueError(f"shares must be {graphs.n_examples} positive numbers.")
         if factor_X is None:
             factor_X = np.ones((1, 1))
-        self.nodes = WeightRows(X, graphs.node_rows, graphs.node_tables)
-        self.factors = WeightRows(factor_X, graphs.factor_rows, graphs.factor_tables)
+        self.nodes = WeightRows(
+            X, graphs.node_rows, graphs.node_tables, graphs.n_node_weights)
+        self.factors = WeightRows(
+            factor_X, graphs.factor_rows, graphs.factor_tables, graphs.n_factor_weights)
         self.sizes, self.slots = graphs.sizes, graphs.slots
         node_starts = np.cumsum(graphs.node_labels) - graphs.node_labels
         blocks = np.zeros((graphs.n_blocks, 4), dtype=np.intp)
@@ -284,13 +281,11 @@ cdef class SoftFeatures(FeatureMap):
         cdef Py_ssize_t first = self.blocks[b, FIRST], last = self.blocks[b, LAST]
         cdef double strength = self.strength[b], value
         if not self.is_factor[b]:
-            self.nodes.update(
-                self.loops, self.blocks[b, ROW], self.blocks[b, KIND], &coefficients[0])
+            self.nodes.update(self.blocks[b, ROW], self.blocks[b, KIND], &coefficients[0])
             for j in range(size):
                 self.by_node[first + j] -= strength * coefficients[j]
             return 0
-        self.factors.update(
-            self.loops, self.blocks[b, ROW], self.blocks[b, KIND], &coefficients[0])
+        self.factors.update(self.blocks[b, ROW], self.blocks[b, KIND], &coefficients[0])
         for s in range(first, last):
             for a in range(self.slots[s, LABELS]):
                 value = strength * self.marginal(s, a, size, &coefficients[0])

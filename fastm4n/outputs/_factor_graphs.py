@@ -43,6 +43,8 @@ class FactorGraphs:
         Which of the tables; the first by default.
     node_rows, factor_rows : array-like of int, default=None
         Rows of the features: by default of nodes their own numbers, of factors row 0.
+    n_node_weights, n_factor_weights : int, default=None
+        Weights that there are, met or not; by default up to the last one of the tables.
 
     Attributes
     ----------
@@ -70,7 +72,7 @@ class FactorGraphs:
 
     def __init__(self, node_labels, node_counts, scopes, scope_sizes, factor_counts, node_tables,
                  factor_tables, *, node_kinds=None, factor_kinds=None, node_rows=None,
-                 factor_rows=None):
+                 factor_rows=None, n_node_weights=None, n_factor_weights=None):
         self.node_labels = _integers("node_labels", node_labels, low=1)
         self.node_counts = _integers("node_counts", node_counts)
         self.scope_sizes = _integers("scope_sizes", scope_sizes, low=1)
@@ -87,6 +89,10 @@ class FactorGraphs:
                 raise ValueError(f"{name} add up to {counts.sum()}, but there are {total}.")
         self.node_tables = [np.asarray(table, dtype=np.intp) for table in node_tables]
         self.factor_tables = [np.asarray(table, dtype=np.intp) for table in factor_tables]
+        self.n_node_weights, self.n_factor_weights = (
+            max([least or 0, *(int(table.max(initial=-1)) + 1 for table in tables)])
+            for least, tables in (
+                (n_node_weights, self.node_tables), (n_factor_weights, self.factor_tables)))
         none = np.zeros(self.n_nodes, np.intp), np.zeros(self.n_factors, np.intp)
         self.node_kinds, self.factor_kinds = (
             _integers(f"{name}_kinds", zeros if kinds is None else kinds, zeros.size)
@@ -125,6 +131,65 @@ class FactorGraphs:
             node_kinds=np.tile(np.arange(n_labels), n_examples),
             factor_kinds=np.tile(edges, n_examples),
             node_rows=np.repeat(np.arange(n_examples), n_labels))
+
+    @classmethod
+    def of_edges(cls, n_nodes, edges, n_edges, n_labels, pairs="tables", edge_types=None,
+                 n_choices=None):
+        """Graphs: factors are edges, and nodes of all graphs share their weights.
+
+        Weights of nodes have a row for each label; those of edges a row for each pair of labels
+        ("tables", the second node's label running fastest), for each pair whatever its order
+        ("symmetric": (0, 0), (1, 0), (1, 1), (2, 0) ...), or one, for two nodes of one label
+        ("equal") or of label 1 ("both").
+
+        Parameters
+        ----------
+        n_nodes, n_edges : array-like of int of shape (n_graphs,)
+        edges : array-like of int of shape (n_edges_of_all, 2)
+            Counted from 0 within each graph.
+        n_labels : int
+        pairs : {"tables", "symmetric", "equal", "both"}
+        edge_types : array-like of int of shape (n_edges_of_all,), default=None
+            Edges of one type share rows of weights, those of type 0 coming first. None: edges have
+            features, a row each, and weights of one type.
+        n_choices : array-like of int of shape (n_nodes_of_all,), default=None
+            Labels of each node, the first of the n_labels; all of them by default.
+        """
+        first, second = np.indices((n_labels, n_labels))
+        tables = {
+            "tables": first * n_labels + second,
+            "symmetric": np.maximum(first, second) * (np.maximum(first, second) + 1) // 2
+            + np.minimum(first, second),
+            "equal": np.where(first == second, 0, -1),
+            "both": np.where((first == 1) & (second == 1), 0, -1),
+        }
+        if pairs not in tables:
+            raise ValueError(
+                f"soft constraints are there for pairs of {tuple(tables)}, got {pairs!r}.")
+        table, n_nodes = tables[pairs], np.asarray(n_nodes, dtype=np.intp)
+        n_edges = np.asarray(n_edges, dtype=np.intp)
+        edges = np.asarray(edges, dtype=np.intp).reshape(-1, 2)
+        total = int(n_nodes.sum())
+        choices = np.full(total, n_labels) if n_choices is None else _integers(
+            "n_choices", n_choices, total, 1)
+        if np.any(choices > n_labels):
+            raise ValueError(f"n_choices must be at most {n_labels}.")
+        edges = edges + np.repeat(np.cumsum(n_nodes) - n_nodes, n_edges)[:, np.newaxis]
+        if edges.size and (edges.min() < 0 or edges.max() >= total):
+            raise ValueError("edges must be between nodes of their graph.")
+        types = np.zeros(len(edges), dtype=np.intp) if edge_types is None else _integers(
+            "edge_types", edge_types, len(edges))
+        sizes, node_kinds = np.unique(choices, return_inverse=True)
+        kinds, factor_kinds = np.unique(
+            np.column_stack([types, choices[edges]]), axis=0, return_inverse=True)
+        step = table.max(initial=-1) + 1
+        return cls(
+            choices, n_nodes, edges.ravel(), np.full(len(edges), 2), n_edges,
+            [np.arange(size) for size in sizes],
+            [np.where(table >= 0, table + kind * step, -1)[:a, :b] for kind, a, b in kinds],
+            node_kinds=node_kinds.ravel(), factor_kinds=factor_kinds.ravel(),
+            factor_rows=np.arange(len(edges)) if edge_types is None else None,
+            n_node_weights=n_labels, n_factor_weights=int(step * (types.max(initial=0) + 1)))
 
     def _number_blocks(self):
         number = np.arange(self.n_examples)

@@ -66,6 +66,10 @@ cdef class FactorBlocks(Outputs):
             return np.zeros(0)
         return np.maximum.reduceat(np.asarray(self.heights), starts)
 
+    def all_heights(self):
+        """What each label of each block adds to h_b, multipliers included, a new array."""
+        return np.array(self.heights)
+
     def set_multipliers(self, multipliers):
         """Add <multipliers, mu_c - mu_i> to the dual: fixed messages of an augmented Lagrangian.
 

@@ -279,7 +279,7 @@ class SoftProblem:
         return self.relaxed_primal() + 0.5 * self.rho * float(np.dot(self.p, squares))
 
     def soft_dual(self, points=None):
-        """f_rho(mu), with <delta0, A mu_c - mu_i> of the multipliers and what smoothing adds."""
+        """f_rho(mu), less <delta0, A mu_c - mu_i> of the multipliers, with what smoothing adds."""
         points = self.points if points is None else points
         w, total = self.weights(points), 0.0
         delta = self.messages(points)
@@ -291,9 +291,9 @@ class SoftProblem:
                 for point in points[m])
             for fixed, of_c in zip(self.multipliers[m], delta[m], strict=True):
                 for first, d in zip(fixed, of_c, strict=True):
-                    total += p * (
+                    total -= p * (
                         first @ (self.rho * (d - first))
-                        - 0.5 * self.rho * np.sum((d - first) ** 2))
+                        + 0.5 * self.rho * np.sum((d - first) ** 2))
         return total - 0.5 * self.alpha * w @ w
 
     # -------------------------------------------------------------------------- steps
