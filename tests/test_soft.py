@@ -547,7 +547,7 @@ def test_wrong_arguments_are_named(case):
     with pytest.raises(ValueError, match="alpha and rho must be positive"):
         solve_soft(graphs, X, [0, 1], costs, alpha=1.0, rho=0.0)
     with pytest.raises(ValueError, match="features must be finite"):
-        solve_soft(graphs, X / 0.0, [0, 1], costs, alpha=1.0, rho=1.0)
+        solve_soft(graphs, X * np.nan, [0, 1], costs, alpha=1.0, rho=1.0)
     with pytest.raises(IndexError, match="rows must lie in 0"):
         solve_soft(graphs, X[:1], [0, 1], costs, alpha=1.0, rho=1.0)
     with pytest.raises(ValueError, match="needs no start_rho"):

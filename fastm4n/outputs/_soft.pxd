@@ -14,3 +14,5 @@ cdef class FactorBlocks(Outputs):
     cdef void marginals(self, const double[::1] mu, double[::1] marginal) noexcept nogil
     cdef void slot_marginal(
         self, Py_ssize_t s, Py_ssize_t size, const double* table, double* marginal) noexcept nogil
+    cdef void scale_slot(
+        self, Py_ssize_t s, Py_ssize_t size, double* table, const double* by) noexcept nogil

@@ -78,7 +78,7 @@ cdef class FactorBlocks(Outputs):
         multipliers : ndarray, flat, or None
             A number for each label of each slot; None for zeros.
         """
-        cdef Py_ssize_t i, f, s, j, k, at, size, first
+        cdef Py_ssize_t i, f, s, j, a, at, size, first, step, inner
         cdef const double[::1] costs = self.costs, message
         cdef double[::1] of_nodes
         cdef double shift
@@ -106,9 +106,12 @@ cdef class FactorBlocks(Outputs):
                 first = self.layout.offset(self.factor_blocks[f])
                 size = self.layout.size(self.factor_blocks[f])
                 for s in range(self.slot_starts[f], self.slot_starts[f + 1]):
-                    k = self.slots[s, 2]
-                    for j in range(size):
-                        out[first + j] -= message[self.slots[s, 1] + (j // self.slots[s, 3]) % k]
+                    step, a, j = self.slots[s, 3], 0, 0
+                    while j < size:
+                        for inner in range(j, j + step):
+                            out[first + inner] -= message[self.slots[s, 1] + a]
+                        j += step
+                        a = a + 1 if a + 1 < self.slots[s, 2] else 0
             # what truth adds cancels within an example: h is zero there, block by block
             for i in range(self.layout.n_blocks):
                 first = self.layout.offset(i)
@@ -138,6 +141,7 @@ cdef class FactorBlocks(Outputs):
         cdef double[::1] out = result
         cdef double[::1] p = np.zeros(self.costs.size)
         cdef double[::1] marginal = np.zeros(int(self.graphs.slots[:, 2].sum()))
+        cdef double[::1] product = np.empty(self.layout.max_size)
         cdef double total, mass, share
         with nogil:
             self.marginals(mu, marginal)
@@ -170,11 +174,12 @@ cdef class FactorBlocks(Outputs):
                     out[first + j] = max(out[first + j], 0.0)
                 for s in range(self.slot_starts[f], last):
                     self.slot_marginal(s, size, &out[first], &marginal[self.slots[s, 1]])
-                    for j in range(size):
-                        a = (j // self.slots[s, 3]) % self.slots[s, 2]
+                    for a in range(self.slots[s, 2]):
                         share = marginal[self.slots[s, 1] + a]
-                        if share > p[self.slots[s, 0] + a]:
-                            out[first + j] *= p[self.slots[s, 0] + a] / share
+                        marginal[self.slots[s, 1] + a] = (
+                            p[self.slots[s, 0] + a] / share if share > p[self.slots[s, 0] + a]
+                            else 1.0)
+                    self.scale_slot(s, size, &out[first], &marginal[self.slots[s, 1]])
                 mass = 0.0
                 for s in range(self.slot_starts[f], last):
                     self.slot_marginal(s, size, &out[first], &marginal[self.slots[s, 1]])
@@ -185,11 +190,13 @@ cdef class FactorBlocks(Outputs):
                         mass += marginal[self.slots[s, 1] + a]
                 if mass > 0.0:
                     for j in range(size):
-                        share = mass
-                        for s in range(self.slot_starts[f], last):
-                            a = (j // self.slots[s, 3]) % self.slots[s, 2]
-                            share *= marginal[self.slots[s, 1] + a] / mass
-                        out[first + j] += share
+                        product[j] = mass
+                    for s in range(self.slot_starts[f], last):
+                        for a in range(self.slots[s, 2]):
+                            marginal[self.slots[s, 1] + a] /= mass
+                        self.scale_slot(s, size, &product[0], &marginal[self.slots[s, 1]])
+                    for j in range(size):
+                        out[first + j] += product[j]
         return result
 
     def disagreement(self, const double[::1] mu):
@@ -224,10 +231,23 @@ cdef class FactorBlocks(Outputs):
         self, Py_ssize_t s, Py_ssize_t size, const double* table, double* marginal
     ) noexcept nogil:
         """marginal = the sums of the factor's table over the labels of all other nodes."""
-        cdef Py_ssize_t j, step = self.slots[s, 3], k = self.slots[s, 2]
+        cdef Py_ssize_t j = 0, a = 0, inner, step = self.slots[s, 3], k = self.slots[s, 2]
         memset(marginal, 0, k * sizeof(double))
-        for j in range(size):
-            marginal[(j // step) % k] += table[j]
+        while j < size:
+            for inner in range(j, j + step):
+                marginal[a] += table[inner]
+            j += step
+            a = a + 1 if a + 1 < k else 0
+
+    cdef void scale_slot(
+        self, Py_ssize_t s, Py_ssize_t size, double* table, const double* by) noexcept nogil:
+        """Multiply the factor's table by a number for each label of the slot's node."""
+        cdef Py_ssize_t j = 0, a = 0, inner, step = self.slots[s, 3], k = self.slots[s, 2]
+        while j < size:
+            for inner in range(j, j + step):
+                table[inner] *= by[a]
+            j += step
+            a = a + 1 if a + 1 < k else 0
 
     # ------------------------------------------------------------- one label a block
 

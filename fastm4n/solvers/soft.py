@@ -76,7 +76,9 @@ class _Fit:
         self.engine = SoftEngine(
             make_surrogate("max_margin", self.outputs), self.features, self.shares, alpha, seed)
         # costs alone, whatever the multipliers: what the relaxed dual is made of
-        self.costs = self.outputs.all_heights() * np.repeat(self.shares, graphs.sizes)
+        costs = self.outputs.all_heights() * np.repeat(self.shares, graphs.sizes)
+        self.places = np.flatnonzero(costs)
+        self.costs = costs[self.places]
         self.bound, self.rows, self.n_iter = -np.inf, [], 0
         self.stopped, self.start = False, time.perf_counter()
         # of the last certificate
@@ -94,7 +96,7 @@ class _Fit:
             norm = self.features.shared_norm()
         finally:
             self.features.restore(before)
-        return float(self.costs @ rounded) - 0.5 * self.alpha * norm
+        return float(self.costs @ rounded[self.places]) - 0.5 * self.alpha * norm
 
     def note(self, driver, certificate):
         """A row of the history; whether the callback has had enough."""
