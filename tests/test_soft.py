@@ -1,7 +1,11 @@
 """Soft constraints: the reference against line searches and a generic solver, the kernels to it."""
 
+import pickle
+
 import numpy as np
 import pytest
+from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
+from fastm4n.solvers._soft import SoftEngine
 from scipy import sparse
 from scipy.linalg import qr
 from scipy.optimize import LinearConstraint, minimize
@@ -20,8 +24,6 @@ from fastm4n.reference.soft import (
     features_of_gram,
 )
 from fastm4n.solvers import solve
-from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
-from fastm4n.solvers._soft import SoftEngine
 from fastm4n.solvers.certificates import certify
 from fastm4n.solvers.soft import solve_soft
 from fastm4n.surrogates import make_surrogate
@@ -554,3 +556,14 @@ def test_wrong_arguments_are_named(case):
         case.solve(rho=1.0, start_rho=2.0, augmented=True)
     with pytest.raises(ValueError, match="displaced"):
         FactorGraphs.of_edges([2], [[0, 1]], [1], 4, "displaced")
+
+
+def test_what_is_compiled_pickles(case):
+    outputs, features, engine = case.fitted(0.4)
+    engine.run_pass(Sampling.PERMUTATION, Step.LINE_SEARCH)
+    again = pickle.loads(pickle.dumps(features))
+    np.testing.assert_allclose(again.messages(), features.messages(), atol=1e-15)
+    np.testing.assert_array_equal(again.node_weights(), features.node_weights())
+    other = pickle.loads(pickle.dumps(outputs))
+    np.testing.assert_array_equal(other.all_heights(), outputs.all_heights())
+    np.testing.assert_array_equal(other.rounded(engine.mu), outputs.rounded(engine.mu))

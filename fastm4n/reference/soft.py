@@ -3,8 +3,9 @@ r"""Structured SVMs with soft agreement of factors and nodes (Meshi, Srebro and 
 Example m has nodes i and factors c over tuples of nodes.  Every node and every factor has a block
 of probabilities mu_i, mu_c of its labels, and with theta = loss + <w, phi(y) - phi(truth)>
 
-    g(w, delta) = alpha/2 |w|^2 + sum_m p_m [ sum_i max_y (theta_i(y) + sum_{c at i} delta_ci(y))
-                                            + sum_c max_y (theta_c(y) - sum_{i in c} delta_ci(y_i)) ]
+    g(w, delta) = alpha/2 |w|^2
+                  + sum_m p_m [ sum_i max_y (theta_i(y) + sum_{c at i} delta_ci(y))
+                                + sum_c max_y (theta_c(y) - sum_{i in c} delta_ci(y_i)) ]
     g_rho       = g + rho/2 sum_m p_m |delta_m|^2
     f_rho(mu)   = sum_m p_m <loss, mu> - alpha/2 |w(mu)|^2
                   - 1/(2 rho) sum_m p_m sum_ci |A_ci mu_c - mu_i|^2
@@ -26,11 +27,11 @@ What differs from the paper [1]_:
       factor  gamma = <theta, d> / ( p |Phi d|^2 / alpha + sum_i |A_ci d|^2 / rho ),
 
   clipped to [0, 1], N_i being the number of factors at i.
-- Appendix E: a node's messages have curvature N_i, so that the constant is
-  max(max_i N_i, max_c |c|), and not 1 + max |Y_c| / |Y_i|.
+- Appendix E: a node's messages have curvature N_i, so that the constant is the larger
+  of max_i N_i and max_c |c|, and not 1 + max |Y_c| / |Y_i|.
 
-Extensions, of section 7: a smaller rho from pass to pass (`annealed`); multipliers, that is messages
-delta0 beside those of the penalty (`augmented`); and smoothed maxima (`smoothing`), for which
+Extensions, of section 7: a smaller rho from pass to pass (`annealed`); multipliers, which are
+messages delta0 beside those of the penalty (`augmented`); and smoothed maxima (`smoothing`), where
 max_y theta(y) becomes the maximum of <theta, mu> + smoothing/2 (1 - |mu|^2) over the simplex.  Of
 section 5: factors over all nodes, which keep their marginals and expected features alone
 (`GlobalFactor`), and kernels (`features_of_gram`).
@@ -150,7 +151,9 @@ class SoftProblem:
     >>> import numpy as np
     >>> nodes = [Node(np.eye(2, 3), np.array([0.0, 1.0]), 0),
     ...          Node(np.eye(2, 3), np.array([1.0, 0.0]), 1)]
-    >>> edge = Factor((0, 1), np.array([[0, 0, 0], [0, 0, 1], [0, 0, 1], [0, 0, 0.0]]), np.zeros(4), 1)
+    >>> phi = np.zeros((4, 3))
+    >>> phi[1:3, 2] = 1.0
+    >>> edge = Factor((0, 1), phi, np.zeros(4), 1)
     >>> problem = SoftProblem([(nodes, [edge])], alpha=0.1, rho=0.1)
     >>> for _ in range(200):
     ...     problem.run_pass(SplitMix64(0))
@@ -208,7 +211,7 @@ class SoftProblem:
             for point, true in zip(of_example, truths, strict=True)) / self.alpha
 
     def messages(self, points):
-        """delta(mu): what factors say of their nodes less what these do, over rho; + multipliers."""
+        """delta(mu): multipliers, and what factors say of nodes less what these do, over rho."""
         return [
             [[first + (marginal - of_example[i].marginals[0]) / self.rho
               for i, marginal, first in zip(
