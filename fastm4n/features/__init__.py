@@ -1,5 +1,6 @@
 """The inputs: scores of a block, updates of w, norms."""
 
 from fastm4n.features._linear import LinearFeatures, row_norms
+from fastm4n.features._soft import SoftFeatures
 
-__all__ = ["LinearFeatures", "row_norms"]
+__all__ = ["LinearFeatures", "SoftFeatures", "row_norms"]

@@ -9,8 +9,9 @@ from fastm4n.outputs._graph import GraphOutputs
 from fastm4n.outputs._permutation import PermutationOutputs
 from fastm4n.outputs._roof import RoofOutputs
 from fastm4n.outputs._simplex import SimplexOutputs
+from fastm4n.outputs._soft import SoftOutputs
 
 __all__ = [
     "ChainOutputs", "CutOutputs", "ExactOutputs", "ForestOutputs", "GraphOutputs", "Layout",
-    "Outputs", "PermutationOutputs", "RoofOutputs", "SimplexOutputs", "row_stride",
+    "Outputs", "PermutationOutputs", "RoofOutputs", "SimplexOutputs", "SoftOutputs", "row_stride",
 ]

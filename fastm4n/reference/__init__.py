@@ -7,6 +7,7 @@ are what the tests and the benchmarks compare it with.
 - `block_coordinate`: block-coordinate Frank-Wolfe over them.
 - `passes`: such passes over atoms, with pairwise and away steps and a cache, and accelerated ones.
 - `baselines`: what these are compared with, batch Frank-Wolfe and stochastic subgradient steps.
+- `soft`: structured SVMs on factor graphs whose nodes and factors agree softly.
 - `penalty`: bounds, the elastic net and groups in the place of ||w||^2 / 2.
 - `outputs`: the three surrogates of a block, h and the oracle, for outputs of any kind.
 - `simplex`, `chain`, `permutation`: inference for one of k labels, for a sequence of labels and for
