@@ -161,10 +161,13 @@ cdef class BlockCoordinateEngine(EngineState):
             if surrogate.has_natural_step:
                 moved = self.natural_step(surrogate, features, work, b, current)
             elif surrogate.has_line_search:
-                self.curvatures += self.weights[b] * moved * features.block_norm(b)
+                value = features.block_norm(b)
+                if value == 0.0 and moved > 0.0:
+                    # of features whose curvature depends on the direction
+                    value = features.direction_norm(b, work.step, k) / moved
+                self.curvatures += self.weights[b] * moved * value
                 self.n_curvatures += 1
-                surrogate.line_search(
-                    b, self.mu_, offset, work, curvature * features.block_norm(b), &gamma)
+                surrogate.line_search(b, self.mu_, offset, work, curvature * value, &gamma)
             elif step == LINE_SEARCH:
                 numerator = lower - current
                 if numerator > 0.0:
