@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     )
     from fastm4n._checkpoints import checkpointing
     from fastm4n.estimators import (
+        GraphTagger,
         LabelRanker,
         Matcher,
         MulticlassClassifier,
@@ -57,8 +58,8 @@ from fastm4n._version import __version__  # noqa: E402
 # where each name is
 _NAMES = {
     "BlockFrankWolfe": "solvers.block_frank_wolfe", "CountFactor": "factors",
-    "FactorTables": "factors", "Graphs": "graphs", "LabelRanker": "estimators",
-    "Matcher": "estimators", "MulticlassClassifier": "estimators",
+    "FactorTables": "factors", "GraphTagger": "estimators", "Graphs": "graphs",
+    "LabelRanker": "estimators", "Matcher": "estimators", "MulticlassClassifier": "estimators",
     "OrdinalClassifier": "estimators", "PathInterrupted": "path", "RegularizationPath": "path",
     "RegularizationPathCV": "path", "SequenceScaler": "vectorizer", "SequenceTagger": "estimators",
     "SequenceVectorizer": "vectorizer", "Sequences": "sequences", "checkpointing": "_checkpoints",

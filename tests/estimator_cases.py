@@ -9,6 +9,7 @@ from sklearn.datasets import load_iris
 from sklearn.preprocessing import StandardScaler
 
 from fastm4n import (
+    GraphTagger,
     LabelRanker,
     Matcher,
     MulticlassClassifier,
@@ -80,6 +81,14 @@ class Case:
         return ("linear", "rbf") if "kernel" in self.cls().get_params() else ("linear",)
 
 
+@dataclass
+class GraphCase(Case):
+    """Examples that are tuples of features of nodes and edges."""
+
+    def changed(self, change):
+        return [(change(x), *rest) for x, *rest in self.X]
+
+
 def take(values, rows):
     return [values[i] for i in rows] if isinstance(values, list) else values[rows]
 
@@ -113,6 +122,22 @@ def pairs(sizes=(1, 2, 3, 4) * 5, d=3, seed=0):
         after[places] = before + 0.7 * rng.normal(size=(M, d))
         X.append(np.round(4 * (before[:, np.newaxis] - after) ** 2) / 4)
         y.append(places)
+    return X, y
+
+
+def graphs(n=16, d=4, R=3, seed=0):
+    """A cycle of four nodes among trees."""
+    rng = np.random.default_rng(seed)
+    truth = 2 * rng.normal(size=(d, R))
+    X, y = [], []
+    for i in range(n):
+        T = 4 if i == 0 else rng.integers(1, 6)
+        x = np.round(4 * rng.normal(size=(T, d))) / 4
+        edges = [(int(rng.integers(t)), t)[:: rng.choice([-1, 1])] for t in range(1, T)]
+        if i == 0:
+            edges = [(0, 1), (1, 2), (3, 2), (0, 3)]
+        X.append((x, np.array(edges, dtype=int).reshape(-1, 2)))
+        y.append(["abc"[label] for label in np.argmax(x @ truth, axis=1)])
     return X, y
 
 
@@ -163,6 +188,24 @@ CASES = {
         },
         more_calls=(
             lambda tagger, X: tagger.predict_kbest(X, 2), lambda tagger, X: tagger.explain(),
+        ),
+    ),
+    "GraphTagger": GraphCase(
+        GraphTagger, *graphs(), "predict_marginals", other_sequences, tol=0.05,
+        cold=(
+            lambda X, y: (X[::-1], y[::-1]), lambda X, y: (
+                X, [["z" if label == "c" else label for label in part] for part in y]),
+        ),
+        bits=[
+            {"cost": ASYMMETRIC}, {"pairwise": "symmetric", "surrogate": "log"},
+            {"pairwise": "attractive", "surrogate": "max_margin"},
+        ],
+        bad={
+            "pairwise": ["tables", None], "inference": ["best", None], "width": [3, "a"],
+        },
+        more_calls=(
+            lambda tagger, X: tagger.predict(X, return_bound=True),
+            lambda tagger, X: tagger.explain(),
         ),
     ),
     "LabelRanker": Case(

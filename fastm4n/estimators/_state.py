@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fastm4n.estimators._base import CertifiedEstimator
 from fastm4n.estimators.chain import SequenceTagger
+from fastm4n.estimators.graph import GraphTagger
 from fastm4n.estimators.matching import Matcher
 from fastm4n.estimators.ranking import LabelRanker
 from fastm4n.estimators.simplex import MulticlassClassifier, OrdinalClassifier
@@ -22,7 +23,8 @@ from fastm4n.vectorizer import SequenceScaler, SequenceVectorizer
 # here. An estimator is registered here; all else it declares, see `CertifiedEstimator`.
 PREDICTORS = {
     cls.__name__: cls
-    for cls in (LabelRanker, Matcher, MulticlassClassifier, OrdinalClassifier, SequenceTagger)
+    for cls in (
+        GraphTagger, LabelRanker, Matcher, MulticlassClassifier, OrdinalClassifier, SequenceTagger)
 }
 TRANSFORMERS = {cls.__name__: cls for cls in (SequenceScaler, SequenceVectorizer, StandardScaler)}
 # the objects that `penalty` may be, by their names in files

@@ -3,15 +3,18 @@
 from fastm4n.outputs._base import Layout, Outputs, row_stride
 from fastm4n.outputs._chain import ChainOutputs
 from fastm4n.outputs._cut import CutOutputs
+from fastm4n.outputs._decomposition import DecompositionOutputs
+from fastm4n.outputs._factor_graphs import FactorGraphs
 from fastm4n.outputs._few_states import ExactOutputs
 from fastm4n.outputs._forest import ForestOutputs
 from fastm4n.outputs._graph import GraphOutputs
 from fastm4n.outputs._permutation import PermutationOutputs
 from fastm4n.outputs._roof import RoofOutputs
 from fastm4n.outputs._simplex import SimplexOutputs
-from fastm4n.outputs._soft import SoftOutputs
+from fastm4n.outputs._soft import FactorBlocks
 
 __all__ = [
-    "ChainOutputs", "CutOutputs", "ExactOutputs", "ForestOutputs", "GraphOutputs", "Layout",
-    "Outputs", "PermutationOutputs", "RoofOutputs", "SimplexOutputs", "SoftOutputs", "row_stride",
+    "ChainOutputs", "CutOutputs", "DecompositionOutputs", "ExactOutputs", "FactorBlocks",
+    "FactorGraphs", "ForestOutputs", "GraphOutputs", "Layout", "Outputs", "PermutationOutputs",
+    "RoofOutputs", "SimplexOutputs", "row_stride",
 ]
