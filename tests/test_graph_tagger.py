@@ -223,7 +223,8 @@ def test_files_and_paths(tmp_path):
     assert (again.predict(places).values == tagger.predict(places).values).all()
     path = regularization_path(
         GraphTagger("max_margin", random_state=0), X, y, eps=0.2, alpha_min=0.05)
-    model = path.model(0.1)
+    model = path.estimator(0.1)
+    assert model.oracle_ == "few_states" and model.exact_
     assert (model.predict(X).values == fitted(X, y).predict(X).values).mean() > 0.7
 
 

@@ -1,5 +1,7 @@
 """Features and outputs of graphs, put together for fits and for predictions."""
 
+import re
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +17,23 @@ PAIRWISE = {
     "full": "tables", "symmetric": "tables", "potts": "equal", "attractive": "equal",
     "displacement": "displaced",
 }
+
+
+@contextmanager
+def named(numbers):
+    """Errors that name a graph name that of these numbers: what oracles are given is a selection.
+
+    Parameters
+    ----------
+    numbers : ndarray of int
+        The number, for the user, of each graph.
+    """
+    try:
+        yield
+    except ValueError as error:
+        words = re.sub(
+            r"\bgraph (\d+)\b", lambda found: f"graph {numbers[int(found[1])]}", str(error))
+        raise ValueError(words) from error
 
 
 class GraphModel(NamedTuple):

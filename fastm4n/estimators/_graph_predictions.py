@@ -9,7 +9,7 @@ from fastm4n.estimators._graph_input import (
     check_not_negative,
     check_types,
 )
-from fastm4n.estimators._graph_model import graph_model
+from fastm4n.estimators._graph_model import graph_model, named
 from fastm4n.estimators._parameters import RISK_TOL
 from fastm4n.sequences import Sequences
 from fastm4n.solvers.certificates import in_threads, n_threads
@@ -58,14 +58,17 @@ class GraphDecoder:
             # soft constraints are a way to fit: predictions are those of the linear program
             inference = "lp" if tagger.inference == "soft" else tagger.inference
             inner = X if self.places.size == len(X) else X[self.places]
-            self.model = graph_model(
-                tagger, inner, shapes, common, inference=inference, weights=shapes.packed(tagger))
+            with named(self.places):
+                self.model = graph_model(
+                    tagger, inner, shapes, common, inference=inference,
+                    weights=shapes.packed(tagger))
 
     def _in_threads(self, function):
         if self.model is not None:
             n = self.model.outputs.layout.n_blocks
             cost = n * self.model.features.visit_cost
-            in_threads(function, n, cost, n_threads(self.tagger.n_jobs))
+            with named(self.places):
+                in_threads(function, n, cost, n_threads(self.tagger.n_jobs))
 
     def best(self):
         """Numbers of the labels of highest score, and how much more another labelling may score."""

@@ -22,7 +22,7 @@ from fastm4n.estimators._graph_input import (
     mean_displacements,
     number_of,
 )
-from fastm4n.estimators._graph_model import PAIRWISE, graph_model
+from fastm4n.estimators._graph_model import PAIRWISE, graph_model, named
 from fastm4n.estimators._graph_predictions import GraphDecoder
 from fastm4n.estimators._graph_weights import WeightShapes, explained
 from fastm4n.estimators._merge import merge_graphs
@@ -393,7 +393,8 @@ class GraphTagger(CertifiedEstimator):
         inner = inner[blocks.first]
         if self.pairwise == "displacement":
             common["shifts_"] = mean_displacements(inner, codes, n_edge_types, self.width)
-        model = graph_model(self, inner, shapes, common, codes)
+        with named(blocks.examples):
+            model = graph_model(self, inner, shapes, common, codes)
         exact = model.oracle in EXACT
         common.update(
             oracle_=model.oracle, exact_=exact, integrality_gap_=0.0 if exact else None)
@@ -405,6 +406,10 @@ class GraphTagger(CertifiedEstimator):
             "classes": classes,
         }
         return GraphProblem(loss, model.features, blocks, common, task, shapes, exact)
+
+    def _solved(self, problem, alpha, scale, **start):
+        with named(problem.blocks.examples):
+            return super()._solved(problem, alpha, scale, **start)
 
     # ---------------------------------------------------------------------- predict
 
