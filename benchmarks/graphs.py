@@ -162,12 +162,9 @@ def pose_measure(predicted, xy):
 def pose(quick):
     X, y, test, xy = load_pose()
     train = thinned(~test, quick)
-    # a detector's scores of all places, as features of each place
-    columns = np.arange(512).reshape(2, 256).T.ravel()
-    X = with_features(X, X.node_features[:, columns])
     for surrogate in SURROGATES:
         tagger = GraphTagger(
-            surrogate, alpha=1.0 / train.size, pairwise="displacement", width=16,
+            surrogate, alpha=1.0 / train.size, pairwise="displacement", grid_shape=(16, 16),
             label_features=True, tol=1e-2, max_iter=100, random_state=0)
         seconds, tagger = fitted(tagger, X[train], y[train])
         yield row(NAMES[surrogate], seconds, tagger, **pose_measure(tagger.predict(X[test]), xy[test]))

@@ -201,7 +201,7 @@ CASES = {
             {"pairwise": "attractive", "surrogate": "max_margin"},
         ],
         bad={
-            "pairwise": ["tables", None], "inference": ["best", None], "width": [3, "a"],
+            "pairwise": ["tables", None], "inference": ["best", None], "grid_shape": [3, (1, 2)],
         },
         more_calls=(
             lambda tagger, X: tagger.predict(X, return_bound=True),

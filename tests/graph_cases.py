@@ -67,7 +67,7 @@ def pair_scores(tagger, graph, e):
     if tagger.pairwise in ("potts", "attractive"):
         return weights * np.eye(k)
     if tagger.pairwise == "displacement":
-        place, width = np.arange(k), tagger.width
+        place, width = np.arange(k), tagger.grid_shape[1]
         moves = [np.subtract.outer(place % width, place % width),
                  np.subtract.outer(place // width, place // width)]
         dx, dy = ((move - shift) / width

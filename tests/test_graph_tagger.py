@@ -164,14 +164,14 @@ def grid_of_places(n=40, width=5, height=3, channels=2, seed=0):
 def test_displacements(surrogate):
     X, y = grid_of_places()
     tagger = fitted(
-        X, y, surrogate, pairwise="displacement", width=5, label_features=True, alpha=0.01)
+        X, y, surrogate, pairwise="displacement", grid_shape=(3, 5), label_features=True, alpha=0.01)
     assert tagger.oracle_ == "forest"
     assert_allclose(tagger.shifts_, [[-1.0, 0.0], [1.0, 0.0]])
     assert tagger.edge_intercept_[:, [1, 3]].max() <= 0.0
     assert tagger.coef_.shape == (3, 2)
     small, few = X[:3], y[:3]
     if surrogate != "max_min":
-        model = fitted(small, few, surrogate, pairwise="displacement", width=5,
+        model = fitted(small, few, surrogate, pairwise="displacement", grid_shape=(3, 5),
                        label_features=True)
         assert_allclose(objective(model, small, few), model.primal_objective_, atol=1e-8)
     alone = tagger.decision_function(X)
@@ -217,7 +217,7 @@ def test_files_and_paths(tmp_path):
         assert (again.predict(X).values == tagger.predict(X).values).all()
         assert_allclose(again.node_classes_, tagger.node_classes_)
     places, y_places = grid_of_places()
-    tagger = fitted(places, y_places, pairwise="displacement", width=5, label_features=True)
+    tagger = fitted(places, y_places, pairwise="displacement", grid_shape=(3, 5), label_features=True)
     save_model(tagger, tmp_path / "model")
     again = load_model(tmp_path / "model")
     assert (again.predict(places).values == tagger.predict(places).values).all()
@@ -275,12 +275,13 @@ NODE = ([[1.0, 2.0]], [])
     r"X\[1\] has a feature of -2 at edge 0": lambda: fitted(
         [(np.eye(2), [(0, 1)], [[1.0]]), (np.eye(2), [(0, 1)], [[-2.0]])], [[0, 1], [1, 1]],
         pairwise="attractive"),
-    "width must be": lambda: fitted([NODE] * 2, [[0], [1]], pairwise="displacement"),
+    r"needs grid_shape=\(rows, columns\)": lambda: fitted([NODE] * 2, [[0], [1]], pairwise="displacement"),
     "needs labels that are places": lambda: fitted(
-        [NODE] * 2, [["a"], ["b"]], pairwise="displacement", width=2),
+        [NODE] * 2, [["a"], ["b"]], pairwise="displacement", grid_shape=(1, 2)),
     "needs as many features for each of the 3 labels": lambda: fitted(
         [NODE] * 3, [[0], [1], [2]], label_features=True),
-    "width is for pairwise='displacement'": lambda: fitted([NODE] * 2, [[0], [1]], width=2),
+    "grid_shape is for pairwise='displacement'": lambda: fitted(
+        [NODE] * 2, [[0], [1]], grid_shape=(1, 2)),
     "cost must be 'zero_one' where types": lambda: fitted(X, Y, cost="squared"),
     "is expecting 3 features": lambda: fitted(X, Y).predict([NODE]),
     "X has 0 features of edges": lambda: fitted(X, Y).predict([(np.eye(3), [(0, 1)])]),

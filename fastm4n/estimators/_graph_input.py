@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse
 
+from fastm4n._parameters import is_number
 from fastm4n.estimators._chain_input import encode
 from fastm4n.estimators._parameters import canonical
 from fastm4n.graphs import Graphs
@@ -167,15 +168,25 @@ def check_not_negative(X):
             "pairwise='potts', or shift them.")
 
 
-def as_places(labels, width):
-    """Places of a grid as classes, whole rows of them, and their numbers."""
+def check_grid(shape):
+    """Refuse what is not a pair of numbers of rows and columns."""
+    if not isinstance(shape, (tuple, list)) or len(shape) != 2 or not all(
+        is_number(n, low=0, integer=True) for n in shape
+    ):
+        raise ValueError(
+            "pairwise='displacement' needs grid_shape=(rows, columns), both integers > 0; got "
+            f"{shape!r:.80}.")
+
+
+def as_places(labels, grid_shape):
+    """All places of a grid as classes, and the numbers of the labels."""
+    n = grid_shape[0] * grid_shape[1]
     for place, label in enumerate(labels):
-        if not isinstance(label, Integral) or isinstance(label, bool) or label < 0:
+        if not is_number(label, low=-1, integer=True) or label >= n:
             raise ValueError(
-                f"pairwise='displacement' needs labels that are places, integers from 0 on: y has "
-                f"{label!r:.80} (label {place} of the labelled nodes).")
-    codes = np.fromiter(labels, np.intp, len(labels))
-    return np.arange((codes.max() // width + 1) * width), codes
+                f"pairwise='displacement' needs labels that are places of the grid, integers from "
+                f"0 to {n - 1}: y has {label!r:.80} (label {place} of the labelled nodes).")
+    return np.arange(n), np.fromiter(labels, np.intp, len(labels))
 
 
 def mean_displacements(X, codes, n_types, width):

@@ -78,8 +78,8 @@ def graph_model(tagger, X, shapes, common, codes=None, inference=None, weights=(
                   else X.edge_types.astype(np.intp))
     more = {}
     if pairs == "displaced":
-        more = dict(shifts=common["shifts_"][edge_types], width=tagger.width,
-                    unit=float(tagger.width))
+        columns = tagger.grid_shape[1]
+        more = dict(shifts=common["shifts_"][edge_types], width=columns, unit=float(columns))
     oracle, outputs = graph_outputs(
         tagger.inference if inference is None else inference, tagger.surrogate,
         tagger.pairwise == "attractive",

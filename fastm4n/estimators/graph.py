@@ -15,6 +15,7 @@ from fastm4n.estimators._graph_input import (
     as_graphs,
     as_node_labels,
     as_places,
+    check_grid,
     check_not_negative,
     encoded,
     floats,
@@ -114,13 +115,13 @@ class GraphTagger(CertifiedEstimator):
         label; "attractive" such a number that is not negative, as its weights are held at zero
         or more: for features of edges that are not negative, and two labels, the best
         labelling is then a minimum cut. "displacement" is for labels that are places of a grid of
-        `width` columns, place (row, column) being label row * width + column, all in sorted
-        order: weights of dx, dx^2, dy, dy^2, those of squares at most zero, d being the
+        `grid_shape`, place (row, column) being label row * columns + column: weights of dx, dx^2, dy, dy^2, those of squares at most zero, d being the
         displacement from the second node's place to the first's, less its mean over the training
-        edges of that type, over the width. Where the graphs have features of edges, these
+        edges of that type, over the number of columns. Where the graphs have features of edges, these
         numbers are linear in them; types of edges have weights of their own.
-    width : int, default=None
-        Columns of the grid of places; for ``pairwise="displacement"`` alone, which needs it.
+    grid_shape : tuple of int, default=None
+        Rows and columns of the grid of places; for ``pairwise="displacement"`` alone, which needs
+        it.
     inference : {"auto", "forest", "min_cut", "exact", "lp"}, default="auto"
         How best labellings are found. "auto" is exact for forests, for attractive pairs of two
         labels (not for "log") and for graphs of few states, and else solves the linear program
@@ -226,7 +227,7 @@ class GraphTagger(CertifiedEstimator):
 
     def __init__(
         self, surrogate="max_min", *, alpha="auto", cost="zero_one", cost_scale="sum",
-        pairwise="full", width=None, inference="auto", label_features=False, fit_intercept=True,
+        pairwise="full", grid_shape=None, inference="auto", label_features=False, fit_intercept=True,
         penalty="l2", solver="auto", tol=1e-3, max_iter=1000, decode="map", warm_start=False,
         n_jobs=None, random_state=None, verbose=0, callback=None,
     ):
@@ -235,7 +236,7 @@ class GraphTagger(CertifiedEstimator):
         self.cost = cost
         self.cost_scale = cost_scale
         self.pairwise = pairwise
-        self.width = width
+        self.grid_shape = grid_shape
         self.inference = inference
         self.label_features = label_features
         self.fit_intercept = fit_intercept
@@ -280,10 +281,10 @@ class GraphTagger(CertifiedEstimator):
         check_choice("inference", self.inference, INFERENCES)
         self._check_flags("fit_intercept", "label_features")
         if self.pairwise == "displacement":
-            check_number("width", self.width, low=0, integer=True)
-        elif self.width is not None:
+            check_grid(self.grid_shape)
+        elif self.grid_shape is not None:
             raise ValueError(
-                f"width is for pairwise='displacement', and pairwise is {self.pairwise!r}: leave "
+                f"grid_shape is for pairwise='displacement', and pairwise is {self.pairwise!r}: leave "
                 "it out.")
         as_penalty(self.penalty)
 
@@ -367,7 +368,7 @@ class GraphTagger(CertifiedEstimator):
         weights = summable(weights[kept])
         n_types, n_edge_types = number_of(X.node_types), number_of(X.edge_types)
         if self.pairwise == "displacement":
-            classes, codes = as_places(labels, self.width)
+            classes, codes = as_places(labels, self.grid_shape)
             node_classes = np.arange(classes.size)[np.newaxis].repeat(n_types, axis=0)
         else:
             classes, node_classes, codes = encoded(labels, inner.node_types, n_types)
@@ -392,7 +393,8 @@ class GraphTagger(CertifiedEstimator):
         codes = Sequences(codes, inner.node_offsets)[blocks.first].values
         inner = inner[blocks.first]
         if self.pairwise == "displacement":
-            common["shifts_"] = mean_displacements(inner, codes, n_edge_types, self.width)
+            common["shifts_"] = mean_displacements(
+                inner, codes, n_edge_types, self.grid_shape[1])
         with named(blocks.examples):
             model = graph_model(self, inner, shapes, common, codes)
         exact = model.oracle in EXACT
