@@ -1,5 +1,6 @@
 """Inference on graphs for Python: one or a list of them, what answers say of themselves, errors."""
 
+import doctest
 import itertools
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import logsumexp
 
+import fastm4n.inference.graph as graph
 from fastm4n.inference.graph import k_best, marginals, max_marginals, maximise
 
 NODES = [[0.0, 1.0], [0.5, 0.0], [0.2, 0.0]]
@@ -83,8 +85,8 @@ def test_lists_of_graphs():
     for solve in (maximise, marginals):
         found = solve(*given)
         assert len(found) == 3
-        for one, graph in zip(found, graphs, strict=True):
-            alone = solve(*graph)
+        for one, scores in zip(found, graphs, strict=True):
+            alone = solve(*scores)
             for name in vars(alone):
                 assert_array_equal(getattr(one, name), getattr(alone, name))
     with pytest.raises(ValueError, match=r"node_scores of graph 1 holds nan at node 0, label 2"):
@@ -169,3 +171,9 @@ def test_all_of_the_best():
     labels, values = k_best(NODES, EDGES, [0.6, -0.1], 100)
     assert labels.shape == (8, 3)
     assert_allclose(values, np.sort(listed(NODES, EDGES, [0.6, -0.1])[1])[::-1], atol=1e-12)
+
+
+def test_examples():
+    found = doctest.testmod(graph)
+    assert found.attempted > 8
+    assert found.failed == 0
