@@ -44,7 +44,7 @@ Made by `python benchmarks/min_cut.py`: CPU time of one thread in microseconds, 
 building of the network in it, and the certificate. PyMaxflow is called with arrays, too
 (`GraphFloat`, `add_edges`, `add_grid_tedges`, `get_grid_segments`): all of it, and `maxflow()`
 alone. scipy's `maximum_flow` takes integers: {units} for one, the time of the network in CSR form
-left out. Scores of nodes are standard normal, capacities of edges uniform, the same both ways, up
+left out, and no grid of 500 x 500. Scores of nodes are standard normal, capacities of edges uniform, the same both ways, up
 to the coupling. *Warm* is the same graph after the scores of all nodes have moved by a normal
 number of {move}: from the flow of the last call, or on PyMaxflow's graph as it is, with the moves
 added to it. Values of cuts agree with PyMaxflow's: the largest relative difference was
@@ -135,8 +135,9 @@ def run(name, coupling, repeats):
         "all": partial(min_cut, source, sink, edges, capacities),
         "warm": Ours(edges, capacities, scores),
     }
-    network = scipy_network(n, edges, capacities, scores[0])
-    functions["scipy"] = partial(maximum_flow, network, n, n + 1)
+    if n <= LARGE:
+        network = scipy_network(n, edges, capacities, scores[0])
+        functions["scipy"] = partial(maximum_flow, network, n, n + 1)
     value, bound = functions["all"]()[1:3]
     warm = functions["warm"]
     warm()
@@ -144,7 +145,8 @@ def run(name, coupling, repeats):
         "graph": name, "coupling": coupling, "nodes": n, "edges": len(edges),
         "gap": (value - bound) / value, "difference": 0.0}
     assert entry["gap"] <= TOLERANCE
-    assert abs(functions["scipy"]().flow_value / UNITS - value) <= 1e-2 * value
+    if "scipy" in functions:
+        assert abs(functions["scipy"]().flow_value / UNITS - value) <= 1e-2 * value
     if maxflow is not None:
         # maxflow() cannot be called twice for one graph: it is the whole without the building
         whole, moved, built = (Peer(n, edges, capacities, scores) for _ in range(3))
@@ -164,7 +166,8 @@ def run(name, coupling, repeats):
 
 
 def micro(entry, key):
-    return f"{1e6 * entry['seconds'][key]:.0f}"
+    seconds = entry["seconds"].get(key)
+    return "" if seconds is None else f"{1e6 * seconds:.0f}"
 
 
 def page(results):
