@@ -205,7 +205,7 @@ def test_more_nodes_left_than_are_listed():
 
 
 def test_parts_that_are_left_are_listed_apart():
-    """Frustrated graphs of 6 nodes, joined by nodes that have their label: 48 are left, all best."""
+    """Frustrated graphs of 6 nodes, joined by nodes that have their label."""
     rng = np.random.default_rng(5)
     nodes, edges, tables, best = [], [], [], 0.0
     complete = np.array(list(itertools.combinations(range(6), 2)))
