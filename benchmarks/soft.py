@@ -251,12 +251,12 @@ def draw_first(runs, path):
                         label=f"{n} passes" if name == "primal" else None)
         for axes in (left, right):
             axes.axhspan(low, high, color="0.85", zorder=0)
-            axes.set(xscale="log", ylim=(0.0, 16.0), ylabel="objective")
+            axes.set(xscale="log", ylim=(0.0, 19.0), ylabel="objective")
             axes.set_title(title, fontsize="medium")
         left.set_xlabel("passes")
         right.set_xlabel("rho")
-        left.legend(frameon=False)
-        right.legend(frameon=False)
+        left.legend(frameon=False, loc="upper center", ncols=4, fontsize="small")
+        right.legend(frameon=False, loc="upper center", ncols=3, fontsize="small")
     path.parent.mkdir(exist_ok=True)
     figure.savefig(path)
 
