@@ -250,13 +250,13 @@ def draw_first(runs, path):
                         RHOS, [rows[0][name] for rows in at], line, marker=marker, color="0.3",
                         label=f"{n} passes" if name == "primal" else None)
         for axes in (left, right):
-            axes.axhline(0.5 * (low + high), color="k", linewidth=0.8, linestyle=":")
-            axes.set(xscale="log", ylim=(0.0, 16.0), ylabel="objective")
+            axes.axhspan(low, high, color="0.85", zorder=0)
+            axes.set(xscale="log", ylim=(0.0, 19.0), ylabel="objective")
             axes.set_title(title, fontsize="medium")
         left.set_xlabel("passes")
         right.set_xlabel("rho")
-        left.legend(frameon=False)
-        right.legend(frameon=False)
+        left.legend(frameon=False, loc="upper center", ncols=4, fontsize="small")
+        right.legend(frameon=False, loc="upper center", ncols=3, fontsize="small")
     path.parent.mkdir(exist_ok=True)
     figure.savefig(path)
 
@@ -309,7 +309,7 @@ def page(runs, data, alpha):
         f"Python {platform.python_version()}, NumPy {np.__version__}.")
     return PAGE.format(
         where=where, n_train=len(X), n_labels=N_LABELS, n_features=X.shape[1], alpha=alpha,
-        optimum=f"The dotted line is the relaxed optimum, certified to lie in {low:.4f} ... "
+        optimum=f"The grey band is where the relaxed optimum is certified to lie, {low:.4f} ... "
         f"{high:.4f}.", table1=first, n_test=len(X_test), table2=second, beside=beside)
 
 

@@ -40,7 +40,7 @@ class SoftSolution:
     objective : float
         g(w, delta): it bounds the relaxed and the exact objective at w from above.
     bound : float
-        A dual value after rounding: no w has a smaller relaxed objective.
+        A dual value of a point that was rounded to agreement: no w has a smaller relaxed objective.
     relaxed_gap : float
         objective - bound: what is left to gain in the objective whose agreement is strict.
     history : dict of ndarray
@@ -89,14 +89,18 @@ class _Fit:
         return 0 if self.stopped else max_iter - self.n_iter
 
     def relaxed_dual(self, mu):
-        """f of the rounded dual point."""
+        """The largest f between the true labels, where it is zero, and the rounded dual point."""
         rounded, before = self.outputs.rounded(mu), self.features.state()
         try:
             self.engine.rebuild_weights(rounded)
             norm = self.features.shared_norm()
         finally:
             self.features.restore(before)
-        return float(self.costs @ rounded[self.places]) - 0.5 * self.alpha * norm
+        height, pull = float(self.costs @ rounded[self.places]), 0.5 * self.alpha * norm
+        if height < 2.0 * pull:
+            # s height - s^2 pull is largest at an s below one
+            return 0.25 * max(height, 0.0) ** 2 / pull
+        return height - pull
 
     def note(self, driver, certificate):
         """A row of the history; whether the callback has had enough."""
