@@ -59,6 +59,14 @@ def test_forbidden_labellings():
             check(graph, ExactGraph(graph.problem()))
 
 
+def test_calls_do_not_add_up():
+    graph = ListedGraph(np.random.default_rng(8), [3, 2, 3], 3)
+    exact = ExactGraph(graph.problem())
+    for one, three in zip(exact.marginals()[:2], exact.marginals(3)[:2], strict=True):
+        assert (one == three).all()
+    assert exact.maximise(3)[1] == exact.maximise()[1]
+
+
 def test_no_labelling_is_allowed():
     graph = ListedGraph(np.random.default_rng(3), [2, 3, 2], 2)
     graph.unary[1, :3] = -np.inf
@@ -128,6 +136,15 @@ def test_too_large():
         n_choices=None, pairs="both", places=np.zeros(435, dtype=np.intp), more=np.ones(1))
     with pytest.raises(ValueError, match="too many states"):
         ExactGraph(problem)
+
+
+def test_too_many_nodes_on_cycles():
+    n = 20_001
+    cycle = np.column_stack([np.arange(n), (np.arange(n) + 1) % n]).tolist()
+    with pytest.raises(TooLarge, match="there are 20001"):
+        elimination_order([2] * n, cycle)
+    order, _ = elimination_order([2] * (n - 1), cycle[:-2] + [(n - 2, 0)])
+    assert len(order) == n - 1
 
 
 def test_long_counts():

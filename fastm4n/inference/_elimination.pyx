@@ -27,6 +27,8 @@ from fastm4n.inference._graph cimport edge_add, edge_score
 
 # entries of all tables of a plan at most: 8 MB for each thread
 MOST_ENTRIES = 1_000_000
+# nodes left when trees are eliminated at most: planning takes seconds beyond, and hardly ever fits
+MOST_CORE = 20_000
 
 cdef enum:
     # kinds of terms
@@ -87,6 +89,11 @@ def elimination_order(sizes, scopes, most_entries=MOST_ENTRIES):
         if not eliminated[v]:
             total += eliminate(v)
             leaves += [u for u in neighbours[v] if len(neighbours[u]) <= 1]
+    n_left = len(neighbours) - len(order)
+    if n_left > MOST_CORE:
+        raise TooLarge(
+            f"exact inference by elimination is for at most {MOST_CORE} nodes on cycles or between "
+            f"them, there are {n_left}")
     found = {
         v: (_fill(neighbours, v), entries(v)) for v in range(len(neighbours))
         if not eliminated[v]}

@@ -88,21 +88,26 @@ cdef class ExactGraph:
         else:
             self.work = EliminationScratch([self.plan])
 
-    def maximise(self):
-        """Labels (n_nodes,) of largest score, and that score: -inf where all are forbidden."""
+    def maximise(self, Py_ssize_t n_calls=1):
+        """Labels (n_nodes,) of largest score, and that score: -inf where all are forbidden.
+
+        The kernel is called n_calls times, for who measures it.
+        """
         cdef GraphProblem p = self.problem
         cdef unsigned short[::1] labels = np.zeros(max(1, p.n_nodes), dtype=np.uint16)
-        cdef double value
+        cdef double value = -INFINITY
         with nogil:
-            if self.plan is None:
-                value = self.split.maximise(
-                    &p.g, p.node_scores(), p.edge_scores(), &labels[0])
-            else:
-                value = self.plan.maximise(
-                    &p.g, p.node_scores(), p.edge_scores(), &self.tables[0], self.work, &labels[0])
+            for _ in range(n_calls):
+                if self.plan is None:
+                    value = self.split.maximise(
+                        &p.g, p.node_scores(), p.edge_scores(), &labels[0])
+                else:
+                    value = self.plan.maximise(
+                        &p.g, p.node_scores(), p.edge_scores(), &self.tables[0], self.work,
+                        &labels[0])
         return np.asarray(labels[:p.n_nodes]).astype(np.intp), value
 
-    def marginals(self):
+    def marginals(self, Py_ssize_t n_calls=1):
         """Marginals of nodes (n_nodes, stride) and edges (as scores lie), and log-partition.
 
         And those of the factors that were given as tables, a list of arrays of their shapes.
@@ -111,17 +116,22 @@ cdef class ExactGraph:
         cdef double[:, ::1] rows = np.zeros((max(1, p.n_nodes), p.stride))
         cdef double[::1] edges = np.zeros(max(1, p.more.shape[0]))
         cdef double[::1] of_factors = np.zeros(1)
-        cdef double log_partition
+        cdef double log_partition = -INFINITY
         if self.plan is not None:
             of_factors = np.zeros(self.plan.n_factor_entries + 1)
         with nogil:
-            if self.plan is None:
-                log_partition = self.split.sum_product(
-                    &p.g, p.node_scores(), p.edge_scores(), &rows[0, 0], &edges[0])
-            else:
-                log_partition = self.plan.sum_product(
-                    &p.g, p.node_scores(), p.edge_scores(), &self.tables[0], self.work,
-                    &rows[0, 0], &edges[0], &of_factors[0])
+            for _ in range(n_calls):
+                # kernels add to them
+                rows[:, :] = 0.0
+                edges[:] = 0.0
+                of_factors[:] = 0.0
+                if self.plan is None:
+                    log_partition = self.split.sum_product(
+                        &p.g, p.node_scores(), p.edge_scores(), &rows[0, 0], &edges[0])
+                else:
+                    log_partition = self.plan.sum_product(
+                        &p.g, p.node_scores(), p.edge_scores(), &self.tables[0], self.work,
+                        &rows[0, 0], &edges[0], &of_factors[0])
         starts = np.cumsum([0] + [int(np.prod(shape)) for shape in self.shapes])
         factors = [
             np.asarray(of_factors)[starts[f]:starts[f + 1]].reshape(self.shapes[f])
@@ -156,15 +166,15 @@ def refuses_exact(problem):
     return None
 
 
-def solve_exact(problem):
+def solve_exact(problem, n_calls=1):
     """Best labels, their score, and the bound on scores, which is the same."""
-    labels, value = ExactGraph(problem).maximise()
+    labels, value = ExactGraph(problem).maximise(n_calls)
     return labels, value, value
 
 
-def exact_marginals(problem):
+def exact_marginals(problem, n_calls=1):
     """Marginals of nodes and edges, and the log-partition."""
-    return ExactGraph(problem).marginals()[:3]
+    return ExactGraph(problem).marginals(n_calls)[:3]
 
 
 def exact_max_marginals(problem):
