@@ -4,15 +4,16 @@ import itertools
 
 import numpy as np
 import pytest
+from fastm4n.features._graph import GraphFeatures
+from fastm4n.inference._reweighted import spanning_forests
+from fastm4n.outputs._decomposition import DecompositionOutputs
 from scipy.linalg import null_space
 from scipy.optimize import linprog
 from scipy.sparse import block_diag, coo_array
 from scipy.special import logsumexp, softmax
 
-from fastm4n.features._graph import GraphFeatures
-from fastm4n.inference._reweighted import spanning_forests
 from fastm4n.inference.decomposition import maximise_relaxation, reweighted_marginals
-from fastm4n.outputs._decomposition import DecompositionOutputs
+from fastm4n.inference.graph import marginals, maximise
 from fastm4n.solvers import solve
 from fastm4n.surrogates import make_surrogate
 
@@ -153,7 +154,10 @@ def test_nodes_may_have_fewer_labels(rng):
     for _ in range(100):
         score = rng.normal(size=phi.shape[1])
         nodes, tables = score[:n * k].reshape(n, k), score[n * k:].reshape(-1, k, k)
-        found = maximise_relaxation(nodes, edges, tables, limits, tol=1e-5)
+        found = maximise_relaxation(
+            [row[:limit] for row, limit in zip(nodes, limits, strict=True)], edges,
+            [table[:limits[i], :limits[j]] for table, (i, j) in zip(tables, edges, strict=True)],
+            tol=1e-5)
         assert np.all(found.labels < limits)
         best = (phi[kept] @ score).max()
         assert found.value <= best + 1e-9 and found.upper >= best - 1e-9
@@ -195,10 +199,35 @@ def test_small_graphs():
     assert alone.upper == pytest.approx(3.0)
     apart = maximise_relaxation(np.eye(3), np.zeros((0, 2)), np.zeros(0))
     assert apart.labels.tolist() == [0, 1, 2] and apart.upper == pytest.approx(3.0)
-    with pytest.raises(IndexError, match="between nodes"):
-        maximise_relaxation(np.eye(2), [[0, 2]], [1.0])
-    with pytest.raises(ValueError, match="edge_scores has shape"):
-        maximise_relaxation(np.eye(2), [[0, 1]], np.zeros((1, 3, 3)))
+    none = maximise_relaxation(np.zeros((0, 2)), np.zeros((0, 2)), np.zeros(0))
+    assert none.labels.size == 0 and none.upper == 0.0
+
+
+def test_public_functions(rng):
+    n, edges, k = SHAPES["complete"]
+    every, phi = labellings(n, edges, k)
+    n_exact = 0
+    for _ in range(100):
+        score = rng.normal(size=phi.shape[1])
+        nodes, tables = score[:n * k].reshape(n, k), score[n * k:].reshape(-1, k, k)
+        found = maximise(nodes, edges, tables, method="lp")
+        best = (phi @ score).max()
+        assert found.method == "lp"
+        assert found.value <= best + 1e-9 and best <= found.bound + 1e-12
+        if found.exact:
+            n_exact += 1
+            assert found.value == pytest.approx(best)
+            np.testing.assert_array_equal(found.labels, every[(phi @ score).argmax()])
+        soft = marginals(nodes, edges, tables, method="trw")
+        assert not soft.exact and soft.log_partition >= logsumexp(phi @ score)
+        np.testing.assert_allclose(soft.edges.sum(axis=2), soft.nodes[edges[:, 0]], atol=1e-12)
+    assert 20 < n_exact < 100
+    numbers = rng.normal(size=len(edges))
+    same = marginals(np.zeros((n, k)), edges, numbers, method="trw")
+    table = marginals(np.zeros((n, k)), edges, numbers[:, None, None] * np.eye(k), method="trw")
+    np.testing.assert_allclose(same.edges, np.trace(table.edges, axis1=1, axis2=2), atol=1e-9)
+    with pytest.raises(ValueError, match="scores of -inf"):
+        marginals([[0.0, -np.inf], [0.0, 0.0]], [[0, 1]], [1.0], method="trw")
 
 
 # ------------------------------------------------------------------ reweighted sum-product

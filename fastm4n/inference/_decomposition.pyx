@@ -5,18 +5,19 @@
 
 For any messages d, one number for each label of each end of an edge,
 
-    U(d) = sum_i max_a (u_i + sum_{e at i} d_e,i)(a) + sum_e max_{a, b} t_e(a, b) - d_e,i(a) - d_e,j(b)
+    U(d) = sum_i max_a (u_i + sum_{e at i} d_e,i)(a)
+         + sum_e max_{a, b} t_e(a, b) - d_e,i(a) - d_e,j(b)
 
-is at least that maximum (and so at least the score of any labelling), and min_d U(d) is equal to it.
+is at least that maximum (and so at least the score of any labelling); min_d U(d) is equal to it.
 
 Sweeps over the nodes (Kolmogorov 2006 and 2015, TRW-S and SRMP) lower U without ever raising it: a
 node takes the max-marginals of the edges to the nodes before it, and gives equal shares of what it
 has to the edges to those after it.  A sweep there and back costs two products of a table and
 a vector, with (max, +), for each edge.  It may stop above the minimum: where it does, a primal-dual
 iteration goes on to it (Chambolle and Pock 2011, as reflected Halpern iterations with restarts,
-Lu and Yang 2024), which costs one pass over the table of each edge.  Its iterates are made points of L by
-scaling rows and columns and adding the product of what is left over (Altschuler, Weed, Rigollet
-2017), so that there is a lower bound, too, and both close.
+Lu and Yang 2024), which costs one pass over the table of each edge.  Its iterates are made points
+of L by scaling rows and columns and adding the product of what is left over (Altschuler, Weed,
+Rigollet 2017), so that there is a lower bound, too, and both close.
 """
 
 import numpy as np
@@ -32,7 +33,7 @@ cdef enum:
     # primal-dual iterations from one pair of bounds to the next
     CHECK_EVERY = 10
 
-# sweeps end where one lowers the bound by less than this share of what all have
+# sweeps end where one lowers the bound by less than this share of its distance to a labelling
 cdef double STALLED = 0.02
 # primal steps are this times as long as the spread of the scores would have them
 cdef double PRIMAL_STEP = 2.0

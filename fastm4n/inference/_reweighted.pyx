@@ -9,7 +9,8 @@ have edge e, and (p, q) in the local polytope L,
 for any messages m, theta_i = u_i + sum_e r_e m_e,i, with equality for the best ones (Wainwright,
 Jaakkola, Willsky 2005).  H_F is the entropy of the forest's distribution with marginals (p, q), so
 that h is concave, and zero at labellings; the maximum is at least the log-partition, and equal to
-it where the graph is a forest.  A sweep of messages costs two log-sum-exps of a table for each edge.
+it where the graph is a forest.  A sweep of messages costs two log-sum-exps of a table for each
+edge.
 """
 
 import numpy as np

@@ -45,7 +45,8 @@ cdef class Sweeps:
     cdef int begin(
         self, const graph_t* g, const double* unary, const double* more,
         double* messages) noexcept nogil:
-        """Take over a graph, its scores and its messages: (2 n_edges, stride), of ends 2 e + side."""
+        """Take over a graph, its scores and its messages (2 n_edges, stride), of ends 2 e + side.
+        """
         cdef Py_ssize_t i, e, n = g.n_nodes
         self.g = g
         self.more = more

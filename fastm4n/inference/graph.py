@@ -11,6 +11,12 @@ import numpy as np
 
 from fastm4n._parameters import as_real, check_number
 from fastm4n.inference._attractive import cut_best, refuses_cut
+from fastm4n.inference._decomposition_solve import (
+    refuses_lp,
+    refuses_trw,
+    solve_lp,
+    trw_marginals,
+)
 from fastm4n.inference._exact import (
     exact_marginals,
     exact_max_marginals,
@@ -118,11 +124,13 @@ METHODS = {
     "min_cut": Method(refuses_cut, cut_best, is_exact=True),
     "exact": Method(refuses_exact, solve_exact, is_exact=True),
     "roof": Method(refuses_roof, roof_best),
+    "lp": Method(refuses_lp, solve_lp),
 }
 # method(problem) -> nodes (n_nodes, stride), edges in the form of problem.more, log-partition
 MARGINALS = {
     "forest": Method(refuses_forest, forest_marginals, is_exact=True),
     "exact": Method(refuses_exact, exact_marginals, is_exact=True),
+    "trw": Method(refuses_trw, trw_marginals),
 }
 
 
@@ -381,7 +389,9 @@ def marginals(node_scores, edges, edge_scores, factors=None, method="auto"):
     node_scores, edges, edge_scores, factors
         As in `maximise`.
     method : str, default="auto"
-        "forest" for graphs without cycles, by recursions; "exact" as in `maximise`.
+        "forest" for graphs without cycles, by recursions; "exact" as in `maximise`; "trw" for any
+        graph with finite scores: tree-reweighted marginals, which are not exact, and an upper
+        bound of the log-partition. "auto" takes the first that is exact, or else "trw".
 
     Returns
     -------
@@ -440,7 +450,8 @@ def max_marginals(node_scores, edges, edge_scores, factors=None):
     [[1.1, 1.6], [1.5, 1.6]]
     """
     problem = make_problem(node_scores, edges, edge_scores, factors)
-    if chosen(MARGINALS, "auto", problem, "") == "exact":
+    exact = {name: way for name, way in MARGINALS.items() if way.is_exact}
+    if chosen(exact, "auto", problem, "") == "exact":
         return _rows_of(problem, exact_max_marginals(problem))
     out = forest_max_marginals(problem)
     order, parent_edge, _ = problem.forest_plan()

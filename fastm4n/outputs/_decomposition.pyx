@@ -217,11 +217,11 @@ cdef class DecompositionOutputs(GraphOutputs):
         """Newton's method on the slope, with bisection where it leaves the bracket or is slow."""
         cdef graph_t g = self.graph(b)
         cdef forests_t forests = self.forests(b)
-        cdef Py_ssize_t k = self.layout.size(b), search
+        cdef Py_ssize_t k = self.layout.size(b), _search
         cdef double norm = curvature * self.loops.dot(&work.step[0], &work.step[0], k)
         cdef double linear = self.loops.dot(&work.scores[0], &work.step[0], k)
         cdef double low = 0.0, high = 1.0, at = 0.7, slope, bend, proposal, before = INFINITY
-        for search in range(MAX_SEARCH):
+        for _search in range(MAX_SEARCH):
             (<DecompositionWorkspace> work).soft.slopes(
                 &g, &forests, &mu[offset], &work.step[0], at, &slope, &bend)
             slope += linear - at * norm

@@ -1,0 +1,99 @@
+"""The local polytope of a labelled graph: its largest score, a bound of it, and marginals in it."""
+
+from collections import namedtuple
+
+from fastm4n.inference._decomposition_solve import refuses_trw, relax, reweight
+from fastm4n.inference.graph import make_problem
+
+Relaxation = namedtuple(
+    "Relaxation", "labels value lower upper nodes edges n_sweeps n_iterations messages")
+ReweightedMarginals = namedtuple(
+    "ReweightedMarginals", "nodes edges lower upper edge_shares n_sweeps")
+
+
+def maximise_relaxation(node_scores, edges, edge_scores, tol=1e-6, max_sweeps=100,
+                        max_iterations=10_000, messages=None):
+    """The largest score over the local polytope, which holds all labellings and more.
+
+    The polytope asks of marginals of nodes and edges only that those of an edge have the sums that
+    its nodes say. ``value <= largest score of a labelling <= upper`` and
+    ``lower <= largest score in the polytope <= upper`` hold always, up to the rounding of sums.
+
+    Parameters
+    ----------
+    node_scores, edges, edge_scores
+        As in `fastm4n.inference.graph.maximise`.
+    tol : float, default=1e-6
+        Stop when ``upper - lower`` is at most this.
+    max_sweeps : int, default=100
+        Sweeps of messages.
+    max_iterations : int, default=10000
+        Primal-dual iterations where sweeps leave a gap; 0 for bounds by sweeps alone.
+    messages : ndarray of shape (2 n_edges, n_labels), default=None
+        Where to begin; those of an earlier result.
+
+    Returns
+    -------
+    labels : ndarray of shape (n_nodes,)
+        The best labelling found, and `value` its score.
+    value, lower, upper : float
+    nodes, edges : ndarray of shape (n_nodes, n_labels) and (n_edges, n_labels, n_labels)
+        The point of the polytope of score `lower`; a labelling's where it is as good.
+    n_sweeps, n_iterations : int
+    messages : ndarray of shape (2 n_edges, n_labels)
+
+    Examples
+    --------
+    >>> from fastm4n.inference.decomposition import maximise_relaxation
+    >>> frustrated = [[0, 1], [1, 2], [0, 2]]  # a triangle whose nodes shun one another
+    >>> found = maximise_relaxation([[0, 0]] * 3, frustrated, [-1.0] * 3)
+    >>> float(found.value), round(found.upper, 3)
+    (-1.0, 0.0)
+    """
+    problem = make_problem(node_scores, edges, edge_scores)
+    k = problem.n_labels
+    labels, value, lower, upper, nodes, tables, *counts, messages = relax(
+        problem, tol, max_sweeps, max_iterations, messages)
+    return Relaxation(
+        labels, value, lower, upper, nodes[:, :k], tables[:, :k, :k], *counts, messages[:, :k])
+
+
+def reweighted_marginals(node_scores, edges, edge_scores, tol=1e-6, max_sweeps=500):
+    """Marginals by tree-reweighted sum-product, and an upper bound of the log-partition.
+
+    They maximise the score plus the mean of the entropies of spanning forests over the local
+    polytope, exactly where the graph is a forest: marginals are then right and `upper` is the
+    log-partition.
+
+    Parameters
+    ----------
+    node_scores, edges, edge_scores
+        As in `fastm4n.inference.graph.maximise`, finite.
+    tol : float, default=1e-6
+        Stop when ``upper - lower`` is at most this.
+    max_sweeps : int, default=500
+
+    Returns
+    -------
+    nodes, edges : ndarray of shape (n_nodes, n_labels) and (n_edges, n_labels, n_labels)
+        Marginals, in the local polytope, of value `lower`.
+    lower, upper : float
+        Bounds of the maximum; `upper` is at least the log-partition.
+    edge_shares : ndarray of shape (n_edges,)
+        Share of the spanning forests that have each edge.
+    n_sweeps : int
+
+    Examples
+    --------
+    >>> from fastm4n.inference.decomposition import reweighted_marginals
+    >>> found = reweighted_marginals([[0, 1], [0, 0]], [[0, 1]], [[[1, 0], [0, 1]]])
+    >>> found.nodes.round(3)[0]
+    array([0.269, 0.731])
+    """
+    problem = make_problem(node_scores, edges, edge_scores)
+    why = refuses_trw(problem)
+    if why is not None:
+        raise ValueError(f"marginals need finite scores: {why}.")
+    nodes, tables, lower, upper, shares, n_sweeps = reweight(problem, tol, max_sweeps)
+    k = problem.n_labels
+    return ReweightedMarginals(nodes[:, :k], tables[:, :, :k], lower, upper, shares, n_sweeps)
