@@ -115,10 +115,11 @@ class GraphTagger(CertifiedEstimator):
         label; "attractive" such a number that is not negative, as its weights are held at zero
         or more: for features of edges that are not negative, and two labels, the best
         labelling is then a minimum cut. "displacement" is for labels that are places of a grid of
-        `grid_shape`, place (row, column) being label row * columns + column: weights of dx, dx^2, dy, dy^2, those of squares at most zero, d being the
-        displacement from the second node's place to the first's, less its mean over the training
-        edges of that type, over the number of columns. Where the graphs have features of edges, these
-        numbers are linear in them; types of edges have weights of their own.
+        `grid_shape`, place (row, column) being label row * n_columns + column: weights of dx,
+        dx^2, dy, dy^2, those of squares at most zero, d being the displacement from the second
+        node's place to the first's, less its mean over the training edges of that type, over the
+        number of columns. Where the graphs have features of edges, these numbers are linear in
+        them; types of edges have weights of their own.
     grid_shape : tuple of int, default=None
         Rows and columns of the grid of places; for ``pairwise="displacement"`` alone, which needs
         it.
@@ -227,9 +228,9 @@ class GraphTagger(CertifiedEstimator):
 
     def __init__(
         self, surrogate="max_min", *, alpha="auto", cost="zero_one", cost_scale="sum",
-        pairwise="full", grid_shape=None, inference="auto", label_features=False, fit_intercept=True,
-        penalty="l2", solver="auto", tol=1e-3, max_iter=1000, decode="map", warm_start=False,
-        n_jobs=None, random_state=None, verbose=0, callback=None,
+        pairwise="full", grid_shape=None, inference="auto", label_features=False,
+        fit_intercept=True, penalty="l2", solver="auto", tol=1e-3, max_iter=1000, decode="map",
+        warm_start=False, n_jobs=None, random_state=None, verbose=0, callback=None,
     ):
         self.surrogate = surrogate
         self.alpha = alpha
@@ -284,8 +285,8 @@ class GraphTagger(CertifiedEstimator):
             check_grid(self.grid_shape)
         elif self.grid_shape is not None:
             raise ValueError(
-                f"grid_shape is for pairwise='displacement', and pairwise is {self.pairwise!r}: leave "
-                "it out.")
+                f"grid_shape is for pairwise='displacement', and pairwise is {self.pairwise!r}: "
+                "leave it out.")
         as_penalty(self.penalty)
 
     def _resolved_penalty(self, families, missing):
