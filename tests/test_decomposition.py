@@ -12,6 +12,7 @@ from scipy.optimize import linprog
 from scipy.sparse import block_diag, coo_array
 from scipy.special import logsumexp, softmax
 
+from fastm4n import Graphs, GraphTagger
 from fastm4n.inference.decomposition import maximise_relaxation, reweighted_marginals
 from fastm4n.inference.graph import marginals, maximise
 from fastm4n.solvers import solve
@@ -487,3 +488,20 @@ def test_max_min_is_certified(rng):
     problem = Problem(rng, "tree", n_graphs=4)
     solution, _ = problem.fit("max_min", 0.1, tol=5e-3)
     assert solution.converged and solution.certificate.gap <= 5e-3
+
+
+def test_taggers_bound_those_that_are_exact(rng):
+    y = [rng.integers(3, size=(3, 3)) for _ in range(6)]
+    X = Graphs.from_grid([np.eye(3)[labels] + rng.normal(0, 0.7, (3, 3, 3)) for labels in y])
+    truth = [labels.ravel() for labels in y]
+    for surrogate in ("max_margin", "log"):
+        fits = [
+            GraphTagger(surrogate, alpha=0.1, inference=inference, tol=1e-3, random_state=0).fit(
+                X, truth) for inference in ("exact", "lp")]
+        exact, lp = fits
+        assert lp.oracle_ == "decomposition" and lp.relative_gap_ <= 1e-3
+        # the objective over the larger polytope is nowhere below the exact one
+        assert lp.primal_objective_ >= exact.primal_objective_ - exact.duality_gap_
+        if surrogate == "log":
+            for nodes in lp.predict_marginals(X):
+                np.testing.assert_allclose(nodes.sum(axis=1), 1.0)

@@ -88,4 +88,7 @@ def graph_outputs(inference, surrogate, attractive, y, n_nodes, edges, n_edges, 
                 raise
     if binary and not is_log:
         return "roof", RoofOutputs(**given, exact=inference == "exact")
+    if is_log:
+        # the entropy needs tables of each edge; features see that edges of a type share weights
+        given["edge_types"] = None
     return "decomposition", DecompositionOutputs(**given)
