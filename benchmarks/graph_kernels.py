@@ -16,6 +16,7 @@ import json
 
 import numpy as np
 from _peers import RESULTS, ROOT, cpu, describe, environment, has_package, medians, table
+from fastm4n.inference._exact import ExactGraph
 from fastm4n.inference._forest_solve import forest_best, forest_marginals
 from fastm4n.inference._problem import GraphProblem, row_length
 from scipy import sparse
@@ -88,11 +89,36 @@ def places(width, height, seed=0):
     return {"tables": make_problem(nodes, edges, tables), "displacements": problem}
 
 
+def complete(n, seed=0):
+    """All pairs of n nodes of two labels, which score where both have label 1."""
+    rng = np.random.default_rng(seed)
+    edges = np.array([(i, j) for j in range(n) for i in range(j)])
+    tables = np.zeros((len(edges), 2, 2))
+    tables[:, 1, 1] = rng.normal(size=len(edges))
+    return rng.normal(size=(n, 2)), edges, tables
+
+
+def grid(height, width, k, seed=0):
+    """Pixels of k labels and a table for each two neighbours."""
+    rng = np.random.default_rng(seed)
+    number = np.arange(height * width).reshape(height, width)
+    edges = np.concatenate([
+        np.column_stack([number[:, :-1].ravel(), number[:, 1:].ravel()]),
+        np.column_stack([number[:-1].ravel(), number[1:].ravel()])])
+    return rng.normal(size=(number.size, k)), edges, rng.normal(size=(len(edges), k, k))
+
+
 PROBLEMS = {
     "tree, 20 nodes x 20 labels": lambda: tree(20, 20),
     "stars, 96 nodes x 21 labels": stars,
     "tree, 14 nodes x 256 labels": lambda: tree(14, 256),
     "tree, 1,000 nodes x 2 labels": lambda: tree(1000, 2),
+}
+FEW_STATES = {
+    "complete, 14 nodes x 2 labels": lambda: complete(14),
+    "complete, 16 nodes x 2 labels": lambda: complete(16),
+    "grid, 10 x 10 nodes x 2 labels": lambda: grid(10, 10, 2),
+    "grid, 4 x 20 nodes x 5 labels": lambda: grid(4, 20, 5),
 }
 PLACES = {"16 x 16 places": (16, 16), "256 x 1 places": (256, 1)}
 
@@ -181,6 +207,24 @@ def run_problem(make, repeats):
         **medians(functions, repeats)}
 
 
+def run_few_states(make, repeats):
+    """As `run_problem`; the linear program is left out, its optimum is none of a labelling."""
+    nodes, edges, tables = make()
+    problem = make_problem(nodes, edges, tables)
+    graph = ExactGraph(problem)
+    best = maximise(nodes, edges, tables, method="exact")
+    functions = {"maximise": lambda: maximise(nodes, edges, tables, method="exact")}
+    if has_package("pytoulbar2"):
+        functions["toulbar2"] = lambda: toulbar2(nodes, edges, tables)
+        atol = 1e-4 * (len(nodes) + len(edges))
+        np.testing.assert_allclose(functions["toulbar2"](), best.value, rtol=1e-6, atol=atol)
+    return {
+        "kernel": kernel_seconds(lambda _, n_calls=1: graph.maximise(n_calls), problem, repeats),
+        "marginals": kernel_seconds(
+            lambda _, n_calls=1: graph.marginals(n_calls), problem, repeats),
+        **medians(functions, repeats)}
+
+
 def run_places(size, repeats):
     problems = places(*size)
     values = [forest_best(problem)[1] for problem in problems.values()]
@@ -206,15 +250,18 @@ def section(title, figures):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--problems", nargs="*", default=[*PROBLEMS, *PLACES])
+    parser.add_argument("--problems", nargs="*", default=[*PROBLEMS, *FEW_STATES, *PLACES])
     options = parser.parse_args()
-    unknown = set(options.problems) - {*PROBLEMS, *PLACES}
+    unknown = set(options.problems) - {*PROBLEMS, *FEW_STATES, *PLACES}
     if unknown:
         parser.error(f"no such problems: {sorted(unknown)}")
     with threadpool_limits(1):
         labellings = {
             name: run_problem(PROBLEMS[name], options.repeats)
             for name in PROBLEMS if name in options.problems}
+        few_states = {
+            name: run_few_states(FEW_STATES[name], options.repeats)
+            for name in FEW_STATES if name in options.problems}
         displacements = {
             name: run_places(PLACES[name], options.repeats)
             for name in PLACES if name in options.problems}
@@ -222,13 +269,14 @@ def main():
     text = "\n".join([
         INTRODUCTION.format(repeats=options.repeats, run=describe(run)),
         section("Forests: microseconds", labellings),
+        section("Few states: microseconds", few_states),
         section("Displacements between 14 nodes: microseconds", displacements)])
     print(text)
-    if len(options.problems) == len(PROBLEMS) + len(PLACES):
+    if len(options.problems) == len({*PROBLEMS, *FEW_STATES, *PLACES}):
         (ROOT / "docs" / "graph_kernels.md").write_text(text)
         RESULTS.mkdir(exist_ok=True)
         (RESULTS / "graph_kernels.json").write_text(json.dumps(
-            {"run": run, "forests": labellings, "displacements": displacements}, indent=1) + "\n")
+            {"run": run, "forests": labellings, "few_states": few_states, "displacements": displacements}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
