@@ -409,3 +409,30 @@ def test_no_blocks():
     for largest in (
             outputs.largest_cost(), outputs.largest_entropy(), outputs.largest_adversary()):
         assert largest.shape == (0,)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_nodes_without_edges(seed):
+    """The games of single nodes are those that column generation over forests solves."""
+    rng = np.random.default_rng(seed)
+    n_nodes, k = rng.integers(1, 5, 6), int(rng.integers(2, 6))
+    n = n_nodes.sum()
+    n_choices = rng.integers(1, k + 1, n) if seed % 3 == 0 else None
+    y = (rng.random(n) * (k if n_choices is None else n_choices)).astype(int)
+    cost = 1.0 - np.eye(k) if seed % 2 else rng.uniform(0.2, 2.0, (k, k)) * (1.0 - np.eye(k))
+    given = dict(
+        y=y, n_nodes=n_nodes, edges=np.zeros((0, 2), dtype=int), n_edges=np.zeros(6, dtype=int),
+        cost=cost, n_choices=n_choices, cost_scale="mean" if seed % 7 == 0 else "sum",
+        part_weights=rng.choice([0.0, 0.5, 2.0], n) if seed % 5 else None)
+    nodes = make_surrogate("max_min", NodeOutputs(**given))
+    forests = make_surrogate("max_min", ForestOutputs(**given))
+    scores = rng.normal(size=nodes.outputs.layout.n_numbers) * 10.0 ** rng.integers(-2, 3)
+    exact = block_losses(nodes, scores)
+    bounds = block_losses(forests, scores, tol=1e-10)
+    assert_allclose(exact.value, exact.upper, rtol=1e-12, atol=1e-12)
+    slack = 1e-9 * (1.0 + np.abs(exact.value))
+    assert np.all(bounds.value <= exact.upper + slack) and np.all(exact.value <= bounds.upper + slack)
+    at_zero = make_surrogate("max_min", NodeOutputs(**given)).largest(nodes.max_size)
+    assert_allclose(block_losses(nodes, 0.0 * scores).value, at_zero, atol=1e-9)
+    with pytest.raises(ValueError, match="there are 1 edges"):
+        NodeOutputs([0, 0], [2], [[0, 1]], [1], 1.0 - np.eye(2))

@@ -167,8 +167,8 @@ class GraphTagger(CertifiedEstimator):
     shifts_ : ndarray of shape (n_edge_types, 2)
         Mean displacements (dx, dy), in places. Only for ``pairwise="displacement"``.
     oracle_ : str
-        What found best labellings: "forest", "min_cut", "few_states", or of linear programs "roof"
-        (two labels, by one cut) and "decomposition".
+        What found best labellings: "nodes" where there are no edges, "forest", "min_cut",
+        "few_states", or of linear programs "roof" (two labels, by one cut) and "decomposition".
     exact_ : bool
         Whether the certified gap is that of the exact objective too: always but for linear
         programs, and for those where `integrality_gap_` is zero.
@@ -578,7 +578,7 @@ class GraphTagger(CertifiedEstimator):
         Examples
         --------
         >>> from fastm4n import GraphTagger
-        >>> X = [([[1.0, 0.0], [0.0, 1.0]], [[0, 1]])] * 2
+        >>> X = [([[1.0, 0.0], [0.0, 2.0]], [[0, 1]])] * 2
         >>> tagger = GraphTagger(random_state=0).fit(X, [["a", "b"]] * 2)
         >>> for weight, label, feature in tagger.explain(["one", "two"], n_strongest=1).nodes:
         ...     print(label, feature, weight > 0)

@@ -6,7 +6,7 @@ from fastm4n.outputs._cut import CutOutputs
 from fastm4n.outputs._decomposition import DecompositionOutputs
 from fastm4n.outputs._factor_graphs import FactorGraphs
 from fastm4n.outputs._few_states import ExactOutputs
-from fastm4n.outputs._forest import ForestOutputs
+from fastm4n.outputs._forest import ForestOutputs, NodeOutputs
 from fastm4n.outputs._graph import GraphOutputs
 from fastm4n.outputs._permutation import PermutationOutputs
 from fastm4n.outputs._roof import RoofOutputs
@@ -15,6 +15,6 @@ from fastm4n.outputs._soft import FactorBlocks
 
 __all__ = [
     "ChainOutputs", "CutOutputs", "DecompositionOutputs", "ExactOutputs", "FactorBlocks",
-    "FactorGraphs", "ForestOutputs", "GraphOutputs", "Layout", "Outputs", "PermutationOutputs",
-    "RoofOutputs", "SimplexOutputs", "row_stride",
+    "FactorGraphs", "ForestOutputs", "GraphOutputs", "Layout", "NodeOutputs", "Outputs",
+    "PermutationOutputs", "RoofOutputs", "SimplexOutputs", "row_stride",
 ]

@@ -13,7 +13,7 @@ from fastm4n.inference._forest cimport ForestScratch
 from fastm4n.inference._forest_plan cimport FOREST, plan_forest
 from fastm4n.inference._graph cimport choices, edge_add, graph_t
 from fastm4n.inference._max_min cimport MaxMinScratch
-from fastm4n.inference._simplex cimport max_min_zero_one
+from fastm4n.inference._simplex cimport max_min_game as game_of_node, max_min_zero_one
 from fastm4n.outputs._base cimport OutputsGame, Workspace, label_t
 from fastm4n.outputs._graph cimport GraphOutputs
 
@@ -276,3 +276,100 @@ cdef class ForestOutputs(GraphOutputs):
         return (<ForestWorkspace> work).forest.sum_product(
             &g, &self.order[node], &self.parent_edge[node], v, v + behind, marginals,
             marginals + behind, log_partition)
+
+
+cdef class NodesWorkspace(ForestWorkspace):
+    """Scratch of one thread, with that of the game of one node."""
+
+    cdef double[::1] row, mu, nu
+    cdef double[:, ::1] tableau
+    cdef Py_ssize_t[::1] basis
+
+    def __init__(self, Py_ssize_t size, Py_ssize_t max_parts, forest, Py_ssize_t n_labels):
+        super().__init__(size, max_parts, forest)
+        self.row, self.mu, self.nu = np.zeros((3, n_labels))
+        self.tableau = np.zeros((n_labels + 1, n_labels + 1))
+        self.basis = np.zeros(2 * n_labels + 1, dtype=np.intp)
+
+
+cdef class NodeOutputs(ForestOutputs):
+    """Labelled nodes without edges: their max-min oracle is the game of each node by itself.
+
+    Parameters
+    ----------
+    y, n_nodes, edges, n_edges, cost, **more
+        As `GraphOutputs` takes them; there are no edges.
+    """
+
+    cdef const double[:, ::1] matrix
+    cdef double max_cost
+    cdef bint zero_one
+
+    def __init__(self, *args, **named):
+        super().__init__(*args, **named)
+        if len(self.edges):
+            raise ValueError(f"there are {len(self.edges)} edges: use ForestOutputs.")
+        self.matrix = self.cost_matrix
+        self.max_cost = np.max(self.cost_matrix)
+        self.zero_one = np.array_equal(self.cost_matrix, 1.0 - np.eye(self.layout.n_labels))
+        self.has_max_min = True
+
+    def workspace(self, Py_ssize_t size, bint with_marginals=False):
+        return NodesWorkspace(
+            size, self.layout.max_parts, ForestScratch(
+                self.layout.n_labels, self.layout.max_parts, self.max_edges, self.max_more,
+                self.common.kind, self.common.width), self.layout.n_labels)
+
+    cdef double adversary(self, Py_ssize_t b, const double* mu, Workspace work) noexcept nogil:
+        """Node by node: the answer of least expected cost."""
+        cdef graph_t g = self.graph(b)
+        cdef const double* weights = self.weights_of(b)
+        cdef Py_ssize_t t, i, j, k
+        cdef double total = 0.0, least, cost
+        for t in range(g.n_nodes):
+            k, least = choices(&g, t), INFINITY
+            for j in range(k):
+                cost = 0.0
+                for i in range(k):
+                    cost += self.matrix[i, j] * mu[t * g.stride + i]
+                least = min(least, cost)
+            total += least if weights == NULL else weights[t] * least
+        return self.share(b) * total
+
+    cdef int max_min(
+        self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil:
+        cdef graph_t g = self.graph(b)
+        cdef const double* weights = self.weights_of(b)
+        cdef Py_ssize_t t, j, k, top
+        cdef double scale, low, high
+        lower[0] = upper[0] = 0.0
+        memset(&work.atom[0], 0, self.layout.size(b) * sizeof(double))
+        for t in range(g.n_nodes):
+            k = choices(&g, t)
+            scale = self.share(b) if weights == NULL else self.share(b) * weights[t]
+            if not scale * self.max_cost > 0.0:
+                # nothing is lost by the best label alone
+                top = 0
+                for j in range(1, k):
+                    if work.scores[t * g.stride + j] > work.scores[t * g.stride + top]:
+                        top = j
+                work.atom[t * g.stride + top] = 1.0
+                lower[0] += work.scores[t * g.stride + top]
+                upper[0] += work.scores[t * g.stride + top]
+                continue
+            for j in range(k):
+                (<NodesWorkspace> work).row[j] = work.scores[t * g.stride + j] / scale
+            if self.zero_one:
+                max_min_zero_one(
+                    (<NodesWorkspace> work).row, k, (<NodesWorkspace> work).mu, &high)
+                low = high
+            else:
+                game_of_node(
+                    (<NodesWorkspace> work).row, k, k, self.matrix, self.max_cost,
+                    (<NodesWorkspace> work).mu, (<NodesWorkspace> work).nu,
+                    (<NodesWorkspace> work).tableau, (<NodesWorkspace> work).basis, &low, &high)
+            lower[0] += scale * low
+            upper[0] += scale * high
+            for j in range(k):
+                work.atom[t * g.stride + j] = (<NodesWorkspace> work).mu[j]
+        return 0

@@ -7,16 +7,16 @@ from scipy.sparse.csgraph import connected_components
 from fastm4n.outputs._cut import CutOutputs
 from fastm4n.outputs._decomposition import DecompositionOutputs
 from fastm4n.outputs._few_states import ExactOutputs
-from fastm4n.outputs._forest import ForestOutputs
+from fastm4n.outputs._forest import ForestOutputs, NodeOutputs
 from fastm4n.outputs._roof import RoofOutputs
 
 INFERENCES = ("auto", "forest", "min_cut", "exact", "lp")
 ORACLES = {
-    "forest": ForestOutputs, "min_cut": CutOutputs, "few_states": ExactOutputs,
+    "nodes": NodeOutputs, "forest": ForestOutputs, "min_cut": CutOutputs, "few_states": ExactOutputs,
     "roof": RoofOutputs, "decomposition": DecompositionOutputs,
 }
 # those whose best outputs are best, whatever the scores
-EXACT = ("forest", "min_cut", "few_states")
+EXACT = ("nodes", "forest", "min_cut", "few_states")
 
 
 def graph_with_cycle(n_nodes, edges, n_edges):
@@ -63,6 +63,8 @@ def graph_outputs(inference, surrogate, attractive, y, n_nodes, edges, n_edges, 
     """
     given = dict(y=y, n_nodes=n_nodes, edges=edges, n_edges=n_edges, cost=cost, **more)
     binary, is_log = len(cost) == 2, surrogate == "log"
+    if inference in ("auto", "forest") and len(edges) == 0:
+        return "nodes", NodeOutputs(**given)
     if inference in ("auto", "forest"):
         cyclic = graph_with_cycle(np.asarray(n_nodes), np.asarray(edges), np.asarray(n_edges))
         if cyclic is None:
