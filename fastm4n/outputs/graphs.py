@@ -12,8 +12,8 @@ from fastm4n.outputs._roof import RoofOutputs
 
 INFERENCES = ("auto", "forest", "min_cut", "exact", "lp")
 ORACLES = {
-    "nodes": NodeOutputs, "forest": ForestOutputs, "min_cut": CutOutputs, "few_states": ExactOutputs,
-    "roof": RoofOutputs, "decomposition": DecompositionOutputs,
+    "nodes": NodeOutputs, "forest": ForestOutputs, "min_cut": CutOutputs,
+    "few_states": ExactOutputs, "roof": RoofOutputs, "decomposition": DecompositionOutputs,
 }
 # those whose best outputs are best, whatever the scores
 EXACT = ("nodes", "forest", "min_cut", "few_states")
