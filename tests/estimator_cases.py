@@ -12,6 +12,7 @@ from fastm4n import (
     GraphTagger,
     LabelRanker,
     Matcher,
+    MultiLabelClassifier,
     MulticlassClassifier,
     OrdinalClassifier,
     SequenceTagger,
@@ -141,6 +142,18 @@ def graphs(n=16, d=4, R=3, seed=0):
     return X, y
 
 
+def label_sets(n=30, d=4, L=4, seed=0):
+    rng = np.random.default_rng(seed)
+    X = np.round(4 * rng.normal(size=(n, d))) / 4
+    scores = X @ rng.normal(size=(d, L)) + 0.7 * rng.normal(size=(n, L))
+    scores[:, 1] += scores[:, 0]
+    return X, (scores > 0.3).astype(int)
+
+
+def other_label_sets(y, rng):
+    return np.where(rng.random(y.shape) < 0.1, 1 - y, y)
+
+
 def other_labels(y, rng):
     return np.where(rng.random(len(y)) < 0.2, rng.integers(0, 3, len(y)), y)
 
@@ -216,6 +229,15 @@ CASES = {
         ),
         bits=PERMUTATION_BITS, bad={"form": ["names", None, ["ranks"]]},
         bad_outputs=rankings()[1][:, :1],
+    ),
+    "MultiLabelClassifier": Case(
+        MultiLabelClassifier, *label_sets(), "predict_marginals", other_label_sets,
+        cold=(
+            lambda X, y: (X, y[:, :3]), lambda X, y: (X, np.hstack([y, y[:, :1]])),
+        ),
+        bits=[{"cost": np.array([[0.0, 1.0], [3.0, 0.0]])}, {"graph": "none"}],
+        bad={"graph": ["star", None, [[0, 1, 2]]], "inference": ["gibbs", None]},
+        bad_outputs=np.full((30, 4), 2),
     ),
     "Matcher": Case(
         Matcher, *pairs(), "predict_marginals", other_places, tol=0.01,
