@@ -142,12 +142,12 @@ def graphs(n=16, d=4, R=3, seed=0):
     return X, y
 
 
-def label_sets(n=30, d=4, L=4, seed=0):
+def label_sets(n=30, d=4, L=3, seed=0):
     rng = np.random.default_rng(seed)
     X = np.round(4 * rng.normal(size=(n, d))) / 4
-    scores = X @ rng.normal(size=(d, L)) + 0.7 * rng.normal(size=(n, L))
+    scores = X @ rng.normal(size=(d, L)) + 0.1 * rng.normal(size=(n, L))
     scores[:, 1] += scores[:, 0]
-    return X, (scores > 0.3).astype(int)
+    return X, (scores > 0.0).astype(int)
 
 
 def other_label_sets(y, rng):
@@ -231,13 +231,13 @@ CASES = {
         bad_outputs=rankings()[1][:, :1],
     ),
     "MultiLabelClassifier": Case(
-        MultiLabelClassifier, *label_sets(), "predict_marginals", other_label_sets,
+        MultiLabelClassifier, *label_sets(), "predict_proba", other_label_sets,
         cold=(
-            lambda X, y: (X, y[:, :3]), lambda X, y: (X, np.hstack([y, y[:, :1]])),
+            lambda X, y: (X, y[:, :2]), lambda X, y: (X, np.hstack([y, y[:, :1]])),
         ),
         bits=[{"cost": np.array([[0.0, 1.0], [3.0, 0.0]])}, {"graph": "none"}],
         bad={"graph": ["star", None, [[0, 1, 2]]], "inference": ["gibbs", None]},
-        bad_outputs=np.full((30, 4), 2),
+        bad_outputs=np.full((30, 3), 2),
     ),
     "Matcher": Case(
         Matcher, *pairs(), "predict_marginals", other_places, tol=0.01,
