@@ -12,6 +12,7 @@ from sklearn.utils.validation import (
 )
 
 from fastm4n._parameters import check_choice
+from fastm4n.estimators import _decoding
 from fastm4n.estimators._base import needs_log
 from fastm4n.estimators._docs import documented
 from fastm4n.estimators._indicators import KINDS, as_indicator, read_indicator
@@ -22,10 +23,12 @@ from fastm4n.estimators._vectors import VectorEstimator, VectorProblem
 from fastm4n.features._multilabel import LabelSetFeatures
 from fastm4n.outputs._base import COST_SCALES
 from fastm4n.outputs._labels import LabelOutputs
+from fastm4n.outputs.graphs import EXACT, INFERENCES, graph_outputs
 from fastm4n.penalties import resolve_penalty
-from fastm4n.surrogates import make_surrogate
+from fastm4n.surrogates import MaxMargin, make_surrogate
 
-INFERENCE = ("auto", "forest", "exact", "lp")
+# an integrality gap up to here is rounding
+ROUNDING = 1e-9
 
 
 class LabelSetProblem(VectorProblem):
@@ -38,6 +41,17 @@ class LabelSetProblem(VectorProblem):
 
     def fitted(self, mu, alpha):
         return {**super().fitted(mu, alpha), "edge_coef_": self.features.pair_coef()}
+
+    def values(self):
+        """What is exact at the weights that the features hold."""
+        outputs = self.loss.outputs
+        relaxed = outputs.has_relaxation and isinstance(self.loss, MaxMargin)
+        if self.common["exact_"] or not relaxed:
+            return {}
+        gaps = np.zeros(self.weights.size)
+        _decoding.relaxation_gaps(self.features, outputs, 0, gaps.size, 0.0, gaps)
+        gap = float(self.weights @ gaps)
+        return {"integrality_gap_": gap, "exact_": gap <= ROUNDING}
 
 
 @documented(
@@ -72,10 +86,13 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         cost[1, 0] for missing one that is on. "zero_one" is the Hamming loss. The "log" surrogate
         uses it for ``decode="min_risk"`` only.
     [cost_scale]
-    inference : {"auto", "forest", "exact", "lp"}, default="auto"
-        How best sets are found: along the tree ("forest"), by tables over sets of labels
-        ("exact"), or by the relaxation of a linear program ("lp"), whose fit minimises an upper
-        bound of the exact objective. "auto" takes the first that can be had; `oracle_` says which.
+    inference : {"auto", "forest", "min_cut", "exact", "lp"}, default="auto"
+        How best sets are found. "auto" is exact where edges make no cycle, where bounds hold the
+        weights of pairs at zero or more (``penalty=L2(bounds={"edge_coef": (0, None)})``, by
+        minimum cuts), and for few labels (up to 16, or more if few pairs hang together); elsewhere
+        it is "lp", a linear program whose objective bounds the exact one from above. The others
+        demand one of these, "exact" any that is, and raise an error where it cannot be had.
+        `oracle_` says what it came to.
     [kernel]
     [fit_intercept]
     [penalty]
@@ -108,9 +125,14 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
     cost_matrix_ : ndarray of shape (2, 2)
         The costs of `cost`.
     oracle_ : str
-        What finds best sets: "labels" (one by one), "forest", "exact" or "lp".
+        What finds best sets: "labels" (one by one), "forest", "min_cut", "few_states", or of
+        linear programs "roof" (roof duality) and "decomposition".
     exact_ : bool
-        Whether that is exact.
+        Whether the objective is the exact one: for all but linear programs, and for those where
+        `integrality_gap_` is zero.
+    integrality_gap_ : float or None
+        For "max_margin", how far the objective of the linear program lies at most above the exact
+        one at these weights; 0 for exact oracles, None where it is not known.
     [certificate]
     [feature_names]
 
@@ -150,11 +172,11 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         "edge_coef_": (("m",), "f"), "cost_matrix_": (("value", "value"), "f"),
         "intercept_": (("k",), "f"),
     }
-    _fitted_values = ("oracle_", "exact_", "_kind", "_dtype")
+    _fitted_values = ("oracle_", "exact_", "integrality_gap_", "_kind", "_dtype")
     _problem_class = LabelSetProblem
 
     def __init__(
-        self, surrogate="max_min", *, graph="none", alpha=0.01, cost="zero_one",
+        self, surrogate="max_min", *, graph="tree", alpha=0.01, cost="zero_one",
         cost_scale="sum", inference="auto", kernel="linear", gamma="scale", kernel_params=None,
         fit_intercept=True, penalty="l2", solver="auto", tol=1e-3, max_iter=1000, decode="map",
         cache_size=2048, warm_start=False, n_jobs=None, random_state=None, verbose=0,
@@ -196,7 +218,7 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
     def _check_parameters(self):
         self._check_solver_parameters()
         check_choice("cost_scale", self.cost_scale, COST_SCALES)
-        check_choice("inference", self.inference, INFERENCE)
+        check_choice("inference", self.inference, INFERENCES)
         check_graph(self.graph)
         self._check_vector_parameters()
 
@@ -216,28 +238,39 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
     def _arranged(self, features, layout, common):
         return LabelSetFeatures(features, layout, len(common["edges_"]))
 
-    def _penalise(self, features):
-        labels = features.labels
-        families, missing = {"coef": (labels.n_labels, labels.n_features)}, {}
+    def _resolved_penalty(self, n_labels, n_features, n_edges):
+        """The penalty of the weights, None for alpha / 2 ||w||^2 alone."""
+        families, missing = {"coef": (n_labels, n_features)}, {}
         if self.fit_intercept:
-            families["intercept"] = (labels.n_labels,)
+            families["intercept"] = (n_labels,)
         else:
             missing["intercept"] = "weights that this model has not: see fit_intercept"
-        if features.pairs.n_pairs:
-            families["edge_coef"] = (features.pairs.n_pairs,)
+        if n_edges:
+            families["edge_coef"] = (n_edges,)
         else:
             missing["edge_coef"] = "weights that this model has not: its graph has no edges"
-        resolved = resolve_penalty(self.penalty, families, missing)
+        return resolve_penalty(self.penalty, families, missing)
+
+    def _penalise(self, features):
+        labels, m = features.labels, features.pairs.n_pairs
+        R, d = labels.n_labels, labels.n_features
+        resolved = self._resolved_penalty(R, d, m)
         if resolved is None:
             return
-        R, d = families["coef"]
         labels.set_penalty(resolved.of_rows(
             (d + 1, labels.stride), d,
             lambda packed: {"coef": packed[:d, :R].T, "intercept": packed[d, :R]}))
-        if features.pairs.n_pairs:
+        if m:
             # a pair is a group of its own
             features.pairs.set_penalty(replace(resolved, by_rows=False).of_rows(
-                (1, features.pairs.n_pairs), 0, lambda packed: {"edge_coef": packed[0]}))
+                (1, m), 0, lambda packed: {"edge_coef": packed[0]}))
+
+    def _holds_attractive(self, X, n_labels, n_edges):
+        """Whether bounds hold the weights of pairs at zero or more."""
+        if self.kernel != "linear" or not n_edges:
+            return False
+        resolved = self._resolved_penalty(n_labels, X.shape[1], n_edges)
+        return resolved is not None and bool((resolved.families["edge_coef"][0] >= 0.0).all())
 
     def fit(self, X, y, sample_weight=None):
         """Fit the model until its duality gap is certified to be at most `tol`.
@@ -271,26 +304,40 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         edges = label_edges(self.graph, Y[kept], weights)
         sets, which = np.unique(Y[kept], axis=0, return_inverse=True)
         blocks = self._blocks(X, kept, which.ravel(), weights)
-        outputs, oracle, exact = self._outputs(sets[which.ravel()[blocks.first]], edges, cost)
+        oracle, outputs = self._outputs(
+            sets[which.ravel()[blocks.first]], edges, cost,
+            self._holds_attractive(X, names.size, len(edges)))
+        exact = oracle in ("labels", *EXACT) or self.inference == "exact"
         return self._vector_problem(
             X, blocks, self._surrogate(outputs),
             {"classes_": names, "edges_": edges, "cost_matrix_": cost, "oracle_": oracle,
-             "exact_": exact, "_kind": kind, "_dtype": dtype},
-            {"classes": names, "edges": edges, "cost_scale": self.cost_scale},
+             "exact_": exact, "integrality_gap_": 0.0 if exact else None, "_kind": kind,
+             "_dtype": dtype},
+            {"classes": names, "edges": edges, "oracle": oracle, "cost_scale": self.cost_scale},
         )
 
-    def _outputs(self, Y, edges, cost):
-        """Outputs over these sets, the name of their oracle, and whether it is exact."""
+    def _outputs(self, Y, edges, cost, attractive):
+        """The name of an oracle, and outputs over these sets that have it."""
+        n, n_labels = Y.shape
         if not len(edges):
-            return LabelOutputs(Y, cost, self.cost_scale), "labels", True
-        raise NotImplementedError
+            return "labels", LabelOutputs(Y, cost, self.cost_scale)
+        if self.inference == "min_cut" and not attractive:
+            raise ValueError(
+                "inference='min_cut' needs weights of pairs that are not negative: use "
+                "penalty=L2(bounds={'edge_coef': (0, None)}) and kernel='linear'."
+            )
+        return graph_outputs(
+            self.inference, self.surrogate, attractive, Y.ravel(), np.full(n, n_labels),
+            np.tile(edges, (n, 1)), np.full(n, len(edges)), cost, pairs="both",
+            cost_scale=self.cost_scale)
 
     # ---------------------------------------------------------------------- predict
 
     def _decoder(self):
         """The oracle of the fitted model, over one example."""
         labels = np.zeros((1, self.classes_.size), dtype=np.uint8)
-        outputs, _, _ = self._outputs(labels, self.edges_, self.cost_matrix_)
+        _, outputs = self._outputs(
+            labels, self.edges_, self.cost_matrix_, self.oracle_ == "min_cut")
         return outputs, LabelDecoder(outputs, self.edge_coef_)
 
     def decision_function(self, X):
