@@ -29,8 +29,8 @@ if TYPE_CHECKING:
         GraphTagger,
         LabelRanker,
         Matcher,
-        MultiLabelClassifier,
         MulticlassClassifier,
+        MultiLabelClassifier,
         OrdinalClassifier,
         SequenceTagger,
     )

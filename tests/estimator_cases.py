@@ -12,8 +12,8 @@ from fastm4n import (
     GraphTagger,
     LabelRanker,
     Matcher,
-    MultiLabelClassifier,
     MulticlassClassifier,
+    MultiLabelClassifier,
     OrdinalClassifier,
     SequenceTagger,
 )

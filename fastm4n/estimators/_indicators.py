@@ -63,8 +63,8 @@ def read_indicator(y, labels=None):
                     raise TypeError("strings")
             except (TypeError, ValueError) as error:
                 raise ValueError(
-                    f"y has entries that are no numbers, such as {given.ravel()[0]!r:.40}: "
-                    f"{_REMEDY}.") from error
+                    "y has entries that are no numbers, such as "
+                    f"{given.ravel()[:1].tolist()[0]!r:.40}: {_REMEDY}.") from error
             _check_values(numbers.ravel(), lambda i: divmod(i, numbers.shape[1]))
             given = numbers.astype(np.int64)
         elif given.dtype.kind not in "biuf":

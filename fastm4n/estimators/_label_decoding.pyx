@@ -34,7 +34,7 @@ cdef class LabelDecoder:
 
     def __init__(self, Outputs outputs, pair_scores):
         self.outputs, self.layout = outputs, outputs.layout
-        self.work = outputs.workspace(outputs.layout.max_size, True)
+        self.work = outputs.workspace(outputs.layout.max_size)
         self.pair_scores = np.ascontiguousarray(pair_scores, dtype=np.float64)
         self.n, self.row = self.layout.n_parts(0), self.layout.row(0)
         self.behind = self.layout.behind(0)
@@ -119,65 +119,39 @@ cdef class LabelDecoder:
                     margins[i, t] = value - other if first[t] else other - value
         return np.asarray(margins)
 
-    def marginals(self, const double[:, ::1] scores):
-        """Probabilities of labels, and of both labels of pairs, under exp(score).
+    def points(self, Surrogate loss, const double[:, ::1] scores, double tol):
+        """Shares of labels, and of both labels of pairs, in the answers of the surrogate's oracle.
+
+        For "log" they are marginals under exp(score), for "max_min" those of the game.
 
         Parameters
         ----------
+        loss : Surrogate
+            Over the outputs; what it keeps between visits is left as it was.
         scores : ndarray of shape (n_samples, n_labels)
+        tol : float
+            Error of the oracle's value that does no harm.
 
         Returns
         -------
         labels : ndarray of shape (n_samples, n_labels)
         pairs : ndarray of shape (n_samples, n_pairs)
         """
-        cdef Py_ssize_t i, n = scores.shape[0]
-        cdef double log_partition
+        cdef Workspace work = loss.workspace(self.layout.max_size)
+        cdef Py_ssize_t i, t, n = scores.shape[0]
+        cdef double lower, upper
         cdef double[:, ::1] labels = np.zeros((n, self.n))
         cdef double[:, ::1] pairs = np.zeros((n, self.pair_scores.shape[0]))
-        with nogil:
-            for i in range(n):
-                self.put(scores[i], self.work)
-                self.outputs.sum_product(
-                    0, &self.work.scores[0], self.work, &self.work.atom[0], &log_partition)
-                self.take(self.work, labels[i], pairs[i])
-        return np.asarray(labels), np.asarray(pairs)
-
-    cdef void take(self, Workspace work, double[::1] labels, double[::1] pairs) noexcept nogil:
-        """Shares of labels, and of pairs, of the point work.atom."""
-        cdef Py_ssize_t t
-        for t in range(self.n):
-            labels[t] = work.atom[t * self.row + 1]
-        for t in range(pairs.shape[0]):
-            pairs[t] = work.atom[self.behind + t * self.step]
-
-    def game(self, Surrogate loss, const double[:, ::1] scores, double tol):
-        """Shares of labels in the mixtures of the max-min game.
-
-        Parameters
-        ----------
-        loss : MaxMin
-            Over the outputs; what it keeps between visits is left as it was.
-        scores : ndarray of shape (n_samples, n_labels)
-        tol : float
-            Error of the game's value that does no harm.
-
-        Returns
-        -------
-        labels : ndarray of shape (n_samples, n_labels)
-        """
-        cdef Workspace work = loss.workspace(self.layout.max_size)
-        cdef Py_ssize_t i
-        cdef double lower, upper
-        cdef double[:, ::1] labels = np.zeros((scores.shape[0], self.n))
-        cdef double[::1] pairs = np.zeros(self.pair_scores.shape[0])
         kept = loss.state()
-        for i in range(scores.shape[0]):
+        for i in range(n):
             # each example from the same start, whichever came before
             loss.restore(kept)
             self.put(scores[i], work)
             work.current, work.tolerance = INFINITY, tol
             loss.certified(0, work, &lower, &upper)
-            self.take(work, labels[i], pairs)
+            for t in range(self.n):
+                labels[i, t] = work.atom[t * self.row + 1]
+            for t in range(pairs.shape[1]):
+                pairs[i, t] = work.atom[self.behind + t * self.step]
         loss.restore(kept)
-        return np.asarray(labels)
+        return np.asarray(labels), np.asarray(pairs)

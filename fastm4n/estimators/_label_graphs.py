@@ -81,9 +81,10 @@ def _checked_edges(given, n_labels):
 
 def mutual_information(Y, weights):
     """Mutual information of all pairs of labels, in nats, (n_labels, n_labels)."""
-    weighted = Y * (weights / weights.max())[:, np.newaxis]
-    both = weighted.T @ Y.astype(np.float64)
-    total, ones = (weights / weights.max()).sum(), np.diagonal(both)
+    # by a power of two: sums of whole numbers stay exact, and a weight is a repetition
+    weights = np.ldexp(weights, -np.frexp(weights.max())[1])
+    both = (Y * weights[:, np.newaxis]).T @ Y.astype(np.float64)
+    total, ones = weights.sum(), np.diagonal(both)
     information = np.zeros_like(both)
     for a, b, table in (
         (ones, ones, both),

@@ -395,7 +395,7 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         outputs, decoder = self._decoder()
         labels, excess = decoder.best_sets(scores)
         if decode == "min_risk":
-            share = self._shares(scores, outputs, decoder)
+            share = self._points(scores, outputs, decoder)[0]
             off, on = self.cost_matrix_[1, 0] * share, self.cost_matrix_[0, 1] * (1.0 - share)
             # the adversary makes labels equally risky, up to the oracle's tolerance
             level = np.abs(off - on) <= RISK_TOL * labels.shape[1]
@@ -403,12 +403,10 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         predicted = as_indicator(labels, self._kind, self._dtype)
         return (predicted, excess) if return_bound else predicted
 
-    def _shares(self, scores, outputs, decoder):
-        """Shares of labels under the oracle's distribution."""
-        if self.surrogate == "log":
-            return decoder.marginals(scores)[0]
-        return decoder.game(
-            make_surrogate("max_min", outputs), scores, RISK_TOL * self.classes_.size)
+    def _points(self, scores, outputs, decoder):
+        """Shares of labels and of edges under the oracle's distribution."""
+        return decoder.points(
+            make_surrogate(self.surrogate, outputs), scores, RISK_TOL * self.classes_.size)
 
     @needs_log
     def predict_proba(self, X):
@@ -422,7 +420,8 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         Returns
         -------
         probabilities : ndarray of shape (n_samples, n_labels)
-            Of each label being on, exact.
+            Of each label being on. Where the oracle is a linear program, tree-reweighted
+            pseudo-marginals.
         """
         return self.predict_marginals(X)[0]
 
@@ -438,13 +437,12 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         Returns
         -------
         labels : ndarray of shape (n_samples, n_labels)
-            Of each label being on, exact.
+            Of each label being on, as in `predict_proba`.
         edges : ndarray of shape (n_samples, n_edges)
             Of both labels of each of `edges_` being on.
         """
         check_is_fitted(self)
-        scores = self._scores(X)
-        return self._decoder()[1].marginals(scores)
+        return self._points(self._scores(X), *self._decoder())
 
     def score(self, X, y, sample_weight=None):
         """Subset accuracy: the share of samples whose labels `predict` gives exactly.

@@ -102,7 +102,7 @@ cdef class LabelSetFeatures(FeatureMap):
         if (
             labels.n_blocks != layout.n_blocks or np.any(layout.counts() != labels.n_labels)
             or layout.n_labels != 2 or np.any(numbers != numbers[:1])
-            or (numbers.size and (numbers[0] % n_pairs if n_pairs else numbers[0]))
+            or (numbers.size and (numbers[0] % n_pairs or not numbers[0] if n_pairs else numbers[0]))
         ):
             raise ValueError("layout does not fit the labels and their pairs.")
         self.step = int(numbers[0]) // n_pairs if numbers.size and n_pairs else 1
