@@ -98,14 +98,15 @@ cdef class LabelSetFeatures(FeatureMap):
         super().__init__(layout.n_blocks, layout.max_size)
         self.labels, self.layout = labels, layout
         self.n, self.row = labels.n_labels, layout.stride
-        numbers = layout.sizes() - labels.n_labels * layout.stride
+        behind = np.unique(layout.sizes() - labels.n_labels * layout.stride)
+        numbers = int(behind[0]) if behind.size == 1 else -1
+        self.step = numbers // n_pairs if n_pairs else 0
         if (
-            labels.n_blocks != layout.n_blocks or np.any(layout.counts() != labels.n_labels)
-            or layout.n_labels != 2 or np.any(numbers != numbers[:1])
-            or (numbers.size and (numbers[0] % n_pairs or not numbers[0] if n_pairs else numbers[0]))
+            labels.n_blocks != layout.n_blocks or np.any(layout.counts() != self.n)
+            or layout.n_labels != 2 or self.step * n_pairs != numbers
+            or (n_pairs and self.step < 1)
         ):
             raise ValueError("layout does not fit the labels and their pairs.")
-        self.step = int(numbers[0]) // n_pairs if numbers.size and n_pairs else 1
         self.pairs = PairWeights(n_pairs)
         self.size = max(self.size, labels.stride)
         self.gathered = np.zeros(labels.stride)
