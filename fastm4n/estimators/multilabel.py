@@ -166,7 +166,8 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
     [[0, 1]]
     """
 
-    _task = "label sets"
+    _task = "multilabel"
+    _part = "label"
     _fitted_arrays = {
         "classes_": (("k",), "USiu"), "edges_": (("m", "ends"), "iu"),
         "edge_coef_": (("m",), "f"), "cost_matrix_": (("value", "value"), "f"),
