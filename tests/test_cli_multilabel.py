@@ -68,8 +68,9 @@ def test_fit_predict_evaluate(files, capsys, name):
     assert of_data["labels"] == {str(label): 12 for label in names}
 
 
-def test_paths(files, capsys):
+def test_paths(files, capsys, monkeypatch):
     folder, _, _ = files
+    monkeypatch.chdir(folder)
     run(capsys, "path", folder / "a.svm", "--eps", "0.2", "--alpha-min", "0.1", "--quiet",
         "--model", folder / "best.fm4n")
     scores = json.loads(run(capsys, "evaluate", folder / "best.fm4n", folder / "a.svm",

@@ -451,6 +451,65 @@ def test_bad_inference(data):
         fit(X, Y, inference="min_cut")
 
 
+# oracles
+
+
+def many_labels(n=40, d=6, L=20, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    scores = X @ rng.normal(size=(d, L)) + rng.normal(size=(n, 1)) + rng.normal(size=(n, L))
+    return X, (scores > 0.5).astype(int)
+
+
+@pytest.mark.parametrize("surrogate", ["max_min", "max_margin"])
+@pytest.mark.parametrize("graph", ["tree", "complete"])
+def test_one_optimum_by_every_oracle(data, surrogate, graph):
+    """Pairs that are held attractive: cuts, tables and trees solve one problem, as does the LP."""
+    X, Y = data
+    penalty = L2(bounds={"edge_coef": (0, None)})
+    names = {"min_cut": "min_cut", "exact": "few_states", "lp": "roof"}
+    if graph == "tree":
+        names["forest"] = "forest"
+    fits = {inference: fit(X, 1 - Y, surrogate, graph, penalty=penalty, inference=inference)
+            for inference in names}
+    for inference, clf in fits.items():
+        assert clf.oracle_ == names[inference] and clf.edge_coef_.min() >= 0.0
+        assert clf.relative_gap_ <= clf.tol
+        assert clf.exact_ or surrogate == "max_min"
+        assert clf.integrality_gap_ is None or clf.integrality_gap_ <= 1e-9
+        assert_array_equal(clf.predict(X), clf.decision_function(X) > 0)
+    for one, other in itertools.permutations(fits.values(), 2):
+        assert one.dual_objective_ <= other.primal_objective_ + 1e-9
+    auto = fit(X, 1 - Y, surrogate, graph, penalty=penalty)
+    assert auto.oracle_ == ("forest" if graph == "tree" else "min_cut")
+
+
+def test_linear_programs():
+    """All pairs of many labels: an objective that bounds the exact one."""
+    X, Y = many_labels()
+    clf = fit(X, Y, "max_margin", "complete", alpha=0.02, tol=1e-2)
+    assert clf.oracle_ == "roof" and clf.relative_gap_ <= 1e-2
+    assert clf.integrality_gap_ >= 0.0 and clf.exact_ == (clf.integrality_gap_ <= 1e-9)
+    predicted, bound = clf.predict(X, return_bound=True)
+    assert np.all(bound >= 0)
+    # no set that one label tells from the prediction scores more than the bound says
+    margins, scores = clf.decision_function(X), X @ clf.coef_.T + clf.intercept_
+
+    def score(sets):
+        i, j = clf.edges_.T
+        return np.sum(scores * sets, axis=1) + (sets[:, i] * sets[:, j]) @ clf.edge_coef_
+
+    for label in range(20):
+        other = predicted.copy()
+        other[:, label] = 1 - other[:, label]
+        gain = score(other) - score(predicted)
+        sign = np.where(predicted[:, label], -1.0, 1.0)
+        assert_allclose(gain, sign * margins[:, label], atol=1e-9)
+        assert np.all(gain <= bound + 1e-9)
+    tree = fit(X, Y, "max_margin", "tree", alpha=0.02, tol=1e-2)
+    assert tree.oracle_ == "forest" and tree.exact_ and tree.integrality_gap_ == 0.0
+
+
 # penalties
 
 

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -247,11 +248,12 @@ def _read_svmlight(args, task, reading, n_features, fitted, truth):
     if isinstance(y, tuple):
         Y, labels = indicator(*y, known)
         left_out = sorted(set(y[0].tolist()) - set(labels))
-        notes = [] if not left_out else [
-            f"labels that the model does not know are left out: {', '.join(map(str, left_out))}"]
+        if left_out and truth:
+            warnings.warn(
+                "labels that the model does not know are left out: "
+                f"{', '.join(map(str, left_out))}", stacklevel=2)
         return Data(
-            args.data, "multilabel", X, Y, {**reading, "labels": list(map(_plain, labels))},
-            notes=notes)
+            args.data, "multilabel", X, Y, {**reading, "labels": list(map(_plain, labels))})
     if offsets is None:
         return Data(args.data, task or _of_vectors(args), X, y, reading)
     return Data(args.data, "sequences", Sequences(X, offsets), Sequences(y, offsets), reading)

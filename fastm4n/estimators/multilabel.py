@@ -334,6 +334,10 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
 
     # ---------------------------------------------------------------------- predict
 
+    def _finds_best(self):
+        """Whether best sets are best whatever the scores."""
+        return self.oracle_ in ("labels", *EXACT) or self.inference == "exact"
+
     def _decoder(self):
         """The oracle of the fitted model, over one example."""
         labels = np.zeros((1, self.classes_.size), dtype=np.uint8)
@@ -361,7 +365,7 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         if not len(self.edges_):
             return scores
         _, decoder = self._decoder()
-        if self.exact_:
+        if self._finds_best():
             return decoder.margins(scores)
         on = decoder.best_sets(scores)[0].astype(np.float64)
         pairs = np.zeros((self.classes_.size,) * 2)
