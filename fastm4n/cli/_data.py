@@ -22,8 +22,8 @@ _TOKENS = ("conll", "conllu")
 # options that are of some formats only
 _OPTIONS = {
     "target": ("csv", "conll", "conllu", "npz"), "columns": ("csv", "conll", "conllu"),
-    "drop": ("csv",), "labels": ("csv",), "header": ("csv",), "delimiter": ("csv", "conll"), "comment": ("conll",),
-    "where": ("npz",), "attributes": _TOKENS,
+    "drop": ("csv",), "labels": ("csv",), "header": ("csv",), "delimiter": ("csv", "conll"),
+    "comment": ("conll",), "where": ("npz",), "attributes": _TOKENS,
 }
 
 

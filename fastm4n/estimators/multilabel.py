@@ -23,6 +23,7 @@ from fastm4n.estimators._vectors import VectorEstimator, VectorProblem
 from fastm4n.features._multilabel import LabelSetFeatures
 from fastm4n.outputs._base import COST_SCALES
 from fastm4n.outputs._labels import LabelOutputs
+from fastm4n.outputs._roof import RoofOutputs
 from fastm4n.outputs.graphs import EXACT, INFERENCES, graph_outputs
 from fastm4n.penalties import resolve_penalty
 from fastm4n.surrogates import MaxMargin, make_surrogate
@@ -317,8 +318,11 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
             {"classes": names, "edges": edges, "oracle": oracle, "cost_scale": self.cost_scale},
         )
 
-    def _outputs(self, Y, edges, cost, attractive):
-        """The name of an oracle, and outputs over these sets that have it."""
+    def _outputs(self, Y, edges, cost, attractive, games=True):
+        """The name of an oracle, and outputs over these sets that have it.
+
+        For "max_min" they are asked for games, or for best sets.
+        """
         n, n_labels = Y.shape
         if not len(edges):
             return "labels", LabelOutputs(Y, cost, self.cost_scale)
@@ -327,10 +331,15 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
                 "inference='min_cut' needs weights of pairs that are not negative: use "
                 "penalty=L2(bounds={'edge_coef': (0, None)}) and kernel='linear'."
             )
-        return graph_outputs(
-            self.inference, self.surrogate, attractive, Y.ravel(), np.full(n, n_labels),
-            np.tile(edges, (n, 1)), np.full(n, len(edges)), cost, pairs="both",
-            cost_scale=self.cost_scale)
+        graphs = dict(
+            y=Y.ravel(), n_nodes=np.full(n, n_labels), edges=np.tile(edges, (n, 1)),
+            n_edges=np.full(n, len(edges)), cost=cost, pairs="both", cost_scale=self.cost_scale)
+        oracle, outputs = graph_outputs(self.inference, self.surrogate, attractive, **graphs)
+        if oracle == "forest" and games and self.surrogate == "max_min":
+            # the local polytope of a forest has no other vertices than labellings, and over it
+            # the game is two cuts, where column generation may need hundreds of them
+            outputs = RoofOutputs(**graphs)
+        return oracle, outputs
 
     # ---------------------------------------------------------------------- predict
 
@@ -338,11 +347,11 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         """Whether best sets are best whatever the scores."""
         return self.oracle_ in ("labels", *EXACT) or self.inference == "exact"
 
-    def _decoder(self):
+    def _decoder(self, games=False):
         """The oracle of the fitted model, over one example."""
         labels = np.zeros((1, self.classes_.size), dtype=np.uint8)
         _, outputs = self._outputs(
-            labels, self.edges_, self.cost_matrix_, self.oracle_ == "min_cut")
+            labels, self.edges_, self.cost_matrix_, self.oracle_ == "min_cut", games)
         return outputs, LabelDecoder(outputs, self.edge_coef_)
 
     def decision_function(self, X):
@@ -397,10 +406,10 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
             if return_bound:
                 raise ValueError("return_bound is of decode='map', of best scores.")
         scores = self._scores(X)
-        outputs, decoder = self._decoder()
+        _, decoder = self._decoder()
         labels, excess = decoder.best_sets(scores)
         if decode == "min_risk":
-            share = self._points(scores, outputs, decoder)[0]
+            share = self._points(scores)[0]
             off, on = self.cost_matrix_[1, 0] * share, self.cost_matrix_[0, 1] * (1.0 - share)
             # the adversary makes labels equally risky, up to the oracle's tolerance
             level = np.abs(off - on) <= RISK_TOL * labels.shape[1]
@@ -408,8 +417,9 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         predicted = as_indicator(labels, self._kind, self._dtype)
         return (predicted, excess) if return_bound else predicted
 
-    def _points(self, scores, outputs, decoder):
+    def _points(self, scores):
         """Shares of labels and of edges under the oracle's distribution."""
+        outputs, decoder = self._decoder(games=True)
         return decoder.points(
             make_surrogate(self.surrogate, outputs), scores, RISK_TOL * self.classes_.size)
 
@@ -447,7 +457,7 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
             Of both labels of each of `edges_` being on.
         """
         check_is_fitted(self)
-        return self._points(self._scores(X), *self._decoder())
+        return self._points(self._scores(X))
 
     def score(self, X, y, sample_weight=None):
         """Subset accuracy: the share of samples whose labels `predict` gives exactly.
