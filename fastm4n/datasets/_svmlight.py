@@ -133,7 +133,8 @@ def load_svmlight_multilabel(path, *, n_features=None, zero_based="auto", dtype=
     --------
     >>> import io
     >>> from fastm4n.datasets import load_svmlight_multilabel
-    >>> X, Y, labels = load_svmlight_multilabel(io.StringIO("2,7 1:0.5 3:1\n7 2:1\n 1:1\n"))
+    >>> text = "2,7 1:0.5 3:1\\n7 2:1\\n 1:1\\n"
+    >>> X, Y, labels = load_svmlight_multilabel(io.StringIO(text))
     >>> Y.toarray().tolist(), labels.tolist()
     ([[1, 1], [0, 1], [0, 0]], [2, 7])
     """
