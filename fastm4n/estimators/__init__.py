@@ -9,6 +9,5 @@ from fastm4n.estimators.simplex import MulticlassClassifier, OrdinalClassifier
 
 __all__ = [
     "GraphTagger", "LabelRanker", "Matcher", "MultiLabelClassifier", "MulticlassClassifier",
-    "OrdinalClassifier",
-    "SequenceTagger",
+    "OrdinalClassifier", "SequenceTagger",
 ]
