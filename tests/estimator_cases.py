@@ -74,6 +74,11 @@ class Case:
         return answers
 
     @property
+    def is_single(self):
+        """Whether an output is one label."""
+        return self.cls in (MulticlassClassifier, OrdinalClassifier)
+
+    @property
     def n(self):
         return len(self.X)
 
@@ -142,12 +147,12 @@ def graphs(n=16, d=4, R=3, seed=0):
     return X, y
 
 
-def label_sets(n=30, d=4, L=3, seed=0):
+def label_sets(n=48, d=4, seed=0):
+    """Three labels that mostly go together."""
     rng = np.random.default_rng(seed)
     X = np.round(4 * rng.normal(size=(n, d))) / 4
-    scores = X @ rng.normal(size=(d, L)) + 0.1 * rng.normal(size=(n, L))
-    scores[:, 1] += scores[:, 0]
-    return X, (scores > 0.0).astype(int)
+    truth = rng.normal(size=(d, 1)) * [1.0, 1.0, -1.0] + 0.2 * rng.normal(size=(d, 3))
+    return X, (X @ truth > 0.0).astype(int)
 
 
 def other_label_sets(y, rng):
@@ -237,7 +242,7 @@ CASES = {
         ),
         bits=[{"cost": np.array([[0.0, 1.0], [3.0, 0.0]])}, {"graph": "none"}],
         bad={"graph": ["star", None, [[0, 1, 2]]], "inference": ["gibbs", None]},
-        bad_outputs=np.full((30, 3), 2),
+        bad_outputs=np.full((48, 3), 2),
     ),
     "Matcher": Case(
         Matcher, *pairs(), "predict_marginals", other_places, tol=0.01,

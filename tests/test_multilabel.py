@@ -510,6 +510,21 @@ def test_linear_programs():
     assert tree.oracle_ == "forest" and tree.exact_ and tree.integrality_gap_ == 0.0
 
 
+# costs
+
+
+@pytest.mark.parametrize(("cost", "message"), [
+    ("hinge", "cost must be one of .*or a cost matrix, got 'hinge'"),
+    (1 - np.eye(3), "cost is a 3 x 3 matrix, but y has 2 values, 0 and 1"),
+    ([[0, -1], [1, 0]], r"cost\[0, 1\] is -1: costs must not be negative"),
+    ([[0, 1], [1, 2]], r"cost\[1, 1\] is 2: the diagonal must be zero"),
+    ([[0, np.nan], [1, 0]], r"cost\[0, 1\] is nan: costs must be finite"),
+])
+def test_costs_that_are_none(data, cost, message):
+    with pytest.raises(ValueError, match=message):
+        fit(*data, cost=cost)
+
+
 # penalties
 
 
