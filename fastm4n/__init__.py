@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         LabelRanker,
         Matcher,
         MulticlassClassifier,
+        MultiLabelClassifier,
         OrdinalClassifier,
         SequenceTagger,
     )
@@ -59,8 +60,9 @@ from fastm4n._version import __version__  # noqa: E402
 _NAMES = {
     "BlockFrankWolfe": "solvers.block_frank_wolfe", "CountFactor": "factors",
     "FactorTables": "factors", "GraphTagger": "estimators", "Graphs": "graphs",
-    "LabelRanker": "estimators", "Matcher": "estimators", "MulticlassClassifier": "estimators",
-    "OrdinalClassifier": "estimators", "PathInterrupted": "path", "RegularizationPath": "path",
+    "LabelRanker": "estimators", "Matcher": "estimators", "MultiLabelClassifier": "estimators",
+    "MulticlassClassifier": "estimators", "OrdinalClassifier": "estimators",
+    "PathInterrupted": "path", "RegularizationPath": "path",
     "RegularizationPathCV": "path", "SequenceScaler": "vectorizer", "SequenceTagger": "estimators",
     "SequenceVectorizer": "vectorizer", "Sequences": "sequences", "checkpointing": "_checkpoints",
     "load_model": "model_files", "regularization_path": "path", "save_model": "model_files",

@@ -13,6 +13,7 @@ from fastm4n import (
     LabelRanker,
     Matcher,
     MulticlassClassifier,
+    MultiLabelClassifier,
     OrdinalClassifier,
     SequenceTagger,
 )
@@ -71,6 +72,11 @@ class Case:
         if estimator.surrogate != "max_margin":
             answers["predict min_risk"] = list(estimator.predict(X, decode="min_risk"))
         return answers
+
+    @property
+    def is_single(self):
+        """Whether an output is one label."""
+        return self.cls in (MulticlassClassifier, OrdinalClassifier)
 
     @property
     def n(self):
@@ -139,6 +145,18 @@ def graphs(n=16, d=4, R=3, seed=0):
         X.append((x, np.array(edges, dtype=int).reshape(-1, 2)))
         y.append(["abc"[label] for label in np.argmax(x @ truth, axis=1)])
     return X, y
+
+
+def label_sets(n=48, d=4, seed=0):
+    """Three labels that mostly go together."""
+    rng = np.random.default_rng(seed)
+    X = np.round(4 * rng.normal(size=(n, d))) / 4
+    truth = rng.normal(size=(d, 1)) * [1.0, 1.0, -1.0] + 0.2 * rng.normal(size=(d, 3))
+    return X, (X @ truth > 0.0).astype(int)
+
+
+def other_label_sets(y, rng):
+    return np.where(rng.random(y.shape) < 0.1, 1 - y, y)
 
 
 def other_labels(y, rng):
@@ -216,6 +234,15 @@ CASES = {
         ),
         bits=PERMUTATION_BITS, bad={"form": ["names", None, ["ranks"]]},
         bad_outputs=rankings()[1][:, :1],
+    ),
+    "MultiLabelClassifier": Case(
+        MultiLabelClassifier, *label_sets(), "predict_proba", other_label_sets,
+        cold=(
+            lambda X, y: (X, y[:, :2]), lambda X, y: (X, np.hstack([y, y[:, :1]])),
+        ),
+        bits=[{"cost": np.array([[0.0, 1.0], [3.0, 0.0]])}, {"graph": "none"}],
+        bad={"graph": ["star", None, [[0, 1, 2]]], "inference": ["gibbs", None]},
+        bad_outputs=np.full((48, 3), 2),
     ),
     "Matcher": Case(
         Matcher, *pairs(), "predict_marginals", other_places, tol=0.01,

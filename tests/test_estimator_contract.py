@@ -91,6 +91,8 @@ BAD = {
     "fit_transitions": ([], "fit_transitions must be True or False, got"),
     "states": ([], "states must be one of .*got"),
     "form": ([], "form must be one of .*got"),
+    "graph": ([], "graph must be one of .*got"),
+    "inference": ([], "inference must be one of .*got"),
     "kernel_params": ([], "kernel_params must be a dict or None, got"),
     "oracle": (["lp", None], "oracle must be one of .*got"),
     "oracle_iter": ([0, -2, 2.5, "5"], "oracle_iter must be an integer > 0, got"),
@@ -254,7 +256,7 @@ def test_problems_pickle(fits):
     case, parameters = fits
     X, is_max_min = case.X, parameters["surrogate"] == "max_min"
     variants = [(X, more) for more in ({}, *case.bits) if is_max_min or "oracle" not in more]
-    if case.probabilities == "predict_proba":
+    if case.cls._free_intercepts:
         variants.append((X, {"fit_intercept": "free"}))
     if parameters.get("kernel", "linear") == "linear":
         variants.append((X, {"penalty": ElasticNet(0.3)}))

@@ -21,7 +21,7 @@ from sklearn.metrics.pairwise import pairwise_kernels
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict, cross_val_score
 from sklearn.utils import estimator_checks
 
-from fastm4n import BlockFrankWolfe
+from fastm4n import BlockFrankWolfe, MultiLabelClassifier
 
 OF_LISTS = [name for name, case in CASES.items() if isinstance(case.X, list)]
 OF_ROWS = [name for name in CASES if name not in OF_LISTS]
@@ -238,7 +238,7 @@ def test_features_of_extreme_sizes(case, scale):
         settings.append({"fit_intercept": False})
     if "kernel" in has:
         settings += [{"kernel": "rbf"}, {"kernel": "poly"}]
-    if case.probabilities == "predict_proba":
+    if case.is_single:
         settings.append({"step": "exact", "cost": "zero_one"})
     for parameters in settings:
         estimator = case.fit(X=X, max_iter=20, **parameters)
@@ -310,6 +310,8 @@ def test_features_that_are_no_table(name, spoil, message, kernel):
 
 
 def test_costs(case):
+    if case.cls is MultiLabelClassifier:
+        pytest.skip("costs of two values: test_multilabel.py")
     X, y = case.equal or (case.X, case.y)
     fit, levels = case.fit, np.arange(3)
     assert_array_equal(fit(X=X, y=y, cost=ASYMMETRIC).cost_matrix_, ASYMMETRIC)
@@ -337,6 +339,8 @@ def test_costs(case):
     ([[0], [1, 0]], "cost must be one of .*or a cost matrix"),
 ])
 def test_costs_that_are_none(case, cost, message):
+    if case.cls is MultiLabelClassifier:
+        pytest.skip("costs of two values: test_multilabel.py")
     X, y = case.equal or (case.X, case.y)
     for surrogate in SURROGATES:
         with pytest.raises(ValueError, match=message):
@@ -358,7 +362,10 @@ EXACT = "step='exact' needs a closed-form.*use step='line_search'"
     ({"step": "exact", "oracle": "mirror_prox"}, EXACT), ({"step": "exact"}, EXACT),
 ])
 def test_settings_that_do_not_go_together(case, parameters, message):
-    if case.probabilities == "predict_proba" and parameters in (
+    if case.cls is MultiLabelClassifier and parameters.get("step") == "exact" and (
+            "oracle" in parameters):
+        pytest.skip("graphs have no mirror prox")
+    if case.is_single and parameters in (
             {"step": "exact"}, {"surrogate": "log", "step": "fixed"}):
         assert case.fit(cost="zero_one", **parameters).relative_gap_ <= case.tol
         return
@@ -378,14 +385,17 @@ def test_settings_that_do_not_go_together(case, parameters, message):
 def test_policies_agree(case, parameters):
     """Each certifies, and no certificate contradicts another."""
     X, y = case.equal or (case.X, case.y)
+    if case.cls is MultiLabelClassifier and (
+            "oracle" in parameters or parameters.get("cost") is ASYMMETRIC):
+        pytest.skip("graphs have no mirror prox, and costs are of two values")
     if parameters.get("step") == "exact":
-        if case.probabilities != "predict_proba":
+        if not case.is_single:
             pytest.skip("it has no closed form")
         parameters = {**parameters, "cost": "zero_one"}
     same = {key: parameters[key] for key in ("surrogate", "cost") if key in parameters}
     plain = case.fit(X=X, y=y, **{**same, "tol": case.tol / 10})
     tol = 0.3 if case.cls.__name__ == "SequenceTagger" else 0.1
-    if case.probabilities == "predict_proba" and (
+    if case.is_single and (
             parameters.get("step") != "fixed" and "oracle" not in parameters):
         tol = 1e-3
     other = case.fit(X=X, y=y, **{**parameters, "tol": tol, "max_iter": 300})
@@ -457,7 +467,9 @@ def test_unknown_labels_at_scoring(name):
 def test_warm_start_with_other_data(case, surrogate):
     """Any dual point is feasible for any features, weights, outputs and settings."""
     rng, has = np.random.default_rng(0), case.cls().get_params()
-    estimator = case.fit(surrogate, warm_start=True, sample_weight=np.arange(case.n) % 2)
+    # the tree of other labels would be another
+    graph = {"graph": "complete"} if "graph" in has else {}
+    estimator = case.fit(surrogate, warm_start=True, sample_weight=np.arange(case.n) % 2, **graph)
     settings = [{}] * 4 + [
         {"cost": "squared"}, {"alpha": 0.02, "cost": "absolute"},
         {"solver": BlockFrankWolfe(sampling="uniform")},
@@ -515,6 +527,8 @@ def test_kernel_attributes(name, kernel, surrogate):
     given = {"kernel_params": {"degree": 2, "coef0": 0.5} if kernel == "poly" else {}}
     if "fit_intercept" in case.cls().get_params():
         given["fit_intercept"] = 2.0
+    if "graph" in case.cls().get_params():
+        given["graph"] = "none"
     estimator = case.fit(surrogate, X=X, kernel=kernel, gamma=0.2, **given)
     assert estimator.X_fit_.shape == rows.shape and len(estimator.dual_coef_) == len(rows)
     K = pairwise_kernels(
@@ -534,7 +548,7 @@ def test_kernel_attributes(name, kernel, surrogate):
 def test_one_kernel_by_many_names(name, surrogate):
     """The linear kernel as weights, as a Gram matrix, as a polynomial, as a function."""
     case = CASES[name]
-    options = {"tol": 1e-5 if case.probabilities == "predict_proba" else case.tol / 2,
+    options = {"tol": 1e-5 if case.is_single else case.tol / 2,
                "max_iter": 20_000}
     weights = case.fit(surrogate, **options)
     forms = [
@@ -560,7 +574,9 @@ def test_one_kernel_by_many_names(name, surrogate):
 def test_gram_matrices(name, surrogate):
     case = CASES[name]
     X, y = case.X, case.y
-    estimator = case.fit(surrogate, X=X[::2] @ X[::2].T, y=y[::2], kernel="precomputed")
+    graph = {"graph": "none"} if "graph" in case.cls().get_params() else {}
+    estimator = case.fit(
+        surrogate, X=X[::2] @ X[::2].T, y=y[::2], kernel="precomputed", **graph)
     assert not hasattr(estimator, "X_fit_")
     K = X[1::2] @ X[::2].T
     scores = np.tensordot(K, estimator.dual_coef_, 1) + estimator.intercept_

@@ -419,7 +419,7 @@ def test_estimators_declare_what_files_commands_and_displays_read(
         (lambda: make_pipeline(MinMaxScaler(), MulticlassClassifier()).fit(X, Y), TypeError,
          "MinMaxScaler cannot be saved before the last step"),
         (lambda: type("Mine", (MulticlassClassifier,), {})().fit(X, Y), TypeError,
-         "Mine cannot be saved; what can is LabelRanker, Matcher"),
+         "Mine cannot be saved; what can is GraphTagger, LabelRanker"),
         (lambda: MulticlassClassifier(kernel=lambda a, b: a @ b).fit(X, Y), TypeError,
          "kernel=<.* cannot be saved: it is a callable"),
         (lambda: MulticlassClassifier(random_state=np.random.RandomState(0)).fit(X, Y), TypeError,

@@ -11,7 +11,7 @@ COSTS = ("zero_one", "absolute", "squared")
 # those that are positive semidefinite on standardised features
 KERNELS = ("linear", "rbf", "laplacian", "poly", "cosine")
 KERNELS_WITH_GAMMA = ("rbf", "laplacian", "poly")
-TASKS = ("classes", "ordered", "sequences", "graphs", "rankings", "matchings")
+TASKS = ("classes", "ordered", "sequences", "graphs", "rankings", "matchings", "multilabel")
 FORMATS = ("svmlight", "csv", "conll", "conllu", "crfsuite", "npz")
 ATTRIBUTES = ("window", "chunking", "columns")
 SCALES = ("standard", "none")
@@ -34,7 +34,7 @@ formats of DATA, guessed from the end of its name, without .gz, .bz2 or .xz; --f
   .csv .tsv                 csv: a table of numbers and a target; a first line that names the
                             columns is detected
   .svm .svmlight .libsvm    svmlight: LABEL index:value ...; with qid:N after the label, the lines
-                            of one N are a sequence
+                            of one N are a sequence; LABEL,LABEL,... are sets of labels
   .conll .txt .iob .bio     conll: a token on each line, columns, a blank line after a sentence
   .conllu                   conllu: Universal Dependencies
   .crfsuite                 crfsuite: LABEL and attributes, separated by tabs
@@ -161,6 +161,11 @@ def add_data(parser, *, fitted, nargs=None, default=None):
             "--columns", type=_names, metavar="NAME,...",
             help="columns to predict from: names, or numbers from 1; by default all but the "
             "target, of conllu FORM",
+        )
+        group.add_argument(
+            "--labels", type=_names, metavar="NAME,...",
+            help="columns of csv that are labels, 1 where an example has them and 0 elsewhere: "
+            "task multilabel",
         )
         group.add_argument(
             "--drop", type=_names, metavar="NAME,...", help="columns of csv to leave out",

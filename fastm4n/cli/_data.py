@@ -2,6 +2,7 @@
 
 import os
 import sys
+import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,8 +22,8 @@ _TOKENS = ("conll", "conllu")
 # options that are of some formats only
 _OPTIONS = {
     "target": ("csv", "conll", "conllu", "npz"), "columns": ("csv", "conll", "conllu"),
-    "drop": ("csv",), "header": ("csv",), "delimiter": ("csv", "conll"), "comment": ("conll",),
-    "where": ("npz",), "attributes": _TOKENS,
+    "drop": ("csv",), "labels": ("csv",), "header": ("csv",), "delimiter": ("csv", "conll"),
+    "comment": ("conll",), "where": ("npz",), "attributes": _TOKENS,
 }
 
 
@@ -158,8 +159,14 @@ def _read_csv(args, task, reading, n_features, fitted, truth):
     from fastm4n.cli._tables import Head
     from fastm4n.datasets._tables import read_table
 
-    if task not in (None, "classes", "ordered", "rankings"):
-        raise CommandError(f"csv holds classes, ordered levels or rankings, not {task}", 2)
+    if task not in (None, "classes", "ordered", "rankings", "multilabel"):
+        raise CommandError(
+            f"csv holds classes, ordered levels, rankings or indicators of labels, not {task}", 2)
+    names = reading.get("labels") if fitted else args.labels
+    if (task == "multilabel") != (names is not None) and not (fitted or task is None):
+        raise CommandError(
+            "--task multilabel of csv needs --labels NAME,..., the columns that are labels"
+            if names is None else f"--labels are of task multilabel, and --task is {task}", 2)
     head = Head(args, reading, n_features, fitted=fitted, truth=truth)
     try:
         data = read_table(
@@ -173,6 +180,8 @@ def _read_csv(args, task, reading, n_features, fitted, truth):
             f"{error} Features are numbers: leave the column out by --drop, or pass it as --target "
             "if it is what to predict."
         ) from error
+    if names is not None or task == "multilabel":
+        return _indicators(args, data, head, task, names, fitted, truth)
     if task is None:
         ranked = data.y.dtype.kind == "U" and ">" in data.y[0]
         task = "rankings" if ranked else _of_vectors(args)
@@ -186,22 +195,65 @@ def _read_csv(args, task, reading, n_features, fitted, truth):
     )
 
 
+def _indicators(args, data, head, task, names, fitted, truth):
+    """Features of a table, and the columns behind them that are indicators of labels."""
+    import numpy as np
+
+    n = head.n_labels
+    if fitted and truth and not n:
+        raise CommandError(
+            f"{args.data} has no columns of labels that the model, which was fitted on another "
+            "format, could be compared with", 2)
+    width = data.X.shape[1] - n
+    X, Y, columns = data.X[:, :width], data.X[:, width:], data.columns[:width]
+    wrong = np.argwhere((Y != 0) & (Y != 1))
+    if len(wrong):
+        i, j = wrong[0]
+        raise CommandError(
+            f"{args.data}: column {data.columns[width + j]} is {Y[i, j]:g} in example {i + 1}; "
+            "labels are 1 where an example has them and 0 elsewhere")
+    return Data(
+        args.data, "multilabel", np.ascontiguousarray(X), Y.astype(np.int64) if n else None,
+        {
+            "columns": columns, "labels": data.columns[width:] if names is None or n else names,
+            "delimiter": args.delimiter, "header": head.has_names, "width": head.width,
+        },
+        notes=head.notes, feature_names=columns,
+    )
+
+
 def _of_vectors(args):
     """Classes, or ordered levels where levels are given."""
     return "classes" if args.levels is None else "ordered"
 
 
+def _plain(label):
+    return label.item() if hasattr(label, "item") else label
+
+
 def _read_svmlight(args, task, reading, n_features, fitted, truth):
-    from fastm4n.datasets._svmlight import read_svmlight
+    from fastm4n.datasets._svmlight import indicator, read_svmlight
     from fastm4n.sequences import Sequences
 
-    if task not in (None, "classes", "ordered", "sequences"):
-        raise CommandError(f"svmlight holds classes, ordered levels or sequences, not {task}", 2)
+    if task not in (None, "classes", "ordered", "sequences", "multilabel"):
+        raise CommandError(
+            f"svmlight holds classes, ordered levels, sequences or sets of labels, not {task}", 2)
     X, y, offsets, _, zero_based = read_svmlight(
         _source(args), n_features=n_features, zero_based=reading.get("zero_based", "auto"),
         with_qid=None if task is None else task == "sequences",
+        multilabel=None if task is None else task == "multilabel",
     )
+    known = reading.get("labels")
     reading = {"zero_based": bool(zero_based)}
+    if isinstance(y, tuple):
+        Y, labels = indicator(*y, known)
+        left_out = sorted(set(y[0].tolist()) - set(labels))
+        if left_out and truth:
+            warnings.warn(
+                "labels that the model does not know are left out: "
+                f"{', '.join(map(str, left_out))}", stacklevel=2)
+        return Data(
+            args.data, "multilabel", X, Y, {**reading, "labels": list(map(_plain, labels))})
     if offsets is None:
         return Data(args.data, task or _of_vectors(args), X, y, reading)
     return Data(args.data, "sequences", Sequences(X, offsets), Sequences(y, offsets), reading)
@@ -378,12 +430,19 @@ def _read_npz(args, task, reading, n_features, fitted, truth):
         found = "sequences"
     elif X.ndim == 4:
         found = "matchings"
+    elif task == "multilabel" and y is not None and y.ndim == 2:
+        found = "multilabel"
     elif y is not None and (y.ndim == 2 or y.dtype.kind == "U" and y.size and ">" in y.flat[0]):
         found = "rankings"
     else:
-        found = task if task in ("classes", "ordered", "rankings") else _of_vectors(args)
+        found = _of_vectors(args)
+        if task in ("classes", "ordered", "rankings", "multilabel"):
+            found = task
     X, y = _where(args, arrays, X, y)
-    return Data(args.data, found, X, y, {"target": key}, target=f"array {key}")
+    more = {}
+    if found == "multilabel" and y is not None:
+        more["labels"] = list(range(y.shape[1]))
+    return Data(args.data, found, X, y, {"target": key, **more}, target=f"array {key}")
 
 
 def _graphs(args, arrays, reading, fitted, truth):

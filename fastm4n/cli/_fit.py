@@ -17,10 +17,10 @@ from fastm4n.cli._output import (
 DESCRIPTION = """\
 Fit a model to all examples of DATA and save it with what is needed to read data like it.
 
-The output decides the estimator: one of several classes, one of several ordered levels, a label
-for each position of a sequence or node of a graph, a ranking of a fixed set of items, or a matching
-of two sets. The fit ends when its duality gap is certified to be at most --tol: the training
-objective is then no further than that above its minimum.
+The output decides the estimator: one of several classes, one of several ordered levels, a set of
+labels, one label for each position of a sequence or node of a graph, a ranking of a fixed set of
+items, or a matching of two sets. The fit ends when its duality gap is certified to be at most
+--tol: the training objective is then no further than that above its minimum.
 """
 
 EPILOG = f"""\

@@ -15,6 +15,7 @@ text, or arrays if --output ends with .npz:
   sequences          the label of each token, an empty line after each sequence; of conll and conllu
                      behind the columns that were read
   graphs             the label of each node, an empty line after each graph
+  multilabel         the labels, joined by commas; an empty line where there are none
   rankings           the items, best first, such as b>a>c
   matchings          the column, counted from 0, matched to each row, separated by spaces
 """
@@ -45,7 +46,7 @@ def add(commands):
     how.add_argument(
         "--probabilities", action="store_true",
         help="also the probabilities of all labels, separated by tabs, below a line that names "
-        "them; for classes, levels, sequences and graphs under surrogate log",
+        "them; for classes, levels, labels, sequences and graphs under surrogate log",
     )
     output = add_output(parser, progress=False)
     output.add_argument(
@@ -116,12 +117,13 @@ def run(args):
     elif not args.json:
         for line in _lines(data, estimator, predicted, probabilities):
             print(line)
+    names = _label_names(data, estimator)
     report.document({
         "task": data.task,
         "n_examples": data.n_examples,
-        "predictions": [_plain(row) for row in predicted],
+        "predictions": [_plain(row) for row in _sets(predicted, names, data.task)],
         **({} if probabilities is None else {
-            "classes": estimator.classes_.tolist(),
+            "classes": names,
             "probabilities": [row.tolist() for row in probabilities],
         }),
         "output": args.output,
@@ -144,6 +146,21 @@ def _probabilities(estimator, X):
     return estimator.predict_marginals(X)
 
 
+def _label_names(data, estimator):
+    """Names of the labels; of label sets they may be those of the file of the fit."""
+    if data.task == "multilabel" and data.reading.get("labels"):
+        return data.reading["labels"]
+    return estimator.classes_.tolist() if hasattr(estimator, "classes_") else None
+
+
+def _sets(predicted, names, task):
+    """Rows of an indicator as lists of names; other predictions as they are."""
+    if task != "multilabel":
+        return predicted
+    rows = predicted.toarray() if hasattr(predicted, "tocsr") else predicted
+    return [[names[j] for j in row.nonzero()[0].tolist()] for row in rows]
+
+
 def _plain(row):
     return row.tolist() if hasattr(row, "tolist") else row
 
@@ -152,8 +169,9 @@ def _lines(data, estimator, predicted, probabilities):
     """The predictions as lines of text."""
     import numpy as np
 
+    names = _label_names(data, estimator)
     if probabilities is not None:
-        yield "\t".join(["label", *map(str, estimator.classes_.tolist())])
+        yield "\t".join(["label", *map(str, names)])
     if data.task in ("sequences", "graphs"):
         for i, labels in enumerate(predicted):
             rows = [[str(label)] for label in labels.tolist()]
@@ -164,6 +182,9 @@ def _lines(data, estimator, predicted, probabilities):
                 ]
             yield from _joined(rows, None if probabilities is None else probabilities[i])
             yield ""
+    elif data.task == "multilabel":
+        rows = [[",".join(map(str, row))] for row in _sets(predicted, names, data.task)]
+        yield from _joined(rows, probabilities)
     elif np.ndim(predicted) == 2:
         for row in predicted:
             yield " ".join(map(str, row.tolist()))
@@ -194,7 +215,7 @@ def _write_arrays(file, predicted, probabilities):
             "y": np.concatenate(predicted), "lengths": np.array([len(row) for row in predicted])
         }
     else:
-        arrays = {"y": predicted}
+        arrays = {"y": predicted.toarray() if hasattr(predicted, "tocsr") else predicted}
     if arrays["y"].dtype == object:
         arrays["y"] = arrays["y"].astype(str)
     if probabilities is not None:

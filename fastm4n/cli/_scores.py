@@ -21,7 +21,9 @@ MEANINGS = {
     "span_f1": "F1 of spans, as conlleval counts them",
     "node_accuracy": "share of the labelled nodes that are right, each with its weight",
     "graph_accuracy": "share of the graphs whose labelled nodes are all right",
-    "hamming_loss": "mean share of the items at wrong positions",
+    "hamming_loss": "mean share of the items at wrong positions, or of the labels that are wrong",
+    "micro_f1": "F1 of all labels of all examples together",
+    "subset_accuracy": "share of the examples whose labels are all right",
     "kendall_tau": "mean rank correlation, from -1 to 1",
     "spearman_rho": "mean rank correlation, from -1 to 1",
     "row_accuracy": "share of the rows that are matched right",
@@ -117,10 +119,20 @@ def _matchings(estimator, predicted, y):
     }
 
 
+def _multilabel(estimator, predicted, y):
+    from sklearn.metrics import accuracy_score, f1_score, hamming_loss
+
+    return {
+        "hamming_loss": float(hamming_loss(y, predicted)),
+        "micro_f1": float(f1_score(y, predicted, average="micro", zero_division=0)),
+        "subset_accuracy": float(accuracy_score(y, predicted)),
+    }
+
+
 # figures of merit beyond that of `score`
 _SCORES = {
     "classes": _classes, "ordered": _ordered, "sequences": _sequences, "rankings": _rankings,
-    "matchings": _matchings,
+    "matchings": _matchings, "multilabel": _multilabel,
 }
 
 
@@ -135,6 +147,8 @@ def loss(estimator, X, y):
     """
     from sklearn.base import is_classifier
 
+    if estimator._task == "multilabel":
+        return _multilabel(estimator, estimator.predict(X), y)["hamming_loss"]
     if not is_classifier(estimator):
         return 1.0 - float(estimator.score(X, y))
     truth, answer = _codes(estimator, y), _codes(estimator, estimator.predict(X))
@@ -146,7 +160,7 @@ def loss(estimator, X, y):
 def loss_name(estimator):
     from sklearn.base import is_classifier
 
-    if not is_classifier(estimator):
+    if estimator._task == "multilabel" or not is_classifier(estimator):
         return f"share of {estimator._part}s that are wrong"
     if not isinstance(estimator.cost, str):
         return "mean cost"

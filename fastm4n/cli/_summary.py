@@ -21,6 +21,11 @@ def facts(data):
         return found
     if data.task == "matchings":
         found["size"] = int(data.y.shape[1])
+    elif data.task == "multilabel":
+        found["labels"] = dict(zip(
+            map(str, data.reading["labels"]), map(int, data.y.sum(axis=0).tolist()
+            if data.y.ndim == 2 and not hasattr(data.y, "tocsr")
+            else data.y.toarray().sum(axis=0).tolist()), strict=True))
     elif data.task == "rankings":
         found["items"] = _items(data.y)
     else:
@@ -60,7 +65,7 @@ def width(X):
 
 def counted(data, features=None, found=None):
     """A line: how many of what."""
-    one = "example" if data.task in ("classes", "ordered") else data.task[:-1]
+    one = "example" if data.task in ("classes", "ordered", "multilabel") else data.task[:-1]
     text = f"{data.name}: {_many(data.n_examples, one)}"
     if n_tokens(data) is not None:
         text += f" of {_many(n_tokens(data), 'token')}"
@@ -73,7 +78,7 @@ def counted(data, features=None, found=None):
     if found is not None and "labels" in found:
         one, several = {
             "ordered": ("level", "levels"), "sequences": ("label", "labels"),
-            "graphs": ("label", "labels"),
+            "graphs": ("label", "labels"), "multilabel": ("label", "labels"),
         }.get(data.task, ("class", "classes"))
         text += f", {_many(len(found['labels']), one, several)}"
     if found is not None and "items" in found:

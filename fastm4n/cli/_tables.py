@@ -25,12 +25,15 @@ class Head:
         How the target was found, in words; empty if it was given.
     notes : list of str
         What the user may want to correct.
+    n_labels : int
+        How many of the columns, the last ones, are indicators of labels.
     """
 
     def __init__(self, args, reading, n_features, *, fitted, truth):
         self.args, self.reading, self.n_features = args, reading, n_features
         self.fitted, self.truth = fitted, truth
         self.has_names, self.width, self.why, self.notes = True, 0, "", []
+        self.n_labels = 0
 
     def __call__(self, first, second, lines):
         self.width = len(first)
@@ -85,6 +88,9 @@ class Head:
         columns, target = self.args.columns, self.args.target
         left_out = {_place(name, names, "--drop") for name in self.args.drop or ()}
         chosen = {_place(name, names, "--columns") for name in columns or ()}
+        labels = [_place(name, names, "--labels") for name in self.args.labels or ()]
+        if labels:
+            return self._of_labels(names, labels, left_out, columns, chosen)
         if target is None:
             place = self._target(names, sample, left_out | chosen)
         else:
@@ -104,6 +110,25 @@ class Head:
             if place in chosen:
                 raise CommandError(f"--columns: the target {names[place]} is among them", 2)
         return place, columns
+
+    def _of_labels(self, names, labels, left_out, columns, chosen):
+        """No target: columns of features, then those of labels."""
+        taken = set(labels)
+        if self.args.target is not None:
+            raise CommandError("--labels and --target: give one of them", 2)
+        if len(taken) < len(labels):
+            raise CommandError("--labels names a column twice", 2)
+        if taken & (left_out | chosen):
+            name = names[min(taken & (left_out | chosen))]
+            raise CommandError(f"--labels: {name} is left out, or a feature", 2)
+        if columns is None:
+            places = [i for i in range(len(names)) if i not in taken | left_out]
+        else:
+            places = [_place(name, names, "--columns") for name in columns]
+        if not places:
+            raise CommandError("--labels and --drop leave no columns of features", 2)
+        self.n_labels = len(labels)
+        return None, places + labels
 
     def _target(self, names, sample, taken):
         """Position of the column that is to be predicted; `why` says how it was found."""
@@ -131,6 +156,8 @@ class Head:
     def _of_model(self, names, sample, lines):
         """Columns of a table that a fitted model is to predict from."""
         columns, target = self.reading.get("columns"), self.reading.get("target")
+        if self.reading.get("labels") is not None and columns is not None:
+            return self._labels_of_model(columns, self.reading["labels"], names, lines)
         if columns is None:  # fitted on other than tables
             if self.args.target is None and (self.n_features == self.width or not self.truth):
                 if self.n_features == self.width:
@@ -143,11 +170,7 @@ class Head:
             return place, [i for i in range(len(names)) if i != place]
         given = self.args.target
         if self.reading.get("header", True):
-            if not self.has_names:
-                raise lines.error(
-                    "no line names the columns, and the model goes by their names, "
-                    f"{', '.join(columns):.200}. Add that line, or pass --header yes."
-                )
+            self._check_names(columns, lines)
             return (given or target if self.truth else None), columns
         # by position; the truth may be missing, and what stood behind it then moves up
         places, width = [int(column) - 1 for column in columns], self.reading["width"]
@@ -161,6 +184,31 @@ class Head:
         if given is not None:
             place = _place(given, names, "--target")
         return (place if self.truth else None), places
+
+
+    def _check_names(self, columns, lines):
+        if not self.has_names:
+            raise lines.error(
+                "no line names the columns, and the model goes by their names, "
+                f"{', '.join(columns):.200}. Add that line, or pass --header yes."
+            )
+
+    def _labels_of_model(self, columns, labels, names, lines):
+        """Columns that a fitted model is to predict from, and those of labels if they are there."""
+        self.n_labels = len(labels) if self.truth else 0
+        if self.reading.get("header", True):
+            self._check_names(columns, lines)
+            return None, [*columns, *(labels if self.truth else [])]
+        # by position; labels may be missing, and what stood behind them then moves up
+        width = self.reading["width"]
+        places, of_labels = ([int(name) - 1 for name in part] for part in (columns, labels))
+        if self.width == width - len(labels) and not self.truth:
+            return None, [i - sum(label < i for label in of_labels) for i in places]
+        if self.width != width:
+            raise lines.error(
+                f"there are {self.width} column(s), but the model was fitted on {width}."
+            )
+        return None, places + (of_labels if self.truth else [])
 
 
 def _place(text, names, option):

@@ -3,10 +3,15 @@
 from fastm4n.datasets._attributes import chunking_attributes, window_attributes
 from fastm4n.datasets._conll import load_conll, load_conllu
 from fastm4n.datasets._crfsuite import load_crfsuite
-from fastm4n.datasets._svmlight import load_svmlight, load_svmlight_sequences
+from fastm4n.datasets._svmlight import (
+    load_svmlight,
+    load_svmlight_multilabel,
+    load_svmlight_sequences,
+)
 from fastm4n.datasets._tables import load_csv, load_label_ranking
 
 __all__ = [
     "chunking_attributes", "load_conll", "load_conllu", "load_crfsuite", "load_csv",
-    "load_label_ranking", "load_svmlight", "load_svmlight_sequences", "window_attributes",
+    "load_label_ranking", "load_svmlight", "load_svmlight_multilabel", "load_svmlight_sequences",
+    "window_attributes",
 ]

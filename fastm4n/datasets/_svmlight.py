@@ -100,14 +100,80 @@ def load_svmlight(path, *, n_features=None, zero_based="auto", dtype=np.float64)
 
 
 _QID = "there is a qid after the label; it names a sequence, which load_svmlight_sequences reads."
+_NO_LABEL = "the label {!r} is not a number."
 _NO_QID = "there is no qid after the label; it names the sequence, as in '1 qid:7 3:0.5'."
 
 
-def read_svmlight(path, *, n_features=None, zero_based="auto", dtype=np.float64, with_qid=None):
+def load_svmlight_multilabel(path, *, n_features=None, zero_based="auto", dtype=np.float64):
+    """Read sparse rows with sets of labels in svmlight's format.
+
+    A line is an example: its labels, numbers joined by commas, or none; and its features as
+    ``index:value``, by increasing index. What follows a ``#`` is a comment.
+
+    Parameters
+    ----------
+    path : str, path or file object
+        UTF-8 text, plain or compressed by gzip, bzip2 or xz.
+    n_features : int, default=None
+        Number of columns; by default as many as the greatest index needs.
+    zero_based : bool or "auto", default="auto"
+        Whether indices count from 0. By default they do if one of them is 0.
+    dtype : {numpy.float64, numpy.float32}, default=numpy.float64
+        Type of the features.
+
+    Returns
+    -------
+    X : CSR matrix of shape (n, n_features)
+    Y : CSR matrix of int64, shape (n, n_labels)
+        Indicator of the labels.
+    labels : ndarray of shape (n_labels,)
+        The label of each column of Y, sorted: those that occur.
+
+    Examples
+    --------
+    >>> import io
+    >>> from fastm4n.datasets import load_svmlight_multilabel
+    >>> text = "2,7 1:0.5 3:1\\n7 2:1\\n 1:1\\n"
+    >>> X, Y, labels = load_svmlight_multilabel(io.StringIO(text))
+    >>> Y.toarray().tolist(), labels.tolist()
+    ([[1, 1], [0, 1], [0, 0]], [2, 7])
+    """
+    rows, labels, _, _, _ = read_svmlight(
+        path, n_features=n_features, zero_based=zero_based, dtype=dtype, with_qid=False,
+        multilabel=True,
+    )
+    return rows, *indicator(*labels)
+
+
+def indicator(values, ends, labels=None):
+    """Indicator of sets of labels, and the label of each of its columns.
+
+    Set i is values[ends[i]:ends[i + 1]]; labels are those that occur, or are given: others are then
+    left out.
+    """
+    if labels is None:
+        labels = np.unique(values)
+    labels = np.asarray(labels)
+    order = np.argsort(labels, kind="stable")
+    place = np.minimum(np.searchsorted(labels, values, sorter=order), len(labels) - 1)
+    columns = order[place] if len(labels) else place
+    known = labels[columns] == values if len(labels) else np.zeros(len(values), dtype=bool)
+    rows = np.repeat(np.arange(len(ends) - 1), np.diff(ends))
+    Y = sp.coo_matrix(
+        (np.ones(int(known.sum()), dtype=np.int64), (rows[known], columns[known])),
+        shape=(len(ends) - 1, len(labels))).tocsr()
+    Y.data[:] = 1  # of labels that a line has twice
+    return Y, labels
+
+
+def read_svmlight(path, *, n_features=None, zero_based="auto", dtype=np.float64, with_qid=None,
+                  multilabel=False):
     """CSR rows, labels, the sequences' offsets and numbers, and whether indices count from 0.
 
     Parameters are those of `load_svmlight`; with_qid says whether lines have a qid, None that the
-    first one decides. Offsets are None without.
+    first one decides. Offsets are None without. multilabel says whether lines have any number of
+    labels, None that they do if there is a comma between labels; labels are then a pair, those of
+    all lines and where they end in it.
     """
     if np.dtype(dtype) not in (np.float64, np.float32):
         raise ValueError(f"dtype must be numpy.float64 or numpy.float32, got {dtype!r}.")
@@ -119,6 +185,7 @@ def read_svmlight(path, *, n_features=None, zero_based="auto", dtype=np.float64,
         raise ValueError(f"n_features must be an integer >= 1 or None, got {n_features!r}.")
     lines = Lines(path)
     labels, data, indices = array("d"), array("d"), array("q")
+    ends, without, several = array("q", [0]), None, multilabel is True
     indptr, numbers, starts = array("q", [0]), array("q"), array("q")
     sequences = {}  # from qid to the line where it began
     current = None
@@ -126,10 +193,16 @@ def read_svmlight(path, *, n_features=None, zero_based="auto", dtype=np.float64,
         fields = line.partition("#")[0].split()
         if not fields:
             continue
+        texts = fields[:1]
+        if multilabel is not False and ":" in fields[0] and not fields[0].startswith("qid:"):
+            texts, fields = [], ["", *fields]
+            without = without or (lines.number, fields[1])
+        elif multilabel is not False and "," in fields[0]:
+            texts, several = fields[0].split(","), True
         try:
-            label = number(fields[0])
+            named = [number(text) for text in texts]
         except ValueError:
-            raise lines.error(f"the label {fields[0]!r} is not a number.") from None
+            raise lines.error(_NO_LABEL.format(fields[0])) from None
         has_qid = len(fields) > 1 and fields[1].startswith("qid:")
         if with_qid is None:
             with_qid = has_qid
@@ -159,13 +232,19 @@ def read_svmlight(path, *, n_features=None, zero_based="auto", dtype=np.float64,
             data.extend([number(value) for _, value in pairs])
         except (ValueError, OverflowError):
             raise lines.error(_bad_feature(fields)) from None
-        labels.append(label)
+        labels.extend(named)
+        ends.append(len(labels))
         indptr.append(len(data))
         numbers.append(lines.number)
-    if not labels:
+    if not numbers:
         raise ValueError(f"{lines.name} holds no {'tokens' if with_qid else 'examples'}.")
 
-    labels, indices, indptr, numbers = map(np.array, (labels, indices, indptr, numbers))
+    if without and not several:
+        raise lines.error(_NO_LABEL.format(without[1]), without[0])
+    if several and with_qid:
+        raise ValueError(f"{lines.name} has several labels in a line, and a qid.")
+    labels, ends, indices, indptr, numbers = map(
+        np.array, (labels, ends, indices, indptr, numbers))
     with np.errstate(over="ignore"):
         data = np.array(data, dtype=dtype)
 
@@ -177,8 +256,9 @@ def read_svmlight(path, *, n_features=None, zero_based="auto", dtype=np.float64,
             raise lines.error(what.format(indices[entry], data[entry]), numbers[row])
 
     if not np.isfinite(labels).all():
-        row = np.flatnonzero(~np.isfinite(labels))[0]
-        raise lines.error(f"the label is {labels[row]}; labels must be finite.", numbers[row])
+        wrong = np.flatnonzero(~np.isfinite(labels))[0]
+        row = np.searchsorted(ends, wrong, side="right") - 1
+        raise lines.error(f"the label is {labels[wrong]}; labels must be finite.", numbers[row])
     check(~np.isfinite(data), f"the value of feature {{}} is {{}}, no finite {data.dtype}.")
     check(indices < 0, "the index {} is negative.")
     check(indices == np.iinfo(np.int64).max, "the index {} is too large.")
@@ -201,13 +281,13 @@ def read_svmlight(path, *, n_features=None, zero_based="auto", dtype=np.float64,
     small = max(len(data), n_features) < 2**31
     rows = sp.csr_matrix(
         (data, indices.astype(np.int32 if small else np.int64, copy=False), indptr),
-        shape=(len(labels), n_features),
+        shape=(len(numbers), n_features),
     )
-    if np.all(labels == np.trunc(labels)) and np.abs(labels).max() < 2**53:
+    if np.all(labels == np.trunc(labels)) and np.abs(labels).max(initial=0) < 2**53:
         labels = labels.astype(np.int64)
     offsets = np.append(np.array(starts), len(labels)) if with_qid else None
     qids = np.fromiter(sequences, np.int64, len(sequences))
-    return rows, labels, offsets, qids, zero_based
+    return rows, (labels, ends) if several else labels, offsets, qids, zero_based
 
 
 def _bad_feature(fields):

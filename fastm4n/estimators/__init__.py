@@ -3,10 +3,11 @@
 from fastm4n.estimators.chain import SequenceTagger
 from fastm4n.estimators.graph import GraphTagger
 from fastm4n.estimators.matching import Matcher
+from fastm4n.estimators.multilabel import MultiLabelClassifier
 from fastm4n.estimators.ranking import LabelRanker
 from fastm4n.estimators.simplex import MulticlassClassifier, OrdinalClassifier
 
 __all__ = [
-    "GraphTagger", "LabelRanker", "Matcher", "MulticlassClassifier", "OrdinalClassifier",
-    "SequenceTagger",
+    "GraphTagger", "LabelRanker", "Matcher", "MultiLabelClassifier", "MulticlassClassifier",
+    "OrdinalClassifier", "SequenceTagger",
 ]

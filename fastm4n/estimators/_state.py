@@ -13,6 +13,7 @@ from fastm4n.estimators._base import CertifiedEstimator
 from fastm4n.estimators.chain import SequenceTagger
 from fastm4n.estimators.graph import GraphTagger
 from fastm4n.estimators.matching import Matcher
+from fastm4n.estimators.multilabel import MultiLabelClassifier
 from fastm4n.estimators.ranking import LabelRanker
 from fastm4n.estimators.simplex import MulticlassClassifier, OrdinalClassifier
 from fastm4n.penalties import L2, ElasticNet, Group
@@ -24,7 +25,8 @@ from fastm4n.vectorizer import SequenceScaler, SequenceVectorizer
 PREDICTORS = {
     cls.__name__: cls
     for cls in (
-        GraphTagger, LabelRanker, Matcher, MulticlassClassifier, OrdinalClassifier, SequenceTagger)
+        GraphTagger, LabelRanker, Matcher, MultiLabelClassifier, MulticlassClassifier,
+        OrdinalClassifier, SequenceTagger)
 }
 TRANSFORMERS = {cls.__name__: cls for cls in (SequenceScaler, SequenceVectorizer, StandardScaler)}
 # the objects that `penalty` may be, by their names in files

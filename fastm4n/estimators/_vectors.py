@@ -48,11 +48,15 @@ class VectorProblem(Problem):
                 intercepts = intercepts - coef @ self.centre
             return {"intercept_": intercepts, "coef_": coef}
         blocks = self.blocks
-        rows = (self.loss.outputs.truth() - mu).reshape(blocks.weights.size, -1)
-        beta = rows * (blocks.weights / alpha)[:, np.newaxis]
+        beta = self._scored(self.loss.outputs.truth() - mu)
+        beta = beta * (blocks.weights / alpha)[:, np.newaxis]
         dual_coef = np.zeros((blocks.n_examples, beta.shape[1]))
         dual_coef[blocks.kept] = blocks.shares[:, np.newaxis] * beta[blocks.block_of]
         return {"intercept_": intercepts, "dual_coef_": dual_coef}
+
+    def _scored(self, numbers):
+        """Of the numbers of all blocks those whose scores depend on x, a row for each block."""
+        return numbers.reshape(self.weights.size, -1)
 
 
 class VectorEstimator(CertifiedEstimator):
@@ -139,6 +143,14 @@ class VectorEstimator(CertifiedEstimator):
                 (d + 1, features.stride), d,
                 lambda packed: {"coef": packed[:d, :R].T, "intercept": packed[d, :R]}))
 
+    def _n_scores(self, layout):
+        """Scores of a block that depend on x."""
+        return layout.max_size
+
+    def _arranged(self, features, layout, common):
+        """A map of those scores, as one of all that the layout has."""
+        return features
+
     def _features(self, X, samples, p, n_labels):
         """Feature map over X[samples], the kernel's arguments, the constant feature's value."""
         intercept = self._constant()
@@ -208,9 +220,9 @@ class VectorEstimator(CertifiedEstimator):
             # a free intercept takes up any shift of the features, and the solver has an
             # easier time without one
             centre = np.sum(p[:, np.newaxis] * X[samples], axis=0)
-        n_scores = loss.outputs.layout.max_size
         features, parameters, intercept = self._features(
-            X if centre is None else X - centre, samples, p, n_scores)
+            X if centre is None else X - centre, samples, p, self._n_scores(loss.outputs.layout))
+        features = self._arranged(features, loss.outputs.layout, common)
         if self.kernel == "linear":
             self._penalise(features)
         else:

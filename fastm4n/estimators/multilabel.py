@@ -1,0 +1,481 @@
+"""Multi-label classification: outputs that are sets of labels, with weights of pairs."""
+
+from dataclasses import replace
+
+import numpy as np
+from sklearn.base import ClassifierMixin
+from sklearn.metrics import accuracy_score
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_consistent_length,
+    check_is_fitted,
+)
+
+from fastm4n._parameters import check_choice
+from fastm4n.estimators import _decoding
+from fastm4n.estimators._base import needs_log
+from fastm4n.estimators._docs import documented
+from fastm4n.estimators._indicators import KINDS, as_indicator, read_indicator
+from fastm4n.estimators._label_decoding import LabelDecoder
+from fastm4n.estimators._label_graphs import check_graph, label_edges
+from fastm4n.estimators._parameters import RISK_TOL, check_weights, cost_matrix, summable
+from fastm4n.estimators._vectors import VectorEstimator, VectorProblem
+from fastm4n.features._multilabel import LabelSetFeatures
+from fastm4n.outputs._base import COST_SCALES
+from fastm4n.outputs._labels import LabelOutputs
+from fastm4n.outputs._roof import RoofOutputs
+from fastm4n.outputs.graphs import EXACT, INFERENCES, graph_outputs
+from fastm4n.penalties import resolve_penalty
+from fastm4n.surrogates import MaxMargin, make_surrogate
+
+# an integrality gap up to here is rounding
+ROUNDING = 1e-9
+
+
+class LabelSetProblem(VectorProblem):
+    """The problem of a `MultiLabelClassifier`: a score for each label, and one for each pair."""
+
+    def _scored(self, numbers):
+        n_labels, row = self.common["classes_"].size, self.loss.outputs.layout.stride
+        rows = numbers.reshape(self.weights.size, -1)[:, : n_labels * row]
+        return rows.reshape(-1, n_labels, row)[:, :, 1]
+
+    def fitted(self, mu, alpha):
+        return {**super().fitted(mu, alpha), "edge_coef_": self.features.pair_coef()}
+
+    def values(self):
+        """What is exact at the weights that the features hold."""
+        outputs = self.loss.outputs
+        relaxed = outputs.has_relaxation and isinstance(self.loss, MaxMargin)
+        if self.common["exact_"] or not relaxed:
+            return {}
+        gaps = np.zeros(self.weights.size)
+        _decoding.relaxation_gaps(self.features, outputs, 0, gaps.size, 0.0, gaps)
+        gap = float(self.weights @ gaps)
+        return {"integrality_gap_": gap, "exact_": gap <= ROUNDING}
+
+
+@documented(
+    surrogates=(
+        '"max_margin" the structural SVM (M3N); "log" the CRF: logistic regressions where\n'
+        "    there are no pairs."
+    ),
+    whole="label set",
+    elements="labels",
+)
+class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
+    """Multi-label classification by M4N, structural SVM or CRF, with a certified gap.
+
+    A set of labels, y_l being 1 for those that are on and 0 for the others, scores
+    sum_l y_l (``coef_[l] @ x + intercept_[l]``) + sum_e ``edge_coef_[e]`` y_l y_m over the labels
+    l and over the edges e = {l, m} of a graph between labels, or the same with a kernel in the
+    place of ``coef_``. Minimises mean_i S(scores of x_i, y_i) + alpha / 2 ||w||^2, S being the
+    surrogate of the costs of the labels, by block-coordinate Frank-Wolfe on the dual.
+
+    Parameters
+    ----------
+    [surrogate]
+    graph : {"tree", "complete", "none"} or array-like of shape (n_edges, 2), default="tree"
+        Which pairs of labels have a weight: those of the tree of largest mutual information
+        between the labels of the training examples (Chow and Liu), all, none, or these pairs of
+        columns of y.
+    alpha : float, default=0.01
+        Regularisation: alpha / 2 times the squared norm of the weights is added to the
+        mean loss.
+    cost : "zero_one" or array of shape (2, 2), default="zero_one"
+        What a mistake at one label costs: cost[0, 1] for predicting a label that is off, and
+        cost[1, 0] for missing one that is on. "zero_one" is the Hamming loss. The "log" surrogate
+        uses it for ``decode="min_risk"`` only.
+    [cost_scale]
+    inference : {"auto", "forest", "min_cut", "exact", "lp"}, default="auto"
+        How best sets are found. "auto" is exact where edges make no cycle, where bounds hold the
+        weights of pairs at zero or more (``penalty=L2(bounds={"edge_coef": (0, None)})``, by
+        minimum cuts), and for few labels (up to 16, or more if few pairs hang together); elsewhere
+        it is "lp", a linear program whose objective bounds the exact one from above. The others
+        demand one of these, "exact" any that is, and raise an error where it cannot be had.
+        `oracle_` says what it came to.
+    [kernel]
+    [fit_intercept]
+    [penalty]
+    [solver]
+    decode : {"map", "min_risk"}, default="map"
+        Prediction of the set of highest score, or of the least expected cost under the
+        probabilities ("log") or the oracle's distribution ("max_min").
+    [cache_size]
+    warm_start : bool, default=False
+        Whether to start from the dual point of the last fit, if that had as many samples
+        and the same labels, edges and cost_scale; alpha may change. Keeps about n_samples x
+        2 (n_labels + n_edges) numbers, twice as many for "log".
+    [running]
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_labels, n_features)
+        Weights of the labels, for ``kernel="linear"``.
+    dual_coef_ : ndarray of shape (n_samples, n_labels)
+        Coefficients of the training examples, for other kernels.
+    [vector_weights]
+    intercept_ : ndarray of shape (n_labels,)
+        Intercepts.
+    edges_ : ndarray of int of shape (n_edges, 2)
+        The pairs of labels that have weights, as numbers of columns of y.
+    edge_coef_ : ndarray of shape (n_edges,)
+        Weights of the pairs.
+    classes_ : ndarray of shape (n_labels,)
+        The labels: the names of y's columns where these are strings, else 0 ... n_labels - 1.
+    cost_matrix_ : ndarray of shape (2, 2)
+        The costs of `cost`.
+    oracle_ : str
+        What finds best sets: "labels" (one by one), "forest", "min_cut", "few_states", or of
+        linear programs "roof" (roof duality) and "decomposition".
+    exact_ : bool
+        Whether the objective is the exact one: for all but linear programs, and for those where
+        `integrality_gap_` is zero.
+    integrality_gap_ : float or None
+        For "max_margin", how far the objective of the linear program lies at most above the exact
+        one at these weights; 0 for exact oracles, None where it is not known.
+    [certificate]
+    [feature_names]
+
+    See Also
+    --------
+    MulticlassClassifier : One label for each sample.
+
+    Notes
+    -----
+    [bound]
+
+    A pass costs O(n_samples n_features n_labels) and n_samples calls of the oracle; memory is
+    O(n_samples (n_labels + n_edges) + n_features n_labels) for linear models.
+
+    References
+    ----------
+    [references]
+    .. [3] O. Meshi, N. Srebro, T. Hazan (2015). Efficient training of structured SVMs via soft
+       constraints. AISTATS.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastm4n import MultiLabelClassifier
+    >>> X = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.2, 0.8]])
+    >>> y = np.array([[1, 0, 1], [1, 0, 1], [0, 1, 1], [0, 1, 1]])
+    >>> clf = MultiLabelClassifier(alpha=0.01, random_state=0).fit(X, y)
+    >>> clf.predict([[0.7, 0.1]]).tolist()
+    [[1, 0, 1]]
+    >>> clf.edges_.tolist()
+    [[0, 1]]
+    """
+
+    _task = "multilabel"
+    _part = "label"
+    _fitted_arrays = {
+        "classes_": (("k",), "USiu"), "edges_": (("m", "ends"), "iu"),
+        "edge_coef_": (("m",), "f"), "cost_matrix_": (("value", "value"), "f"),
+        "intercept_": (("k",), "f"),
+    }
+    _fitted_values = ("oracle_", "exact_", "integrality_gap_", "_kind", "_dtype")
+    _problem_class = LabelSetProblem
+
+    def __init__(
+        self, surrogate="max_min", *, graph="tree", alpha=0.01, cost="zero_one",
+        cost_scale="sum", inference="auto", kernel="linear", gamma="scale", kernel_params=None,
+        fit_intercept=True, penalty="l2", solver="auto", tol=1e-3, max_iter=1000, decode="map",
+        cache_size=2048, warm_start=False, n_jobs=None, random_state=None, verbose=0,
+        callback=None,
+    ):
+        self.surrogate = surrogate
+        self.graph = graph
+        self.alpha = alpha
+        self.cost = cost
+        self.cost_scale = cost_scale
+        self.inference = inference
+        self.kernel = kernel
+        self.gamma = gamma
+        self.kernel_params = kernel_params
+        self.fit_intercept = fit_intercept
+        self.penalty = penalty
+        self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.decode = decode
+        self.cache_size = cache_size
+        self.warm_start = warm_start
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+        self.callback = callback
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        tags.classifier_tags.multi_label = True
+        tags.target_tags.required = True
+        tags.target_tags.multi_output = tags.target_tags.two_d_labels = True
+        tags.target_tags.single_output = tags.target_tags.one_d_labels = False
+        return tags
+
+    # -------------------------------------------------------------------------- fit
+
+    def _check_parameters(self):
+        self._check_solver_parameters()
+        check_choice("cost_scale", self.cost_scale, COST_SCALES)
+        check_choice("inference", self.inference, INFERENCES)
+        check_graph(self.graph)
+        self._check_vector_parameters()
+
+    def _check_fitted(self, attributes):
+        edges, labels = attributes["edges_"], attributes["classes_"].size
+        if edges.shape[1] != 2 or attributes["cost_matrix_"].shape[0] != 2:
+            raise ValueError("edges_ or cost_matrix_ is not of pairs")
+        if edges.size and (edges.min() < 0 or edges.max() >= labels):
+            raise ValueError("edges_ names labels that there are not")
+        check_choice("_kind", attributes["_kind"], KINDS)
+        if np.dtype(attributes["_dtype"]).kind not in "biuf":
+            raise ValueError("_dtype is no type of indicators")
+
+    def _n_scores(self, layout):
+        return layout.max_parts
+
+    def _arranged(self, features, layout, common):
+        return LabelSetFeatures(features, layout, len(common["edges_"]))
+
+    def _resolved_penalty(self, n_labels, n_features, n_edges):
+        """The penalty of the weights, None for alpha / 2 ||w||^2 alone."""
+        families, missing = {"coef": (n_labels, n_features)}, {}
+        if self.fit_intercept:
+            families["intercept"] = (n_labels,)
+        else:
+            missing["intercept"] = "weights that this model has not: see fit_intercept"
+        if n_edges:
+            families["edge_coef"] = (n_edges,)
+        else:
+            missing["edge_coef"] = "weights that this model has not: its graph has no edges"
+        return resolve_penalty(self.penalty, families, missing)
+
+    def _penalise(self, features):
+        labels, m = features.labels, features.pairs.n_pairs
+        R, d = labels.n_labels, labels.n_features
+        resolved = self._resolved_penalty(R, d, m)
+        if resolved is None:
+            return
+        labels.set_penalty(resolved.of_rows(
+            (d + 1, labels.stride), d,
+            lambda packed: {"coef": packed[:d, :R].T, "intercept": packed[d, :R]}))
+        if m:
+            # a pair is a group of its own
+            features.pairs.set_penalty(replace(resolved, by_rows=False).of_rows(
+                (1, m), 0, lambda packed: {"edge_coef": packed[0]}))
+
+    def _holds_attractive(self, X, n_labels, n_edges):
+        """Whether bounds hold the weights of pairs at zero or more."""
+        if self.kernel != "linear" or not n_edges:
+            return False
+        resolved = self._resolved_penalty(n_labels, X.shape[1], n_edges)
+        return resolved is not None and bool((resolved.families["edge_coef"][0] >= 0.0).all())
+
+    def fit(self, X, y, sample_weight=None):
+        """Fit the model until its duality gap is certified to be at most `tol`.
+
+        Parameters
+        ----------
+        [fit_X]
+        y : {array-like, sparse matrix} of shape (n_samples, n_labels)
+            Indicator: 1 for the labels of each sample, 0 for the others.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Non-negative weights; 2 is the example given twice, 0 the example left out.
+
+        [fit_outcome]
+        """
+        return self._fit_or_restore(X, y, sample_weight)
+
+    def _problem(self, X, y, sample_weight):
+        self._check_parameters()
+        if y is None:
+            raise ValueError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None."
+            )
+        X = self._validated(X)
+        self._check_square(X)
+        Y, names, kind, dtype = read_indicator(y)
+        check_consistent_length(X, Y)
+        weights = check_weights(_check_sample_weight(sample_weight, X, dtype=np.float64))
+        kept = np.flatnonzero(weights)
+        weights = summable(weights[kept])
+        cost = cost_matrix(self.cost, 2, "values, 0 and 1")
+        edges = label_edges(self.graph, Y[kept], weights)
+        sets, which = np.unique(Y[kept], axis=0, return_inverse=True)
+        blocks = self._blocks(X, kept, which.ravel(), weights)
+        oracle, outputs = self._outputs(
+            sets[which.ravel()[blocks.first]], edges, cost,
+            self._holds_attractive(X, names.size, len(edges)))
+        exact = oracle in ("labels", *EXACT) or self.inference == "exact"
+        return self._vector_problem(
+            X, blocks, self._surrogate(outputs),
+            {"classes_": names, "edges_": edges, "cost_matrix_": cost, "oracle_": oracle,
+             "exact_": exact, "integrality_gap_": 0.0 if exact else None, "_kind": kind,
+             "_dtype": dtype},
+            {"classes": names, "edges": edges, "oracle": oracle, "cost_scale": self.cost_scale},
+        )
+
+    def _outputs(self, Y, edges, cost, attractive, games=True):
+        """The name of an oracle, and outputs over these sets that have it.
+
+        For "max_min" they are asked for games, or for best sets.
+        """
+        n, n_labels = Y.shape
+        if not len(edges):
+            return "labels", LabelOutputs(Y, cost, self.cost_scale)
+        if self.inference == "min_cut" and not attractive:
+            raise ValueError(
+                "inference='min_cut' needs weights of pairs that are not negative: use "
+                "penalty=L2(bounds={'edge_coef': (0, None)}) and kernel='linear'."
+            )
+        graphs = dict(
+            y=Y.ravel(), n_nodes=np.full(n, n_labels), edges=np.tile(edges, (n, 1)),
+            n_edges=np.full(n, len(edges)), cost=cost, pairs="both", cost_scale=self.cost_scale)
+        oracle, outputs = graph_outputs(self.inference, self.surrogate, attractive, **graphs)
+        if oracle == "forest" and games and self.surrogate == "max_min":
+            # the local polytope of a forest has no other vertices than labellings, and over it
+            # the game is two cuts, where column generation may need hundreds of them
+            outputs = RoofOutputs(**graphs)
+        return oracle, outputs
+
+    # ---------------------------------------------------------------------- predict
+
+    def _finds_best(self):
+        """Whether best sets are best whatever the scores."""
+        return self.oracle_ in ("labels", *EXACT) or self.inference == "exact"
+
+    def _decoder(self, games=False):
+        """The oracle of the fitted model, over one example."""
+        labels = np.zeros((1, self.classes_.size), dtype=np.uint8)
+        _, outputs = self._outputs(
+            labels, self.edges_, self.cost_matrix_, self.oracle_ == "min_cut", games)
+        return outputs, LabelDecoder(outputs, self.edge_coef_)
+
+    def decision_function(self, X):
+        """How much the score of the best set with a label exceeds that of the best without it.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Examples, or kernel values with the training examples for
+            ``kernel="precomputed"``.
+
+        Returns
+        -------
+        margins : ndarray of shape (n_samples, n_labels)
+            Positive for the labels that `predict` sets. Without edges
+            ``X @ coef_.T + intercept_``. Where the oracle is not exact, differences of the scores
+            of `predict`'s set with the label on and off, the other labels being as they are.
+        """
+        scores = self._scores(X)
+        if not len(self.edges_):
+            return scores
+        _, decoder = self._decoder()
+        if self._finds_best():
+            return decoder.margins(scores)
+        on = decoder.best_sets(scores)[0].astype(np.float64)
+        pairs = np.zeros((self.classes_.size,) * 2)
+        pairs[tuple(self.edges_.T)] = self.edge_coef_
+        return scores + on @ (pairs + pairs.T)
+
+    def predict(self, X, decode=None, return_bound=False):
+        """Predicted label sets.
+
+        Parameters
+        ----------
+        [X]
+        [decode]
+        return_bound : bool, default=False
+            Whether to return bounds, too; of ``decode="map"``.
+
+        Returns
+        -------
+        y : {ndarray, sparse matrix} of shape (n_samples, n_labels)
+            An indicator of the kind and dtype of that of `fit`.
+        bound : ndarray of shape (n_samples,)
+            With `return_bound`: the score of the best set is at most so much above that of the
+            predicted one. Zero, but for rounding, where the oracle is exact.
+        """
+        decode = self._decoding(decode)
+        check_is_fitted(self)
+        if decode == "min_risk":
+            self._check_has_distribution("label sets")
+            if return_bound:
+                raise ValueError("return_bound is of decode='map', of best scores.")
+        scores = self._scores(X)
+        _, decoder = self._decoder()
+        labels, excess = decoder.best_sets(scores)
+        if decode == "min_risk":
+            share = self._points(scores)[0]
+            off, on = self.cost_matrix_[1, 0] * share, self.cost_matrix_[0, 1] * (1.0 - share)
+            # the adversary makes labels equally risky, up to the oracle's tolerance
+            level = np.abs(off - on) <= RISK_TOL * labels.shape[1]
+            labels = np.where(level, labels, on < off)
+        predicted = as_indicator(labels, self._kind, self._dtype)
+        return (predicted, excess) if return_bound else predicted
+
+    def _points(self, scores):
+        """Shares of labels and of edges under the oracle's distribution."""
+        outputs, decoder = self._decoder(games=True)
+        return decoder.points(
+            make_surrogate(self.surrogate, outputs), scores, RISK_TOL * self.classes_.size)
+
+    @needs_log
+    def predict_proba(self, X):
+        """Probabilities of the labels, for ``surrogate="log"`` only.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Examples.
+
+        Returns
+        -------
+        probabilities : ndarray of shape (n_samples, n_labels)
+            Of each label being on. Where the oracle is a linear program, tree-reweighted
+            pseudo-marginals.
+        """
+        return self.predict_marginals(X)[0]
+
+    @needs_log
+    def predict_marginals(self, X):
+        """Probabilities of labels and of pairs, for ``surrogate="log"`` only.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Examples.
+
+        Returns
+        -------
+        labels : ndarray of shape (n_samples, n_labels)
+            Of each label being on, as in `predict_proba`.
+        edges : ndarray of shape (n_samples, n_edges)
+            Of both labels of each of `edges_` being on.
+        """
+        check_is_fitted(self)
+        return self._points(self._scores(X))
+
+    def score(self, X, y, sample_weight=None):
+        """Subset accuracy: the share of samples whose labels `predict` gives exactly.
+
+        Parameters
+        ----------
+        [X]
+        y : {array-like, sparse matrix} of shape (n_samples, n_labels)
+            True labels, an indicator.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights.
+
+        Returns
+        -------
+        accuracy : float
+        """
+        check_is_fitted(self)
+        truth = read_indicator(y, self.classes_.size)[0]
+        predicted = read_indicator(self.predict(X))[0]
+        check_consistent_length(predicted, truth)
+        return accuracy_score(truth, predicted, sample_weight=sample_weight)
