@@ -285,8 +285,8 @@ class GraphTagger(CertifiedEstimator):
             check_grid(self.grid_shape)
         elif self.grid_shape is not None:
             raise ValueError(
-                f"grid_shape is for pairwise='displacement', and pairwise is {self.pairwise!r}: "
-                "leave it out.")
+                f"grid_shape is for pairwise='displacement': with pairwise={self.pairwise!r} it "
+                f"must be None, got {self.grid_shape!r:.80}.")
         as_penalty(self.penalty)
 
     def _resolved_penalty(self, families, missing):
@@ -578,12 +578,12 @@ class GraphTagger(CertifiedEstimator):
         Examples
         --------
         >>> from fastm4n import GraphTagger
-        >>> X = [([[1.0, 0.0], [0.0, 1.0]], [[0, 1]])] * 2
+        >>> X = [([[2.0, 0.0], [0.0, 1.0]], [[0, 1]])] * 2
         >>> tagger = GraphTagger(random_state=0).fit(X, [["a", "b"]] * 2)
         >>> for weight, label, feature in tagger.explain(["one", "two"], n_strongest=1).nodes:
         ...     print(label, feature, weight > 0)
-        b two True
-        a two False
+        a one True
+        b one False
         """
         check_is_fitted(self)
         check_number("n_strongest", n_strongest, low=0, integer=True)
