@@ -32,7 +32,8 @@ class Case:
     method that only the log surrogate has; `other(y, rng)` gives outputs that differ here and
     there, `cold` makes data that dual points do not fit; `bits` are parameters whose fits are
     compared bit by bit, beside the usual ones; `bad` are values that parameters refuse, beside
-    `BAD`; `more_calls` need a fitted estimator.
+    `BAD`; `more_calls` need a fitted estimator; `mirror_prox` is whether the max-min oracle may be
+    that.
     """
 
     cls: type
@@ -47,6 +48,7 @@ class Case:
     bad: dict = field(default_factory=dict)
     bad_outputs: object = None
     more_calls: tuple = ()
+    mirror_prox: bool = True
 
     def fit(self, *args, X=..., y=..., sample_weight=None, **parameters):
         parameters = {"random_state": 0, "alpha": 0.05, "tol": self.tol, **parameters}
@@ -56,8 +58,12 @@ class Case:
     def rows(self, rows):
         return {"X": take(self.X, rows), "y": take(self.y, rows)}
 
+    def features(self, example):
+        """The array of features of an example of X."""
+        return example
+
     def changed(self, change):
-        """X, each example of it (or the whole, where it is one array) changed."""
+        """X, the features of each example (or of all, where it is one array) changed."""
         return [*map(change, self.X)] if isinstance(self.X, list) else change(self.X)
 
     def smaller(self):
@@ -83,13 +89,25 @@ class Case:
         return len(self.X)
 
     @property
+    def dims(self):
+        """Dimensions of the array of features of an example."""
+        return self.features(self.X[0]).ndim
+
+    @property
+    def n_features(self):
+        return self.features(self.X[0]).shape[-1]
+
+    @property
     def kernels(self):
         return ("linear", "rbf") if "kernel" in self.cls().get_params() else ("linear",)
 
 
 @dataclass
 class GraphCase(Case):
-    """Examples that are tuples of features of nodes and edges."""
+    """Examples that are tuples of features of nodes, edges, and features of those."""
+
+    def features(self, example):
+        return example[0]
 
     def changed(self, change):
         return [(change(x), *rest) for x, *rest in self.X]
@@ -132,17 +150,16 @@ def pairs(sizes=(1, 2, 3, 4) * 5, d=3, seed=0):
 
 
 def graphs(n=16, d=4, R=3, seed=0):
-    """A cycle of four nodes among trees."""
+    """Trees: one oracle, whichever of them a call is of."""
     rng = np.random.default_rng(seed)
     truth = 2 * rng.normal(size=(d, R))
     X, y = [], []
-    for i in range(n):
-        T = 4 if i == 0 else rng.integers(1, 6)
+    for _ in range(n):
+        T = rng.integers(1, 6)
         x = np.round(4 * rng.normal(size=(T, d))) / 4
         edges = [(int(rng.integers(t)), t)[:: rng.choice([-1, 1])] for t in range(1, T)]
-        if i == 0:
-            edges = [(0, 1), (1, 2), (3, 2), (0, 3)]
-        X.append((x, np.array(edges, dtype=int).reshape(-1, 2)))
+        X.append((
+            x, np.array(edges, dtype=int).reshape(-1, 2), rng.integers(0, 5, (T - 1, 2)) / 4))
         y.append(["abc"[label] for label in np.argmax(x @ truth, axis=1)])
     return X, y
 
@@ -220,11 +237,13 @@ CASES = {
         ],
         bad={
             "pairwise": ["tables", None], "inference": ["best", None], "grid_shape": [3, (1, 2)],
+            "label_features": [0, None, "yes"],
         },
         more_calls=(
             lambda tagger, X: tagger.predict(X, return_bound=True),
             lambda tagger, X: tagger.explain(),
         ),
+        mirror_prox=False,
     ),
     "LabelRanker": Case(
         LabelRanker, *rankings(), "predict_marginals", other_places,

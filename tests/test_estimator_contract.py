@@ -90,6 +90,10 @@ BAD = {
     "fit_start_end": ([], "fit_start_end must be True or False, got"),
     "fit_transitions": ([], "fit_transitions must be True or False, got"),
     "states": ([], "states must be one of .*got"),
+    "pairwise": ([], "pairwise must be one of .*got"),
+    "inference": ([], "inference must be one of .*got"),
+    "grid_shape": ([], "grid_shape is for pairwise='displacement'.*got"),
+    "label_features": ([], "label_features must be True or False, got"),
     "form": ([], "form must be one of .*got"),
     "graph": ([], "graph must be one of .*got"),
     "inference": ([], "inference must be one of .*got"),
@@ -223,7 +227,11 @@ def test_inputs_are_read_only(fits, tmp_path):
 
     def frozen(values, name):
         if isinstance(values, list):
-            return [frozen(np.asarray(each), f"{name}{i}") for i, each in enumerate(values)]
+            return [
+                frozen(each if isinstance(each, tuple) else np.asarray(each), f"{name}{i}")
+                for i, each in enumerate(values)]
+        if isinstance(values, tuple):
+            return tuple(frozen(each, f"{name} {i}") for i, each in enumerate(values))
         np.save(tmp_path / f"{name}.npy", values)
         mapped = np.load(tmp_path / f"{name}.npy", mmap_mode="r")
         assert not mapped.flags.writeable
@@ -243,11 +251,11 @@ def test_inputs_are_left_alone(fits):
     estimator.score(X, y)
     for given, before in ((X, case.X), (y, case.y)):
         for one, other in zip(given, before, strict=True):
-            assert_array_equal(one, other)
+            assert_equal(one, other)
     # nor does a model look at what its caller goes on to change
     answers = case.answers(estimator, case.X)
     for x in X:
-        x[:] = 0
+        case.features(x)[:] = 0
     assert_same_answers(case.answers(estimator, case.X), answers)
 
 
@@ -260,8 +268,8 @@ def test_problems_pickle(fits):
         variants.append((X, {"fit_intercept": "free"}))
     if parameters.get("kernel", "linear") == "linear":
         variants.append((X, {"penalty": ElasticNet(0.3)}))
-        if X[0].ndim < 3:
-            variants.append(([*map(csr_matrix, X)] if isinstance(X, list) else csr_matrix(X), {}))
+        if case.dims < 3:
+            variants.append((case.changed(csr_matrix), {}))
     for X, more in variants:
         estimator = made(
             case.cls, **{"alpha": 0.05, "tol": 1e-3, "max_iter": 12, "random_state": 0,
@@ -329,7 +337,7 @@ def test_a_weight_of_zero_is_no_example(fits):
     kept = np.arange(case.n) % 4 != 1
     X = copy.deepcopy(case.X)
     for i in np.flatnonzero(~kept):
-        X[i][:] = 1e3
+        case.features(X[i])[:] = 1e3
     weighted = case.fit(X=X, sample_weight=kept.astype(float), **parameters)
     without = case.fit(**case.rows(np.flatnonzero(kept)), **parameters)
     for name in ("primal_objective_", "dual_objective_", "duality_gap_", "n_iter_"):

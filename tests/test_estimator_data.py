@@ -138,7 +138,7 @@ def test_attributes(case, surrogate, kernel):
         estimator.duality_gap_, estimator.primal_objective_ - estimator.dual_objective_,
         atol=1e-12)
     assert estimator.n_iter_ > 0 and 0 <= estimator.relative_gap_ <= estimator.tol
-    assert estimator.n_features_in_ == case.X[0].shape[-1]
+    assert estimator.n_features_in_ == case.n_features
     for name, value in state(estimator).items():
         assert isinstance(value, (np.ndarray, float, int, np.number, str)), name
         if "coef_" in name or name in ("intercept_", "cost_matrix_"):
@@ -195,7 +195,7 @@ def test_forms_of_features(case, surrogate, kernel):
     X = case.changed(lambda x: np.round(2 * x) / 4)
     plain = case.fit(surrogate, X=X, **kernel)
     case = dataclasses.replace(case, X=X)
-    for form in (*DENSE, *SPARSE) if X[0].ndim < 3 else DENSE:
+    for form in (*DENSE, *SPARSE) if case.dims < 3 else DENSE:
         inputs = case.changed(form)
         before = copy.deepcopy(inputs)
         estimator = case.fit(surrogate, X=inputs, **kernel)
@@ -210,6 +210,7 @@ def test_forms_of_features(case, surrogate, kernel):
         if not isinstance(X, list):
             inputs, before = [inputs], [before]
         for one, other in zip(inputs, before, strict=True):
+            one, other = case.features(one), case.features(other)
             for part, expected in zip(buffers(one), buffers(other), strict=True):
                 assert_array_equal(part, expected)
                 assert isinstance(part, list) or part.dtype == expected.dtype
@@ -222,7 +223,7 @@ def test_forms_of_the_same_numbers_give_the_same_path(case, margin):
     with pytest.warns(ConvergenceWarning):
         X = case.changed(lambda x: np.round(2 * x) / 4)
         plain = case.fit(margin, X=X, **options)
-        for form in forms if X[0].ndim < 3 else forms[:1]:
+        for form in forms if case.dims < 3 else forms[:1]:
             other = case.fit(margin, X=dataclasses.replace(case, X=X).changed(form), **options)
             assert_allclose(other.coef_, plain.coef_, atol=1e-9)
 
@@ -257,7 +258,7 @@ def test_features_that_are_too_large(case, surrogate):
     message = "too large.*norm of X|X has values too large.*row .*Scale the features"
     for scale in (1e155, 1e300):
         X = case.changed(lambda x: scale * (x + 1))
-        for inputs in [X] if X[0].ndim > 2 else [X, case.changed(
+        for inputs in [X] if case.dims > 2 else [X, case.changed(
                 lambda x: sparse.csr_matrix(scale * (x + 1)))]:
             with pytest.raises(ValueError, match=message):
                 case.fit(surrogate, X=inputs)
@@ -266,8 +267,9 @@ def test_features_that_are_too_large(case, surrogate):
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_features_that_are_not_finite(case, kernel, value):
     X, name = case.changed(np.array), "NaN" if np.isnan(value) else "infinity"
-    X[3][..., 0] = value
-    message = rf"Input X contains {name}|X\[3\] has {value} at"
+    case.features(X[3])[..., 0] = value
+    message = (
+        rf"Input X contains {name}|X\[3\] has {value} at|node 0 of graph 3 has {value} in column 0")
     estimator = case.fit(**kernel)
     for call in (lambda: case.fit(X=X, **kernel), lambda: estimator.predict(X),
                  lambda: estimator.decision_function(X), lambda: estimator.score(X, case.y)):
@@ -278,7 +280,7 @@ def test_features_that_are_not_finite(case, kernel, value):
 
 def test_features_of_another_number(case, surrogate, kernel):
     estimator = case.fit(surrogate, **kernel)
-    message = f"X has 2 features, but {case.cls.__name__} is expecting {case.X[0].shape[-1]}"
+    message = f"X has 2 features, but {case.cls.__name__} is expecting {case.n_features}"
     methods = ["predict", "decision_function"]
     for method in [*methods, case.probabilities] if surrogate == "log" else methods:
         with pytest.raises(ValueError, match=message):
@@ -348,6 +350,7 @@ def test_costs_that_are_none(case, cost, message):
 
 
 EXACT = "step='exact' needs a closed-form.*use step='line_search'"
+NO_MIRROR_PROX = "has no mirror prox: use oracle='exact'"
 
 
 @pytest.mark.parametrize(("parameters", "message"), [
@@ -369,6 +372,8 @@ def test_settings_that_do_not_go_together(case, parameters, message):
             {"step": "exact"}, {"surrogate": "log", "step": "fixed"}):
         assert case.fit(cost="zero_one", **parameters).relative_gap_ <= case.tol
         return
+    if not case.mirror_prox and "oracle" in parameters:
+        message = f"{message}|{NO_MIRROR_PROX}"
     with pytest.raises(ValueError, match=message):
         case.fit(**parameters)
 
@@ -392,6 +397,10 @@ def test_policies_agree(case, parameters):
         if not case.is_single:
             pytest.skip("it has no closed form")
         parameters = {**parameters, "cost": "zero_one"}
+    if not case.mirror_prox and "oracle" in parameters:
+        with pytest.raises(ValueError, match=NO_MIRROR_PROX):
+            case.fit(X=X, y=y, **parameters)
+        return
     same = {key: parameters[key] for key in ("surrogate", "cost") if key in parameters}
     plain = case.fit(X=X, y=y, **{**same, "tol": case.tol / 10})
     tol = 0.3 if case.cls.__name__ == "SequenceTagger" else 0.1
@@ -443,7 +452,8 @@ def test_bad_weights(case, change, message):
             case.fit().score(case.X, case.y, weights)
 
 
-@pytest.mark.parametrize("name", ["MulticlassClassifier", "OrdinalClassifier", "SequenceTagger"])
+@pytest.mark.parametrize("name", [
+    "MulticlassClassifier", "OrdinalClassifier", "SequenceTagger", "GraphTagger"])
 def test_unknown_labels_at_scoring(name):
     case = CASES[name]
     estimator, is_list = case.fit(), isinstance(case.y, list)

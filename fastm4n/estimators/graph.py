@@ -285,8 +285,8 @@ class GraphTagger(CertifiedEstimator):
             check_grid(self.grid_shape)
         elif self.grid_shape is not None:
             raise ValueError(
-                f"grid_shape is for pairwise='displacement', and pairwise is {self.pairwise!r}: "
-                "leave it out.")
+                f"grid_shape is for pairwise='displacement': with pairwise={self.pairwise!r} it "
+                f"must be None, got {self.grid_shape!r:.80}.")
         as_penalty(self.penalty)
 
     def _resolved_penalty(self, families, missing):

@@ -67,6 +67,9 @@ def graph_outputs(inference, surrogate, attractive, y, n_nodes, edges, n_edges, 
         return "nodes", NodeOutputs(**given)
     if inference in ("auto", "forest"):
         cyclic = graph_with_cycle(np.asarray(n_nodes), np.asarray(edges), np.asarray(n_edges))
+        if cyclic is None and binary and surrogate == "max_min":
+            # the local polytope of a forest is that of its labellings, and one cut is a closed form
+            return "forest", RoofOutputs(**given)
         if cyclic is None:
             return "forest", ForestOutputs(**given)
         if inference == "forest":
