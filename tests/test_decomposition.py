@@ -15,6 +15,7 @@ from scipy.special import logsumexp, softmax
 from fastm4n import Graphs, GraphTagger
 from fastm4n.inference.decomposition import maximise_relaxation, reweighted_marginals
 from fastm4n.inference.graph import marginals, maximise
+from fastm4n.losses import block_losses
 from fastm4n.solvers import solve
 from fastm4n.surrogates import make_surrogate
 
@@ -473,6 +474,22 @@ def test_log_bounds_the_likelihood(shape, rng):
               for s, t in zip(node_scores, edge_scores, strict=True)]
     primal = (sum(bounds) - of_truth) / problem.m + squares
     assert -1e-7 <= primal - dual <= solution.certificate.gap + 1e-7
+
+
+def test_log_from_messages_of_larger_scores(rng):
+    """Their rounding is not in the bound."""
+    edges = complete(4)
+    outputs = DecompositionOutputs(
+        np.zeros(400, dtype=int), np.full(100, 4), np.tile(edges, (100, 1)), np.full(100, 6),
+        1.0 - np.eye(2))
+    loss = make_surrogate("log", outputs)
+    scores = rng.normal(size=(2, outputs.layout.n_numbers))
+    block_losses(loss, 1e9 * scores[0])
+    upper = block_losses(loss, 1e-3 * scores[1]).upper
+    _, phi = labellings(4, edges, 2)
+    of_graph = 1e-3 * scores[1].reshape(100, -1)
+    exact = logsumexp(of_graph @ phi.T, axis=1) - of_graph @ phi[0]
+    assert np.all(upper >= exact - 1e-14)
 
 
 def test_log_needs_tables_of_edges(rng):

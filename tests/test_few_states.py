@@ -1,10 +1,16 @@
 """Split tables of few binary nodes, and outputs that are few enough to be searched."""
 
+import itertools
+
 import numpy as np
 import pytest
 from fastm4n.inference._exact import ExactGraph, exact_plan
 from listed_graphs import ListedGraph
 from numpy.testing import assert_allclose
+
+from fastm4n.losses import block_losses
+from fastm4n.outputs.graphs import ExactOutputs
+from fastm4n.surrogates import make_surrogate
 
 PAIRS = ("tables", "equal", "both", "displaced")
 
@@ -107,3 +113,23 @@ def test_marginals_of_edges_agree_with_those_of_nodes():
         assert table.min() >= 0.0
         assert_allclose(table.sum(axis=1), nodes[i, :2], atol=1e-12)
         assert_allclose(table.sum(axis=0), nodes[j, :2], atol=1e-12)
+
+
+def test_a_small_graph_after_a_large_one():
+    """Of 7 nodes and then of 5, whose halves are smaller: in one scratch as in one of its own."""
+    rng = np.random.default_rng(0)
+    sizes = np.array([7, 5, 2])
+    edges = [np.array(list(itertools.combinations(range(n), 2))) for n in sizes]
+    counts = complete(sizes)
+
+    def losses(blocks):
+        outputs = ExactOutputs(
+            np.zeros(sizes[blocks].sum(), dtype=int), sizes[blocks],
+            np.concatenate([edges[b] for b in blocks]), counts[blocks], 1.0 - np.eye(2))
+        flat = np.concatenate([scores[b] for b in blocks])
+        return [block_losses(make_surrogate(name, outputs), flat).value
+                for name in ("log", "max_margin")]
+
+    scores = [2.0 * rng.normal(size=2 * n + 4 * m) for n, m in zip(sizes, counts, strict=True)]
+    alone = np.concatenate([losses([b]) for b in range(3)], axis=1)
+    assert_allclose(losses([0, 1, 2]), alone, rtol=1e-13)

@@ -149,6 +149,8 @@ cdef class SplitTables:
                     out[half + s] = out[s] + line[s]
         for i in range(first):
             double_up(P + i * MOST_NODES + first, second, 0.0, &self.cross[i << second])
+        # the step of no node: a larger graph may have left its last node's there
+        memset(&self.cross[first << second], 0, sizeof(double) << second)
         memcpy(&self.rows[first << second], &self.second[0], sizeof(double) << second)
 
     cdef Py_ssize_t source_of(self, Py_ssize_t a, Py_ssize_t* low) noexcept nogil:

@@ -28,6 +28,7 @@ cdef class Reweighted:
     cdef void begin(
         self, const graph_t* g, const forests_t* forests, const double* unary, const double* more,
         double* messages) noexcept nogil
+    cdef void add_up(self, const double* unary) noexcept nogil
     cdef void message(self, Py_ssize_t end, bint reparametrised) noexcept nogil
     cdef void half_sweep(self, bint forward) noexcept nogil
     cdef double bound(self) noexcept nogil

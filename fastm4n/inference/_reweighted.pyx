@@ -114,21 +114,17 @@ cdef class Reweighted:
         self, const graph_t* g, const forests_t* forests, const double* unary, const double* more,
         double* messages) noexcept nogil:
         """Take over a graph of pairs TABLES, its scores and its messages, (2 n_edges, stride)."""
-        cdef Py_ssize_t i, e, a, n = g.n_nodes
+        cdef Py_ssize_t i, e, n = g.n_nodes
         self.g = g
         self.forests = forests
         self.more = more
         self.messages = messages
-        memcpy(&self.theta[0], unary, n * g.stride * sizeof(double))
         memset(&self.starts[0], 0, (n + 1) * sizeof(Py_ssize_t))
         for i in range(n):
             self.sizes[i] = choices(g, i)
+        self.add_up(unary)
         for e in range(2 * g.n_edges):
-            i = g.edges[e]
-            self.starts[i + 1] += 1
-            for a in range(self.sizes[i]):
-                self.theta[i * g.stride + a] += (
-                    forests.shares[e // 2] * messages[e * g.stride + a])
+            self.starts[g.edges[e] + 1] += 1
         for i in range(n):
             self.starts[i + 1] += self.starts[i]
         for e in range(2 * g.n_edges):
@@ -137,6 +133,17 @@ cdef class Reweighted:
         for i in range(n, 0, -1):
             self.starts[i] = self.starts[i - 1]
         self.starts[0] = 0
+
+    cdef void add_up(self, const double* unary) noexcept nogil:
+        """theta = the scores of nodes and the messages to them."""
+        cdef const graph_t* g = self.g
+        cdef Py_ssize_t i, e, a
+        memcpy(&self.theta[0], unary, g.n_nodes * g.stride * sizeof(double))
+        for e in range(2 * g.n_edges):
+            i = g.edges[e]
+            for a in range(self.sizes[i]):
+                self.theta[i * g.stride + a] += (
+                    self.forests.shares[e // 2] * self.messages[e * g.stride + a])
 
     cdef void message(self, Py_ssize_t end, bint reparametrised) noexcept nogil:
         """target = log-sum-exp over the labels of an edge's other end of source + t_e / r_e.
@@ -299,6 +306,8 @@ cdef class Reweighted:
             # of a forest the first sweep is exact
             if k and self.n_sweeps % CHECK_EVERY and k + 1 < max_sweeps:
                 continue
+            # sweeps leave the rounding of all messages that there have been
+            self.add_up(unary)
             upper[0] = min(upper[0], self.bound())
             lower[0] = self.beliefs(unary, nodes, edges)
             if upper[0] - lower[0] <= fmax(tol, slack * (upper[0] - current)):
