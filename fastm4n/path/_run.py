@@ -113,8 +113,8 @@ class Run:
             )
         if getattr(template, "inference", None) == "soft":
             raise ValueError(
-                "inference='soft' is not supported by paths, which follow one dual point from alpha "
-                "to alpha: the strength of soft constraints does not scale with it. Use "
+                "inference='soft' is not supported by paths, which scale the dual point as alpha "
+                "changes: the strength of soft constraints does not go with it. Use "
                 "inference='lp'."
             )
         if check_solver(template.solver).step == "fixed":
