@@ -10,12 +10,14 @@ from numpy.testing import assert_allclose
 from scipy import sparse
 from scipy.optimize import LinearConstraint, minimize
 from sklearn.base import clone
+from sklearn.datasets import make_multilabel_classification
 from sklearn.exceptions import ConvergenceWarning
 
 from fastm4n import (
     BlockFrankWolfe,
     Graphs,
     GraphTagger,
+    MultiLabelClassifier,
     checkpointing,
     load_model,
     regularization_path,
@@ -41,6 +43,13 @@ def fitted(X, y, **parameters):
         "alpha": ALPHA, "rho": RHO, "inference": "soft", "random_state": 0, "max_iter": 5000,
         **parameters}
     return GraphTagger(**{"surrogate": "max_margin", **parameters}).fit(X, y)
+
+
+def assert_same_optimum(a, b):
+    assert max(a.dual_objective_, b.dual_objective_) <= min(
+        a.primal_objective_, b.primal_objective_)
+    near = sum(np.sqrt(2.0 * clf.duality_gap_ / clf.alpha) for clf in (a, b))
+    assert np.linalg.norm(a.coef_ - b.coef_) <= near
 
 
 def columns_of(tagger):
@@ -175,15 +184,13 @@ def test_formats_and_threads_agree():
         other = Graphs(
             change(X.node_features), X.edges, X.node_offsets, X.edge_offsets,
             edge_features=change(X.edge_features))
-        again = fitted(other, y, tol=1e-4)
-        assert_allclose(again.coef_, one.coef_, atol=1e-9)
-        assert_allclose(again.edge_coef_, one.edge_coef_, atol=1e-9)
+        assert_same_optimum(one, fitted(other, y, tol=1e-4))
     threads = fitted(X, y, tol=1e-4, n_jobs=2)
     assert (threads.coef_ == one.coef_).all() and threads.n_iter_ == one.n_iter_
     # weights of graphs, and those that repeat
     double = fitted(X[np.r_[np.arange(len(X)), 3]], [*y, y[3]], tol=1e-4)
     weighted = GraphTagger(**one.get_params()).fit(X, y, np.where(np.arange(len(X)) == 3, 2.0, 1.0))
-    assert_allclose(double.coef_, weighted.coef_, atol=1e-9)
+    assert_same_optimum(double, weighted)
 
 
 def test_what_the_fit_tells(tmp_path):
@@ -238,3 +245,108 @@ def test_mistakes(message, call):
 def test_checkpoints_are_refused(tmp_path):
     with pytest.raises(ValueError, match="keeps no checkpoints"), checkpointing(tmp_path / "fit"):
         fitted(X, Y)
+
+
+# ------------------------------------------------------------------------------ label sets
+
+
+@pytest.fixture(scope="module")
+def label_sets():
+    X, Y = make_multilabel_classification(30, 4, n_classes=4, n_labels=2, random_state=1)
+    return X / X.std(), Y
+
+
+def fitted_sets(X, Y, **parameters):
+    parameters = {
+        "surrogate": "max_margin", "graph": "complete", "alpha": 0.02, "rho": RHO,
+        "inference": "soft", "random_state": 0, "max_iter": 5000, **parameters}
+    return MultiLabelClassifier(**parameters).fit(X, Y)
+
+
+def exact_objective(clf, X, Y):
+    """The objective by enumeration of all sets."""
+    sets = np.array(list(np.ndindex((2,) * Y.shape[1])))
+    both = sets[:, clf.edges_[:, 0]] * sets[:, clf.edges_[:, 1]]
+    total = (X @ clf.coef_.T + clf.intercept_) @ sets.T + both @ clf.edge_coef_
+    cost = clf.cost_matrix_[Y[:, np.newaxis], sets].sum(axis=2)
+    if clf.cost_scale == "mean":
+        cost = cost / Y.shape[1]
+    truth = total[np.arange(len(Y)), (Y[:, np.newaxis] == sets).all(axis=2).argmax(axis=1)]
+    weights = [clf.coef_, clf.edge_coef_]
+    if clf.fit_intercept:
+        weights.append(clf.intercept_ / clf.fit_intercept)
+    penalty = 0.5 * clf.alpha * sum(np.sum(w**2) for w in weights)
+    return np.mean((total + cost).max(axis=1) - truth) + penalty
+
+
+@pytest.mark.parametrize("more", [
+    {}, {"fit_intercept": False}, {"fit_intercept": 3.0}, {"cost_scale": "mean", "alpha": 0.05},
+    {"cost": np.array([[0.0, 0.5], [2.0, 0.0]])}, {"graph": "none"}, {"graph": "tree"}])
+def test_label_sets(label_sets, more):
+    X, Y = label_sets
+    clf = fitted_sets(X, Y, **more)
+    assert clf.oracle_ == "soft" and not clf.exact_ and clf.integrality_gap_ is None
+    history = clf.history_
+    assert exact_objective(clf, X, Y) <= history["objective"][-1] <= clf.primal_objective_
+    assert 0.0 <= clf.relative_gap_ <= clf.tol
+    relaxed = MultiLabelClassifier(
+        "max_margin", inference="lp", tol=1e-4, **{
+            name: getattr(clf, name) for name in (
+                "graph", "alpha", "fit_intercept", "cost", "cost_scale", "random_state")}).fit(X, Y)
+    # the smallest relaxed objective lies between these
+    assert relaxed.dual_objective_ <= history["objective"].min() + 1e-9
+    assert history["bound"].max() <= relaxed.primal_objective_ + 1e-9
+    if more.get("graph") == "none":
+        assert clf.dual_objective_ <= relaxed.primal_objective_ + 1e-9
+        assert relaxed.dual_objective_ <= clf.primal_objective_ + 1e-9
+    near = fitted_sets(X, Y, **more, rho=0.01, max_iter=10000)
+    assert relaxed.dual_objective_ <= near.primal_objective_
+    assert near.dual_objective_ <= clf.primal_objective_
+    if not more:
+        # min g_rho falls towards it as rho does
+        assert near.primal_objective_ - relaxed.dual_objective_ < 0.5 * (
+            clf.dual_objective_ - relaxed.primal_objective_)
+
+
+def test_label_sets_are_fitted_by_solve_soft(label_sets):
+    X, Y = label_sets
+    clf = fitted_sets(X, Y, tol=1e-4, fit_intercept=2.0, alpha=ALPHA)
+    graphs = FactorGraphs.of_pairs(len(X), 4, clf.edges_)
+    found = solve_soft(
+        graphs, np.c_[X, np.full(len(X), 2.0)], Y.ravel(),
+        graphs.heights_of_costs(Y.ravel(), 1.0 - np.eye(2)), alpha=ALPHA, rho=RHO, max_iter=5000,
+        tol=clf.duality_gap_)
+    near = np.sqrt(2.0 * clf.duality_gap_ / ALPHA) + np.sqrt(2.0 * found.gap / ALPHA)
+    weights = np.c_[clf.coef_, clf.intercept_ / 2.0]
+    away = np.sum((weights - found.node_weights) ** 2) + np.sum(
+        (clf.edge_coef_ - found.factor_weights.ravel()) ** 2)
+    assert np.sqrt(away) <= near < 0.5 * np.linalg.norm(weights)
+    assert max(found.dual, clf.dual_objective_) <= min(found.primal, clf.primal_objective_)
+
+
+def test_label_sets_in_other_forms(label_sets, tmp_path):
+    X, Y = label_sets
+    clf = fitted_sets(X, Y, tol=1e-4)
+    other = fitted_sets(sparse.csr_array(X), sparse.csr_array(Y), tol=1e-4)
+    assert_same_optimum(clf, other)
+    double = fitted_sets(np.r_[X, X[:1]], np.r_[Y, Y[:1]], tol=1e-4)
+    weighted = MultiLabelClassifier(**clf.get_params()).fit(
+        X, Y, np.where(np.arange(len(X)) == 0, 2.0, 1.0))
+    assert_same_optimum(double, weighted)
+    assert double.dual_objective_ > clf.primal_objective_ or (
+        double.primal_objective_ < clf.dual_objective_)
+    save_model(clf, tmp_path / "model")
+    again = load_model(tmp_path / "model")
+    assert again.oracle_ == "soft" and again.rho == RHO
+    assert (again.predict(X) == clf.predict(X)).all()
+    assert clf.score(X, Y) > 0.3 and clf.decision_function(X).shape == Y.shape
+    for message, more in {
+        "needs kernel='linear', got 'rbf'": {"kernel": "rbf"},
+        "needs surrogate='max_margin', got 'max_min'": {"surrogate": "max_min"},
+        "needs penalty='l2' without bounds": {"penalty": L2({"edge_coef": (0, None)})},
+        "rho must be a finite number > 0, got -1": {"rho": -1},
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            fitted_sets(X, Y, **more)
+    with pytest.raises(ValueError, match="not supported by paths"):
+        regularization_path(MultiLabelClassifier("max_margin", inference="soft"), X, Y)
