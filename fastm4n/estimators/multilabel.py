@@ -212,9 +212,9 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
     def __init__(
         self, surrogate="max_min", *, graph="tree", alpha=0.01, cost="zero_one",
         cost_scale="sum", inference="auto", rho=1.0, kernel="linear", gamma="scale",
-        kernel_params=None, fit_intercept=True, penalty="l2", solver="auto", tol=1e-3, max_iter=1000, decode="map",
-        cache_size=2048, warm_start=False, n_jobs=None, random_state=None, verbose=0,
-        callback=None,
+        kernel_params=None, fit_intercept=True, penalty="l2", solver="auto", tol=1e-3,
+        max_iter=1000, decode="map", cache_size=2048, warm_start=False, n_jobs=None,
+        random_state=None, verbose=0, callback=None,
     ):
         self.surrogate = surrogate
         self.graph = graph
