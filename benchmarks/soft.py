@@ -45,9 +45,28 @@ Made by `python benchmarks/soft.py`: CPU seconds of one thread, one run each.
 {where}
 
 Meshi, Srebro and Hazan (2015) train structured SVMs on graphs with cycles by letting the
-probabilities of each node and each factor disagree, at a penalty: `fastm4n.solvers.soft.solve_soft`. This page measures it as the paper does, on its first data set:
-yeast, {n_train:,} training examples with {n_labels} labels and {n_features} features, all pairs of
+probabilities of each node and each factor disagree, at a penalty. This page measures it as the
+paper does, on its first data set: yeast, {n_train:,} training examples with {n_labels} labels and {n_features} features, all pairs of
 labels, alpha = {alpha:g}, the Hamming cost not divided by the number of labels, no intercept.
+
+## How to call it
+
+`inference="soft"` of `GraphTagger` and `MultiLabelClassifier`, with `surrogate="max_margin"`:
+
+    MultiLabelClassifier("max_margin", graph="complete", inference="soft", rho=1.0, alpha=0.01)
+    GraphTagger("max_margin", pairwise="potts", inference="soft", rho=0.1)
+
+`rho` is the strength of the soft constraints, of one example: rho / 2 times the squared length of
+its messages is added to its loss, so that the paper's rho is this one over the number of examples.
+`primal_objective_`, `dual_objective_` and `duality_gap_` are of the soft problem, g_rho, f_rho and
+their difference; the columns `objective`, `bound` and `relaxed_gap` of `history_` are of the strict
+one. Weights are predicted with as those of `inference="lp"`. Of graphs, pairs may be "full",
+"symmetric" or "potts", with features and types of edges and types and weights of nodes; there are no
+kernels, bounds or L1 terms, warm starts, checkpoints or paths.
+
+`fastm4n.solvers.soft.solve_soft` takes any factors, of more nodes than two as well, over
+`fastm4n.outputs.FactorGraphs`; it has the ways to the strict problem: a rho that decreases
+(`start_rho`) and the augmented Lagrangian (`augmented=True`).
 
 ## What is solved
 
@@ -206,8 +225,7 @@ def measure(data, alpha, most):
         soft_fit(data, alpha, n, rho=0.1, start_rho=10.0, inner_iter=5) for n in passes]
     if hasattr(fastm4n, "MultiLabelClassifier"):
         for inference in ("exact", "lp"):
-            runs[inference] = [
-                classifier_fit(data, alpha, n, inference) for n in passes if n <= 50]
+            runs[inference] = [classifier_fit(data, alpha, n, inference) for n in passes]
             print(inference, runs[inference][-1], flush=True)
     else:
         print("no MultiLabelClassifier: exact and relaxed fits are left out")
@@ -303,10 +321,13 @@ def page(runs, data, alpha):
          for name, rows in runs.items() for row in rows[-1:]])
     beside = "" if "exact" in runs else (
         "\n`MultiLabelClassifier` was not there: exact and relaxed fits are left out.\n")
+    load = os.getloadavg()[2]
+    busy = "" if load < 2.0 else (
+        f"\nThe machine carried other work: {load:.1f} processes on {os.cpu_count()} cores on average.")
     where = (
         f"{platform.processor() or platform.machine()}, "
         f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M}; fastm4n {fastm4n.__version__}, "
-        f"Python {platform.python_version()}, NumPy {np.__version__}.")
+        f"Python {platform.python_version()}, NumPy {np.__version__}.{busy}")
     return PAGE.format(
         where=where, n_train=len(X), n_labels=N_LABELS, n_features=X.shape[1], alpha=alpha,
         optimum=f"The grey band is where the relaxed optimum is certified to lie, {low:.4f} ... "

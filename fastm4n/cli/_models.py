@@ -142,10 +142,9 @@ def inference(estimator):
     """What found best labellings of graphs, and whether they are best; nothing of other outputs."""
     if not hasattr(estimator, "oracle_"):
         return {}
-    gap = estimator.integrality_gap_
     return {
         "oracle": estimator.oracle_, "exact": estimator.exact_,
-        "integrality_gap": None if math.isnan(gap) else gap,
+        "integrality_gap": estimator.integrality_gap_,
     }
 
 

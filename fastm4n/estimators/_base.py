@@ -27,7 +27,7 @@ from fastm4n.estimators._scale import scale_advice
 from fastm4n.penalties import needs_weights
 from fastm4n.solvers.block_coordinate import solve
 from fastm4n.solvers.block_frank_wolfe import check_solver
-from fastm4n.solvers.certificates import n_threads, objective_at_zero
+from fastm4n.solvers.certificates import n_threads
 from fastm4n.surrogates import make_surrogate
 
 
@@ -192,7 +192,7 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         alpha = self._alpha_of(problem.blocks.kept.size)
         state = getattr(self, "_warm_state", None) if self.warm_start else None
         start = {} if state is None else problem.start(state, alpha)
-        scale = objective_at_zero(problem.loss, problem.features, problem.weights)
+        scale = problem.scale()
         with keeping(self, args):
             solution, fitted = self._solved(problem, alpha, scale, **start)
         if self.warm_start:

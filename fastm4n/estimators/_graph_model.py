@@ -2,15 +2,23 @@
 
 import re
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
 
+from fastm4n.estimators import _decoding
 from fastm4n.estimators._graph_input import by_type
+from fastm4n.estimators._graph_weights import WeightShapes
+from fastm4n.estimators._problem import Problem
 from fastm4n.features._graph import GraphFeatures, LabelGraphFeatures
 from fastm4n.outputs import GraphOutputs
 from fastm4n.outputs.graphs import graph_outputs
+from fastm4n.surrogates import MaxMargin
+
+# an integrality gap up to here is rounding
+ROUNDING = 1e-9
 
 # what edges score under each `pairwise`
 PAIRWISE = {
@@ -36,12 +44,72 @@ def named(numbers):
         raise ValueError(words) from error
 
 
+@dataclass
+class GraphProblem(Problem):
+    """The problem of a `GraphTagger`.
+
+    Attributes
+    ----------
+    shapes : WeightShapes
+    exact : bool
+        Whether best labellings are best.
+    """
+
+    shapes: WeightShapes
+    exact: bool
+
+    def fitted(self, mu, alpha):
+        """Weights, as views of the rows that the compiled loops read."""
+        return self.shapes.fitted(
+            self.features.all_weights(), self.features.edges.all_weights())
+
+    def values(self):
+        """What is exact at the weights that the features hold."""
+        outputs = self.loss.outputs
+        if self.exact or not (outputs.has_relaxation and isinstance(self.loss, MaxMargin)):
+            return {}
+        gaps = np.zeros(outputs.layout.n_blocks)
+        _decoding.relaxation_gaps(self.features, outputs, 0, gaps.size, 0.0, gaps)
+        gap = float(self.weights @ gaps)
+        return {"integrality_gap_": gap, "exact_": gap <= ROUNDING}
+
+
 class GraphModel(NamedTuple):
     """Outputs with an oracle, its name, and the features that score them."""
 
     oracle: str
     outputs: GraphOutputs
     features: GraphFeatures
+
+
+def choices_and_costs(X, common):
+    """How many labels each node has, None where all have all, and what they cost.
+
+    Parameters
+    ----------
+    X : Graphs
+    common : dict
+        Fitted attributes that do not depend on alpha.
+    """
+    node_classes, cost = common["node_classes_"], common["cost_matrix_"]
+    n_types, R = node_classes.shape
+    n_choices = None
+    if (node_classes < 0).any():
+        n_choices = (node_classes >= 0).sum(axis=1)[X.node_types]
+    every = np.broadcast_to(np.arange(len(cost)), (n_types, len(cost)))
+    if not np.array_equal(node_classes, every):
+        if not np.array_equal(cost, 1.0 - np.eye(len(cost))):
+            raise ValueError(
+                "cost must be 'zero_one' where types of nodes have different labels.")
+        cost = 1.0 - np.eye(R)
+    return n_choices, cost
+
+
+def types_of_edges(X):
+    """The type of each edge."""
+    if X.edge_types is None:
+        return np.zeros(X.n_edges, dtype=np.intp)
+    return X.edge_types.astype(np.intp)
 
 
 def graph_model(tagger, X, shapes, common, codes=None, inference=None, weights=(None, None)):
@@ -62,20 +130,9 @@ def graph_model(tagger, X, shapes, common, codes=None, inference=None, weights=(
     weights : pair of ndarray, default=(None, None)
         Rows of weights of nodes and edges to use as they are; for fits there are none.
     """
-    node_classes, cost = common["node_classes_"], common["cost_matrix_"]
-    n_types, R = node_classes.shape
-    n_choices = None
-    if (node_classes < 0).any():
-        n_choices = (node_classes >= 0).sum(axis=1)[X.node_types]
-    every = np.broadcast_to(np.arange(len(cost)), (n_types, len(cost)))
-    if not np.array_equal(node_classes, every):
-        if not np.array_equal(cost, 1.0 - np.eye(len(cost))):
-            raise ValueError(
-                "cost must be 'zero_one' where types of nodes have different labels.")
-        cost = 1.0 - np.eye(R)
+    n_choices, cost = choices_and_costs(X, common)
     E, pairs = shapes.n_edge_types, shapes.pairs
-    edge_types = (np.zeros(X.n_edges, dtype=np.intp) if X.edge_types is None
-                  else X.edge_types.astype(np.intp))
+    edge_types = types_of_edges(X)
     more = {}
     if pairs == "displaced":
         columns = tagger.grid_shape[1]
@@ -96,6 +153,7 @@ def graph_model(tagger, X, shapes, common, codes=None, inference=None, weights=(
         edges = by_type(np.zeros((E, 0)), np.arange(E), E, 1.0)
         starts, counts = np.zeros(len(X), dtype=np.intp), np.full(len(X), E)
     if shapes.per_label:
+        n_types = shapes.n_node_types
         types = np.zeros(X.n_nodes, dtype=np.intp) if X.node_types is None else X.node_types
         values = X.node_features
         values = values.toarray() if sparse.issparse(values) else values
@@ -105,7 +163,7 @@ def graph_model(tagger, X, shapes, common, codes=None, inference=None, weights=(
             tagger.pairwise == "symmetric", *weights)
         return GraphModel(oracle, outputs, features)
     intercept = 1.0 if codes is None else float(tagger.fit_intercept)
-    nodes = by_type(X.node_features, X.node_types, n_types, intercept)
+    nodes = by_type(X.node_features, X.node_types, shapes.n_node_types, intercept)
     features = GraphFeatures(
         nodes.values, X.node_offsets[:-1], outputs.layout, nodes.intercept, edges.values, starts,
         counts, edges.intercept, pairs, tagger.pairwise == "symmetric", *weights)

@@ -95,17 +95,21 @@ class WeightShapes(NamedTuple):
             if not (self.per_label and name == "intercept")
         ):
             return both
+        packed, packed_edges = self.zeros()
+        for views in (self.node_views(packed), self.edge_views(packed_edges)):
+            for name, view in views.items():
+                view[...] = given[name]
+        return packed, packed_edges
+
+    def zeros(self):
+        """Rows of weights of nodes and of edges, all zero."""
         numbers = {"tables": self.n_labels * row_stride(self.n_labels), "equal": row_stride(1),
                    "displaced": row_stride(4)}[self.pairs]
         shape = self._rows(self.n_node_types, self.n_features), row_stride(self.n_labels)
         if self.per_label:
             shape = self.n_features + 1, row_stride(self.n_node_types)
-        packed = np.zeros(shape)
-        packed_edges = np.zeros((self._rows(self.n_edge_types, self.n_edge_features), numbers))
-        for views in (self.node_views(packed), self.edge_views(packed_edges)):
-            for name, view in views.items():
-                view[...] = given[name]
-        return packed, packed_edges
+        rows_of_edges = self._rows(self.n_edge_types, self.n_edge_features)
+        return np.zeros(shape), np.zeros((rows_of_edges, numbers))
 
     @staticmethod
     def _rows(n_types, n_features):

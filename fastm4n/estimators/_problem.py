@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from fastm4n.solvers.certificates import objective_at_zero
+
 
 @dataclass
 class Blocks:
@@ -72,6 +74,10 @@ class Problem:
     @property
     def weights(self):
         return self.blocks.weights
+
+    def scale(self):
+        """The objective at zero weights, from above: what tolerances are relative to."""
+        return objective_at_zero(self.loss, self.features, self.weights)
 
     def fitted(self, mu, alpha):
         """Fitted attributes that depend on alpha, `features` holding w.

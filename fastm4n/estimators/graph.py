@@ -1,13 +1,10 @@
 """Graph labelling: outputs that are labels of the nodes of graphs."""
 
-from dataclasses import dataclass
-
 import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
 from fastm4n._parameters import check_choice, check_number
-from fastm4n.estimators import _decoding
 from fastm4n.estimators._base import CertifiedEstimator, needs_log
 from fastm4n.estimators._chain_input import check_size, distinct
 from fastm4n.estimators._docs import documented
@@ -23,8 +20,9 @@ from fastm4n.estimators._graph_input import (
     mean_displacements,
     number_of,
 )
-from fastm4n.estimators._graph_model import PAIRWISE, graph_model, named
+from fastm4n.estimators._graph_model import PAIRWISE, GraphProblem, graph_model, named
 from fastm4n.estimators._graph_predictions import GraphDecoder
+from fastm4n.estimators._graph_soft import check_soft_graphs, soft_problem
 from fastm4n.estimators._graph_weights import WeightShapes, explained
 from fastm4n.estimators._merge import merge_graphs
 from fastm4n.estimators._parameters import (
@@ -34,48 +32,15 @@ from fastm4n.estimators._parameters import (
     summable,
     warn_of_unknown,
 )
-from fastm4n.estimators._problem import Blocks, Problem
+from fastm4n.estimators._problem import Blocks
+from fastm4n.estimators._soft import SoftProblem, check_inference
 from fastm4n.outputs._base import COST_SCALES
-from fastm4n.outputs.graphs import EXACT, INFERENCES
+from fastm4n.outputs.graphs import EXACT
 from fastm4n.penalties import as_penalty, resolve_penalty
 from fastm4n.sequences import Sequences
-from fastm4n.surrogates import MaxMargin
-
-# an integrality gap up to here is rounding
-ROUNDING = 1e-9
 
 # upper bounds of the weights of dx, dx^2, dy, dy^2: the best place is then found in linear time
 DISPLACED_UPPER = (np.inf, 0.0, np.inf, 0.0)
-
-
-@dataclass
-class GraphProblem(Problem):
-    """The problem of a `GraphTagger`.
-
-    Attributes
-    ----------
-    shapes : WeightShapes
-    exact : bool
-        Whether best labellings are best.
-    """
-
-    shapes: WeightShapes
-    exact: bool
-
-    def fitted(self, mu, alpha):
-        """Weights, as views of the rows that the compiled loops read."""
-        return self.shapes.fitted(
-            self.features.all_weights(), self.features.edges.all_weights())
-
-    def values(self):
-        """What is exact at the weights that the features hold."""
-        outputs = self.loss.outputs
-        if self.exact or not (outputs.has_relaxation and isinstance(self.loss, MaxMargin)):
-            return {}
-        gaps = np.zeros(outputs.layout.n_blocks)
-        _decoding.relaxation_gaps(self.features, outputs, 0, gaps.size, 0.0, gaps)
-        gap = float(self.weights @ gaps)
-        return {"integrality_gap_": gap, "exact_": gap <= ROUNDING}
 
 
 @documented(
@@ -123,12 +88,18 @@ class GraphTagger(CertifiedEstimator):
     grid_shape : tuple of int, default=None
         Rows and columns of the grid of places; for ``pairwise="displacement"`` alone, which needs
         it.
-    inference : {"auto", "forest", "min_cut", "exact", "lp"}, default="auto"
+    inference : {"auto", "forest", "min_cut", "exact", "lp", "soft"}, default="auto"
         How best labellings are found. "auto" is exact for forests, for attractive pairs of two
         labels (not for "log") and for graphs of few states, and else solves the linear program
         over the local polytope: its optimum is no labelling always, and the certified gap is of
         the objective with this larger polytope. "exact" makes that an error where a graph is too
-        large.
+        large. "soft" lets nodes and edges disagree at a penalty [3]_, which asks for no oracle
+        but one label after another: for "max_margin" and ``pairwise="full"``, "symmetric" or
+        "potts". Predictions are then those of "lp".
+    rho : float, default=1.0
+        For ``inference="soft"``, strength of soft constraints: the smaller, the nearer the
+        linear program, and the more passes. The gap is certified for the soft objective, which is
+        nowhere below the exact one.
     label_features : bool, default=False
         Whether the features of a node are features for each label, label after label, as scores
         of several detectors at each place are: n_labels * n_channels columns. All labels share
@@ -168,13 +139,14 @@ class GraphTagger(CertifiedEstimator):
         Mean displacements (dx, dy), in places. Only for ``pairwise="displacement"``.
     oracle_ : str
         What found best labellings: "nodes" where there are no edges, "forest", "min_cut",
-        "few_states", or of linear programs "roof" (two labels, by one cut) and "decomposition".
+        "few_states", or of linear programs "roof" (two labels, by one cut) and "decomposition";
+        "soft" for ``inference="soft"``.
     exact_ : bool
         Whether the certified gap is that of the exact objective too: always but for linear
         programs, and for those where `integrality_gap_` is zero.
     integrality_gap_ : float or None
         How far, at most, the objective with the larger polytope lies above the exact one at these
-        weights; None where it is not known ("max_min" and "log" over linear programs).
+        weights; None where it is not known ("max_min" and "log" over linear programs, "soft").
     [certificate]
 
     See Also
@@ -228,7 +200,7 @@ class GraphTagger(CertifiedEstimator):
 
     def __init__(
         self, surrogate="max_min", *, alpha="auto", cost="zero_one", cost_scale="sum",
-        pairwise="full", grid_shape=None, inference="auto", label_features=False,
+        pairwise="full", grid_shape=None, inference="auto", rho=1.0, label_features=False,
         fit_intercept=True, penalty="l2", solver="auto", tol=1e-3, max_iter=1000, decode="map",
         warm_start=False, n_jobs=None, random_state=None, verbose=0, callback=None,
     ):
@@ -239,6 +211,7 @@ class GraphTagger(CertifiedEstimator):
         self.pairwise = pairwise
         self.grid_shape = grid_shape
         self.inference = inference
+        self.rho = rho
         self.label_features = label_features
         self.fit_intercept = fit_intercept
         self.penalty = penalty
@@ -279,8 +252,9 @@ class GraphTagger(CertifiedEstimator):
         self._check_solver_parameters()
         check_choice("cost_scale", self.cost_scale, COST_SCALES)
         check_choice("pairwise", self.pairwise, tuple(PAIRWISE))
-        check_choice("inference", self.inference, INFERENCES)
         self._check_flags("fit_intercept", "label_features")
+        check_inference(self)
+        check_soft_graphs(self)
         if self.pairwise == "displacement":
             check_grid(self.grid_shape)
         elif self.grid_shape is not None:
@@ -396,22 +370,26 @@ class GraphTagger(CertifiedEstimator):
         if self.pairwise == "displacement":
             common["shifts_"] = mean_displacements(
                 inner, codes, n_edge_types, self.grid_shape[1])
+        task = {
+            "surrogate": self.surrogate, "cost_scale": self.cost_scale, "lengths": X.lengths,
+            "edges": X.edge_lengths, "pairwise": self.pairwise, "classes": classes,
+        }
         with named(blocks.examples):
+            if self.inference == "soft":
+                return soft_problem(self, inner, shapes, common, codes, blocks, task)
             model = graph_model(self, inner, shapes, common, codes)
         exact = model.oracle in EXACT
         common.update(
             oracle_=model.oracle, exact_=exact, integrality_gap_=0.0 if exact else None)
         self._penalise(model.features, shapes)
         loss = self._surrogate(model.outputs)
-        task = {
-            "surrogate": self.surrogate, "cost_scale": self.cost_scale, "lengths": X.lengths,
-            "edges": X.edge_lengths, "pairwise": self.pairwise, "oracle": model.oracle,
-            "classes": classes,
-        }
+        task["oracle"] = model.oracle
         return GraphProblem(loss, model.features, blocks, common, task, shapes, exact)
 
     def _solved(self, problem, alpha, scale, **start):
         with named(problem.blocks.examples):
+            if isinstance(problem, SoftProblem):
+                return problem.solved(self, alpha, self.tol * scale)
             return super()._solved(problem, alpha, scale, **start)
 
     # ---------------------------------------------------------------------- predict

@@ -1,6 +1,6 @@
 """Multi-label classification: outputs that are sets of labels, with weights of pairs."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from sklearn.base import ClassifierMixin
@@ -19,12 +19,14 @@ from fastm4n.estimators._indicators import KINDS, as_indicator, read_indicator
 from fastm4n.estimators._label_decoding import LabelDecoder
 from fastm4n.estimators._label_graphs import check_graph, label_edges
 from fastm4n.estimators._parameters import RISK_TOL, check_weights, cost_matrix, summable
+from fastm4n.estimators._soft import SoftProblem, check_inference, with_constant
 from fastm4n.estimators._vectors import VectorEstimator, VectorProblem
 from fastm4n.features._multilabel import LabelSetFeatures
+from fastm4n.outputs import FactorGraphs
 from fastm4n.outputs._base import COST_SCALES
 from fastm4n.outputs._labels import LabelOutputs
 from fastm4n.outputs._roof import RoofOutputs
-from fastm4n.outputs.graphs import EXACT, INFERENCES, graph_outputs
+from fastm4n.outputs.graphs import EXACT, graph_outputs
 from fastm4n.penalties import resolve_penalty
 from fastm4n.surrogates import MaxMargin, make_surrogate
 
@@ -53,6 +55,29 @@ class LabelSetProblem(VectorProblem):
         _decoding.relaxation_gaps(self.features, outputs, 0, gaps.size, 0.0, gaps)
         gap = float(self.weights @ gaps)
         return {"integrality_gap_": gap, "exact_": gap <= ROUNDING}
+
+
+@dataclass
+class SoftLabelProblem(SoftProblem):
+    """The problem of a `MultiLabelClassifier` with ``inference="soft"``.
+
+    Attributes
+    ----------
+    constant : float
+        Value of the constant feature, 0 for none.
+    """
+
+    constant: float
+
+    def weights_of(self, node_weights, factor_weights):
+        n_labels, d = node_weights.shape[0], node_weights.shape[1] - bool(self.constant)
+        intercept = np.zeros(n_labels)
+        if self.constant:
+            intercept = self.constant * node_weights[:, d]
+        return {
+            "coef_": np.ascontiguousarray(node_weights[:, :d]), "intercept_": intercept,
+            "edge_coef_": factor_weights.ravel(),
+        }
 
 
 @documented(
@@ -87,13 +112,19 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         cost[1, 0] for missing one that is on. "zero_one" is the Hamming loss. The "log" surrogate
         uses it for ``decode="min_risk"`` only.
     [cost_scale]
-    inference : {"auto", "forest", "min_cut", "exact", "lp"}, default="auto"
+    inference : {"auto", "forest", "min_cut", "exact", "lp", "soft"}, default="auto"
         How best sets are found. "auto" is exact where edges make no cycle, where bounds hold the
         weights of pairs at zero or more (``penalty=L2(bounds={"edge_coef": (0, None)})``, by
         minimum cuts), and for few labels (up to 16, or more if few pairs hang together); elsewhere
         it is "lp", a linear program whose objective bounds the exact one from above. The others
         demand one of these, "exact" any that is, and raise an error where it cannot be had.
-        `oracle_` says what it came to.
+        `oracle_` says what it came to. "soft" lets labels and pairs disagree at a penalty [3]_,
+        which asks for no oracle but one label after another: for "max_margin" and linear kernels.
+        Predictions are then those of "lp".
+    rho : float, default=1.0
+        For ``inference="soft"``, strength of soft constraints: the smaller, the nearer the
+        linear program, and the more passes. The gap is certified for the soft objective, which is
+        nowhere below the exact one.
     [kernel]
     [fit_intercept]
     [penalty]
@@ -127,13 +158,14 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         The costs of `cost`.
     oracle_ : str
         What finds best sets: "labels" (one by one), "forest", "min_cut", "few_states", or of
-        linear programs "roof" (roof duality) and "decomposition".
+        linear programs "roof" (roof duality) and "decomposition"; "soft" for
+        ``inference="soft"``.
     exact_ : bool
         Whether the objective is the exact one: for all but linear programs, and for those where
         `integrality_gap_` is zero.
     integrality_gap_ : float or None
         For "max_margin", how far the objective of the linear program lies at most above the exact
-        one at these weights; 0 for exact oracles, None where it is not known.
+        one at these weights; 0 for exact oracles, None where it is not known, as of "soft".
     [certificate]
     [feature_names]
 
@@ -179,10 +211,10 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
 
     def __init__(
         self, surrogate="max_min", *, graph="tree", alpha=0.01, cost="zero_one",
-        cost_scale="sum", inference="auto", kernel="linear", gamma="scale", kernel_params=None,
-        fit_intercept=True, penalty="l2", solver="auto", tol=1e-3, max_iter=1000, decode="map",
-        cache_size=2048, warm_start=False, n_jobs=None, random_state=None, verbose=0,
-        callback=None,
+        cost_scale="sum", inference="auto", rho=1.0, kernel="linear", gamma="scale",
+        kernel_params=None, fit_intercept=True, penalty="l2", solver="auto", tol=1e-3,
+        max_iter=1000, decode="map", cache_size=2048, warm_start=False, n_jobs=None,
+        random_state=None, verbose=0, callback=None,
     ):
         self.surrogate = surrogate
         self.graph = graph
@@ -190,6 +222,7 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         self.cost = cost
         self.cost_scale = cost_scale
         self.inference = inference
+        self.rho = rho
         self.kernel = kernel
         self.gamma = gamma
         self.kernel_params = kernel_params
@@ -220,7 +253,7 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
     def _check_parameters(self):
         self._check_solver_parameters()
         check_choice("cost_scale", self.cost_scale, COST_SCALES)
-        check_choice("inference", self.inference, INFERENCES)
+        check_inference(self)
         check_graph(self.graph)
         self._check_vector_parameters()
 
@@ -306,17 +339,40 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         edges = label_edges(self.graph, Y[kept], weights)
         sets, which = np.unique(Y[kept], axis=0, return_inverse=True)
         blocks = self._blocks(X, kept, which.ravel(), weights)
+        Y = sets[which.ravel()[blocks.first]]
+        common = {
+            "classes_": names, "edges_": edges, "cost_matrix_": cost, "_kind": kind,
+            "_dtype": dtype,
+        }
+        if self.inference == "soft":
+            common.update(oracle_="soft", exact_=False, integrality_gap_=None)
+            return self._soft_problem(X, Y, blocks, common)
         oracle, outputs = self._outputs(
-            sets[which.ravel()[blocks.first]], edges, cost,
-            self._holds_attractive(X, names.size, len(edges)))
+            Y, edges, cost, self._holds_attractive(X, names.size, len(edges)))
         exact = oracle in ("labels", *EXACT) or self.inference == "exact"
+        common.update(oracle_=oracle, exact_=exact, integrality_gap_=0.0 if exact else None)
         return self._vector_problem(
-            X, blocks, self._surrogate(outputs),
-            {"classes_": names, "edges_": edges, "cost_matrix_": cost, "oracle_": oracle,
-             "exact_": exact, "integrality_gap_": 0.0 if exact else None, "_kind": kind,
-             "_dtype": dtype},
+            X, blocks, self._surrogate(outputs), common,
             {"classes": names, "edges": edges, "oracle": oracle, "cost_scale": self.cost_scale},
         )
+
+    def _soft_problem(self, X, Y, blocks, common):
+        """The problem with soft constraints."""
+        n, n_labels = Y.shape
+        graphs = FactorGraphs.of_pairs(n, n_labels, common["edges_"])
+        # refuses features that are too large
+        constant = self._features(X, blocks.examples, blocks.weights, n_labels)[2]
+        heights = graphs.heights_of_costs(Y.ravel(), common["cost_matrix_"])
+        if self.cost_scale == "mean":
+            heights = heights / n_labels
+        return SoftLabelProblem(
+            None, None, blocks, common, {}, graphs, with_constant(X[blocks.examples], constant),
+            None, Y.ravel(), heights, constant)
+
+    def _solved(self, problem, alpha, scale, **start):
+        if isinstance(problem, SoftProblem):
+            return problem.solved(self, alpha, self.tol * scale)
+        return super()._solved(problem, alpha, scale, **start)
 
     def _outputs(self, Y, edges, cost, attractive, games=True):
         """The name of an oracle, and outputs over these sets that have it.
@@ -334,7 +390,9 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         graphs = dict(
             y=Y.ravel(), n_nodes=np.full(n, n_labels), edges=np.tile(edges, (n, 1)),
             n_edges=np.full(n, len(edges)), cost=cost, pairs="both", cost_scale=self.cost_scale)
-        oracle, outputs = graph_outputs(self.inference, self.surrogate, attractive, **graphs)
+        # soft constraints are a way to fit: predictions are those of the linear program
+        inference = "lp" if self.inference == "soft" else self.inference
+        oracle, outputs = graph_outputs(inference, self.surrogate, attractive, **graphs)
         if oracle == "forest" and games and self.surrogate == "max_min":
             # the local polytope of a forest has no other vertices than labellings, and over it
             # the game is two cuts, where column generation may need hundreds of them

@@ -16,6 +16,8 @@ cdef class WeightRows:
     # of kind t: weights[used[j]] for j in parameters[t] ... parameters[t + 1] - 1, each for the
     # labels entries[starts[j]] ... entries[starts[j + 1] - 1]
     cdef const Py_ssize_t[::1] parameters, used, starts, entries
+    # what the scores of each row of weights are multiplied by
+    cdef const double[::1] scales
 
     cdef double dot(self, const fastm4n_loops* loops, Py_ssize_t r, Py_ssize_t c) noexcept nogil
     cdef void add(self, Py_ssize_t r, Py_ssize_t c, double by) noexcept nogil

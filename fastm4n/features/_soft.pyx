@@ -32,7 +32,7 @@ cdef enum:
 
 
 cdef class WeightRows:
-    """Rows of one matrix X, and rows of weights that they meet: w_c' x_r.
+    """Rows of one matrix X, and rows of weights that they meet: s_c w_c' x_r.
 
     Parameters
     ----------
@@ -43,9 +43,11 @@ cdef class WeightRows:
     tables : list of ndarray of int
         For each kind the row of the weights that each label meets, or -1.
     n_weights : int
+    scales : ndarray of shape (n_weights,), default=None
+        s, ones by default.
     """
 
-    def __init__(self, X, rows, tables, Py_ssize_t n_weights):
+    def __init__(self, X, rows, tables, Py_ssize_t n_weights, scales=None):
         self.is_sparse = sparse.issparse(X)
         if self.is_sparse:
             X = sparse.csr_matrix(X, dtype=np.float64)
@@ -77,6 +79,7 @@ cdef class WeightRows:
         self.parameters, self.used, self.starts, self.entries = (
             np.array(numbers, dtype=np.intp) for numbers in (parameters, used, starts, entries))
         self.weights = np.zeros((n_weights, X.shape[1]))
+        self.scales = np.ones(n_weights) if scales is None else scales
 
     cdef double dot(
         self, const fastm4n_loops* loops, Py_ssize_t r, Py_ssize_t c) noexcept nogil:
@@ -111,7 +114,7 @@ cdef class WeightRows:
         cdef Py_ssize_t j, e
         cdef double value
         for j in range(self.parameters[kind], self.parameters[kind + 1]):
-            value = self.dot(loops, r, self.used[j])
+            value = self.scales[self.used[j]] * self.dot(loops, r, self.used[j])
             for e in range(self.starts[j], self.starts[j + 1]):
                 v[self.entries[e]] += value
 
@@ -123,7 +126,7 @@ cdef class WeightRows:
             for e in range(self.starts[j], self.starts[j + 1]):
                 value += d[self.entries[e]]
             if value != 0.0:
-                self.add(r, self.used[j], value)
+                self.add(r, self.used[j], self.scales[self.used[j]] * value)
 
     cdef double norm(self, Py_ssize_t r, Py_ssize_t kind, const double* d) noexcept nogil:
         """Of the update by d, squared."""
@@ -133,14 +136,17 @@ cdef class WeightRows:
             value = 0.0
             for e in range(self.starts[j], self.starts[j + 1]):
                 value += d[self.entries[e]]
+            value *= self.scales[self.used[j]]
             total += value * value
         return self.norms[r] * total
 
     cdef double most(self, Py_ssize_t r, Py_ssize_t kind) noexcept nogil:
         """Norm of the map from d to the update by d, squared: labels of a weight are disjoint."""
-        cdef Py_ssize_t j, widest = 0
+        cdef Py_ssize_t j
+        cdef double scale, widest = 0.0
         for j in range(self.parameters[kind], self.parameters[kind + 1]):
-            widest = max(widest, self.starts[j + 1] - self.starts[j])
+            scale = self.scales[self.used[j]]
+            widest = max(widest, scale * scale * (self.starts[j + 1] - self.starts[j]))
         return self.norms[r] * widest
 
     cdef void prefetch(self, Py_ssize_t r) noexcept nogil:
@@ -187,7 +193,8 @@ cdef class SoftFeatures(FeatureMap):
         self.nodes = WeightRows(
             X, graphs.node_rows, graphs.node_tables, graphs.n_node_weights)
         self.factors = WeightRows(
-            factor_X, graphs.factor_rows, graphs.factor_tables, graphs.n_factor_weights)
+            factor_X, graphs.factor_rows, graphs.factor_tables, graphs.n_factor_weights,
+            graphs.factor_scales)
         self.sizes, self.slots = graphs.sizes, graphs.slots
         node_starts = np.cumsum(graphs.node_labels) - graphs.node_labels
         blocks = np.zeros((graphs.n_blocks, 4), dtype=np.intp)
@@ -237,7 +244,7 @@ cdef class SoftFeatures(FeatureMap):
 
     def shared_norm(self):
         """||w||^2, without the messages."""
-        nodes, factors = self.node_weights(), self.factor_weights()
+        nodes, factors = np.asarray(self.nodes.weights), np.asarray(self.factors.weights)
         return float(np.sum(nodes * nodes)) + float(np.sum(factors * factors))
 
     def node_weights(self):
@@ -245,8 +252,8 @@ cdef class SoftFeatures(FeatureMap):
         return np.array(self.nodes.weights)
 
     def factor_weights(self):
-        """Weights of factors, a row for each entry of the tables, a new array."""
-        return np.array(self.factors.weights)
+        """What factors score by their features, a row for each entry of the tables, a new array."""
+        return np.asarray(self.factors.weights) * np.asarray(self.factors.scales)[:, np.newaxis]
 
     # -------------------------------------------------------------------------- visits
 
@@ -368,7 +375,7 @@ cdef class SoftFeatures(FeatureMap):
 
     def state(self):
         return {
-            "nodes": self.node_weights(), "factors": self.factor_weights(),
+            "nodes": np.array(self.nodes.weights), "factors": np.array(self.factors.weights),
             "messages": self.private_weights(),
         }
 

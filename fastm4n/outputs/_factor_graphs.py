@@ -45,6 +45,9 @@ class FactorGraphs:
         Rows of the features: by default of nodes their own numbers, of factors row 0.
     n_node_weights, n_factor_weights : int, default=None
         Weights that there are, met or not; by default up to the last one of the tables.
+    factor_scales : array-like of shape (n_factor_weights,), default=None
+        Positive numbers that each row of the factors' weights is multiplied by in scores, ones by
+        default: the penalty of what it scores is divided by their squares.
 
     Attributes
     ----------
@@ -72,7 +75,8 @@ class FactorGraphs:
 
     def __init__(self, node_labels, node_counts, scopes, scope_sizes, factor_counts, node_tables,
                  factor_tables, *, node_kinds=None, factor_kinds=None, node_rows=None,
-                 factor_rows=None, n_node_weights=None, n_factor_weights=None):
+                 factor_rows=None, n_node_weights=None, n_factor_weights=None,
+                 factor_scales=None):
         self.node_labels = _integers("node_labels", node_labels, low=1)
         self.node_counts = _integers("node_counts", node_counts)
         self.scope_sizes = _integers("scope_sizes", scope_sizes, low=1)
@@ -93,6 +97,12 @@ class FactorGraphs:
             max([least or 0, *(int(table.max(initial=-1)) + 1 for table in tables)])
             for least, tables in (
                 (n_node_weights, self.node_tables), (n_factor_weights, self.factor_tables)))
+        self.factor_scales = np.ascontiguousarray(
+            np.ones(self.n_factor_weights) if factor_scales is None else factor_scales, dtype=float)
+        if self.factor_scales.shape != (self.n_factor_weights,) or not np.all(
+            (self.factor_scales > 0.0) & (self.factor_scales < np.inf)
+        ):
+            raise ValueError(f"factor_scales must be {self.n_factor_weights} positive numbers.")
         none = np.zeros(self.n_nodes, np.intp), np.zeros(self.n_factors, np.intp)
         self.node_kinds, self.factor_kinds = (
             _integers(f"{name}_kinds", zeros if kinds is None else kinds, zeros.size)
@@ -140,7 +150,8 @@ class FactorGraphs:
         Weights of nodes have a row for each label; those of edges a row for each pair of labels
         ("tables", the second node's label running fastest), for each pair whatever its order
         ("symmetric": (0, 0), (1, 0), (1, 1), (2, 0) ...), or one, for two nodes of one label
-        ("equal") or of label 1 ("both").
+        ("equal") or of label 1 ("both"). Of "symmetric" pairs the penalty is that of the whole
+        table: labels that differ count twice.
 
         Parameters
         ----------
@@ -182,14 +193,18 @@ class FactorGraphs:
         sizes, node_kinds = np.unique(choices, return_inverse=True)
         kinds, factor_kinds = np.unique(
             np.column_stack([types, choices[edges]]), axis=0, return_inverse=True)
-        step = table.max(initial=-1) + 1
+        step, n_types = table.max(initial=-1) + 1, types.max(initial=0) + 1
+        scales = np.ones(step)
+        if pairs == "symmetric":
+            scales[table[first != second]] = np.sqrt(0.5)
         return cls(
             choices, n_nodes, edges.ravel(), np.full(len(edges), 2), n_edges,
             [np.arange(size) for size in sizes],
             [np.where(table >= 0, table + kind * step, -1)[:a, :b] for kind, a, b in kinds],
             node_kinds=node_kinds.ravel(), factor_kinds=factor_kinds.ravel(),
             factor_rows=np.arange(len(edges)) if edge_types is None else None,
-            n_node_weights=n_labels, n_factor_weights=int(step * (types.max(initial=0) + 1)))
+            n_node_weights=n_labels, n_factor_weights=int(step * n_types),
+            factor_scales=np.tile(scales, n_types))
 
     def _number_blocks(self):
         number = np.arange(self.n_examples)

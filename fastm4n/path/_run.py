@@ -111,6 +111,12 @@ class Run:
                 "fit_intercept='free' is not supported by paths, whose bounds need every weight to "
                 "be penalised; use a large number."
             )
+        if getattr(template, "inference", None) == "soft":
+            raise ValueError(
+                "inference='soft' is not supported by paths, which scale the dual point as alpha "
+                "changes: the strength of soft constraints does not go with it. Use "
+                "inference='lp'."
+            )
         if check_solver(template.solver).step == "fixed":
             raise ValueError(
                 "step='fixed' averages the iterates of one alpha; paths need step='line_search' or "

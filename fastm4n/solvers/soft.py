@@ -19,7 +19,7 @@ from fastm4n.surrogates import make_surrogate
 
 COLUMNS = (
     "n_iter", "seconds", "rho", "primal", "dual", "gap", "objective", "bound", "relaxed_gap",
-    "disagreement",
+    "disagreement", "oracle_calls",
 )
 
 
@@ -118,6 +118,7 @@ class _Fit:
             self.n_iter + driver.n_passes, time.perf_counter() - self.start, features.rho,
             certificate.primal, certificate.dual, certificate.gap, objective, self.bound,
             objective - self.bound, float(np.mean(np.abs(distance))) if distance.size else 0.0,
+            self.engine.oracle_calls,
         ))
         self.stopped = self.callback is not None and bool(
             self.callback(dict(zip(COLUMNS, self.rows[-1], strict=True))))

@@ -1,0 +1,88 @@
+"""Graph taggers with soft constraints: their factor graphs, and the way back of the weights."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fastm4n.estimators._graph_input import by_type
+from fastm4n.estimators._graph_model import choices_and_costs, types_of_edges
+from fastm4n.estimators._graph_weights import WeightShapes
+from fastm4n.estimators._soft import SoftProblem, with_constant
+from fastm4n.outputs import FactorGraphs
+
+# pairs of factor graphs by `pairwise`
+PAIRS = {"full": "tables", "symmetric": "symmetric", "potts": "equal"}
+
+
+def check_soft_graphs(tagger):
+    """Refuse what graph taggers have and soft constraints have not."""
+    if tagger.inference != "soft":
+        return
+    if tagger.pairwise not in PAIRS:
+        raise ValueError(
+            f"inference='soft' needs pairwise of {tuple(PAIRS)}, got {tagger.pairwise!r}: weights "
+            "within bounds are for other fits.")
+    if tagger.label_features:
+        raise ValueError(
+            "inference='soft' needs label_features=False: each label has weights of its own.")
+
+
+@dataclass
+class SoftGraphProblem(SoftProblem):
+    """The problem of a `GraphTagger` with ``inference="soft"``.
+
+    Attributes
+    ----------
+    shapes : WeightShapes
+    pairwise : str
+    """
+
+    shapes: WeightShapes
+    pairwise: str
+
+    def weights_of(self, node_weights, factor_weights):
+        shapes = self.shapes
+        packed, packed_edges = shapes.zeros()
+        R, columns = node_weights.shape
+        packed[:columns, :R] = node_weights.T
+        if shapes.n_edge_features:
+            rows = factor_weights.T
+        else:
+            # a row for each type that has edges, each of one number for a row of the table
+            rows = factor_weights.reshape(-1, self._n_rows())
+        at = packed_edges[: len(rows)]
+        if self.pairwise == "potts":
+            at[:, 0] = rows[:, 0]
+        else:
+            if self.pairwise == "symmetric":
+                first, second = np.indices((R, R))
+                high, low = np.maximum(first, second), np.minimum(first, second)
+                rows = rows[:, high * (high + 1) // 2 + low]
+            at.reshape(len(rows), R, -1)[:, :, :R] = rows.reshape(-1, R, R)
+        return shapes.fitted(packed, packed_edges)
+
+    def _n_rows(self):
+        R = self.shapes.n_labels
+        return {"full": R * R, "symmetric": R * (R + 1) // 2, "potts": 1}[self.pairwise]
+
+
+def soft_problem(tagger, X, shapes, common, codes, blocks, task):
+    """The `SoftGraphProblem` of graphs that are not empty; arguments as in `graph_model`."""
+    n_choices, cost = choices_and_costs(X, common)
+    edge_types, E, factor_X = types_of_edges(X), shapes.n_edge_types, None
+    if shapes.n_edge_features:
+        edges = by_type(X.edge_features, edge_types, E, 1.0)
+        factor_X = with_constant(edges.values, edges.intercept)
+    graphs = FactorGraphs.of_edges(
+        X.lengths, X.edges, X.edge_lengths, shapes.n_labels, PAIRS[tagger.pairwise],
+        None if shapes.n_edge_features else edge_types, n_choices)
+    nodes = by_type(
+        X.node_features, X.node_types, shapes.n_node_types, float(tagger.fit_intercept))
+    part_weights = np.ones(X.n_nodes) if X.node_weights is None else X.node_weights
+    if tagger.cost_scale == "mean":
+        part_weights = part_weights / np.repeat(X.lengths, X.lengths)
+    common.update(oracle_="soft", exact_=False, integrality_gap_=None)
+    return SoftGraphProblem(
+        None, None, blocks, common, task, graphs, with_constant(nodes.values, nodes.intercept),
+        factor_X, codes, graphs.heights_of_costs(codes, cost, part_weights), shapes,
+        tagger.pairwise)

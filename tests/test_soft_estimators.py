@@ -1,0 +1,352 @@
+"""Estimators of graphs fitted with soft constraints: against a generic solver, and `solve_soft`."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+from graph_cases import node_scores, objective, pair_scores, random_graphs
+from numpy.testing import assert_allclose
+from scipy import sparse
+from scipy.optimize import LinearConstraint, minimize
+from sklearn.base import clone
+from sklearn.datasets import make_multilabel_classification
+from sklearn.exceptions import ConvergenceWarning
+
+from fastm4n import (
+    BlockFrankWolfe,
+    Graphs,
+    GraphTagger,
+    MultiLabelClassifier,
+    checkpointing,
+    load_model,
+    regularization_path,
+    save_model,
+)
+from fastm4n.outputs import FactorGraphs
+from fastm4n.penalties import L2
+from fastm4n.solvers.soft import solve_soft
+
+ALPHA, RHO = 0.2, 0.3
+KINDS = {
+    "plain": {},
+    "features of edges": {"n_edge_features": 2},
+    "types": {"n_types": 2, "n_edge_types": 2},
+    "types and features": {"n_types": 2, "n_edge_types": 2, "n_edge_features": 1},
+    "weights": {"weights": True},
+    "types of edges": {"n_edge_types": 3},
+}
+
+
+def fitted(X, y, **parameters):
+    parameters = {
+        "alpha": ALPHA, "rho": RHO, "inference": "soft", "random_state": 0, "max_iter": 5000,
+        **parameters}
+    return GraphTagger(**{"surrogate": "max_margin", **parameters}).fit(X, y)
+
+
+def assert_same_optimum(a, b):
+    assert max(a.dual_objective_, b.dual_objective_) <= min(
+        a.primal_objective_, b.primal_objective_)
+    near = sum(np.sqrt(2.0 * clf.duality_gap_ / clf.alpha) for clf in (a, b))
+    assert np.linalg.norm(a.coef_ - b.coef_) <= near
+
+
+def columns_of(tagger):
+    """An orthonormal basis of the weights: taggers whose weights are its elements."""
+    names = ["coef_", "intercept_", "edge_coef_", "edge_intercept_"]
+    if not tagger.fit_intercept:
+        names.remove("intercept_")
+    zero = copy.copy(tagger)
+    for name in ("coef_", "intercept_", "edge_coef_", "edge_intercept_"):
+        setattr(zero, name, np.zeros_like(getattr(tagger, name)))
+    for name in names:
+        for place in np.ndindex(getattr(tagger, name).shape):
+            values = np.zeros_like(getattr(tagger, name))
+            values[place] = 1.0
+            if tagger.pairwise == "symmetric" and "edge" in name:
+                values[(*place[:-2], place[-1], place[-2])] = 1.0
+                values /= np.linalg.norm(values)
+                if place[-2] < place[-1]:
+                    continue
+            one = copy.copy(zero)
+            setattr(one, name, values)
+            yield one
+
+
+def soft_optimum(tagger, X, y):
+    """The largest f_rho by a generic solver, from the scores that graph_cases computes."""
+    basis = list(columns_of(tagger))
+    kept = np.flatnonzero(X.lengths)
+    phi, costs, starts, agreements, at = [], [], [], [], 0
+    for i in kept:
+        graph, truth = X[i], np.searchsorted(tagger.classes_, y[i])
+        scores = np.stack([node_scores(one, X, i) for one in basis], axis=-1)
+        weights = np.ones(len(truth)) if graph.node_weights is None else graph.node_weights
+        if tagger.cost_scale == "mean":
+            weights = weights / len(truth)
+        allowed, begin = [], []
+        for t, label in enumerate(truth):
+            allowed.append(np.flatnonzero(~np.isnan(scores[t, :, 0])))
+            phi.append((scores[t, label] - scores[t, allowed[t]]) / len(kept))
+            costs.append(weights[t] * tagger.cost_matrix_[label, allowed[t]] / len(kept))
+            begin.append(at)
+            starts.append(at)
+            at += allowed[t].size
+        for e, ends in enumerate(graph.edges):
+            table = np.stack([pair_scores(one, graph, e) for one in basis], axis=-1)
+            inner = table[np.ix_(*(allowed[t] for t in ends))]
+            phi.append((table[tuple(truth[ends])] - inner).reshape(-1, len(basis)) / len(kept))
+            costs.append(np.zeros(inner[..., 0].size))
+            starts.append(at)
+            labels = np.indices(inner.shape[:2]).reshape(2, -1)
+            for side, t in enumerate(ends):
+                for label in range(allowed[t].size):
+                    agreements.append((
+                        begin[t] + label, at + np.flatnonzero(labels[side] == label)))
+            at += labels.shape[1]
+    phi, costs = np.concatenate(phi), np.concatenate(costs)
+    distances = np.zeros((len(agreements), at))
+    for row, (one, many) in zip(distances, agreements, strict=True):
+        row[one] = -1.0
+        row[many] = 1.0
+    square = phi @ phi.T / tagger.alpha + distances.T @ distances / (len(kept) * tagger.rho)
+    sums = np.zeros((len(starts), at))
+    for row, first, last in zip(sums, starts, [*starts[1:], at], strict=True):
+        row[first:last] = 1.0
+    middle = sums.T @ (1.0 / sums.sum(axis=1))
+    found = minimize(
+        lambda mu: 0.5 * mu @ square @ mu - costs @ mu, middle, jac=lambda mu: square @ mu - costs,
+        bounds=[(0, 1)] * at, constraints=LinearConstraint(sums, 1.0, 1.0), method="SLSQP",
+        options={"maxiter": 1000, "ftol": 1e-12})
+    assert found.success
+    return -found.fun
+
+
+@pytest.mark.parametrize("pairwise, kind", [
+    (pairwise, kind) for pairwise in ("full", "symmetric", "potts") for kind in KINDS
+    # equal numbers are other labels where types of nodes have labels of their own
+    if pairwise != "potts" or "n_types" not in KINDS[kind]])
+def test_certificates_hold_the_optimum_of_a_generic_solver(pairwise, kind):
+    X, y = random_graphs(1, n=6, most=3, n_features=2, density=0.9, **KINDS[kind])
+    more = {"cost_scale": "mean"} if kind == "weights" else {}
+    tagger = fitted(X, y, pairwise=pairwise, fit_intercept=kind != "plain", **more)
+    assert tagger.oracle_ == "soft" and not tagger.exact_ and tagger.integrality_gap_ is None
+    assert 0.0 <= tagger.relative_gap_ <= tagger.tol
+    optimum = soft_optimum(tagger, X, y)
+    assert tagger.dual_objective_ - 1e-7 <= optimum <= tagger.primal_objective_ + 1e-7
+    # of the strict problem
+    history = tagger.history_
+    assert objective(tagger, X, y) <= history["objective"][-1] <= tagger.primal_objective_
+    relaxed = GraphTagger(
+        "max_margin", alpha=ALPHA, inference="lp", pairwise=pairwise, random_state=0, tol=1e-3,
+        fit_intercept=tagger.fit_intercept, cost_scale=tagger.cost_scale).fit(X, y)
+    assert (history["bound"] <= relaxed.primal_objective_ + 1e-9).all()
+    assert relaxed.dual_objective_ <= history["objective"].min() + 1e-9
+    assert_allclose(history["relaxed_gap"], history["objective"] - history["bound"])
+    assert (history["rho"] == RHO).all()
+    assert history["gap"][-1] == tagger.duality_gap_ and history["pass"][-1] == tagger.n_iter_
+
+
+def test_the_fit_is_that_of_solve_soft():
+    X, y = random_graphs(2, n_edge_features=2)
+    tagger = fitted(X, y, tol=1e-4)
+    kept = X[np.flatnonzero(X.lengths)]
+    graphs = FactorGraphs.of_edges(kept.lengths, kept.edges, kept.edge_lengths, 3)
+    heights = graphs.heights_of_costs(y.values, 1.0 - np.eye(3))
+    found = solve_soft(
+        graphs, np.c_[kept.node_features, np.ones(kept.n_nodes)], y.values, heights, alpha=ALPHA,
+        rho=RHO, factor_X=np.c_[kept.edge_features, np.ones(kept.n_edges)], max_iter=5000,
+        tol=tagger.duality_gap_)
+    # either is so near the only optimum
+    near = np.sqrt(2.0 * tagger.duality_gap_ / ALPHA) + np.sqrt(2.0 * found.gap / ALPHA)
+    weights = np.c_[tagger.coef_, tagger.intercept_[0]]
+    pairs = np.concatenate([tagger.edge_coef_, tagger.edge_intercept_]).reshape(3, -1).T
+    away = np.sum((weights - found.node_weights) ** 2) + np.sum((pairs - found.factor_weights) ** 2)
+    assert np.sqrt(away) <= near < 0.5 * np.linalg.norm(weights)
+    assert max(found.dual, tagger.dual_objective_) <= min(found.primal, tagger.primal_objective_)
+
+
+def test_small_rho_comes_near_the_linear_program():
+    X, y = random_graphs(3, labels=2)
+    relaxed = GraphTagger(
+        "max_margin", alpha=ALPHA, inference="lp", random_state=0).fit(X, y)
+    excess = [
+        fitted(X, y, rho=rho, tol=2e-3).primal_objective_ - relaxed.primal_objective_
+        for rho in (10.0, 1.0, 0.01)]
+    assert excess[0] > 1.2 * excess[1] > 0 and abs(excess[2]) < 0.1 * excess[1]
+
+
+def test_formats_and_threads_agree():
+    X, y = random_graphs(4, n_edge_features=1)
+    one = fitted(X, y, tol=1e-4)
+    for change in (sparse.csr_array, lambda values: values.astype(np.float32)):
+        other = Graphs(
+            change(X.node_features), X.edges, X.node_offsets, X.edge_offsets,
+            edge_features=change(X.edge_features))
+        assert_same_optimum(one, fitted(other, y, tol=1e-4))
+    threads = fitted(X, y, tol=1e-4, n_jobs=2)
+    assert (threads.coef_ == one.coef_).all() and threads.n_iter_ == one.n_iter_
+    # weights of graphs, and those that repeat
+    double = fitted(X[np.r_[np.arange(len(X)), 3]], [*y, y[3]], tol=1e-4)
+    weighted = GraphTagger(**one.get_params()).fit(X, y, np.where(np.arange(len(X)) == 3, 2.0, 1.0))
+    assert_same_optimum(double, weighted)
+
+
+def test_what_the_fit_tells(tmp_path):
+    X, y = random_graphs(5, n_types=2)
+    rows = []
+    with pytest.warns(ConvergenceWarning, match="certified duality gap"):
+        stopped = fitted(X, y, tol=0.0, callback=lambda row: rows.append(row) or len(rows) == 2)
+    assert len(rows) == len(stopped.history_["gap"]) == 2
+    assert rows[-1] == {name: column[-1] for name, column in stopped.history_.items()}
+    assert rows[-1]["oracle_calls"] > rows[-1]["pass"] and rows[-1]["policy"] == "line_search"
+    tagger = fitted(X, y, solver=BlockFrankWolfe(sampling="permutation", accelerate=False))
+    save_model(tagger, tmp_path / "model")
+    for again in (load_model(tmp_path / "model"), pickle.loads(pickle.dumps(tagger))):
+        assert again.get_params().keys() == tagger.get_params().keys() and again.rho == RHO
+        assert again.oracle_ == "soft" and again.integrality_gap_ is None
+        assert (again.predict(X).values == tagger.predict(X).values).all()
+    relaxed = clone(tagger).set_params(inference="lp").fit(X, y)
+    for name in ("coef_", "intercept_", "edge_coef_", "edge_intercept_"):
+        setattr(relaxed, name, getattr(tagger, name))
+    assert (relaxed.predict(X).values == tagger.predict(X).values).all()
+
+
+X, Y = random_graphs(6)
+
+
+@pytest.mark.parametrize("message, call", {
+    "needs surrogate='max_margin', got 'log'": lambda: fitted(X, Y, surrogate="log"),
+    "needs pairwise of .*'potts'.*, got 'attractive'": lambda: fitted(X, Y, pairwise="attractive"),
+    "needs pairwise of .*, got 'displacement'": lambda: fitted(
+        X, Y, pairwise="displacement", grid_shape=(1, 3)),
+    "needs penalty='l2' without bounds, got 'elasticnet'": lambda: fitted(
+        X, Y, penalty="elasticnet"),
+    "needs penalty='l2' without bounds, got L2": lambda: fitted(
+        X, Y, penalty=L2(bounds=(0, None))),
+    "needs label_features=False": lambda: fitted(X, Y, label_features=True),
+    "needs warm_start=False": lambda: fitted(X, Y, warm_start=True),
+    "got step='pairwise'": lambda: fitted(X, Y, solver=BlockFrankWolfe(step="pairwise")),
+    "got cache=3": lambda: fitted(X, Y, solver=BlockFrankWolfe(cache=3)),
+    "rho must be a finite number > 0, got 0": lambda: fitted(X, Y, rho=0),
+    "rho must be a finite number > 0, got nan": lambda: fitted(
+        X, Y, rho=np.nan, inference="auto"),
+    "inference must be one of .*'soft'.*, got 'hard'": lambda: fitted(X, Y, inference="hard"),
+    "decode='min_risk' weighs the costs": lambda: fitted(X, Y).predict(X, "min_risk"),
+    "inference='soft' is not supported by paths": lambda: regularization_path(
+        GraphTagger("max_margin", inference="soft"), X, Y),
+}.items())
+def test_mistakes(message, call):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_checkpoints_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="keeps no checkpoints"), checkpointing(tmp_path / "fit"):
+        fitted(X, Y)
+
+
+# ------------------------------------------------------------------------------ label sets
+
+
+@pytest.fixture(scope="module")
+def label_sets():
+    X, Y = make_multilabel_classification(30, 4, n_classes=4, n_labels=2, random_state=1)
+    return X / X.std(), Y
+
+
+def fitted_sets(X, Y, **parameters):
+    parameters = {
+        "surrogate": "max_margin", "graph": "complete", "alpha": 0.02, "rho": RHO,
+        "inference": "soft", "random_state": 0, "max_iter": 5000, **parameters}
+    return MultiLabelClassifier(**parameters).fit(X, Y)
+
+
+def exact_objective(clf, X, Y):
+    """The objective by enumeration of all sets."""
+    sets = np.array(list(np.ndindex((2,) * Y.shape[1])))
+    both = sets[:, clf.edges_[:, 0]] * sets[:, clf.edges_[:, 1]]
+    total = (X @ clf.coef_.T + clf.intercept_) @ sets.T + both @ clf.edge_coef_
+    cost = clf.cost_matrix_[Y[:, np.newaxis], sets].sum(axis=2)
+    if clf.cost_scale == "mean":
+        cost = cost / Y.shape[1]
+    truth = total[np.arange(len(Y)), (Y[:, np.newaxis] == sets).all(axis=2).argmax(axis=1)]
+    weights = [clf.coef_, clf.edge_coef_]
+    if clf.fit_intercept:
+        weights.append(clf.intercept_ / clf.fit_intercept)
+    penalty = 0.5 * clf.alpha * sum(np.sum(w**2) for w in weights)
+    return np.mean((total + cost).max(axis=1) - truth) + penalty
+
+
+@pytest.mark.parametrize("more", [
+    {}, {"fit_intercept": False}, {"fit_intercept": 3.0}, {"cost_scale": "mean", "alpha": 0.05},
+    {"cost": np.array([[0.0, 0.5], [2.0, 0.0]])}, {"graph": "none"}, {"graph": "tree"}])
+def test_label_sets(label_sets, more):
+    X, Y = label_sets
+    clf = fitted_sets(X, Y, **more)
+    assert clf.oracle_ == "soft" and not clf.exact_ and clf.integrality_gap_ is None
+    history = clf.history_
+    assert exact_objective(clf, X, Y) <= history["objective"][-1] <= clf.primal_objective_
+    assert 0.0 <= clf.relative_gap_ <= clf.tol
+    relaxed = MultiLabelClassifier(
+        "max_margin", inference="lp", tol=1e-4, **{
+            name: getattr(clf, name) for name in (
+                "graph", "alpha", "fit_intercept", "cost", "cost_scale", "random_state")}).fit(X, Y)
+    # the smallest relaxed objective lies between these
+    assert relaxed.dual_objective_ <= history["objective"].min() + 1e-9
+    assert history["bound"].max() <= relaxed.primal_objective_ + 1e-9
+    if more.get("graph") == "none":
+        assert clf.dual_objective_ <= relaxed.primal_objective_ + 1e-9
+        assert relaxed.dual_objective_ <= clf.primal_objective_ + 1e-9
+    near = fitted_sets(X, Y, **more, rho=0.01, max_iter=10000)
+    assert relaxed.dual_objective_ <= near.primal_objective_
+    assert near.dual_objective_ <= clf.primal_objective_
+    if not more:
+        # min g_rho falls towards it as rho does
+        assert near.primal_objective_ - relaxed.dual_objective_ < 0.5 * (
+            clf.dual_objective_ - relaxed.primal_objective_)
+
+
+def test_label_sets_are_fitted_by_solve_soft(label_sets):
+    X, Y = label_sets
+    clf = fitted_sets(X, Y, tol=1e-4, fit_intercept=2.0, alpha=ALPHA)
+    graphs = FactorGraphs.of_pairs(len(X), 4, clf.edges_)
+    found = solve_soft(
+        graphs, np.c_[X, np.full(len(X), 2.0)], Y.ravel(),
+        graphs.heights_of_costs(Y.ravel(), 1.0 - np.eye(2)), alpha=ALPHA, rho=RHO, max_iter=5000,
+        tol=clf.duality_gap_)
+    near = np.sqrt(2.0 * clf.duality_gap_ / ALPHA) + np.sqrt(2.0 * found.gap / ALPHA)
+    weights = np.c_[clf.coef_, clf.intercept_ / 2.0]
+    away = np.sum((weights - found.node_weights) ** 2) + np.sum(
+        (clf.edge_coef_ - found.factor_weights.ravel()) ** 2)
+    assert np.sqrt(away) <= near < 0.5 * np.linalg.norm(weights)
+    assert max(found.dual, clf.dual_objective_) <= min(found.primal, clf.primal_objective_)
+
+
+def test_label_sets_in_other_forms(label_sets, tmp_path):
+    X, Y = label_sets
+    clf = fitted_sets(X, Y, tol=1e-4)
+    other = fitted_sets(sparse.csr_array(X), sparse.csr_array(Y), tol=1e-4)
+    assert_same_optimum(clf, other)
+    double = fitted_sets(np.r_[X, X[:1]], np.r_[Y, Y[:1]], tol=1e-4)
+    weighted = MultiLabelClassifier(**clf.get_params()).fit(
+        X, Y, np.where(np.arange(len(X)) == 0, 2.0, 1.0))
+    assert_same_optimum(double, weighted)
+    assert double.dual_objective_ > clf.primal_objective_ or (
+        double.primal_objective_ < clf.dual_objective_)
+    save_model(clf, tmp_path / "model")
+    again = load_model(tmp_path / "model")
+    assert again.oracle_ == "soft" and again.rho == RHO
+    assert (again.predict(X) == clf.predict(X)).all()
+    assert clf.score(X, Y) > 0.3 and clf.decision_function(X).shape == Y.shape
+    for message, more in {
+        "needs kernel='linear', got 'rbf'": {"kernel": "rbf"},
+        "needs surrogate='max_margin', got 'max_min'": {"surrogate": "max_min"},
+        "needs penalty='l2' without bounds": {"penalty": L2({"edge_coef": (0, None)})},
+        "rho must be a finite number > 0, got -1": {"rho": -1},
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            fitted_sets(X, Y, **more)
+    with pytest.raises(ValueError, match="not supported by paths"):
+        regularization_path(MultiLabelClassifier("max_margin", inference="soft"), X, Y)
