@@ -21,7 +21,7 @@ def as_features(values, name):
         small = values.dtype.kind in "biuf" and np.can_cast(values.dtype, np.float32)
         try:
             values = values.astype(np.float32 if small else np.float64)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"{name} must be numbers: {error}.") from error
     if not sp.issparse(values):
         return np.ascontiguousarray(values)
@@ -90,7 +90,9 @@ def _place(row, offsets):
 
 def check_finite(values, name, offsets, noun):
     data = values.data if sp.issparse(values) else values
-    if np.isfinite(np.sum(data, dtype=np.float64)) or np.isfinite(data).all():
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = np.sum(data, dtype=np.float64)
+    if np.isfinite(total) or np.isfinite(data).all():
         return
     bad = np.argwhere(~np.isfinite(data))[0]
     if sp.issparse(values):
@@ -136,7 +138,7 @@ def as_weights(weights, offsets):
         return None
     try:
         weights = np.ascontiguousarray(weights, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"node_weights must be numbers: {error}.") from error
     if weights.ndim != 1:
         raise ValueError(f"node_weights must have 1 dimension; they have {weights.ndim}.")

@@ -195,6 +195,31 @@ def test_scores_of_any_size(scale, rng):
             1 - 1e-12)
 
 
+@pytest.mark.parametrize("method, largest", [("lp", 1e300), ("trw", 1e300), ("lp", 1e154)])
+@pytest.mark.filterwarnings("error")
+def test_bounds_of_huge_scores(method, largest, rng):
+    edges = complete(4)
+    for _ in range(20):
+        nodes = largest * rng.normal(size=(4, 3))
+        tables = largest * rng.normal(size=(len(edges), 3, 3))
+        best = maximise(nodes, edges, tables, method="exact").value
+        if method == "trw":
+            assert marginals(nodes, edges, tables, method="trw").log_partition >= best
+            continue
+        found = maximise(nodes, edges, tables, method="lp")
+        assert found.value <= best * (1 + 1e-12) <= found.bound * (1 + 1e-9)
+        assert found.exact <= (found.value >= best * (1 - 1e-9))
+
+
+@pytest.mark.parametrize("solve", [
+    lambda *given: maximise(*given, method="lp"), lambda *given: marginals(*given, method="trw"),
+    maximise_relaxation, reweighted_marginals])
+@pytest.mark.filterwarnings("error")
+def test_scores_whose_sum_overflows(solve):
+    with pytest.raises(ValueError, match="the sum of its scores overflows"):
+        solve([[1.7e308, -1.7e308]] * 3, complete(3), np.full((3, 2, 2), 1.7e308))
+
+
 def test_small_graphs():
     alone = maximise_relaxation([[1.0, 3.0, 2.0]], np.zeros((0, 2)), np.zeros((0, 3, 3)))
     assert alone.labels.tolist() == [1] and alone.value == 3.0

@@ -177,3 +177,8 @@ def test_examples():
     found = doctest.testmod(graph)
     assert found.attempted > 8
     assert found.failed == 0
+
+
+def test_marginals_whose_scores_overflow():
+    with pytest.raises(ValueError, match="sum overflows float64. Divide them"):
+        marginals([[1.7e308, 0.0], [-1.7e308, 1.7e308]], [[0, 1]], [1.7e308])

@@ -3,6 +3,7 @@
 Its contract with scikit-learn and the solver is in `test_estimator_contract`.
 """
 
+import copy
 import re
 
 import numpy as np
@@ -299,3 +300,33 @@ NODE = ([[1.0, 2.0]], [])
 def test_mistakes(message, call):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def scaled(X, nodes=1.0, edges=1.0):
+    return [(nodes * graph.node_features, graph.edges, edges * graph.edge_features) for graph in X]
+
+
+@pytest.mark.parametrize("inference", ["auto", "lp"])
+@pytest.mark.parametrize("surrogate", SURROGATES)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_huge_features(surrogate, inference):
+    """They are refused before a number overflows, in fits and in predictions."""
+    X, y = random_graphs(15, n_edge_features=1)
+    for given in ({"nodes": 1e154}, {"edges": 1e154}, {"edges": 1e300}):
+        with pytest.raises(ValueError, match=r"norm of X\[\d+\], its features of nodes and of edges"):
+            fitted(scaled(X, **given), y, surrogate, inference=inference)
+    large = fitted(scaled(X, 1e150, 1e150), y, surrogate, inference=inference, max_iter=3)
+    assert 0.0 <= large.duality_gap_ < np.inf
+    tagger = fitted(X, y, surrogate, inference=inference, max_iter=20)
+    tagger.predict(scaled(X, 1e300, 1e300))
+    for given, name in (({"nodes": 5e307}, "node_features"), ({"edges": 1e308}, "edge_features")):
+        for change in (np.asarray, sparse.csr_array):
+            inputs = [
+                (change(nodes), edges, change(more)) for nodes, edges, more in scaled(X, **given)]
+            with pytest.raises(ValueError, match=rf"X\[\d+\] has a value of .*e\+308 in its {name}"):
+                tagger.predict(inputs)
+    for name in ("coef_", "edge_coef_", "edge_intercept_"):
+        broken = copy.deepcopy(tagger)
+        getattr(broken, name)[:] = np.nan
+        with pytest.raises(ValueError, match="weights of this GraphTagger are not finite"):
+            broken.predict(X)

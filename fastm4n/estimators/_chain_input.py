@@ -197,7 +197,7 @@ def without_zeros(values):
     return canonical(sparse.csr_array(values))
 
 
-def check_size(X, alpha, numbers, scaler="SequenceScaler"):
+def check_size(X, alpha, numbers):
     """Refuse features whose weights would overflow; `numbers` are those of X's sequences."""
     with np.errstate(over="ignore", invalid="ignore"):
         # what a step of a whole sequence changes w by, at most
@@ -207,7 +207,7 @@ def check_size(X, alpha, numbers, scaler="SequenceScaler"):
         raise ValueError(
             f"X has values too large for float64: the squared norm of X[{numbers[large[0]]}] "
             f"divided by alpha={alpha:g} overflows. Scale the features, for example with "
-            f"{scaler}."
+            "SequenceScaler."
         )
 
 

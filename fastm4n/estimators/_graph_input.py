@@ -9,6 +9,7 @@ from scipy import sparse
 from fastm4n._parameters import is_number
 from fastm4n.estimators._chain_input import encode
 from fastm4n.estimators._parameters import canonical
+from fastm4n.features import row_norms
 from fastm4n.graphs import Graphs
 
 # the label of nodes that have none
@@ -42,6 +43,37 @@ def floats(values):
     if values.dtype not in (np.float32, np.float64):
         values = values.astype(np.float64)
     return canonical(values) if sparse.issparse(values) else np.ascontiguousarray(values)
+
+
+def check_sizes(X, alpha, numbers):
+    """Refuse features whose weights would overflow; `numbers` are those of X's graphs.
+
+    Parameters
+    ----------
+    X : Graphs
+        None of them empty.
+    alpha : float
+    numbers : ndarray of int
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares = _squares(X.node_features, X.node_offsets)
+        if X.edge_features is not None:
+            squares = squares + _squares(X.edge_features, X.edge_offsets)
+        # what a step of a whole graph changes w by, at most
+        norms = 4.0 * (X.lengths + X.edge_lengths) * squares / alpha
+    large = np.flatnonzero(~np.isfinite(norms))
+    if large.size:
+        raise ValueError(
+            f"X has values too large for float64: the squared norm of X[{numbers[large[0]]}], its "
+            f"features of nodes and of edges, divided by alpha={alpha:g} overflows. Scale the "
+            "features, for example with StandardScaler.")
+
+
+def _squares(values, offsets):
+    """Sums of the squared features of the rows of each graph."""
+    of_rows = row_norms(floats(values), 0.0)
+    return np.bincount(
+        np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)), of_rows, len(offsets) - 1)
 
 
 def by_type(values, types, n_types, constant):

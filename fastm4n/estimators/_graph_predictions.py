@@ -1,6 +1,7 @@
 """Predictions of graphs from fitted weights: best labellings, marginals, least expected cost."""
 
 import numpy as np
+from scipy import sparse
 
 from fastm4n.estimators import _decoding
 from fastm4n.estimators._graph_input import (
@@ -14,6 +15,44 @@ from fastm4n.estimators._parameters import RISK_TOL
 from fastm4n.sequences import Sequences
 from fastm4n.solvers.certificates import in_threads, n_threads
 from fastm4n.surrogates import make_surrogate
+
+
+def _check_reach(tagger, X):
+    """Refuse features and weights with which scores of labellings overflow or are no numbers."""
+    nodes, edges = (
+        [float(np.abs(array.data if sparse.issparse(array) else array).sum()) for array in arrays]
+        for arrays in ((tagger.coef_, tagger.intercept_), (
+            tagger.edge_coef_, tagger.edge_intercept_)))
+    if not np.isfinite(nodes + edges).all():
+        raise ValueError(
+            f"The weights of this {type(tagger).__name__} are not finite: fit it again.")
+    longest = (X.lengths + X.edge_lengths).max()
+    steps = 1.0 if tagger.grid_shape is None else float(max(tagger.grid_shape)) ** 2
+    with np.errstate(over="ignore"):
+        reach = 4.0 * longest * (
+            _largest(X.node_features) * nodes[0] + nodes[1]
+            + steps * (_largest(X.edge_features) * edges[0] + edges[1]))
+    if np.isfinite(reach):
+        return
+    name = "edge_features"
+    if _largest(X.node_features) >= _largest(X.edge_features):
+        name = "node_features"
+    values = getattr(X, name)
+    largest = abs(values).max(axis=1)
+    row = int(np.argmax(largest.toarray() if sparse.issparse(largest) else largest))
+    offsets = X.node_offsets if name == "node_features" else X.edge_offsets
+    i = int(np.searchsorted(offsets, row, side="right")) - 1
+    raise ValueError(
+        f"X[{i}] has a value of {_largest(values[[row]]):g} in its {name}, with which scores "
+        "overflow: scale the features as those of the fit.")
+
+
+def _largest(values):
+    """The largest absolute value; 0 where there is none."""
+    if values is None:
+        return 0.0
+    data = values.data if sparse.issparse(values) else values
+    return max(float(data.max(initial=0)), -float(data.min(initial=0)))
 
 
 class GraphDecoder:
@@ -42,6 +81,7 @@ class GraphDecoder:
         check_types(X.edge_types, shapes.n_edge_types, "edge", X.edge_offsets)
         if tagger.pairwise == "attractive":
             check_not_negative(X)
+        _check_reach(tagger, X)
         types = np.zeros(X.n_nodes, dtype=np.intp) if X.node_types is None else X.node_types
         # the class of each label of each node's type, -1 where there is none
         self.numbers = tagger.node_classes_[types]

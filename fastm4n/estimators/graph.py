@@ -6,7 +6,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fastm4n._parameters import check_choice, check_number
 from fastm4n.estimators._base import CertifiedEstimator, needs_log
-from fastm4n.estimators._chain_input import check_size, distinct
+from fastm4n.estimators._chain_input import distinct
 from fastm4n.estimators._docs import documented
 from fastm4n.estimators._graph_input import (
     as_graphs,
@@ -14,8 +14,8 @@ from fastm4n.estimators._graph_input import (
     as_places,
     check_grid,
     check_not_negative,
+    check_sizes,
     encoded,
-    floats,
     is_unlabelled,
     mean_displacements,
     number_of,
@@ -361,9 +361,7 @@ class GraphTagger(CertifiedEstimator):
             "classes_": classes, "node_classes_": node_classes,
             "cost_matrix_": cost_matrix(self.cost, classes.size),
         }
-        check_size(
-            Sequences(floats(inner.node_features), inner.node_offsets),
-            self._alpha_of(kept.size), kept, "StandardScaler")
+        check_sizes(inner, self._alpha_of(kept.size), kept)
         blocks = Blocks.of(len(X), kept, weights, *merge_graphs(inner, codes, weights))
         codes = Sequences(codes, inner.node_offsets)[blocks.first].values
         inner = inner[blocks.first]

@@ -21,7 +21,7 @@ cdef class Decomposition(Sweeps):
 
     cdef int make_room(self) except -1
     cdef const double* table(self, Py_ssize_t e) noexcept nogil
-    cdef int begin_polish(self) noexcept nogil
+    cdef bint begin_polish(self) noexcept nogil
     cdef double advance(self, double keep, bint publish) noexcept nogil
     cdef double round_to_polytope(self) noexcept nogil
     cdef int polish(

@@ -84,8 +84,8 @@ cdef class Decomposition(Sweeps):
             return self.more + self.g.places[e]
         return &self.tables[e * self.stride * self.stride]
 
-    cdef int begin_polish(self) noexcept nogil:
-        """Start at the best labelling and the messages."""
+    cdef bint begin_polish(self) noexcept nogil:
+        """Start at the best labelling and the messages; whether squares of scores are finite."""
         cdef const graph_t* g = self.g
         cdef Py_ssize_t i, e, a, b, n, stride = g.stride, count = 0
         cdef Py_ssize_t size = stride * stride
@@ -130,7 +130,7 @@ cdef class Decomposition(Sweeps):
         memcpy(&self.q_first[0], &self.q_now[0], n * size * sizeof(double))
         memcpy(&self.d_now[0], self.messages, 2 * n * stride * sizeof(double))
         memcpy(&self.d_first[0], self.messages, 2 * n * stride * sizeof(double))
-        return 0
+        return spread < INFINITY
 
     cdef double advance(self, double keep, bint publish) noexcept nogil:
         """z = keep (2 T(z) - z) + (1 - keep) z_first, T one primal-dual step; |T(z) - z|^2.
@@ -348,7 +348,8 @@ cdef class Decomposition(Sweeps):
         if not self.has_room:
             with gil:
                 self.make_room()
-        self.begin_polish()
+        if not self.begin_polish():
+            return 0
         return self.polish(current, slack, tol, max_iterations, lower, upper)
 
 

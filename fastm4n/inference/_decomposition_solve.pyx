@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from libc.math cimport INFINITY
+
 from fastm4n.inference._decomposition cimport Decomposition
 from fastm4n.inference._graph cimport EQUAL, TABLES, graph_t
 from fastm4n.inference._problem cimport GraphProblem
@@ -48,8 +50,17 @@ def relax(GraphProblem problem, double tol, Py_ssize_t max_sweeps, Py_ssize_t ma
             np.asarray(kept)[:-1])
 
 
+def refuses_size(GraphProblem problem):
+    """Messages are at most four times the sum of all scores: where that overflows, say so."""
+    cdef double total = 0.0
+    for sizes in (np.abs(problem.unary), np.abs(problem.more)):
+        with np.errstate(over="ignore"):
+            total += 4.0 * np.sum(sizes, where=sizes < np.inf)
+    return None if total < INFINITY else "the sum of its scores overflows"
+
+
 def refuses_lp(GraphProblem problem):
-    return None if problem.factors is None else "there are factors"
+    return refuses_size(problem) if problem.factors is None else "there are factors"
 
 
 def solve_lp(GraphProblem problem):
@@ -109,7 +120,7 @@ def refuses_trw(GraphProblem problem):
     if problem.n_choices is not None:
         rows = rows[np.arange(problem.stride) < problem.n_choices[:, None]]
     if np.isfinite(rows).all() and np.isfinite(problem.more).all():
-        return None
+        return refuses_size(problem)
     return "there are scores of -inf"
 
 

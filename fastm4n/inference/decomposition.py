@@ -2,7 +2,7 @@
 
 from collections import namedtuple
 
-from fastm4n.inference._decomposition_solve import refuses_trw, relax, reweight
+from fastm4n.inference._decomposition_solve import refuses_lp, refuses_trw, relax, reweight
 from fastm4n.inference.graph import make_problem
 
 Relaxation = namedtuple(
@@ -51,6 +51,9 @@ def maximise_relaxation(node_scores, edges, edge_scores, tol=1e-6, max_sweeps=10
     (-1.0, 0.0)
     """
     problem = make_problem(node_scores, edges, edge_scores)
+    why = refuses_lp(problem)
+    if why is not None:
+        raise ValueError(f"the linear program cannot be solved: {why}.")
     k = problem.n_labels
     labels, value, lower, upper, nodes, tables, *counts, messages = relax(
         problem, tol, max_sweeps, max_iterations, messages)

@@ -422,7 +422,7 @@ def marginals(node_scores, edges, edge_scores, factors=None, method="auto"):
         nodes, edge_rows, log_partition = way.solve(problem)
         if not log_partition > -np.inf:
             raise _nothing_finite(where)
-        if not log_partition < np.inf:
+        if not (log_partition < np.inf and np.isfinite(nodes).all()):
             raise _too_large(where)
         return Marginals(
             _rows_of(problem, nodes), _edges_of(problem, edge_rows), float(log_partition),
