@@ -96,7 +96,6 @@ BAD = {
     "label_features": ([], "label_features must be True or False, got"),
     "form": ([], "form must be one of .*got"),
     "graph": ([], "graph must be one of .*got"),
-    "inference": ([], "inference must be one of .*got"),
     "kernel_params": ([], "kernel_params must be a dict or None, got"),
     "oracle": (["lp", None], "oracle must be one of .*got"),
     "oracle_iter": ([0, -2, 2.5, "5"], "oracle_iter must be an integer > 0, got"),

@@ -25,7 +25,6 @@ from fastm4n.features._multilabel import LabelSetFeatures
 from fastm4n.outputs import FactorGraphs
 from fastm4n.outputs._base import COST_SCALES
 from fastm4n.outputs._labels import LabelOutputs
-from fastm4n.outputs._roof import RoofOutputs
 from fastm4n.outputs.graphs import EXACT, graph_outputs
 from fastm4n.penalties import resolve_penalty
 from fastm4n.surrogates import MaxMargin, make_surrogate
@@ -374,11 +373,8 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
             return problem.solved(self, alpha, self.tol * scale)
         return super()._solved(problem, alpha, scale, **start)
 
-    def _outputs(self, Y, edges, cost, attractive, games=True):
-        """The name of an oracle, and outputs over these sets that have it.
-
-        For "max_min" they are asked for games, or for best sets.
-        """
+    def _outputs(self, Y, edges, cost, attractive):
+        """The name of an oracle, and outputs over these sets that have it."""
         n, n_labels = Y.shape
         if not len(edges):
             return "labels", LabelOutputs(Y, cost, self.cost_scale)
@@ -392,12 +388,7 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
             n_edges=np.full(n, len(edges)), cost=cost, pairs="both", cost_scale=self.cost_scale)
         # soft constraints are a way to fit: predictions are those of the linear program
         inference = "lp" if self.inference == "soft" else self.inference
-        oracle, outputs = graph_outputs(inference, self.surrogate, attractive, **graphs)
-        if oracle == "forest" and games and self.surrogate == "max_min":
-            # the local polytope of a forest has no other vertices than labellings, and over it
-            # the game is two cuts, where column generation may need hundreds of them
-            outputs = RoofOutputs(**graphs)
-        return oracle, outputs
+        return graph_outputs(inference, self.surrogate, attractive, **graphs)
 
     # ---------------------------------------------------------------------- predict
 
@@ -405,11 +396,11 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         """Whether best sets are best whatever the scores."""
         return self.oracle_ in ("labels", *EXACT) or self.inference == "exact"
 
-    def _decoder(self, games=False):
+    def _decoder(self):
         """The oracle of the fitted model, over one example."""
         labels = np.zeros((1, self.classes_.size), dtype=np.uint8)
         _, outputs = self._outputs(
-            labels, self.edges_, self.cost_matrix_, self.oracle_ == "min_cut", games)
+            labels, self.edges_, self.cost_matrix_, self.oracle_ == "min_cut")
         return outputs, LabelDecoder(outputs, self.edge_coef_)
 
     def decision_function(self, X):
@@ -477,7 +468,7 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
 
     def _points(self, scores):
         """Shares of labels and of edges under the oracle's distribution."""
-        outputs, decoder = self._decoder(games=True)
+        outputs, decoder = self._decoder()
         return decoder.points(
             make_surrogate(self.surrogate, outputs), scores, RISK_TOL * self.classes_.size)
 

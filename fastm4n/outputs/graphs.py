@@ -68,7 +68,8 @@ def graph_outputs(inference, surrogate, attractive, y, n_nodes, edges, n_edges, 
     if inference in ("auto", "forest"):
         cyclic = graph_with_cycle(np.asarray(n_nodes), np.asarray(edges), np.asarray(n_edges))
         if cyclic is None and binary and surrogate == "max_min":
-            # the local polytope of a forest is that of its labellings, and one cut is a closed form
+            # the local polytope of a forest is that of its labellings, and over it the game is one
+            # or two cuts, where column generation may need hundreds of labellings
             return "forest", RoofOutputs(**given)
         if cyclic is None:
             return "forest", ForestOutputs(**given)
