@@ -162,19 +162,13 @@ static void NAME(add_edge)(const double *a, ptrdiff_t n, const double *P, ptrdif
         const double x = weight * a[i];
         for (ptrdiff_t j = 0; j < stride; j += VLEN)
             FSTORE(out + i * stride + j,
-                  FLOAD(out + i * stride + j)
-                      + x * FLOAD(P + i * stride + j) * FLOAD(b + j));
+                   FLOAD(out + i * stride + j) + x * FLOAD(P + i * stride + j) * FLOAD(b + j));
     }
 }
 
 static const fastm4n_forest NAME(forest_table) = {
-    NAME(max_columns),
-    NAME(max_rows),
-    NAME(argmax_sum),
-    NAME(sum_rows),
-    NAME(exp_shifted),
-    NAME(add_logs),
-    NAME(add_edge),
+    NAME(max_columns), NAME(max_rows), NAME(argmax_sum), NAME(sum_rows),
+    NAME(exp_shifted), NAME(add_logs), NAME(add_edge),
 };
 
 #undef FLOAD
