@@ -273,6 +273,9 @@ NODE = ([[1.0, 2.0]], [])
         [NODE] * 2, [[0], [1]], inference="min_cut"),
     "needs marginals, which cuts do not give": lambda: fitted(
         [NODE] * 2, [[0], [1]], "log", inference="min_cut", pairwise="attractive"),
+    "use pairwise='full' or 'symmetric', or, where": lambda: fitted(
+        [(np.eye(3), [(0, 1), (1, 2), (0, 2)])] * 2, [[0, 1, 0], [0, 1, 1]], "log",
+        pairwise="potts", inference="lp"),
     r"X\[1\] has a feature of -2 at edge 0": lambda: fitted(
         [(np.eye(2), [(0, 1)], [[1.0]]), (np.eye(2), [(0, 1)], [[-2.0]])], [[0, 1], [1, 1]],
         pairwise="attractive"),

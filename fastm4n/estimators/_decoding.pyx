@@ -138,4 +138,5 @@ def relaxation_gaps(FeatureMap features, Outputs outputs, Py_ssize_t start, Py_s
                 b, &work.scratch[0], &work.scores[0] + behind, work, &work.labels[0], &bound)
             value = outputs.score(b, &work.labels[0], &work.scores[0])
             value += outputs.cost_of(b, &work.labels[0])
-            gaps[b] = max(0.0, min(upper, bound) - value)
+            # not of the bound of outputs, which may lie below the relaxation
+            gaps[b] = max(0.0, upper - value)
