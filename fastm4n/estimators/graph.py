@@ -29,6 +29,7 @@ from fastm4n.estimators._graph_weights import WeightShapes, explained
 from fastm4n.estimators._merge import merge_graphs
 from fastm4n.estimators._parameters import (
     LABEL_KINDS,
+    RISK_TOL,
     as_weights,
     cost_matrix,
     summable,
@@ -39,7 +40,7 @@ from fastm4n.outputs._base import COST_SCALES
 from fastm4n.outputs.graphs import EXACT, INFERENCES
 from fastm4n.penalties import as_penalty, resolve_penalty
 from fastm4n.sequences import Sequences
-from fastm4n.surrogates import MaxMargin
+from fastm4n.surrogates import Log, MaxMargin, MaxMin
 
 # an integrality gap up to here is rounding
 ROUNDING = 1e-9
@@ -70,10 +71,19 @@ class GraphProblem(Problem):
     def values(self):
         """What is exact at the weights that the features hold."""
         outputs = self.loss.outputs
-        if self.exact or not (outputs.has_relaxation and isinstance(self.loss, MaxMargin)):
+        if self.exact or isinstance(self.loss, Log):
             return {}
         gaps = np.zeros(outputs.layout.n_blocks)
-        _decoding.relaxation_gaps(self.features, outputs, 0, gaps.size, 0.0, gaps)
+        if isinstance(self.loss, MaxMargin):
+            _decoding.relaxation_gaps(self.features, outputs, 0, gaps.size, 0.0, gaps)
+        else:
+            # mixtures of labellings against the bound over the larger polytope
+            above, below, other = np.zeros((3, gaps.size))
+            for columns, lower, upper in ((True, below, other), (False, other, above)):
+                _decoding.oracle_bounds(
+                    self.features, MaxMin(outputs, by_columns=columns), 0, gaps.size, RISK_TOL,
+                    lower, upper)
+            gaps = np.maximum(above - below, 0.0)
         gap = float(self.weights @ gaps)
         return {"integrality_gap_": gap, "exact_": gap <= ROUNDING}
 
@@ -174,7 +184,7 @@ class GraphTagger(CertifiedEstimator):
         programs, and for those where `integrality_gap_` is zero.
     integrality_gap_ : float or None
         How far, at most, the objective with the larger polytope lies above the exact one at these
-        weights; None where it is not known ("max_min" and "log" over linear programs).
+        weights; None where it is not known ("log" over linear programs).
     [certificate]
 
     See Also
