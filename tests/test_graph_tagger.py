@@ -273,6 +273,9 @@ NODE = ([[1.0, 2.0]], [])
         [NODE] * 2, [[0], [1]], inference="min_cut"),
     "needs marginals, which cuts do not give": lambda: fitted(
         [NODE] * 2, [[0], [1]], "log", inference="min_cut", pairwise="attractive"),
+    "use pairwise='full' or 'symmetric', or, where": lambda: fitted(
+        [(np.eye(3), [(0, 1), (1, 2), (0, 2)])] * 2, [[0, 1, 0], [0, 1, 1]], "log",
+        pairwise="potts", inference="lp"),
     r"X\[1\] has a feature of -2 at edge 0": lambda: fitted(
         [(np.eye(2), [(0, 1)], [[1.0]]), (np.eye(2), [(0, 1)], [[-2.0]])], [[0, 1], [1, 1]],
         pairwise="attractive"),
@@ -330,3 +333,37 @@ def test_huge_features(surrogate, inference):
         getattr(broken, name)[:] = np.nan
         with pytest.raises(ValueError, match="weights of this GraphTagger are not finite"):
             broken.predict(X)
+
+
+# among them those whose best relaxed points are no labellings
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("surrogate", SURROGATES)
+@pytest.mark.parametrize("labels, seed, pairwise", [
+    (2, 2, "potts"), (2, 4, "full"), (2, 9, "symmetric"), (3, 2, "potts"), (3, 4, "full"),
+    (3, 5, "symmetric"), (3, 3, "attractive")])
+def test_certificates_of_linear_programs(surrogate, labels, seed, pairwise):
+    """Over the larger polytope they bound the exact objective, and say by how much at most."""
+    X, y = random_graphs(
+        seed, labels=labels, n=8, density=0.95, weights=seed % 2 == 0, n_edge_features=seed % 3)
+    settings = {"pairwise": pairwise, "alpha": 0.003, "tol": 1e-4, "max_iter": 100}
+    if surrogate == "log" and pairwise not in ("full", "symmetric"):
+        settings["pairwise"] = "full"
+    tagger = fitted(X, y, surrogate, inference="lp", **settings)
+    exact = fitted(X, y, surrogate, inference="exact", **settings)
+    found = objective(tagger, X, y)
+    assert tagger.oracle_ == ("decomposition" if labels > 2 or surrogate == "log" else "roof")
+    assert tagger.primal_objective_ >= found - 1e-9
+    assert tagger.primal_objective_ >= exact.dual_objective_ - 1e-9
+    if surrogate == "log":
+        assert tagger.integrality_gap_ is None and not tagger.exact_
+        return
+    assert tagger.integrality_gap_ >= 0.0
+    assert tagger.exact_ == (tagger.integrality_gap_ <= 1e-9)
+    slack = 1e-7 if surrogate == "max_margin" else tagger.duality_gap_
+    assert tagger.primal_objective_ - tagger.integrality_gap_ <= found + slack
+    if tagger.exact_:
+        assert_allclose(found, tagger.primal_objective_, atol=slack)
+    # a dual value bounds the optimum over the larger polytope, and so the objective there
+    long = fitted(X, y, surrogate, inference="lp", **{**settings, "max_iter": 500})
+    assert tagger.dual_objective_ <= long.primal_objective_ + 1e-9
+    assert long.dual_objective_ <= tagger.primal_objective_ + 1e-9

@@ -108,6 +108,26 @@ def part_scores(FeatureMap features, Layout layout, Py_ssize_t start, Py_ssize_t
                     parts[layout.first_part(b) + t, j] = v[t * row + j]
 
 
+def oracle_bounds(FeatureMap features, Surrogate surrogate, Py_ssize_t start, Py_ssize_t stop,
+                  double tol, double[::1] lower, double[::1] upper):
+    """Bounds of the surrogate's oracle for the blocks start ... stop - 1.
+
+    lower[b] is the value of the point that the oracle found, upper[b] no less than that of any.
+    """
+    cdef Workspace work
+    cdef Py_ssize_t b
+    check(features, surrogate.outputs.layout, start, stop)
+    if lower.shape[0] != surrogate.n_blocks or upper.shape[0] != surrogate.n_blocks:
+        raise ValueError("lower or upper does not fit the outputs.")
+    work = surrogate.workspace(features.size)
+    work.tolerance = tol
+    with nogil:
+        for b in range(start, stop):
+            features.scores(b, work.scores)
+            work.current = INFINITY
+            surrogate.certified(b, work, &lower[b], &upper[b])
+
+
 def relaxation_gaps(FeatureMap features, Outputs outputs, Py_ssize_t start, Py_ssize_t stop,
                     double tol, double[::1] gaps):
     """How far the relaxation of max-margin lies above outputs, of the blocks start ... stop - 1.
@@ -138,4 +158,5 @@ def relaxation_gaps(FeatureMap features, Outputs outputs, Py_ssize_t start, Py_s
                 b, &work.scratch[0], &work.scores[0] + behind, work, &work.labels[0], &bound)
             value = outputs.score(b, &work.labels[0], &work.scores[0])
             value += outputs.cost_of(b, &work.labels[0])
-            gaps[b] = max(0.0, min(upper, bound) - value)
+            # not of the bound of outputs, which may lie below the relaxation
+            gaps[b] = max(0.0, upper - value)

@@ -11,11 +11,12 @@ from scipy import sparse
 from fastm4n.estimators import _decoding
 from fastm4n.estimators._graph_input import by_type
 from fastm4n.estimators._graph_weights import WeightShapes
+from fastm4n.estimators._parameters import RISK_TOL
 from fastm4n.estimators._problem import Problem
 from fastm4n.features._graph import GraphFeatures, LabelGraphFeatures
 from fastm4n.outputs import GraphOutputs
 from fastm4n.outputs.graphs import graph_outputs
-from fastm4n.surrogates import MaxMargin
+from fastm4n.surrogates import Log, MaxMargin, MaxMin
 
 # an integrality gap up to here is rounding
 ROUNDING = 1e-9
@@ -66,10 +67,19 @@ class GraphProblem(Problem):
     def values(self):
         """What is exact at the weights that the features hold."""
         outputs = self.loss.outputs
-        if self.exact or not (outputs.has_relaxation and isinstance(self.loss, MaxMargin)):
+        if self.exact or isinstance(self.loss, Log):
             return {}
         gaps = np.zeros(outputs.layout.n_blocks)
-        _decoding.relaxation_gaps(self.features, outputs, 0, gaps.size, 0.0, gaps)
+        if isinstance(self.loss, MaxMargin):
+            _decoding.relaxation_gaps(self.features, outputs, 0, gaps.size, 0.0, gaps)
+        else:
+            # mixtures of labellings against the bound over the larger polytope
+            above, below, other = np.zeros((3, gaps.size))
+            for columns, lower, upper in ((True, below, other), (False, other, above)):
+                _decoding.oracle_bounds(
+                    self.features, MaxMin(outputs, by_columns=columns), 0, gaps.size, RISK_TOL,
+                    lower, upper)
+            gaps = np.maximum(above - below, 0.0)
         gap = float(self.weights @ gaps)
         return {"integrality_gap_": gap, "exact_": gap <= ROUNDING}
 

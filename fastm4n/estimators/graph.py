@@ -27,6 +27,7 @@ from fastm4n.estimators._graph_weights import WeightShapes, explained
 from fastm4n.estimators._merge import merge_graphs
 from fastm4n.estimators._parameters import (
     LABEL_KINDS,
+    RISK_TOL,
     as_weights,
     cost_matrix,
     summable,
@@ -146,7 +147,7 @@ class GraphTagger(CertifiedEstimator):
         programs, and for those where `integrality_gap_` is zero.
     integrality_gap_ : float or None
         How far, at most, the objective with the larger polytope lies above the exact one at these
-        weights; None where it is not known ("max_min" and "log" over linear programs, "soft").
+        weights; None where it is not known ("log" over linear programs, "soft").
     [certificate]
 
     See Also

@@ -95,6 +95,10 @@ def graph_outputs(inference, surrogate, attractive, y, n_nodes, edges, n_edges, 
     if binary and not is_log:
         return "roof", RoofOutputs(**given, exact=inference == "exact")
     if is_log:
+        if more.get("pairs", "tables") != "tables":
+            raise ValueError(
+                "surrogate='log' by a linear program needs a score for each pair of labels: use "
+                "pairwise='full' or 'symmetric', or, where graphs are small, inference='exact'.")
         # the entropy needs tables of each edge; features see that edges of a type share weights
         given["edge_types"] = None
     return "decomposition", DecompositionOutputs(**given)

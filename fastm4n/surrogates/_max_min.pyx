@@ -44,8 +44,12 @@ cdef class MaxMin(Surrogate):
     Parameters
     ----------
     outputs : Outputs
+    by_columns : bool, default=False
+        Whether the oracle is column generation even where outputs have a closed form: its mixtures
+        are of labellings, which those over a larger polytope are not.
     """
 
+    cdef bint closed
     # label of part t of labelling c of a block whose parts begin at `first`:
     # columns[(first + t) * KEPT + c]
     cdef unsigned short[::1] columns
@@ -54,10 +58,11 @@ cdef class MaxMin(Surrogate):
     # visits that a block still makes without labellings
     cdef unsigned char[::1] dense
 
-    def __init__(self, Outputs outputs):
+    def __init__(self, Outputs outputs, by_columns=False):
         super().__init__(outputs)
-        self.has_block_step = outputs.has_max_min_step
-        if not outputs.has_max_min:
+        self.closed = outputs.has_max_min and not by_columns
+        self.has_block_step = self.closed and outputs.has_max_min_step
+        if not self.closed:
             n_parts, n = outputs.layout.n_parts_of_all, self.n_blocks
             self.columns = np.zeros(n_parts * KEPT, dtype=np.uint16)
             self.rows = np.zeros(n_parts * KEPT, dtype=np.uint16)
@@ -67,7 +72,7 @@ cdef class MaxMin(Surrogate):
 
     @property
     def oracle_cost(self):
-        return (1.0 if self.outputs.has_max_min else MAX_MIN_CALLS) * self.outputs.oracle_cost
+        return (1.0 if self.closed else MAX_MIN_CALLS) * self.outputs.oracle_cost
 
     def closed_largest(self):
         return self.outputs.largest_adversary()
@@ -78,7 +83,7 @@ cdef class MaxMin(Surrogate):
 
     def kept(self):
         """What is kept between visits: views by name."""
-        if self.outputs.has_max_min:
+        if self.closed:
             return {}
         return {
             "columns": np.asarray(self.columns), "rows": np.asarray(self.rows),
@@ -96,7 +101,7 @@ cdef class MaxMin(Surrogate):
 
     def workspace(self, Py_ssize_t size):
         cdef Workspace work = super().workspace(size)
-        if not self.outputs.has_max_min:
+        if not self.closed:
             work.game = self.outputs.game()
         return work
 
@@ -122,7 +127,7 @@ cdef class MaxMin(Surrogate):
 
     cdef int concave(
         self, Py_ssize_t b, const double* mu, Workspace work, double* value) except -1 nogil:
-        if self.outputs.has_max_min:
+        if self.closed:
             value[0] = self.outputs.adversary(b, mu, work)
         else:
             self.begin_game(b, NULL, work.game)
@@ -131,7 +136,7 @@ cdef class MaxMin(Surrogate):
 
     cdef int oracle(
         self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil:
-        if self.outputs.has_max_min:
+        if self.closed:
             return self.outputs.max_min(b, work, lower, upper)
         self.generate(b, work, False, lower, upper)
         work.game.packed_mixture(&work.atom[0])
@@ -139,7 +144,7 @@ cdef class MaxMin(Surrogate):
 
     cdef int certified(
         self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil:
-        if self.outputs.has_max_min:
+        if self.closed:
             return self.outputs.max_min(b, work, lower, upper)
         self.generate(b, work, True, lower, upper)
         work.game.packed_mixture(&work.atom[0])
@@ -147,7 +152,7 @@ cdef class MaxMin(Surrogate):
 
     cdef int bound(self, Py_ssize_t b, Workspace work, double* upper) except -1 nogil:
         cdef double lower
-        if self.outputs.has_max_min:
+        if self.closed:
             return self.outputs.max_min(b, work, &lower, upper)
         return self.generate(b, work, True, &lower, upper)
 
