@@ -46,8 +46,9 @@ Made by `python benchmarks/soft.py`: CPU seconds of one thread, one run each.
 
 Meshi, Srebro and Hazan (2015) train structured SVMs on graphs with cycles by letting the
 probabilities of each node and each factor disagree, at a penalty. This page measures it as the
-paper does, on its first data set: yeast, {n_train:,} training examples with {n_labels} labels and {n_features} features, all pairs of
-labels, alpha = {alpha:g}, the Hamming cost not divided by the number of labels, no intercept.
+paper does, on its first data set: yeast, {n_train:,} training
+examples with {n_labels} labels and {n_features} features, all pairs of labels,
+alpha = {alpha:g}, the Hamming cost not divided by the number of labels, no intercept.
 
 ## How to call it
 
@@ -128,8 +129,13 @@ lines are g_rho and f_rho, dashed ones g.
 The exact objective at the weights of each fit, by enumeration of all 2^{n_labels} sets, and the
 share of labels that are right on the test set ({n_test} examples), predicted by enumeration too.
 
+"exact" and "lp" are `MultiLabelClassifier` with that `inference`, no soft constraints and the
+solver of all other fits, up to as many passes. {height:.2f} is 1 % above the exact objective at the
+weights of "lp": accelerated soft fits come there as well, unless rho is too large, but later. On 14
+labels the exact oracle, by tables, is the quickest of all.
+
 {table2}
-{beside}"""
+"""
 
 
 def load(name):
@@ -202,7 +208,7 @@ def classifier_fit(data, alpha, n_passes, inference):
         model.fit(X, Y)
     seconds = time.process_time() - started
     return {
-        "passes": n_passes, "seconds": seconds, "primal": float(model.primal_objective_),
+        "passes": model.n_iter_, "seconds": seconds, "primal": float(model.primal_objective_),
         "dual": float(model.dual_objective_), "gap": float(model.duality_gap_),
         **scored(data, model.coef_, model.edge_coef_, alpha),
     }
@@ -223,12 +229,9 @@ def measure(data, alpha, most):
     print("augmented", runs["augmented, rho = 10"][-1], flush=True)
     runs["rho from 10 to 0.1"] = [
         soft_fit(data, alpha, n, rho=0.1, start_rho=10.0, inner_iter=5) for n in passes]
-    if hasattr(fastm4n, "MultiLabelClassifier"):
-        for inference in ("exact", "lp"):
-            runs[inference] = [classifier_fit(data, alpha, n, inference) for n in passes]
-            print(inference, runs[inference][-1], flush=True)
-    else:
-        print("no MultiLabelClassifier: exact and relaxed fits are left out")
+    for inference in ("exact", "lp"):
+        runs[inference] = [classifier_fit(data, alpha, n, inference) for n in passes]
+        print(inference, runs[inference][-1], flush=True)
     return runs
 
 
@@ -241,7 +244,7 @@ def optimum(runs):
     soft = [row for rows in runs.values() for row in rows if "bound" in row]
     low = max(row["bound"] for row in soft)
     high = min(row["objective"] for row in soft)
-    for row in runs.get("lp", ()):
+    for row in runs["lp"]:
         low, high = max(low, row["dual"]), min(high, row["primal"])
     return low, high
 
@@ -282,13 +285,12 @@ def draw_first(runs, path):
 def draw_second(runs, path):
     figure = Figure(figsize=(10, 4), dpi=150, layout="constrained")
     names = [
-        *(f"rho = {rho:g}, accelerated" for rho in (0.1, 1.0, 10.0)), "augmented, rho = 10",
-        *(name for name in ("exact", "lp") if name in runs)]
+        *(f"rho = {rho:g}, accelerated" for rho in RHOS), "augmented, rho = 10", "exact", "lp"]
     for axes, what, label in zip(
             figure.subplots(1, 2), ("exact", "labels"),
             ("exact objective at w", "share of labels right on the test set"), strict=True):
         for name in names:
-            rows = sorted(runs[name], key=lambda row: row["seconds"])
+            rows = runs[name]
             axes.plot(
                 column(rows, "seconds"), column(rows, what), "k-" if name == "exact" else "-",
                 marker=".", label=name)
@@ -302,7 +304,23 @@ def table(header, rows):
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
 
 
-def page(runs, data, alpha):
+def circumstances():
+    """Where and when: two lines of the page."""
+    load = os.getloadavg()[2]
+    busy = "" if load < 2.0 else (
+        f"\nThe machine carried other work: {load:.1f} processes on {os.cpu_count()} cores on average.")
+    return (
+        f"{platform.processor() or platform.machine()}, "
+        f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M}; fastm4n {fastm4n.__version__}, "
+        f"Python {platform.python_version()}, NumPy {np.__version__}.{busy}")
+
+
+def seconds_to(rows, height):
+    """CPU seconds of the shortest fit whose exact objective is no higher, in words."""
+    return next((f"{row['seconds']:.2f}" for row in rows if row["exact"] <= height), "-")
+
+
+def page(runs, data, alpha, where):
     (X, Y), (X_test, _) = data
     low, high = optimum(runs)
     soft = {name: rows for name, rows in runs.items() if "bound" in rows[-1]}
@@ -312,26 +330,18 @@ def page(runs, data, alpha):
           f"{row['dual']:.3f}", f"{row['gap']:.2e}", f"{row['objective']:.3f}",
           f"{row['bound']:.3f}", f"{row['relaxed_gap']:.2e}"]
          for name, rows in soft.items() for row in rows[-1:]])
+    height = 1.01 * runs["lp"][-1]["exact"]
     second = table(
         ["fit", "passes", "CPU s", "gap of its own objective", "exact objective",
-         "labels right", "micro-F1", "sets right"],
+         f"CPU s to {height:.2f}", "labels right", "micro-F1", "sets right"],
         [[name, str(row["passes"]), f"{row['seconds']:.2f}", f"{row['gap']:.2e}",
-          f"{row['exact']:.4f}", f"{row['labels']:.4f}", f"{row['f1']:.4f}",
-          f"{row['subset']:.4f}"]
+          f"{row['exact']:.4f}", seconds_to(rows, height), f"{row['labels']:.4f}",
+          f"{row['f1']:.4f}", f"{row['subset']:.4f}"]
          for name, rows in runs.items() for row in rows[-1:]])
-    beside = "" if "exact" in runs else (
-        "\n`MultiLabelClassifier` was not there: exact and relaxed fits are left out.\n")
-    load = os.getloadavg()[2]
-    busy = "" if load < 2.0 else (
-        f"\nThe machine carried other work: {load:.1f} processes on {os.cpu_count()} cores on average.")
-    where = (
-        f"{platform.processor() or platform.machine()}, "
-        f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M}; fastm4n {fastm4n.__version__}, "
-        f"Python {platform.python_version()}, NumPy {np.__version__}.{busy}")
     return PAGE.format(
         where=where, n_train=len(X), n_labels=N_LABELS, n_features=X.shape[1], alpha=alpha,
         optimum=f"The grey band is where the relaxed optimum is certified to lie, {low:.4f} ... "
-        f"{high:.4f}.", table1=first, n_test=len(X_test), table2=second, beside=beside)
+        f"{high:.4f}.", table1=first, n_test=len(X_test), table2=second, height=height)
 
 
 def main():
@@ -344,11 +354,12 @@ def main():
     data = load("yeast_train.svm.gz"), load("yeast_test.svm.gz")
     with threadpool_limits(1):
         runs = measure(data, args.alpha, args.passes)
+    where = circumstances()
     results = ROOT / "results" / "soft.json"
     results.write_text(json.dumps({"alpha": args.alpha, "runs": runs}, indent=1) + "\n")
     draw_first(runs, DOCS / "images" / "soft_figure1.png")
     draw_second(runs, DOCS / "images" / "soft_figure2.png")
-    (DOCS / "soft.md").write_text(page(runs, data, args.alpha))
+    (DOCS / "soft.md").write_text(page(runs, data, args.alpha, where))
     print(f"wrote {DOCS / 'soft.md'}")
 
 

@@ -531,6 +531,7 @@ PAIR = dict(
     (dict(factor_tables=[[0, 1]]), "factor 0 has 4 labels"),
     (dict(node_kinds=[0, 1]), "node_kinds go up to 1"),
     (dict(factor_rows=[0.5]), "factor_rows must be integers"),
+    (dict(factor_scales=[1.0, -1.0]), "factor_scales must be .* positive numbers"),
     (dict(node_labels=[300, 300], node_tables=[np.arange(300)]), "more than 65535 labels"),
 ])
 def test_graphs_that_cannot_be_are_named(change, message):

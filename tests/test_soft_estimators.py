@@ -213,6 +213,29 @@ def test_what_the_fit_tells(tmp_path):
     assert (relaxed.predict(X).values == tagger.predict(X).values).all()
 
 
+@pytest.mark.parametrize("with_features", [False, True])
+def test_unusual_graphs(with_features):
+    def made(n_nodes, edges, counts, **more):
+        if with_features:
+            more["edge_features"] = np.ones((len(edges), 1))
+        offsets = (np.append(0, np.cumsum(n)) for n in (n_nodes, counts))
+        return Graphs(
+            np.eye(sum(n_nodes)), np.array(edges, int).reshape(-1, 2), *offsets, **more)
+
+    tagger = fitted(made([1, 1], [], [0, 0]), [[0], [1]], rho=0.1)
+    assert tagger.edge_intercept_.shape == (1, 2, 2) and not tagger.edge_intercept_.any()
+    # a type of nodes with one label, and a type of edges at nodes without a label alone
+    graphs = made(
+        [3, 3], [[0, 1], [1, 2], [0, 1], [1, 2]], [2, 2], node_types=[0, 1, 0, 0, 1, 0],
+        edge_types=[0, 0, 1, 2])
+    tagger = fitted(graphs, [["a", "b", "c"], ["c", "b", -1]], rho=0.1)
+    assert tagger.predict(graphs).values.tolist()[:5] == ["a", "b", "c", "c", "b"]
+    assert tagger.edge_intercept_.shape == (3, 2, 2) and not tagger.edge_intercept_[2].any()
+    # nothing costs anything
+    graphs = made([2, 2], [[0, 1], [0, 1]], [1, 1], node_weights=np.zeros(4))
+    assert fitted(graphs, [[0, 1], [1, 0]]).primal_objective_ == 0.0
+
+
 X, Y = random_graphs(6)
 
 

@@ -99,8 +99,8 @@ class GraphTagger(CertifiedEstimator):
         "potts". Predictions are then those of "lp".
     rho : float, default=1.0
         For ``inference="soft"``, strength of soft constraints: the smaller, the nearer the
-        linear program, and the more passes. The gap is certified for the soft objective, which is
-        nowhere below the exact one.
+        linear program; the more nodes and edges a graph has, the smaller it has to be. The gap is
+        certified for the soft objective, which is nowhere below the exact one.
     label_features : bool, default=False
         Whether the features of a node are features for each label, label after label, as scores
         of several detectors at each place are: n_labels * n_channels columns. All labels share

@@ -122,8 +122,8 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         Predictions are then those of "lp".
     rho : float, default=1.0
         For ``inference="soft"``, strength of soft constraints: the smaller, the nearer the
-        linear program, and the more passes. The gap is certified for the soft objective, which is
-        nowhere below the exact one.
+        linear program; the more pairs there are, the smaller it has to be. The gap is certified
+        for the soft objective, which is nowhere below the exact one.
     [kernel]
     [fit_intercept]
     [penalty]
