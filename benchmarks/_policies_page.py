@@ -20,6 +20,9 @@ STEPS = ("line_search", "pairwise")
 CACHES = (None, CACHE)
 VARIANTS = tuple(itertools.product(SAMPLINGS, STEPS, CACHES))
 SETS = ("OCR-small", "OCR-large")
+HORSE_GRAPHS = 200
+# the surrogate of each model
+HORSES = {"horses, M3N": "max_margin", "horses, M4N": "max_min"}
 ALPHAS = (0.1, 1.0, 10.0)  # times 1 / n
 GAPS = (0.1, 0.01, 0.001)
 # runs end here: nothing below is asked for
@@ -60,6 +63,11 @@ def chosen(runs, **values):
     return [run for run in runs if all(run[key] == value for key, value in values.items())]
 
 
+def values_of(runs, key):
+    """The values of all runs, as they come first."""
+    return list(dict.fromkeys(run[key] for run in runs))
+
+
 def median_crossing(runs, gap, key="calls"):
     return float(np.median([crossing(run, gap, key) for run in runs]))
 
@@ -92,18 +100,19 @@ def style(axes):
 
 def picture(part, name=""):
     """File of the picture of a part, and of one set."""
-    return f"policies_{part}{name.lower().replace('ocr-', '_')}.png"
+    return f"policies_{part}{name.lower().replace('ocr-', '_').replace('horses, ', '_')}.png"
 
 
-def draw_variants(runs, name, title, path):
+def draw_variants(runs, name, title, path, gap="duality gap"):
     """One column an alpha; gap against calls above, against seconds below, for each sampling."""
+    alphas = values_of(runs, "times")
     figure = Figure(figsize=(10, 11.5), dpi=150, layout="constrained")
     figure.suptitle(title, fontsize="medium")
-    panels = figure.subplots(4, len(ALPHAS), sharey=True, sharex="row")
+    panels = figure.subplots(4, len(alphas), sharey=True, sharex="row")
     labels = {"calls": "oracle calls / n", "seconds": "CPU seconds"}
     rows = itertools.product(labels.items(), SAMPLINGS)
     for row, ((key, label), sampling) in zip(panels, rows, strict=True):
-        for axes, times in zip(row, ALPHAS, strict=True):
+        for axes, times in zip(row, alphas, strict=True):
             for i, (step, cache) in enumerate(itertools.product(STEPS, CACHES)):
                 found = chosen(
                     runs, set=name, times=times, sampling=sampling, step=step, cache=cache
@@ -117,7 +126,7 @@ def draw_variants(runs, name, title, path):
             axes.set_xlabel(label, fontsize="small")
             if axes in panels[0]:
                 axes.set_title(f"alpha = {times:g} / n", fontsize="medium")
-        row[0].set_ylabel(f"duality gap, {sampling} sampling")
+        row[0].set_ylabel(f"{gap}, {sampling} sampling")
     for axes in panels.flat:  # when all that share an axis are drawn
         style(axes)
     handles = [
@@ -161,6 +170,11 @@ def draw(results):
                 results[part]["found"], name, f"M3N, {name}, {title}",
                 IMAGES / picture(part, name),
             )
+    for name in HORSES:
+        draw_variants(
+            results["horses"]["found"], name, f"{name}, not accelerated",
+            IMAGES / picture("horses", name), "relative gap",
+        )
     draw_max_min(results["max_min"]["found"], IMAGES / picture("max_min"))
 
 
@@ -221,7 +235,7 @@ def comparisons(runs, dimension, key):
     better, other = FINDINGS[dimension]
     rest = [name for name in FINDINGS if name != dimension]
     for name, times, first, second in itertools.product(
-        SETS, ALPHAS, *(VALUES[of] for of in rest)
+        values_of(runs, "set"), values_of(runs, "times"), *(VALUES[of] for of in rest)
     ):
         setting = {"set": name, "times": times, rest[0]: first, rest[1]: second}
         good, bad = (chosen(runs, **setting, **{dimension: of}) for of in (better, other))
@@ -274,7 +288,7 @@ def failures_text(runs):
     lines = []
     for dimension, finding in FINDING_TITLES.items():
         found = failures(runs, dimension)
-        n = len(SETS) * len(ALPHAS) * 4
+        n = 4 * len(values_of(runs, "set")) * len(values_of(runs, "times"))
         lines += [
             wrapped(
                 f"{finding}: ratios of oracle calls, or of gaps at equal calls, below {FAILS:g} in "
@@ -305,7 +319,9 @@ def without_effect(paper, accelerated):
 
 def numbers_table(runs, title):
     rows = []
-    for name, times, (sampling, step, cache) in itertools.product(SETS, ALPHAS, VARIANTS):
+    for name, times, (sampling, step, cache) in itertools.product(
+        values_of(runs, "set"), values_of(runs, "times"), VARIANTS
+    ):
         found = chosen(runs, set=name, times=times, sampling=sampling, step=step, cache=cache)
         ends = {
             key: np.median([run[key][-1] for run in found]) for key in ("passes", "calls", "gaps")
@@ -406,6 +422,13 @@ or one of {cache} atoms a word (F = 0.25 and nu = 0.01, as in the paper).
   logarithmic scales.
 """
 
+HORSES_TEXT = """\
+Photographs of the training part of `data/graphs/horses`, {graphs} graphs of superpixels, with two
+labels and edges that draw their nodes to the same label: oracles are minimum cuts, one for M3N and
+two for M4N, and start from the flow of the visit before. Features, costs and the middle alpha,
+{alpha:g}, are those of `benchmarks/graphs.py`. Gaps are relative to the objective at w = 0.
+"""
+
 REMARK = """\
 Ratios are other / finding, so that above 1 the finding holds. A cell has the number of settings (2
 sets, 3 alphas, 4 choices of the rest) with a ratio above 1, out of those where both got to the
@@ -414,10 +437,37 @@ after as many calls, or seconds, as all runs of both had. Where the findings fai
 """
 
 
+def idle_text(runs):
+    return wrapped(
+        f"Caches answered nothing in the first {idle_passes(runs)} passes: curves with a cache and "
+        "without one part after them."
+    ) + "\n"
+
+
+def horses_texts(runs, size):
+    title = "Horses, with minimum cuts"
+    return [
+        f"## {title}\n",
+        HORSES_TEXT.format(graphs=HORSE_GRAPHS, alpha=values_of(runs, "times")[1] / HORSE_GRAPHS),
+        wrapped(
+            f"Medians over {size['horse_seeds']} seeds; runs end after {size['horse_seconds']:g} s."
+        ) + "\n",
+        *(
+            f"![Relative gap against oracle calls and CPU seconds of eight variants, {name}]"
+            f"(images/{picture('horses', name)})\n" for name in HORSES
+        ),
+        idle_text(runs),
+        "#" + summary_table(runs, f"{title}: the paper's findings"),
+        REMARK.replace("2\nsets", "2\nmodels"),
+        failures_text(runs),
+        "#" + numbers_table(runs, f"{title}: numbers"),
+    ]
+
+
 def page(results):
     found = {name: part["found"] for name, part in results.items()}
     size = results["paper"]["size"]
-    for name in ("paper", "accelerated"):
+    for name in ("paper", "accelerated", "horses"):
         with_asked(found[name], name == "accelerated")
     made = "\n".join(f"- {name}: {describe(results[name]['run'])}" for name in results)
     limits = " and ".join(
@@ -443,10 +493,7 @@ def page(results):
                 f"(images/{picture(name, of)})\n"
             )
         if name == "paper":
-            texts.append(wrapped(
-                f"Caches answered nothing in the first {idle_passes(runs)} passes: curves with a "
-                "cache and without one part after them."
-            ) + "\n")
+            texts.append(idle_text(runs))
         else:
             texts += [
                 wrapped(
@@ -461,6 +508,7 @@ def page(results):
             failures_text(runs),
             "#" + numbers_table(runs, f"{title}: numbers"),
         ]
+    texts += horses_texts(found["horses"], results["horses"]["size"])
     texts += [
         max_min_table(found["max_min"], results["max_min"]["size"]),
         "![Certified gap of M4N against CPU seconds, by steps and acceleration]"

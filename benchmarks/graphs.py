@@ -32,6 +32,7 @@ from fastm4n import Graphs, GraphTagger, Sequences
 
 FILE, PAGE = RESULTS / "graphs.json", ROOT / "docs" / "graphs.md"
 SURROGATES = ("max_margin", "max_min", "log")
+HORSE_ALPHA = 0.03
 NAMES = {"max_margin": "M3N", "max_min": "M4N", "log": "CRF"}
 
 
@@ -91,15 +92,18 @@ def horse_measures(predicted, X, share):
     return {"pixels": float((right * area).sum() / area.sum()), "iou": float(inside / union)}
 
 
+def class_cost(X, y):
+    """Costs by which each of two classes has half of the cost of all nodes."""
+    frequency = np.bincount(y.values, weights=X.node_weights) / X.node_weights.sum()
+    return np.array([[0.0, 0.5 / frequency[0]], [0.5 / frequency[1], 0.0]])
+
+
 def horses(quick):
     X, y, test, share = load_horses()
     # roots of histograms: their inner products are Bhattacharyya coefficients
     X = with_features(X, np.sqrt(X.node_features))
     train = thinned(~test, quick)
-    area = X[train].node_weights
-    frequency = np.bincount(y[train].values, weights=area) / area.sum()
-    # each class has half of the cost of all
-    cost = np.array([[0.0, 0.5 / frequency[0]], [0.5 / frequency[1], 0.0]])
+    cost = class_cost(X[train], y[train])
     for surrogate in SURROGATES:
         for pairwise in ("attractive", "none"):
             given = X

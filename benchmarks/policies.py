@@ -11,13 +11,15 @@ page and leaves all files alone. The parts are
     paper        {uniform, gap} x {Frank-Wolfe, pairwise} x {no cache, cache} on OCR-small and
                  OCR-large, M3N, three alphas, without acceleration
     accelerated  the same with accelerate=True
+    horses       the eight variants on superpixels of photographs, graphs of two labels whose oracles
+                 are minimum cuts: M3N and M4N, three alphas, without acceleration
     max_min      pairwise and Frank-Wolfe steps of M4N on OCR-small, alpha = 0.01
     fits         whole fits of M3N on OCR-small, alpha = 0.01, to a gap
 
-Seconds are CPU seconds of one thread. In the first three parts they are those of the passes and of
+Seconds are CPU seconds of one thread. In the first four parts they are those of the passes and of
 what the passes go by; gaps in between are computed while the clock stands still. A run ends at the
-first refresh (every 10 passes) after its seconds, or at the lowest gap of the pictures: about a
-quarter of an hour in all, and little more than a minute with --quick.
+first refresh (every 10 passes) after its seconds, or at the lowest gap of the pictures: about
+twenty minutes in all, and two with --quick.
 """
 
 import argparse
@@ -31,11 +33,15 @@ from functools import partial
 from unittest import mock
 
 import numpy as np
+from _graph_data import load_horses
+from _making import made
 from _peers import RESULTS, ROOT, cpu, environment
-from _policies_page import ALPHAS, LOWEST, SETS, STEPS, VARIANTS, draw, page
+from _policies_page import ALPHAS, HORSES, LOWEST, SETS, STEPS, VARIANTS, draw, page
+from graphs import HORSE_ALPHA, class_cost, fitted, with_features
 from ocr import ALPHA, PYSTRUCT_GAP, fit, has_data, ocr_part
 from threadpoolctl import threadpool_limits
 
+from fastm4n import GraphTagger
 from fastm4n.solvers import block_coordinate
 
 FILE = RESULTS / "policies.json"
@@ -53,14 +59,16 @@ class Size:
 
     seeds: int
     seconds: dict  # of a run on each set, without acceleration and with it
+    horse_seeds: int
+    horse_seconds: float
     max_min_seeds: int
     max_min_seconds: float
     repeats: int  # of fits
     fit_seconds: float
 
 
-FULL = Size(5, {"OCR-small": (1.0, 0.7), "OCR-large": (2.0, 1.4)}, 3, 5.0, 5, 4.0)
-QUICK = Size(1, {"OCR-small": (0.2, 0.2), "OCR-large": (0.4, 0.4)}, 1, 1.0, 1, 1.0)
+FULL = Size(5, {"OCR-small": (1.0, 0.7), "OCR-large": (2.0, 1.4)}, 3, 2.5, 3, 5.0, 5, 4.0)
+QUICK = Size(1, {"OCR-small": (0.2, 0.2), "OCR-large": (0.4, 0.4)}, 1, 0.4, 1, 1.0, 1, 1.0)
 
 
 # Measuring
@@ -72,7 +80,8 @@ def recorder(seconds, looks=()):
 
     Calls and seconds are of the visits, and of the refreshes of all gaps where the method goes by
     them: gap sampling, a cache's hit rule, acceleration. A refresh counts after the gap that it
-    finds; that of a method that does not need it, and those after `looks` passes, do not count.
+    finds; that of a method that does not need it, and those after `looks` passes, do not count, and
+    what oracles learn in them is taken back.
     """
     points = {"passes": [], "calls": [], "seconds": [], "gaps": []}
     drivers = []
@@ -91,7 +100,7 @@ def recorder(seconds, looks=()):
             self.apart = time.process_time()
 
         def add(self, calls, clock, gap):
-            n = self.engine.structure.n_blocks
+            n = self.engine.surrogate.n_blocks
             values = self.n_passes, calls / n, clock - self.apart, gap
             for column, value in zip(points.values(), values):
                 column.append(value)
@@ -103,25 +112,31 @@ def recorder(seconds, looks=()):
             if self.n_passes not in looks:
                 return
             engine, start = self.engine, time.process_time()
+            outputs = engine.surrogate.outputs
+            kept = outputs.state()
             if self.acceleration is None:
                 certificate = block_coordinate.certify(engine, engine.mu)
             else:
                 certificate = self.acceleration.certified(
                     lambda apart: block_coordinate.certify(engine, engine.mu, 1, apart)
                 )
+            outputs.restore(kept)
             self.add(self.calls(), start, certificate.gap)
             self.apart += time.process_time() - start
 
         def check(self, tol, is_last):
             calls, start = self.calls(), time.process_time()
+            outputs = self.engine.surrogate.outputs
+            kept = None if self.needs_gaps else outputs.state()
             done = super().check(tol, is_last)
             gap = self.certificate.gap
             over = gap <= LOWEST or start - self.apart > seconds
             if self.n_passes in KEPT or over:
                 self.add(calls, start, gap)
             if self.needs_gaps:
-                self.refresh_calls += self.engine.structure.n_blocks
+                self.refresh_calls += self.engine.surrogate.n_blocks
             else:
+                outputs.restore(kept)
                 self.apart += time.process_time() - start
             return done or over
 
@@ -153,6 +168,37 @@ def variants(size, accelerate):
             runs.append({
                 "set": name, "times": times, "sampling": sampling, "step": step, "cache": cache,
                 "seed": seed, **rounded(points),
+            })
+            last = {key: values[-1] for key, values in points.items()}
+            print(name, times, sampling, step, cache, seed, last, flush=True)
+    return runs
+
+
+def horses(size):
+    """Runs of all variants on horses, as graphs.py fits them; they take turns."""
+    X, y, test, _ = load_horses()
+    X, y = with_features(X, np.sqrt(X.node_features))[~test], y[~test]
+    cost = class_cost(X, y)
+    runs = []
+    for seed, (name, surrogate), times in itertools.product(
+        range(size.horse_seeds), HORSES.items(), ALPHAS
+    ):
+        # the middle one is that of graphs.py
+        times *= HORSE_ALPHA * len(X)
+        for sampling, step, cache in VARIANTS:
+            tagger = made(
+                GraphTagger, surrogate, alpha=times / len(X), cost=cost, pairwise="attractive",
+                tol=0, max_iter=10**6, sampling=sampling, step=step, cache=cache,
+                accelerate=False, random_state=seed,
+            )
+            with recorder(size.horse_seconds, LOOKS) as points:
+                _, tagger = fitted(tagger, X, y)
+            # of the objective at w = 0: losses are sums over nodes
+            scale = tagger.relative_gap_ / tagger.duality_gap_
+            points["gaps"] = [scale * gap for gap in points["gaps"]]
+            runs.append({
+                "set": name, "times": round(times, 9), "sampling": sampling, "step": step,
+                "cache": cache, "seed": seed, **rounded(points),
             })
             last = {key: values[-1] for key, values in points.items()}
             print(name, times, sampling, step, cache, seed, last, flush=True)
@@ -201,6 +247,7 @@ def fits(size):
 PARTS = {
     "paper": lambda size: variants(size, False),
     "accelerated": lambda size: variants(size, True),
+    "horses": horses,
     "max_min": max_min,
     "fits": fits,
 }
@@ -225,8 +272,9 @@ def main():
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--page", action="store_true", help="measure nothing")
     args = parser.parse_args()
-    if not args.page and not has_data("ocr.npz"):
-        parser.exit(1, "set FASTM4N_DATA to the folder that holds ocr.npz\n")
+    if not args.page and not has_data("ocr.npz", "graphs/horses.npz"):
+        parser.exit(
+            1, "set FASTM4N_DATA to the folder that holds ocr.npz and graphs/horses.npz\n")
     results = {} if args.quick else read_results()
     size = QUICK if args.quick else FULL
     with threadpool_limits(1):

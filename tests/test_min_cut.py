@@ -116,6 +116,78 @@ def test_grids_by_scipy(shape, connectivity):
     assert warm[1] == cold[1]
 
 
+@pytest.mark.parametrize("kind", ["integers", "sparse", "ties", "huge", "all sizes"])
+def test_moved_by_enumeration(kind):
+    """One call after another from the flow of the last, only terminals or some capacity moving."""
+    rng = np.random.default_rng(len(kind))
+    draw = CAPACITIES[kind]
+    for _ in range(40):
+        n = int(rng.integers(1, 9))
+        edges = random_edges(rng, n, int(rng.integers(0, 16)))
+        source, sink, forward = draw(rng, n), draw(rng, n), draw(rng, len(edges))
+        backward = forward if rng.random() < 0.5 else draw(rng, len(edges))
+        flow = None
+        for step in range(12):
+            side, value, bound, flow = min_cut(
+                source, sink, edges, forward, backward, flow=flow, return_flow=True)
+            costs = cut_costs(source, sink, edges, forward, backward)
+            assert bound <= min(np.min(costs) * (1 + 1e-14), value)
+            assert_allclose([value, bound], np.min(costs), rtol=1e-11)
+            assert_allclose(value, costs[np.sum(side << np.arange(n))], rtol=1e-13)
+            if kind == "integers":
+                least = labellings(n)[costs == np.min(costs)]
+                assert_array_equal(side, least.all(axis=0))
+            source, sink = source.copy(), sink.copy()
+            chosen = rng.random(n) < rng.random()
+            source[chosen], sink[chosen] = draw(rng, chosen.sum()), draw(rng, chosen.sum())
+            if step == 5 and len(edges):
+                forward = forward.copy()
+                forward[0] = draw(rng, 1)[0]
+            if step == 8:
+                flow = flow * rng.random(len(flow))
+
+
+@pytest.mark.parametrize("coupling", [0.3, 1.0, 4.0])
+def test_moved_grids(coupling):
+    rng = np.random.default_rng(0)
+    edges = grid_edges((30, 31))
+    forward = coupling * rng.random(len(edges))
+    scores = rng.normal(size=(30, 31))
+    flow, redone = None, 0
+    for step in range(30):
+        terminals = np.maximum(scores, 0.0), np.maximum(-scores, 0.0)
+        # another graph of the same size in between takes the memory away
+        if step % 7 == 3:
+            min_cut(*terminals, edges[::-1], 1.0)
+        side, value, bound, flow = min_cut(
+            *terminals, edges, forward, flow=flow, return_flow=True)
+        cold = min_cut(*terminals, edges, forward, return_flow=True)
+        assert_array_equal(side, cold[0])
+        assert_allclose([value, bound], cold[1], rtol=1e-12)
+        redone += step > 0 and np.array_equal(flow, cold[3])
+        # the memory is that of the warm call again, but in every fifth step
+        if step % 5:
+            flow = min_cut(*terminals, edges, forward, flow=flow, return_flow=True)[3]
+        moved = rng.random(scores.shape) < (0.02 if step % 2 else 1.0)
+        scores = scores + (3.0 if step % 3 == 0 else 0.05) * moved * rng.normal(size=scores.shape)
+    # a cold start has another flow, and would be taken where a warm one does not end at a cut
+    assert redone == 0
+
+
+def test_flow_of_nothing_moved():
+    """Scores that only grow where they say already what the cut says leave the flow as it is."""
+    rng = np.random.default_rng(1)
+    edges = grid_edges((12, 13))
+    source, sink = rng.random((2, 12, 13))
+    capacities = rng.random(len(edges))
+    side, _, _, flow = min_cut(source, sink, edges, capacities, return_flow=True)
+    again, value, bound, kept = min_cut(
+        source + side, sink + ~side, edges, capacities, flow=flow, return_flow=True)
+    assert_array_equal(again, side)
+    assert_array_equal(kept, flow)
+    assert_allclose(bound, value, rtol=1e-13)
+
+
 def test_reference_by_enumeration():
     rng = np.random.default_rng(0)
     for _ in range(200):

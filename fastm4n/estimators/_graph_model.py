@@ -176,5 +176,6 @@ def graph_model(tagger, X, shapes, common, codes=None, inference=None, weights=(
     nodes = by_type(X.node_features, X.node_types, shapes.n_node_types, intercept)
     features = GraphFeatures(
         nodes.values, X.node_offsets[:-1], outputs.layout, nodes.intercept, edges.values, starts,
-        counts, edges.intercept, pairs, tagger.pairwise == "symmetric", *weights)
+        counts, edges.intercept, outputs.pairs, tagger.pairwise == "symmetric", *weights,
+        diagonal=outputs.pairs != pairs)
     return GraphModel(oracle, outputs, features)

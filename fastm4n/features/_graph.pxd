@@ -5,10 +5,13 @@ from fastm4n.features._chain cimport EdgedMap
 cdef class GraphFeatures(EdgedMap):
     cdef readonly object pairs
     cdef readonly bint symmetric
-    # room for the symmetric part of what edges get
+    # whether tables of pairs are one number on the diagonal, zero elsewhere
+    cdef readonly bint diagonal
+    # room for the part of what edges get that weights can have
     cdef double[::1] tables
 
     cdef const double* of_edges(self, Py_ssize_t b, const double* more) noexcept nogil
+    cdef void spread(self, Py_ssize_t b, double* more) noexcept nogil
 
 cdef class LabelGraphFeatures(GraphFeatures):
     cdef const double[:, ::1] rows

@@ -7,6 +7,8 @@ as those of `GraphOutputs` do.
 
 import numpy as np
 
+from libc.string cimport memset
+
 from fastm4n.features._chain cimport EdgedMap, PositionMap
 from fastm4n.outputs._base cimport Layout
 
@@ -45,26 +47,31 @@ cdef class GraphFeatures(EdgedMap):
         One for the weights of nodes that there are; the others stay zero.
     n_columns : int, default=0
         Weights of each feature of nodes, where they are not one for each label.
+    diagonal : bool, default=False
+        Whether edges have one number, for two equal labels, in a layout of tables.
     """
 
     def __init__(self, X, starts, Layout layout, double intercept, edge_X, edge_starts,
                  edge_counts, double edge_intercept, pairs="tables", bint symmetric=False,
-                 weights=None, edge_weights=None, used=None, Py_ssize_t n_columns=0):
+                 weights=None, edge_weights=None, used=None, Py_ssize_t n_columns=0,
+                 bint diagonal=False):
         n_labels = layout.n_labels
         super().__init__(X, starts, layout.counts(), n_columns or n_labels, 1, intercept, used=used)
         self.layout = layout
         self.size = layout.max_size
         self.pairs = pairs
         self.symmetric = symmetric
-        of_edge = NUMBERS.get(pairs, n_labels)
+        self.diagonal = diagonal
+        of_edge = 1 if diagonal else NUMBERS.get(pairs, n_labels)
         self.edges = PositionMap(
             edge_X, edge_starts, edge_counts, of_edge, 1, edge_intercept,
-            n_labels if pairs == "tables" else 1)
+            n_labels if pairs == "tables" and not diagonal else 1)
         self.visit_cost += self.edges.visit_cost
         behind = layout.sizes() - layout.counts() * layout.stride
-        if np.any(behind != edge_counts * self.edges.stride):
+        numbers = n_labels * layout.stride if diagonal else self.edges.stride
+        if np.any(behind != edge_counts * numbers):
             raise ValueError("the layout does not fit the edges.")
-        if symmetric:
+        if symmetric or diagonal:
             self.tables = np.zeros(int(behind.max(initial=1)))
         for part, given in ((self, weights), (self.edges, edge_weights)):
             if weights is None:
@@ -78,11 +85,21 @@ cdef class GraphFeatures(EdgedMap):
         return (
             self.X, np.asarray(self.starts), self.layout, self.intercept, edges.X,
             np.asarray(edges.starts), np.asarray(edges.lengths), edges.intercept, self.pairs,
-            self.symmetric, None, None, self.which_used())
+            self.symmetric, None, None, self.which_used(), 0, self.diagonal)
 
     cdef const double* of_edges(self, Py_ssize_t b, const double* more) noexcept nogil:
-        """What edges get of `more`, numbers behind those of the nodes: its symmetric part."""
+        """What edges get of `more`, numbers behind those of the nodes.
+
+        Its symmetric part, or the sums of the diagonals, where tables are so.
+        """
         cdef Py_ssize_t e, i, j, at, stride = self.layout.stride, k = self.layout.n_labels
+        if self.diagonal:
+            for e in range(self.edges.lengths[b]):
+                for j in range(self.edges.stride):
+                    self.tables[e * self.edges.stride + j] = 0.0
+                for i in range(k):
+                    self.tables[e * self.edges.stride] += more[(e * k + i) * stride + i]
+            return &self.tables[0]
         if not self.symmetric:
             return more
         for e in range(self.edges.lengths[b]):
@@ -97,7 +114,20 @@ cdef class GraphFeatures(EdgedMap):
     cdef int scores(self, Py_ssize_t b, double[::1] v) except -1 nogil:
         self.position_scores(b, &v[0])
         self.edges.position_scores(b, &v[0] + self.layout.behind(b))
+        if self.diagonal:
+            self.spread(b, &v[0] + self.layout.behind(b))
         return 0
+
+    cdef void spread(self, Py_ssize_t b, double* more) noexcept nogil:
+        """Make tables of the edges' numbers, which stand at the beginning of `more`."""
+        cdef Py_ssize_t e, i, stride = self.layout.stride, k = self.layout.n_labels
+        cdef double number
+        # from the last on: what a table overwrites are numbers of tables that are made already
+        for e in range(self.edges.lengths[b] - 1, -1, -1):
+            number = more[e * self.edges.stride]
+            memset(more + e * k * stride, 0, k * stride * sizeof(double))
+            for i in range(k):
+                more[(e * k + i) * stride + i] = number
 
     cdef int update(self, Py_ssize_t b, const double[::1] coefficients) except -1 nogil:
         self.position_update(b, &coefficients[0])

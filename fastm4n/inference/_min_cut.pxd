@@ -49,14 +49,22 @@ cdef class MinCut:
     cdef double* backward
     cdef double* flow
     cdef double* excess
+    # flow out of each node
+    cdef double* net
     cdef signed char* tree
     # most edges of a node; of all weights and flows, the sum of their sizes at the nodes
     cdef int degree
-    cdef double size
+    cdef double size, flow_size
+    # whether trees, residuals and flow are those of a solve
+    cdef bint has_trees
 
     cdef void begin(
         self, Py_ssize_t n_nodes, const int* edges, Py_ssize_t n_edges) noexcept nogil
+    cdef bint has(
+        self, Py_ssize_t n_nodes, const int* edges, Py_ssize_t n_edges) noexcept nogil
     cdef void solve(self, bint warm) noexcept nogil
+    cdef void solve_moved(self) noexcept nogil
+    cdef void finish(self, bint has_pushed) noexcept nogil
     cdef double bound(self) noexcept nogil
     cdef double value(self) noexcept nogil
     cdef double value_of(self, const signed char* side) noexcept nogil

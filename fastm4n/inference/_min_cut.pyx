@@ -15,14 +15,15 @@ Augmenting paths between two search trees, one of the source and one of the sink
 from one path to the next (Boykov and Kolmogorov, 2004): nodes cut off from their root look for
 another parent that still hangs on a root, the nearest to it, and leave their tree where there is
 none.  A solve may start from any flow (Kohli and Torr, 2007): what is more than the capacities
-allow is cut off, and the rest stays.  Memory and the time of a start are linear in nodes and
-edges.
+allow is cut off, and the rest stays.  Where only the w_i have moved, the trees stay as well, but
+for what hangs on nodes that are no roots any more, or roots of the other tree.  Memory and the
+time of a start are linear in nodes and edges.
 """
 
 import numpy as np
 
 from libc.math cimport INFINITY, fabs
-from libc.string cimport memset
+from libc.string cimport memcmp, memset
 
 cdef enum:
     # for node_t.parent, which else is an arc
@@ -39,6 +40,9 @@ cdef enum:
 # of what was there before a push, so much is rounding
 cdef double DUST = 2.0 ** -48
 cdef double UNIT = 2.0 ** -53
+cdef enum:
+    # augmentations that trees are kept for; stamps are C ints
+    MOST_STAMPS = 1073741824
 
 
 # ------------------------------------------------------------------- queues and trees
@@ -258,9 +262,10 @@ cdef class MinCut:
     """Scratch for minimum cuts of graphs of at most so many nodes and edges.
 
     `begin` takes the structure of a graph.  The caller writes `weight`, `forward` and `backward`;
-    `solve` finds `flow`, one number an edge from its first node to its second, and `tree`: 1 for
-    nodes that the source still reaches, which are S, -1 for those that still reach the sink, 0 for
-    those between, which may be added to S, all of them, at no loss.
+    `solve`, or `solve_moved` where only `weight` has moved since, finds `flow`, one number an edge
+    from its first node to its second, and `tree`: 1 for nodes that the source still reaches, which
+    are S, -1 for those that still reach the sink, 0 for those between, which may be added to S,
+    all of them, at no loss.
 
     Parameters
     ----------
@@ -281,7 +286,7 @@ cdef class MinCut:
         self.place_memory = np.zeros(max_edges + 1, dtype=np.intc)
         self.end_memory = np.zeros(2 * max_edges + 1, dtype=np.intc)
         self.weight_memory = np.zeros(max_nodes + 1)
-        self.excess_memory = np.zeros(max_nodes + 1)
+        self.excess_memory = np.zeros(2 * max_nodes + 1)
         self.capacity_memory = np.zeros(3 * max_edges + 1)
         self.tree_memory = np.zeros(max_nodes + 1, dtype=np.int8)
         self.network.nodes = <node_t*> &self.node_memory[0]
@@ -291,6 +296,8 @@ cdef class MinCut:
         self.ends = &self.end_memory[0]
         self.weight = &self.weight_memory[0]
         self.excess = &self.excess_memory[0]
+        self.net = self.excess + max_nodes
+        self.has_trees = False
         self.forward = &self.capacity_memory[0]
         self.backward = self.forward + max_edges
         self.flow = self.backward + max_edges
@@ -306,6 +313,7 @@ cdef class MinCut:
         self.network.n_nodes = n_nodes
         self.network.n_edges = n_edges
         self.size = INFINITY
+        self.has_trees = False
         memset(self.flow, 0, n_edges * sizeof(double))
         for i in range(n_nodes + 2):
             nodes[i].first = 0
@@ -329,6 +337,53 @@ cdef class MinCut:
             arcs[b].sister = a
             self.places[e] = a
 
+    cdef bint has(
+        self, Py_ssize_t n_nodes, const int* edges, Py_ssize_t n_edges) noexcept nogil:
+        """Whether this is the graph of the last `solve`."""
+        return (
+            self.has_trees and self.network.n_nodes == n_nodes and self.network.n_edges == n_edges
+            and memcmp(self.ends, edges, 2 * n_edges * sizeof(int)) == 0)
+
+    cdef void solve_moved(self) noexcept nogil:
+        """`solve` where only `weight` is another one than in the last solve, which `has` allows."""
+        cdef network_t* g = &self.network
+        cdef node_t* nodes = g.nodes
+        cdef Py_ssize_t i
+        cdef int a, before
+        cdef double excess
+        cdef signed char tree
+        g.time += 1
+        before = g.time
+        g.first_orphan = 0
+        for i in range(g.n_nodes):
+            excess = self.weight[i] - self.net[i]
+            tree = <signed char> ((excess > 0.0) - (excess < 0.0))
+            if fabs(excess) <= DUST * fabs(self.weight[i]):
+                excess = 0.0
+                tree = 0
+            nodes[i].excess = excess
+            if tree and nodes[i].tree == tree:
+                nodes[i].parent = TERMINAL
+                nodes[i].distance = 1
+                nodes[i].stamp = g.time
+            elif tree:
+                plant(g, <int> i)
+                # if this tree loses the node again, the other one may grow over it
+                for a in range(nodes[i].first, nodes[i + 1].first):
+                    if (g.arcs[a].residual if tree > 0 else g.arcs[a].opposite) > 0.0:
+                        if nodes[g.arcs[a].head].tree == -tree:
+                            activate(g, g.arcs[a].head)
+        for i in range(g.n_nodes):
+            a = nodes[i].parent
+            if a == TERMINAL:
+                if nodes[i].excess == 0.0:
+                    orphan_last(g, <int> i)
+            elif a != NONE and nodes[g.arcs[a].head].tree != nodes[i].tree:
+                orphan_last(g, <int> i)
+        adopt(g)
+        search(g)
+        self.finish(g.time != before)
+
     cdef void solve(self, bint warm) noexcept nogil:
         """flow = a maximum flow, found from `flow` where warm, and tree = who is cut off."""
         cdef network_t* g = &self.network
@@ -337,7 +392,7 @@ cdef class MinCut:
         cdef node_t* second
         cdef arc_t* arc
         cdef Py_ssize_t e, i
-        cdef double flow, amount, size = 0.0
+        cdef double flow, amount
         for i in range(g.n_nodes):
             nodes[i].excess = self.weight[i]
             nodes[i].tree = 0
@@ -377,23 +432,36 @@ cdef class MinCut:
             if nodes[i].excess != 0.0:
                 plant(g, <int> i)
         search(g)
+        self.finish(True)
+
+    cdef void finish(self, bint has_pushed) noexcept nogil:
+        """Read what the search found; `has_pushed` says whether flows are others than before."""
+        cdef network_t* g = &self.network
+        cdef Py_ssize_t e, i
+        cdef double flow, size = 0.0
+        cdef arc_t* arc
+        if has_pushed:
+            memset(self.net, 0, g.n_nodes * sizeof(double))
+            for e in range(g.n_edges):
+                arc = &g.arcs[self.places[e]]
+                # by the smaller capacity: it has more digits of the flow
+                if self.forward[e] <= self.backward[e]:
+                    flow = self.forward[e] - arc.residual
+                else:
+                    flow = arc.opposite - self.backward[e]
+                flow = max(-self.backward[e], min(self.forward[e], flow))
+                self.flow[e] = flow
+                size += 2.0 * fabs(flow)
+                self.net[self.ends[2 * e]] += flow
+                self.net[self.ends[2 * e + 1]] -= flow
+            self.flow_size = size
+        size = self.flow_size
         for i in range(g.n_nodes):
-            self.tree[i] = nodes[i].tree
-            self.excess[i] = self.weight[i]
+            self.tree[i] = g.nodes[i].tree
+            self.excess[i] = self.weight[i] - self.net[i]
             size += fabs(self.weight[i])
-        for e in range(g.n_edges):
-            arc = &g.arcs[self.places[e]]
-            # by the smaller capacity: it has more digits of the flow
-            if self.forward[e] <= self.backward[e]:
-                flow = self.forward[e] - arc.residual
-            else:
-                flow = arc.opposite - self.backward[e]
-            flow = max(-self.backward[e], min(self.forward[e], flow))
-            self.flow[e] = flow
-            size += 2.0 * fabs(flow)
-            self.excess[self.ends[2 * e]] -= flow
-            self.excess[self.ends[2 * e + 1]] += flow
         self.size = size
+        self.has_trees = g.time < MOST_STAMPS
 
     cdef double bound(self) noexcept nogil:
         """A bound from above of the maximum, by `flow` as `solve` left it."""

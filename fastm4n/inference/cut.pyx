@@ -16,6 +16,8 @@ cdef enum:
 _SPARE = []
 # relative difference of value and bound that is left to rounding
 cdef double CLOSE = 2.0 ** -40
+# and what of it need not be told apart by nodes
+cdef double PLAIN = 2.0 ** -45
 
 
 def grid_edges(shape, connectivity=4):
@@ -80,15 +82,40 @@ def checked_edges(edges, n_nodes):
     return np.ascontiguousarray(edges, dtype=np.intc)
 
 
+def _floats(name, values):
+    """The numbers, in float64 and in C order."""
+    if type(values) is np.ndarray and values.dtype == np.float64 and values.flags.c_contiguous:
+        return values
+    return np.asarray(as_real(name, values), order="C")
+
+
 def _capacities(name, values, shape):
-    values = as_real(name, values)
+    values = _floats(name, values)
     if values.ndim == 0:
         values = np.full(shape, values)
     if values.shape != shape:
         raise ValueError(f"{name} must have shape {shape}, got {values.shape}.")
-    if values.size and not np.min(values) >= 0.0:
+    return values
+
+
+cdef double checked_sum(name, values, bint* has_infinite) except -1.0:
+    """Sum of the finite ones of values, which are >= 0; an error names the first that is not."""
+    cdef double total = finite_sum(values.reshape(-1), has_infinite)
+    if total < 0.0:
         refuse_where(~(values >= 0.0), name, values, "capacities are numbers >= 0.")
-    return np.ascontiguousarray(values)
+    return total
+
+
+cdef bint are_edges(const int[:, ::1] edges, Py_ssize_t n_nodes) noexcept nogil:
+    """Whether all are pairs of two different nodes."""
+    cdef Py_ssize_t e
+    cdef int a, b, n = <int> n_nodes
+    cdef bint bad = False
+    for e in range(edges.shape[0]):
+        a = edges[e, 0]
+        b = edges[e, 1]
+        bad |= (a < 0) | (a >= n) | (b < 0) | (b >= n) | (a == b)
+    return not bad
 
 
 def _scratch(Py_ssize_t n_nodes, Py_ssize_t n_edges):
@@ -108,29 +135,89 @@ def _spare(MinCut cut):
         _SPARE.append(cut)
 
 
-cdef double finite_sum(const double[::1] x) noexcept nogil:
+cdef double finite_sum(const double[::1] x, bint* has_infinite) noexcept nogil:
+    """Sum of the finite numbers of x, or -1 where one is negative or NaN."""
+    cdef Py_ssize_t i, n = x.shape[0]
+    cdef double total[4]
+    cdef bint good = True, infinite = False
+    # four sums, as none waits for the others
+    total[0] = total[1] = total[2] = total[3] = 0.0
+    for i in range(0, n - 3, 4):
+        total[0] += x[i] if x[i] < INFINITY else 0.0
+        total[1] += x[i + 1] if x[i + 1] < INFINITY else 0.0
+        total[2] += x[i + 2] if x[i + 2] < INFINITY else 0.0
+        total[3] += x[i + 3] if x[i + 3] < INFINITY else 0.0
+        good &= (x[i] >= 0.0) & (x[i + 1] >= 0.0) & (x[i + 2] >= 0.0) & (x[i + 3] >= 0.0)
+        infinite |= (
+            (x[i] == INFINITY) | (x[i + 1] == INFINITY) | (x[i + 2] == INFINITY)
+            | (x[i + 3] == INFINITY))
+    for i in range(n - n % 4, n):
+        total[0] += x[i] if x[i] < INFINITY else 0.0
+        good &= x[i] >= 0.0
+        infinite |= x[i] == INFINITY
+    has_infinite[0] = infinite
+    return (total[0] + total[1]) + (total[2] + total[3]) if good else -1.0
+
+
+cdef bint has_nan(const double[::1] x) noexcept nogil:
     cdef Py_ssize_t i
-    cdef double total = 0.0
+    cdef bint found = False
     for i in range(x.shape[0]):
-        if x[i] < INFINITY:
-            total += x[i]
-    return total
+        found |= x[i] != x[i]
+    return found
 
 
-cdef double cut_capacity(
-        MinCut cut, const double[::1] source, const double[::1] sink, const int[:, ::1] edges,
-        const double[::1] forward, const double[::1] backward) noexcept nogil:
-    """What the cut between the nodes of tree 1 and the others costs."""
-    cdef Py_ssize_t e, i
-    cdef double total = 0.0, lost = 0.0
+cdef bint take(
+        double* kept, const double[::1] given, double most) noexcept nogil:
+    """Copy what is given, up to `most`; whether that is what was there."""
+    cdef Py_ssize_t e
+    cdef double x
+    cdef bint same = True
+    for e in range(given.shape[0]):
+        x = min(most, given[e])
+        same &= kept[e] == x
+        kept[e] = x
+    return same
+
+
+cdef inline double edge_cost(
+        const signed char* tree, const int* pair, double forward, double backward) noexcept nogil:
+    """What an edge costs; looked up, not branched on, as nobody could predict the sides."""
+    cdef double[4] costs
+    costs[0] = costs[3] = 0.0
+    costs[1] = backward
+    costs[2] = forward
+    return costs[2 * (tree[pair[0]] == 1) + (tree[pair[1]] == 1)]
+
+
+cdef double certificate(
+        MinCut cut, const double[::1] source, const double[::1] sink, const int* pairs,
+        const double[::1] forward, const double[::1] backward, double sinks, double* bound,
+        double* error) noexcept nogil:
+    """What the cut between the nodes of tree 1 and the others costs.
+
+    And `flow_bound` before its rounding is taken off, at most `error`.
+    """
+    cdef Py_ssize_t e, i, m = forward.shape[0]
+    cdef const signed char* tree = cut.tree
+    cdef const double* net = cut.net
+    # two sums at once, as none waits for the other
+    cdef double total = 0.0, lost = 0.0, other = 0.0, other_lost = 0.0
     for i in range(source.shape[0]):
-        add(&total, &lost, sink[i] if cut.tree[i] == 1 else source[i])
-    for e in range(edges.shape[0]):
-        if cut.tree[edges[e, 0]] == 1 and cut.tree[edges[e, 1]] != 1:
-            add(&total, &lost, forward[e])
-        elif cut.tree[edges[e, 0]] != 1 and cut.tree[edges[e, 1]] == 1:
-            add(&total, &lost, backward[e])
-    return total + lost
+        add(&total, &lost, sink[i] if tree[i] == 1 else source[i])
+        add(&other, &other_lost, min(source[i], sink[i] + net[i]))
+    bound[0] = other + other_lost
+    error[0] = UNIT * (
+        1.001 * (cut.degree + 2) * (cut.flow_size + 1.001 * sinks) + 4.0 * fabs(other))
+    other = other_lost = 0.0
+    for e in range(0, m - 1, 2):
+        add(&total, &lost, edge_cost(tree, pairs + 2 * e, forward[e], backward[e]))
+        add(&other, &other_lost,
+            edge_cost(tree, pairs + 2 * e + 2, forward[e + 1], backward[e + 1]))
+    if m % 2:
+        add(&total, &lost, edge_cost(tree, pairs + 2 * m - 2, forward[m - 1], backward[m - 1]))
+    add(&total, &lost, other)
+    return total + (lost + other_lost)
 
 
 cdef double flow_bound(
@@ -210,8 +297,10 @@ def min_cut(
 
     Notes
     -----
-    Augmenting paths between two search trees [1]_, which start from a given flow as in [2]_.
-    Memory is linear in nodes and edges.
+    Augmenting paths between two search trees [1]_, which start from a given flow as in [2]_. The
+    trees of a small graph are kept from one call to the next: where edges and capacities are those
+    of the last call and `flow` is what it returned, they are mended where `source` and `sink` have
+    moved. Memory is linear in nodes and edges.
 
     References
     ----------
@@ -237,56 +326,74 @@ def min_cut(
     >>> side.sum(), round(value, 6), bool(abs(value - bound) < 1e-12)
     (np.int64(16), 3.9, True)
     """
-    source = as_real("source", source)
+    source = _floats("source", source)
     shape = source.shape
-    source = _capacities("source", source, shape)
     sink = _capacities("sink", sink, shape)
-    hard = np.isinf(source) & np.isinf(sink)
-    if hard.any():
+    cdef bint from_infinity, to_infinity, any_infinity
+    cdef double sources = checked_sum("source", source, &from_infinity)
+    cdef double sinks = checked_sum("sink", sink, &to_infinity)
+    if from_infinity and to_infinity and (hard := np.isinf(source) & np.isinf(sink)).any():
         where = np.argwhere(hard)[0].tolist()
         raise ValueError(
             f"node {where if len(where) > 1 else where[0]} has infinite capacity from the source "
             "and to the sink: no cut separates them. Make one of the two finite.")
-    cdef const double[::1] to_node = source.ravel(), from_node = sink.ravel()
+    cdef const double[::1] to_node = source.reshape(-1), from_node = sink.reshape(-1)
     cdef Py_ssize_t n = to_node.shape[0], i, e, m
-    edges = checked_edges(edges, n)
+    if not (
+        isinstance(edges, np.ndarray) and edges.dtype == np.intc and edges.ndim == 2
+        and edges.shape[1] == 2 and edges.flags.c_contiguous and are_edges(edges, n)
+    ):
+        edges = checked_edges(edges, n)
     cdef const int[:, ::1] pairs = edges
     m = pairs.shape[0]
     capacities = _capacities("capacities", capacities, (m,))
+    cdef double most = 2.0 * checked_sum("capacities", capacities, &any_infinity)
     if reverse_capacities is None:
         reverse_capacities = capacities
     else:
         reverse_capacities = _capacities("reverse_capacities", reverse_capacities, (m,))
+        most = 0.5 * most + checked_sum("reverse_capacities", reverse_capacities, &any_infinity)
     cdef const double[::1] forward = capacities, backward = reverse_capacities
-    cdef bint warm = flow is not None
-    cdef const double[::1] start = np.zeros(m)
+    cdef bint warm = flow is not None, same
+    cdef const double[::1] start = None
     if warm:
-        flow = as_real("flow", flow)
+        flow = _floats("flow", flow)
         if flow.shape != (m,):
             raise ValueError(f"flow must have shape ({m},), got {flow.shape}.")
-        refuse_where(np.isnan(flow), "flow", flow, "a flow is numbers.")
-        start = np.ascontiguousarray(flow)
-    cdef double most = 4.0 * (1.0 + (
-        finite_sum(to_node) + finite_sum(from_node) + finite_sum(forward) + finite_sum(backward)))
+        start = flow
+        if has_nan(start):
+            refuse_where(np.isnan(flow), "flow", flow, "a flow is numbers.")
+    most = 4.0 * (1.0 + (sources + sinks + most))
     if not most < INFINITY:
         raise ValueError(
             "the capacities add up to more than float64 can hold. Divide all by the same number.")
     cdef MinCut cut = _scratch(n, m)
-    cdef double[:, ::1] work = np.empty((2, n))
-    cdef double value, bound
+    cdef double[:, ::1] work
+    cdef double value, bound, error
+    cdef const int* first_pair = &pairs[0, 0] if m else NULL
     with nogil:
-        cut.begin(n, &pairs[0, 0] if m else NULL, m)
-        for e in range(m):
-            cut.flow[e] = start[e]
+        same = cut.has(n, first_pair, m)
+        if not same:
+            cut.begin(n, first_pair, m)
+        if warm:
+            same &= take(cut.flow, start, INFINITY)
         while True:
             for i in range(n):
                 cut.weight[i] = min(most, to_node[i]) - min(most, from_node[i])
-            for e in range(m):
-                cut.forward[e] = min(most, forward[e])
-                cut.backward[e] = min(most, backward[e])
-            cut.solve(warm)
-            value = cut_capacity(cut, to_node, from_node, pairs, forward, backward)
-            bound = flow_bound(cut, to_node, from_node, pairs, work[0], work[1])
+            same &= take(cut.forward, forward, most)
+            same &= take(cut.backward, backward, most)
+            if warm and same:
+                cut.solve_moved()
+            else:
+                cut.solve(warm)
+            value = certificate(
+                cut, to_node, from_node, first_pair, forward, backward, sinks, &bound, &error)
+            if error <= PLAIN * value:
+                bound = max(0.0, bound - error)
+            else:
+                with gil:
+                    work = np.empty((2, n))
+                bound = flow_bound(cut, to_node, from_node, pairs, work[0], work[1])
             if value - bound <= CLOSE * value or not value < INFINITY:
                 break
             # small numbers are lost beside large ones, and capacities that are larger than a

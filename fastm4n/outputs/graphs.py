@@ -95,10 +95,11 @@ def graph_outputs(inference, surrogate, attractive, y, n_nodes, edges, n_edges, 
     if binary and not is_log:
         return "roof", RoofOutputs(**given, exact=inference == "exact")
     if is_log:
-        if more.get("pairs", "tables") != "tables":
+        if more.get("pairs", "tables") not in ("tables", "equal"):
             raise ValueError(
-                "surrogate='log' by a linear program needs a score for each pair of labels: use "
-                "pairwise='full' or 'symmetric', or, where graphs are small, inference='exact'.")
+                "surrogate='log' over graphs with cycles is not for displacements: use "
+                "'max_margin' or 'max_min', or, where graphs are small, inference='exact'.")
         # the entropy needs tables of each edge; features see that edges of a type share weights
-        given["edge_types"] = None
+        # and that tables of equal labels are one number
+        given.update(edge_types=None, pairs="tables")
     return "decomposition", DecompositionOutputs(**given)
