@@ -71,7 +71,7 @@ def test_every_embedded_data_set(name, capsys, tmp_path):
     assert document["loss"] == {
         "classes": "error rate", "ordered": "mean absolute error",
         "sequences": "share of tokens that are wrong", "rankings": "share of items that are wrong",
-        "matchings": "share of rows that are wrong",
+        "matchings": "share of rows that are wrong", "graphs": "share of nodes that are wrong",
     }[task]
     assert document["complete"] is True and document["method"] == "certified"
     assert document["n_train"] > 2 * document["n_validation"]

@@ -567,7 +567,7 @@ def test_a_bar_never_goes_back(monkeypatch):
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "command_line.md"
 # those of minutes, and of pipes
-NOT_RUN = ("bench", "train.txt", "test.txt", "|")
+NOT_RUN = ("bench", "train.txt", "test.txt", "horses", "|")
 
 
 def shapes(text):

@@ -263,7 +263,7 @@ def test_problems_pickle(fits):
     case, parameters = fits
     X, is_max_min = case.X, parameters["surrogate"] == "max_min"
     variants = [(X, more) for more in ({}, *case.bits) if is_max_min or "oracle" not in more]
-    if case.cls._free_intercepts:
+    if getattr(case.cls, "_free_intercepts", False):
         variants.append((X, {"fit_intercept": "free"}))
     if parameters.get("kernel", "linear") == "linear":
         variants.append((X, {"penalty": ElasticNet(0.3)}))

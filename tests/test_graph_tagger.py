@@ -367,3 +367,19 @@ def test_certificates_of_linear_programs(surrogate, labels, seed, pairwise):
     long = fitted(X, y, surrogate, inference="lp", **{**settings, "max_iter": 500})
     assert tagger.dual_objective_ <= long.primal_objective_ + 1e-9
     assert long.dual_objective_ <= tagger.primal_objective_ + 1e-9
+
+
+@pytest.mark.parametrize("n_edge_features", [0, 2])
+@pytest.mark.parametrize("pairwise", ["potts", "attractive", "full"])
+def test_tree_reweighted_likelihoods_lie_above(pairwise, n_edge_features):
+    """Over linear programs the objective bounds the exact one; on forests they are one."""
+    given = {"alpha": 0.1, "tol": 1e-4, "pairwise": pairwise}
+    X, y = random_graphs(3, n_edge_features=n_edge_features, most=5, density=0.9)
+    reweighted = fitted(X, y, "log", inference="lp", **given)
+    exact = fitted(X, y, "log", inference="exact", **given)
+    assert reweighted.oracle_ == "decomposition" and not reweighted.exact_
+    assert reweighted.primal_objective_ >= objective(reweighted, X, y) - 1e-9
+    assert reweighted.primal_objective_ >= exact.dual_objective_
+    X, y = random_graphs(3, n_edge_features=n_edge_features, most=5, forest=True)
+    reweighted = fitted(X, y, "log", inference="lp", **given)
+    assert_allclose(objective(reweighted, X, y), reweighted.primal_objective_, rtol=1e-6)

@@ -435,9 +435,8 @@ def _read_npz(args, task, reading, n_features, fitted, truth):
     elif y is not None and (y.ndim == 2 or y.dtype.kind == "U" and y.size and ">" in y.flat[0]):
         found = "rankings"
     else:
-        found = _of_vectors(args)
-        if task in ("classes", "ordered", "rankings", "multilabel"):
-            found = task
+        known = task in ("classes", "ordered", "rankings", "multilabel")
+        found = task if known else _of_vectors(args)
     X, y = _where(args, arrays, X, y)
     more = {}
     if found == "multilabel" and y is not None:

@@ -22,6 +22,15 @@ def min_cut(source, sink, edges, forward, backward):
         True for the nodes that the source still reaches.
     flow : float
         The maximum flow.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastm4n.reference import min_cut
+    >>> side, flow = min_cut(
+    ...     np.array([3.0, 0.0]), np.array([0.0, 2.0]), np.array([[0, 1]]), [1.0], [1.0])
+    >>> side.tolist(), float(flow)
+    ([True, False], 1.0)
     """
     n = len(source)
     s, t = n, n + 1
