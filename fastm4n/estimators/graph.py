@@ -331,10 +331,11 @@ class GraphTagger(CertifiedEstimator):
             check_not_negative(X)
         # a node without a label says nothing, and neither does a graph without nodes
         unlabelled = np.fromiter(map(is_unlabelled, labels), bool, len(labels))
-        inner = X
+        labelled = X
         if unlabelled.any():
-            inner, labelled = X.drop_nodes(unlabelled)
-            labels = [labels[t] for t in labelled]
+            labelled, nodes = X.drop_nodes(unlabelled)
+            labels = [labels[t] for t in nodes]
+        inner = labelled
         kept = np.flatnonzero((weights > 0) & (inner.lengths > 0))
         if kept.size == 0:
             raise ValueError("X has no labelled nodes in graphs of non-zero weight.")
@@ -369,9 +370,13 @@ class GraphTagger(CertifiedEstimator):
         if self.pairwise == "displacement":
             common["shifts_"] = mean_displacements(
                 inner, codes, n_edge_types, self.grid_shape[1])
+        # a dual point is one of these graphs and labels alone: edges agree with their nodes
         task = {
-            "surrogate": self.surrogate, "cost_scale": self.cost_scale, "lengths": X.lengths,
-            "edges": X.edge_lengths, "pairwise": self.pairwise, "classes": classes,
+            "surrogate": self.surrogate, "cost_scale": self.cost_scale, "pairwise": self.pairwise,
+            "classes": classes, "node_classes": node_classes, "grid_shape": self.grid_shape,
+            "shifts": common.get("shifts_"), "edge_features": n_edge_features > 0,
+            **{name: getattr(labelled, name) for name in (
+                "lengths", "edge_lengths", "edges", "node_types", "edge_types")},
         }
         with named(blocks.examples):
             if self.inference == "soft":
