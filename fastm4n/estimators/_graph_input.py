@@ -76,6 +76,19 @@ def _squares(values, offsets):
         np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)), of_rows, len(offsets) - 1)
 
 
+def check_costs(X, cost, numbers):
+    """Refuse costs whose sum over a graph overflows; `numbers` are those of X's graphs."""
+    with np.errstate(over="ignore"):
+        sums = X.lengths * cost.max()
+        if X.node_weights is not None:
+            sums = cost.max() * np.add.reduceat(X.node_weights, X.node_offsets[:-1])
+        large = np.flatnonzero(~np.isfinite(4.0 * sums.sum() + 4.0 * sums))
+    if large.size:
+        raise ValueError(
+            f"The costs of X[{numbers[large[0]]}], added up over its nodes with their weights, "
+            "are too large for float64: divide cost or node_weights by a number.")
+
+
 def by_type(values, types, n_types, constant):
     """Rows whose columns belong to one type each, so that each type has weights of its own.
 
@@ -164,6 +177,10 @@ def encoded(labels, types, n_types):
 def check_types(types, n_types, what, offsets):
     """Refuse types that a fitted model does not know."""
     if types is None:
+        if n_types > 1 and offsets[-1] > 0:
+            raise ValueError(
+                f"X has no {what}_types, but the model was fitted on the types 0 ... "
+                f"{n_types - 1} of {what}s: give each {what} its type.")
         return
     wrong = np.flatnonzero(types >= n_types)
     if wrong.size:

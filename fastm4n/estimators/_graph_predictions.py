@@ -4,6 +4,7 @@ import numpy as np
 from scipy import sparse
 
 from fastm4n.estimators import _decoding
+from fastm4n._parameters import check_choice
 from fastm4n.estimators._graph_input import (
     allowed_labels,
     as_graphs,
@@ -12,6 +13,7 @@ from fastm4n.estimators._graph_input import (
 )
 from fastm4n.estimators._graph_model import graph_model, named
 from fastm4n.estimators._parameters import RISK_TOL
+from fastm4n.outputs.graphs import INFERENCES
 from fastm4n.sequences import Sequences
 from fastm4n.solvers.certificates import in_threads, n_threads
 from fastm4n.surrogates import make_surrogate
@@ -77,6 +79,11 @@ class GraphDecoder:
             raise ValueError(
                 f"X has {n_edge_features} features of edges, but {type(tagger).__name__} is "
                 f"expecting {tagger.n_edge_features_in_}.")
+        if not shapes.fits(tagger):
+            raise ValueError(
+                f"pairwise={tagger.pairwise!r} or label_features={tagger.label_features!r} was set "
+                "after the fit, which had weights of other shapes: fit again.")
+        check_choice("inference", tagger.inference, INFERENCES)
         check_types(X.node_types, shapes.n_node_types, "node", X.node_offsets)
         check_types(X.edge_types, shapes.n_edge_types, "edge", X.edge_offsets)
         if tagger.pairwise == "attractive":
@@ -95,12 +102,10 @@ class GraphDecoder:
         if self.places.size:
             common = {name: getattr(tagger, name, None) for name in (
                 "node_classes_", "cost_matrix_", "shifts_")}
-            # soft constraints are a way to fit: predictions are those of the linear program
-            inference = "lp" if tagger.inference == "soft" else tagger.inference
             inner = X if self.places.size == len(X) else X[self.places]
             with named(self.places):
                 self.model = graph_model(
-                    tagger, inner, shapes, common, inference=inference,
+                    tagger, inner, shapes, common,
                     weights=shapes.packed(tagger))
 
     def _in_threads(self, function):

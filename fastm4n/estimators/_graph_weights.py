@@ -6,6 +6,35 @@ import numpy as np
 from scipy import sparse
 
 from fastm4n.outputs import row_stride
+from fastm4n.penalties import as_penalty
+
+
+# upper bounds of the weights of dx, dx^2, dy, dy^2: the best place is then found in linear time
+DISPLACED_UPPER = (np.inf, 0.0, np.inf, 0.0)
+
+
+def bounded(penalty, pairwise):
+    """The penalty with the bounds of the weights of edges that `pairwise` asks for."""
+    if pairwise not in ("attractive", "displacement"):
+        return penalty
+    penalty = as_penalty(penalty)
+    if not hasattr(penalty, "bounds"):
+        raise ValueError(
+            f"pairwise={pairwise!r} holds weights of edges within bounds, which "
+            f"{type(penalty).__name__} has none of: use L2 or ElasticNet.")
+    bounds = penalty.bounds
+    if bounds is None:
+        bounds = {}
+    elif not isinstance(bounds, dict):
+        bounds = {"coef": bounds}
+    for name in ("edge_coef", "edge_intercept"):
+        if name in bounds:
+            raise ValueError(
+                f"penalty: bounds has {name!r}, which pairwise={pairwise!r} bounds itself: leave "
+                "it out.")
+        pair = (0.0, None) if pairwise == "attractive" else (None, DISPLACED_UPPER)
+        bounds = {**bounds, name: pair}
+    return type(penalty)(**{**penalty.get_params(deep=False), "bounds": bounds})
 
 
 class WeightShapes(NamedTuple):
@@ -40,6 +69,12 @@ class WeightShapes(NamedTuple):
         return cls(
             T, d // R if tagger.label_features else d, R, tagger.edge_intercept_.shape[0],
             tagger.n_edge_features_in_, pairs, tagger.label_features)
+
+    def fits(self, tagger):
+        """Whether the fitted weights are of these shapes."""
+        return all(
+            getattr(tagger, f"{name}_").shape == shape
+            for name, shape in self.families().items())
 
     @property
     def pair(self):

@@ -12,6 +12,7 @@ from fastm4n.estimators._graph_input import (
     as_graphs,
     as_node_labels,
     as_places,
+    check_costs,
     check_grid,
     check_not_negative,
     check_sizes,
@@ -23,7 +24,7 @@ from fastm4n.estimators._graph_input import (
 from fastm4n.estimators._graph_model import PAIRWISE, GraphProblem, graph_model, named
 from fastm4n.estimators._graph_predictions import GraphDecoder
 from fastm4n.estimators._graph_soft import check_soft_graphs, soft_problem
-from fastm4n.estimators._graph_weights import WeightShapes, explained
+from fastm4n.estimators._graph_weights import WeightShapes, bounded, explained
 from fastm4n.estimators._merge import merge_graphs
 from fastm4n.estimators._parameters import (
     LABEL_KINDS,
@@ -39,9 +40,6 @@ from fastm4n.outputs._base import COST_SCALES
 from fastm4n.outputs.graphs import EXACT
 from fastm4n.penalties import as_penalty, resolve_penalty
 from fastm4n.sequences import Sequences
-
-# upper bounds of the weights of dx, dx^2, dy, dy^2: the best place is then found in linear time
-DISPLACED_UPPER = (np.inf, 0.0, np.inf, 0.0)
 
 
 @documented(
@@ -264,37 +262,13 @@ class GraphTagger(CertifiedEstimator):
                 f"must be None, got {self.grid_shape!r:.80}.")
         as_penalty(self.penalty)
 
-    def _resolved_penalty(self, families, missing):
-        """The penalty with the bounds that `pairwise` asks for."""
-        if self.pairwise not in ("attractive", "displacement"):
-            return resolve_penalty(self.penalty, families, missing)
-        penalty = as_penalty(self.penalty)
-        if not hasattr(penalty, "bounds"):
-            raise ValueError(
-                f"pairwise={self.pairwise!r} holds weights of edges within bounds, which "
-                f"{type(penalty).__name__} has none of: use L2 or ElasticNet.")
-        bounds = penalty.bounds
-        if bounds is None:
-            bounds = {}
-        elif not isinstance(bounds, dict):
-            bounds = {"coef": bounds}
-        for name in ("edge_coef", "edge_intercept"):
-            if name in bounds:
-                raise ValueError(
-                    f"penalty: bounds has {name!r}, which pairwise={self.pairwise!r} bounds "
-                    "itself: leave it out.")
-            pair = (0.0, None) if self.pairwise == "attractive" else (None, DISPLACED_UPPER)
-            bounds = {**bounds, name: pair}
-        params = {**penalty.get_params(deep=False), "bounds": bounds}
-        return resolve_penalty(type(penalty)(**params), families, missing)
-
     def _penalise(self, features, shapes):
         """Give the maps of nodes and of edges the penalty of their weights."""
         families, missing = shapes.families(), {}
         if not self.fit_intercept or self.label_features:
             del families["intercept"]
             missing["intercept"] = "weights that this model has not: see fit_intercept"
-        resolved = self._resolved_penalty(families, missing)
+        resolved = resolve_penalty(bounded(self.penalty, self.pairwise), families, missing)
         if resolved is None:
             return
         for part, views_of in (
@@ -331,10 +305,11 @@ class GraphTagger(CertifiedEstimator):
             check_not_negative(X)
         # a node without a label says nothing, and neither does a graph without nodes
         unlabelled = np.fromiter(map(is_unlabelled, labels), bool, len(labels))
-        inner = X
+        labelled = X
         if unlabelled.any():
-            inner, labelled = X.drop_nodes(unlabelled)
-            labels = [labels[t] for t in labelled]
+            labelled, nodes = X.drop_nodes(unlabelled)
+            labels = [labels[t] for t in nodes]
+        inner = labelled
         kept = np.flatnonzero((weights > 0) & (inner.lengths > 0))
         if kept.size == 0:
             raise ValueError("X has no labelled nodes in graphs of non-zero weight.")
@@ -363,15 +338,20 @@ class GraphTagger(CertifiedEstimator):
             "cost_matrix_": cost_matrix(self.cost, classes.size),
         }
         check_sizes(inner, self._alpha_of(kept.size), kept)
+        check_costs(inner, common["cost_matrix_"], kept)
         blocks = Blocks.of(len(X), kept, weights, *merge_graphs(inner, codes, weights))
         codes = Sequences(codes, inner.node_offsets)[blocks.first].values
         inner = inner[blocks.first]
         if self.pairwise == "displacement":
             common["shifts_"] = mean_displacements(
                 inner, codes, n_edge_types, self.grid_shape[1])
+        # a dual point is one of these graphs and labels alone: edges agree with their nodes
         task = {
-            "surrogate": self.surrogate, "cost_scale": self.cost_scale, "lengths": X.lengths,
-            "edges": X.edge_lengths, "pairwise": self.pairwise, "classes": classes,
+            "surrogate": self.surrogate, "cost_scale": self.cost_scale, "pairwise": self.pairwise,
+            "classes": classes, "node_classes": node_classes, "grid_shape": self.grid_shape,
+            "shifts": common.get("shifts_"), "edge_features": n_edge_features > 0,
+            **{name: getattr(labelled, name) for name in (
+                "lengths", "edge_lengths", "edges", "node_types", "edge_types")},
         }
         with named(blocks.examples):
             if self.inference == "soft":
@@ -423,7 +403,8 @@ class GraphTagger(CertifiedEstimator):
         super().__setstate__(state)
         if hasattr(self, "coef_"):
             coef, shapes = self.coef_, self._shapes()
-            self.__dict__.update(shapes.fitted(*shapes.packed(self)))
+            if shapes.fits(self):  # else parameters were set after the fit
+                self.__dict__.update(shapes.fitted(*shapes.packed(self)))
             if sparse.issparse(coef):
                 self.coef_ = coef
 
