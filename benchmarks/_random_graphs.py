@@ -211,12 +211,16 @@ def costs_of(graph, labels):
         for t, (w, true) in enumerate(zip(graph.om, graph.y, strict=True)))
 
 
+def node_marginals(graph, labels, p):
+    k = graph.nodes.shape[1]
+    return np.array([np.bincount(column, p, minlength=k) for column in labels.T])
+
+
 def phi(graph, labels, p):
     """sum_y p_y phi(y) in the form of scores, (n_numbers,); and edges' pairs of labels."""
     n, k = graph.nodes.shape
     rows, more = np.zeros((n, graph.stride)), np.zeros(graph.more.size)
-    for t in range(n):
-        rows[t, :k] = np.bincount(labels[:, t], p, minlength=k)
+    rows[:, :k] = node_marginals(graph, labels, p)
     tables = np.zeros((len(graph.edges), k, k))
     for e, (i, j) in enumerate(graph.edges):
         tables[e] = np.bincount(labels[:, i] * k + labels[:, j], p, minlength=k * k).reshape(k, k)
@@ -323,8 +327,7 @@ def game_value(graph):
         [(0, None)] * m + [(None, None)] * n)
     p = np.maximum(found.x[:m], 0.0)
     p /= p.sum()
-    atom = phi(graph, labels, p)[0][: n * graph.stride].reshape(n, -1)[:, : graph.nodes.shape[1]]
-    low = p @ scores + adversary(graph, atom)
+    low = p @ scores + adversary(graph, node_marginals(graph, labels, p))
     q = np.zeros(graph.nodes.shape)
     for (t, j), dual in zip(answers, found.ineqlin.marginals, strict=True):
         q[t, j] = max(0.0, -dual)

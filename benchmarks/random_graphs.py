@@ -18,6 +18,8 @@ from pathlib import Path
 
 import numpy as np
 from _peers import environment
+from _random_fits import SURROGATES as FITS
+from _random_fits import run_fit
 from _random_graphs import (
     Batch,
     adversary,
@@ -72,7 +74,7 @@ class Tally:
         self.oracle, self.surrogate, self.seed = oracle, surrogate, seed
         self.graphs = self.programs = self.open = 0
         self.error = self.gap = 0.0
-        self.violations = []
+        self.violations, self.refused = [], {}
 
     def close(self, what, found, wanted, size, tol=ROUNDING):
         """found equals wanted, to a share of size."""
@@ -122,7 +124,8 @@ def check(tally, graph, value, upper, slope, exact, program):
         if exact:
             tally.close("log-partition", [low, high], total, size)
             tally.close("marginals", atom, mu, size)
-            tally.close("entropy", high - v @ atom, entropy, size)
+            # a difference of numbers that may be large
+            tally.close("entropy", high - v @ atom, entropy, size, 50 * ROUNDING)
             return
         shares = spanning_forests(n, graph.edges)[1]
         tally.at_most(
@@ -259,3 +262,23 @@ def table(rows):
             f"| {row['oracle']} | {row['surrogate']} | {row['graphs']} | {programs} "
             f"| {row['error']:.0e} | {row['gap']:.0e} | {row['open'] or ''} | {len(row['violations'])} |")
     return "\n".join(lines)
+
+
+def run_fits(n_fits, seed):
+    """Tallies of whole fits, by oracle and surrogate."""
+    pairs = [(oracle, name) for oracle, names in FITS.items() for name in names]
+    tallies = []
+    for number, (oracle, surrogate) in enumerate(pairs):
+        tally = Tally(f"fits, {oracle}", surrogate, seed)
+        count = n_fits // len(pairs) + (number < n_fits % len(pairs))
+        trial = 0
+        while tally.graphs < count:
+            tally.at = f"seed {seed}, trial {trial}"
+            rng = np.random.default_rng([seed, 200 + number, trial])
+            try:
+                run_fit(tally, oracle, surrogate, rng)
+            except ValueError as error:
+                tally.refused[str(error)[:200]] = tally.at
+            trial += 1
+        tallies.append(tally)
+    return tallies

@@ -74,13 +74,12 @@ cdef class Penalty:
             raise ValueError("groups of weights have no bounds.")
         try:
             self.lower, self.bound_step = _compressed(lower, shape, n_shared)
-            upper, upper_step = _compressed(upper, shape, n_shared)
+            self.upper, upper_step = _compressed(upper, shape, n_shared)
             if upper_step != self.bound_step:
                 # both or neither
                 self.lower = np.ascontiguousarray(np.broadcast_to(lower, shape), dtype=np.float64)
-                upper = np.ascontiguousarray(np.broadcast_to(upper, shape), dtype=np.float64)
+                self.upper = np.ascontiguousarray(np.broadcast_to(upper, shape), dtype=np.float64)
                 self.bound_step = shape[1]
-            self.upper = upper
             of = (shape[0], 1) if by_rows else shape
             self.thresholds, self.threshold_step = _compressed(thresholds, of, n_shared)
         except ValueError as error:

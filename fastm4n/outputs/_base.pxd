@@ -60,7 +60,7 @@ cdef class Outputs:
     # what is there beside the max oracle; see the .pyx
     cdef readonly bint has_marginals
     cdef readonly bint has_entropy, has_projection, has_max_min, has_max_min_step
-    cdef readonly bint has_relaxation
+    cdef readonly bint has_relaxation, has_signs
     cdef const label_t[::1] y
     # what the costs of each part are multiplied by, and where that begins; NULL for one
     cdef readonly object part_weights

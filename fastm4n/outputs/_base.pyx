@@ -202,6 +202,8 @@ cdef class Outputs:
     has_relaxation : bool
         Whether `relaxed` is there: the max oracle over a polytope that holds that of the outputs,
         whose answers are no outputs. Max-margin is then over that polytope.
+    has_signs : bool
+        Whether what phi has behind the rows of the parts may be negative.
     """
 
     def __init__(self, Layout layout, y, cost, cost_scale="sum", part_weights=None):

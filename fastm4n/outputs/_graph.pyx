@@ -94,6 +94,7 @@ cdef class GraphOutputs(Outputs):
         if pairs == "both" and n_labels != 2:
             raise ValueError(f"pairs='both' is for two labels, there are {n_labels}.")
         self.pairs = pairs
+        self.has_signs = pairs == "displaced"
         self.per_edge = edge_types is None
         self.edge_starts, self.edges = starts, edges
         self.places = np.ascontiguousarray(places * numbers, dtype=np.intp)

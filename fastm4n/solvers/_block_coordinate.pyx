@@ -135,7 +135,7 @@ cdef class BlockCoordinateEngine(EngineState):
         surrogate, features and work are the engine's own: a nogil function may borrow
         objects, but not fetch them.
         """
-        cdef Py_ssize_t j, k = surrogate.size(b), offset = surrogate.offset(b)
+        cdef Py_ssize_t j, rows, k = surrogate.size(b), offset = surrogate.offset(b)
         cdef double lower, upper, current, gap, curvature, gamma, numerator, value, moved
         cdef long long done, since
         cdef const fastm4n_loops* loops = features.loops
@@ -198,7 +198,11 @@ cdef class BlockCoordinateEngine(EngineState):
             for j in range(k):
                 self.mu_[offset + j] = work.atom[j]
         else:
-            loops.advance(&self.mu_[offset], &work.step[0], gamma, k)
+            rows = surrogate.outputs.layout.behind(b) if surrogate.outputs.has_signs else k
+            loops.advance(&self.mu_[offset], &work.step[0], gamma, rows)
+            for j in range(rows, k):
+                work.step[j] *= gamma
+                self.mu_[offset + j] += work.step[j]
         for j in range(k):
             work.step[j] *= -curvature
         surrogate.concave(b, &self.mu_[offset], work, &self.t[b])
