@@ -1,6 +1,6 @@
 """The pictures of docs/plotting.md, made by running the page's own code.
 
-Each image on the page shows `display`, or a display's figure, as the code above it has left it.
+Each such image on the page shows `display`, or a display's figure, as the code above it has left it.
 
     python benchmarks/display_gallery.py
 
@@ -14,7 +14,7 @@ from pathlib import Path
 import matplotlib
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "plotting.md"
-PART = re.compile(r"^```python\n(?P<code>.*?)^```$|^!\[.*?\]\((?P<image>.*?)\)$", re.M | re.S)
+PART = re.compile(r"^```python\n(?P<code>.*?)^```$|^!\[.*?\]\((?P<image>images/display_.*?)\)$", re.M | re.S)
 
 
 def main():
