@@ -4,6 +4,7 @@ Its contract with scikit-learn and the solver is in `test_estimator_contract`.
 """
 
 import copy
+import pickle
 import re
 
 import numpy as np
@@ -273,9 +274,9 @@ NODE = ([[1.0, 2.0]], [])
         [NODE] * 2, [[0], [1]], inference="min_cut"),
     "needs marginals, which cuts do not give": lambda: fitted(
         [NODE] * 2, [[0], [1]], "log", inference="min_cut", pairwise="attractive"),
-    "use pairwise='full' or 'symmetric', or, where": lambda: fitted(
+    "is not for displacements: use 'max_margin'": lambda: fitted(
         [(np.eye(3), [(0, 1), (1, 2), (0, 2)])] * 2, [[0, 1, 0], [0, 1, 1]], "log",
-        pairwise="potts", inference="lp"),
+        pairwise="displacement", grid_shape=(1, 3), inference="lp"),
     r"X\[1\] has a feature of -2 at edge 0": lambda: fitted(
         [(np.eye(2), [(0, 1)], [[1.0]]), (np.eye(2), [(0, 1)], [[-2.0]])], [[0, 1], [1, 1]],
         pairwise="attractive"),
@@ -292,6 +293,10 @@ NODE = ([[1.0, 2.0]], [])
     r"X\[0\] has node 1 of type 2": lambda: fitted(X, Y).predict(
         Graphs(np.eye(3), np.zeros((0, 2), int), [0, 3], [0, 0], np.zeros((0, 1)),
                node_types=[0, 2, 1])),
+    "X has no node_types, but the model was fitted on the types 0 ... 1 of nodes": lambda: fitted(
+        X, Y).predict([(np.eye(3), [(0, 1)], [[1.0]])]),
+    "Graph 0: node_features: .*too large|node_features must be numbers": lambda: fitted(
+        [([[10**400]], [])], [[0]]),
     r"allowed\[0\] must be a boolean array of shape": lambda: fitted(X, Y).predict(
         X, allowed=[np.ones((1, 1), bool)] * len(X)),
     r"allowed\[2\] leaves node 0 no label": lambda: fitted(X, Y).predict(
@@ -383,3 +388,51 @@ def test_tree_reweighted_likelihoods_lie_above(pairwise, n_edge_features):
     X, y = random_graphs(3, n_edge_features=n_edge_features, most=5, forest=True)
     reweighted = fitted(X, y, "log", inference="lp", **given)
     assert_allclose(objective(reweighted, X, y), reweighted.primal_objective_, rtol=1e-6)
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES)
+def test_warm_starts_with_other_graphs(surrogate):
+    """A dual point is one of its edges: with others the certificate would be none."""
+    rng = np.random.default_rng(0)
+    nodes = [rng.normal(size=(4, 2)) for _ in range(6)]
+    y = [rng.integers(0, 2, 4) for _ in range(6)]
+    edges = [(0, 1), (1, 2), (2, 3)]
+    types = Graphs.from_list([(x, edges) for x in nodes])
+    others = [
+        [(x, [(0, 2), (3, 1), (0, 3)]) for x in nodes],
+        Graphs(types.node_features, types.edges, types.node_offsets, types.edge_offsets,
+               edge_types=np.tile([0, 1, 0], 6)),
+    ]
+    for other in others:
+        tagger = fitted(types, y, surrogate, alpha=1.0, warm_start=True).fit(other, y)
+        assert tagger.history_["pass"][0] > 0
+        assert_allclose(tagger.coef_, fitted(other, y, surrogate, alpha=1.0).coef_)
+    without = [np.where(np.arange(4) == i % 4, -1, part) for i, part in enumerate(y)]
+    rolled = [np.where(np.arange(4) == (i + 1) % 4, -1, part) for i, part in enumerate(y)]
+    tagger = fitted(types, without, surrogate, alpha=1.0, warm_start=True).fit(types, rolled)
+    assert tagger.history_["pass"][0] > 0
+    tagger.fit(types, rolled)
+    assert tagger.n_iter_ == 0
+
+
+def test_parameters_set_after_a_fit():
+    tagger = fitted(X, Y)
+    for change in ({"pairwise": "potts"}, {"label_features": True}):
+        changed = copy.deepcopy(tagger).set_params(**change)
+        with pytest.raises(ValueError, match="was set after the fit"):
+            changed.predict(X)
+        again = pickle.loads(pickle.dumps(changed)).set_params(pairwise="full", label_features=False)
+        assert (again.predict(X).values == tagger.predict(X).values).all()
+    with pytest.raises(ValueError, match="inference must be one of .*got 'best'"):
+        tagger.set_params(inference="best").predict(X)
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES[:2])
+def test_costs_that_overflow(surrogate):
+    trees, y = random_graphs(16, forest=True)
+    k = np.unique(y.values).size
+    heavy = Graphs(trees.node_features, trees.edges, trees.node_offsets, trees.edge_offsets,
+                   node_weights=np.full(trees.n_nodes, 1e308))
+    for given, cost in ((trees, 1e308 * (1 - np.eye(k))), (heavy, "zero_one")):
+        with pytest.raises(ValueError, match=r"costs of X\[\d+\].* too large for float64"):
+            fitted(given, y, surrogate, cost=cost)

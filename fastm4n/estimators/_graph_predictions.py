@@ -3,8 +3,8 @@
 import numpy as np
 from scipy import sparse
 
-from fastm4n.estimators import _decoding
 from fastm4n._parameters import check_choice
+from fastm4n.estimators import _decoding
 from fastm4n.estimators._graph_input import (
     allowed_labels,
     as_graphs,
@@ -83,7 +83,7 @@ class GraphDecoder:
             raise ValueError(
                 f"pairwise={tagger.pairwise!r} or label_features={tagger.label_features!r} was set "
                 "after the fit, which had weights of other shapes: fit again.")
-        check_choice("inference", tagger.inference, INFERENCES)
+        check_choice("inference", tagger.inference, (*INFERENCES, "soft"))
         check_types(X.node_types, shapes.n_node_types, "node", X.node_offsets)
         check_types(X.edge_types, shapes.n_edge_types, "edge", X.edge_offsets)
         if tagger.pairwise == "attractive":
@@ -102,10 +102,12 @@ class GraphDecoder:
         if self.places.size:
             common = {name: getattr(tagger, name, None) for name in (
                 "node_classes_", "cost_matrix_", "shifts_")}
+            # soft constraints are a way to fit: predictions are those of the linear program
+            inference = "lp" if tagger.inference == "soft" else tagger.inference
             inner = X if self.places.size == len(X) else X[self.places]
             with named(self.places):
                 self.model = graph_model(
-                    tagger, inner, shapes, common,
+                    tagger, inner, shapes, common, inference=inference,
                     weights=shapes.packed(tagger))
 
     def _in_threads(self, function):

@@ -8,7 +8,6 @@ from scipy import sparse
 from fastm4n.outputs import row_stride
 from fastm4n.penalties import as_penalty
 
-
 # upper bounds of the weights of dx, dx^2, dy, dy^2: the best place is then found in linear time
 DISPLACED_UPPER = (np.inf, 0.0, np.inf, 0.0)
 

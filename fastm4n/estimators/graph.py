@@ -28,7 +28,6 @@ from fastm4n.estimators._graph_weights import WeightShapes, bounded, explained
 from fastm4n.estimators._merge import merge_graphs
 from fastm4n.estimators._parameters import (
     LABEL_KINDS,
-    RISK_TOL,
     as_weights,
     cost_matrix,
     summable,
