@@ -1,6 +1,7 @@
 """The pictures of docs/plotting.md, made by running the page's own code.
 
-Each such image on the page shows `display`, or a display's figure, as the code above it has left it.
+Each image `display_*.png` on the page shows `display`, or a display's figure, as the code above
+it has left it.
 
     python benchmarks/display_gallery.py
 
@@ -14,7 +15,9 @@ from pathlib import Path
 import matplotlib
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "plotting.md"
-PART = re.compile(r"^```python\n(?P<code>.*?)^```$|^!\[.*?\]\((?P<image>images/display_.*?)\)$", re.M | re.S)
+PART = re.compile(
+    r"^```python\n(?P<code>.*?)^```$|^!\[[^]]*\]\((?P<image>images/display_[^)]*)\)$", re.M | re.S
+)
 
 
 def main():
