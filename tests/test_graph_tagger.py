@@ -211,7 +211,7 @@ def test_formats_agree(surrogate):
 
 def test_files_and_paths(tmp_path):
     X, y = random_graphs(10, n_types=2, n_edge_features=1)
-    for parameters in ({}, {"pairwise": "symmetric"}, {"pairwise": "potts"}):
+    for parameters in ({}, {"fit_intercept": False}):
         tagger = fitted(X, y, **parameters)
         save_model(tagger, tmp_path / "model")
         again = load_model(tmp_path / "model")
@@ -269,7 +269,7 @@ NODE = ([[1.0, 2.0]], [])
         [(np.eye(3), [(0, 1)]), (np.eye(3), [(0, 1), (1, 2), (0, 2)])], [[0, 1, 0], [0, 1, 1]],
         inference="forest"),
     "there are 3 labels, and cuts are for two": lambda: fitted(
-        X, Y, inference="min_cut", pairwise="attractive"),
+        *random_graphs(1), inference="min_cut", pairwise="attractive"),
     "pairs may be other than attractive": lambda: fitted(
         [NODE] * 2, [[0], [1]], inference="min_cut"),
     "needs marginals, which cuts do not give": lambda: fitted(
@@ -287,6 +287,8 @@ NODE = ([[1.0, 2.0]], [])
         [NODE] * 3, [[0], [1], [2]], label_features=True),
     "grid_shape is for pairwise='displacement'": lambda: fitted(
         [NODE] * 2, [[0], [1]], grid_shape=(1, 2)),
+    "nodes of type 1 have other labels than those of type 0": lambda: fitted(
+        X, Y, pairwise="potts"),
     "cost must be 'zero_one' where types": lambda: fitted(X, Y, cost="squared"),
     "is expecting 3 features": lambda: fitted(X, Y).predict([NODE]),
     "X has 0 features of edges": lambda: fitted(X, Y).predict([(np.eye(3), [(0, 1)])]),
