@@ -316,6 +316,10 @@ def graph_factors(factors, sizes):
     """
     if isinstance(factors, (FactorTables, CountFactor)):
         factors = [factors]
+    if not hasattr(factors, "__iter__"):
+        raise TypeError(
+            "factors must be a FactorTables, a CountFactor or a list of them, got "
+            f"{type(factors).__name__}.")
     n_nodes, sizes = len(sizes), np.asarray(sizes)
     all_sizes, scopes, tables, given = [int(size) for size in sizes], [], [], []
     for number, factor in enumerate(factors):

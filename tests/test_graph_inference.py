@@ -182,3 +182,13 @@ def test_examples():
 def test_marginals_whose_scores_overflow():
     with pytest.raises(ValueError, match="sum overflows float64. Divide them"):
         marginals([[1.7e308, 0.0], [-1.7e308, 1.7e308]], [[0, 1]], [1.7e308])
+    for solve in (max_marginals, lambda *given: k_best(*given, 2)):
+        with pytest.raises(ValueError, match="sum overflows float64. Divide them"):
+            solve(np.full((3, 2), 1.7e308), [[0, 1]], [1.7e308])
+
+
+def test_what_no_scores_or_factors_are():
+    with pytest.raises(ValueError, match="node_scores must be an array of real numbers"):
+        maximise([[10**400, 0]], [], [])
+    with pytest.raises(TypeError, match="factors must be a FactorTables.* got int"):
+        maximise([[1.0, 0.0]], [], [], factors=3)
