@@ -137,18 +137,18 @@ MARGINALS = {
 def chosen(methods, method, problem, where):
     """The name of the method to use: the one asked for, or the first that can be."""
     if method == "auto":
+        reasons = []
         for name, way in methods.items():
-            if way.refuses(problem) is None:
+            why = way.refuses(problem)
+            if why is None:
                 return name
-        name = next(reversed(methods))
-    else:
-        name = method
-    why = methods[name].refuses(problem)
+            reasons.append(f"{name!r}: {why}")
+        raise ValueError(f"no method can solve this graph{where}. {'; '.join(reasons)}.")
+    why = methods[method].refuses(problem)
     if why is not None:
         raise ValueError(
-            f"method={method!r} cannot solve this graph{where}: {why}."
-            + ("" if method == "auto" else " Use method='auto'."))
-    return name
+            f"method={method!r} cannot solve this graph{where}: {why}. Use method='auto'.")
+    return method
 
 
 # ------------------------------------------------------------------- checks of scores
