@@ -9,6 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import logsumexp
 
 import fastm4n.inference.graph as graph
+from fastm4n import CountFactor
 from fastm4n.inference.graph import k_best, marginals, max_marginals, maximise
 
 NODES = [[0.0, 1.0], [0.5, 0.0], [0.2, 0.0]]
@@ -192,3 +193,10 @@ def test_what_no_scores_or_factors_are():
         maximise([[10**400, 0]], [], [])
     with pytest.raises(TypeError, match="factors must be a FactorTables.* got int"):
         maximise([[1.0, 0.0]], [], [], factors=3)
+
+
+@pytest.mark.parametrize("n", [2_000, 1_000_000])
+def test_counts_that_are_too_large(n):
+    """They are refused before tables are made of them."""
+    with pytest.raises(ValueError, match=rf"'exact': a CountFactor of {n} nodes that counts to"):
+        maximise(np.zeros((n, 2)), [], [], factors=CountFactor(range(n), n // 10, n // 5))
