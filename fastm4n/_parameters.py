@@ -53,7 +53,7 @@ def as_real(name, values):
         if np.iscomplexobj(values):
             raise TypeError("got complex ones.")
         return np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"{name} must be an array of real numbers: {error}") from error
 
 

@@ -4,9 +4,12 @@ import numpy as np
 
 from fastm4n._parameters import check_number
 from fastm4n.inference._count import maximise_count
+from fastm4n.inference._elimination import TooLarge
 
 # entries of a table that stands for a count at most; longer counts go node by node
 _DIRECT = 64
+# most entries of the tables that a count is made of
+_MOST_COUNTED = 20_000_000
 
 
 def _as_nodes(name, nodes):
@@ -316,6 +319,10 @@ def graph_factors(factors, sizes):
     """
     if isinstance(factors, (FactorTables, CountFactor)):
         factors = [factors]
+    if not hasattr(factors, "__iter__"):
+        raise TypeError(
+            "factors must be a FactorTables, a CountFactor or a list of them, got "
+            f"{type(factors).__name__}.")
     n_nodes, sizes = len(sizes), np.asarray(sizes)
     all_sizes, scopes, tables, given = [int(size) for size in sizes], [], [], []
     for number, factor in enumerate(factors):
@@ -360,6 +367,10 @@ def _count_functions(factor, next_variable):
         return [(factor.nodes, factor.table())] if n else []
     # counts above this are all alike
     top = factor.most + 1 if factor.most < n else factor.least
+    if 2.0 * n * top * top > _MOST_COUNTED:
+        raise TooLarge(
+            f"a CountFactor of {n} nodes that counts to {top} needs tables of more than "
+            f"{_MOST_COUNTED} entries; count over fewer nodes, or to less")
     functions, before, states = [], None, 1
     for t, node in enumerate(factor.nodes):
         counts = np.add.outer(np.arange(states), np.arange(2) != factor.negated[t])

@@ -18,6 +18,7 @@ import fastm4n.solvers.acceleration as acceleration
 import fastm4n.solvers.block_coordinate as driver
 from fastm4n import (
     BlockFrankWolfe,
+    GraphTagger,
     LabelRanker,
     Matcher,
     MulticlassClassifier,
@@ -309,6 +310,10 @@ def task(cls):
         X = [rng.normal(size=(T, 3)) for T in (3, 5, 2, 4, 1, 6, 3)]
         y = [np.argmax(x @ np.eye(3) + rng.normal(size=(len(x), 3)), axis=1) for x in X]
         return cls(alpha=0.01, random_state=0, tol=0.02), X, y
+    if cls is GraphTagger:
+        X = [(rng.normal(size=(4, 3)), [(0, 1), (1, 2), (3, 2), (0, 3)][:m]) for m in (4, 2, 3) * 2]
+        y = [np.argmax(x @ np.eye(3) + rng.normal(size=(4, 3)), axis=1) for x, _ in X]
+        return cls(alpha=0.01, random_state=0, tol=0.02), X, y
     if cls is LabelRanker:
         X = rng.normal(size=(25, 3))
         y = np.argsort(-(X @ rng.normal(size=(3, 3)) + rng.normal(size=(25, 3))), axis=1)
@@ -321,7 +326,8 @@ def task(cls):
     return cls(alpha=1e-3, random_state=0), *classes()
 
 
-ESTIMATORS = (MulticlassClassifier, OrdinalClassifier, SequenceTagger, LabelRanker, Matcher)
+ESTIMATORS = (
+    MulticlassClassifier, OrdinalClassifier, SequenceTagger, GraphTagger, LabelRanker, Matcher)
 
 
 @pytest.mark.parametrize("surrogate", SURROGATES)

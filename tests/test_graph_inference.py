@@ -9,6 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import logsumexp
 
 import fastm4n.inference.graph as graph
+from fastm4n import CountFactor
 from fastm4n.inference.graph import k_best, marginals, max_marginals, maximise
 
 NODES = [[0.0, 1.0], [0.5, 0.0], [0.2, 0.0]]
@@ -182,3 +183,20 @@ def test_examples():
 def test_marginals_whose_scores_overflow():
     with pytest.raises(ValueError, match="sum overflows float64. Divide them"):
         marginals([[1.7e308, 0.0], [-1.7e308, 1.7e308]], [[0, 1]], [1.7e308])
+    for solve in (max_marginals, lambda *given: k_best(*given, 2)):
+        with pytest.raises(ValueError, match="sum overflows float64. Divide them"):
+            solve(np.full((3, 2), 1.7e308), [[0, 1]], [1.7e308])
+
+
+def test_what_no_scores_or_factors_are():
+    with pytest.raises(ValueError, match="node_scores must be an array of real numbers"):
+        maximise([[10**400, 0]], [], [])
+    with pytest.raises(TypeError, match="factors must be a FactorTables.* got int"):
+        maximise([[1.0, 0.0]], [], [], factors=3)
+
+
+@pytest.mark.parametrize("n", [2_000, 1_000_000])
+def test_counts_that_are_too_large(n):
+    """They are refused before tables are made of them."""
+    with pytest.raises(ValueError, match=rf"'exact': a CountFactor of {n} nodes that counts to"):
+        maximise(np.zeros((n, 2)), [], [], factors=CountFactor(range(n), n // 10, n // 5))

@@ -16,6 +16,7 @@ from sklearn.model_selection import GridSearchCV
 
 from fastm4n import (
     BlockFrankWolfe,
+    GraphTagger,
     LabelRanker,
     Matcher,
     MulticlassClassifier,
@@ -27,7 +28,8 @@ from fastm4n.cli._arguments import TASKS
 from fastm4n.solvers import policy
 from fastm4n.solvers.policy import AutoPolicy
 
-ESTIMATORS = (MulticlassClassifier, OrdinalClassifier, SequenceTagger, LabelRanker, Matcher)
+ESTIMATORS = (
+    MulticlassClassifier, OrdinalClassifier, SequenceTagger, GraphTagger, LabelRanker, Matcher)
 POLICIES = {"line_search", "pairwise", "pairwise+cache"}
 
 
@@ -38,6 +40,10 @@ def data_of(cls, n=30, seed=0):
         lengths = [5] * (n // 5)
         y = np.argmax(X[:, :3] + 0.5 * rng.normal(size=(n, 3)), axis=1)
         return Sequences.from_lengths(X, lengths), Sequences.from_lengths(y, lengths)
+    if cls is GraphTagger:
+        star = [(0, 1), (2, 0), (0, 3), (4, 0)]
+        y = np.argmax(X[:, :3] + 0.5 * rng.normal(size=(n, 3)), axis=1)
+        return [(x, star) for x in X.reshape(-1, 5, 4)], list(y.reshape(-1, 5))
     if cls is LabelRanker:
         return X, np.argsort(np.argsort(X[:, :3] + 0.5 * rng.normal(size=(n, 3))))
     if cls is Matcher:

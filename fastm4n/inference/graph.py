@@ -137,18 +137,18 @@ MARGINALS = {
 def chosen(methods, method, problem, where):
     """The name of the method to use: the one asked for, or the first that can be."""
     if method == "auto":
+        reasons = []
         for name, way in methods.items():
-            if way.refuses(problem) is None:
+            why = way.refuses(problem)
+            if why is None:
                 return name
-        name = next(reversed(methods))
-    else:
-        name = method
-    why = methods[name].refuses(problem)
+            reasons.append(f"{name!r}: {why}")
+        raise ValueError(f"no method can solve this graph{where}. {'; '.join(reasons)}.")
+    why = methods[method].refuses(problem)
     if why is not None:
         raise ValueError(
-            f"method={method!r} cannot solve this graph{where}: {why}."
-            + ("" if method == "auto" else " Use method='auto'."))
-    return name
+            f"method={method!r} cannot solve this graph{where}: {why}. Use method='auto'.")
+    return method
 
 
 # ------------------------------------------------------------------- checks of scores
@@ -452,7 +452,7 @@ def max_marginals(node_scores, edges, edge_scores, factors=None):
     problem = make_problem(node_scores, edges, edge_scores, factors)
     exact = {name: way for name, way in MARGINALS.items() if way.is_exact}
     if chosen(exact, "auto", problem, "") == "exact":
-        return _rows_of(problem, exact_max_marginals(problem))
+        return _rows_of(problem, _finite(exact_max_marginals(problem)))
     out = forest_max_marginals(problem)
     order, parent_edge, _ = problem.forest_plan()
     roots = np.flatnonzero(parent_edge[order] < 0)
@@ -462,7 +462,7 @@ def max_marginals(node_scores, edges, edge_scores, factors=None):
         if tree.size:
             # not a difference, which would lose what is small beside the tree's own
             out[tree] += best[:t].sum() + best[t + 1:].sum()
-    return _rows_of(problem, out)
+    return _rows_of(problem, _finite(out))
 
 
 def k_best(node_scores, edges, edge_scores, k):
@@ -495,7 +495,7 @@ def k_best(node_scores, edges, edge_scores, k):
     labels, scores = forest_kbest(problem, int(min(k, most)))
     if not len(scores):
         raise _nothing_finite("")
-    return labels, scores
+    return labels, _finite(scores)
 
 
 def _forest_of(node_scores, edges, edge_scores):
@@ -537,6 +537,13 @@ def _nothing_finite(where):
     return ValueError(
         f"no labelling{where} has a finite score: scores of -inf leave none. Allow a label or a "
         "pair of labels.")
+
+
+def _finite(scores):
+    """The scores, where sums on the way to them did not overflow."""
+    if not (scores < np.inf).all():
+        raise _too_large("")
+    return scores
 
 
 def _too_large(where):
