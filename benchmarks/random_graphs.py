@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from _peers import environment
+from _peers import describe, environment
 from _random_fits import SURROGATES as FITS
 from _random_fits import run_fit
 from _random_graphs import (
@@ -33,11 +33,11 @@ from _random_graphs import (
     scores_of,
     tree_entropy,
 )
+from fastm4n.inference._reweighted import spanning_forests
 from scipy.optimize import nnls
 from threadpoolctl import threadpool_limits
 
-from fastm4n.inference._reweighted import spanning_forests
-from fastm4n.inference.graph import METHODS, maximise
+from fastm4n.inference.graph import maximise
 from fastm4n.losses import block_losses
 from fastm4n.outputs.graphs import ORACLES
 from fastm4n.surrogates import make_surrogate
@@ -93,8 +93,8 @@ class Tally:
     def row(self):
         return {
             "oracle": self.oracle, "surrogate": self.surrogate, "graphs": self.graphs,
-            "programs": self.programs, "error": self.error, "gap": self.gap,
-            "open": self.open,
+            "programs": self.programs, "error": float(self.error), "gap": float(self.gap),
+            "open": int(self.open),
             "violations": self.violations}
 
 
@@ -244,7 +244,8 @@ def run_maximise(n_graphs, seed):
                 tally.at_most("best labelling and the bound", score.max(), found.bound, size)
                 if found.exact:
                     tally.close("value", found.value, score.max(), size, 2e-9)
-                elif method != "lp":
+                elif method != "lp" and found.bound - found.value > ROUNDING * size:
+                    # where scores cancel, rounding alone keeps the bound from the value
                     tally.fail("not exact")
             tally.graphs += len(graphs)
             batch_number += 1
@@ -282,3 +283,88 @@ def run_fits(n_fits, seed):
             trial += 1
         tallies.append(tally)
     return tallies
+
+
+def page(rows, run):
+    """docs/random_graphs.md."""
+    counted = sum(row["graphs"] for row in rows if not row["oracle"].startswith("fits"))
+    fits = sum(row["graphs"] for row in rows if row["oracle"].startswith("fits"))
+    return f"""# Random graphs
+
+Made by `python benchmarks/random_graphs.py --page`: {counted} random graphs of up to 7 nodes and 2
+to 4 labels, and {fits} fits of `GraphTagger` on a few tiny graphs each. {run}
+
+Graphs have all kinds of pairs, scores of an edge's own or shared by type, weights of nodes and
+nodes of fewer labels, 0-1 and asymmetric costs, scores of 1e-3 to 1e6 and whole numbers with ties;
+each is asked for twice, with other scores, so that oracles start from what they have kept.
+Everything is compared with enumeration of all labellings: values of "max_margin" and
+log-partitions, marginals and entropies of "log". Values of "max_min" and those over the local
+polytope lie between the bounds that a dual solution of HiGHS gives, on the graphs counted under
+*linear programs*; atoms lie in the polytope, and have the value that is said. *Largest error* is a
+share of the largest score that a labelling could have, and *largest gap* is that of upper and lower
+bound; *open gaps* are above {OPEN:.0e}: column generation that ended at its limit of calls, and
+bounds by linear programs. Both bounds hold all the same. "Best labelling" is
+`fastm4n.inference.graph.maximise`.
+
+Fits have all kinds of `pairwise`, penalties and bounds, and random `alpha`. The optimum is that of
+Clarabel, of the program with all labellings, or all of the local polytope; of "log" that of
+L-BFGS-B. It lies between `dual_objective_` and `primal_objective_`, and the weights are no further
+from it than `duality_gap_`: *largest error* is how far that is missed, a share of the objective.
+The tree-reweighted optimum of "log" over "decomposition" has no such solver here: its bounds are
+held to the exact objective and to those at the optimum of that. *Largest gap* is that of the fit;
+`tol` is 1e-5 to 1e-2, and 2000 passes are made at most.
+
+{table(rows)}
+
+```sh
+pip install clarabel
+python benchmarks/random_graphs.py --graphs 20000 --fits 1000 --seed 0
+```
+"""
+
+
+def rows_of(args):
+    """Rows of what is asked for, printing violations as they come."""
+    wanted = args.only or [*SURROGATES, "maximise", "fits"]
+    rows = []
+    for name in wanted:
+        if name == "fits":
+            tallies = run_fits(args.fits, args.seed)
+        elif name == "maximise":
+            tallies = run_maximise(args.graphs, args.seed)
+        else:
+            tallies = [run(name, each, args.graphs, args.seed) for each in SURROGATES[name]]
+        for tally in tallies:
+            rows.append(tally.row())
+            for what in tally.violations:
+                print(what, file=sys.stderr)
+            for what, where in tally.refused.items():
+                print(f"refused, {where}: {what}", file=sys.stderr)
+    return rows
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--graphs", type=int, default=20000)
+    parser.add_argument("--fits", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", nargs="+", choices=[*SURROGATES, "maximise", "fits"])
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--page", type=Path, nargs="+")
+    args = parser.parse_args()
+    if args.page:
+        rows = [row for path in args.page for row in json.loads(path.read_text())]
+        run_by = describe(environment("scipy", "clarabel"))
+        (Path(__file__).parent.parent / "docs" / "random_graphs.md").write_text(page(rows, run_by))
+    else:
+        with threadpool_limits(1):
+            rows = rows_of(args)
+        if args.json:
+            args.json.write_text(json.dumps(rows, indent=1) + "\n")
+    print(table(rows))
+    return int(any(row["violations"] for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

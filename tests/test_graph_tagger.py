@@ -211,7 +211,9 @@ def test_formats_agree(surrogate):
 
 def test_files_and_paths(tmp_path):
     X, y = random_graphs(10, n_types=2, n_edge_features=1)
-    for parameters in ({}, {"fit_intercept": False}):
+    for parameters in ({}, {"pairwise": "symmetric"}, {"pairwise": "potts"}):
+        if parameters:
+            X, y = random_graphs(10, n_edge_features=1)
         tagger = fitted(X, y, **parameters)
         save_model(tagger, tmp_path / "model")
         again = load_model(tmp_path / "model")
@@ -287,7 +289,7 @@ NODE = ([[1.0, 2.0]], [])
         [NODE] * 3, [[0], [1], [2]], label_features=True),
     "grid_shape is for pairwise='displacement'": lambda: fitted(
         [NODE] * 2, [[0], [1]], grid_shape=(1, 2)),
-    "nodes of type 1 have other labels than those of type 0": lambda: fitted(
+    "whose labels differ, and pairwise=.potts. compares them": lambda: fitted(
         X, Y, pairwise="potts"),
     "cost must be 'zero_one' where types": lambda: fitted(X, Y, cost="squared"),
     "is expecting 3 features": lambda: fitted(X, Y).predict([NODE]),
@@ -438,3 +440,47 @@ def test_costs_that_overflow(surrogate):
     for given, cost in ((trees, 1e308 * (1 - np.eye(k))), (heavy, "zero_one")):
         with pytest.raises(ValueError, match=r"costs of X\[\d+\].* too large for float64"):
             fitted(given, y, surrogate, cost=cost)
+@pytest.mark.parametrize("inference", ["exact", "lp"])
+@pytest.mark.parametrize("surrogate", ["max_margin", "max_min"])
+def test_dual_points_of_displacements_may_be_negative(surrogate, inference):
+    for seed in range(3):
+        X, y = random_graphs(seed, n=7, labels=2, n_features=2, n_edge_types=2, n_edge_features=1,
+                             most=5)
+        tagger = fitted(X, y, surrogate, alpha=0.02, pairwise="displacement", grid_shape=(1, 2),
+                        inference=inference, tol=1e-4, max_iter=3000)
+        assert tagger.dual_objective_ <= tagger.primal_objective_ + 1e-9
+
+
+def graphs_of_one_label(only):
+    """Nodes of type 0 with the labels 0 and 1, and of type 1 with one of them alone."""
+    rng = np.random.default_rng(0)
+    edges = [(i, j) for i in range(6) for j in range(i + 1, 6)]
+    types = np.arange(24) % 2
+    X = Graphs(rng.normal(size=(24, 2)), np.array(4 * edges), [0, 6, 12, 18, 24],
+               [0, 15, 30, 45, 60], node_types=types)
+    return X, Sequences(np.where(types == 0, rng.integers(0, 2, 24), only), X.node_offsets)
+
+
+def test_attractive_pairs_of_nodes_with_one_label():
+    X, y = graphs_of_one_label(0)
+    tagger = fitted(X, y, alpha=0.01, pairwise="attractive", tol=1e-4)
+    assert tagger.oracle_ == "few_states" and tagger.node_classes_.tolist() == [[0, 1], [0, -1]]
+    assert_allclose(objective(tagger, X, y), tagger.primal_objective_, atol=1e-8)
+    with pytest.raises(ValueError, match="has one label only: minimum cuts"):
+        fitted(X, y, pairwise="attractive", inference="min_cut")
+
+
+def test_equal_labels_that_types_number_differently():
+    X, y = graphs_of_one_label(1)
+    for pairwise in ("potts", "attractive"):
+        with pytest.raises(ValueError, match="edge 0 of graph . joins nodes of the types 0 and 1"):
+            fitted(X, y, pairwise=pairwise)
+
+
+def test_bounds_that_are_alike_on_one_side():
+    X, y = random_graphs(0, n_types=2, labels=2)
+    upper = np.array([[1.0, 2.0]])
+    X = Graphs(X.node_features[:, :1], X.edges, X.node_offsets, X.edge_offsets,
+               node_types=X.node_types)
+    tagger = fitted(X, y, alpha=0.01, penalty=L2(bounds=(-0.1, upper)))
+    assert tagger.coef_.min() >= -0.1 and np.all(tagger.coef_ <= upper)

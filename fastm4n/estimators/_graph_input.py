@@ -269,13 +269,3 @@ def allowed_labels(allowed, X, n_classes):
             raise ValueError(f"allowed[{i}] leaves node {nothing[0]} no label.")
         rows.append(part)
     return np.ascontiguousarray(np.concatenate(rows), dtype=np.uint8)
-
-
-def check_same_labels(node_classes, pairwise):
-    """Refuse types of nodes with different labels, where edges compare labels."""
-    wrong = np.flatnonzero((node_classes != node_classes[0]).any(axis=1))
-    if wrong.size:
-        raise ValueError(
-            f"pairwise={pairwise!r} compares the labels of two nodes, and nodes of type {wrong[0]} "
-            "have other labels than those of type 0: use pairwise='full', with a type of edges for "
-            "each pair of types of nodes.")

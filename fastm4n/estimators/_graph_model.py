@@ -122,6 +122,24 @@ def types_of_edges(X):
     return X.edge_types.astype(np.intp)
 
 
+def check_same_labels(X, node_classes, pairwise):
+    """An error where an edge compares labels that its nodes number differently."""
+    if len(node_classes) == 1 or X.n_edges == 0:
+        return
+    first, second = node_classes[:, np.newaxis], node_classes[np.newaxis]
+    differ = ((first != second) & (first >= 0) & (second >= 0)).any(axis=2)
+    graph = np.repeat(np.arange(len(X)), X.edge_lengths)
+    ends = X.node_types[X.edges + X.node_offsets[graph, np.newaxis]]
+    wrong = np.flatnonzero(differ[ends[:, 0], ends[:, 1]])
+    if wrong.size:
+        e = int(wrong[0])
+        b, (one, other) = int(graph[e]), ends[e].tolist()
+        raise ValueError(
+            f"edge {e - X.edge_offsets[b]} of graph {b} joins nodes of the types {one} and "
+            f"{other}, whose labels differ, and pairwise={pairwise!r} compares them: use "
+            "pairwise='full'.")
+
+
 def graph_model(tagger, X, shapes, common, codes=None, inference=None, weights=(None, None)):
     """Outputs and features of graphs that are not empty.
 
@@ -144,6 +162,8 @@ def graph_model(tagger, X, shapes, common, codes=None, inference=None, weights=(
     E, pairs = shapes.n_edge_types, shapes.pairs
     edge_types = types_of_edges(X)
     more = {}
+    if tagger.pairwise in ("symmetric", "potts", "attractive"):
+        check_same_labels(X, common["node_classes_"], tagger.pairwise)
     if pairs == "displaced":
         columns = tagger.grid_shape[1]
         more = dict(shifts=common["shifts_"][edge_types], width=columns, unit=float(columns))

@@ -15,7 +15,6 @@ from fastm4n.estimators._graph_input import (
     check_costs,
     check_grid,
     check_not_negative,
-    check_same_labels,
     check_sizes,
     encoded,
     is_unlabelled,
@@ -323,8 +322,6 @@ class GraphTagger(CertifiedEstimator):
             node_classes = np.arange(classes.size)[np.newaxis].repeat(n_types, axis=0)
         else:
             classes, node_classes, codes = encoded(labels, inner.node_types, n_types)
-        if self.pairwise in ("symmetric", "potts", "attractive"):
-            check_same_labels(node_classes, self.pairwise)
         n_features, R = X.node_features.shape[1], node_classes.shape[1]
         if self.label_features and n_features % R:
             raise ValueError(

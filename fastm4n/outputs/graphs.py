@@ -84,7 +84,9 @@ def graph_outputs(inference, surrogate, attractive, y, n_nodes, edges, n_edges, 
             else f"there are {len(cost)} labels, and cuts are for two" if not binary
             else "pairs may be other than attractive: use pairwise='attractive'")
         raise ValueError(f"inference='min_cut' cannot be used: {why}.")
-    if can_cut and inference in ("auto", "min_cut"):
+    n_choices = more.get("n_choices")
+    has_two = n_choices is None or np.min(n_choices, initial=2) == 2
+    if can_cut and (inference == "min_cut" or (inference == "auto" and has_two)):
         return "min_cut", CutOutputs(**given)
     if inference in ("auto", "exact"):
         try:
