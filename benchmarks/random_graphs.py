@@ -291,8 +291,8 @@ def page(rows, run):
     fits = sum(row["graphs"] for row in rows if row["oracle"].startswith("fits"))
     return f"""# Random graphs
 
-Made by `python benchmarks/random_graphs.py --page`: {counted} random graphs of up to 7 nodes and 2
-to 4 labels, and {fits} fits of `GraphTagger` on a few tiny graphs each. {run}
+Made by `benchmarks/random_graphs.py`, in pieces that `--json` kept and `--page` put together:
+{counted} random graphs of up to 7 nodes and 2 to 4 labels, and {fits} fits of `GraphTagger` on a few tiny graphs each. {run}
 
 Graphs have all kinds of pairs, scores of an edge's own or shared by type, weights of nodes and
 nodes of fewer labels, 0-1 and asymmetric costs, scores of 1e-3 to 1e6 and whole numbers with ties;
@@ -303,10 +303,11 @@ polytope lie between the bounds that a dual solution of HiGHS gives, on the grap
 *linear programs*; atoms lie in the polytope, and have the value that is said. *Largest error* is a
 share of the largest score that a labelling could have, and *largest gap* is that of upper and lower
 bound; *open gaps* are above {OPEN:.0e}: column generation that ended at its limit of calls, and
-bounds by linear programs. Both bounds hold all the same. "Best labelling" is
+bounds by linear programs; of "log" over "decomposition" the gap is that to the reweighted value of
+the marginals. Both bounds hold all the same. "Best labelling" is
 `fastm4n.inference.graph.maximise`.
 
-Fits have all kinds of `pairwise`, penalties and bounds, and random `alpha`. The optimum is that of
+Fits have all kinds of `pairwise`, l2 and elastic net penalties and bounds, and random `alpha`. The optimum is that of
 Clarabel, of the program with all labellings, or all of the local polytope; of "log" that of
 L-BFGS-B. It lies between `dual_objective_` and `primal_objective_`, and the weights are no further
 from it than `duality_gap_`: *largest error* is how far that is missed, a share of the objective.
