@@ -156,7 +156,9 @@ class GraphTagger(CertifiedEstimator):
     Notes
     -----
     [bound] With a linear program the gap is that to the minimum of the objective over the larger
-    polytope, which is nowhere below the exact objective: `primal_objective_` bounds both.
+    polytope, which is nowhere below the exact objective: `primal_objective_` bounds both. Of more
+    than two labels the dual points of "max_min" are mixtures of labellings then, so that the
+    integrality gap stays in `duality_gap_`, and a small `tol` may not be reached.
 
     Nodes without a label, those of label -1, and their edges are left out of the fit.
 
