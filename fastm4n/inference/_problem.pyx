@@ -69,7 +69,7 @@ cdef class GraphProblem:
         if self.n_edges:
             self.g.edges = &self.held_edges[0, 0]
             self.g.places = &self.held_places[0]
-        if shifts is not None and self.n_edges:
+        if shifts is not None and len(shifts) and self.n_edges:
             self.held_shifts = shifts
             self.g.shifts = &self.held_shifts[0, 0]
 
