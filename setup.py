@@ -11,15 +11,18 @@ FASTM4N_SANITIZE=1
     then be started with the sanitizer's runtime preloaded.
 """
 
+import hashlib
 import multiprocessing
 import os
 import sys
 from pathlib import Path
 
+import Cython
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
 ROOT = Path(__file__).resolve().parent
+BUILD = "build/cython"
 DEBUG = os.environ.get("FASTM4N_DEBUG_BUILD", "0") not in ("", "0")
 SANITIZE = os.environ.get("FASTM4N_SANITIZE", "0") not in ("", "0")
 
@@ -57,16 +60,41 @@ def extensions():
         )
 
 
-# workers that are not forked would run this file again
-forks = multiprocessing.get_start_method() == "fork"
+def digest():
+    """What the C files are made of: Cython's version, its directives, and the sources."""
+    found = hashlib.sha256(repr((Cython.__version__, DIRECTIVES, compile_args)).encode())
+    for source in sorted((ROOT / "fastm4n").rglob("*.p[yx][xd]")):
+        found.update(source.relative_to(ROOT).as_posix().encode() + b"\0" + source.read_bytes())
+    return found.hexdigest()
+
+
+def translated():
+    """The extensions with C files as sources.
+
+    pip builds in an environment that is new each time, so that the declarations that come with
+    Cython are younger than C files of an earlier build, and `cythonize` alone would make all of
+    them again: the second of two installations from one folder would take as long as the first.
+    """
+    found, made_of = list(extensions()), ROOT / BUILD / "made_of.txt"
+    c_files = [f"{BUILD}/{Path(ext.sources[0]).with_suffix('.c').as_posix()}" for ext in found]
+    present = digest()
+    if (
+        made_of.is_file() and made_of.read_text() == present
+        and all((ROOT / name).is_file() for name in c_files)
+    ):
+        for ext, name in zip(found, c_files, strict=True):
+            ext.sources = [name]
+        return found
+    # workers that are not forked would run this file again
+    forks = multiprocessing.get_start_method() == "fork"
+    found = cythonize(
+        found, compiler_directives=DIRECTIVES, build_dir=BUILD, force=DEBUG,
+        nthreads=os.cpu_count() if forks else 0)
+    made_of.write_text(present)
+    return found
+
 
 setup(
     options={"build_ext": {"parallel": os.cpu_count()}},
-    ext_modules=cythonize(
-        list(extensions()),
-        compiler_directives=DIRECTIVES,
-        build_dir="build/cython",
-        force=DEBUG,
-        nthreads=os.cpu_count() if forks else 0,
-    ),
+    ext_modules=translated(),
 )
