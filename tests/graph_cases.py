@@ -7,6 +7,8 @@ from scipy.optimize import linprog
 from scipy.special import logsumexp
 
 from fastm4n import Graphs, Sequences
+from fastm4n.losses import block_losses
+from fastm4n.surrogates import make_surrogate
 
 
 def random_graphs(
@@ -149,3 +151,14 @@ def objective(tagger, X, y):
         tagger.coef_, tagger.intercept_, tagger.edge_coef_, tagger.edge_intercept_))
     losses = [loss_of(tagger, X, y, i) for i in kept]
     return np.mean(losses) + 0.5 * tagger.alpha_ * norm
+
+
+def answer_at(surrogate, outputs, v):
+    """What the oracle of the last block finds at the scores v: mu, its value, and the bound."""
+    size = len(v)
+    scores = np.zeros(outputs.layout.n_numbers)
+    scores[-size:] = v
+    found = block_losses(make_surrogate(surrogate, outputs), scores)
+    truth = outputs.truth()[-size:]
+    of_truth = v @ truth
+    return found.gradient[-size:] + truth, found.value[-1] + of_truth, found.upper[-1] + of_truth

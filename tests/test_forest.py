@@ -14,6 +14,7 @@ from fastm4n.inference._forest_solve import (
 )
 from fastm4n.inference._problem import GraphProblem, row_length
 from fastm4n.outputs._forest import ForestOutputs, NodeOutputs
+from graph_cases import answer_at
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import linprog
 from scipy.special import logsumexp
@@ -342,18 +343,18 @@ def test_outputs(pairs, kind):
             rng, pairs, cost, ["sum", "mean"][trial % 2], weighted=trial % 3 == 0,
             choose=trial % 4 > 1)
         n, k, scores = forest.n, 3, forest.scores()
-        labels, value = outputs.best_of(1, v)
-        assert_allclose(value, scores.max(), atol=1e-11)
-        mu, log_partition = outputs.marginals_of(1, v)
-        assert_allclose(log_partition, logsumexp(scores), atol=1e-11)
-        p = np.exp(scores - log_partition)
+        y = forest.labellings
+        costs = cost[forest.y, y] @ forest.weights
+        _, value, bound = answer_at("max_margin", outputs, v)
+        assert_allclose([value, bound], np.max(scores + costs), atol=1e-11)
+        mu, value, bound = answer_at("log", outputs, v)
+        assert_allclose([value, bound], logsumexp(scores), atol=1e-11)
+        p = np.exp(scores - logsumexp(scores))
         assert_allclose(
             mu[:n * forest.stride].reshape(n, -1)[:, :k], forest.expected(p)[0], atol=1e-10)
-        y = forest.labellings
-        dearest = np.max(cost[forest.y, y] @ forest.weights)
-        assert_allclose(outputs.largest_cost()[1], dearest, atol=1e-12)
+        assert_allclose(outputs.largest_cost()[1], np.max(costs), atol=1e-12)
         assert_allclose(outputs.largest_entropy()[1], np.log(len(y)), atol=1e-12)
-        mu, lower, upper = outputs.max_min_of(1, v)
+        mu, lower, upper = answer_at("max_min", outputs, v)
         right = largest_max_min(forest, cost, scores)
         assert lower <= right + 1e-8
         assert upper >= right - 1e-8
@@ -385,8 +386,8 @@ def test_pickle():
     _, outputs, v = forest_outputs(
         rng, "displaced", COSTS["uneven"], weighted=True, choose=True)
     again = pickle.loads(pickle.dumps(outputs))
-    assert_array_equal(again.best_of(1, v)[0], outputs.best_of(1, v)[0])
-    assert_array_equal(again.max_min_of(1, v)[0], outputs.max_min_of(1, v)[0])
+    for name in ("max_margin", "max_min", "log"):
+        assert_array_equal(answer_at(name, again, v)[0], answer_at(name, outputs, v)[0])
     assert again.oracle_cost == outputs.oracle_cost > 0
 
 
@@ -396,10 +397,6 @@ def test_outputs_need_forests():
             ForestOutputs(
                 np.zeros(4, dtype=int), [1, 3], edges, [0, len(edges)], 1.0 - np.eye(2))
     outputs = ForestOutputs([0, 1], [2], [[1, 0]], [1], 1.0 - np.eye(2))
-    with pytest.raises(IndexError, match="block 1"):
-        outputs.best_of(1, np.zeros(4))
-    with pytest.raises(ValueError, match="scores has shape"):
-        outputs.best_of(0, np.zeros(3))
     with pytest.raises(ValueError, match="mirror prox"):
         outputs.game(True)
 

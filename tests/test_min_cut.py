@@ -4,6 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
+from graph_cases import answer_at
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import linprog
 from scipy.sparse import csr_array
@@ -12,6 +13,7 @@ from scipy.sparse.csgraph import maximum_flow
 import fastm4n.reference as ref
 from fastm4n.inference import grid_edges, min_cut
 from fastm4n.inference.graph import maximise
+from fastm4n.losses import block_losses
 from fastm4n.outputs import CutOutputs, row_stride
 from fastm4n.surrogates import make_surrogate
 
@@ -349,13 +351,14 @@ def test_best_by_enumeration(pairs):
     rng = np.random.default_rng(len(pairs))
     for trial in range(300):
         block = Block(
-            rng, pairs, COSTS["zero_one"], int(rng.integers(1, 8)), int(rng.integers(0, 12)),
+            rng, pairs, COSTS["none"], int(rng.integers(1, 8)), int(rng.integers(0, 12)),
             shared=trial % 2 == 1, ties=trial % 3 == 0)
         for _ in range(2):
             # the second time from the flow of the first
             values = block.values()
-            labels, value, bound = block.outputs.best_of(1, block.scores())
-            assert_allclose(value, values[np.sum(labels << np.arange(block.n))], atol=1e-12)
+            mu, value, bound = answer_at("max_margin", block.outputs, block.scores())
+            labels = np.argmax(block.parts(mu)[0], axis=1)
+            assert_allclose(values[np.sum(labels << np.arange(block.n))], value, atol=1e-12)
             assert np.max(values) - 1e-13 <= bound
             assert_allclose([value, bound], np.max(values), atol=1e-11)
             assert_allclose(ref.best_attractive(
@@ -374,7 +377,7 @@ def test_max_min_by_enumeration(kind, pairs):
             scale="mean" if trial % 3 == 1 else "sum")
         for _ in range(2):
             v = block.scores()
-            mu, lower, upper = block.outputs.max_min_of(1, v)
+            mu, lower, upper = answer_at("max_min", block.outputs, v)
             expected = block.largest_max_min()
             assert_allclose([lower, upper], expected, atol=1e-8)
             assert lower <= upper <= lower + 1e-11
@@ -410,8 +413,7 @@ def test_closed_forms(name, kind):
         surrogate = make_surrogate(name, block.outputs)
         found = surrogate.largest(block.outputs.layout.max_size)
         if name == "max_min":
-            zeros = [np.zeros(size) for size in block.outputs.layout.sizes()]
-            expected = [block.outputs.max_min_of(b, zeros[b])[2] for b in range(2)]
+            expected = block_losses(surrogate, np.zeros(block.outputs.layout.n_numbers)).upper
             assert_allclose(found, expected, atol=1e-12)
         else:
             y = np.asarray(block.outputs.arguments()[0])[1:]
@@ -423,14 +425,14 @@ def test_kept_flows_and_pickles():
     v = block.scores()
     before = block.outputs.state()
     assert not before["flows"].any()
-    mu, lower, upper = block.outputs.max_min_of(1, v)
+    mu, lower, upper = answer_at("max_min", block.outputs, v)
     after = block.outputs.state()
     assert after["flows"].any()
     block.outputs.restore(before)
     assert_array_equal(block.outputs.state()["flows"], before["flows"])
     copy = pickle.loads(pickle.dumps(block.outputs))
     copy.restore(after)
-    again = copy.max_min_of(1, v)
+    again = answer_at("max_min", copy, v)
     assert_array_equal(again[0], mu)
     assert_allclose(again[1:], (lower, upper))
 
@@ -440,9 +442,9 @@ def test_edges_that_are_not_attractive():
     block.kept[2] = [[0.0, 1.0], [1.0, 0.5]]
     pair = tuple(block.edges[2].tolist())
     message = rf"edge 2 of graph 1, \({pair[0]}, {pair[1]}\), is not attractive.* -1.5 < 0"
-    for oracle in (block.outputs.best_of, block.outputs.max_min_of):
+    for name in ("max_margin", "max_min"):
         with pytest.raises(ValueError, match=message):
-            oracle(1, block.scores())
+            answer_at(name, block.outputs, block.scores())
 
 
 @pytest.mark.parametrize(

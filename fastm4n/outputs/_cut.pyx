@@ -86,24 +86,11 @@ cdef class CutOutputs(GraphOutputs):
         ends = self.layout.n_parts_of_all + 2.0 * self.edges.shape[0]
         return WORK * ends / max(1, self.layout.n_blocks)
 
-    def sums(self, of_parts):
-        """Sums over the nodes of each block, of numbers that are multiplied by their weights."""
-        if self.part_weights is not None:
-            of_parts = of_parts * np.asarray(self.part_weights)
-        if self.layout.n_blocks == 0:
-            return np.zeros(0)
-        sums = np.add.reduceat(of_parts, np.asarray(self.layout.starts)[:self.layout.n_blocks])
-        return self.scaled(sums / self.layout.counts())
-
-    def largest_cost(self):
-        """Node by node."""
-        return self.sums(np.max(self.cost_matrix, axis=1)[np.asarray(self.y)])
-
     def largest_adversary(self):
-        """Node by node: h is largest at 0, at the kink or at 1."""
+        """Node by node: h, also of costs of true labels that are not zero, at 0, its kink or 1."""
         at_kink = self.level + self.below * self.kink
         most = max(self.level, at_kink, at_kink + self.above * (1.0 - self.kink))
-        return self.sums(np.full(self.layout.n_parts_of_all, most))
+        return self.costs_over_nodes(np.full(self.layout.n_parts_of_all, most))
 
     def workspace(self, Py_ssize_t size, bint with_marginals=False):
         return CutWorkspace(size, self.layout, self.max_edges)
@@ -113,61 +100,6 @@ cdef class CutOutputs(GraphOutputs):
 
     def restore(self, state):
         np.asarray(self.flows)[...] = state["flows"]
-
-    def best_of(self, Py_ssize_t b, scores):
-        """The best output of block b, for Python.
-
-        Parameters
-        ----------
-        b : int
-        scores : ndarray of shape (layout.sizes()[b],)
-            As the layout has them.
-
-        Returns
-        -------
-        labels : ndarray of int of shape (n_nodes,)
-        value : float
-            Its score.
-        bound : float
-            No output has more.
-        """
-        cdef const double[::1] v = self.checked(b, scores)
-        cdef CutWorkspace work = self.workspace(v.shape[0])
-        cdef double bound
-        cdef label_t[::1] labels = work.labels
-        self.best(b, &v[0], &v[0] + self.layout.behind(b), work, &labels[0], &bound)
-        value = self.score(b, &labels[0], &v[0])
-        return np.array(labels[:self.layout.n_parts(b)], dtype=int), value, max(value, bound)
-
-    def max_min_of(self, Py_ssize_t b, scores):
-        """The max-min oracle of block b, for Python.
-
-        Parameters
-        ----------
-        b, scores
-            As in `best_of`.
-
-        Returns
-        -------
-        mu : ndarray of shape (layout.sizes()[b],)
-        lower, upper : float
-            The value at mu, and a bound from above of the maximum.
-        """
-        cdef const double[::1] v = self.checked(b, scores)
-        cdef CutWorkspace work = self.workspace(v.shape[0])
-        cdef double lower, upper
-        work.scores[:v.shape[0]] = v
-        self.max_min(b, work, &lower, &upper)
-        return np.array(work.atom[:v.shape[0]]), lower, max(lower, upper)
-
-    def checked(self, Py_ssize_t b, scores):
-        if not 0 <= b < self.layout.n_blocks:
-            raise IndexError(f"there is no block {b}: blocks are 0 ... {self.layout.n_blocks - 1}.")
-        scores = np.ascontiguousarray(scores, dtype=np.float64)
-        if scores.shape != (self.layout.size(b),):
-            raise ValueError(
-                f"scores has shape {scores.shape}, but block {b} has {self.layout.size(b)}.")
-        return scores
 
     cdef int fill(
         self, Py_ssize_t b, const double* unary, const double* more, MinCut cut, double* base,
@@ -212,19 +144,6 @@ cdef class CutOutputs(GraphOutputs):
             labels[i] = cut.tree[i] == 1
         value[0] = base + cut.bound() + rounding
         return 0
-
-    cdef double adversary(self, Py_ssize_t b, const double* mu, Workspace work) noexcept nogil:
-        """Node by node, the cheaper of both answers."""
-        cdef const double* weights = self.weights_of(b)
-        cdef const double* c = &self.cost[0]
-        cdef Py_ssize_t i, row = self.layout.stride, down = self.cost_stride
-        cdef double least, total = 0.0
-        for i in range(self.layout.n_parts(b)):
-            least = min(
-                c[0] * mu[i * row] + c[down] * mu[i * row + 1],
-                c[1] * mu[i * row] + c[down + 1] * mu[i * row + 1])
-            total += least if weights == NULL else weights[i] * least
-        return self.share(b) * total
 
     cdef int max_min(
         self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil:

@@ -110,14 +110,6 @@ cdef class DecompositionOutputs(GraphOutputs):
         # the last, as it says that the others are there
         self.first_forest = np.array(firsts, dtype=np.intp)
 
-    def largest_entropy(self):
-        """That of uniform marginals."""
-        counts = self.n_choices
-        if counts is None:
-            return self.layout.counts() * np.log(self.layout.n_labels)
-        starts = np.asarray(self.layout.starts)[:self.layout.n_blocks]
-        return np.add.reduceat(np.log(counts), starts) if starts.size else np.zeros(0)
-
     cdef forests_t forests(self, Py_ssize_t b) noexcept nogil:
         """The spanning forests of block b."""
         cdef forests_t found

@@ -16,7 +16,6 @@ from fastm4n.outputs._graph cimport GraphOutputs
 
 from fastm4n.inference._elimination import TooLarge
 from fastm4n.inference._exact import exact_plan
-from fastm4n.inference.simplex import max_min_game
 
 
 cdef class ExactWorkspace(Workspace):
@@ -67,7 +66,7 @@ width, unit, cost_scale
             shifts, width, unit, cost_scale)
         self.has_marginals = True
         counts, n_edges = self.layout.counts(), np.diff(self.edge_starts)
-        every = self.choices_of_nodes()
+        every = self.labels_of_nodes()
         edges = np.asarray(self.edges)
         nodes_before = np.cumsum(counts) - counts
         known, plans, plan = {}, [], np.zeros(len(counts), dtype=np.intp)
@@ -101,44 +100,9 @@ width, unit, cost_scale
         cdef size_t[::1] pointers = self.addresses
         self.plan_of_shape = <void**> &pointers[0]
 
-    def choices_of_nodes(self):
-        """Labels of each node of all blocks."""
-        if self.n_choices is None:
-            return np.full(self.layout.n_parts_of_all, self.layout.n_labels, dtype=np.intc)
-        return np.asarray(self.n_choices)
-
     @property
     def oracle_cost(self):
         return self.mean_work
-
-    def by_block(self, values):
-        """Sums over the nodes of each block, as costs of the block are scaled and weighted."""
-        if self.part_weights is not None:
-            values = values * self.part_weights
-        return self.scaled(self.sums_of_nodes(values) / self.layout.counts())
-
-    def sums_of_nodes(self, values):
-        n_blocks = self.layout.n_blocks
-        if n_blocks == 0:
-            return np.zeros(0)
-        return np.add.reduceat(values, np.asarray(self.layout.starts)[:n_blocks])
-
-    def largest_cost(self):
-        """Node by node, over the labels that the node has."""
-        there = np.arange(self.layout.n_labels) < self.choices_of_nodes()[:, np.newaxis]
-        costs = np.where(there, self.cost_matrix[np.asarray(self.y)], 0.0)
-        return self.by_block(costs.max(axis=1))
-
-    def largest_entropy(self):
-        return self.sums_of_nodes(np.log(self.choices_of_nodes()))
-
-    def largest_adversary(self):
-        """The game of each node, over the labels that it has."""
-        choices = self.choices_of_nodes()
-        values = np.zeros(self.layout.n_labels + 1)
-        for k in np.unique(choices):
-            values[k] = max_min_game(np.zeros(k), self.cost_matrix[:k, :k])[2]
-        return self.by_block(values[choices])
 
     def workspace(self, Py_ssize_t size, bint with_marginals=False):
         return ExactWorkspace(

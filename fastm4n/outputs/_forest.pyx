@@ -6,18 +6,14 @@ see `fastm4n.inference._forest`.
 
 import numpy as np
 
-from libc.math cimport INFINITY
 from libc.string cimport memset
 
 from fastm4n.inference._forest cimport ForestScratch
 from fastm4n.inference._forest_plan cimport FOREST, plan_forest
 from fastm4n.inference._graph cimport choices, edge_add, graph_t
-from fastm4n.inference._max_min cimport MaxMinScratch
 from fastm4n.inference._simplex cimport max_min_game as game_of_node, max_min_zero_one
 from fastm4n.outputs._base cimport OutputsGame, Workspace, label_t
 from fastm4n.outputs._graph cimport GraphOutputs
-
-from fastm4n.inference.simplex import max_min_game
 
 
 cdef class ForestWorkspace(Workspace):
@@ -147,117 +143,6 @@ cdef class ForestOutputs(GraphOutputs):
         by_edge = {"tables": self.layout.n_labels, "displaced": 2 * self.common.width}
         return float(self.layout.stride * (nodes + edges * by_edge.get(self.pairs, 1)))
 
-    def sums_over_nodes(self, values):
-        """Sums over the nodes of each block, of values by node; weights and scale of costs in."""
-        if self.part_weights is not None:
-            values = values * np.asarray(self.part_weights)
-        counts = self.layout.counts()
-        if not counts.size:
-            return np.zeros(0)
-        sums = np.add.reduceat(values, np.cumsum(counts) - counts)
-        return sums / counts if self.mean_cost else sums
-
-    def labels_of_nodes(self):
-        """How many labels each node of all blocks has."""
-        if self.n_choices is None:
-            return np.full(self.layout.n_parts_of_all, self.layout.n_labels)
-        return np.asarray(self.n_choices)
-
-    def largest_cost(self):
-        """Node by node: the dearest of its labels."""
-        dearest = np.maximum.accumulate(self.cost_matrix, axis=1)
-        return self.sums_over_nodes(dearest[np.asarray(self.y), self.labels_of_nodes() - 1])
-
-    def largest_entropy(self):
-        counts = self.layout.counts()
-        if not counts.size:
-            return np.zeros(0)
-        return np.add.reduceat(np.log(self.labels_of_nodes()), np.cumsum(counts) - counts)
-
-    def largest_adversary(self):
-        """The games of the nodes, each of the labels that it has."""
-        many = self.labels_of_nodes()
-        values = np.zeros(self.layout.n_labels + 1)
-        for k in np.unique(many):
-            values[k] = max_min_game(np.zeros(k), self.cost_matrix[:k, :k])[2]
-        return self.sums_over_nodes(values[many])
-
-    def checked(self, Py_ssize_t b, scores):
-        """The scores of block b, for the methods for Python."""
-        if not 0 <= b < self.layout.n_blocks:
-            raise IndexError(f"there is no block {b}: blocks are 0 ... {self.layout.n_blocks - 1}.")
-        scores = np.ascontiguousarray(scores, dtype=np.float64)
-        if scores.shape != (self.layout.size(b),):
-            raise ValueError(
-                f"scores has shape {scores.shape}, but block {b} has {self.layout.size(b)}.")
-        return scores
-
-    def best_of(self, Py_ssize_t b, scores):
-        """The best output of block b, for Python.
-
-        Parameters
-        ----------
-        b : int
-        scores : ndarray of shape (layout.sizes()[b],)
-            As the layout has them.
-
-        Returns
-        -------
-        labels : ndarray of int of shape (n_nodes,)
-        value : float
-            Its score.
-        """
-        cdef const double[::1] v = self.checked(b, scores)
-        cdef Workspace work = self.workspace(v.shape[0])
-        cdef double value
-        self.best(b, &v[0], &v[0] + self.layout.behind(b), work, &work.labels[0], &value)
-        return np.array(work.labels[:self.layout.n_parts(b)], dtype=int), value
-
-    def marginals_of(self, Py_ssize_t b, scores):
-        """Marginals and log-partition of the outputs of block b, for Python.
-
-        Parameters
-        ----------
-        b, scores
-            As in `best_of`.
-
-        Returns
-        -------
-        mu : ndarray of shape (layout.sizes()[b],)
-        log_partition : float
-        """
-        cdef const double[::1] v = self.checked(b, scores)
-        cdef Workspace work = self.workspace(v.shape[0])
-        cdef double log_partition
-        self.sum_product(b, &v[0], work, &work.atom[0], &log_partition)
-        return np.array(work.atom[:v.shape[0]]), log_partition
-
-    def max_min_of(self, Py_ssize_t b, scores, double tol=1e-9):
-        """The max-min oracle of block b, for Python.
-
-        Parameters
-        ----------
-        b, scores
-            As in `best_of`.
-        tol : float
-            Wanted distance of the bounds.
-
-        Returns
-        -------
-        mu : ndarray of shape (layout.sizes()[b],)
-        lower, upper : float
-            The value at mu, and a bound from above of the maximum.
-        """
-        cdef double factor = self.share(b) * self.layout.n_parts(b), lower, upper
-        cdef const double[::1] v = np.ascontiguousarray(self.checked(b, scores) / factor)
-        cdef double[::1] mu = np.zeros(v.shape[0])
-        cdef MaxMinScratch game = self.game()
-        game.begin_block(b, &v[0], self.layout.n_parts(b))
-        game.part_weights = self.weights_of(b)
-        game.generate(INFINITY, 0.0, tol / factor, 1000, 1000, &lower, &upper)
-        game.mixture(&mu[0])
-        return np.asarray(mu), factor * lower, factor * upper
-
     cdef int best(
         self, Py_ssize_t b, const double* unary, const double* more, Workspace work,
         label_t* labels, double* value) except -1 nogil:
@@ -319,22 +204,6 @@ cdef class NodeOutputs(ForestOutputs):
             size, self.layout.max_parts, ForestScratch(
                 self.layout.n_labels, self.layout.max_parts, self.max_edges, self.max_more,
                 self.common.kind, self.common.width), self.layout.n_labels)
-
-    cdef double adversary(self, Py_ssize_t b, const double* mu, Workspace work) noexcept nogil:
-        """Node by node: the answer of least expected cost."""
-        cdef graph_t g = self.graph(b)
-        cdef const double* weights = self.weights_of(b)
-        cdef Py_ssize_t t, i, j, k
-        cdef double total = 0.0, least, cost
-        for t in range(g.n_nodes):
-            k, least = choices(&g, t), INFINITY
-            for j in range(k):
-                cost = 0.0
-                for i in range(k):
-                    cost += self.matrix[i, j] * mu[t * g.stride + i]
-                least = min(least, cost)
-            total += least if weights == NULL else weights[t] * least
-        return self.share(b) * total
 
     cdef int max_min(
         self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil:

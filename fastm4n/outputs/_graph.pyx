@@ -3,15 +3,19 @@
 An output gives a label to each node.  phi(y) is the indicator of the label of each node, and behind
 it what edges have: the indicator of the pair of labels of each edge, or how often two nodes have
 the same label, and so on (`PAIRS`), added up over edges of one type unless each has its own.
-A subclass is an oracle: `best`, and what else it has.
+A subclass is an oracle: `best`, and what else it has.  Costs are sums over nodes, so that what can
+be said of them alone has one closed form for all.
 """
 
 import numpy as np
+
+from libc.math cimport INFINITY
 
 from fastm4n.inference._graph cimport (
     BOTH, DISPLACED, EQUAL, TABLES, choices, edge_add, edge_score, graph_t)
 from fastm4n.outputs._base cimport Layout, Outputs, Workspace, label_t
 
+from fastm4n.inference.simplex import max_min_game
 from fastm4n.outputs._base import row_stride
 
 PAIRS = {"tables": TABLES, "equal": EQUAL, "both": BOTH, "displaced": DISPLACED}
@@ -130,6 +134,42 @@ cdef class GraphOutputs(Outputs):
             self.n_choices, self.part_weights, np.asarray(self.shifts), self.common.width,
             self.common.unit, "mean" if self.mean_cost else "sum")
 
+    def labels_of_nodes(self):
+        """How many labels each node of all blocks has."""
+        if self.n_choices is None:
+            return np.full(self.layout.n_parts_of_all, self.layout.n_labels, dtype=np.intc)
+        return np.asarray(self.n_choices)
+
+    def sums_over_nodes(self, values):
+        """Sums over the nodes of each block, of numbers by node."""
+        if self.layout.n_blocks == 0:
+            return np.zeros(0)
+        return np.add.reduceat(values, np.asarray(self.layout.starts)[:self.layout.n_blocks])
+
+    def costs_over_nodes(self, costs):
+        """Costs of the blocks, whose nodes cost as much before they are weighted and scaled."""
+        if self.part_weights is not None:
+            costs = costs * self.part_weights
+        sums = self.sums_over_nodes(costs)
+        return sums / self.layout.counts() if self.mean_cost else sums
+
+    def largest_cost(self):
+        """Node by node: the dearest of its labels."""
+        dearest = np.maximum.accumulate(self.cost_matrix, axis=1)
+        return self.costs_over_nodes(dearest[np.asarray(self.y), self.labels_of_nodes() - 1])
+
+    def largest_entropy(self):
+        """Node by node, uniform over its labels."""
+        return self.sums_over_nodes(np.log(self.labels_of_nodes()))
+
+    def largest_adversary(self):
+        """The games of the nodes, each of the labels that it has."""
+        counts = self.labels_of_nodes()
+        values = np.zeros(self.layout.n_labels + 1)
+        for k in np.unique(counts):
+            values[k] = max_min_game(np.zeros(k), self.cost_matrix[:k, :k])[2]
+        return self.costs_over_nodes(values[counts])
+
     cdef graph_t graph(self, Py_ssize_t b) noexcept nogil:
         """The graph of block b."""
         cdef graph_t g = self.common
@@ -177,3 +217,19 @@ cdef class GraphOutputs(Outputs):
             labels[t] = <label_t> best
             total += costs[best]
         return total
+
+    cdef double adversary(self, Py_ssize_t b, const double* mu, Workspace work) noexcept nogil:
+        """Node by node: the answer of least expected cost, of the labels that the node has."""
+        cdef graph_t g = self.graph(b)
+        cdef const double* weights = self.weights_of(b)
+        cdef Py_ssize_t t, i, j, k
+        cdef double total = 0.0, least, cost
+        for t in range(g.n_nodes):
+            k, least = choices(&g, t), INFINITY
+            for j in range(k):
+                cost = 0.0
+                for i in range(k):
+                    cost += self.cost[i * self.cost_stride + j] * mu[t * g.stride + i]
+                least = min(least, cost)
+            total += least if weights == NULL else weights[t] * least
+        return self.share(b) * total

@@ -14,8 +14,6 @@ from fastm4n.inference._roof cimport RoofScratch
 from fastm4n.outputs._base cimport Layout, Workspace, label_t
 from fastm4n.outputs._graph cimport GraphOutputs
 
-from fastm4n.inference.simplex import max_min_game
-
 # multiply-adds of a cut for each node and each end of an edge, about
 cdef double CUT_COST = 20.0
 
@@ -86,24 +84,6 @@ width, unit, cost_scale
         ends = self.layout.n_parts_of_all + 4 * self.edges.shape[0]
         return CUT_COST * ends / max(1, self.layout.n_blocks)
 
-    def by_block(self, costs):
-        """Sums over nodes, (n_nodes_of_all,), as costs of the block are weighted and scaled."""
-        if self.layout.n_blocks == 0:
-            return np.zeros(0)
-        if self.part_weights is not None:
-            costs = costs * self.part_weights
-        sums = np.add.reduceat(costs, np.asarray(self.layout.starts)[:self.layout.n_blocks])
-        return self.scaled(sums / self.layout.counts())
-
-    def largest_cost(self):
-        """Node by node."""
-        return self.by_block(np.max(self.cost_matrix, axis=1)[self.y])
-
-    def largest_adversary(self):
-        """The game of each node."""
-        value = max_min_game(np.zeros(2), self.cost_matrix)[2]
-        return self.by_block(np.full(self.layout.n_parts_of_all, value))
-
     def workspace(self, Py_ssize_t size, bint with_marginals=False):
         most = int(np.diff(self.edge_starts).max(initial=0))
         return RoofWorkspace(size, self.layout, most)
@@ -163,15 +143,3 @@ width, unit, cost_scale
         self.left_of[b] = <int> roof.n_left
         lower[0] = roof.lower
         upper[0] = roof.bound
-
-    cdef double adversary(self, Py_ssize_t b, const double* mu, Workspace work) noexcept nogil:
-        cdef Py_ssize_t t, row = self.layout.stride, s = self.cost_stride
-        cdef const double* weights = self.weights_of(b)
-        cdef const double* c = &self.cost[0]
-        cdef double least, total = 0.0
-        for t in range(self.layout.n_parts(b)):
-            least = min(
-                mu[t * row] * c[0] + mu[t * row + 1] * c[s],
-                mu[t * row] * c[1] + mu[t * row + 1] * c[s + 1])
-            total += least if weights == NULL else weights[t] * least
-        return self.share(b) * total
