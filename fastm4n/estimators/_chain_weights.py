@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse
 
+from fastm4n.estimators._views import is_same_view
 from fastm4n.outputs import row_stride
 
 
@@ -31,14 +32,6 @@ def edge_views(packed, R):
     return edges[-1], edges[:-1]
 
 
-def _same_memory(a, b):
-    return (
-        isinstance(a, np.ndarray) and a.dtype == b.dtype
-        and a.__array_interface__["data"] == b.__array_interface__["data"]
-        and a.shape == b.shape and a.strides == b.strides
-    )
-
-
 def packed_weights(tagger):
     """The rows that the compiled loops read, made anew where fitted arrays were replaced.
 
@@ -55,7 +48,7 @@ def packed_weights(tagger):
     else:
         arrays += pairs
     packed = getattr(tagger, "_packed", None)
-    if packed is None or not all(map(_same_memory, arrays, weight_views(packed, d, R))):
+    if packed is None or not all(map(is_same_view, arrays, weight_views(packed, d, R))):
         packed = np.zeros((d + 3 if per_edge else d + 3 + R, stride))
         packed[:d, :R] = coef.T
         packed[d : d + 3, :R] = tagger.intercept_, tagger.start_coef_, tagger.end_coef_
@@ -64,7 +57,7 @@ def packed_weights(tagger):
     if not per_edge:
         return packed, None
     packed_edges = getattr(tagger, "_packed_edges", None)
-    if packed_edges is None or not all(map(_same_memory, pairs, edge_views(packed_edges, R))):
+    if packed_edges is None or not all(map(is_same_view, pairs, edge_views(packed_edges, R))):
         packed_edges = np.zeros((tagger.transition_features_.size + 1, R * stride))
         edges = packed_edges.reshape(-1, R, stride)
         edges[:-1, :, :R] = tagger.transition_feature_coef_

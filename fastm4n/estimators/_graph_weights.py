@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse
 
+from fastm4n.estimators._views import is_same_view
 from fastm4n.outputs import row_stride
 from fastm4n.penalties import as_penalty
 
@@ -124,7 +125,7 @@ class WeightShapes(NamedTuple):
         }
         both = getattr(tagger, "_packed", None), getattr(tagger, "_packed_edges", None)
         if both[0] is not None and all(
-            _same_memory(given[name], view)
+            is_same_view(given[name], view)
             for name, view in {**self.node_views(both[0]), **self.edge_views(both[1])}.items()
             if not (self.per_label and name == "intercept")
         ):
@@ -151,14 +152,6 @@ class WeightShapes(NamedTuple):
         if n_types == 1 and n_features > 0:
             return n_features + 1
         return n_types * (n_features + 1) + 1
-
-
-def _same_memory(a, b):
-    return (
-        isinstance(a, np.ndarray) and a.dtype == b.dtype
-        and a.__array_interface__["data"] == b.__array_interface__["data"]
-        and a.shape == b.shape and a.strides == b.strides
-    )
 
 
 class GraphExplanation(NamedTuple):

@@ -440,37 +440,46 @@ cdef class EliminationScratch:
         self.labels = np.zeros(max(1, most("n_variables")), dtype=np.uint16)
 
 
+cdef inline bint next_line(
+        Py_ssize_t* index, const Py_ssize_t* sizes, const Py_ssize_t* strides, Py_ssize_t n,
+        Py_ssize_t* line) noexcept nogil:
+    """Go on in all but the innermost of n nested loops; False behind the last of their rounds.
+
+    line is where the innermost loop begins.
+    """
+    cdef Py_ssize_t d = n - 2
+    while d >= 0:
+        line[0] += strides[d]
+        index[d] += 1
+        if index[d] < sizes[d]:
+            return True
+        line[0] -= strides[d] * sizes[d]
+        index[d] = 0
+        d -= 1
+    return False
+
+
 cdef void spread(
         const double* source, const Py_ssize_t* sizes, const Py_ssize_t* strides, Py_ssize_t n,
         double* out) noexcept nogil:
     """out += source, by n nested loops; out is contiguous."""
-    cdef Py_ssize_t d, c, inner = sizes[n - 1], step = strides[n - 1]
+    cdef Py_ssize_t c, line = 0, inner = sizes[n - 1], step = strides[n - 1]
     cdef Py_ssize_t[MOST_DIMENSIONS] index
     cdef double value
-    for d in range(n):
-        index[d] = 0
+    memset(index, 0, n * sizeof(Py_ssize_t))
     while True:
         if step == 0:
-            value = source[0]
+            value = source[line]
             for c in range(inner):
                 out[c] += value
         elif step == 1:
             for c in range(inner):
-                out[c] += source[c]
+                out[c] += source[line + c]
         else:
             for c in range(inner):
-                out[c] += source[c * step]
+                out[c] += source[line + c * step]
         out += inner
-        d = n - 2
-        while d >= 0:
-            source += strides[d]
-            index[d] += 1
-            if index[d] < sizes[d]:
-                break
-            source -= strides[d] * sizes[d]
-            index[d] = 0
-            d -= 1
-        if d < 0:
+        if not next_line(index, sizes, strides, n, &line):
             return
 
 
@@ -478,34 +487,24 @@ cdef void collect(
         const double* table, const Py_ssize_t* sizes, const Py_ssize_t* strides, Py_ssize_t n,
         double* out, int how) noexcept nogil:
     """The other way: each number of the table is added to its place in out, or its maximum."""
-    cdef Py_ssize_t d, c, inner = sizes[n - 1], step = strides[n - 1]
+    cdef Py_ssize_t c, line = 0, inner = sizes[n - 1], step = strides[n - 1]
     cdef Py_ssize_t[MOST_DIMENSIONS] index
     cdef double value
-    for d in range(n):
-        index[d] = 0
+    memset(index, 0, n * sizeof(Py_ssize_t))
     while True:
         if how == MAXIMUM:
             for c in range(inner):
-                out[c * step] = max(out[c * step], table[c])
+                out[line + c * step] = max(out[line + c * step], table[c])
         elif step == 0:
             value = 0.0
             for c in range(inner):
                 value += table[c]
-            out[0] += value
+            out[line] += value
         else:
             for c in range(inner):
-                out[c * step] += table[c]
+                out[line + c * step] += table[c]
         table += inner
-        d = n - 2
-        while d >= 0:
-            out += strides[d]
-            index[d] += 1
-            if index[d] < sizes[d]:
-                break
-            out -= strides[d] * sizes[d]
-            index[d] = 0
-            d -= 1
-        if d < 0:
+        if not next_line(index, sizes, strides, n, &line):
             return
 
 
