@@ -510,6 +510,30 @@ def test_linear_programs():
     assert tree.oracle_ == "forest" and tree.exact_ and tree.integrality_gap_ == 0.0
 
 
+@pytest.mark.parametrize("graph", ["tree", "complete"])
+@pytest.mark.parametrize("kernel", ["linear", "rbf"])
+def test_tree_reweighted_likelihoods(data, graph, kernel):
+    """Over trees they are the likelihoods; with cycles their objective is above the exact one."""
+    X, Y = data
+    exact, lp = (
+        fit(X, Y, "log", graph, kernel=kernel, inference=inference, tol=1e-4)
+        for inference in ("exact", "lp"))
+    assert lp.oracle_ == "decomposition" and not lp.exact_ and lp.relative_gap_ <= 1e-4
+    assert exact.dual_objective_ <= lp.primal_objective_ + 1e-9
+    labels, edges = lp.predict_marginals(X)
+    i, j = lp.edges_.T
+    assert np.all(edges <= np.minimum(labels[:, i], labels[:, j]) + 1e-9)
+    assert np.all(edges >= labels[:, i] + labels[:, j] - 1.0 - 1e-9)
+    if graph == "complete":
+        assert lp.dual_objective_ > exact.primal_objective_
+        return
+    assert lp.dual_objective_ <= exact.primal_objective_ + 1e-9
+    assert_allclose(lp.edge_coef_, exact.edge_coef_, atol=0.02)
+    expected = exact.predict_marginals(X)
+    assert_allclose(labels, expected[0], atol=0.01)
+    assert_allclose(edges, expected[1], atol=0.01)
+
+
 # costs
 
 

@@ -12,6 +12,8 @@ from libc.math cimport INFINITY, fabs
 from fastm4n.outputs._base cimport Layout, Outputs, Workspace
 from fastm4n.surrogates._base cimport Surrogate
 
+from fastm4n.features._multilabel import place_of_both
+
 
 cdef class LabelDecoder:
     """What a model of pairs of labels says of examples.
@@ -27,8 +29,9 @@ cdef class LabelDecoder:
     cdef Layout layout
     cdef Workspace work
     cdef const double[::1] pair_scores
-    # labels; numbers of a label's row, where pairs begin, and from one pair to the next
-    cdef Py_ssize_t n, row, behind, step
+    # labels; numbers of a label's row, where pairs begin, where the first has that of both labels,
+    # and from one pair to the next
+    cdef Py_ssize_t n, row, behind, first, step
     # more than any score, positive
     cdef double most
 
@@ -40,6 +43,7 @@ cdef class LabelDecoder:
         self.behind = self.layout.behind(0)
         cdef Py_ssize_t m = self.pair_scores.shape[0]
         self.step = (self.layout.size(0) - self.behind) // m if m else 0
+        self.first = self.behind + place_of_both(self.row, self.step)
 
     cdef void put(self, const double[::1] scores, Workspace work) noexcept nogil:
         """work.scores = those of one example."""
@@ -51,7 +55,7 @@ cdef class LabelDecoder:
             work.scores[t * self.row + 1] = scores[t]
             total += fabs(scores[t])
         for e in range(self.pair_scores.shape[0]):
-            work.scores[self.behind + e * self.step] = self.pair_scores[e]
+            work.scores[self.first + e * self.step] = self.pair_scores[e]
             total += fabs(self.pair_scores[e])
         self.most = min(2.0 * total, 0.25 * DBL_MAX)
 
@@ -152,6 +156,6 @@ cdef class LabelDecoder:
             for t in range(self.n):
                 labels[i, t] = work.atom[t * self.row + 1]
             for t in range(pairs.shape[1]):
-                pairs[i, t] = work.atom[self.behind + t * self.step]
+                pairs[i, t] = work.atom[self.first + t * self.step]
         loss.restore(kept)
         return np.asarray(labels), np.asarray(pairs)

@@ -2,7 +2,8 @@
 
 A block is one row x.  Its scores lie as `Layout` says of graphs whose nodes are the labels, which
 are off (0) or on (1): a row of numbers for each label, of which that of 1 is the label's score and
-the others are zero, and behind them one number for each edge, the weight of the pair being on.
+the others are zero, and behind them one number for each edge, the weight of the pair being on; or a
+table for each edge, where outputs want those, whose other three numbers are zero.
 Pairs have weights that do not depend on x, so that
 
     ||Phi d||^2 = sum_l d_l1^2 ||x||^2 + sum_e d_e^2,
@@ -44,11 +45,9 @@ cdef class PairWeights(WeightMap):
         self.zero = np.flatnonzero([] if zero is None else zero)
 
     cdef void spread(self, double* more, Py_ssize_t step) noexcept nogil:
-        """more = the weights, `step` numbers apart, zero between them."""
-        cdef Py_ssize_t e, j
+        """more = the weights, `step` numbers apart; what is between them is left."""
+        cdef Py_ssize_t e
         for e in range(self.n_pairs):
-            for j in range(step):
-                more[e * step + j] = 0.0
             more[e * step] = self.weights[0, e]
 
     cdef void add(self, const double* coefficients, Py_ssize_t step) noexcept nogil:
@@ -70,6 +69,11 @@ cdef class PairWeights(WeightMap):
         return self.smoothness * max(0.0, total)
 
 
+def place_of_both(Py_ssize_t row, Py_ssize_t step):
+    """Where the `step` numbers of a pair have that of both labels on: tables have two rows."""
+    return row + 1 if step == 2 * row else 0
+
+
 cdef class LabelSetFeatures(FeatureMap):
     """Scores of sets of labels.
 
@@ -89,8 +93,8 @@ cdef class LabelSetFeatures(FeatureMap):
     cdef readonly FeatureMap labels
     cdef readonly PairWeights pairs
     cdef Layout layout
-    # labels; numbers of a label's row, and from one pair to the next
-    cdef Py_ssize_t n, row, step
+    # labels; numbers of a label's row, and from one pair to the next; where the first of those is
+    cdef Py_ssize_t n, row, step, first
     # room for a block's numbers of the labels alone: passes ask for it, one thread
     cdef double[::1] gathered
 
@@ -107,6 +111,7 @@ cdef class LabelSetFeatures(FeatureMap):
             or (n_pairs and self.step < 1)
         ):
             raise ValueError("layout does not fit the labels and their pairs.")
+        self.first = self.n * self.row + place_of_both(self.row, self.step)
         self.pairs = PairWeights(n_pairs)
         self.size = max(self.size, labels.stride)
         self.gathered = np.zeros(labels.stride)
@@ -135,9 +140,9 @@ cdef class LabelSetFeatures(FeatureMap):
             for j in range(self.row):
                 v[t * self.row + j] = 0.0
             v[t * self.row + 1] = score
-        self.pairs.spread(&v[0] + self.n * self.row, self.step)
-        for j in range(self.n * self.row + self.pairs.n_pairs * self.step, self.size):
+        for j in range(self.n * self.row, self.size):
             v[j] = 0.0
+        self.pairs.spread(&v[0] + self.first, self.step)
         return 0
 
     cdef void gather(self, const double* numbers) noexcept nogil:
@@ -148,14 +153,14 @@ cdef class LabelSetFeatures(FeatureMap):
     cdef int update(self, Py_ssize_t b, const double[::1] coefficients) except -1 nogil:
         self.gather(&coefficients[0])
         self.labels.update(b, self.gathered)
-        self.pairs.add(&coefficients[0] + self.n * self.row, self.step)
+        self.pairs.add(&coefficients[0] + self.first, self.step)
         return 0
 
     cdef double direction_norm(
         self, Py_ssize_t b, const double[::1] direction, Py_ssize_t k) noexcept nogil:
         self.gather(&direction[0])
         return self.labels.direction_norm(b, self.gathered, self.n) + self.pairs.squares(
-            &direction[0] + self.n * self.row, self.step)
+            &direction[0] + self.first, self.step)
 
     cdef double block_norm(self, Py_ssize_t b) noexcept nogil:
         # of steps between mixtures, where a label's two numbers move by as much: steps of whole

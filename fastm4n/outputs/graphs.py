@@ -97,11 +97,11 @@ def graph_outputs(inference, surrogate, attractive, y, n_nodes, edges, n_edges, 
     if binary and not is_log:
         return "roof", RoofOutputs(**given, exact=inference == "exact")
     if is_log:
-        if more.get("pairs", "tables") not in ("tables", "equal"):
+        if more.get("pairs") == "displaced":
             raise ValueError(
                 "surrogate='log' over graphs with cycles is not for displacements: use "
                 "'max_margin' or 'max_min', or, where graphs are small, inference='exact'.")
         # the entropy needs tables of each edge; features see that edges of a type share weights
-        # and that tables of equal labels are one number
+        # and that tables of equal labels, or of both labels, are one number
         given.update(edge_types=None, pairs="tables")
     return "decomposition", DecompositionOutputs(**given)
