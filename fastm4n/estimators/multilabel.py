@@ -384,7 +384,7 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
                 "penalty=L2(bounds={'edge_coef': (0, None)}) and kernel='linear'."
             )
         graphs = dict(
-            y=Y.ravel(), n_nodes=np.full(n, n_labels), edges=np.tile(edges, (n, 1)),
+            y=Y.ravel(), n_nodes=np.full(n, n_labels), edges=edges,
             n_edges=np.full(n, len(edges)), cost=cost, pairs="both", cost_scale=self.cost_scale)
         # soft constraints are a way to fit: predictions are those of the linear program
         inference = "lp" if self.inference == "soft" else self.inference

@@ -69,7 +69,7 @@ cdef class CutOutputs(GraphOutputs):
         self.has_max_min = True
         n_edges = np.diff(self.edge_starts)
         self.max_edges = int(n_edges.max(initial=0))
-        self.flows = np.zeros((2, self.edges.shape[0] + 1))
+        self.flows = np.zeros((2, self.n_edges_of_all + 1))
         (c00, c01), (c10, c11) = self.cost_matrix.tolist()
         # the costs of both answers are c00 + (c10 - c00) p and c01 + (c11 - c01) p
         if (c01 - c00) * (c10 - c11) > 0.0:
@@ -83,7 +83,7 @@ cdef class CutOutputs(GraphOutputs):
 
     @property
     def oracle_cost(self):
-        ends = self.layout.n_parts_of_all + 2.0 * self.edges.shape[0]
+        ends = self.layout.n_parts_of_all + 2.0 * self.n_edges_of_all
         return WORK * ends / max(1, self.layout.n_blocks)
 
     def largest_adversary(self):
@@ -112,7 +112,7 @@ cdef class CutOutputs(GraphOutputs):
 
     cdef int not_attractive(self, Py_ssize_t b, Py_ssize_t e, double q) except -1 nogil:
         with gil:
-            pair = tuple(np.asarray(self.edges)[self.edge_starts[b] + e].tolist())
+            pair = tuple(self.edges_of(b)[e].tolist())
             raise ValueError(
                 f"edge {e} of graph {b}, {pair}, is not attractive: its scores of equal labels, "
                 f"less those of different ones, add up to {q:.3g} < 0. Minimum cuts need "

@@ -70,7 +70,7 @@ cdef class DecompositionOutputs(GraphOutputs):
         n_edges = np.diff(self.edge_starts)
         self.max_edges = int(n_edges.max(initial=0))
         self.first_forest = np.zeros(0, dtype=np.intp)
-        self.messages = np.zeros(2 * self.edges.shape[0] * self.layout.stride + 1)
+        self.messages = np.zeros(2 * self.n_edges_of_all * self.layout.stride + 1)
         self.has_relaxation = True
         # for pairs that have them: see `workspace`
         self.has_marginals = self.has_entropy = True
@@ -78,7 +78,7 @@ cdef class DecompositionOutputs(GraphOutputs):
     @property
     def oracle_cost(self):
         """Twenty sweeps, each of two products of a table and a vector for each edge."""
-        mean_edges = self.edges.shape[0] / max(1, self.layout.n_blocks)
+        mean_edges = self.n_edges_of_all / max(1, self.layout.n_blocks)
         return 40.0 * mean_edges * self.layout.n_labels * self.layout.stride
 
     def workspace(self, Py_ssize_t size, bint with_marginals=False):
@@ -96,9 +96,7 @@ cdef class DecompositionOutputs(GraphOutputs):
         """Spanning forests of all blocks."""
         firsts, starts, ends, shares = [0], [0], [], []
         for b in range(self.layout.n_blocks):
-            forests, of_block = spanning_forests(
-                self.layout.n_parts(b),
-                np.asarray(self.edges)[self.edge_starts[b]:self.edge_starts[b + 1]])
+            forests, of_block = spanning_forests(self.layout.n_parts(b), self.edges_of(b))
             for forest in forests:
                 ends.extend(forest)
                 starts.append(len(ends))

@@ -67,14 +67,13 @@ width, unit, cost_scale
         self.has_marginals = True
         counts, n_edges = self.layout.counts(), np.diff(self.edge_starts)
         every = self.labels_of_nodes()
-        edges = np.asarray(self.edges)
         nodes_before = np.cumsum(counts) - counts
         known, plans, plan = {}, [], np.zeros(len(counts), dtype=np.intp)
         work = 0.0
         # the largest first: where exact inference does not fit, it is seen at once
         for b in np.argsort(-n_edges, kind="stable"):
             mine = every[nodes_before[b]:nodes_before[b] + counts[b]]
-            ends = edges[self.edge_starts[b]:self.edge_starts[b + 1]]
+            ends = self.edges_of(b)
             key = mine.tobytes(), ends.tobytes()
             if key not in known:
                 try:

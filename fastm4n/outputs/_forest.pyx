@@ -139,7 +139,7 @@ cdef class ForestOutputs(GraphOutputs):
     def oracle_cost(self):
         """Of a mean block: tables cost n_labels^2 an edge, others n_labels."""
         blocks = max(1, self.layout.n_blocks)
-        nodes, edges = self.layout.n_parts_of_all / blocks, len(self.edges) / blocks
+        nodes, edges = self.layout.n_parts_of_all / blocks, self.n_edges_of_all / blocks
         by_edge = {"tables": self.layout.n_labels, "displaced": 2 * self.common.width}
         return float(self.layout.stride * (nodes + edges * by_edge.get(self.pairs, 1)))
 

@@ -7,7 +7,9 @@ from fastm4n.outputs._base cimport Outputs
 cdef class GraphOutputs(Outputs):
     cdef readonly object pairs
     cdef readonly bint per_edge
-    # first edge of each block, and of all edges their nodes, counted in the block, and places
+    # first edge of each block, and of all edges, or of those of one block that all others have,
+    # their nodes, counted in the block, and places
+    cdef readonly bint same_edges
     cdef const Py_ssize_t[::1] edge_starts
     cdef const int[:, ::1] edges
     cdef const Py_ssize_t[::1] places

@@ -18,6 +18,8 @@ from fastm4n.outputs._base cimport Layout, Outputs, Workspace, label_t
 from fastm4n.inference.simplex import max_min_game
 from fastm4n.outputs._base import row_stride
 
+# nodes are counted by 32 bits
+MOST_NODES = 2**31 - 1
 PAIRS = {"tables": TABLES, "equal": EQUAL, "both": BOTH, "displaced": DISPLACED}
 
 
@@ -38,7 +40,8 @@ cdef class GraphOutputs(Outputs):
     n_nodes, n_edges : ndarray of int of shape (n_blocks,)
         Nodes, at least one, and edges of each block.
     edges : ndarray of int of shape (n_edges_of_all, 2)
-        First and second node of each edge, counted from 0 within its block.
+        First and second node of each edge, counted from 0 within its block. Where all blocks have
+        the same edges, those of one are enough, and so they are of `edge_types` and `shifts`.
     cost : ndarray of shape (n_labels, n_labels)
         cost[i, j]: cost of predicting j at a node where the truth is i.
     pairs : {"tables", "equal", "both", "displaced"}
@@ -72,17 +75,22 @@ cdef class GraphOutputs(Outputs):
         n_edges = np.asarray(n_edges, dtype=np.intp)
         edges = np.ascontiguousarray(edges, dtype=np.intc).reshape(-1, 2)
         n_labels, starts = len(cost), np.concatenate([[0], np.cumsum(n_edges)]).astype(np.intp)
-        if edges.shape[0] != starts[len(starts) - 1]:
+        self.same_edges = len(n_edges) > 1 and edges.shape[0] > 0 and bool(
+            edges.shape[0] != starts[len(starts) - 1] and np.all(n_edges == edges.shape[0]))
+        if edges.shape[0] != starts[len(starts) - 1] and not self.same_edges:
             raise ValueError(
                 f"edges has {edges.shape[0]} rows, but n_edges adds up to "
                 f"{starts[len(starts) - 1]}.")
-        if edges.size and (
-            edges.min() < 0 or np.any(edges >= np.repeat(n_nodes, n_edges)[:, np.newaxis])
-        ):
+        nodes_there = (
+            np.min(n_nodes, initial=MOST_NODES) if self.same_edges
+            else np.repeat(n_nodes, n_edges)[:, np.newaxis])
+        if edges.size and (edges.min() < 0 or np.any(edges >= nodes_there)):
             raise IndexError("edges must be between nodes of their block.")
         numbers = numbers_of_edge(pairs, n_labels)
         if edge_types is None:
-            places = np.arange(edges.shape[0]) - np.repeat(starts[:len(n_edges)], n_edges)
+            places = np.arange(edges.shape[0])
+            if not self.same_edges:
+                places -= np.repeat(starts[:len(n_edges)], n_edges)
             n_more = n_edges * numbers
         else:
             places = np.asarray(edge_types)
@@ -111,10 +119,15 @@ cdef class GraphOutputs(Outputs):
             self.n_choices = held = n_choices
             if held.shape[0]:
                 self.choices_of_all = &held[0]
-        self.shifts = np.zeros((edges.shape[0], 2)) if shifts is None else np.ascontiguousarray(
-            shifts, dtype=np.float64)
-        if self.shifts.shape[0] != edges.shape[0] or self.shifts.shape[1] != 2:
-            raise ValueError("shifts must have two numbers for each edge.")
+        if shifts is not None:
+            shifts = np.ascontiguousarray(shifts, dtype=np.float64)
+            if shifts.shape != (edges.shape[0], 2):
+                raise ValueError("shifts must have two numbers for each edge.")
+        if pairs != "displaced":
+            shifts = np.zeros((0, 2))
+        elif shifts is None:
+            shifts = np.zeros((edges.shape[0], 2))
+        self.shifts = shifts
         self.common.n_labels = n_labels
         self.common.stride = self.layout.stride
         self.common.kind = PAIRS[pairs]
@@ -131,8 +144,19 @@ cdef class GraphOutputs(Outputs):
             np.diff(self.edge_starts), self.cost_matrix, self.pairs,
             None if self.per_edge else np.asarray(self.places) // numbers,
             1 if self.per_edge else int(n_more.max(initial=0)) // numbers,
-            self.n_choices, self.part_weights, np.asarray(self.shifts), self.common.width,
+            self.n_choices, self.part_weights,
+            np.asarray(self.shifts) if self.shifts.shape[0] else None, self.common.width,
             self.common.unit, "mean" if self.mean_cost else "sum")
+
+    def edges_of(self, Py_ssize_t b):
+        """Edges of block b, (n_edges, 2)."""
+        first = 0 if self.same_edges else self.edge_starts[b]
+        return np.asarray(self.edges)[first:first + self.edge_starts[b + 1] - self.edge_starts[b]]
+
+    @property
+    def n_edges_of_all(self):
+        """Edges of all blocks together."""
+        return self.edge_starts[self.layout.n_blocks]
 
     def labels_of_nodes(self):
         """How many labels each node of all blocks has."""
@@ -173,15 +197,17 @@ cdef class GraphOutputs(Outputs):
     cdef graph_t graph(self, Py_ssize_t b) noexcept nogil:
         """The graph of block b."""
         cdef graph_t g = self.common
-        cdef Py_ssize_t first = self.edge_starts[b], node = self.layout.first_part(b)
+        cdef Py_ssize_t first = 0 if self.same_edges else self.edge_starts[b]
+        cdef Py_ssize_t node = self.layout.first_part(b)
         g.n_nodes = self.layout.n_parts(b)
-        g.n_edges = self.edge_starts[b + 1] - first
+        g.n_edges = self.edge_starts[b + 1] - self.edge_starts[b]
         if self.choices_of_all != NULL:
             g.n_choices = self.choices_of_all + node
         if g.n_edges:
             g.edges = &self.edges[first, 0]
             g.places = &self.places[first]
-            g.shifts = &self.shifts[first, 0]
+            if self.shifts.shape[0]:
+                g.shifts = &self.shifts[first, 0]
         return g
 
     cdef double more_score(

@@ -81,7 +81,7 @@ width, unit, cost_scale
 
     @property
     def oracle_cost(self):
-        ends = self.layout.n_parts_of_all + 4 * self.edges.shape[0]
+        ends = self.layout.n_parts_of_all + 4 * self.n_edges_of_all
         return CUT_COST * ends / max(1, self.layout.n_blocks)
 
     def workspace(self, Py_ssize_t size, bint with_marginals=False):

@@ -66,7 +66,10 @@ def graph_outputs(inference, surrogate, attractive, y, n_nodes, edges, n_edges, 
     if inference in ("auto", "forest") and len(edges) == 0:
         return "nodes", NodeOutputs(**given)
     if inference in ("auto", "forest"):
-        cyclic = graph_with_cycle(np.asarray(n_nodes), np.asarray(edges), np.asarray(n_edges))
+        n_nodes, n_edges = np.asarray(n_nodes), np.asarray(n_edges)
+        # where all graphs have the same edges, those of one are given
+        first = slice(1 if len(edges) < n_edges.sum() else None)
+        cyclic = graph_with_cycle(n_nodes[first], np.asarray(edges), n_edges[first])
         if cyclic is None and binary and surrogate == "max_min":
             # the local polytope of a forest is that of its labellings, and over it the game is one
             # or two cuts, where column generation may need hundreds of labellings
