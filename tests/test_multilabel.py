@@ -484,10 +484,11 @@ def test_one_optimum_by_every_oracle(data, surrogate, graph):
     assert auto.oracle_ == ("forest" if graph == "tree" else "min_cut")
 
 
-def test_linear_programs():
+@pytest.mark.parametrize("surrogate", ["max_margin", "max_min"])
+def test_linear_programs(surrogate):
     """All pairs of many labels: an objective that bounds the exact one."""
     X, Y = many_labels()
-    clf = fit(X, Y, "max_margin", "complete", alpha=0.02, tol=1e-2)
+    clf = fit(X, Y, surrogate, "complete", alpha=0.02, tol=1e-2)
     assert clf.oracle_ == "roof" and clf.relative_gap_ <= 1e-2
     assert clf.integrality_gap_ >= 0.0 and clf.exact_ == (clf.integrality_gap_ <= 1e-9)
     predicted, bound = clf.predict(X, return_bound=True)
@@ -506,7 +507,7 @@ def test_linear_programs():
         sign = np.where(predicted[:, label], -1.0, 1.0)
         assert_allclose(gain, sign * margins[:, label], atol=1e-9)
         assert np.all(gain <= bound + 1e-9)
-    tree = fit(X, Y, "max_margin", "tree", alpha=0.02, tol=1e-2)
+    tree = fit(X, Y, surrogate, "tree", alpha=0.02, tol=1e-2)
     assert tree.oracle_ == "forest" and tree.exact_ and tree.integrality_gap_ == 0.0
 
 

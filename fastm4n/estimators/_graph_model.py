@@ -45,6 +45,29 @@ def named(numbers):
         raise ValueError(words) from error
 
 
+def integrality(problem):
+    """How far the objective lies above the exact one, at most, at the weights of the features.
+
+    Nothing for the log surrogate, whose exact objective has no bound from below here.
+    """
+    outputs, features = problem.loss.outputs, problem.features
+    if isinstance(problem.loss, Log):
+        return {}
+    gaps = np.zeros(outputs.layout.n_blocks)
+    if isinstance(problem.loss, MaxMargin):
+        _decoding.relaxation_gaps(features, outputs, 0, gaps.size, 0.0, gaps)
+    else:
+        # mixtures of labellings against the bound over the larger polytope
+        above, below, other = np.zeros((3, gaps.size))
+        for columns, lower, upper in ((True, below, other), (False, other, above)):
+            _decoding.oracle_bounds(
+                features, MaxMin(outputs, by_columns=columns), 0, gaps.size, RISK_TOL, lower,
+                upper)
+        gaps = np.maximum(above - below, 0.0)
+    gap = float(problem.weights @ gaps)
+    return {"integrality_gap_": gap, "exact_": gap <= ROUNDING}
+
+
 @dataclass
 class GraphProblem(Problem):
     """The problem of a `GraphTagger`.
@@ -66,22 +89,7 @@ class GraphProblem(Problem):
 
     def values(self):
         """What is exact at the weights that the features hold."""
-        outputs = self.loss.outputs
-        if self.exact or isinstance(self.loss, Log):
-            return {}
-        gaps = np.zeros(outputs.layout.n_blocks)
-        if isinstance(self.loss, MaxMargin):
-            _decoding.relaxation_gaps(self.features, outputs, 0, gaps.size, 0.0, gaps)
-        else:
-            # mixtures of labellings against the bound over the larger polytope
-            above, below, other = np.zeros((3, gaps.size))
-            for columns, lower, upper in ((True, below, other), (False, other, above)):
-                _decoding.oracle_bounds(
-                    self.features, MaxMin(outputs, by_columns=columns), 0, gaps.size, RISK_TOL,
-                    lower, upper)
-            gaps = np.maximum(above - below, 0.0)
-        gap = float(self.weights @ gaps)
-        return {"integrality_gap_": gap, "exact_": gap <= ROUNDING}
+        return {} if self.exact else integrality(self)
 
 
 class GraphModel(NamedTuple):

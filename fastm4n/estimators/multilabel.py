@@ -12,9 +12,9 @@ from sklearn.utils.validation import (
 )
 
 from fastm4n._parameters import check_choice
-from fastm4n.estimators import _decoding
 from fastm4n.estimators._base import needs_log
 from fastm4n.estimators._docs import documented
+from fastm4n.estimators._graph_model import integrality
 from fastm4n.estimators._indicators import KINDS, as_indicator, read_indicator
 from fastm4n.estimators._label_decoding import LabelDecoder
 from fastm4n.estimators._label_graphs import check_graph, label_edges
@@ -27,10 +27,7 @@ from fastm4n.outputs._base import COST_SCALES
 from fastm4n.outputs._labels import LabelOutputs
 from fastm4n.outputs.graphs import EXACT, graph_outputs
 from fastm4n.penalties import resolve_penalty
-from fastm4n.surrogates import MaxMargin, make_surrogate
-
-# an integrality gap up to here is rounding
-ROUNDING = 1e-9
+from fastm4n.surrogates import make_surrogate
 
 
 class LabelSetProblem(VectorProblem):
@@ -46,14 +43,7 @@ class LabelSetProblem(VectorProblem):
 
     def values(self):
         """What is exact at the weights that the features hold."""
-        outputs = self.loss.outputs
-        relaxed = outputs.has_relaxation and isinstance(self.loss, MaxMargin)
-        if self.common["exact_"] or not relaxed:
-            return {}
-        gaps = np.zeros(self.weights.size)
-        _decoding.relaxation_gaps(self.features, outputs, 0, gaps.size, 0.0, gaps)
-        gap = float(self.weights @ gaps)
-        return {"integrality_gap_": gap, "exact_": gap <= ROUNDING}
+        return {} if self.common["exact_"] else integrality(self)
 
 
 @dataclass
@@ -163,8 +153,9 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         Whether the objective is the exact one: for all but linear programs, and for those where
         `integrality_gap_` is zero.
     integrality_gap_ : float or None
-        For "max_margin", how far the objective of the linear program lies at most above the exact
-        one at these weights; 0 for exact oracles, None where it is not known, as of "soft".
+        How far the objective of the linear program lies at most above the exact one at these
+        weights; 0 for exact oracles, None where it is not known ("log" over linear programs,
+        "soft").
     [certificate]
     [feature_names]
 
