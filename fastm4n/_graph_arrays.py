@@ -3,7 +3,7 @@
 import numpy as np
 import scipy.sparse as sp
 
-from fastm4n.sequences import check_compressed
+from fastm4n.sequences import Sequences, check_compressed
 
 
 def as_features(values, name):
@@ -163,6 +163,9 @@ def as_graph(graph, names, i):
         )
     arrays = {}
     for name, array in zip(names, graph, strict=False):
+        if name == "factors":
+            arrays[name] = array
+            continue
         if array is None and name not in ("node_features", "edges"):
             continue
         try:
@@ -180,6 +183,18 @@ def as_graph(graph, names, i):
             )
         arrays[name] = array
     return arrays
+
+
+def check_counts(graphs, names, counts, noun):
+    """Refuse arrays, by these names, that have not as many rows as there are nodes or edges."""
+    for name in names:
+        for i, (graph, count) in enumerate(zip(graphs, counts, strict=True)):
+            array = getattr(graph, name)
+            if array is not None and array.shape[0] != count:
+                raise ValueError(
+                    f"Graph {i} has {array.shape[0]} rows of {name} for {count} {noun}s; it must "
+                    f"have one for each {noun}."
+                )
 
 
 def joined_arrays(parts, names, noun):
@@ -220,3 +235,66 @@ def _end_to_end(arrays, name, noun):
     if all(sparse):
         return sp.vstack(arrays, format="csr")
     return np.concatenate([arrays[i] for i in telling])
+
+
+def as_node_labels(y, graphs):
+    """Labels of all nodes, one array."""
+    if not isinstance(y, Sequences) and not (
+        isinstance(y, np.ndarray) and y.ndim == 1 and y.dtype != object
+    ):
+        y = Sequences.from_list(y)
+    if isinstance(y, Sequences):
+        if len(y) != len(graphs):
+            raise ValueError(f"y is of {len(y)} graphs, but there are {len(graphs)}.")
+        wrong = np.flatnonzero(y.lengths != graphs.lengths)
+        if len(wrong):
+            i = wrong[0]
+            raise ValueError(
+                f"y[{i}] has {y.lengths[i]} labels, but graph {i} has {graphs.lengths[i]} nodes."
+            )
+        y = y.values
+    if len(y) != graphs.n_nodes:
+        raise ValueError(f"y has {len(y)} labels, but the graphs have {graphs.n_nodes} nodes.")
+    if y.ndim != 1 or y.dtype.kind not in "biufUS":
+        raise ValueError("y must have one label, a number or a string, for each node.")
+    return y
+
+
+def equal_arrays(ours, theirs):
+    """Whether two arrays, or matrices, have equal entries; or both are None."""
+    if ours is None or theirs is None:
+        return ours is theirs
+    if sp.issparse(ours) != sp.issparse(theirs) or ours.shape != theirs.shape:
+        return False
+    return (ours != theirs).nnz == 0 if sp.issparse(ours) else np.array_equal(ours, theirs)
+
+
+def n_components(ends, node_offsets):
+    """Components that nodes joined by edges make, of each graph.
+
+    Parameters
+    ----------
+    ends : ndarray of int of shape (n_edges, 2)
+        Nodes counted over all graphs.
+    node_offsets : ndarray of int of shape (n_graphs + 1,)
+    """
+    from scipy.sparse.csgraph import connected_components
+
+    joined = sp.coo_array(
+        (np.ones(len(ends), dtype=np.int8), (ends[:, 0], ends[:, 1])), shape=(node_offsets[-1],) * 2
+    )
+    _, components = connected_components(joined.tocsr(), directed=False)
+    first = np.unique(components, return_index=True)[1]
+    return np.bincount(
+        np.searchsorted(node_offsets, first, side="right") - 1, minlength=len(node_offsets) - 1
+    )
+
+
+def counted(n, noun):
+    """A number of something in words."""
+    return f"{n} {noun}{'' if n == 1 else 's'}"
+
+
+def described(features):
+    """The columns of a matrix in words."""
+    return ("CSR of " if sp.issparse(features) else "") + counted(features.shape[1], "column")

@@ -46,3 +46,12 @@ def unpacked(arrays, name):
         parts.append(arrays[f"{name}.{part}"])
     data, indices, indptr, shape = parts
     return sp.csr_array((data, indices, indptr), shape=tuple(shape.tolist()))
+
+
+def graph_arrays(arrays, names):
+    """The arrays of graphs of a file, by these names; None for those that it has not."""
+    given = {name: unpacked(arrays, name) for name in names}
+    for name in ("node_features", "edges", "node_offsets", "edge_offsets"):
+        if given[name] is None:
+            raise ValueError(f"it has no array {name!r}")
+    return given

@@ -297,6 +297,45 @@ class CountFactor:
         return np.where(allowed, 0.0, -np.inf).reshape((2,) * n)
 
 
+def as_factors(factors, n_nodes, name="factors"):
+    """Factors of one graph in a tuple, checked but for the labels of their nodes.
+
+    Parameters
+    ----------
+    factors : FactorTables, CountFactor, or a list of these and of pairs (nodes, table)
+    n_nodes : int
+    name : str
+        What errors call the argument.
+    """
+    if isinstance(factors, (FactorTables, CountFactor)):
+        factors = [factors]
+    if isinstance(factors, (str, dict)) or not hasattr(factors, "__iter__"):
+        raise TypeError(
+            f"{name} must be a FactorTables, a CountFactor or a list of them, got "
+            f"{type(factors).__name__}.")
+    found = []
+    for number, factor in enumerate(factors):
+        if isinstance(factor, tuple) and len(factor) == 2:
+            try:
+                factor = FactorTables.from_list([factor])
+            except ValueError as error:
+                raise ValueError(f"{name}[{number}]: {error}") from None
+        if not isinstance(factor, (FactorTables, CountFactor)):
+            raise TypeError(
+                f"{name}[{number}] must be a FactorTables, a CountFactor or a pair (nodes, "
+                f"table), got {type(factor).__name__}.")
+        nodes = factor.scopes if isinstance(factor, FactorTables) else factor.nodes
+        if nodes.size and nodes.max() >= n_nodes:
+            which = f"{name}[{number}]"
+            if isinstance(factor, FactorTables) and len(factor) > 1:
+                f = int(np.searchsorted(factor.offsets, np.argmax(nodes), side="right")) - 1
+                which = f"factor {f} of {which}"
+            raise ValueError(
+                f"{which} has node {nodes.max()}, but there are {n_nodes} nodes, counted from 0.")
+        found.append(factor)
+    return tuple(found)
+
+
 def graph_factors(factors, sizes):
     """Factors of one graph as tables over few variables each.
 
@@ -317,37 +356,21 @@ def graph_factors(factors, sizes):
     n_given : list of int
         Numbers of the factors among scopes that were given as tables.
     """
-    if isinstance(factors, (FactorTables, CountFactor)):
-        factors = [factors]
-    if not hasattr(factors, "__iter__"):
-        raise TypeError(
-            "factors must be a FactorTables, a CountFactor or a list of them, got "
-            f"{type(factors).__name__}.")
-    n_nodes, sizes = len(sizes), np.asarray(sizes)
+    sizes = np.asarray(sizes)
     all_sizes, scopes, tables, given = [int(size) for size in sizes], [], [], []
-    for number, factor in enumerate(factors):
-        if isinstance(factor, tuple) and len(factor) == 2:
-            factor = FactorTables.from_list([factor])
-        if not isinstance(factor, (FactorTables, CountFactor)):
-            raise TypeError(
-                f"factors[{number}] must be a FactorTables, a CountFactor or a pair (nodes, "
-                f"table), got {type(factor).__name__}.")
-        nodes = factor.scopes if isinstance(factor, FactorTables) else factor.nodes
-        if nodes.size and nodes.max() >= n_nodes:
-            raise IndexError(
-                f"factors[{number}] has node {nodes.max()}, but the graph has {n_nodes} nodes.")
-        try:
-            if isinstance(factor, FactorTables):
+    for number, factor in enumerate(as_factors(factors, len(sizes))):
+        if isinstance(factor, FactorTables):
+            try:
                 for scope, table in factor._functions(sizes):
                     given.append(len(scopes))
                     scopes.append(scope)
                     tables.append(table)
-                continue
-        except ValueError as error:
-            raise ValueError(f"factors[{number}]: {error}") from None
-        wrong = np.flatnonzero(sizes[nodes] != 2)
+            except ValueError as error:
+                raise ValueError(f"factors[{number}]: {error}") from None
+            continue
+        wrong = np.flatnonzero(sizes[factor.nodes] != 2)
         if wrong.size:
-            node = nodes[wrong[0]]
+            node = factor.nodes[wrong[0]]
             raise ValueError(
                 f"factors[{number}] counts node {node}, which has {sizes[node]} labels: counts are "
                 "for nodes with labels 0 and 1.")
@@ -358,6 +381,53 @@ def graph_factors(factors, sizes):
             scopes.append(scope)
             tables.append(table)
     return all_sizes, scopes, tables, given
+
+
+def factor_scores(factors, labels):
+    """What labellings of one graph score in all its factors, -inf where they are forbidden.
+
+    Parameters
+    ----------
+    factors : sequence of FactorTables and CountFactor
+    labels : ndarray of int of shape (n_labellings, n_nodes)
+
+    Returns
+    -------
+    scores : ndarray of shape (n_labellings,)
+    """
+    total = np.zeros(len(labels))
+    for factor in factors:
+        if isinstance(factor, CountFactor):
+            counts = (labels[:, factor.nodes] != factor.negated).sum(axis=1)
+            total[(counts < factor.least) | (counts > factor.most)] = -np.inf
+            continue
+        for f in range(len(factor)):
+            total += factor.table(f)[tuple(labels[:, factor.scope(f)].T)]
+    return total
+
+
+def constraints_of(factors):
+    """The factors with scores of zero wherever they are finite: what they forbid, and no more."""
+    return tuple(
+        factor if isinstance(factor, CountFactor) else FactorTables(
+            factor.scopes, factor.offsets,
+            [np.where(table > -np.inf, 0.0, -np.inf) for table in factor.tables],
+            factor.parameter)
+        for factor in factors)
+
+
+def check_constraints(factors, where):
+    """Refuse factors that score anything but 0 and -inf; `where` names whose they are."""
+    for factor in factors:
+        if isinstance(factor, CountFactor):
+            continue
+        for t, table in enumerate(factor.tables):
+            wrong = table[(table != 0.0) & (table > -np.inf)]
+            if wrong.size:
+                raise ValueError(
+                    f"{where}: table {t} of {factor!r} has a score of {wrong[0]:g}. Fits take "
+                    "factors as constraints: 0 where labels are allowed, -inf where they are "
+                    "forbidden. Give other scores to predict.")
 
 
 def _count_functions(factor, next_variable):

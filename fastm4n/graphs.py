@@ -3,20 +3,33 @@
 from typing import NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 
 from fastm4n._graph_arrays import (
     as_edges,
     as_features,
     as_graph,
+    as_node_labels,
     as_types,
     as_weights,
+    check_counts,
     check_edges,
     check_finite,
     check_rows,
+    counted,
+    described,
+    equal_arrays,
     joined_arrays,
+    n_components,
 )
-from fastm4n._graph_files import read_arrays, unpacked, write_arrays
+from fastm4n._graph_factors import (
+    all_contents,
+    as_factor_lists,
+    left_of,
+    merged,
+    packed_factors,
+    unpacked_factors,
+)
+from fastm4n._graph_files import graph_arrays, read_arrays, write_arrays
 from fastm4n._parameters import check_flag
 from fastm4n._ragged import Ragged, as_offsets, cut, taken
 from fastm4n.sequences import Sequences
@@ -42,6 +55,7 @@ class Graph(NamedTuple):
     node_types : ndarray of int32, shape (n_nodes,), or None
     edge_types : ndarray of int32, shape (n_edges,), or None
     node_weights : ndarray of float64, shape (n_nodes,), or None
+    factors : tuple of FactorTables and CountFactor, or None
     """
 
     node_features: np.ndarray
@@ -50,6 +64,7 @@ class Graph(NamedTuple):
     node_types: np.ndarray | None = None
     edge_types: np.ndarray | None = None
     node_weights: np.ndarray | None = None
+    factors: tuple | None = None
 
 
 class Graphs(Ragged):
@@ -88,6 +103,10 @@ class Graphs(Ragged):
     node_weights : array-like of float, shape (n_nodes,), default=None
         What an error at each node counts, finite and not negative: the area of a region, say.
         None if all nodes count 1.
+    factors : list with an entry for each graph, default=None
+        Constraints and scores of several nodes at once: `FactorTables`, a `CountFactor`, or a list
+        of these and of pairs (nodes, table) for each graph, nodes counted within it; None for a
+        graph without any. Estimators say what they make of them.
 
     Attributes
     ----------
@@ -96,6 +115,7 @@ class Graphs(Ragged):
         Read-only, as are the types and the offsets.
     node_offsets, edge_offsets : ndarray of int64, shape (n_graphs + 1,)
     edge_features, node_types, edge_types, node_weights : as above, or None
+    factors : tuple with a tuple of factors, or None, for each graph; None if there are none
     shape : tuple (n_graphs,)
     n_nodes, n_edges : int
         Nodes and edges of all graphs.
@@ -127,7 +147,7 @@ class Graphs(Ragged):
 
     def __init__(
         self, node_features, edges, node_offsets, edge_offsets, edge_features=None,
-        node_types=None, edge_types=None, node_weights=None,
+        node_types=None, edge_types=None, node_weights=None, factors=None,
     ):
         values = as_features(node_features, "node_features")
         edges = as_edges(edges)
@@ -155,6 +175,7 @@ class Graphs(Ragged):
             node_types=as_types(node_types, "node_types", node_offsets, "node"),
             edge_types=as_types(edge_types, "edge_types", edge_offsets, "edge"),
             node_weights=as_weights(node_weights, node_offsets),
+            factors=as_factor_lists(factors, np.diff(node_offsets)),
         )
 
     def _set(self, **arrays):
@@ -167,7 +188,7 @@ class Graphs(Ragged):
     def _of(cls, **arrays):
         """Graphs of arrays that are known to fit."""
         graphs = cls.__new__(cls)
-        graphs._set(**{**dict.fromkeys([*_OF_NODES, *_OF_EDGES]), **arrays})
+        graphs._set(**{**dict.fromkeys([*_OF_NODES, *_OF_EDGES, "factors"]), **arrays})
         return graphs
 
     @classmethod
@@ -203,18 +224,11 @@ class Graphs(Ragged):
             return cls(np.empty((0, 0)), np.empty((0, 2), int), [0], [0])
         lengths = [graph.node_features.shape[0] for graph in graphs]
         edge_lengths = [len(graph.edges) for graph in graphs]
-        for name in Graph._fields:
-            counts, noun = (lengths, "node") if name in _OF_NODES else (edge_lengths, "edge")
-            for i, (graph, count) in enumerate(zip(graphs, counts, strict=True)):
-                array = getattr(graph, name)
-                if array is not None and array.shape[0] != count:
-                    raise ValueError(
-                        f"Graph {i} has {array.shape[0]} rows of {name} for {count} {noun}s; it "
-                        f"must have one for each {noun}."
-                    )
+        check_counts(graphs, _OF_NODES, lengths, "node")
+        check_counts(graphs, _OF_EDGES, edge_lengths, "edge")
         return cls(
-            **joined_arrays(graphs, Graph._fields, "Graph"), node_offsets=cut(lengths),
-            edge_offsets=cut(edge_lengths),
+            **joined_arrays(graphs, (*_OF_NODES, *_OF_EDGES), "Graph"), node_offsets=cut(lengths),
+            edge_offsets=cut(edge_lengths), factors=[graph.factors for graph in graphs],
         )
 
     @classmethod
@@ -348,7 +362,7 @@ class Graphs(Ragged):
     def _one(self, i):
         return Graph(**self._arrays([
             slice(*offsets[i : i + 2]) for offsets in (self.node_offsets, self.edge_offsets)
-        ]))
+        ]), factors=None if self.factors is None else self.factors[i])
 
     def _slice(self, start, stop):
         nodes, edges = (
@@ -357,22 +371,55 @@ class Graphs(Ragged):
         return self._of(
             **self._arrays([slice(offsets[0], offsets[-1]) for offsets in (nodes, edges)]),
             node_offsets=nodes - nodes[0], edge_offsets=edges - edges[0],
+            factors=merged(self._factors()[start:stop]),
         )
 
     def _take(self, numbers):
         nodes, node_offsets = taken(self.node_offsets, numbers)
         edges, edge_offsets = taken(self.edge_offsets, numbers)
         return self._of(
-            **self._arrays([nodes, edges]), node_offsets=node_offsets, edge_offsets=edge_offsets
+            **self._arrays([nodes, edges]), node_offsets=node_offsets, edge_offsets=edge_offsets,
+            factors=merged([self._factors()[i] for i in numbers]),
         )
 
     @classmethod
     def _joined(cls, parts):
         return cls._of(
-            **joined_arrays(parts, Graph._fields, "Container"),
+            **joined_arrays(parts, (*_OF_NODES, *_OF_EDGES), "Container"),
             node_offsets=cut(np.concatenate([part.lengths for part in parts])),
             edge_offsets=cut(np.concatenate([part.edge_lengths for part in parts])),
+            factors=merged([of_graph for part in parts for of_graph in part._factors()]),
         )
+
+    def _factors(self):
+        """The factors of each graph, None where it has none."""
+        return (None,) * len(self) if self.factors is None else self.factors
+
+    def with_factors(self, factors):
+        """The same graphs with more factors.
+
+        Parameters
+        ----------
+        factors : list with an entry for each graph
+            As of the constructor, beside those that the graphs have.
+
+        Returns
+        -------
+        graphs : Graphs
+            Of the same arrays.
+
+        Examples
+        --------
+        >>> from fastm4n import CountFactor, Graphs
+        >>> graphs = Graphs.from_list([([[1.0], [2.0]], [[0, 1]]), ([[3.0]], [])])
+        >>> graphs.with_factors([CountFactor.exactly_one([0, 1]), None])[0].factors
+        (CountFactor(nodes=[0, 1], least=1, most=1),)
+        """
+        given = as_factor_lists(factors, self.lengths)
+        if given is None:
+            return self
+        arrays = {name: getattr(self, name) for name in _ARRAYS}
+        return self._of(**arrays, factors=merged(self._factors(), given))
 
     def is_forest(self):
         """Whether each graph has no cycle.
@@ -388,18 +435,8 @@ class Graphs(Ragged):
         >>> Graphs.from_list([(X, [[0, 1], [2, 1]]), (X, [[0, 1], [1, 2], [2, 0]])]).is_forest()
         array([ True, False])
         """
-        from scipy.sparse.csgraph import connected_components
-
-        ends = self._edges_in_all()
-        joined = sp.coo_array(
-            (np.ones(len(ends), dtype=np.int8), (ends[:, 0], ends[:, 1])), shape=(self.n_nodes,) * 2
-        )
-        _, components = connected_components(joined.tocsr(), directed=False)
-        first = np.unique(components, return_index=True)[1]
-        n_components = np.bincount(
-            np.searchsorted(self.node_offsets, first, side="right") - 1, minlength=len(self)
-        )
-        return self.edge_lengths == self.lengths - n_components
+        return self.edge_lengths == self.lengths - n_components(
+            self._edges_in_all(), self.node_offsets)
 
     def _edges_in_all(self):
         """Edges as pairs of nodes counted over all graphs."""
@@ -407,6 +444,9 @@ class Graphs(Ragged):
 
     def drop_nodes(self, mask):
         """Graphs without some nodes and without the edges at them.
+
+        Factors take the best label of the nodes that are left out: they forbid what no label of
+        theirs allows.
 
         Parameters
         ----------
@@ -444,6 +484,11 @@ class Graphs(Ragged):
         numbers = np.cumsum(~mask)[ends[edges]] - 1
         numbers -= np.repeat(node_offsets[:-1], np.diff(edge_offsets))[:, np.newaxis]
         arrays["edges"] = numbers.astype(np.int32)
+        if self.factors is not None:
+            places = np.cumsum(~mask) - 1 - np.repeat(node_offsets[:-1], self.lengths)
+            of_graphs = np.split(np.where(mask, -1, places), self.node_offsets[1:-1])
+            arrays["factors"] = merged(
+                [left_of(*part) for part in zip(self.factors, of_graphs, strict=True)])
         return self._of(**arrays, node_offsets=node_offsets, edge_offsets=edge_offsets), kept
 
     def equals(self, other):
@@ -466,16 +511,15 @@ class Graphs(Ragged):
         (True, False)
         """
         return isinstance(other, Graphs) and all(
-            _equal(getattr(self, name), getattr(other, name))
-            for name in _ARRAYS
-        )
+            equal_arrays(getattr(self, name), getattr(other, name)) for name in _ARRAYS
+        ) and equal_arrays(*(all_contents(one.factors, len(one)) for one in (self, other)))
 
     def save(self, path, y=None, **arrays):
         """Write the graphs, and labels of their nodes, to an npz file.
 
         The file has the arrays of the constructor by their names, a sparse one as its `data`,
-        `indices`, `indptr` and `shape` ("node_features.data", ...), and the labels of all nodes
-        as "y". It is written whole or not at all.
+        `indices`, `indptr` and `shape` ("node_features.data", ...), factors as such parts, too, and
+        the labels of all nodes as "y". It is written whole or not at all.
 
         Parameters
         ----------
@@ -499,10 +543,11 @@ class Graphs(Ragged):
         """
         own = {
             **{name: getattr(self, name) for name in _ARRAYS},
-            "y": None if y is None else self._labels(y),
+            "y": None if y is None else as_node_labels(y, self),
+            **packed_factors(self.factors, len(self)),
         }
         for name in arrays:
-            if name.split(".")[0] in own:
+            if name.split(".")[0] in (*own, "factors"):
                 raise ValueError(f"The array {name!r} is one of the graphs: give it another name.")
         write_arrays(path, {**own, **arrays})
 
@@ -524,76 +569,30 @@ class Graphs(Ragged):
         check_flag("return_y", return_y)
         arrays = read_arrays(path)
         try:
-            graphs = cls._of_arrays(arrays)
+            graphs = cls(**graph_arrays(arrays, _ARRAYS), factors=unpacked_factors(arrays))
             if not return_y:
                 return graphs
             if "y" not in arrays:
                 raise ValueError("it has no labels, the array 'y'")
-            return graphs, Sequences(graphs._labels(arrays["y"]), graphs.node_offsets)
+            return graphs, Sequences(as_node_labels(arrays["y"], graphs), graphs.node_offsets)
         except (TypeError, ValueError) as error:
             raise ValueError(f"{path} is no file of graphs: {error}") from error
 
-    @classmethod
-    def _of_arrays(cls, arrays):
-        """Graphs of the arrays of a file, by name."""
-        given = {name: unpacked(arrays, name) for name in _ARRAYS}
-        for name in ("node_features", "edges", "node_offsets", "edge_offsets"):
-            if given[name] is None:
-                raise ValueError(f"it has no array {name!r}")
-        return cls(**given)
-
-    def _labels(self, y):
-        """Labels of all nodes, one array."""
-        if not isinstance(y, Sequences) and not (
-            isinstance(y, np.ndarray) and y.ndim == 1 and y.dtype != object
-        ):
-            y = Sequences.from_list(y)
-        if isinstance(y, Sequences):
-            if len(y) != len(self):
-                raise ValueError(f"y is of {len(y)} graphs, but there are {len(self)}.")
-            wrong = np.flatnonzero(y.lengths != self.lengths)
-            if len(wrong):
-                i = wrong[0]
-                raise ValueError(
-                    f"y[{i}] has {y.lengths[i]} labels, but graph {i} has {self.lengths[i]} nodes."
-                )
-            y = y.values
-        if len(y) != self.n_nodes:
-            raise ValueError(f"y has {len(y)} labels, but the graphs have {self.n_nodes} nodes.")
-        if y.ndim != 1 or y.dtype.kind not in "biufUS":
-            raise ValueError("y must have one label, a number or a string, for each node.")
-        return y
-
     def __repr__(self):
         what = [
-            _counted(len(self), "graph"), _counted(self.n_nodes, "node"),
-            _counted(self.n_edges, "edge"), _described(self.node_features) + f", {self.dtype}",
+            counted(len(self), "graph"), counted(self.n_nodes, "node"),
+            counted(self.n_edges, "edge"), described(self.node_features) + f", {self.dtype}",
         ]
-        more = [] if self.edge_features is None else [f"edges: {_described(self.edge_features)}"]
+        more = [] if self.edge_features is None else [f"edges: {described(self.edge_features)}"]
         more += [
             name.replace("_", " ") for name in ("node_types", "edge_types", "node_weights")
             if getattr(self, name) is not None
         ]
+        more += [] if self.factors is None else ["factors"]
         return f"<{type(self).__name__}: {'; '.join([', '.join(what), *more])}>"
 
     def __reduce__(self):
         return type(self), (
             self.node_features, self.edges, self.node_offsets, self.edge_offsets,
-            self.edge_features, self.node_types, self.edge_types, self.node_weights,
+            self.edge_features, self.node_types, self.edge_types, self.node_weights, self.factors,
         )
-
-
-def _counted(n, noun):
-    return f"{n} {noun}{'' if n == 1 else 's'}"
-
-
-def _described(features):
-    return ("CSR of " if sp.issparse(features) else "") + _counted(features.shape[1], "column")
-
-
-def _equal(ours, theirs):
-    if ours is None or theirs is None:
-        return ours is theirs
-    if sp.issparse(ours) != sp.issparse(theirs) or ours.shape != theirs.shape:
-        return False
-    return (ours != theirs).nnz == 0 if sp.issparse(ours) else np.array_equal(ours, theirs)

@@ -125,7 +125,7 @@ def test_errors(make, message):
 
 @pytest.mark.parametrize(("factors", "error", "message"), [
     (FactorTables([0, 1], [0, 2], [SAME]), ValueError, r"factors\[0\]: factor 0 has a table of"),
-    ([([0, 2], SAME), ([0, 7], SAME)], IndexError, r"factors\[1\] has node 7"),
+    ([([0, 2], SAME), ([0, 7], SAME)], ValueError, r"factors\[1\] has node 7, but there are 3 nodes"),
     (CountFactor([1], 0, 1), ValueError, r"factors\[0\] counts node 1, which has 3 labels"),
     ([SAME], TypeError, r"factors\[0\] must be a FactorTables"),
 ])

@@ -9,6 +9,8 @@ fit does not depend on the order of the examples.
 import numpy as np
 from scipy import sparse
 
+from fastm4n._graph_factors import all_contents
+
 _CHUNK = 1 << 20
 
 
@@ -142,6 +144,9 @@ def merge_graphs(X, y, weights):
         if filled.size:
             hashes[filled] = _scramble(hashes[filled]) + np.add.reduceat(
                 placed, offsets[:-1][filled])
+
+    if X.factors is not None:
+        hashes += _scramble(all_contents(X.factors, len(X)))
 
     def equal(a, b):
         same = (X.lengths[a] == X.lengths[b]) & (X.edge_lengths[a] == X.edge_lengths[b])
