@@ -7,6 +7,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from fastm4n._atomic import replacing
+from fastm4n._graph_factors import unpacked_factors
+
+# arguments of `Graphs` that are arrays
+ARRAYS = (
+    "node_features", "node_types", "node_weights", "edges", "edge_features", "edge_types",
+    "node_offsets", "edge_offsets")
 
 
 def write_arrays(path, arrays):
@@ -48,10 +54,10 @@ def unpacked(arrays, name):
     return sp.csr_array((data, indices, indptr), shape=tuple(shape.tolist()))
 
 
-def graph_arrays(arrays, names):
-    """The arrays of graphs of a file, by these names; None for those that it has not."""
-    given = {name: unpacked(arrays, name) for name in names}
+def graph_arrays(arrays):
+    """Arguments of `Graphs` that a file's arrays are."""
+    given = {name: unpacked(arrays, name) for name in ARRAYS}
     for name in ("node_features", "edges", "node_offsets", "edge_offsets"):
         if given[name] is None:
             raise ValueError(f"it has no array {name!r}")
-    return given
+    return {**given, "factors": unpacked_factors(arrays)}

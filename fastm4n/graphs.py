@@ -27,9 +27,8 @@ from fastm4n._graph_factors import (
     left_of,
     merged,
     packed_factors,
-    unpacked_factors,
 )
-from fastm4n._graph_files import graph_arrays, read_arrays, write_arrays
+from fastm4n._graph_files import ARRAYS, graph_arrays, read_arrays, write_arrays
 from fastm4n._parameters import check_flag
 from fastm4n._ragged import Ragged, as_offsets, cut, taken
 from fastm4n.sequences import Sequences
@@ -39,7 +38,6 @@ __all__ = ["Graph", "Graphs"]
 # arrays that have a row for each node, and for each edge
 _OF_NODES = ("node_features", "node_types", "node_weights")
 _OF_EDGES = ("edges", "edge_features", "edge_types")
-_ARRAYS = (*_OF_NODES, *_OF_EDGES, "node_offsets", "edge_offsets")
 
 
 class Graph(NamedTuple):
@@ -418,7 +416,7 @@ class Graphs(Ragged):
         given = as_factor_lists(factors, self.lengths)
         if given is None:
             return self
-        arrays = {name: getattr(self, name) for name in _ARRAYS}
+        arrays = {name: getattr(self, name) for name in ARRAYS}
         return self._of(**arrays, factors=merged(self._factors(), given))
 
     def is_forest(self):
@@ -511,7 +509,7 @@ class Graphs(Ragged):
         (True, False)
         """
         return isinstance(other, Graphs) and all(
-            equal_arrays(getattr(self, name), getattr(other, name)) for name in _ARRAYS
+            equal_arrays(getattr(self, name), getattr(other, name)) for name in ARRAYS
         ) and equal_arrays(*(all_contents(one.factors, len(one)) for one in (self, other)))
 
     def save(self, path, y=None, **arrays):
@@ -542,7 +540,7 @@ class Graphs(Ragged):
         (True, array(['cat', 'dog'], dtype='<U3'))
         """
         own = {
-            **{name: getattr(self, name) for name in _ARRAYS},
+            **{name: getattr(self, name) for name in ARRAYS},
             "y": None if y is None else as_node_labels(y, self),
             **packed_factors(self.factors, len(self)),
         }
@@ -569,7 +567,7 @@ class Graphs(Ragged):
         check_flag("return_y", return_y)
         arrays = read_arrays(path)
         try:
-            graphs = cls(**graph_arrays(arrays, _ARRAYS), factors=unpacked_factors(arrays))
+            graphs = cls(**graph_arrays(arrays))
             if not return_y:
                 return graphs
             if "y" not in arrays:

@@ -446,12 +446,13 @@ def _read_npz(args, task, reading, n_features, fitted, truth):
 
 def _graphs(args, arrays, reading, fitted, truth):
     """Graphs of the arrays that `Graphs.save` writes."""
+    from fastm4n._graph_files import graph_arrays
     from fastm4n.graphs import Graphs
     from fastm4n.sequences import Sequences
 
     key = args.target or reading.get("target") or "y"
     try:
-        X = Graphs._of_arrays(arrays)
+        X = Graphs(**graph_arrays(arrays))
         y = arrays.get(key)
         if y is None and (truth or not fitted):
             raise ValueError(f"there is no array {key}; there are {', '.join(arrays)}")
