@@ -13,6 +13,7 @@ from fastm4n.estimators._graph_input import by_type
 from fastm4n.estimators._graph_weights import WeightShapes
 from fastm4n.estimators._parameters import RISK_TOL
 from fastm4n.estimators._problem import Problem
+from fastm4n.factors import check_constraints, factor_scores
 from fastm4n.features._graph import GraphFeatures, LabelGraphFeatures
 from fastm4n.outputs import GraphOutputs
 from fastm4n.outputs.graphs import graph_outputs
@@ -148,6 +149,20 @@ def check_same_labels(X, node_classes, pairwise):
             "pairwise='full'.")
 
 
+def check_truth(X, codes):
+    """Refuse factors that are no constraints, and true labels that they forbid."""
+    for b, factors in enumerate(X.factors or ()):
+        if factors is None:
+            continue
+        check_constraints(factors, f"graph {b}")
+        labels = codes[X.node_offsets[b] : X.node_offsets[b + 1]][np.newaxis]
+        for number, factor in enumerate(factors):
+            if factor_scores([factor], labels)[0] == -np.inf:
+                raise ValueError(
+                    f"graph {b}: its true labels are forbidden by factors[{number}], {factor!r}. "
+                    "Correct one of the two, or leave the factor out.")
+
+
 def graph_model(tagger, X, shapes, common, codes=None, inference=None, weights=(None, None)):
     """Outputs and features of graphs that are not empty.
 
@@ -169,12 +184,12 @@ def graph_model(tagger, X, shapes, common, codes=None, inference=None, weights=(
     n_choices, cost = choices_and_costs(X, common)
     E, pairs = shapes.n_edge_types, shapes.pairs
     edge_types = types_of_edges(X)
-    more = {}
+    more = {} if X.factors is None else {"factors": X.factors}
     if tagger.pairwise in ("symmetric", "potts", "attractive"):
         check_same_labels(X, common["node_classes_"], tagger.pairwise)
     if pairs == "displaced":
         columns = tagger.grid_shape[1]
-        more = dict(shifts=common["shifts_"][edge_types], width=columns, unit=float(columns))
+        more.update(shifts=common["shifts_"][edge_types], width=columns, unit=float(columns))
     oracle, outputs = graph_outputs(
         tagger.inference if inference is None else inference, tagger.surrogate,
         tagger.pairwise == "attractive",
@@ -182,6 +197,8 @@ def graph_model(tagger, X, shapes, common, codes=None, inference=None, weights=(
         X.edge_lengths, cost, pairs=pairs, n_choices=n_choices, part_weights=X.node_weights,
         cost_scale=tagger.cost_scale, n_types=E,
         edge_types=None if shapes.n_edge_features else edge_types, **more)
+    if codes is not None:
+        check_truth(X, codes)
     if outputs.per_edge:
         given = np.zeros((X.n_edges, 0)) if X.edge_features is None else X.edge_features
         edges = by_type(given, edge_types, E, 1.0)

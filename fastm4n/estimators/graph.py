@@ -4,6 +4,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
+from fastm4n._graph_factors import all_contents
 from fastm4n._parameters import check_choice, check_number
 from fastm4n.estimators._base import CertifiedEstimator, needs_log
 from fastm4n.estimators._chain_input import distinct
@@ -353,9 +354,14 @@ class GraphTagger(CertifiedEstimator):
             "shifts": common.get("shifts_"), "edge_features": n_edge_features > 0,
             **{name: getattr(labelled, name) for name in (
                 "lengths", "edge_lengths", "edges", "node_types", "edge_types")},
+            "factors": all_contents(labelled.factors, len(labelled)),
         }
         with named(blocks.examples):
             if self.inference == "soft":
+                if inner.factors is not None:
+                    raise ValueError(
+                        "inference='soft' finds no best labellings under factors: use "
+                        "inference='auto' or 'exact' for graphs that have them.")
                 return soft_problem(self, inner, shapes, common, codes, blocks, task)
             model = graph_model(self, inner, shapes, common, codes)
         exact = model.oracle in EXACT
@@ -409,11 +415,11 @@ class GraphTagger(CertifiedEstimator):
             if sparse.issparse(coef):
                 self.coef_ = coef
 
-    def _decoder(self, X, allowed=None):
+    def _decoder(self, X, allowed=None, factors=None):
         check_is_fitted(self)
-        return GraphDecoder(self, X, self._shapes(), allowed)
+        return GraphDecoder(self, X, self._shapes(), allowed, factors)
 
-    def predict(self, X, decode=None, *, allowed=None, return_bound=False):
+    def predict(self, X, decode=None, *, allowed=None, factors=None, return_bound=False):
         """Predicted labels.
 
         Parameters
@@ -424,6 +430,13 @@ class GraphTagger(CertifiedEstimator):
         allowed : Sequences, or list of bool arrays of shape (n_nodes, n_classes), default=None
             Which labels each node of each graph may have, columns as in `classes_`; all by
             default.
+        factors : list with an entry for each graph, default=None
+            Scores and constraints of several nodes, beside those that X has: `FactorTables`, a
+            `CountFactor`, or a list of these and of pairs (nodes, table) for each graph; None for
+            a graph without any. Tables are of the labels of the nodes' types, in the order of
+            `node_classes_`, and counts of the second of two labels. What they score is added to
+            the score of a labelling, and -inf forbids it. Graphs with factors are searched
+            exactly, whatever `inference` is, and it is an error where they are too large.
         return_bound : bool, default=False
             Whether to return a certificate as well.
 
@@ -440,7 +453,7 @@ class GraphTagger(CertifiedEstimator):
             raise ValueError(
                 "return_bound is of scores, and decode='min_risk' does not maximise them: use "
                 "decode='map'.")
-        decoder = self._decoder(X, allowed)
+        decoder = self._decoder(X, allowed, factors)
         if decode == "min_risk":
             return decoder.names(decoder.least_risk())
         codes, bound = decoder.best()
@@ -448,14 +461,15 @@ class GraphTagger(CertifiedEstimator):
         return (y, bound) if return_bound else y
 
     @needs_log
-    def predict_marginals(self, X, *, allowed=None):
+    def predict_marginals(self, X, *, allowed=None, factors=None):
         """Probabilities of the labels at each node, for ``surrogate="log"`` only.
 
-        Where the oracle is a linear program they are tree-reweighted pseudo-marginals.
+        Where the oracle is a linear program they are tree-reweighted pseudo-marginals. Those of
+        graphs with factors are exact.
 
         Parameters
         ----------
-        X, allowed
+        X, allowed, factors
             As in `predict`.
 
         Returns
@@ -463,7 +477,7 @@ class GraphTagger(CertifiedEstimator):
         marginals : Sequences
             An array of shape (n_nodes, n_classes) for each graph, columns as in `classes_`.
         """
-        decoder = self._decoder(X, allowed)
+        decoder = self._decoder(X, allowed, factors)
         return decoder.by_class(decoder.points(), 0.0)
 
     def decision_function(self, X):

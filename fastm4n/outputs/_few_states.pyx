@@ -1,11 +1,13 @@
 """Outputs that are labelled graphs of few states, with exact oracles of all kinds.
 
 Graphs of few binary nodes have a table of all states (`SplitTables`); others are planned for
-variable elimination, once for each shape.
+variable elimination, once for each shape.  Factors forbid labellings, or add to their scores: the
+outputs are those that they allow.
 """
 
 import numpy as np
 
+from libc.math cimport INFINITY
 from libc.string cimport memset
 
 from fastm4n.inference._elimination cimport Elimination, EliminationScratch
@@ -14,8 +16,12 @@ from fastm4n.inference._graph cimport graph_t
 from fastm4n.outputs._base cimport Layout, Workspace, label_t
 from fastm4n.outputs._graph cimport GraphOutputs
 
+from fastm4n.factors import graph_factors
 from fastm4n.inference._elimination import TooLarge
 from fastm4n.inference._exact import exact_plan
+
+# sum of the sizes of the scores of a graph's factors, below
+LARGEST = 1e300
 
 
 cdef class ExactWorkspace(Workspace):
@@ -31,6 +37,36 @@ cdef class ExactWorkspace(Workspace):
         self.elimination = EliminationScratch(plans)
 
 
+def of_graph(factors, sizes, b):
+    """Labels of the variables of graph b, and the scopes and tables of its factors."""
+    try:
+        sizes, scopes, tables, _ = graph_factors(factors or (), sizes)
+    except TooLarge as error:
+        raise ValueError(f"graph {b} has too many states: {error}.") from None
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"graph {b}: {error}") from None
+    with np.errstate(over="ignore"):
+        total = sum(
+            float(np.abs(table, where=table > -np.inf, out=np.zeros(table.shape)).max())
+            for table in tables)
+    if not total < LARGEST:
+        raise ValueError(
+            f"the scores of the factors of graph {b} are too large: divide them by a number, or "
+            "forbid labels by -inf.")
+    return sizes, scopes, tables
+
+
+def plan_of_graph(sizes, edges, scopes, tables, b):
+    """As `exact_plan`, of graph b."""
+    try:
+        return exact_plan(sizes, edges, scopes, np.cumsum([0] + [t.size for t in tables])[:-1])
+    except TooLarge as error:
+        remedy = "use inference='lp'"
+        if len(scopes):
+            remedy = "give it factors of fewer nodes, or fewer edges: factors need exact inference"
+        raise ValueError(f"graph {b} has too many states: {error}; {remedy}.") from None
+
+
 cdef class ExactOutputs(GraphOutputs):
     """Labelled graphs whose labellings can be searched and summed up exactly.
 
@@ -42,14 +78,25 @@ cdef class ExactOutputs(GraphOutputs):
     y, n_nodes, edges, n_edges, cost, pairs, edge_types, n_types, n_choices, part_weights, shifts, \
 width, unit, cost_scale
         As in `GraphOutputs`.
+    factors : sequence of (sequence of factors, or None), default=None
+        Those of each block, as `graph_factors` takes them: what they score is added to the scores
+        of labellings in `best` and `sum_product`, and those of -inf are no outputs.  The true
+        labelling is to be one, and other scores are to be 0, but in predictions.  `best_answer`
+        goes by nodes all the same: a bound from below.
 
     Attributes
     ----------
     n_entries : int
         Entries of the largest tables; 0 where all graphs have split tables.
+    has_factors : bool
     """
 
     cdef readonly Py_ssize_t n_entries
+    cdef readonly bint has_factors
+    cdef object factors
+    # tables of all factors, and where those of each block begin
+    cdef const double[::1] tables
+    cdef const Py_ssize_t[::1] first_table
     # plans of the shapes that there are, which each block has, and split tables' sizes
     cdef object plans
     cdef const Py_ssize_t[::1] plan
@@ -60,30 +107,42 @@ width, unit, cost_scale
 
     def __init__(self, y, n_nodes, edges, n_edges, cost, pairs="tables", edge_types=None,
                  Py_ssize_t n_types=1, n_choices=None, part_weights=None, shifts=None,
-                 Py_ssize_t width=1, double unit=1.0, cost_scale="sum"):
+                 Py_ssize_t width=1, double unit=1.0, cost_scale="sum", factors=None):
         super().__init__(
             y, n_nodes, edges, n_edges, cost, pairs, edge_types, n_types, n_choices, part_weights,
             shifts, width, unit, cost_scale)
         self.has_marginals = True
+        self.factors = factors
+        self.has_factors = factors is not None
         counts, n_edges = self.layout.counts(), np.diff(self.edge_starts)
         every = self.labels_of_nodes()
         nodes_before = np.cumsum(counts) - counts
-        known, plans, plan = {}, [], np.zeros(len(counts), dtype=np.intp)
-        work = 0.0
+        if factors is None:
+            factors = [None] * len(counts)
+        elif len(factors) != len(counts):
+            raise ValueError(f"factors has {len(factors)} entries for {len(counts)} graphs.")
+        known, planned, plans, placed, tables = {}, {}, [], {}, [np.zeros(1)]
+        plan, first_table = np.zeros((2, len(counts)), dtype=np.intp)
+        work, n_table = 0.0, 1
         # the largest first: where exact inference does not fit, it is seen at once
         for b in np.argsort(-n_edges, kind="stable"):
             mine = every[nodes_before[b]:nodes_before[b] + counts[b]]
             ends = self.edges_of(b)
-            key = mine.tobytes(), ends.tobytes()
+            key = mine.tobytes(), ends.tobytes(), id(factors[b])
             if key not in known:
-                try:
-                    found = exact_plan(mine, ends)
-                except TooLarge as error:
-                    raise ValueError(
-                        f"graph {b} has too many states: {error}; use inference='lp'.") from None
-                known[key] = len(plans)
-                plans.append(found)
-            plan[b] = known[key]
+                sizes, scopes, own = of_graph(factors[b], mine, b)
+                shape = (*key[:2], *(tuple(map(int, scope)) for scope in scopes))
+                if shape not in planned:
+                    planned[shape] = len(plans)
+                    plans.append(plan_of_graph(sizes, ends, scopes, own, b))
+                flat = np.concatenate([table.ravel() for table in own] or [np.zeros(0)])
+                content = flat.tobytes()
+                if content not in placed:
+                    placed[content] = n_table
+                    tables.append(flat)
+                    n_table += flat.size
+                known[key] = planned[shape], placed[content], b, len(scopes) > 0
+            plan[b], first_table[b] = known[key][:2]
             if plans[plan[b]] is None:
                 self.split_nodes = max(self.split_nodes, counts[b])
                 self.split_edges = max(self.split_edges, n_edges[b])
@@ -93,15 +152,51 @@ width, unit, cost_scale
         self.mean_work = work / max(1, len(counts))
         self.plans = plans
         self.plan = plan
+        self.tables, self.first_table = np.concatenate([*tables, np.zeros(1)]), first_table
         self.addresses = np.array(
             [0 if found is None else id(found) for found in plans] or [0], dtype=np.uintp)
         self.n_entries = max((found.n_entries for found in plans if found is not None), default=0)
         cdef size_t[::1] pointers = self.addresses
         self.plan_of_shape = <void**> &pointers[0]
+        if self.has_factors:
+            self.check_allowed([b for _, _, b, is_with in known.values() if is_with])
+
+    def check_allowed(self, blocks):
+        """Refuse factors of these blocks that allow no labelling."""
+        cdef Workspace work = self.workspace(self.layout.max_size)
+        cdef Py_ssize_t b
+        cdef double value
+        for b in blocks:
+            self.best(
+                b, &work.scores[0], &work.scores[0] + self.layout.behind(b), work, &work.labels[0],
+                &value)
+            if value == -INFINITY:
+                raise ValueError(
+                    f"the factors of graph {b} allow no labelling: each forbids what the others "
+                    "leave. Drop one, or allow more in its table.")
+
+    def arguments(self):
+        return (*super().arguments(), self.factors)
+
+    cdef const double* tables_of(self, Py_ssize_t b) noexcept nogil:
+        """Tables of the block's factors."""
+        return &self.tables[self.first_table[b]]
 
     @property
     def oracle_cost(self):
         return self.mean_work
+
+    def largest_cost(self):
+        """None where factors forbid labellings: the dearest may be among them."""
+        return None if self.has_factors else super().largest_cost()
+
+    def largest_entropy(self):
+        """None where factors forbid labellings: how many are left is not known."""
+        return None if self.has_factors else super().largest_entropy()
+
+    def largest_adversary(self):
+        """None where factors forbid labellings: mixtures of the others may be less hard to answer."""
+        return None if self.has_factors else super().largest_adversary()
 
     def workspace(self, Py_ssize_t size, bint with_marginals=False):
         return ExactWorkspace(
@@ -117,7 +212,7 @@ width, unit, cost_scale
             value[0] = (<ExactWorkspace> work).split.maximise(&g, unary, more, labels)
         else:
             value[0] = (<Elimination> plan).maximise(
-                &g, unary, more, NULL, (<ExactWorkspace> work).elimination, labels)
+                &g, unary, more, self.tables_of(b), (<ExactWorkspace> work).elimination, labels)
         return 0
 
     cdef int sum_product(
@@ -132,6 +227,6 @@ width, unit, cost_scale
                 &g, v, v + behind, marginals, marginals + behind)
         else:
             log_partition[0] = (<Elimination> plan).sum_product(
-                &g, v, v + behind, NULL, (<ExactWorkspace> work).elimination, marginals,
-                marginals + behind, NULL)
+                &g, v, v + behind, self.tables_of(b), (<ExactWorkspace> work).elimination,
+                marginals, marginals + behind, NULL)
         return 0

@@ -53,7 +53,8 @@ def graph_outputs(inference, surrogate, attractive, y, n_nodes, edges, n_edges, 
     attractive : bool
         Whether pairs of two labels are attractive whatever the weights.
     y, n_nodes, edges, n_edges, cost, **more
-        As `GraphOutputs` takes them.
+        As `GraphOutputs` takes them; and `factors`, as `ExactOutputs` takes them, which alone has
+        any.
 
     Returns
     -------
@@ -61,6 +62,14 @@ def graph_outputs(inference, surrogate, attractive, y, n_nodes, edges, n_edges, 
         Of the oracle, in `ORACLES`.
     outputs : GraphOutputs
     """
+    if more.get("factors") is None:
+        more.pop("factors", None)
+    elif inference in ("auto", "exact"):
+        return "few_states", ExactOutputs(y, n_nodes, edges, n_edges, cost, **more)
+    else:
+        raise ValueError(
+            f"inference={inference!r} finds best labellings without factors: use inference='auto' "
+            "or 'exact' for graphs that have them.")
     given = dict(y=y, n_nodes=n_nodes, edges=edges, n_edges=n_edges, cost=cost, **more)
     binary, is_log = len(cost) == 2, surrogate == "log"
     if inference in ("auto", "forest") and len(edges) == 0:
