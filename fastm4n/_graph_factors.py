@@ -4,7 +4,7 @@ from hashlib import blake2b
 
 import numpy as np
 
-from fastm4n._ragged import cut
+from fastm4n._ragged import as_offsets, cut
 from fastm4n.factors import CountFactor, FactorTables, as_factors
 
 # arrays of a file; an entry for each factor, and `nodes` and `sizes` for each node of a factor
@@ -141,10 +141,19 @@ def unpacked_factors(arrays):
         return None
     found, at = [], 0
     try:
-        for start, stop in zip(given["offsets"][:-1], given["offsets"][1:], strict=True):
+        offsets = as_offsets(
+            given["offsets"], len(given["least"]), name="offsets", item="graph", row="factor",
+            rows="factors")
+        node_offsets = as_offsets(
+            given["node_offsets"], len(given["nodes"]), name="node_offsets", item="factor",
+            row="node", rows="nodes")
+        if len(given["most"]) != offsets[-1] or len(node_offsets) != offsets[-1] + 1 or len(
+                given["sizes"]) != node_offsets[-1]:
+            raise ValueError("its arrays of factors are not of as many factors, or nodes")
+        for start, stop in zip(offsets[:-1], offsets[1:], strict=True):
             found.append([])
             for f in range(start, stop):
-                part = slice(*given["node_offsets"][f : f + 2])
+                part = slice(*node_offsets[f : f + 2])
                 nodes, sizes = given["nodes"][part], given["sizes"][part]
                 least, most = int(given["least"][f]), int(given["most"][f])
                 if least >= 0:
@@ -154,6 +163,8 @@ def unpacked_factors(arrays):
                 table = given["values"][at : at + size].reshape(sizes)
                 found[-1].append((nodes, table))
                 at += size
+        if at != len(given["values"]):
+            raise ValueError("there are more values than tables have entries")
     except (IndexError, TypeError, ValueError) as error:
         raise ValueError(f"its factors make no sense: {error}") from error
     return [part or None for part in found]

@@ -302,12 +302,15 @@ def as_factors(factors, n_nodes, name="factors"):
 
     Parameters
     ----------
-    factors : FactorTables, CountFactor, or a list of these and of pairs (nodes, table)
+    factors : FactorTables, CountFactor, pair (nodes, table), or a list of these
     n_nodes : int
     name : str
         What errors call the argument.
     """
-    if isinstance(factors, (FactorTables, CountFactor)):
+    kinds = FactorTables, CountFactor
+    is_pair = isinstance(factors, tuple) and len(factors) == 2 and not isinstance(
+        factors[1], (*kinds, tuple))
+    if is_pair or isinstance(factors, kinds):
         factors = [factors]
     if isinstance(factors, (str, dict)) or not hasattr(factors, "__iter__"):
         raise TypeError(
@@ -320,7 +323,7 @@ def as_factors(factors, n_nodes, name="factors"):
                 factor = FactorTables.from_list([factor])
             except ValueError as error:
                 raise ValueError(f"{name}[{number}]: {error}") from None
-        if not isinstance(factor, (FactorTables, CountFactor)):
+        if not isinstance(factor, kinds):
             raise TypeError(
                 f"{name}[{number}] must be a FactorTables, a CountFactor or a pair (nodes, "
                 f"table), got {type(factor).__name__}.")

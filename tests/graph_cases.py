@@ -6,7 +6,7 @@ import numpy as np
 from scipy.optimize import linprog
 from scipy.special import logsumexp
 
-from fastm4n import Graphs, Sequences
+from fastm4n import CountFactor, Graphs, Sequences
 from fastm4n.losses import block_losses
 from fastm4n.surrogates import make_surrogate
 
@@ -47,14 +47,60 @@ def random_graphs(
     return X, Sequences(y, X.node_offsets)
 
 
+def with_random_factors(X, y, seed, labels=3, share=0.7, finite=False):
+    """Factors that allow the labels y of `random_graphs`; other scores than 0 if `finite`.
+
+    Each is a table of up to three nodes, or, of two labels, a count of any number.
+    """
+    rng = np.random.default_rng(seed)
+    lists = []
+    for i, graph in enumerate(X):
+        n = len(graph.node_features)
+        types = np.zeros(n, dtype=int) if graph.node_types is None else graph.node_types
+        truth, found = np.asarray(y[i], dtype=int) - types, []
+        for _ in range(rng.integers(1, 3) if n and rng.random() < share else 0):
+            nodes = rng.permutation(n)[: rng.integers(1, min(n, 3) + 1)]
+            table = np.where(rng.random((labels,) * nodes.size) < 0.5, -np.inf, 0.0)
+            if finite:
+                table += rng.normal(size=table.shape)
+            table[tuple(truth[nodes])] = rng.normal() if finite else 0.0
+            found.append((nodes, table))
+        if labels == 2 and n and rng.random() < share:
+            negated = rng.random(n) < 0.3
+            count = int(np.sum(truth != negated))
+            found.append(CountFactor(
+                np.arange(n), max(0, count - int(rng.integers(0, 2))),
+                count + int(rng.integers(0, 2)), negated))
+        lists.append(found or None)
+    return X.with_factors(lists)
+
+
+def factor_scores_of(tagger, X, i, all_labels):
+    """What these labellings of graph i, numbers of classes, score in its factors."""
+    total = np.zeros(len(all_labels))
+    factors = X[i].factors
+    if factors is None:
+        return total
+    types = np.zeros(all_labels.shape[1], dtype=int)
+    if X.node_types is not None:
+        types = X[i].node_types
+    for row, labels in enumerate(all_labels):
+        own = np.array([
+            np.flatnonzero(tagger.node_classes_[t] == label)[0]
+            for t, label in zip(types, labels, strict=True)])
+        total[row] = sum(factor.score(own) for factor in factors)
+    return total
+
+
 def labellings(tagger, X, i):
-    """All labellings of graph i, as rows of numbers of classes."""
+    """All labellings of graph i that its factors allow, as rows of numbers of classes."""
     types = np.zeros(len(X[i].node_features), dtype=int)
     if X.node_types is not None:
         types = X[i].node_types
     options = [row[row >= 0] for row in tagger.node_classes_[types]]
     every = list(itertools.product(*options))
-    return np.array(every, dtype=int).reshape(len(every), len(types))
+    every = np.array(every, dtype=int).reshape(len(every), len(types))
+    return every[factor_scores_of(tagger, X, i, every) > -np.inf]
 
 
 def pair_scores(tagger, graph, e):
@@ -107,9 +153,10 @@ def node_scores(tagger, X, i):
 
 
 def scores_of(tagger, X, i, all_labels):
-    """The score of each of these labellings of graph i."""
+    """The score of each of these labellings of graph i, that of its factors too."""
     graph, nodes = X[i], node_scores(tagger, X, i)
     total = nodes[np.arange(all_labels.shape[1]), all_labels].sum(axis=1)
+    total = total + factor_scores_of(tagger, X, i, all_labels)
     for e, (first, second) in enumerate(graph.edges):
         total = total + pair_scores(tagger, graph, e)[all_labels[:, first], all_labels[:, second]]
     return total

@@ -18,10 +18,13 @@ cdef int check(FeatureMap features, Layout layout, Py_ssize_t start, Py_ssize_t 
 
 
 cdef void forbid(
-        Layout layout, Py_ssize_t b, const unsigned char[:, ::1] allowed, double* v) noexcept nogil:
-    """Take so much from the scores of labels that may not be that no best output has one."""
+        Layout layout, Py_ssize_t b, const unsigned char[:, ::1] allowed, double most,
+        double* v) noexcept nogil:
+    """Take so much from the scores of labels that may not be that no best output has one.
+
+    Nor does it where outputs score up to `most` more, beside v.
+    """
     cdef Py_ssize_t t, j, first = layout.first_part(b)
-    cdef double most = 1.0
     for j in range(layout.size(b)):
         most += 2.0 * fabs(v[j])
     for t in range(layout.n_parts(b)):
@@ -35,9 +38,9 @@ def best_outputs(FeatureMap features, Outputs outputs, Py_ssize_t start, Py_ssiz
                  double[::1] bound):
     """The best outputs of the blocks start ... stop - 1: labels of all their parts.
 
-    value[b] is the score of the output, and bound[b] no less than that of any output.  allowed, of
-    a row for each part of all blocks or none, says which labels there may be; scores are then
-    lower by what was taken of others.  Safe from several threads at once for disjoint ranges.
+    value[b] is the score of the output, without what its factors score, and bound[b] no less than
+    that of any output, up to rounding.  allowed, of a row for each part of all blocks or none, says
+    which labels there may be; scores are then lower by what was taken of others.  Safe from several threads at once for disjoint ranges.
     """
     cdef Layout layout = outputs.layout
     cdef Workspace work
@@ -54,12 +57,11 @@ def best_outputs(FeatureMap features, Outputs outputs, Py_ssize_t start, Py_ssiz
         for b in range(start, stop):
             features.scores(b, work.scores)
             if allowed.shape[0]:
-                forbid(layout, b, allowed, &work.scores[0])
+                forbid(layout, b, allowed, 1.0, &work.scores[0])
             y = &labels[layout.first_part(b)]
             outputs.best(
                 b, &work.scores[0], &work.scores[0] + layout.behind(b), work, y, &bound[b])
             value[b] = outputs.score(b, y, &work.scores[0])
-            bound[b] = max(bound[b], value[b])
 
 
 def oracle_points(FeatureMap features, Surrogate surrogate, Py_ssize_t start, Py_ssize_t stop,
@@ -71,7 +73,10 @@ def oracle_points(FeatureMap features, Surrogate surrogate, Py_ssize_t start, Py
     cdef Layout layout = surrogate.outputs.layout
     cdef Workspace work
     cdef Py_ssize_t b, t, j, row
-    cdef double lower, upper
+    cdef double lower, upper, most, dearest = np.max(surrogate.outputs.cost_matrix, initial=0.0)
+    # exp(-height) is zero
+    cdef double height = 1000.0
+    cdef const double* weights
     check(features, layout, start, stop)
     if (parts.shape[0] != layout.n_parts_of_all or parts.shape[1] > layout.stride
             or allowed.shape[0] not in (0, layout.n_parts_of_all)):
@@ -82,7 +87,11 @@ def oracle_points(FeatureMap features, Surrogate surrogate, Py_ssize_t start, Py
         for b in range(start, stop):
             features.scores(b, work.scores)
             if allowed.shape[0]:
-                forbid(layout, b, allowed, &work.scores[0])
+                most = height
+                for t in range(layout.n_parts(b)):
+                    weights = surrogate.outputs.weights_of(b)
+                    most += dearest * (1.0 if weights == NULL else weights[t])
+                forbid(layout, b, allowed, most, &work.scores[0])
             work.current = INFINITY
             surrogate.certified(b, work, &lower, &upper)
             row = layout.row(b)
