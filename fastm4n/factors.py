@@ -339,17 +339,19 @@ def as_factors(factors, n_nodes, name="factors"):
     return tuple(found)
 
 
-def graph_factors(factors, sizes):
+def graph_factors(factors, sizes, edges=()):
     """Factors of one graph as tables over few variables each.
 
     A count over many nodes becomes a chain of tables: variables behind the nodes hold how many of
-    the first nodes are counted, as far as it matters.
+    the first nodes are counted, as far as it matters. The chain goes along the edges, so that few
+    of them join nodes that are far apart in it.
 
     Parameters
     ----------
     factors : FactorTables, CountFactor, or a list of these and of pairs (nodes, table)
     sizes : ndarray of int of shape (n_nodes,)
         Labels of each node.
+    edges : sequence of pairs of int, default=()
 
     Returns
     -------
@@ -361,6 +363,7 @@ def graph_factors(factors, sizes):
     """
     sizes = np.asarray(sizes)
     all_sizes, scopes, tables, given = [int(size) for size in sizes], [], [], []
+    rank = None
     for number, factor in enumerate(as_factors(factors, len(sizes))):
         if isinstance(factor, FactorTables):
             try:
@@ -377,7 +380,9 @@ def graph_factors(factors, sizes):
             raise ValueError(
                 f"factors[{number}] counts node {node}, which has {sizes[node]} labels: counts are "
                 "for nodes with labels 0 and 1.")
-        for scope, table in _count_functions(factor, len(all_sizes)):
+        if rank is None:
+            rank = _ranks(len(sizes), edges)
+        for scope, table in _count_functions(factor, len(all_sizes), rank):
             for variable, size in zip(scope, table.shape, strict=True):
                 if variable == len(all_sizes):
                     all_sizes.append(size)
@@ -433,8 +438,48 @@ def check_constraints(factors, where):
                     "forbidden. Give other scores to predict.")
 
 
-def _count_functions(factor, next_variable):
-    """(variables, table) that make up a `CountFactor`; new ones are counted from next_variable."""
+def _ranks(n_nodes, edges):
+    """Places of the nodes in depth-first order, of several branches the smaller ones first.
+
+    In that order no place of a tree has more than about log2(n_nodes) edges across it.
+    """
+    near = [[] for _ in range(n_nodes)]
+    for a, b in np.asarray(edges, dtype=np.intp).reshape(-1, 2).tolist():
+        near[a].append(b)
+        near[b].append(a)
+    parent, order = [None] * n_nodes, []
+    for root in range(n_nodes):
+        if parent[root] is not None:
+            continue
+        stack = [(root, root)]
+        while stack:
+            v, u = stack.pop()
+            if parent[v] is None:
+                parent[v] = u
+                order.append(v)
+                stack += [(child, v) for child in near[v] if parent[child] is None]
+    size = [1] * n_nodes
+    for v in reversed(order):
+        if parent[v] != v:
+            size[parent[v]] += size[v]
+    children = [[] for _ in range(n_nodes)]
+    for v in order:
+        if parent[v] != v:
+            children[parent[v]].append(v)
+    rank = np.zeros(n_nodes, dtype=np.intp)
+    stack = [v for v in reversed(order) if parent[v] == v]
+    for place in range(n_nodes):
+        v = stack.pop()
+        rank[v] = place
+        stack += sorted(children[v], key=lambda u: -size[u])
+    return rank
+
+
+def _count_functions(factor, next_variable, rank):
+    """(variables, table) that make up a `CountFactor`, its nodes taken in the order of `rank`.
+
+    New variables are counted from next_variable.
+    """
     n = factor.nodes.size
     if 2 ** n <= _DIRECT:
         return [(factor.nodes, factor.table())] if n else []
@@ -445,8 +490,9 @@ def _count_functions(factor, next_variable):
             f"a CountFactor of {n} nodes that counts to {top} needs tables of more than "
             f"{_MOST_COUNTED} entries; count over fewer nodes, or to less")
     functions, before, states = [], None, 1
-    for t, node in enumerate(factor.nodes):
-        counts = np.add.outer(np.arange(states), np.arange(2) != factor.negated[t])
+    order = np.argsort(rank[factor.nodes])
+    for t, node in enumerate(factor.nodes[order]):
+        counts = np.add.outer(np.arange(states), np.arange(2) != factor.negated[order[t]])
         counts = np.minimum(counts, top)
         if t == n - 1:
             allowed = (counts >= factor.least) & (counts <= factor.most)

@@ -75,7 +75,8 @@ cdef class ExactGraph:
         finite = bool(total < LARGEST)
         scopes, tables, self.given = [], [], []
         if problem.factors is not None:
-            sizes, scopes, tables, self.given = graph_factors(problem.factors, sizes)
+            sizes, scopes, tables, self.given = graph_factors(
+                problem.factors, sizes, problem.edges)
         starts = np.cumsum([0] + [table.size for table in tables])
         self.scopes, self.shapes = scopes, [table.shape for table in tables]
         self.tables = np.concatenate([table.ravel() for table in tables] + [np.zeros(1)])

@@ -37,10 +37,10 @@ cdef class ExactWorkspace(Workspace):
         self.elimination = EliminationScratch(plans)
 
 
-def of_graph(factors, sizes, b):
+def of_graph(factors, sizes, edges, b):
     """Labels of the variables of graph b, and the scopes and tables of its factors."""
     try:
-        sizes, scopes, tables, _ = graph_factors(factors or (), sizes)
+        sizes, scopes, tables, _ = graph_factors(factors or (), sizes, edges)
     except TooLarge as error:
         raise ValueError(f"graph {b} has too many states: {error}.") from None
     except (TypeError, ValueError) as error:
@@ -113,7 +113,6 @@ width, unit, cost_scale
             shifts, width, unit, cost_scale)
         self.has_marginals = True
         self.factors = factors
-        self.has_factors = factors is not None
         counts, n_edges = self.layout.counts(), np.diff(self.edge_starts)
         every = self.labels_of_nodes()
         nodes_before = np.cumsum(counts) - counts
@@ -130,7 +129,7 @@ width, unit, cost_scale
             ends = self.edges_of(b)
             key = mine.tobytes(), ends.tobytes(), id(factors[b])
             if key not in known:
-                sizes, scopes, own = of_graph(factors[b], mine, b)
+                sizes, scopes, own = of_graph(factors[b], mine, ends, b)
                 shape = (*key[:2], *(tuple(map(int, scope)) for scope in scopes))
                 if shape not in planned:
                     planned[shape] = len(plans)
@@ -158,8 +157,9 @@ width, unit, cost_scale
         self.n_entries = max((found.n_entries for found in plans if found is not None), default=0)
         cdef size_t[::1] pointers = self.addresses
         self.plan_of_shape = <void**> &pointers[0]
-        if self.has_factors:
-            self.check_allowed([b for _, _, b, is_with in known.values() if is_with])
+        those = [b for _, _, b, is_with in known.values() if is_with]
+        self.has_factors = len(those) > 0
+        self.check_allowed(those)
 
     def check_allowed(self, blocks):
         """Refuse factors of these blocks that allow no labelling."""
