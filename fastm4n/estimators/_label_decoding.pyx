@@ -23,6 +23,8 @@ cdef class LabelDecoder:
     outputs : Outputs
         Whose first block has a node of the labels 0 and 1 for each label.
     pair_scores : ndarray of shape (n_pairs,)
+    has_factors : bool, default=False
+        Whether the outputs have factors: they take scores of -inf then.
     """
 
     cdef Outputs outputs
@@ -34,9 +36,11 @@ cdef class LabelDecoder:
     cdef Py_ssize_t n, row, behind, first, step
     # more than any score, positive
     cdef double most
+    cdef bint has_factors
 
-    def __init__(self, Outputs outputs, pair_scores):
+    def __init__(self, Outputs outputs, pair_scores, bint has_factors=False):
         self.outputs, self.layout = outputs, outputs.layout
+        self.has_factors = has_factors
         self.work = outputs.workspace(outputs.layout.max_size)
         self.pair_scores = np.ascontiguousarray(pair_scores, dtype=np.float64)
         self.n, self.row = self.layout.n_parts(0), self.layout.row(0)
@@ -66,7 +70,9 @@ cdef class LabelDecoder:
             &self.work.labels[0], value)
 
     def best_sets(self, const double[:, ::1] scores):
-        """Sets of largest score, and bounds of how much larger the largest score may be.
+        """Sets of largest score, and bounds of how much the largest score exceeds what they score.
+
+        Without what factors score, which is part of the largest score, but for rounding.
 
         Parameters
         ----------
@@ -87,13 +93,14 @@ cdef class LabelDecoder:
                 self.best(&value)
                 for t in range(self.n):
                     labels[i, t] = <unsigned char> self.work.labels[t]
-                excess[i] = max(
-                    0.0,
-                    value - self.outputs.score(0, &self.work.labels[0], &self.work.scores[0]))
+                excess[i] = value - self.outputs.score(
+                    0, &self.work.labels[0], &self.work.scores[0])
         return np.asarray(labels), np.asarray(excess)
 
     def margins(self, const double[:, ::1] scores):
         """Best scores with each label on less those with it off, by exact oracles.
+
+        Infinite where factors leave a label no choice.
 
         Parameters
         ----------
@@ -117,7 +124,7 @@ cdef class LabelDecoder:
                     # the best of those where the label is the other
                     at = t * self.row + first[t]
                     score = self.work.scores[at]
-                    self.work.scores[at] = -self.most
+                    self.work.scores[at] = -INFINITY if self.has_factors else -self.most
                     self.best(&other)
                     self.work.scores[at] = score
                     margins[i, t] = value - other if first[t] else other - value

@@ -1,8 +1,12 @@
-"""Graphs between labels: named, learnt from indicators, or given."""
+"""Graphs between labels: named, learnt from indicators, or given; and which sets there are."""
+
+import re
+from contextlib import contextmanager
 
 import numpy as np
 
 from fastm4n._parameters import check_choice
+from fastm4n.factors import factor_scores
 
 GRAPHS = ("tree", "complete", "none")
 # mutual information, in nats, that rounding may leave where there is none
@@ -123,3 +127,31 @@ def chow_liu(Y, weights):
         nearer = information[node] > best
         best[nearer], source[nearer] = information[node][nearer], node
     return np.array(sorted(edges), dtype=np.intp).reshape(-1, 2)
+
+
+@contextmanager
+def named_labels():
+    """Errors that name one of many equal graphs say that it is that of the labels."""
+    try:
+        yield
+    except ValueError as error:
+        words = re.sub(r"\bgraph \d+\b", "the graph of the labels", str(error))
+        raise ValueError(words) from error
+
+
+def check_sets(Y, numbers, constraints):
+    """Refuse sets that constraints forbid.
+
+    Parameters
+    ----------
+    Y : ndarray of uint8 of shape (n_samples, n_labels)
+    numbers : ndarray of int
+        Rows that count.
+    constraints : tuple of factors, or None
+    """
+    for i, factor in enumerate(constraints or ()):
+        wrong = numbers[factor_scores([factor], Y[numbers]) == -np.inf]
+        if wrong.size:
+            raise ValueError(
+                f"the labels of sample {wrong[0]} are forbidden by constraints[{i}], {factor!r}. "
+                "Correct one of the two.")

@@ -16,6 +16,7 @@ from fastm4n.estimators.matching import Matcher
 from fastm4n.estimators.multilabel import MultiLabelClassifier
 from fastm4n.estimators.ranking import LabelRanker
 from fastm4n.estimators.simplex import MulticlassClassifier, OrdinalClassifier
+from fastm4n.factors import CountFactor, FactorTables
 from fastm4n.penalties import L2, ElasticNet, Group
 from fastm4n.solvers.block_frank_wolfe import BlockFrankWolfe
 from fastm4n.vectorizer import SequenceScaler, SequenceVectorizer
@@ -31,6 +32,12 @@ PREDICTORS = {
 TRANSFORMERS = {cls.__name__: cls for cls in (SequenceScaler, SequenceVectorizer, StandardScaler)}
 # the objects that `penalty` may be, by their names in files
 PENALTIES = {"L2": L2, "ElasticNet": ElasticNet, "Group": Group}
+
+# factors that parameters may hold: the class, and its arguments, which are attributes
+FACTORS = {
+    "CountFactor": (CountFactor, ("nodes", "least", "most", "negated")),
+    "FactorTables": (FactorTables, ("scopes", "offsets", "tables", "parameter")),
+}
 
 # what transformers, of which not all are of this library, would declare
 _SCALERS = ("SequenceScaler", "StandardScaler")
@@ -309,6 +316,13 @@ def _encoded(key, value, arrays):
     if type(value) in PENALTIES.values():
         given = _encoded(key, value.get_params(deep=False), arrays)
         return {"penalty": [type(value).__name__, given]}
+    if type(value).__name__ in FACTORS and arrays is not None:
+        name = type(value).__name__
+        given = {part: getattr(value, part) for part in FACTORS[name][1]}
+        if name == "CountFactor":
+            given["negated"] = value.negated.astype(bool)
+        return {"factor": [name, {
+            part: _encoded(f"{key}.{part}", inner, arrays) for part, inner in given.items()}]}
     if isinstance(value, type) and value in (np.float64, np.float32) or (
         isinstance(value, np.dtype) and value in (np.dtype("f8"), np.dtype("f4"))
     ):
@@ -360,6 +374,11 @@ def _decoded(key, value, arrays):
         if cls is None or type(given) is not dict or given.keys() != cls().get_params().keys():
             raise ValueError(f"there is no penalty {inner!r:.80}")
         return cls(**given)
+    if kind == "factor" and type(inner) is list and len(inner) == 2 and type(inner[0]) is str:
+        cls, names = FACTORS.get(inner[0], (None, ()))
+        if cls is None or type(inner[1]) is not dict or inner[1].keys() != set(names):
+            raise ValueError(f"there is no factor {inner!r:.80}")
+        return cls(**{name: _decoded(key, inner[1][name], arrays) for name in names})
     if kind == "dict" and type(inner) is list:
         pairs = [(_decoded(key, name, None), _decoded(key, part, arrays)) for name, part in inner]
         return dict(pairs)

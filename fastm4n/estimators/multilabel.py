@@ -11,16 +11,18 @@ from sklearn.utils.validation import (
     check_is_fitted,
 )
 
+from fastm4n._graph_factors import contents
 from fastm4n._parameters import check_choice
 from fastm4n.estimators._base import needs_log
 from fastm4n.estimators._docs import documented
 from fastm4n.estimators._graph_model import integrality
 from fastm4n.estimators._indicators import KINDS, as_indicator, read_indicator
 from fastm4n.estimators._label_decoding import LabelDecoder
-from fastm4n.estimators._label_graphs import check_graph, label_edges
+from fastm4n.estimators._label_graphs import check_graph, check_sets, label_edges, named_labels
 from fastm4n.estimators._parameters import RISK_TOL, check_weights, cost_matrix, summable
 from fastm4n.estimators._soft import SoftProblem, check_inference, with_constant
 from fastm4n.estimators._vectors import VectorEstimator, VectorProblem
+from fastm4n.factors import as_factors, check_constraints, constraints_of, factor_scores
 from fastm4n.features._multilabel import LabelSetFeatures
 from fastm4n.outputs import FactorGraphs
 from fastm4n.outputs._base import COST_SCALES
@@ -110,6 +112,12 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         `oracle_` says what it came to. "soft" lets labels and pairs disagree at a penalty [3]_,
         which asks for no oracle but one label after another: for "max_margin" and linear kernels.
         Predictions are then those of "lp".
+    constraints : FactorTables, CountFactor or list of them, default=None
+        Which sets of labels there are, in fits and in predictions: factors whose nodes are the
+        columns of y, with tables of 0 for what is allowed and -inf for what is not, such as
+        ``CountFactor.budget(range(n_labels), 3)`` for at most three labels. Best sets are then
+        searched exactly (`inference` "auto" or "exact"), which is an error where they are too many.
+        "max_min" bounds its game from below: the adversary answers label by label.
     rho : float, default=1.0
         For ``inference="soft"``, strength of soft constraints: the smaller, the nearer the
         linear program; the more pairs there are, the smaller it has to be. The gap is certified
@@ -201,9 +209,9 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
 
     def __init__(
         self, surrogate="max_min", *, graph="tree", alpha=0.01, cost="zero_one",
-        cost_scale="sum", inference="auto", rho=1.0, kernel="linear", gamma="scale",
-        kernel_params=None, fit_intercept=True, penalty="l2", solver="auto", tol=1e-3,
-        max_iter=1000, decode="map", cache_size=2048, warm_start=False, n_jobs=None,
+        cost_scale="sum", inference="auto", constraints=None, rho=1.0, kernel="linear",
+        gamma="scale", kernel_params=None, fit_intercept=True, penalty="l2", solver="auto",
+        tol=1e-3, max_iter=1000, decode="map", cache_size=2048, warm_start=False, n_jobs=None,
         random_state=None, verbose=0, callback=None,
     ):
         self.surrogate = surrogate
@@ -212,6 +220,7 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         self.cost = cost
         self.cost_scale = cost_scale
         self.inference = inference
+        self.constraints = constraints
         self.rho = rho
         self.kernel = kernel
         self.gamma = gamma
@@ -245,6 +254,13 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         check_choice("cost_scale", self.cost_scale, COST_SCALES)
         check_inference(self)
         check_graph(self.graph)
+        if self.constraints is not None:
+            constraints = as_factors(self.constraints, 2**62, "constraints")
+            check_constraints(constraints, "constraints")
+            if constraints and self.inference not in ("auto", "exact"):
+                raise ValueError(
+                    f"inference={self.inference!r} finds best sets without constraints: use "
+                    "inference='auto' or 'exact'.")
         self._check_vector_parameters()
 
     def _check_fitted(self, attributes):
@@ -326,6 +342,8 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         kept = np.flatnonzero(weights)
         weights = summable(weights[kept])
         cost = cost_matrix(self.cost, 2, "values, 0 and 1")
+        constraints = self._constraints(Y.shape[1])
+        check_sets(Y, kept, constraints)
         edges = label_edges(self.graph, Y[kept], weights)
         sets, which = np.unique(Y[kept], axis=0, return_inverse=True)
         blocks = self._blocks(X, kept, which.ravel(), weights)
@@ -338,13 +356,20 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
             common.update(oracle_="soft", exact_=False, integrality_gap_=None)
             return self._soft_problem(X, Y, blocks, common)
         oracle, outputs = self._outputs(
-            Y, edges, cost, self._holds_attractive(X, names.size, len(edges)))
+            Y, edges, cost, self._holds_attractive(X, names.size, len(edges)), constraints)
         exact = oracle in ("labels", *EXACT) or self.inference == "exact"
         common.update(oracle_=oracle, exact_=exact, integrality_gap_=0.0 if exact else None)
         return self._vector_problem(
             X, blocks, self._surrogate(outputs), common,
-            {"classes": names, "edges": edges, "oracle": oracle, "cost_scale": self.cost_scale},
+            {"classes": names, "edges": edges, "oracle": oracle, "cost_scale": self.cost_scale,
+             "constraints": contents(constraints)},
         )
+
+    def _constraints(self, n_labels):
+        """The constraints in a tuple; None where there are none."""
+        if self.constraints is None:
+            return None
+        return as_factors(self.constraints, n_labels, "constraints") or None
 
     def _soft_problem(self, X, Y, blocks, common):
         """The problem with soft constraints."""
@@ -364,12 +389,12 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
             return problem.solved(self, alpha, self.tol * scale)
         return super()._solved(problem, alpha, scale, **start)
 
-    def _outputs(self, Y, edges, cost, attractive):
-        """The name of an oracle, and outputs over these sets that have it."""
+    def _outputs(self, Y, edges, cost, attractive, factors=None):
+        """The name of an oracle, and outputs over these sets that have it; all with factors."""
         n, n_labels = Y.shape
-        if not len(edges):
+        if factors is None and not len(edges):
             return "labels", LabelOutputs(Y, cost, self.cost_scale)
-        if self.inference == "min_cut" and not attractive:
+        if factors is None and self.inference == "min_cut" and not attractive:
             raise ValueError(
                 "inference='min_cut' needs weights of pairs that are not negative: use "
                 "penalty=L2(bounds={'edge_coef': (0, None)}) and kernel='linear'."
@@ -377,6 +402,10 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         graphs = dict(
             y=Y.ravel(), n_nodes=np.full(n, n_labels), edges=edges,
             n_edges=np.full(n, len(edges)), cost=cost, pairs="both", cost_scale=self.cost_scale)
+        if factors is not None:
+            with named_labels():
+                return graph_outputs(
+                    "exact", self.surrogate, False, factors=(factors,) * n, **graphs)
         # soft constraints are a way to fit: predictions are those of the linear program
         inference = "lp" if self.inference == "soft" else self.inference
         return graph_outputs(inference, self.surrogate, attractive, **graphs)
@@ -387,12 +416,19 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         """Whether best sets are best whatever the scores."""
         return self.oracle_ in ("labels", *EXACT) or self.inference == "exact"
 
-    def _decoder(self):
-        """The oracle of the fitted model, over one example."""
+    def _factors(self, factors=None):
+        """The constraints and these factors; None where there are none."""
+        n_labels = self.classes_.size
+        given = () if factors is None else as_factors(factors, n_labels)
+        return ((self._constraints(n_labels) or ()) + given) or None
+
+    def _decoder(self, factors):
+        """The oracle of the fitted model under factors, over one example."""
         labels = np.zeros((1, self.classes_.size), dtype=np.uint8)
         _, outputs = self._outputs(
-            labels, self.edges_, self.cost_matrix_, self.oracle_ == "min_cut")
-        return outputs, LabelDecoder(outputs, self.edge_coef_)
+            labels, self.edges_, self.cost_matrix_, self.oracle_ == "min_cut", factors)
+        has_factors = factors is not None and outputs.has_factors
+        return outputs, LabelDecoder(outputs, self.edge_coef_, has_factors)
 
     def decision_function(self, X):
         """How much the score of the best set with a label exceeds that of the best without it.
@@ -409,19 +445,21 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
             Positive for the labels that `predict` sets. Without edges
             ``X @ coef_.T + intercept_``. Where the oracle is not exact, differences of the scores
             of `predict`'s set with the label on and off, the other labels being as they are.
+            Infinite where constraints leave a label no choice.
         """
         scores = self._scores(X)
-        if not len(self.edges_):
+        factors = self._factors()
+        if factors is None and not len(self.edges_):
             return scores
-        _, decoder = self._decoder()
-        if self._finds_best():
+        _, decoder = self._decoder(factors)
+        if factors is not None or self._finds_best():
             return decoder.margins(scores)
         on = decoder.best_sets(scores)[0].astype(np.float64)
         pairs = np.zeros((self.classes_.size,) * 2)
         pairs[tuple(self.edges_.T)] = self.edge_coef_
         return scores + on @ (pairs + pairs.T)
 
-    def predict(self, X, decode=None, return_bound=False):
+    def predict(self, X, decode=None, return_bound=False, *, factors=None):
         """Predicted label sets.
 
         Parameters
@@ -430,6 +468,11 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         [decode]
         return_bound : bool, default=False
             Whether to return bounds, too; of ``decode="map"``.
+        factors : FactorTables, CountFactor or list of them, default=None
+            Scores and constraints of several labels, the same for all samples, beside
+            `constraints`: nodes are the columns of y, what tables score is added to the score of a
+            set, and -inf forbids it. Best sets are then searched exactly, whatever `inference` is,
+            which is an error where they are too many.
 
         Returns
         -------
@@ -445,21 +488,37 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
             self._check_has_distribution("label sets")
             if return_bound:
                 raise ValueError("return_bound is of decode='map', of best scores.")
-        scores = self._scores(X)
-        _, decoder = self._decoder()
+        scores, factors = self._scores(X), self._factors(factors)
+        _, decoder = self._decoder(factors)
         labels, excess = decoder.best_sets(scores)
+        if factors is not None:
+            excess -= factor_scores(factors, labels)
         if decode == "min_risk":
-            share = self._points(scores)[0]
+            share = self._points(scores, factors)[0]
             off, on = self.cost_matrix_[1, 0] * share, self.cost_matrix_[0, 1] * (1.0 - share)
             # the adversary makes labels equally risky, up to the oracle's tolerance
-            level = np.abs(off - on) <= RISK_TOL * labels.shape[1]
-            labels = np.where(level, labels, on < off)
+            slack = RISK_TOL * labels.shape[1]
+            if factors is None:
+                labels = np.where(np.abs(off - on) <= slack, labels, on < off)
+            else:
+                found = self._least_of(off - on, factors)
+                risks = [np.where(chosen, on, off).sum(axis=1) for chosen in (labels, found)]
+                labels = np.where((risks[0] <= risks[1] + slack)[:, np.newaxis], labels, found)
         predicted = as_indicator(labels, self._kind, self._dtype)
-        return (predicted, excess) if return_bound else predicted
+        return (predicted, np.maximum(excess, 0.0)) if return_bound else predicted
 
-    def _points(self, scores):
+    def _least_of(self, gains, factors):
+        """Of the sets that factors allow those of largest sum of gains."""
+        n_labels = self.classes_.size
+        none = np.zeros((0, 2), dtype=np.intp)
+        _, outputs = self._outputs(
+            np.zeros((1, n_labels), dtype=np.uint8), none, self.cost_matrix_, False,
+            constraints_of(factors))
+        return LabelDecoder(outputs, np.zeros(0), outputs.has_factors).best_sets(gains)[0]
+
+    def _points(self, scores, factors):
         """Shares of labels and of edges under the oracle's distribution."""
-        outputs, decoder = self._decoder()
+        outputs, decoder = self._decoder(factors)
         return decoder.points(
             make_surrogate(self.surrogate, outputs), scores, RISK_TOL * self.classes_.size)
 
@@ -481,13 +540,15 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         return self.predict_marginals(X)[0]
 
     @needs_log
-    def predict_marginals(self, X):
+    def predict_marginals(self, X, *, factors=None):
         """Probabilities of labels and of pairs, for ``surrogate="log"`` only.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Examples.
+        factors : FactorTables, CountFactor or list of them, default=None
+            As in `predict`.
 
         Returns
         -------
@@ -497,7 +558,7 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
             Of both labels of each of `edges_` being on.
         """
         check_is_fitted(self)
-        return self._points(self._scores(X))
+        return self._points(self._scores(X), self._factors(factors))
 
     def score(self, X, y, sample_weight=None):
         """Subset accuracy: the share of samples whose labels `predict` gives exactly.
