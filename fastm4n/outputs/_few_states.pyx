@@ -195,7 +195,7 @@ width, unit, cost_scale
         return None if self.has_factors else super().largest_entropy()
 
     def largest_adversary(self):
-        """None where factors forbid labellings: mixtures of the others may be less hard to answer."""
+        """None where factors forbid labellings: those left may be easier to answer."""
         return None if self.has_factors else super().largest_adversary()
 
     def workspace(self, Py_ssize_t size, bint with_marginals=False):
