@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from fastm4n import Graphs, Sequences, load_model
+from fastm4n import CountFactor, Graphs, Sequences, load_model
 from fastm4n.cli import main
 
 
@@ -169,3 +169,16 @@ def test_bad_files(trees, capsys):
     del arrays["node_offsets"]
     np.savez("bad.npz", **arrays)
     assert "it has no array 'node_offsets'" in failed(capsys, "info", "bad.npz", code=1)
+
+
+def test_factors_of_a_file(trees, capsys):
+    X, y = trees
+    X = X.with_factors([
+        CountFactor(np.arange(n), int(np.sum(part)), int(np.sum(part)))
+        for n, part in zip(X.lengths, y, strict=True)])
+    X.save("counted.npz", y, split=np.arange(12) % 3 // 2)
+    fitted = ran(capsys, "fit", "counted.npz", "--where", "split=0", "--model", "m", "--json")
+    assert fitted["oracle"] == "few_states"
+    ran(capsys, "predict", "m", "counted.npz", "--output", "predicted.txt")
+    labels = Sequences(np.loadtxt("predicted.txt", dtype=int), X.node_offsets)
+    assert [int(sum(part)) for part in labels] == [int(sum(part)) for part in y]

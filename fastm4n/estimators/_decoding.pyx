@@ -40,7 +40,8 @@ def best_outputs(FeatureMap features, Outputs outputs, Py_ssize_t start, Py_ssiz
 
     value[b] is the score of the output, without what its factors score, and bound[b] no less than
     that of any output, up to rounding.  allowed, of a row for each part of all blocks or none, says
-    which labels there may be; scores are then lower by what was taken of others.  Safe from several threads at once for disjoint ranges.
+    which labels there may be; scores are then lower by what was taken of others.  Safe from several
+    threads at once for disjoint ranges.
     """
     cdef Layout layout = outputs.layout
     cdef Workspace work

@@ -163,6 +163,11 @@ class GraphTagger(CertifiedEstimator):
 
     Nodes without a label, those of label -1, and their edges are left out of the fit.
 
+    Factors of X, see `Graphs`, restrict the labellings that a graph can have, in the fit and in the
+    predictions: counts, and tables of 0 and -inf, whose labels are counted as in `node_classes_`.
+    Such graphs need exact inference (`oracle_` "few_states"). Under "max_min" the adversary answers
+    node by node, whether factors allow that labelling or not: its game is bounded from below.
+
     References
     ----------
     [references]
@@ -288,7 +293,7 @@ class GraphTagger(CertifiedEstimator):
         ----------
         X : Graphs, or list of tuples (node_features, edges[, edge_features])
             Features of nodes, of shape (n_nodes, n_features), edges as pairs of nodes, features of
-            edges.
+            edges. Factors of `Graphs` are constraints: their tables hold 0 and -inf alone.
         y : Sequences, or list of sequences of labels
             A label for each node of each graph, of any hashable type; -1 for nodes without one.
         sample_weight : array-like of shape (n_graphs,), default=None
@@ -447,6 +452,18 @@ class GraphTagger(CertifiedEstimator):
         bound : ndarray of shape (n_graphs,)
             Only with `return_bound`: no labelling of the graph scores higher than the one that is
             returned by more than this; 0 says that it is best.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from fastm4n import CountFactor, GraphTagger
+        >>> X = [([[1.0], [-1.0], [2.0]], [[0, 1], [1, 2]]), ([[-1.0], [1.0]], [[0, 1]])]
+        >>> tagger = GraphTagger(random_state=0).fit(X, [[1, 0, 1], [0, 1]])
+        >>> tagger.predict(X)[0].tolist()
+        [1, 0, 1]
+        >>> one = CountFactor.exactly_one([0, 1, 2])
+        >>> tagger.predict(X, factors=[one, None])[0].tolist()
+        [0, 0, 1]
         """
         decode = self._decoding(decode)
         if decode == "min_risk" and return_bound:

@@ -114,10 +114,10 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         Predictions are then those of "lp".
     constraints : FactorTables, CountFactor or list of them, default=None
         Which sets of labels there are, in fits and in predictions: factors whose nodes are the
-        columns of y, with tables of 0 for what is allowed and -inf for what is not, such as
-        ``CountFactor.budget(range(n_labels), 3)`` for at most three labels. Best sets are then
-        searched exactly (`inference` "auto" or "exact"), which is an error where they are too many.
-        "max_min" bounds its game from below: the adversary answers label by label.
+        columns of y, their tables 0 for what is allowed and -inf for what is not;
+        ``CountFactor.budget(range(n_labels), 3)`` is at most three labels. Inference is exact then,
+        and an error where it cannot be. In "max_min" the adversary answers label by label all the
+        same: a bound from below of its game.
     rho : float, default=1.0
         For ``inference="soft"``, strength of soft constraints: the smaller, the nearer the
         linear program; the more pairs there are, the smaller it has to be. The gap is certified
@@ -471,8 +471,7 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         factors : FactorTables, CountFactor or list of them, default=None
             Scores and constraints of several labels, the same for all samples, beside
             `constraints`: nodes are the columns of y, what tables score is added to the score of a
-            set, and -inf forbids it. Best sets are then searched exactly, whatever `inference` is,
-            which is an error where they are too many.
+            set, and -inf forbids it. Inference is exact then, whatever `inference` is.
 
         Returns
         -------
@@ -481,6 +480,16 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         bound : ndarray of shape (n_samples,)
             With `return_bound`: the score of the best set is at most so much above that of the
             predicted one. Zero, but for rounding, where the oracle is exact.
+
+        Examples
+        --------
+        >>> from fastm4n import CountFactor, MultiLabelClassifier
+        >>> X, y = [[1.0, 0.0], [0.0, 1.0]] * 3, [[1, 0, 1], [0, 1, 1]] * 3
+        >>> clf = MultiLabelClassifier(random_state=0).fit(X, y)
+        >>> clf.predict([[1.0, 0.2]]).tolist()
+        [[1, 0, 1]]
+        >>> clf.predict([[1.0, 0.2]], factors=CountFactor.at_most_one([0, 2])).tolist()
+        [[0, 0, 1]]
         """
         decode = self._decoding(decode)
         check_is_fitted(self)
