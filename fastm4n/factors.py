@@ -181,7 +181,8 @@ class FactorTables:
             if table.shape != expected:
                 raise ValueError(
                     f"factor {f} has a table of shape {table.shape}, but its nodes "
-                    f"{scope.tolist()} have {expected} labels.")
+                    f"{scope.tolist()} have {expected} labels. Estimators count those that occur "
+                    "in y.")
             yield scope, table
 
 
