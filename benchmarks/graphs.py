@@ -145,7 +145,7 @@ def msrc(quick, levels=1):
         found = Sequences(single.predict(X[test].node_features), X[test].node_offsets)
         yield {"model": "logistic regression of nodes", "seconds": seconds,
                **msrc_pixels(found, pixels, nodes)}
-    for surrogate in SURROGATES if levels == 2 else SURROGATES[:1]:
+    for surrogate in SURROGATES if levels == 2 else ("max_margin", "log"):
         tagger = GraphTagger(
             surrogate, pairwise="full" if levels == 2 else "attractive", tol=1e-2,
             max_iter=50, random_state=0)

@@ -36,7 +36,9 @@ def as_edges(edges):
     if array.ndim != 2 or array.shape[1] != 2:
         raise ValueError(
             f"edges must have shape (n_edges, 2), a first and a second node each; they have "
-            f"{array.shape}."
+            f"{array.shape}." + (
+                " Where columns are edges, give the transpose: edges.T."
+                if array.ndim == 2 and len(array) == 2 else "")
         )
     if array.dtype.kind not in "iu":
         raise TypeError(f"edges must be integers, numbers of nodes; they are {array.dtype}.")
@@ -160,6 +162,7 @@ def as_graph(graph, names, i):
             f"Graph {i} must be a tuple (node_features, edges), (node_features, edges, "
             f"edge_features) or a Graph, got {type(graph).__name__}"
             + (f" of length {len(graph)}." if hasattr(graph, "__len__") else ".")
+            + (" Graphs are a list, one of them [graph]." if i == 0 else "")
         )
     arrays = {}
     for name, array in zip(names, graph, strict=False):

@@ -115,6 +115,12 @@ def _checked(connectivity):
 def _listed(arrays, name):
     if isinstance(arrays, (str, bytes, dict)) or not hasattr(arrays, "__iter__"):
         raise TypeError(f"{name} must be a list of arrays, not {type(arrays).__name__}.")
+    if isinstance(arrays, np.ndarray) and arrays.ndim == 3 and arrays.shape[2] in (3, 4):
+        n, h, w = arrays.shape
+        raise ValueError(
+            f"{name} is one array of shape {arrays.shape}: one image of {w} channels, or {n} "
+            f"images of {h} x {w} pixels? Give a list, [{name}] for the one, list({name}) for the "
+            "others.")
     return list(arrays)
 
 

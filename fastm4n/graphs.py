@@ -240,7 +240,8 @@ class Graphs(Ragged):
         ----------
         images : iterable of arrays of shape (h, w) or (h, w, d)
             Their values are the features of the nodes. Sizes may differ. A single array of shape
-            (n, h, w) or (n, h, w, d) is n images.
+            (n, h, w) or (n, h, w, d) is n images; one of (n, h, 3) or (n, h, 4), which looks like
+            a single image in colour, is refused.
         connectivity : {4, 8}, default=4
             Neighbours of a pixel: left, right, above and below, or the diagonal ones too.
         contrast : bool, default=True

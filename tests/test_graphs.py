@@ -227,6 +227,8 @@ def test_a_broken_matrix_is_refused():
 @pytest.mark.parametrize("graphs, message", [
     ([(np.zeros((2, 1)), [[0, 1]]), np.zeros((2, 1))], "Graph 1 must be a tuple"),
     ([(np.zeros((2, 1)),)], "Graph 0 must be a tuple .* of length 1"),
+    ((np.zeros((2, 1)), [[0, 1]]), r"Graph 0 must be a tuple .* list, one of them \[graph\]"),
+    ([(np.zeros((4, 1)), [[0, 1, 2], [1, 2, 3]])], r"they have \(2, 3\). .* transpose: edges.T"),
     ([(np.zeros((2, 1)), [[0, 1]]), (np.zeros((2, 3)), [])], "Graph 1 has 3 columns of node_feat"),
     ([(np.zeros((2, 1)), [[0, 1]]), (np.zeros((2, 1)), [], [])], "Graph 1 has edge_features, "
      "graph 0 has none"),
@@ -375,11 +377,11 @@ def test_from_grid(connectivity, d):
 
 
 def test_grids_of_one_array_and_without_contrast():
-    images = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
+    images = np.arange(30, dtype=np.uint8).reshape(2, 3, 5)
     graphs = Graphs.from_grid(images, contrast=False)
     assert graphs.edge_features is None and graphs.edge_types is None
-    assert graphs.dtype == np.float32 and graphs.lengths.tolist() == [12, 12]
-    assert_array_equal(graphs[1].node_features.reshape(3, 4), images[1])
+    assert graphs.dtype == np.float32 and graphs.lengths.tolist() == [15, 15]
+    assert_array_equal(graphs[1].node_features.reshape(3, 5), images[1])
 
 
 @pytest.mark.parametrize("image", [np.full((2, 3), 7.0), np.full((2, 3), 1e300),
@@ -403,6 +405,7 @@ def test_features_beside_an_image():
     ({"images": [np.full((2, 3), np.nan)]}, "pixel 0 of graph 0 has nan"),
     ({"images": [np.array([["a"]])]}, "real numbers"),
     ({"images": "x"}, "list of arrays"),
+    ({"images": np.zeros((4, 5, 3))}, r"one image of 3 channels, or 4 images of 5 x 3 pixels\?"),
     ({"images": [np.zeros((2, 3))], "contrast": 2}, "contrast must be True or False"),
     ({"images": [np.zeros((2, 3))], "features": []}, "0 features for 1 images"),
     ({"images": [np.zeros((2, 3))], "features": [np.zeros((3, 2))]}, r"features\[0\] are of 3 x 2"),
