@@ -11,31 +11,32 @@ flow f, -backward <= f <= forward, bounds it from above,
 
 whatever f is, with equality at a maximum flow: the certificate is made of these two numbers.
 
-Augmenting paths between two search trees, one of the source and one of the sink, that are kept
-from one path to the next (Boykov and Kolmogorov, 2004): nodes cut off from their root look for
-another parent that still hangs on a root, the nearest to it, and leave their tree where there is
-none.  A solve may start from any flow (Kohli and Torr, 2007): what is more than the capacities
-allow is cut off, and the rest stays.  Where only the w_i have moved, the trees stay as well, but
-for what hangs on nodes that are no roots any more, or roots of the other tree.  Memory and the
-time of a start are linear in nodes and edges.
+Augmenting paths (`_paths.pyx`) find it.  A solve may start from any flow (Kohli and Torr, 2007):
+what is more than the capacities allow is cut off, and the rest stays.  Where only the w_i have
+moved, the search trees stay as well, but for what hangs on nodes that are no roots any more, or
+roots of the other tree; flows are then read only where the search pushed.  Memory and the time of a
+start are linear in nodes and edges.
 """
 
 import numpy as np
 
 from libc.math cimport INFINITY, fabs
-from libc.string cimport memcmp, memset
+from libc.string cimport memcmp, memcpy, memset
 
-cdef enum:
-    # for node_t.parent, which else is an arc
-    NONE = -1
-    TERMINAL = -2
-    ORPHAN = -3
-    # for node_t.next, which else is a node
-    LAST = -1
-    IDLE = -2
-
-cdef enum:
-    FAR = 2147483647
+from fastm4n.inference._paths cimport (
+    FAR,
+    IDLE,
+    LAST,
+    NONE,
+    TERMINAL,
+    activate,
+    adopt,
+    arc_t,
+    node_t,
+    orphan_last,
+    plant,
+    search,
+)
 
 # of what was there before a push, so much is rounding
 cdef double DUST = 2.0 ** -48
@@ -43,219 +44,23 @@ cdef double UNIT = 2.0 ** -53
 cdef enum:
     # augmentations that trees are kept for; stamps are C ints
     MOST_STAMPS = 1073741824
+    # pushes, as a part of the edges, from which on all flows are read
+    SHARE = 4
 
 
-# ------------------------------------------------------------------- queues and trees
-
-cdef inline void activate(network_t* g, int i) noexcept nogil:
-    """Node i is to be looked at for growth, after all that are."""
-    if g.nodes[i].next != IDLE:
-        return
-    g.nodes[i].next = LAST
-    if g.last_active == LAST:
-        g.first_active = i
-    else:
-        g.nodes[g.last_active].next = i
-    g.last_active = i
-
-
-cdef inline int next_active(network_t* g) noexcept nogil:
-    cdef int i = g.first_active
-    if i != LAST:
-        g.first_active = g.nodes[i].next
-        if g.first_active == LAST:
-            g.last_active = LAST
-        g.nodes[i].next = IDLE
-    return i
-
-
-cdef inline void orphan_first(network_t* g, int i) noexcept nogil:
-    """Node i lost its parent: nearer to the root than those that did before."""
-    g.nodes[i].parent = ORPHAN
-    g.first_orphan = (g.first_orphan if g.first_orphan else <int> g.n_nodes) - 1
-    g.orphans[g.first_orphan] = i
-    g.n_orphans += 1
-
-
-cdef inline void orphan_last(network_t* g, int i) noexcept nogil:
-    cdef Py_ssize_t place = <Py_ssize_t> g.first_orphan + g.n_orphans
-    g.nodes[i].parent = ORPHAN
-    g.orphans[place if place < g.n_nodes else place - g.n_nodes] = i
-    g.n_orphans += 1
-
-
-cdef inline void plant(network_t* g, int i) noexcept nogil:
-    """Node i is a root."""
-    g.nodes[i].tree = 1 if g.nodes[i].excess > 0.0 else -1
-    g.nodes[i].parent = TERMINAL
-    g.nodes[i].distance = 1
-    g.nodes[i].stamp = g.time
-    activate(g, i)
-
-
-# --------------------------------------------------------------------------- the search
-
-cdef inline double left(double residual, double pushed) noexcept nogil:
-    cdef double rest = residual - pushed
-    return rest if rest > DUST * residual else 0.0
-
-
-cdef inline double push(network_t* g, int a, double amount) noexcept nogil:
-    """Push along arc a; returns what can be pushed still."""
-    cdef arc_t* arc = &g.arcs[a]
-    cdef arc_t* sister = &g.arcs[arc.sister]
-    arc.residual = left(arc.residual, amount)
-    arc.opposite += amount
-    sister.opposite = arc.residual
-    sister.residual = arc.opposite
-    return arc.residual
-
-
-cdef void augment(network_t* g, int middle) noexcept nogil:
-    """Push all there is along the path through the arc from the source's tree to the sink's."""
-    cdef node_t* nodes = g.nodes
-    cdef arc_t* arcs = g.arcs
-    cdef double amount = arcs[middle].residual
-    cdef int i, a, tail = arcs[arcs[middle].sister].head, head = arcs[middle].head
-    i = tail
-    while nodes[i].parent != TERMINAL:
-        a = nodes[i].parent
-        amount = min(amount, arcs[a].opposite)
-        i = arcs[a].head
-    amount = min(amount, nodes[i].excess)
-    i = head
-    while nodes[i].parent != TERMINAL:
-        a = nodes[i].parent
-        amount = min(amount, arcs[a].residual)
-        i = arcs[a].head
-    amount = min(amount, -nodes[i].excess)
-
-    g.time += 1
-    push(g, middle, amount)
-    i = tail
-    while nodes[i].parent != TERMINAL:
-        a = nodes[i].parent
-        if push(g, arcs[a].sister, amount) == 0.0:
-            orphan_first(g, i)
-        i = arcs[a].head
-    nodes[i].excess = left(nodes[i].excess, amount)
-    if nodes[i].excess == 0.0:
-        orphan_first(g, i)
-    i = head
-    while nodes[i].parent != TERMINAL:
-        a = nodes[i].parent
-        if push(g, a, amount) == 0.0:
-            orphan_first(g, i)
-        i = arcs[a].head
-    nodes[i].excess = -left(-nodes[i].excess, amount)
-    if nodes[i].excess == 0.0:
-        orphan_first(g, i)
-
-
-cdef inline int distance_to_root(network_t* g, int i) noexcept nogil:
-    """Nodes from i to its root, or FAR where the tree is cut in between.
-
-    Nodes that are found to hang on a root are stamped, for those who ask after them.
-    """
-    cdef node_t* nodes = g.nodes
-    cdef int j = i, steps = 0, distance, parent
-    while nodes[j].stamp != g.time:
-        parent = nodes[j].parent
-        if parent == TERMINAL:
-            nodes[j].stamp = g.time
-            nodes[j].distance = 1
-            break
-        if parent == ORPHAN:
-            return FAR
-        steps += 1
-        j = g.arcs[parent].head
-    steps += nodes[j].distance
-    distance = steps
-    while nodes[i].stamp != g.time:
-        nodes[i].stamp = g.time
-        nodes[i].distance = steps
-        steps -= 1
-        i = g.arcs[nodes[i].parent].head
-    return distance
-
-
-cdef void adopt(network_t* g) noexcept nogil:
-    """Give every orphan another parent of its tree, or free it."""
-    cdef node_t* nodes = g.nodes
-    cdef arc_t* arcs = g.arcs
-    cdef int i, j, a, best, nearest, distance
-    cdef signed char tree
-    while g.n_orphans:
-        i = g.orphans[g.first_orphan]
-        g.first_orphan += 1
-        if g.first_orphan == g.n_nodes:
-            g.first_orphan = 0
-        g.n_orphans -= 1
-        tree = nodes[i].tree
-        best = NONE
-        nearest = FAR
-        for a in range(nodes[i].first, nodes[i + 1].first):
-            if (arcs[a].opposite if tree > 0 else arcs[a].residual) > 0.0:
-                j = arcs[a].head
-                if nodes[j].tree == tree:
-                    distance = distance_to_root(g, j)
-                    if distance < nearest:
-                        nearest = distance
-                        best = a
-                        if distance == 1:
-                            break
-        if best != NONE:
-            nodes[i].parent = best
-            nodes[i].stamp = g.time
-            nodes[i].distance = nearest + 1
-            continue
-        nodes[i].parent = NONE
-        nodes[i].tree = 0
-        for a in range(nodes[i].first, nodes[i + 1].first):
-            j = arcs[a].head
-            if nodes[j].tree == tree:
-                if (arcs[a].opposite if tree > 0 else arcs[a].residual) > 0.0:
-                    activate(g, j)
-                if nodes[j].parent >= 0 and arcs[nodes[j].parent].head == i:
-                    orphan_last(g, j)
-
-
-cdef void search(network_t* g) noexcept nogil:
-    """Grow both trees and push along every path found, until no tree can grow."""
-    cdef node_t* nodes = g.nodes
-    cdef arc_t* arcs = g.arcs
-    cdef int i, j, a
-    cdef signed char tree
-    while True:
-        i = next_active(g)
-        if i == LAST:
-            return
-        tree = nodes[i].tree
-        if tree == 0:
-            continue
-        a = nodes[i].first
-        while a < nodes[i + 1].first:
-            if (arcs[a].residual if tree > 0 else arcs[a].opposite) > 0.0:
-                j = arcs[a].head
-                if nodes[j].tree == 0:
-                    nodes[j].tree = tree
-                    nodes[j].parent = arcs[a].sister
-                    nodes[j].stamp = nodes[i].stamp
-                    nodes[j].distance = nodes[i].distance + 1
-                    activate(g, j)
-                elif nodes[j].tree != tree:
-                    augment(g, a if tree > 0 else arcs[a].sister)
-                    adopt(g)
-                    if nodes[i].tree == 0:
-                        break
-                    # there may be another path through it
-                    continue
-                elif (nodes[j].distance > nodes[i].distance
-                        and nodes[j].stamp <= nodes[i].stamp):
-                    nodes[j].parent = arcs[a].sister
-                    nodes[j].stamp = nodes[i].stamp
-                    nodes[j].distance = nodes[i].distance + 1
-            a += 1
+cdef double sum_of_sizes(const double* x, Py_ssize_t n) noexcept nogil:
+    """The sum of all |x|, to 0.01 percent for fewer than 2 ** 39 of them."""
+    cdef Py_ssize_t i
+    cdef double s0 = 0.0, s1 = 0.0, s2 = 0.0, s3 = 0.0
+    # four sums, as none waits for the others
+    for i in range(0, n - 3, 4):
+        s0 += fabs(x[i])
+        s1 += fabs(x[i + 1])
+        s2 += fabs(x[i + 2])
+        s3 += fabs(x[i + 3])
+    for i in range(n - n % 4, n):
+        s0 += fabs(x[i])
+    return (s0 + s1) + (s2 + s3)
 
 
 cdef class MinCut:
@@ -284,89 +89,93 @@ cdef class MinCut:
         self.arc_memory = np.zeros((2 * max_edges + 1) * sizeof(arc_t), dtype=np.uint8)
         self.orphan_memory = np.zeros(max_nodes + 1, dtype=np.intc)
         self.place_memory = np.zeros(max_edges + 1, dtype=np.intc)
-        self.end_memory = np.zeros(2 * max_edges + 1, dtype=np.intc)
+        self.end_memory = np.zeros(4 * max_edges + 1, dtype=np.intc)
+        self.list_memory = np.zeros(max_nodes + 1 + max_edges + 1, dtype=np.intc)
         self.weight_memory = np.zeros(max_nodes + 1)
         self.excess_memory = np.zeros(2 * max_nodes + 1)
-        self.capacity_memory = np.zeros(3 * max_edges + 1)
+        self.capacity_memory = np.zeros(4 * max_edges + 1)
         self.tree_memory = np.zeros(max_nodes + 1, dtype=np.int8)
         self.network.nodes = <node_t*> &self.node_memory[0]
         self.network.arcs = <arc_t*> &self.arc_memory[0]
         self.network.orphans = &self.orphan_memory[0]
         self.places = &self.place_memory[0]
         self.ends = &self.end_memory[0]
+        self.edge_of = self.ends + 2 * max_edges
+        self.changed = &self.list_memory[0]
+        self.network.pushed = self.changed + max_nodes + 1
         self.weight = &self.weight_memory[0]
         self.excess = &self.excess_memory[0]
         self.net = self.excess + max_nodes
-        self.has_trees = False
+        self.network.n_nodes = self.network.n_edges = -1
+        self.has_trees = self.has_crossing = False
         self.forward = &self.capacity_memory[0]
-        self.backward = self.forward + max_edges
+        self.backward = self.own_backward = self.forward + max_edges
+        self.capacity_sum = -1.0
         self.flow = self.backward + max_edges
+        self.crossing = self.flow + max_edges
         self.tree = &self.tree_memory[0]
 
     cdef void begin(
         self, Py_ssize_t n_nodes, const int* edges, Py_ssize_t n_edges) noexcept nogil:
         """Take the graph of these edges, n_edges pairs of two different nodes."""
         cdef node_t* nodes = self.network.nodes
-        cdef arc_t* arcs = self.network.arcs
+        # `solve` fills arcs from there on
+        cdef int* cursor = self.network.orphans
         cdef Py_ssize_t e, i
-        cdef int a, b, total = 0, degree = 0
+        cdef int k, total = 0, degree = 0
         self.network.n_nodes = n_nodes
         self.network.n_edges = n_edges
         self.size = INFINITY
-        self.has_trees = False
-        memset(self.flow, 0, n_edges * sizeof(double))
-        for i in range(n_nodes + 2):
-            nodes[i].first = 0
-        # counted two places on, so that filling leaves each node its first arc
+        self.capacity_sum = -1.0
+        self.has_trees = self.has_arcs = self.has_edges_of_arcs = self.has_crossing = False
+        for i in range(n_nodes):
+            cursor[i] = 0
         for e in range(2 * n_edges):
-            self.ends[e] = edges[e]
-            nodes[edges[e] + 2].first += 1
-        for i in range(2, n_nodes + 2):
-            degree = max(degree, nodes[i].first)
-            total += nodes[i].first
-            nodes[i].first = total
+            k = edges[e]
+            self.ends[e] = k
+            cursor[k] += 1
+        for i in range(n_nodes):
+            k = cursor[i]
+            degree = max(degree, k)
+            cursor[i] = nodes[i].first = total
+            total += k
+        nodes[n_nodes].first = total
         self.degree = degree
-        for e in range(n_edges):
-            a = nodes[edges[2 * e] + 1].first
-            nodes[edges[2 * e] + 1].first = a + 1
-            b = nodes[edges[2 * e + 1] + 1].first
-            nodes[edges[2 * e + 1] + 1].first = b + 1
-            arcs[a].head = edges[2 * e + 1]
-            arcs[b].head = edges[2 * e]
-            arcs[a].sister = b
-            arcs[b].sister = a
-            self.places[e] = a
 
     cdef bint has(
         self, Py_ssize_t n_nodes, const int* edges, Py_ssize_t n_edges) noexcept nogil:
-        """Whether this is the graph of the last `solve`."""
+        """Whether this is the graph of the last `begin`."""
         return (
-            self.has_trees and self.network.n_nodes == n_nodes and self.network.n_edges == n_edges
+            self.network.n_nodes == n_nodes and self.network.n_edges == n_edges
             # no edges have no address
             and (n_edges == 0 or memcmp(self.ends, edges, 2 * n_edges * sizeof(int)) == 0))
 
     cdef void solve_moved(self) noexcept nogil:
-        """`solve` where only `weight` is another one than in the last solve, which `has` allows."""
+        """`solve` where only `weight` is another one than in the last, and `has_trees` is true."""
         cdef network_t* g = &self.network
         cdef node_t* nodes = g.nodes
         cdef Py_ssize_t i
-        cdef int a, before
-        cdef double excess
+        cdef int a
+        cdef double excess, weight
         cdef signed char tree
+        if not self.has_edges_of_arcs:
+            self.list_edges_of_arcs()
         g.time += 1
-        before = g.time
         g.first_orphan = 0
+        g.n_pushed = 0
+        g.most_pushed = <int> g.n_edges // SHARE
         for i in range(g.n_nodes):
-            excess = self.weight[i] - self.net[i]
-            tree = <signed char> ((excess > 0.0) - (excess < 0.0))
-            if fabs(excess) <= DUST * fabs(self.weight[i]):
+            weight = self.weight[i]
+            excess = weight - self.net[i]
+            if fabs(excess) <= DUST * fabs(weight):
                 excess = 0.0
-                tree = 0
+            tree = <signed char> ((excess > 0.0) - (excess < 0.0))
             nodes[i].excess = excess
-            if tree and nodes[i].tree == tree:
-                nodes[i].parent = TERMINAL
-                nodes[i].distance = 1
-                nodes[i].stamp = g.time
+            if nodes[i].tree == tree:
+                if tree and nodes[i].parent != TERMINAL:
+                    nodes[i].parent = TERMINAL
+                    nodes[i].distance = 1
+                    nodes[i].stamp = g.time
             elif tree:
                 plant(g, <int> i)
                 # if this tree loses the node again, the other one may grow over it
@@ -383,23 +192,25 @@ cdef class MinCut:
                 orphan_last(g, <int> i)
         adopt(g)
         search(g)
-        self.finish(g.time != before)
+        self.finish()
 
     cdef void solve(self, bint warm) noexcept nogil:
         """flow = a maximum flow, found from `flow` where warm, and tree = who is cut off."""
         cdef network_t* g = &self.network
         cdef node_t* nodes = g.nodes
+        cdef int* cursor = g.orphans
+        cdef arc_t* arcs = g.arcs
         cdef node_t* first
         cdef node_t* second
         cdef arc_t* arc
+        cdef arc_t* sister
         cdef Py_ssize_t e, i
+        cdef int a, b
         cdef double flow, amount
+        cdef bint has_arcs = self.has_arcs
+        cdef signed char tree
         for i in range(g.n_nodes):
             nodes[i].excess = self.weight[i]
-            nodes[i].tree = 0
-            nodes[i].parent = NONE
-            nodes[i].next = IDLE
-            nodes[i].stamp = 0
         if warm:
             for e in range(g.n_edges):
                 flow = max(-self.backward[e], min(self.forward[e], self.flow[e]))
@@ -410,83 +221,180 @@ cdef class MinCut:
                 if fabs(nodes[i].excess) <= DUST * fabs(self.weight[i]):
                     nodes[i].excess = 0.0
         for e in range(g.n_edges):
-            arc = &g.arcs[self.places[e]]
+            first = &nodes[self.ends[2 * e]]
+            second = &nodes[self.ends[2 * e + 1]]
+            if has_arcs:
+                arc = &arcs[self.places[e]]
+                sister = &arcs[arc.sister]
+            else:
+                a = cursor[self.ends[2 * e]]
+                b = cursor[self.ends[2 * e + 1]]
+                cursor[self.ends[2 * e]] = a + 1
+                cursor[self.ends[2 * e + 1]] = b + 1
+                self.places[e] = a
+                arc = &arcs[a]
+                sister = &arcs[b]
+                arc.head = self.ends[2 * e + 1]
+                sister.head = self.ends[2 * e]
+                arc.sister = b
+                sister.sister = a
             flow = self.flow[e] if warm else 0.0
             arc.residual = self.forward[e] - flow
             arc.opposite = self.backward[e] + flow
-            first = &nodes[self.ends[2 * e]]
-            second = &nodes[self.ends[2 * e + 1]]
             # paths of one edge need no trees; without branches, that nobody could predict
             amount = (
                 max(0.0, min(arc.residual, min(first.excess, -second.excess)))
                 - max(0.0, min(arc.opposite, min(-first.excess, second.excess))))
-            arc.residual -= amount
-            arc.opposite += amount
             first.excess -= amount
             second.excess += amount
-            g.arcs[arc.sister].residual = arc.opposite
-            g.arcs[arc.sister].opposite = arc.residual
-        g.first_active = g.last_active = LAST
+            arc.residual -= amount
+            arc.opposite += amount
+            sister.residual = arc.opposite
+            sister.opposite = arc.residual
+        self.has_arcs = True
+        self.has_trees = self.has_crossing = False
         g.first_orphan = g.n_orphans = 0
         g.time = 1
-        for i in range(g.n_nodes):
-            if nodes[i].excess != 0.0:
-                plant(g, <int> i)
+        g.n_pushed = g.most_pushed = 0
+        # all roots are active, in order; from behind, and again without branches
+        g.first_active = g.last_active = LAST
+        for i in range(g.n_nodes - 1, -1, -1):
+            tree = <signed char> ((nodes[i].excess > 0.0) - (nodes[i].excess < 0.0))
+            nodes[i].tree = tree
+            nodes[i].stamp = tree != 0
+            nodes[i].distance = 1
+            nodes[i].parent = TERMINAL if tree else NONE
+            nodes[i].next = g.first_active if tree else IDLE
+            g.first_active = <int> i if tree else g.first_active
+            g.last_active = max(g.last_active, <int> i if tree else LAST)
         search(g)
-        self.finish(True)
+        self.finish()
 
-    cdef void finish(self, bint has_pushed) noexcept nogil:
-        """Read what the search found; `has_pushed` says whether flows are others than before."""
+    cdef inline double flow_of(self, Py_ssize_t e) noexcept nogil:
+        """The flow that residual capacities say edge e has, within its capacities."""
+        cdef arc_t* arc = &self.network.arcs[self.places[e]]
+        cdef double forward = self.forward[e], backward = self.backward[e]
+        # by the smaller capacity: it has more digits of the flow
+        cdef double flow = (
+            forward - arc.residual if forward <= backward else arc.opposite - backward)
+        return max(-backward, min(forward, flow))
+
+    cdef void read_flow(self) noexcept nogil:
+        """flow, and net, from all residual capacities."""
+        cdef Py_ssize_t e
+        cdef double flow
+        memset(self.net, 0, self.network.n_nodes * sizeof(double))
+        for e in range(self.network.n_edges):
+            flow = self.flow_of(e)
+            self.flow[e] = flow
+            self.net[self.ends[2 * e]] += flow
+            self.net[self.ends[2 * e + 1]] -= flow
+
+    cdef void read_pushed(self) noexcept nogil:
+        """flow, and net, where the search pushed; numbers are those of `read_flow`."""
         cdef network_t* g = &self.network
-        cdef Py_ssize_t e, i
-        cdef double flow, size = 0.0
-        cdef arc_t* arc
-        if has_pushed:
-            memset(self.net, 0, g.n_nodes * sizeof(double))
-            for e in range(g.n_edges):
-                arc = &g.arcs[self.places[e]]
-                # by the smaller capacity: it has more digits of the flow
-                if self.forward[e] <= self.backward[e]:
-                    flow = self.forward[e] - arc.residual
-                else:
-                    flow = arc.opposite - self.backward[e]
-                flow = max(-self.backward[e], min(self.forward[e], flow))
-                self.flow[e] = flow
-                size += 2.0 * fabs(flow)
-                self.net[self.ends[2 * e]] += flow
-                self.net[self.ends[2 * e + 1]] -= flow
-            self.flow_size = size
-        size = self.flow_size
+        cdef Py_ssize_t k, e
+        for k in range(g.n_pushed):
+            e = self.edge_of[g.pushed[k]]
+            self.flow[e] = self.flow_of(e)
+            # to be added up
+            self.net[self.ends[2 * e]] = self.net[self.ends[2 * e + 1]] = INFINITY
+        for k in range(g.n_pushed):
+            e = self.edge_of[g.pushed[k]]
+            self.add_up_net(self.ends[2 * e])
+            self.add_up_net(self.ends[2 * e + 1])
+
+    cdef inline void add_up_net(self, int i) noexcept nogil:
+        cdef Py_ssize_t e
+        cdef int a
+        cdef double net = 0.0
+        if self.net[i] < INFINITY:
+            return
+        for a in range(self.network.nodes[i].first, self.network.nodes[i + 1].first):
+            e = self.edge_of[a]
+            net += self.flow[e] if self.ends[2 * e] == i else -self.flow[e]
+        self.net[i] = net
+
+    cdef void list_edges_of_arcs(self) noexcept nogil:
+        cdef Py_ssize_t e
+        for e in range(self.network.n_edges):
+            self.edge_of[self.places[e]] = <int> e
+            self.edge_of[self.network.arcs[self.places[e]].sister] = <int> e
+        self.has_edges_of_arcs = True
+
+    cdef void finish(self) noexcept nogil:
+        """Read what the search found."""
+        cdef network_t* g = &self.network
+        cdef Py_ssize_t i
+        cdef int n_changed = 0
+        cdef signed char tree
+        if g.n_pushed or g.most_pushed == 0:
+            if g.n_pushed < g.most_pushed:
+                self.read_pushed()
+            else:
+                self.read_flow()
+            self.flow_size = 2.0 * sum_of_sizes(self.flow, g.n_edges)
         for i in range(g.n_nodes):
-            self.tree[i] = g.nodes[i].tree
+            tree = g.nodes[i].tree
+            self.changed[n_changed] = <int> i
+            n_changed += (tree == 1) != (self.tree[i] == 1)
+            self.tree[i] = tree
             self.excess[i] = self.weight[i] - self.net[i]
-            size += fabs(self.weight[i])
-        self.size = size
+        self.n_changed = n_changed
+        self.size = self.flow_size + sum_of_sizes(self.weight, g.n_nodes)
         self.has_trees = g.time < MOST_STAMPS
 
     cdef double bound(self) noexcept nogil:
         """A bound from above of the maximum, by `flow` as `solve` left it."""
-        cdef Py_ssize_t i
+        cdef Py_ssize_t i, k, size, block, n = self.network.n_nodes
         cdef double total = 0.0, lost = 0.0
-        for i in range(self.network.n_nodes):
-            add(&total, &lost, max(0.0, self.excess[i]))
+        cdef double[BLOCK] terms
+        for block in range((n + BLOCK - 1) // BLOCK):
+            i = BLOCK * block
+            size = min(n - i, <Py_ssize_t> BLOCK)
+            if size < BLOCK:
+                memset(terms, 0, BLOCK * sizeof(double))
+            for k in range(size):
+                terms[k] = max(0.0, self.excess[i + k])
+            add(&total, &lost, block_sum(terms))
         # a node has as many roundings as edges, each of no more than all it adds up
-        return total + lost + UNIT * (1.001 * (self.degree + 2) * self.size + 4.0 * total)
+        return total + lost + UNIT * (1.001 * (self.degree + 2) * self.size + 16.0 * total)
 
-    cdef double value(self) noexcept nogil:
-        """What S scores, from the weights and capacities: the nodes with tree 1."""
-        return self.value_of(self.tree)
+    cdef double crossing_sum(self, bint moved) noexcept nogil:
+        """What the cut costs at edges: capacities from S to the other nodes, added up.
 
-    cdef double value_of(self, const signed char* side) noexcept nogil:
-        """What the nodes with side 1 score, from the weights and capacities."""
-        cdef Py_ssize_t e, i
-        cdef bint first, second
+        Costs are kept where a solve has moved: those of most edges stay, then, and do so again.
+        """
+        cdef Py_ssize_t e, k, size, block, m = self.network.n_edges
+        cdef int i, a
         cdef double total = 0.0, lost = 0.0
-        for i in range(self.network.n_nodes):
-            add(&total, &lost, self.weight[i] if side[i] == 1 else 0.0)
-        for e in range(self.network.n_edges):
-            first = side[self.ends[2 * e]] == 1
-            second = side[self.ends[2 * e + 1]] == 1
-            if first != second:
-                add(&total, &lost, -self.forward[e] if first else -self.backward[e])
+        cdef double[BLOCK] terms
+        cdef bint kept = moved and self.has_crossing
+        self.has_crossing = moved
+        if kept:
+            for k in range(self.n_changed):
+                i = self.changed[k]
+                for a in range(self.network.nodes[i].first, self.network.nodes[i + 1].first):
+                    e = self.edge_of[a]
+                    self.crossing[e] = self.cost_of(e)
+        memset(terms, 0, BLOCK * sizeof(double))
+        for block in range((m + BLOCK - 1) // BLOCK):
+            e = BLOCK * block
+            size = min(m - e, <Py_ssize_t> BLOCK)
+            if kept and size == BLOCK:
+                add(&total, &lost, block_sum(self.crossing + e))
+                continue
+            for k in range(size):
+                terms[k] = self.crossing[e + k] if kept else self.cost_of(e + k)
+            for k in range(size, BLOCK):
+                terms[k] = 0.0
+            if moved and not kept:
+                memcpy(self.crossing + e, terms, size * sizeof(double))
+            add(&total, &lost, block_sum(terms))
         return total + lost
+
+    cdef inline double cost_of(self, Py_ssize_t e) noexcept nogil:
+        """What the cut costs at an edge; without branches, as nobody could predict the sides."""
+        cdef int first = self.tree[self.ends[2 * e]] == 1
+        cdef int second = self.tree[self.ends[2 * e + 1]] == 1
+        return (first & ~second) * self.forward[e] + (second & ~first) * self.backward[e]

@@ -2,14 +2,27 @@
 
 import numpy as np
 
+from cpython.buffer cimport (
+    PyBUF_FORMAT,
+    PyBUF_STRIDES,
+    PyBUF_WRITABLE,
+    PyBuffer_IsContiguous,
+    PyBuffer_Release,
+    PyObject_GetBuffer,
+)
 from libc.math cimport INFINITY, fabs
+from libc.string cimport memcmp, memcpy, memset
 
 from fastm4n._parameters import as_real, refuse_where
 
-from fastm4n.inference._min_cut cimport MinCut, add
+from fastm4n.inference._min_cut cimport BLOCK, MinCut, add, block_sum
 
 cdef double UNIT = 2.0 ** -53
+cdef object ndarray = np.ndarray, empty = np.empty, boolean = np.dtype(bool)
+
 cdef enum:
+    # what a call holds the memory of: its arguments, and two results
+    MOST_VIEWS = 8
     # nodes and edges of the scratch that is kept between calls; about 2 MB
     SPARE_SIZE = 16384
 # scratch that no call has at the moment; taking and giving back are atomic
@@ -82,40 +95,169 @@ def checked_edges(edges, n_nodes):
     return np.ascontiguousarray(edges, dtype=np.intc)
 
 
-def _floats(name, values):
-    """The numbers, in float64 and in C order."""
-    if type(values) is np.ndarray and values.dtype == np.float64 and values.flags.c_contiguous:
-        return values
-    return np.asarray(as_real(name, values), order="C")
+# ------------------------------------------------------------------------- arguments
+
+cdef bint holds(values, char kind, Py_buffer* view) except -1:
+    """Whether values is an array of this kind in C order; if so, `view` holds its memory."""
+    if type(values) is not ndarray:
+        return False
+    try:
+        PyObject_GetBuffer(values, view, PyBUF_STRIDES | PyBUF_FORMAT)
+    except (ValueError, BufferError):
+        return False
+    if view.format[0] == kind and view.format[1] == 0 and PyBuffer_IsContiguous(view, b"C"):
+        return True
+    PyBuffer_Release(view)
+    return False
 
 
-def _capacities(name, values, shape):
-    values = _floats(name, values)
-    if values.ndim == 0:
-        values = np.full(shape, values)
-    if values.shape != shape:
-        raise ValueError(f"{name} must have shape {shape}, got {values.shape}.")
-    return values
+cdef const double* hold_numbers(
+        name, values, int ndim, const Py_ssize_t* shape, Py_buffer* views,
+        int* n_views) except? NULL:
+    """Hold numbers in float64: of this shape, or one for all; or of any shape where ndim < 0."""
+    cdef Py_buffer* view = &views[n_views[0]]
+    cdef int d
+    cdef bint fits = True
+    if not holds(values, c"d", view):
+        values = np.require(as_real(name, values), requirements="CA")
+        if values.ndim == 0 and ndim > 0:
+            values = np.full([shape[d] for d in range(ndim)], values)
+        PyObject_GetBuffer(values, view, PyBUF_STRIDES | PyBUF_FORMAT)
+    n_views[0] += 1
+    if ndim >= 0:
+        fits = view.ndim == ndim
+        for d in range(ndim):
+            fits = fits and view.shape[d] == shape[d]
+    if not fits:
+        wanted = tuple([shape[d] for d in range(ndim)])
+        raise ValueError(f"{name} must have shape {wanted}, got {view.obj.shape}.")
+    return <const double*> view.buf
 
 
-cdef double checked_sum(name, values, bint* has_infinite) except -1.0:
-    """Sum of the finite ones of values, which are >= 0; an error names the first that is not."""
-    cdef double total = finite_sum(values.reshape(-1), has_infinite)
-    if total < 0.0:
+cdef const int* hold_edges(
+        edges, Py_ssize_t n_nodes, Py_buffer* views, int* n_views) except? NULL:
+    """Hold edges as an (n_edges, 2) array of C ints; those that are one already go unchecked."""
+    cdef Py_buffer* view = &views[n_views[0]]
+    cdef bint held = holds(edges, c"i", view)
+    if held and not (view.ndim == 2 and view.shape[1] == 2):
+        PyBuffer_Release(view)
+        held = False
+    if not held:
+        PyObject_GetBuffer(checked_edges(edges, n_nodes), view, PyBUF_STRIDES | PyBUF_FORMAT)
+    n_views[0] += 1
+    return <const int*> view.buf
+
+
+cdef double sum_of_terminals(const Py_buffer* source, const Py_buffer* sink) except -1.0:
+    """Sum of the finite capacities of nodes; an error names the first that cannot be."""
+    cdef bint from_infinity, to_infinity
+    cdef double total = checked_sum("source", source, &from_infinity)
+    total += checked_sum("sink", sink, &to_infinity)
+    if from_infinity and to_infinity:
+        hard = np.argwhere(np.isinf(source.obj) & np.isinf(sink.obj))
+        if len(hard):
+            where = hard[0].tolist()
+            raise ValueError(
+                f"node {where if len(where) > 1 else where[0]} has infinite capacity from the "
+                "source and to the sink: no cut separates them. Make one of the two finite.")
+    return total
+
+
+cdef double checked_sum(name, const Py_buffer* view, bint* has_infinite) except -1.0:
+    """Sum of the finite numbers, which are >= 0; an error names the first that is not."""
+    cdef const double* x = <const double*> view.buf
+    cdef Py_ssize_t i
+    cdef double total = 0.0
+    cdef bint good = True
+    has_infinite[0] = False
+    for i in range(view.len // <Py_ssize_t> sizeof(double)):
+        good &= x[i] >= 0.0
+        has_infinite[0] |= x[i] == INFINITY
+        total += x[i] if x[i] < INFINITY else 0.0
+    if not good:
+        values = <object> view.obj
         refuse_where(~(values >= 0.0), name, values, "capacities are numbers >= 0.")
     return total
 
 
-cdef bint are_edges(const int[:, ::1] edges, Py_ssize_t n_nodes) noexcept nogil:
+cdef bint are_edges(const int* edges, Py_ssize_t n_edges, Py_ssize_t n_nodes) noexcept nogil:
     """Whether all are pairs of two different nodes."""
     cdef Py_ssize_t e
-    cdef int a, b, n = <int> n_nodes
-    cdef bint bad = False
-    for e in range(edges.shape[0]):
-        a = edges[e, 0]
-        b = edges[e, 1]
-        bad |= (a < 0) | (a >= n) | (b < 0) | (b >= n) | (a == b)
-    return not bad
+    cdef unsigned int a, b, n = <unsigned int> n_nodes
+    cdef int bad = 0
+    for e in range(n_edges):
+        a = <unsigned int> edges[2 * e]
+        b = <unsigned int> edges[2 * e + 1]
+        bad |= (a >= n) | (b >= n) | (a == b)
+    return bad == 0
+
+
+cdef double plain_sum(const double* x, Py_ssize_t n) noexcept nogil:
+    """Sum of numbers that are finite and >= 0; where one is not, inf, NaN or a number < 0."""
+    cdef Py_ssize_t i
+    cdef double s0 = 0.0, s1 = 0.0, s2 = 0.0, s3 = 0.0, low = 0.0
+    # four sums, as none waits for the others
+    for i in range(0, n - 3, 4):
+        s0 += x[i]
+        s1 += x[i + 1]
+        s2 += x[i + 2]
+        s3 += x[i + 3]
+        low = min(low, min(min(x[i], x[i + 1]), min(x[i + 2], x[i + 3])))
+    for i in range(n - n % 4, n):
+        s0 += x[i]
+        low = min(low, x[i])
+    return (s0 + s1) + (s2 + s3) if low >= 0.0 else -1.0
+
+
+cdef double take_weights(
+        MinCut cut, const double* source, const double* sink, Py_ssize_t n,
+        double* sinks) noexcept nogil:
+    """weight = source - sink, and the sum of all, `sinks` being that of sink; as `plain_sum`."""
+    cdef Py_ssize_t i
+    cdef double* weight = cut.weight
+    cdef double s0 = 0.0, s1 = 0.0, t0 = 0.0, t1 = 0.0, low0 = 0.0, low1 = 0.0
+    for i in range(0, n - 1, 2):
+        weight[i] = source[i] - sink[i]
+        weight[i + 1] = source[i + 1] - sink[i + 1]
+        s0 += source[i]
+        s1 += source[i + 1]
+        t0 += sink[i]
+        t1 += sink[i + 1]
+        low0 = min(low0, min(source[i], sink[i]))
+        low1 = min(low1, min(source[i + 1], sink[i + 1]))
+    if n % 2:
+        weight[n - 1] = source[n - 1] - sink[n - 1]
+        s0 += source[n - 1]
+        t0 += sink[n - 1]
+        low0 = min(low0, min(source[n - 1], sink[n - 1]))
+    sinks[0] = t0 + t1
+    return (s0 + s1) + (t0 + t1) if low0 >= 0.0 and low1 >= 0.0 else -1.0
+
+
+cdef bint has_nan(const double* x, Py_ssize_t n) noexcept nogil:
+    cdef Py_ssize_t i
+    cdef bint found = False
+    for i in range(n):
+        found |= x[i] != x[i]
+    return found
+
+
+cdef bint take(double* kept, const double* given, Py_ssize_t n, double most) noexcept nogil:
+    """Copy what is given, up to `most`; whether that is what was there."""
+    cdef Py_ssize_t e
+    cdef double x
+    cdef bint same = True
+    for e in range(n):
+        x = min(most, given[e])
+        same &= kept[e] == x
+        kept[e] = x
+    return same
+
+
+cdef inline bint equal(const double* x, const double* y, Py_ssize_t n) noexcept nogil:
+    """Whether they agree bit by bit."""
+    # no numbers may have no address
+    return n == 0 or memcmp(x, y, n * sizeof(double)) == 0
 
 
 def _scratch(Py_ssize_t n_nodes, Py_ssize_t n_edges):
@@ -135,109 +277,78 @@ def _spare(MinCut cut):
         _SPARE.append(cut)
 
 
-cdef double finite_sum(const double[::1] x, bint* has_infinite) noexcept nogil:
-    """Sum of the finite numbers of x, or -1 where one is negative or NaN."""
-    cdef Py_ssize_t i, n = x.shape[0]
-    cdef double total[4]
-    cdef bint good = True, infinite = False
-    # four sums, as none waits for the others
-    total[0] = total[1] = total[2] = total[3] = 0.0
-    for i in range(0, n - 3, 4):
-        total[0] += x[i] if x[i] < INFINITY else 0.0
-        total[1] += x[i + 1] if x[i + 1] < INFINITY else 0.0
-        total[2] += x[i + 2] if x[i + 2] < INFINITY else 0.0
-        total[3] += x[i + 3] if x[i + 3] < INFINITY else 0.0
-        good &= (x[i] >= 0.0) & (x[i + 1] >= 0.0) & (x[i + 2] >= 0.0) & (x[i + 3] >= 0.0)
-        infinite |= (
-            (x[i] == INFINITY) | (x[i + 1] == INFINITY) | (x[i + 2] == INFINITY)
-            | (x[i + 3] == INFINITY))
-    for i in range(n - n % 4, n):
-        total[0] += x[i] if x[i] < INFINITY else 0.0
-        good &= x[i] >= 0.0
-        infinite |= x[i] == INFINITY
-    has_infinite[0] = infinite
-    return (total[0] + total[1]) + (total[2] + total[3]) if good else -1.0
-
-
-cdef bint has_nan(const double[::1] x) noexcept nogil:
-    cdef Py_ssize_t i
-    cdef bint found = False
-    for i in range(x.shape[0]):
-        found |= x[i] != x[i]
-    return found
-
-
-cdef bint take(
-        double* kept, const double[::1] given, double most) noexcept nogil:
-    """Copy what is given, up to `most`; whether that is what was there."""
-    cdef Py_ssize_t e
-    cdef double x
-    cdef bint same = True
-    for e in range(given.shape[0]):
-        x = min(most, given[e])
-        same &= kept[e] == x
-        kept[e] = x
-    return same
-
-
-cdef inline double edge_cost(
-        const signed char* tree, const int* pair, double forward, double backward) noexcept nogil:
-    """What an edge costs; looked up, not branched on, as nobody could predict the sides."""
-    cdef double[4] costs
-    costs[0] = costs[3] = 0.0
-    costs[1] = backward
-    costs[2] = forward
-    return costs[2 * (tree[pair[0]] == 1) + (tree[pair[1]] == 1)]
-
+# ------------------------------------------------------------------------- certificates
 
 cdef double certificate(
-        MinCut cut, const double[::1] source, const double[::1] sink, const int* pairs,
-        const double[::1] forward, const double[::1] backward, double sinks, double* bound,
+        MinCut cut, const double* source, const double* sink, double sinks, double* bound,
         double* error) noexcept nogil:
-    """What the cut between the nodes of tree 1 and the others costs.
+    """What the cut between the nodes of tree 1 and the others costs at nodes, all being finite.
 
     And `flow_bound` before its rounding is taken off, at most `error`.
     """
-    cdef Py_ssize_t e, i, m = forward.shape[0]
+    cdef Py_ssize_t i, k, size, block, n = cut.network.n_nodes
     cdef const signed char* tree = cut.tree
     cdef const double* net = cut.net
-    # two sums at once, as none waits for the other
-    cdef double total = 0.0, lost = 0.0, other = 0.0, other_lost = 0.0
-    for i in range(source.shape[0]):
-        add(&total, &lost, sink[i] if tree[i] == 1 else source[i])
-        add(&other, &other_lost, min(source[i], sink[i] + net[i]))
+    cdef double total = 0.0, lost = 0.0, other = 0.0, other_lost = 0.0, on
+    cdef double[BLOCK] costs
+    cdef double[BLOCK] least
+    for block in range((n + BLOCK - 1) // BLOCK):
+        i = BLOCK * block
+        size = min(n - i, <Py_ssize_t> BLOCK)
+        if size < BLOCK:
+            memset(costs, 0, BLOCK * sizeof(double))
+            memset(least, 0, BLOCK * sizeof(double))
+        for k in range(size):
+            # without branches, that nobody could predict
+            on = tree[i + k] == 1
+            costs[k] = on * sink[i + k] + (1.0 - on) * source[i + k]
+            least[k] = min(source[i + k], sink[i + k] + net[i + k])
+        add(&total, &lost, block_sum(costs))
+        add(&other, &other_lost, block_sum(least))
     bound[0] = other + other_lost
     error[0] = UNIT * (
-        1.001 * (cut.degree + 2) * (cut.flow_size + 1.001 * sinks) + 4.0 * fabs(other))
-    other = other_lost = 0.0
-    for e in range(0, m - 1, 2):
-        add(&total, &lost, edge_cost(tree, pairs + 2 * e, forward[e], backward[e]))
-        add(&other, &other_lost,
-            edge_cost(tree, pairs + 2 * e + 2, forward[e + 1], backward[e + 1]))
-    if m % 2:
-        add(&total, &lost, edge_cost(tree, pairs + 2 * m - 2, forward[m - 1], backward[m - 1]))
-    add(&total, &lost, other)
-    return total + (lost + other_lost)
+        1.001 * (cut.degree + 10) * (cut.flow_size + 1.001 * sinks) + 4.0 * fabs(other))
+    return total + lost
+
+
+cdef double cut_value(
+        MinCut cut, const double* source, const double* sink, const double* forward,
+        const double* backward) noexcept nogil:
+    """What the cut between the nodes of tree 1 and the others costs."""
+    cdef Py_ssize_t e, i
+    cdef const signed char* tree = cut.tree
+    cdef double total = 0.0, lost = 0.0
+    cdef bint first, second
+    for i in range(cut.network.n_nodes):
+        add(&total, &lost, sink[i] if tree[i] == 1 else source[i])
+    for e in range(cut.network.n_edges):
+        first = tree[cut.ends[2 * e]] == 1
+        second = tree[cut.ends[2 * e + 1]] == 1
+        if first != second:
+            add(&total, &lost, forward[e] if first else backward[e])
+    return total + lost if total < INFINITY else INFINITY
 
 
 cdef double flow_bound(
-        MinCut cut, const double[::1] source, const double[::1] sink, const int[:, ::1] edges,
-        double[::1] net, double[::1] size) noexcept nogil:
+        MinCut cut, const double* source, const double* sink, double[::1] net,
+        double[::1] size) noexcept nogil:
     """A bound from below of what any cut costs: sum_i min(source_i, sink_i + flow out - in).
 
     Rounded down.
     """
-    cdef Py_ssize_t e, i
+    cdef Py_ssize_t e, i, j, n = cut.network.n_nodes
     cdef double total = 0.0, lost = 0.0, error = 0.0, rounding
-    for i in range(source.shape[0]):
+    for i in range(n):
         net[i] = 0.0
         size[i] = 0.0
-    for e in range(edges.shape[0]):
-        net[edges[e, 0]] += cut.flow[e]
-        net[edges[e, 1]] -= cut.flow[e]
-        size[edges[e, 0]] += fabs(cut.flow[e])
-        size[edges[e, 1]] += fabs(cut.flow[e])
-    for i in range(source.shape[0]):
+    for e in range(cut.network.n_edges):
+        i = cut.ends[2 * e]
+        j = cut.ends[2 * e + 1]
+        net[i] += cut.flow[e]
+        net[j] -= cut.flow[e]
+        size[i] += fabs(cut.flow[e])
+        size[j] += fabs(cut.flow[e])
+    for i in range(n):
         rounding = 1.001 * UNIT * (cut.degree + 2) * (size[i] + sink[i])
         if sink[i] == INFINITY or source[i] <= sink[i] + net[i] - rounding:
             add(&total, &lost, source[i])
@@ -246,6 +357,108 @@ cdef double flow_bound(
             error += rounding
     # capacities are >= 0, and cuts of 0 need no flow to prove it
     return max(0.0, total + lost - error - 4.0 * UNIT * fabs(total))
+
+
+# ---------------------------------------------------------------------------- the cut
+
+cdef void write_sides(const signed char* tree, Py_ssize_t n, unsigned char* side) noexcept nogil:
+    cdef Py_ssize_t i
+    for i in range(n):
+        side[i] = tree[i] == 1
+
+
+cdef double cut_between(
+        MinCut cut, const Py_buffer* views, Py_ssize_t n, Py_ssize_t m, const double* source,
+        const double* sink, const int* pairs, const double* forward, const double* backward,
+        const double* start, double* bound) except -1.0:
+    """Find the cut; returns what it costs, and a bound from below.
+
+    `views` holds source, sink, edges, capacities and, if they are others, reverse capacities;
+    what the scratch has held since the last call need not be looked at again.
+    """
+    cdef double sinks, most, value, error, of_edges = 0.0
+    cdef double of_nodes = take_weights(cut, source, sink, n, &sinks)
+    # whether all numbers are finite, so that they are taken as they are
+    cdef bint plain = 0.0 <= of_nodes < INFINITY
+    cdef bint has_graph = cut.has(n, pairs, m), both_ways = backward == forward
+    cdef bint has_capacities, moved, warm = start != NULL, infinite
+    cdef Py_ssize_t i
+    cdef double[:, ::1] work
+    if not plain:
+        of_nodes = sum_of_terminals(&views[0], &views[1])
+    if not has_graph and not are_edges(pairs, m, n):
+        checked_edges(views[2].obj, n)
+    has_graph = has_graph and (cut.backward == cut.forward) == both_ways
+    has_capacities = has_graph and cut.capacity_sum >= 0.0 and equal(cut.forward, forward, m) and (
+        both_ways or equal(cut.backward, backward, m))
+    if has_capacities:
+        of_edges = cut.capacity_sum
+    else:
+        of_edges = plain_sum(forward, m)
+        of_edges += of_edges if both_ways else plain_sum(backward, m)
+        if not 0.0 <= of_edges < INFINITY:
+            plain = False
+            of_edges = checked_sum("capacities", &views[3], &infinite)
+            if both_ways:
+                of_edges += of_edges
+            else:
+                of_edges += checked_sum("reverse_capacities", &views[4], &infinite)
+    most = 4.0 * (1.0 + (of_nodes + of_edges))
+    if not most < INFINITY:
+        raise ValueError(
+            "the capacities add up to more than float64 can hold. Divide all by the same number.")
+    with nogil:
+        if not has_graph:
+            cut.begin(n, pairs, m)
+            cut.backward = cut.forward if both_ways else cut.own_backward
+        moved = warm and cut.has_trees
+        if warm and not equal(cut.flow, start, m):
+            moved = False
+            memcpy(cut.flow, start, m * sizeof(double))
+        while True:
+            if not plain:
+                cut.capacity_sum = -1.0
+                cut.has_crossing = False
+                for i in range(n):
+                    cut.weight[i] = min(most, source[i]) - min(most, sink[i])
+                moved &= take(cut.forward, forward, m, most)
+                if not both_ways:
+                    moved &= take(cut.backward, backward, m, most)
+            elif not has_capacities:
+                moved = False
+                if m:
+                    memcpy(cut.forward, forward, m * sizeof(double))
+                    memcpy(cut.backward, backward, m * sizeof(double))
+                cut.capacity_sum = of_edges
+            if moved:
+                cut.solve_moved()
+            else:
+                cut.solve(warm)
+            if plain:
+                value = certificate(cut, source, sink, sinks, bound, &error)
+                value += cut.crossing_sum(moved)
+            else:
+                value = cut_value(cut, source, sink, forward, backward)
+                error = INFINITY
+            if error <= PLAIN * value:
+                bound[0] = max(0.0, bound[0] - error)
+            else:
+                with gil:
+                    work = np.empty((2, n))
+                bound[0] = flow_bound(cut, source, sink, work[0], work[1])
+            if value - bound[0] <= CLOSE * value or not value < INFINITY:
+                break
+            # small numbers are lost beside large ones, and capacities that are larger than a
+            # cut are in no least one
+            if not (warm or 4.0 * value < most):
+                break
+            most = min(most, 2.0 * value)
+            warm = plain = moved = False
+    if not value < INFINITY:
+        raise ValueError(
+            "every cut has infinite capacity: the capacities of inf tie the source to the sink. "
+            "Make one of them finite.")
+    return value
 
 
 def min_cut(
@@ -326,97 +539,51 @@ def min_cut(
     >>> side.sum(), round(value, 6), bool(abs(value - bound) < 1e-12)
     (np.int64(16), 3.9, True)
     """
-    source = _floats("source", source)
-    shape = source.shape
-    sink = _capacities("sink", sink, shape)
-    cdef bint from_infinity, to_infinity, any_infinity
-    cdef double sources = checked_sum("source", source, &from_infinity)
-    cdef double sinks = checked_sum("sink", sink, &to_infinity)
-    if from_infinity and to_infinity and (hard := np.isinf(source) & np.isinf(sink)).any():
-        where = np.argwhere(hard)[0].tolist()
-        raise ValueError(
-            f"node {where if len(where) > 1 else where[0]} has infinite capacity from the source "
-            "and to the sink: no cut separates them. Make one of the two finite.")
-    cdef const double[::1] to_node = source.reshape(-1), from_node = sink.reshape(-1)
-    cdef Py_ssize_t n = to_node.shape[0], i, e, m
-    if not (
-        isinstance(edges, np.ndarray) and edges.dtype == np.intc and edges.ndim == 2
-        and edges.shape[1] == 2 and edges.flags.c_contiguous and are_edges(edges, n)
-    ):
-        edges = checked_edges(edges, n)
-    cdef const int[:, ::1] pairs = edges
-    m = pairs.shape[0]
-    capacities = _capacities("capacities", capacities, (m,))
-    cdef double most = 2.0 * checked_sum("capacities", capacities, &any_infinity)
-    if reverse_capacities is None:
-        reverse_capacities = capacities
-    else:
-        reverse_capacities = _capacities("reverse_capacities", reverse_capacities, (m,))
-        most = 0.5 * most + checked_sum("reverse_capacities", reverse_capacities, &any_infinity)
-    cdef const double[::1] forward = capacities, backward = reverse_capacities
-    cdef bint warm = flow is not None, same
-    cdef const double[::1] start = None
-    if warm:
-        flow = _floats("flow", flow)
-        if flow.shape != (m,):
-            raise ValueError(f"flow must have shape ({m},), got {flow.shape}.")
-        start = flow
-        if has_nan(start):
-            refuse_where(np.isnan(flow), "flow", flow, "a flow is numbers.")
-    most = 4.0 * (1.0 + (sources + sinks + most))
-    if not most < INFINITY:
-        raise ValueError(
-            "the capacities add up to more than float64 can hold. Divide all by the same number.")
-    cdef MinCut cut = _scratch(n, m)
-    cdef double[:, ::1] work
-    cdef double value, bound, error
-    cdef const int* first_pair = &pairs[0, 0] if m else NULL
-    with nogil:
-        same = cut.has(n, first_pair, m)
-        if not same:
-            cut.begin(n, first_pair, m)
-        if warm:
-            same &= take(cut.flow, start, INFINITY)
-        while True:
-            for i in range(n):
-                cut.weight[i] = min(most, to_node[i]) - min(most, from_node[i])
-            same &= take(cut.forward, forward, most)
-            same &= take(cut.backward, backward, most)
-            if warm and same:
-                cut.solve_moved()
-            else:
-                cut.solve(warm)
-            value = certificate(
-                cut, to_node, from_node, first_pair, forward, backward, sinks, &bound, &error)
-            if error <= PLAIN * value:
-                bound = max(0.0, bound - error)
-            else:
-                with gil:
-                    work = np.empty((2, n))
-                bound = flow_bound(cut, to_node, from_node, pairs, work[0], work[1])
-            if value - bound <= CLOSE * value or not value < INFINITY:
-                break
-            # small numbers are lost beside large ones, and capacities that are larger than a
-            # cut are in no least one
-            if not (warm or 4.0 * value < most):
-                break
-            most = min(most, 2.0 * value)
-            warm = False
-    if not value < INFINITY:
-        raise ValueError(
-            "every cut has infinite capacity: the capacities of inf tie the source to the sink. "
-            "Make one of them finite.")
-    side = np.empty(n, dtype=bool)
-    cdef unsigned char[::1] out = side.view(np.uint8)
-    for i in range(n):
-        out[i] = cut.tree[i] == 1
-    result = side.reshape(shape), value, min(bound, value)
-    cdef double[::1] found
-    if return_flow:
-        flow = np.empty(m)
-        found = flow
-        for e in range(m):
-            found[e] = cut.flow[e]
-        result = (*result, flow)
-    _spare(cut)
-    return result
+    cdef Py_buffer[MOST_VIEWS] views
+    cdef int n_views = 0, ndim, k
+    cdef Py_ssize_t n, m
+    cdef const int* pairs
+    cdef const double* to_node
+    cdef const double* from_node
+    cdef const double* forward
+    cdef const double* backward
+    cdef const double* start = NULL
+    cdef double value, bound
+    cdef MinCut cut
+    try:
+        to_node = hold_numbers("source", source, -1, NULL, views, &n_views)
+        ndim = views[0].ndim
+        n = views[0].len // <Py_ssize_t> sizeof(double)
+        from_node = hold_numbers("sink", sink, ndim, views[0].shape, views, &n_views)
+        pairs = hold_edges(edges, n, views, &n_views)
+        m = views[2].shape[0]
+        forward = hold_numbers("capacities", capacities, 1, &m, views, &n_views)
+        backward = forward
+        if reverse_capacities is not None and reverse_capacities is not capacities:
+            backward = hold_numbers(
+                "reverse_capacities", reverse_capacities, 1, &m, views, &n_views)
+        if flow is not None:
+            start = hold_numbers("flow", flow, 1, &m, views, &n_views)
+            k = n_views - 1
+            if has_nan(start, m):
+                refuse_where(np.isnan(views[k].obj), "flow", views[k].obj, "a flow is numbers.")
+        cut = _scratch(n, m)
+        value = cut_between(
+            cut, views, n, m, to_node, from_node, pairs, forward, backward, start, &bound)
+        side = empty(n if ndim == 1 else views[0].obj.shape, boolean)
+        PyObject_GetBuffer(side, &views[n_views], PyBUF_WRITABLE)
+        n_views += 1
+        write_sides(cut.tree, n, <unsigned char*> views[n_views - 1].buf)
+        result = side, value, min(bound, value)
+        if return_flow:
+            flow = empty(m)
+            PyObject_GetBuffer(flow, &views[n_views], PyBUF_WRITABLE)
+            n_views += 1
+            if m:
+                memcpy(views[n_views - 1].buf, cut.flow, m * sizeof(double))
+            result = (*result, flow)
+        _spare(cut)
+        return result
+    finally:
+        for k in range(n_views):
+            PyBuffer_Release(&views[k])
