@@ -16,9 +16,6 @@ cdef class DoubledGraph:
     cdef Py_ssize_t n, m
     cdef double[::1] a, half, r, room, some
     cdef int[::1] kept, place, ends
-    # signs of nodes against the roots of their trees
-    cdef int[::1] parent
-    cdef signed char[::1] sign
     # edges of the doubled graph, and sets of its nodes
     cdef int[::1] doubled
     cdef unsigned char[::1] outer, inner
@@ -29,14 +26,11 @@ cdef class DoubledGraph:
     cdef void begin(
         self, const graph_t* g, const double* unary, const double* more, double highest,
         double lowest, double share, const double* weights) noexcept nogil
-    cdef int root_of(self, int i) noexcept nogil
-    cdef bint is_balanced(self) noexcept nogil
-    cdef double cut_once(self) noexcept nogil
+    cdef double cut_symmetrically(self) noexcept nogil
     cdef void double_graph(self) noexcept nogil
     cdef double cut_doubled(
         self, double slope, double mirrored, double share, const double* weights,
         unsigned char* side) noexcept nogil
     cdef double value_of_kept(self) noexcept nogil
     cdef void edges_around(self, Py_ssize_t n, const int* ends, Py_ssize_t m) noexcept nogil
-    cdef int step_along(self, int e, int node) noexcept nogil
     cdef void settle_ties(self) noexcept nogil

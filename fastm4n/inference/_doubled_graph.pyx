@@ -4,8 +4,8 @@ A graph's quadratic form constant + sum_i u_i y_i + sum_e P_e y_i y_j becomes
 
     sum_i a_i r_i - sum_{P_e > 0} |P_e| / 2 |r_i - r_j| - sum_{P_e < 0} |P_e| / 2 |r_i - (1 - r_j)|
 
-over the nodes that are not settled by themselves, and that is cut once where the signs of the edges
-multiply to 1 along every cycle, or else in the doubled graph, where each node has a mirror image.
+over the nodes that are not settled by themselves, and that is cut in the doubled graph, where each
+node has a mirror image: as a signed graph of n nodes where node and image score the opposite.
 """
 
 import numpy as np
@@ -15,6 +15,7 @@ from libc.string cimport memset
 
 from fastm4n.inference._binary_graph cimport binary_form
 from fastm4n.inference._graph cimport choices
+from fastm4n.inference._paths cimport arc_t, network_t, node_t
 
 cdef enum:
     # rounds in which nodes are settled by themselves
@@ -35,21 +36,20 @@ cdef class DoubledGraph:
         cdef Py_ssize_t n = max(1, max_nodes), m = max(1, max_edges)
         # few arrays, cut into pieces: graphs of a dozen nodes take less time than making many
         cdef double[::1] numbers = np.zeros(6 * n + 2 * m)
-        cdef int[::1] places = np.zeros(16 * n + 1 + 8 * m, dtype=np.intc)
+        cdef int[::1] places = np.zeros(15 * n + 1 + 8 * m, dtype=np.intc)
         cdef unsigned char[::1] sides = np.zeros(4 * n, dtype=np.uint8)
         self.cut = MinCut(2 * n, 2 * m)
         self.u, self.a, self.room = numbers[:n], numbers[n:2 * n], numbers[2 * n:3 * n]
         self.p, self.r, self.some = numbers[3 * n:4 * n], numbers[4 * n:5 * n], numbers[5 * n:6 * n]
         self.pair, self.half = numbers[6 * n:6 * n + m], numbers[6 * n + m:]
-        self.kept, self.place, self.parent = places[:n], places[n:2 * n], places[2 * n:3 * n]
-        self.found, self.low = places[3 * n:5 * n], places[5 * n:7 * n]
-        self.at, self.open_nodes = places[7 * n:9 * n], places[9 * n:11 * n]
-        self.calls, self.component = places[11 * n:13 * n], places[13 * n:15 * n]
-        self.start = places[15 * n:16 * n + 1]
-        places = places[16 * n + 1:]
+        self.kept, self.place = places[:n], places[n:2 * n]
+        self.found, self.low = places[2 * n:4 * n], places[4 * n:6 * n]
+        self.at, self.open_nodes = places[6 * n:8 * n], places[8 * n:10 * n]
+        self.calls, self.component = places[10 * n:12 * n], places[12 * n:14 * n]
+        self.start = places[14 * n:15 * n + 1]
+        places = places[15 * n + 1:]
         self.ends, self.around, self.doubled = places[:2 * m], places[2 * m:4 * m], places[4 * m:]
         self.outer, self.inner = sides[:2 * n], sides[2 * n:]
-        self.sign = np.zeros(n, dtype=np.int8)
 
     cdef void begin(
             self, const graph_t* g, const double* unary, const double* more, double highest,
@@ -126,60 +126,29 @@ cdef class DoubledGraph:
                 self.half[self.m] = 0.5 * self.pair[e]
                 self.m += 1
 
-    cdef int root_of(self, int i) noexcept nogil:
-        """The root of i's tree; the sign of i is then that against the root."""
-        cdef int root = i, next_up
-        cdef signed char sign = 1, own
-        while self.parent[root] != root:
-            sign *= self.sign[root]
-            root = self.parent[root]
-        while self.parent[i] != root and i != root:
-            next_up = self.parent[i]
-            own = self.sign[i]
-            self.parent[i] = root
-            self.sign[i] = sign
-            sign *= own
-            i = next_up
-        return root
+    cdef double cut_symmetrically(self) noexcept nogil:
+        """r = the best point, with labels of as many nodes as ties allow; a bound of its a'r.
 
-    cdef bint is_balanced(self) noexcept nogil:
-        """Whether signs of nodes are there whose products are those of the edges; sets them."""
-        cdef Py_ssize_t i, e
-        cdef int first, second, a, b
-        cdef signed char wanted
-        for i in range(self.n):
-            self.parent[i] = <int> i
-            self.sign[i] = 1
-        for e in range(self.m):
-            first = self.ends[2 * e]
-            second = self.ends[2 * e + 1]
-            a = self.root_of(first)
-            b = self.root_of(second)
-            wanted = 1 if self.half[e] > 0.0 else -1
-            if a != b:
-                self.parent[a] = b
-                self.sign[a] = wanted * self.sign[first] * self.sign[second]
-            elif self.sign[first] * self.sign[second] != wanted:
-                return False
-        for i in range(self.n):
-            self.root_of(<int> i)
-        return True
-
-    cdef double cut_once(self) noexcept nogil:
-        """r = the best point where signs are balanced; a bound of its a'r less distances."""
+        Less distances.  The doubled graph is cut as a signed one of n nodes.
+        """
         cdef Py_ssize_t i, e
         cdef double total = 0.0
         self.cut.begin(self.n, &self.ends[0], self.m)
+        self.cut.is_signed = True
         for i in range(self.n):
-            self.cut.weight[i] = self.sign[i] * self.a[i]
-            if self.sign[i] < 0:
-                total += self.a[i]
+            self.cut.weight[i] = self.a[i]
+            total += self.a[i]
         for e in range(self.m):
+            self.cut.sign[e] = 1 if self.half[e] > 0.0 else -1
             self.cut.forward[e] = self.cut.backward[e] = fabs(self.half[e])
         self.cut.solve(False)
+        self.n_left = 0
         for i in range(self.n):
-            self.r[i] = (self.cut.tree[i] == 1) == (self.sign[i] > 0)
-        return total + self.cut.bound()
+            self.r[i] = 0.5 * (1 + self.cut.tree[i])
+            self.n_left += self.cut.tree[i] == 0
+        if self.n_left:
+            self.settle_ties()
+        return 0.5 * (total + self.cut.bound())
 
     cdef void double_graph(self) noexcept nogil:
         """The doubled graph, images being numbered from n on, and a flow to begin with.
@@ -277,27 +246,6 @@ cdef class DoubledGraph:
             self.start[i] -= 1
             self.around[self.start[i]] = <int> (k // 2)
 
-    cdef int step_along(self, int e, int node) noexcept nogil:
-        """Where edge e leads from a node of the doubled graph with capacity left, or -1.
-
-        By the flow that is the mean of the cut's and of its mirror image.
-        """
-        cdef int n = <int> self.n
-        cdef bint image = node >= n
-        cdef int i = node - n if image else node
-        cdef bint first = self.ends[2 * e] == i
-        cdef int j = self.ends[2 * e + 1] if first else self.ends[2 * e]
-        cdef bint alike = self.half[e] > 0.0
-        # the edge of the doubled graph that ends there, and which way it is walked along
-        cdef bint second_copy = image if first or alike else not image
-        cdef double capacity = fabs(self.half[e])
-        cdef double flow = 0.5 * (self.cut.flow[2 * e] - self.cut.flow[2 * e + 1])
-        if second_copy == first:
-            flow = -flow
-        if self.r[j] != 0.5 or capacity - flow <= ROUNDING * capacity:
-            return -1
-        return j + (n if image == alike else 0)
-
     cdef void settle_ties(self) noexcept nogil:
         """Labels for nodes that are left, but not in any strong component with their image.
 
@@ -305,56 +253,67 @@ cdef class DoubledGraph:
         numbered from the last of their order on (Tarjan): of a node and its image that which
         comes later is in S.  O(n + m).
         """
-        cdef int node, to, e, here, root, n = <int> self.n
+        cdef const network_t* g = &self.cut.network
+        cdef const node_t* nodes = g.nodes
+        cdef const arc_t* arc
+        cdef const signed char* tree = self.cut.tree
+        cdef int node, to, here, root, a, n = <int> self.n
         cdef int n_found = 0, n_open = 0, n_calls, n_components = 0
         cdef int* found = &self.found[0]
         cdef int* low = &self.low[0]
-        self.edges_around(self.n, &self.ends[0], self.m)
+        cdef int* at = &self.at[0]
+        cdef int* component = &self.component[0]
+        cdef int* calls = &self.calls[0]
+        cdef int* open_nodes = &self.open_nodes[0]
+        cdef double capacity
         for node in range(2 * n):
             found[node] = 0
         for root in range(2 * n):
-            if found[root] or self.r[root - n if root >= n else root] != 0.5:
+            if found[root] or tree[root - n if root >= n else root]:
                 continue
             n_calls = 1
-            self.calls[0] = root
+            calls[0] = root
             while n_calls:
-                node = self.calls[n_calls - 1]
+                node = calls[n_calls - 1]
                 here = node - n if node >= n else node
                 if found[node] == 0:
                     n_found += 1
                     found[node] = low[node] = n_found
-                    self.component[node] = -1
-                    self.open_nodes[n_open] = node
+                    component[node] = -1
+                    open_nodes[n_open] = node
                     n_open += 1
-                    self.at[node] = self.start[here]
+                    at[node] = nodes[here].first
                 to = -1
-                while self.at[node] < self.start[here + 1]:
-                    e = self.around[self.at[node]]
-                    self.at[node] += 1
-                    to = self.step_along(e, node)
-                    if to >= 0:
-                        if found[to] == 0:
-                            break
-                        if self.component[to] < 0:
-                            low[node] = min(low[node], found[to])
-                        to = -1
+                for a in range(at[node], nodes[here + 1].first):
+                    arc = &g.arcs[a]
+                    capacity = arc.opposite if node >= n else arc.residual
+                    if tree[arc.head] or (
+                            capacity <= 0.5 * ROUNDING * (arc.residual + arc.opposite)):
+                        continue
+                    to = arc.head + (n if (node >= n) == (g.signs[a] > 0) else 0)
+                    if found[to] == 0:
+                        at[node] = a + 1
+                        break
+                    if component[to] < 0:
+                        low[node] = min(low[node], found[to])
+                    to = -1
                 if to >= 0:
-                    self.calls[n_calls] = to
+                    calls[n_calls] = to
                     n_calls += 1
                     continue
                 if low[node] == found[node]:
                     while True:
                         n_open -= 1
-                        to = self.open_nodes[n_open]
-                        self.component[to] = n_components
+                        to = open_nodes[n_open]
+                        component[to] = n_components
                         if to == node:
                             break
                     n_components += 1
                 n_calls -= 1
                 if n_calls:
-                    to = self.calls[n_calls - 1]
+                    to = calls[n_calls - 1]
                     low[to] = min(low[to], low[node])
         for node in range(n):
-            if self.r[node] == 0.5 and self.component[node] != self.component[n + node]:
-                self.r[node] = self.component[node] < self.component[n + node]
+            if tree[node] == 0 and component[node] != component[n + node]:
+                self.r[node] = component[node] < component[n + node]
                 self.n_left -= 1

@@ -30,7 +30,7 @@ cdef class MinCut:
     cdef unsigned char[::1] node_memory, arc_memory
     cdef int[::1] orphan_memory, place_memory, end_memory, list_memory
     cdef double[::1] weight_memory, capacity_memory, excess_memory
-    cdef signed char[::1] tree_memory
+    cdef signed char[::1] tree_memory, sign_memory
     cdef int* places
     cdef int* ends
     cdef int* edge_of
@@ -51,6 +51,8 @@ cdef class MinCut:
     # flow out of each node
     cdef double* net
     cdef signed char* tree
+    cdef signed char* sign
+    cdef bint is_signed
     # most edges of a node; of all weights and flows, the sum of their sizes at the nodes
     cdef int degree
     cdef double size, flow_size

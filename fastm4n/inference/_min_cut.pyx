@@ -36,6 +36,7 @@ from fastm4n.inference._paths cimport (
     orphan_last,
     plant,
     search,
+    search_signed,
 )
 
 # of what was there before a push, so much is rounding
@@ -63,6 +64,63 @@ cdef double sum_of_sizes(const double* x, Py_ssize_t n) noexcept nogil:
     return (s0 + s1) + (s2 + s3)
 
 
+cdef inline void take_edges(MinCut cut, bint warm, bint is_signed) noexcept nogil:
+    """Residual capacities of all arcs, and paths of one edge, which need no trees."""
+    cdef network_t* g = &cut.network
+    cdef int* cursor = g.orphans
+    cdef const int* ends = cut.ends
+    cdef node_t* first
+    cdef node_t* second
+    cdef arc_t* arc
+    cdef arc_t* sister
+    cdef Py_ssize_t e
+    cdef int a, b
+    cdef double flow, amount, lack, sign = 1.0
+    cdef bint has_arcs = cut.has_arcs
+    for e in range(g.n_edges):
+        first = &g.nodes[ends[2 * e]]
+        second = &g.nodes[ends[2 * e + 1]]
+        if has_arcs:
+            arc = &g.arcs[cut.places[e]]
+            sister = &g.arcs[arc.sister]
+        else:
+            a = cursor[ends[2 * e]]
+            b = cursor[ends[2 * e + 1]]
+            cursor[ends[2 * e]] = a + 1
+            cursor[ends[2 * e + 1]] = b + 1
+            cut.places[e] = a
+            arc = &g.arcs[a]
+            sister = &g.arcs[b]
+            arc.head = ends[2 * e + 1]
+            sister.head = ends[2 * e]
+            arc.sister = b
+            sister.sister = a
+            if is_signed:
+                g.signs[a] = g.signs[b] = cut.sign[e]
+        flow = cut.flow[e] if warm else 0.0
+        arc.residual = cut.forward[e] - flow
+        arc.opposite = cut.backward[e] + flow
+        lack = -second.excess
+        if is_signed:
+            sign = cut.sign[e]
+            lack *= sign
+        # without branches, that nobody could predict
+        amount = (
+            max(0.0, min(arc.residual, min(first.excess, lack)))
+            - max(0.0, min(arc.opposite, min(-first.excess, -lack))))
+        first.excess -= amount
+        arc.residual -= amount
+        arc.opposite += amount
+        if is_signed and sign < 0.0:
+            second.excess -= amount
+            sister.residual = arc.residual
+            sister.opposite = arc.opposite
+        else:
+            second.excess += amount
+            sister.residual = arc.opposite
+            sister.opposite = arc.residual
+
+
 cdef class MinCut:
     """Scratch for minimum cuts of graphs of at most so many nodes and edges.
 
@@ -71,6 +129,11 @@ cdef class MinCut:
     from its first node to its second, and `tree`: 1 for nodes that the source still reaches, which
     are S, -1 for those that still reach the sink, 0 for those between, which may be added to S,
     all of them, at no loss.
+
+    With `is_signed` set after `begin`, and the signs of edges in `sign`, the graph is that of twice
+    as many nodes that `_paths.pyx` describes, with `flow` its own mirror image: w_i and -w_i are
+    the scores of a node and its image, the image is in S where `tree` is -1, and `bound` is that of
+    the whole graph.  Such a graph is solved from no flow.
 
     Parameters
     ----------
@@ -90,6 +153,7 @@ cdef class MinCut:
         self.orphan_memory = np.zeros(max_nodes + 1, dtype=np.intc)
         self.place_memory = np.zeros(max_edges + 1, dtype=np.intc)
         self.end_memory = np.zeros(4 * max_edges + 1, dtype=np.intc)
+        self.sign_memory = np.zeros(3 * max_edges + 1, dtype=np.int8)
         self.list_memory = np.zeros(max_nodes + 1 + max_edges + 1, dtype=np.intc)
         self.weight_memory = np.zeros(max_nodes + 1)
         self.excess_memory = np.zeros(2 * max_nodes + 1)
@@ -102,6 +166,10 @@ cdef class MinCut:
         self.ends = &self.end_memory[0]
         self.edge_of = self.ends + 2 * max_edges
         self.changed = &self.list_memory[0]
+        # of times when nothing has changed yet
+        self.network.marks = self.changed
+        self.sign = &self.sign_memory[0]
+        self.network.signs = self.sign + max_edges
         self.network.pushed = self.changed + max_nodes + 1
         self.weight = &self.weight_memory[0]
         self.excess = &self.excess_memory[0]
@@ -127,6 +195,7 @@ cdef class MinCut:
         self.network.n_edges = n_edges
         self.size = INFINITY
         self.capacity_sum = -1.0
+        self.is_signed = False
         self.has_trees = self.has_arcs = self.has_edges_of_arcs = self.has_crossing = False
         for i in range(n_nodes):
             cursor[i] = 0
@@ -198,16 +267,8 @@ cdef class MinCut:
         """flow = a maximum flow, found from `flow` where warm, and tree = who is cut off."""
         cdef network_t* g = &self.network
         cdef node_t* nodes = g.nodes
-        cdef int* cursor = g.orphans
-        cdef arc_t* arcs = g.arcs
-        cdef node_t* first
-        cdef node_t* second
-        cdef arc_t* arc
-        cdef arc_t* sister
         cdef Py_ssize_t e, i
-        cdef int a, b
-        cdef double flow, amount
-        cdef bint has_arcs = self.has_arcs
+        cdef double flow
         cdef signed char tree
         for i in range(g.n_nodes):
             nodes[i].excess = self.weight[i]
@@ -220,37 +281,11 @@ cdef class MinCut:
             for i in range(g.n_nodes):
                 if fabs(nodes[i].excess) <= DUST * fabs(self.weight[i]):
                     nodes[i].excess = 0.0
-        for e in range(g.n_edges):
-            first = &nodes[self.ends[2 * e]]
-            second = &nodes[self.ends[2 * e + 1]]
-            if has_arcs:
-                arc = &arcs[self.places[e]]
-                sister = &arcs[arc.sister]
-            else:
-                a = cursor[self.ends[2 * e]]
-                b = cursor[self.ends[2 * e + 1]]
-                cursor[self.ends[2 * e]] = a + 1
-                cursor[self.ends[2 * e + 1]] = b + 1
-                self.places[e] = a
-                arc = &arcs[a]
-                sister = &arcs[b]
-                arc.head = self.ends[2 * e + 1]
-                sister.head = self.ends[2 * e]
-                arc.sister = b
-                sister.sister = a
-            flow = self.flow[e] if warm else 0.0
-            arc.residual = self.forward[e] - flow
-            arc.opposite = self.backward[e] + flow
-            # paths of one edge need no trees; without branches, that nobody could predict
-            amount = (
-                max(0.0, min(arc.residual, min(first.excess, -second.excess)))
-                - max(0.0, min(arc.opposite, min(-first.excess, second.excess))))
-            first.excess -= amount
-            second.excess += amount
-            arc.residual -= amount
-            arc.opposite += amount
-            sister.residual = arc.opposite
-            sister.opposite = arc.residual
+        if self.is_signed:
+            take_edges(self, warm, True)
+            memset(g.marks, 0, g.n_nodes * sizeof(int))
+        else:
+            take_edges(self, warm, False)
         self.has_arcs = True
         self.has_trees = self.has_crossing = False
         g.first_orphan = g.n_orphans = 0
@@ -267,7 +302,10 @@ cdef class MinCut:
             nodes[i].next = g.first_active if tree else IDLE
             g.first_active = <int> i if tree else g.first_active
             g.last_active = max(g.last_active, <int> i if tree else LAST)
-        search(g)
+        if self.is_signed:
+            search_signed(g)
+        else:
+            search(g)
         self.finish()
 
     cdef inline double flow_of(self, Py_ssize_t e) noexcept nogil:
@@ -288,7 +326,7 @@ cdef class MinCut:
             flow = self.flow_of(e)
             self.flow[e] = flow
             self.net[self.ends[2 * e]] += flow
-            self.net[self.ends[2 * e + 1]] -= flow
+            self.net[self.ends[2 * e + 1]] -= self.sign[e] * flow if self.is_signed else flow
 
     cdef void read_pushed(self) noexcept nogil:
         """flow, and net, where the search pushed; numbers are those of `read_flow`."""
@@ -356,9 +394,12 @@ cdef class MinCut:
                 memset(terms, 0, BLOCK * sizeof(double))
             for k in range(size):
                 terms[k] = max(0.0, self.excess[i + k])
+                if self.is_signed:
+                    terms[k] = fabs(self.excess[i + k])
             add(&total, &lost, block_sum(terms))
         # a node has as many roundings as edges, each of no more than all it adds up
-        return total + lost + UNIT * (1.001 * (self.degree + 2) * self.size + 16.0 * total)
+        return total + lost + UNIT * (
+            1.001 * (self.degree + 2) * (1 + self.is_signed) * self.size + 16.0 * total)
 
     cdef double crossing_sum(self, bint moved) noexcept nogil:
         """What the cut costs at edges: capacities from S to the other nodes, added up.

@@ -40,6 +40,9 @@ cdef struct network_t:
     # arcs along which was pushed, the first most_pushed of them
     int* pushed
     int n_pushed, most_pushed
+    # of signed networks: signs of the edges of arcs, and places for marks of nodes, less than time
+    signed char* signs
+    int* marks
 
 
 cdef inline void activate(network_t* g, int i) noexcept nogil:
@@ -72,3 +75,4 @@ cdef inline void plant(network_t* g, int i) noexcept nogil:
 
 cdef void adopt(network_t* g) noexcept nogil
 cdef void search(network_t* g) noexcept nogil
+cdef void search_signed(network_t* g) noexcept nogil

@@ -3,6 +3,14 @@
 Paths are found between two search trees, one of the source and one of the sink, that are kept from
 one path to the next (Boykov and Kolmogorov, 2004): nodes cut off from their root look for another
 parent that still hangs on a root, the nearest to it, and leave their tree where there is none.
+
+Networks may be signed.  Node i is then two nodes of another network, itself and its image, and an
+edge with the sign s is two edges there: from i to j and from the image of j to that of i for s = 1,
+from i to the image of j and from j to the image of i for s = -1.  Excess of i is lack of its image,
+and flows are their own mirror images: the tree of the sink is the image of that of the source, an
+image in the tree of the source is a node in that of the sink, and every path goes with its image.
+So one network of n nodes does for that of 2 n; over an edge with s = -1 the trees change.  Where
+both ends of a path have the same root, all from where they meet on carries the path and its image.
 """
 
 # of what was there before a push, so much is rounding
@@ -32,58 +40,103 @@ cdef inline double left(double residual, double pushed) noexcept nogil:
     return rest if rest > DUST * residual else 0.0
 
 
-cdef inline double push(network_t* g, int a, double amount) noexcept nogil:
-    """Push along arc a; returns what can be pushed still."""
+cdef inline double away(arc_t* arc, signed char tree) noexcept nogil:
+    """What can be pushed along the arc of a node of this tree, away from the root."""
+    return arc.residual if tree > 0 else arc.opposite
+
+
+cdef inline double toward(arc_t* arc, signed char tree) noexcept nogil:
+    """What can be pushed along the arc of a node of this tree, from its parent."""
+    return arc.opposite if tree > 0 else arc.residual
+
+
+cdef inline signed char tree_behind(
+        network_t* g, int a, signed char tree, bint is_signed) noexcept nogil:
+    """The tree that a node of the given one has its arc's head in."""
+    return tree * g.signs[a] if is_signed else tree
+
+
+cdef inline double push(
+        network_t* g, int a, bint along, double amount, bint is_signed) noexcept nogil:
+    """Push along arc a, or against it; returns what can be pushed still."""
     cdef arc_t* arc = &g.arcs[a]
     cdef arc_t* sister = &g.arcs[arc.sister]
+    cdef double rest
     g.pushed[g.n_pushed] = a
     g.n_pushed += g.n_pushed < g.most_pushed
-    arc.residual = left(arc.residual, amount)
-    arc.opposite += amount
-    sister.opposite = arc.residual
-    sister.residual = arc.opposite
-    return arc.residual
+    if along:
+        arc.residual = rest = left(arc.residual, amount)
+        arc.opposite += amount
+    else:
+        arc.opposite = rest = left(arc.opposite, amount)
+        arc.residual += amount
+    if is_signed and g.signs[a] < 0:
+        sister.residual = arc.residual
+        sister.opposite = arc.opposite
+    else:
+        sister.residual = arc.opposite
+        sister.opposite = arc.residual
+    return rest
 
 
-cdef void augment(network_t* g, int middle) noexcept nogil:
-    """Push all there is along the path through the arc from the source's tree to the sink's."""
+cdef inline int least_to_root(network_t* g, int i, double* least) noexcept nogil:
+    """The root of node i; `least` comes down to what can be pushed from there to i."""
     cdef node_t* nodes = g.nodes
-    cdef arc_t* arcs = g.arcs
-    cdef double amount = arcs[middle].residual
-    cdef int i, a, tail = arcs[arcs[middle].sister].head, head = arcs[middle].head
-    i = tail
+    cdef int a
+    cdef double excess
     while nodes[i].parent != TERMINAL:
         a = nodes[i].parent
-        amount = min(amount, arcs[a].opposite)
-        i = arcs[a].head
-    amount = min(amount, nodes[i].excess)
-    i = head
-    while nodes[i].parent != TERMINAL:
-        a = nodes[i].parent
-        amount = min(amount, arcs[a].residual)
-        i = arcs[a].head
-    amount = min(amount, -nodes[i].excess)
+        least[0] = min(least[0], toward(&g.arcs[a], nodes[i].tree))
+        i = g.arcs[a].head
+    excess = nodes[i].excess
+    least[0] = min(least[0], excess if nodes[i].tree > 0 else -excess)
+    return i
 
+
+cdef int meeting(network_t* g, int i, int j) noexcept nogil:
+    """The first node of the path from i to its root that is on that from j to the same root."""
+    while True:
+        g.marks[i] = g.time
+        if g.nodes[i].parent == TERMINAL:
+            break
+        i = g.arcs[g.nodes[i].parent].head
+    while g.marks[j] != g.time:
+        j = g.arcs[g.nodes[j].parent].head
+    return j
+
+
+cdef inline void push_to(
+        network_t* g, int i, double amount, bint is_signed) noexcept nogil:
+    """Push from the root of node i to i; who cannot be reached any more is an orphan."""
+    cdef node_t* nodes = g.nodes
+    cdef int a
+    while nodes[i].parent != TERMINAL:
+        a = nodes[i].parent
+        if push(g, a, nodes[i].tree < 0, amount, is_signed) == 0.0:
+            orphan_first(g, i)
+        i = g.arcs[a].head
+    if nodes[i].tree > 0:
+        nodes[i].excess = left(nodes[i].excess, amount)
+    else:
+        nodes[i].excess = -left(-nodes[i].excess, amount)
+    if nodes[i].excess == 0.0:
+        orphan_first(g, i)
+
+
+cdef inline void augment(network_t* g, int tail, int middle, bint is_signed) noexcept nogil:
+    """Push all there is along the path through arc `middle` of node `tail`, from tree to tree."""
+    cdef signed char tree = g.nodes[tail].tree
+    cdef int head = g.arcs[middle].head
+    cdef double amount = away(&g.arcs[middle], tree), half
+    cdef int root = least_to_root(g, tail, &amount)
     g.time += 1
-    push(g, middle, amount)
-    i = tail
-    while nodes[i].parent != TERMINAL:
-        a = nodes[i].parent
-        if push(g, arcs[a].sister, amount) == 0.0:
-            orphan_first(g, i)
-        i = arcs[a].head
-    nodes[i].excess = left(nodes[i].excess, amount)
-    if nodes[i].excess == 0.0:
-        orphan_first(g, i)
-    i = head
-    while nodes[i].parent != TERMINAL:
-        a = nodes[i].parent
-        if push(g, a, amount) == 0.0:
-            orphan_first(g, i)
-        i = arcs[a].head
-    nodes[i].excess = -left(-nodes[i].excess, amount)
-    if nodes[i].excess == 0.0:
-        orphan_first(g, i)
+    if least_to_root(g, head, &amount) == root and is_signed:
+        half = 2.0 * amount
+        least_to_root(g, meeting(g, tail, head), &half)
+        amount = 0.5 * half
+    push(g, middle, tree > 0, amount, is_signed)
+    push_to(g, tail, amount, is_signed)
+    push_to(g, head, amount, is_signed)
 
 
 cdef inline int distance_to_root(network_t* g, int i) noexcept nogil:
@@ -113,8 +166,7 @@ cdef inline int distance_to_root(network_t* g, int i) noexcept nogil:
     return distance
 
 
-cdef void adopt(network_t* g) noexcept nogil:
-    """Give every orphan another parent of its tree, or free it."""
+cdef inline void adopt_all(network_t* g, bint is_signed) noexcept nogil:
     cdef node_t* nodes = g.nodes
     cdef arc_t* arcs = g.arcs
     cdef int i, j, a, best, nearest, distance
@@ -129,9 +181,9 @@ cdef void adopt(network_t* g) noexcept nogil:
         best = NONE
         nearest = FAR
         for a in range(nodes[i].first, nodes[i + 1].first):
-            if (arcs[a].opposite if tree > 0 else arcs[a].residual) > 0.0:
+            if toward(&arcs[a], tree) > 0.0:
                 j = arcs[a].head
-                if nodes[j].tree == tree:
+                if nodes[j].tree == tree_behind(g, a, tree, is_signed):
                     distance = distance_to_root(g, j)
                     if distance < nearest:
                         nearest = distance
@@ -147,19 +199,18 @@ cdef void adopt(network_t* g) noexcept nogil:
         nodes[i].tree = 0
         for a in range(nodes[i].first, nodes[i + 1].first):
             j = arcs[a].head
-            if nodes[j].tree == tree:
-                if (arcs[a].opposite if tree > 0 else arcs[a].residual) > 0.0:
+            if nodes[j].tree == tree_behind(g, a, tree, is_signed):
+                if toward(&arcs[a], tree) > 0.0:
                     activate(g, j)
                 if nodes[j].parent >= 0 and arcs[nodes[j].parent].head == i:
                     orphan_last(g, j)
 
 
-cdef void search(network_t* g) noexcept nogil:
-    """Grow both trees and push along every path found, until no tree can grow."""
+cdef inline void grow(network_t* g, bint is_signed) noexcept nogil:
     cdef node_t* nodes = g.nodes
     cdef arc_t* arcs = g.arcs
     cdef int i, j, a
-    cdef signed char tree
+    cdef signed char tree, behind
     while True:
         i = next_active(g)
         if i == LAST:
@@ -169,18 +220,19 @@ cdef void search(network_t* g) noexcept nogil:
             continue
         a = nodes[i].first
         while a < nodes[i + 1].first:
-            if (arcs[a].residual if tree > 0 else arcs[a].opposite) > 0.0:
+            if away(&arcs[a], tree) > 0.0:
                 j = arcs[a].head
+                behind = tree_behind(g, a, tree, is_signed)
                 if nodes[j].tree == 0:
-                    nodes[j].tree = tree
+                    nodes[j].tree = behind
                     nodes[j].parent = arcs[a].sister
                     nodes[j].stamp = nodes[i].stamp
                     nodes[j].distance = nodes[i].distance + 1
                     activate(g, j)
-                elif nodes[j].tree != tree:
-                    augment(g, a if tree > 0 else arcs[a].sister)
-                    adopt(g)
-                    if nodes[i].tree == 0:
+                elif nodes[j].tree != behind:
+                    augment(g, i, a, is_signed)
+                    adopt_all(g, is_signed)
+                    if nodes[i].tree != tree:
                         break
                     # there may be another path through it
                     continue
@@ -190,3 +242,18 @@ cdef void search(network_t* g) noexcept nogil:
                     nodes[j].stamp = nodes[i].stamp
                     nodes[j].distance = nodes[i].distance + 1
             a += 1
+
+
+cdef void adopt(network_t* g) noexcept nogil:
+    """Give every orphan another parent of its tree, or free it."""
+    adopt_all(g, False)
+
+
+cdef void search(network_t* g) noexcept nogil:
+    """Grow both trees and push along every path found, until no tree can grow."""
+    grow(g, False)
+
+
+cdef void search_signed(network_t* g) noexcept nogil:
+    """`search` in a signed network."""
+    grow(g, True)

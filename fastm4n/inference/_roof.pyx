@@ -20,9 +20,9 @@ largest score (persistency; Hammer, Hansen and Simeone, 1984), so that only the 
 need be searched.  Least cuts may differ in the nodes they leave: those are left here that no least
 cut parts from their image (Kolmogorov and Rother, 2007).
 
-Nodes with |a_i| >= sum of |P_e| / 2 of their edges have their label without a cut.  Where signs of
-edges multiply to 1 along every cycle, the doubled graph is twice one graph of n nodes: one of them
-is cut, and no node is left.
+Nodes with |a_i| >= sum of |P_e| / 2 of their edges have their label without a cut.  The doubled graph
+is its own mirror image, and so is a maximum flow that is found by paths and their images: n nodes
+are searched instead of 2 n (`_paths.pyx`).
 
 Max-min over L adds h_i(p_i) = w_i min(l_0(p_i), l_1(p_i)), l_y' being the expected cost of the
 answer y'.  f + h is concave, and on each of the intervals of [0, 1] between the breakpoints p* and
@@ -101,28 +101,13 @@ cdef class RoofScratch(DoubledGraph):
 
     cdef int relax(
             self, const graph_t* g, const double* unary, const double* more) except -1 nogil:
-        """p, q = a vertex of L of largest score, with as many labels as ties allow.
-
-        One cut on n nodes, where that is all, or on 2 n.
-        """
-        cdef Py_ssize_t i
+        """p, q = a vertex of L of largest score, with as many labels as ties allow."""
         cdef double bound = 0.0
-        cdef unsigned char* side = &self.outer[0]
         self.begin(g, unary, more, 0.0, 0.0, 0.0, NULL)
         self.n_left = 0
         self.lower = 0.0
-        if self.n and self.is_balanced():
-            bound = self.cut_once()
-        elif self.n:
-            self.double_graph()
-            bound = self.cut_doubled(0.0, 0.0, 0.0, NULL, side)
-            for i in range(self.n):
-                bound += self.a[i]
-                self.r[i] = 0.5 * (1 + side[i] - side[self.n + i])
-                self.n_left += side[i] == side[self.n + i]
-            bound *= 0.5
-            if self.n_left:
-                self.settle_ties()
+        if self.n:
+            bound = self.cut_symmetrically()
         self.close(g, bound, self.value_of_kept())
         return 0
 
