@@ -6,7 +6,6 @@ from cpython.buffer cimport (
     PyBUF_FORMAT,
     PyBUF_STRIDES,
     PyBUF_WRITABLE,
-    PyBuffer_IsContiguous,
     PyBuffer_Release,
     PyObject_GetBuffer,
 )
@@ -15,10 +14,11 @@ from libc.string cimport memcmp, memcpy, memset
 
 from fastm4n._parameters import as_real, refuse_where
 
+from fastm4n.inference._buffers cimport are_edges, held_kind, shape_of
 from fastm4n.inference._min_cut cimport BLOCK, MinCut, add, block_sum
 
 cdef double UNIT = 2.0 ** -53
-cdef object ndarray = np.ndarray, empty = np.empty, boolean = np.dtype(bool)
+cdef object empty = np.empty, boolean = np.dtype(bool)
 
 cdef enum:
     # what a call holds the memory of: its arguments, and two results
@@ -97,20 +97,6 @@ def checked_edges(edges, n_nodes):
 
 # ------------------------------------------------------------------------- arguments
 
-cdef bint holds(values, char kind, Py_buffer* view) except -1:
-    """Whether values is an array of this kind in C order; if so, `view` holds its memory."""
-    if type(values) is not ndarray:
-        return False
-    try:
-        PyObject_GetBuffer(values, view, PyBUF_STRIDES | PyBUF_FORMAT)
-    except (ValueError, BufferError):
-        return False
-    if view.format[0] == kind and view.format[1] == 0 and PyBuffer_IsContiguous(view, b"C"):
-        return True
-    PyBuffer_Release(view)
-    return False
-
-
 cdef const double* hold_numbers(
         name, values, int ndim, const Py_ssize_t* shape, Py_buffer* views,
         int* n_views) except? NULL:
@@ -118,7 +104,10 @@ cdef const double* hold_numbers(
     cdef Py_buffer* view = &views[n_views[0]]
     cdef int d
     cdef bint fits = True
-    if not holds(values, c"d", view):
+    cdef char kind = held_kind(values, view)
+    if kind != c"d":
+        if kind:
+            PyBuffer_Release(view)
         values = np.require(as_real(name, values), requirements="CA")
         if values.ndim == 0 and ndim > 0:
             values = np.full([shape[d] for d in range(ndim)], values)
@@ -130,7 +119,7 @@ cdef const double* hold_numbers(
             fits = fits and view.shape[d] == shape[d]
     if not fits:
         wanted = tuple([shape[d] for d in range(ndim)])
-        raise ValueError(f"{name} must have shape {wanted}, got {view.obj.shape}.")
+        raise ValueError(f"{name} must have shape {wanted}, got {shape_of(view)}.")
     return <const double*> view.buf
 
 
@@ -138,11 +127,10 @@ cdef const int* hold_edges(
         edges, Py_ssize_t n_nodes, Py_buffer* views, int* n_views) except? NULL:
     """Hold edges as an (n_edges, 2) array of C ints; those that are one already go unchecked."""
     cdef Py_buffer* view = &views[n_views[0]]
-    cdef bint held = holds(edges, c"i", view)
-    if held and not (view.ndim == 2 and view.shape[1] == 2):
-        PyBuffer_Release(view)
-        held = False
-    if not held:
+    cdef char kind = held_kind(edges, view)
+    if kind != c"i" or view.ndim != 2 or view.shape[1] != 2:
+        if kind:
+            PyBuffer_Release(view)
         PyObject_GetBuffer(checked_edges(edges, n_nodes), view, PyBUF_STRIDES | PyBUF_FORMAT)
     n_views[0] += 1
     return <const int*> view.buf
@@ -175,21 +163,9 @@ cdef double checked_sum(name, const Py_buffer* view, bint* has_infinite) except 
         has_infinite[0] |= x[i] == INFINITY
         total += x[i] if x[i] < INFINITY else 0.0
     if not good:
-        values = <object> view.obj
+        values = np.asarray(view.obj)
         refuse_where(~(values >= 0.0), name, values, "capacities are numbers >= 0.")
     return total
-
-
-cdef bint are_edges(const int* edges, Py_ssize_t n_edges, Py_ssize_t n_nodes) noexcept nogil:
-    """Whether all are pairs of two different nodes."""
-    cdef Py_ssize_t e
-    cdef unsigned int a, b, n = <unsigned int> n_nodes
-    cdef int bad = 0
-    for e in range(n_edges):
-        a = <unsigned int> edges[2 * e]
-        b = <unsigned int> edges[2 * e + 1]
-        bad |= (a >= n) | (b >= n) | (a == b)
-    return bad == 0
 
 
 cdef double plain_sum(const double* x, Py_ssize_t n) noexcept nogil:
@@ -566,11 +542,12 @@ def min_cut(
             start = hold_numbers("flow", flow, 1, &m, views, &n_views)
             k = n_views - 1
             if has_nan(start, m):
-                refuse_where(np.isnan(views[k].obj), "flow", views[k].obj, "a flow is numbers.")
+                flow = np.asarray(views[k].obj)
+                refuse_where(np.isnan(flow), "flow", flow, "a flow is numbers.")
         cut = _scratch(n, m)
         value = cut_between(
             cut, views, n, m, to_node, from_node, pairs, forward, backward, start, &bound)
-        side = empty(n if ndim == 1 else views[0].obj.shape, boolean)
+        side = empty(n if ndim == 1 else shape_of(&views[0]), boolean)
         PyObject_GetBuffer(side, &views[n_views], PyBUF_WRITABLE)
         n_views += 1
         write_sides(cut.tree, n, <unsigned char*> views[n_views - 1].buf)

@@ -4,15 +4,175 @@ from collections import namedtuple
 
 import numpy as np
 
+from cpython.buffer cimport (
+    PyBUF_FORMAT,
+    PyBUF_STRIDES,
+    PyBUF_WRITABLE,
+    PyBuffer_Release,
+    PyObject_GetBuffer,
+)
+from libc.math cimport INFINITY
+from libc.string cimport memcpy
+
+from fastm4n.inference._buffers cimport are_edges, held_kind
 from fastm4n.inference._graph cimport TABLES, graph_t, label_t
 from fastm4n.inference._problem cimport GraphProblem
 from fastm4n.inference._roof cimport RoofScratch
+
+cdef object empty = np.empty, intp = np.dtype(np.intp)
+
+cdef enum:
+    # what a call holds the memory of: its arguments, and three results
+    MOST_VIEWS = 8
+    # nodes and edges of the scratch that is kept between calls; about 4 MB
+    SPARE_SIZE = 16384
+# scratch that no call has at the moment; taking and giving back are atomic
+_SPARE = []
 
 RoofDuality = namedtuple(
     "RoofDuality", ["marginals", "pairs", "value", "bound", "n_left", "labels", "score", "exact"])
 
 
-def roof_duality(node_scores, edges, edge_scores, cost=None, weights=None):
+cdef class TableGraph:
+    """Scratch of one call: a graph of at most so many nodes and edges, each with a table."""
+
+    cdef readonly Py_ssize_t max_nodes, max_edges
+    cdef RoofScratch roof
+    cdef Py_ssize_t[::1] places
+    cdef int[::1] ends
+    cdef label_t[::1] labels
+    cdef graph_t g
+
+    def __init__(self, Py_ssize_t max_nodes, Py_ssize_t max_edges):
+        self.max_nodes, self.max_edges = max_nodes, max_edges
+        self.roof = RoofScratch(max_nodes, max_edges)
+        self.places = 4 * np.arange(max(1, max_edges), dtype=np.intp)
+        self.ends = np.zeros(max(1, 2 * max_edges), dtype=np.intc)
+        self.labels = np.zeros(max(1, max_nodes), dtype=np.uint16)
+        self.g.n_labels = self.g.stride = 2
+        self.g.n_choices = NULL
+        self.g.kind = TABLES
+        self.g.places = &self.places[0]
+        self.g.edges = &self.ends[0]
+        self.g.width = 1
+        self.g.shifts = NULL
+        self.g.unit = 1.0
+
+
+def _scratch(Py_ssize_t n_nodes, Py_ssize_t n_edges):
+    """Scratch that is large enough: that of an earlier call, if no other call has it."""
+    try:
+        graph = _SPARE.pop()
+    except IndexError:
+        graph = None
+    if graph is None or graph.max_nodes < n_nodes or graph.max_edges < n_edges:
+        graph = TableGraph(n_nodes, n_edges)
+    return graph
+
+
+def _spare(TableGraph graph):
+    """Keep the scratch for the next call, unless it is large: fresh memory costs time."""
+    if not _SPARE and graph.max_nodes + graph.max_edges <= SPARE_SIZE:
+        _SPARE.append(graph)
+
+
+cdef bint are_finite(const Py_buffer* view) noexcept nogil:
+    cdef const double* x = <const double*> view.buf
+    cdef Py_ssize_t i, n = view.len // <Py_ssize_t> sizeof(double)
+    cdef double s0 = 0.0, s1 = 0.0, s2 = 0.0, s3 = 0.0
+    # 0 x is NaN where x is infinite or NaN, and 0 elsewhere
+    for i in range(0, n - 3, 4):
+        s0 += 0.0 * x[i]
+        s1 += 0.0 * x[i + 1]
+        s2 += 0.0 * x[i + 2]
+        s3 += 0.0 * x[i + 3]
+    for i in range(n - n % 4, n):
+        s0 += 0.0 * x[i]
+    return (s0 + s1) + (s2 + s3) == 0.0
+
+
+cdef const double* hold_scores(
+        name, values, int ndim, Py_ssize_t length, Py_buffer* views,
+        int* n_views) except? NULL:
+    """Hold finite numbers of shape (length, 2) or (length, 2, 2); of any length where it is < 0."""
+    cdef Py_buffer* view = &views[n_views[0]]
+    cdef int d
+    cdef char kind = held_kind(values, view)
+    cdef bint good = kind == c"d" and view.ndim == ndim and (length < 0 or view.shape[0] == length)
+    if good:
+        for d in range(1, ndim):
+            good = good and view.shape[d] == 2
+    if not (good and are_finite(view)):
+        if kind:
+            PyBuffer_Release(view)
+        shape = (None if length < 0 else length, *[2] * (ndim - 1))
+        values = np.require(as_array(name, values, shape), requirements="CA")
+        PyObject_GetBuffer(values, view, PyBUF_STRIDES | PyBUF_FORMAT)
+    n_views[0] += 1
+    return <const double*> view.buf
+
+
+cdef Py_ssize_t hold_edges(
+        edges, Py_ssize_t n_nodes, Py_buffer* views, int* n_views) except -1:
+    """Hold edges as an (n_edges, 2) array of C ints or of `long long`; returns how many."""
+    cdef Py_buffer* view = &views[n_views[0]]
+    cdef char kind = held_kind(edges, view)
+    if not (kind in b"ilq" and view.ndim == 2 and view.shape[1] == 2):
+        if kind:
+            PyBuffer_Release(view)
+        PyObject_GetBuffer(checked_edges(edges, n_nodes), view, PyBUF_STRIDES | PyBUF_FORMAT)
+    n_views[0] += 1
+    return view.shape[0]
+
+
+cdef bint take_edges(
+        const Py_buffer* view, Py_ssize_t m, Py_ssize_t n, int* ends) noexcept nogil:
+    """ends = the edges; whether all of them are pairs of two different nodes."""
+    cdef const long long* pairs = <const long long*> view.buf
+    cdef Py_ssize_t k
+    cdef long long outside = 0
+    if m == 0:
+        return True
+    if view.itemsize == <Py_ssize_t> sizeof(int):
+        memcpy(ends, view.buf, 2 * m * sizeof(int))
+    else:
+        for k in range(2 * m):
+            outside |= pairs[k]
+            ends[k] = <int> pairs[k]
+        if outside >> 31:
+            return False
+    return are_edges(ends, m, n)
+
+
+def checked_edges(edges, n):
+    """The edges as an (n_edges, 2) array of C ints; an error names the first that is none."""
+    edges = np.asarray(edges)
+    if edges.size == 0:
+        edges = np.zeros((0, 2), dtype=np.intc)
+    if edges.ndim != 2 or edges.shape[1] != 2 or edges.dtype.kind not in "iu":
+        raise ValueError(
+            f"edges must be integers of shape (n_edges, 2), got {edges.dtype} of shape "
+            f"{edges.shape}.")
+    wrong = ((edges < 0) | (edges >= n)).any(axis=1) | (edges[:, 0] == edges[:, 1])
+    if wrong.any():
+        e = int(np.argmax(wrong))
+        raise ValueError(
+            f"edges[{e}] is {tuple(edges[e].tolist())}: an edge joins two different nodes of "
+            f"0 ... {n - 1}.")
+    return np.ascontiguousarray(edges, dtype=np.intc)
+
+
+cdef copy_of(const double[::1] x, Py_ssize_t n, Py_buffer* view):
+    """A new array with the first n of the numbers."""
+    found = empty(n)
+    PyObject_GetBuffer(found, view, PyBUF_WRITABLE)
+    if n:
+        memcpy(view.buf, &x[0], n * sizeof(double))
+    PyBuffer_Release(view)
+    return found
+
+
+def roof_duality(node_scores, edges, edge_scores, cost=None, weights=None, *, bint decode=True):
     """Largest score of a graph of nodes with two labels over the local polytope.
 
     The local polytope has marginals of nodes and of edges, each edge agreeing with its two nodes;
@@ -33,6 +193,8 @@ def roof_duality(node_scores, edges, edge_scores, cost=None, weights=None):
         minimum cuts at most; there are no labels then, and marginals may be other numbers.
     weights : array-like of shape (n_nodes,), default=None
         What costs of the nodes are multiplied by, not negative; one by default.
+    decode : bool, default=True
+        Whether to look for labels of the nodes whose label is left open.
 
     Returns
     -------
@@ -44,7 +206,7 @@ def roof_duality(node_scores, edges, edge_scores, cost=None, weights=None):
         n_left : number of nodes whose label is left open.
         labels (n_nodes,), score : a labelling that agrees with the marginals, and its score; nodes
         whose label is left open have their best labels where edges join at most 16 of them, and
-        else good ones.
+        else good ones. Without `decode` they have the label -1, and there is no score.
         exact : whether it is known to be of largest score.
 
     Examples
@@ -57,73 +219,77 @@ def roof_duality(node_scores, edges, edge_scores, cost=None, weights=None):
     >>> found.marginals.tolist(), round(found.bound, 6), found.score, found.exact
     ([0.5, 0.5, 0.5, 0.5], 4.0, 3.0, True)
     """
-    cdef const double[:, ::1] unary = as_array("node_scores", node_scores, (None, 2))
-    cdef Py_ssize_t n = unary.shape[0]
-    edges = np.asarray(edges)
-    if edges.size == 0:
-        edges = np.zeros((0, 2), dtype=np.intc)
-    if edges.ndim != 2 or edges.shape[1] != 2 or edges.dtype.kind not in "iu":
-        raise ValueError(
-            f"edges must be integers of shape (n_edges, 2), got {edges.dtype} of shape "
-            f"{edges.shape}.")
-    wrong = ((edges < 0) | (edges >= n)).any(axis=1) | (edges[:, 0] == edges[:, 1])
-    if wrong.any():
-        e = int(np.argmax(wrong))
-        raise ValueError(
-            f"edges[{e}] is {tuple(edges[e].tolist())}: an edge joins two different nodes of "
-            f"0 ... {n - 1}.")
-    cdef const int[:, ::1] ends = np.ascontiguousarray(edges, dtype=np.intc)
-    cdef Py_ssize_t m = ends.shape[0]
-    if m == 0:
-        edge_scores = np.zeros((0, 2, 2))
-    cdef const double[:, :, ::1] more = as_array("edge_scores", edge_scores, (m, 2, 2))
+    cdef Py_buffer[MOST_VIEWS] views
+    cdef int n_views = 0, k
+    cdef Py_ssize_t n, m, i
+    cdef Py_ssize_t* out
+    cdef const double* unary
+    cdef const double* pairs
     cdef const double[:, ::1] costs
     cdef const double[::1] of_nodes
     cdef const double* first_weight = NULL
-    cdef Py_ssize_t[::1] places = 4 * np.arange(max(m, 1), dtype=np.intp)
-    cdef RoofScratch roof = RoofScratch(n, m)
-    cdef label_t[::1] labels = np.zeros(max(1, n), dtype=np.uint16)
-    cdef const double* pairs = NULL
-    cdef graph_t g
+    cdef TableGraph graph
+    cdef RoofScratch roof
     cdef double bound, score = 0.0
-    g.n_nodes = n
-    g.n_edges = m
-    g.n_labels = g.stride = 2
-    g.n_choices = NULL
-    g.kind = TABLES
-    g.places = &places[0]
-    g.edges = NULL
-    g.width = 1
-    g.shifts = NULL
-    g.unit = 1.0
-    if m:
-        g.edges = &ends[0, 0]
-        pairs = &more[0, 0, 0]
-    if n == 0:
-        return RoofDuality(np.zeros(0), np.zeros(0), 0.0, 0.0, 0, np.zeros(0, np.intp), 0.0, True)
-    if cost is None:
-        if weights is not None:
-            raise ValueError("weights are those of costs: give cost, or no weights.")
-        with nogil:
-            roof.relax(&g, &unary[0, 0], pairs)
-            bound = roof.bound
-            roof.decode(&g, &labels[0], &score)
-    else:
-        costs = as_array("cost", cost, (2, 2))
-        if weights is not None:
-            of_nodes = as_array("weights", weights, (n,))
-            if np.min(of_nodes) < 0.0:
-                raise ValueError("weights must not be negative.")
-            first_weight = &of_nodes[0]
-        with nogil:
-            roof.max_min(&g, &unary[0, 0], pairs, &costs[0, 0], 2, 1.0, first_weight)
-            bound = roof.bound
-    if not roof.lower < np.inf or not bound < np.inf:
-        raise ValueError("sums of scores are too large for double precision: divide all scores.")
-    return RoofDuality(
-        np.array(roof.p[:n]), np.array(roof.q[:m]), roof.lower, bound, roof.n_left,
-        None if cost is not None else np.array(labels[:n], dtype=np.intp),
-        None if cost is not None else score, None if cost is not None else bool(roof.proven))
+    try:
+        unary = hold_scores("node_scores", node_scores, 2, -1, views, &n_views)
+        n = views[0].shape[0]
+        m = hold_edges(edges, n, views, &n_views)
+        pairs = hold_scores(
+            "edge_scores", edge_scores if m else np.zeros((0, 2, 2)), 3, m, views, &n_views)
+        if n == 0:
+            return RoofDuality(
+                np.zeros(0), np.zeros(0), 0.0, 0.0, 0, np.zeros(0, np.intp), 0.0, True)
+        graph = _scratch(n, m)
+        roof = graph.roof
+        if not take_edges(&views[1], m, n, &graph.ends[0]):
+            checked_edges(views[1].obj, n)
+        graph.g.n_nodes = n
+        graph.g.n_edges = m
+        if cost is None:
+            if weights is not None:
+                raise ValueError("weights are those of costs: give cost, or no weights.")
+            with nogil:
+                roof.relax(&graph.g, unary, pairs)
+                # that of the polytope; that of labellings may be less
+                bound = roof.bound
+                if decode or roof.n_left == 0:
+                    roof.decode(&graph.g, &graph.labels[0], &score)
+        else:
+            costs = as_array("cost", cost, (2, 2))
+            if weights is not None:
+                of_nodes = as_array("weights", weights, (n,))
+                if np.min(of_nodes) < 0.0:
+                    raise ValueError("weights must not be negative.")
+                first_weight = &of_nodes[0]
+            with nogil:
+                roof.max_min(&graph.g, unary, pairs, &costs[0, 0], 2, 1.0, first_weight)
+                bound = roof.bound
+        if not roof.lower < INFINITY or not bound < INFINITY:
+            raise ValueError(
+                "sums of scores are too large for double precision: divide all scores.")
+        labels = total = exact = None
+        if cost is None:
+            labels = empty(n, intp)
+            PyObject_GetBuffer(labels, &views[n_views], PyBUF_WRITABLE)
+            n_views += 1
+            out = <Py_ssize_t*> views[n_views - 1].buf
+            if decode or roof.n_left == 0:
+                total, exact = score, roof.proven
+                for i in range(n):
+                    out[i] = graph.labels[i]
+            else:
+                exact = False
+                for i in range(n):
+                    out[i] = -1 if roof.p[i] == 0.5 else roof.p[i] == 1.0
+        found = RoofDuality(
+            copy_of(roof.p, n, &views[n_views]), copy_of(roof.q, m, &views[n_views]), roof.lower,
+            bound, roof.n_left, labels, total, exact)
+        _spare(graph)
+        return found
+    finally:
+        for k in range(n_views):
+            PyBuffer_Release(&views[k])
 
 
 def refuses_roof(problem):
