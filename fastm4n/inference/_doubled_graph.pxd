@@ -33,4 +33,6 @@ cdef class DoubledGraph:
         unsigned char* side) noexcept nogil
     cdef double value_of_kept(self) noexcept nogil
     cdef void edges_around(self, Py_ssize_t n, const int* ends, Py_ssize_t m) noexcept nogil
+    cdef bint reaches(self, int node, int wanted) noexcept nogil
+    cdef bint are_all_joined(self) noexcept nogil
     cdef void settle_ties(self) noexcept nogil

@@ -22,11 +22,17 @@ cdef enum:
     MOST_ROUNDS = 8
     # nodes of the graph that is cut have their number there instead
     OPEN = -1
-    JUST_SETTLED = -2
-    SETTLED = -3
+    SETTLED = -2
 
 # residual capacities below this share of the capacity are rounding
 cdef double ROUNDING = 1e-12
+
+
+cdef inline bint is_open(const arc_t* arc, bint is_image) noexcept nogil:
+    """Whether capacity is left along the arc of a node, or of its image."""
+    cdef double capacity = arc.opposite if is_image else arc.residual
+    # both are what the edge can take, twice
+    return capacity > 0.5 * ROUNDING * (arc.residual + arc.opposite)
 
 
 cdef class DoubledGraph:
@@ -60,71 +66,87 @@ cdef class DoubledGraph:
         `highest` down to `lowest`, p_i = 1 is best whatever the others are, and so on: its edges
         become scores of their other nodes.  O(n + m) for each of MOST_ROUNDS at most.
         """
-        cdef Py_ssize_t i, j, e, _round
-        cdef double half, weight
-        cdef bint moved = True
-        self.constant = binary_form(g, unary, more, &self.u[0], &self.pair[0])
-        self.scale = fabs(self.constant)
-        for i in range(g.n_nodes):
+        cdef Py_ssize_t i, j, e, k, _round, n = g.n_nodes, m = 0
+        cdef double half, weight, size, scale
+        cdef double* u = &self.u[0]
+        cdef double* a = &self.a[0]
+        cdef double* room = &self.room[0]
+        cdef double* p = &self.p[0]
+        cdef double* halves = &self.half[0]
+        cdef const double* pair = &self.pair[0]
+        cdef int* place = &self.place[0]
+        cdef int* ends = &self.ends[0]
+        cdef bint moved = False
+        self.constant = binary_form(g, unary, more, u, &self.pair[0])
+        scale = fabs(self.constant)
+        for i in range(n):
             if choices(g, i) == 1:
                 # what is behind a node's labels is no score
-                self.u[i] = 0.0
-            self.a[i] = self.u[i]
-            self.room[i] = 0.0
-            self.place[i] = OPEN
-            self.scale += fabs(self.u[i])
+                u[i] = 0.0
+            a[i] = u[i]
+            room[i] = 0.0
+            place[i] = OPEN
+            scale += fabs(u[i])
         for e in range(g.n_edges):
-            half = 0.5 * self.pair[e]
-            self.a[g.edges[2 * e]] += half
-            self.a[g.edges[2 * e + 1]] += half
-            half = fabs(half)
-            self.room[g.edges[2 * e]] += half
-            self.room[g.edges[2 * e + 1]] += half
-            self.scale += half
+            i = g.edges[2 * e]
+            j = g.edges[2 * e + 1]
+            half = 0.5 * pair[e]
+            size = fabs(half)
+            a[i] += half
+            a[j] += half
+            room[i] += size
+            room[j] += size
+            scale += size
+            ends[2 * m] = <int> i
+            ends[2 * m + 1] = <int> j
+            halves[m] = half
+            m += half != 0.0
+        self.scale = scale
         for _round in range(MOST_ROUNDS):
             moved = False
-            for i in range(g.n_nodes):
-                if self.place[i] != OPEN:
+            for i in range(n):
+                if place[i] != OPEN:
                     continue
                 weight = share if weights == NULL else share * weights[i]
-                if choices(g, i) == 1 or self.a[i] + weight * highest <= -self.room[i]:
-                    self.p[i] = 0.0
-                elif self.a[i] + weight * lowest >= self.room[i]:
-                    self.p[i] = 1.0
+                if choices(g, i) == 1 or a[i] + weight * highest <= -room[i]:
+                    p[i] = 0.0
+                elif a[i] + weight * lowest >= room[i]:
+                    p[i] = 1.0
                 else:
                     continue
-                self.place[i] = JUST_SETTLED
+                place[i] = SETTLED
                 moved = True
             if not moved:
                 break
-            for e in range(g.n_edges):
-                i = g.edges[2 * e]
-                j = g.edges[2 * e + 1]
-                if self.place[i] == OPEN and self.place[j] == JUST_SETTLED:
-                    i, j = j, i
-                elif self.place[i] != JUST_SETTLED or self.place[j] != OPEN:
+            # edges between nodes that are open stay
+            k = 0
+            for e in range(m):
+                i = ends[2 * e]
+                j = ends[2 * e + 1]
+                half = halves[e]
+                if place[i] == OPEN and place[j] == OPEN:
+                    ends[2 * k] = <int> i
+                    ends[2 * k + 1] = <int> j
+                    halves[k] = half
+                    k += 1
                     continue
-                half = 0.5 * self.pair[e]
-                self.a[j] += half if self.p[i] == 1.0 else -half
-                self.room[j] -= fabs(half)
-            for i in range(g.n_nodes):
-                if self.place[i] == JUST_SETTLED:
-                    self.place[i] = SETTLED
-        self.n = self.m = 0
-        for i in range(g.n_nodes):
-            if self.place[i] == OPEN:
-                self.place[i] = <int> self.n
-                self.kept[self.n] = <int> i
-                self.a[self.n] = self.a[i]
-                self.n += 1
-        for e in range(g.n_edges):
-            i = self.place[g.edges[2 * e]]
-            j = self.place[g.edges[2 * e + 1]]
-            if i >= 0 and j >= 0 and self.pair[e] != 0.0:
-                self.ends[2 * self.m] = <int> i
-                self.ends[2 * self.m + 1] = <int> j
-                self.half[self.m] = 0.5 * self.pair[e]
-                self.m += 1
+                if place[i] == OPEN:
+                    i, j = j, i
+                if place[j] == OPEN:
+                    a[j] += half if p[i] == 1.0 else -half
+                    room[j] -= fabs(half)
+            m = k
+        k = 0
+        for i in range(n):
+            if place[i] == OPEN:
+                place[i] = <int> k
+                self.kept[k] = <int> i
+                a[k] = a[i]
+                k += 1
+        for e in range(2 * m if k < n else 0):
+            ends[e] = place[ends[e]]
+        self.n = k
+        self.m = m
 
     cdef double cut_symmetrically(self) noexcept nogil:
         """r = the best point, with labels of as many nodes as ties allow; a bound of its a'r.
@@ -246,6 +268,45 @@ cdef class DoubledGraph:
             self.start[i] -= 1
             self.around[self.start[i]] = <int> (k // 2)
 
+    cdef bint reaches(self, int node, int wanted) noexcept nogil:
+        """Whether one node that is left reaches another, or all where wanted < 0."""
+        cdef const network_t* g = &self.cut.network
+        cdef const arc_t* arc
+        cdef const signed char* tree = self.cut.tree
+        cdef int to, here, a, n = <int> self.n
+        cdef int* found = &self.found[0]
+        cdef int* queue = &self.open_nodes[0]
+        cdef Py_ssize_t at = 0, size = 1, most = 2 * self.n_left
+        memset(found, 0, 2 * n * sizeof(int))
+        found[node] = 1
+        queue[0] = node
+        while at < size and size < most:
+            node = queue[at]
+            at += 1
+            here = node - n if node >= n else node
+            for a in range(g.nodes[here].first, g.nodes[here + 1].first):
+                arc = &g.arcs[a]
+                if tree[arc.head] or not is_open(arc, node >= n):
+                    continue
+                to = arc.head + (n if (node >= n) == (g.signs[a] > 0) else 0)
+                if found[to] == 0:
+                    if to == wanted:
+                        return True
+                    found[to] = 1
+                    queue[size] = to
+                    size += 1
+        return size == most
+
+    cdef bint are_all_joined(self) noexcept nogil:
+        """Whether all nodes that are left, and their images, are one strong component.
+
+        Where a node reaches all, all reach its image, which then need only reach the node.
+        """
+        cdef int node = 0, n = <int> self.n
+        while self.cut.tree[node]:
+            node += 1
+        return self.reaches(node, -1) and self.reaches(n + node, node)
+
     cdef void settle_ties(self) noexcept nogil:
         """Labels for nodes that are left, but not in any strong component with their image.
 
@@ -253,6 +314,8 @@ cdef class DoubledGraph:
         numbered from the last of their order on (Tarjan): of a node and its image that which
         comes later is in S.  O(n + m).
         """
+        if self.are_all_joined():
+            return
         cdef const network_t* g = &self.cut.network
         cdef const node_t* nodes = g.nodes
         cdef const arc_t* arc
@@ -265,7 +328,6 @@ cdef class DoubledGraph:
         cdef int* component = &self.component[0]
         cdef int* calls = &self.calls[0]
         cdef int* open_nodes = &self.open_nodes[0]
-        cdef double capacity
         for node in range(2 * n):
             found[node] = 0
         for root in range(2 * n):
@@ -286,9 +348,7 @@ cdef class DoubledGraph:
                 to = -1
                 for a in range(at[node], nodes[here + 1].first):
                     arc = &g.arcs[a]
-                    capacity = arc.opposite if node >= n else arc.residual
-                    if tree[arc.head] or (
-                            capacity <= 0.5 * ROUNDING * (arc.residual + arc.opposite)):
+                    if tree[arc.head] or not is_open(arc, node >= n):
                         continue
                     to = arc.head + (n if (node >= n) == (g.signs[a] > 0) else 0)
                     if found[to] == 0:
