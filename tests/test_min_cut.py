@@ -213,6 +213,52 @@ def test_grid_edges():
             assert_array_equal(found | found.T, near)
 
 
+@pytest.mark.parametrize("as_given", [
+    np.asfortranarray, lambda x: x[::-1].copy()[::-1], np.ndarray.tolist,
+    lambda x: x.astype(x.dtype.newbyteorder())])
+def test_arrays_of_any_layout(as_given):
+    rng = np.random.default_rng(2)
+    edges = grid_edges((4, 5))
+    source, sink = rng.random((2, 4, 5))
+    given = source, sink, edges, rng.random(len(edges)), rng.random(len(edges))
+    expected = min_cut(*given, return_flow=True)
+    found = min_cut(*map(as_given, given), flow=as_given(expected[3]), return_flow=True)
+    assert found[1] == expected[1]
+    assert_array_equal(found[0], expected[0])
+    assert_array_equal(found[3], expected[3])
+
+
+def test_numbers_for_all():
+    side, value, bound = min_cut(1.0, 0.25, [], [])
+    assert side.shape == () and side and value == 0.25 >= bound
+    for other in (np.zeros(0), np.zeros(3)):
+        with pytest.raises(ValueError, match=r"sink must have shape \(\)"):
+            min_cut(1.0, other, [], [])
+    edges = grid_edges((3, 4))
+    source = np.random.default_rng(0).random((3, 4))
+    assert_array_equal(
+        min_cut(source, 0.5, edges, 0.1)[0],
+        min_cut(source, np.full((3, 4), 0.5), edges, np.full(len(edges), 0.1))[0])
+
+
+def test_capacities_both_ways_and_one_way():
+    """Calls take turns between capacities that are one array, two equal ones, and two others."""
+    rng = np.random.default_rng(4)
+    edges = grid_edges((6, 7))
+    forward = rng.random(len(edges))
+    ways = [None, forward, forward.copy(), 2.0 * forward, np.where(forward < 0.1, np.inf, forward)]
+    source, sink = rng.random((2, 42))
+    flow = np.zeros(len(edges))
+    for step in range(40):
+        backward = ways[rng.integers(len(ways))]
+        source = np.abs(source + 0.05 * rng.normal(size=42))
+        side, value, bound, flow = min_cut(
+            source, sink, edges, forward, backward, flow=flow, return_flow=True)
+        cold = min_cut(source, sink, edges, forward.copy(), backward)
+        assert_array_equal(side, cold[0])
+        assert_allclose([value, bound], cold[1], rtol=1e-12)
+
+
 def test_no_nodes_and_no_edges():
     side, value, bound = min_cut([], [], [], [])
     assert side.shape == (0,) and value == bound == 0.0

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from fastm4n.inference.roof import roof_duality
 from fastm4n.outputs._roof import RoofOutputs
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import linprog
 from scipy.sparse import coo_array
 
@@ -264,6 +264,49 @@ def test_graphs_without_edges_and_nodes():
     assert_allclose(found.bound, 3.0)
     found = roof_duality(np.zeros((0, 2)), [], [])
     assert found.score == found.bound == 0.0 and found.labels.size == 0
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_edges_listed_twice(sign):
+    nodes = np.array([[0.0, 0.25], [0.0, 0.0], [0.5, 0.0]])
+    edges = np.array([(0, 1), (1, 0), (1, 2), (1, 2), (2, 0)])
+    pull = np.array([[0.0, 1.0], [1.0, 0.0]])
+    tables = sign * np.array([pull, -1.5 * pull, pull, 2.0 * pull, -3.0 * pull])
+    found = roof_duality(nodes, edges, tables)
+    assert_allclose([found.value, found.bound], by_program(nodes, edges, tables), atol=1e-12)
+    assert_allclose(found.score, scores_of_all(nodes, edges, tables)[1].max())
+
+
+def test_without_decoding():
+    rng = np.random.default_rng(7)
+    n_open = 0
+    for _ in range(50):
+        given = random_graph(rng, 9)
+        whole, found = roof_duality(*given), roof_duality(*given, decode=False)
+        assert found.bound == whole.bound and found.n_left == whole.n_left
+        assert_array_equal(found.marginals, whole.marginals)
+        is_open = whole.marginals == 0.5
+        assert_array_equal(found.labels, np.where(is_open, -1, whole.labels))
+        assert (found.score is None) == (found.n_left > 0) == (not found.exact)
+        n_open += found.n_left > 0
+    assert n_open > 5
+
+
+@pytest.mark.parametrize("kind", [np.intc, np.int64, np.int16, np.uint64])
+@pytest.mark.parametrize("as_given", [
+    np.asfortranarray, lambda x: x[::-1].copy()[::-1], lambda x: x.astype(x.dtype.newbyteorder())])
+def test_arrays_of_any_layout(kind, as_given):
+    rng = np.random.default_rng(3)
+    nodes, tables = rng.normal(size=(5, 2)), rng.normal(size=(10, 2, 2))
+    edges = np.array(list(itertools.combinations(range(5), 2)))
+    expected = roof_duality(nodes, edges, tables)
+    found = roof_duality(as_given(nodes), as_given(edges.astype(kind)), as_given(tables))
+    assert found.bound == expected.bound and found.score == expected.score
+    assert_array_equal(found.labels, expected.labels)
+    outside = edges.copy()
+    outside[3, 1] = 6
+    with pytest.raises(ValueError, match=r"edges\[3\] is \(0, 6\)"):
+        roof_duality(nodes, as_given(outside.astype(kind)), tables)
 
 
 @pytest.mark.parametrize("arguments, message", [

@@ -234,26 +234,27 @@ def _edges(edges, n_nodes, where):
         raise ValueError(
             f"edges{where} must be pairs of integers, of shape (n_edges, 2); got shape "
             f"{edges.shape} of {edges.dtype}.")
-    outside = (edges < 0) | (edges >= n_nodes)
-    if outside.any():
-        e, side = np.argwhere(outside)[0]
+    if edges.min() < 0 or edges.max() >= n_nodes:
+        e, side = np.argwhere((edges < 0) | (edges >= n_nodes))[0]
         raise ValueError(
             f"edge {e}{where} is {tuple(edges[e].tolist())}: node {edges[e, side]} is outside 0 "
             f"... {n_nodes - 1}. Edges count nodes from 0.")
-    loops = np.flatnonzero(edges[:, 0] == edges[:, 1])
-    if loops.size:
+    edges = np.ascontiguousarray(edges, dtype=np.intc)
+    first, second = edges[:, 0], edges[:, 1]
+    loops = first == second
+    if loops.any():
+        e = np.flatnonzero(loops)[0]
         raise ValueError(
-            f"edge {loops[0]}{where} joins node {edges[loops[0], 0]} to itself: add its scores to "
-            "the node's.")
-    ends = np.sort(edges, axis=1)
-    _, first, of = np.unique(ends, axis=0, return_index=True, return_inverse=True)
-    again = np.flatnonzero(first[of.ravel()] != np.arange(len(edges)))
-    if again.size:
-        e = again[0]
+            f"edge {e}{where} joins node {first[e]} to itself: add its scores to the node's.")
+    pairs = np.minimum(first, second) * np.int64(n_nodes) + np.maximum(first, second)
+    in_order = np.sort(pairs)
+    if (in_order[1:] == in_order[:-1]).any():
+        _, places, of = np.unique(pairs, return_index=True, return_inverse=True)
+        e = np.flatnonzero(places[of] != np.arange(len(edges)))[0]
         raise ValueError(
             f"edge {e}{where}, {tuple(edges[e].tolist())}, joins the same nodes as edge "
-            f"{first[of.ravel()[e]]}: add up the scores of both.")
-    return np.ascontiguousarray(edges, dtype=np.intc)
+            f"{places[of[e]]}: add up the scores of both.")
+    return edges
 
 
 def _edge_rows(edge_scores, edges, counts, k, where):

@@ -309,32 +309,39 @@ def roof_best(GraphProblem p, Py_ssize_t repeats=1, bint decode=True):
     Found `repeats` times, for timings; the last time with labels of the nodes that roof duality
     leaves, and the others only with `decode`.
     """
-    cdef Py_ssize_t n = p.n_nodes, _
+    cdef Py_ssize_t n = p.n_nodes, i, turn
     labels = np.zeros(n, dtype=np.intp)
+    cdef Py_ssize_t[::1] out = labels
     if n == 0:
         return labels, 0.0, 0.0
-    rows = np.array(p.unary)
-    counts = np.full(n, 2) if p.n_choices is None else np.asarray(p.n_choices)
-    forbidden = (rows[:, :2] == -np.inf) & (np.arange(2) < counts[:, np.newaxis])
-    if (forbidden.sum(axis=1) == counts).any():
-        return labels, -np.inf, -np.inf
-    if forbidden.any():
+    rows = np.asarray(p.unary)
+    if np.min(rows[:, :2]) == -np.inf:
+        rows = rows.copy()
+        # what is behind a node's labels is not forbidden
+        counts = np.full(n, 2) if p.n_choices is None else np.asarray(p.n_choices)
+        forbidden = (rows[:, :2] == -np.inf) & (np.arange(2) < counts[:, np.newaxis])
+        if (forbidden.sum(axis=1) == counts).any():
+            return labels, -np.inf, -np.inf
         # more than what all edges could make of it
         largest = 1.0 + 8.0 * np.abs(p.more).sum()
         node, label = np.nonzero(forbidden)
         rows[node, label] = rows[node, 1 - label] - largest
     cdef const double[:, ::1] unary = rows
-    cdef RoofScratch roof = RoofScratch(n, p.n_edges)
-    cdef label_t[::1] found = np.zeros(n, dtype=np.uint16)
+    cdef TableGraph graph = _scratch(n, p.n_edges)
+    cdef RoofScratch roof = graph.roof
+    cdef label_t* found = &graph.labels[0]
     cdef double score = 0.0
     with nogil:
-        for _ in range(repeats):
+        for turn in range(repeats):
             roof.relax(&p.g, &unary[0, 0], p.edge_scores())
-            if decode or _ == repeats - 1:
-                roof.decode(&p.g, &found[0], &score)
-    labels[:] = found
+            if decode or turn == repeats - 1:
+                roof.decode(&p.g, found, &score)
+    for i in range(n):
+        out[i] = found[i]
     value = p.score(labels)
-    return labels, value, value if roof.proven else max(value, roof.bound)
+    bound = value if roof.proven else max(value, roof.bound)
+    _spare(graph)
+    return labels, value, bound
 
 
 def as_array(name, values, shape):
