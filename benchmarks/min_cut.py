@@ -49,7 +49,8 @@ alone. scipy's `maximum_flow` takes integers: {units} for one, the time of the n
 left out, and no grid of 500 x 500. Scores of nodes are standard normal, capacities of edges
 uniform, the same both ways, up to the coupling. *Warm* is the same graph after the scores of all nodes have moved by a normal
 number of {move}: from the flow of the last call, or on PyMaxflow's graph as it is, with the moves
-added to it. Values of cuts agree with PyMaxflow's: the largest relative difference was
+added to it. The clock of a shared machine is not the same for all rows: compare within a row. Values
+of cuts agree with PyMaxflow's: the largest relative difference was
 {difference:.1g}.
 """
 
