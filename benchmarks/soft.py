@@ -67,7 +67,7 @@ kernels, bounds or L1 terms, warm starts, checkpoints or paths.
 
 `fastm4n.solvers.soft.solve_soft` takes any factors, of more nodes than two as well, over
 `fastm4n.outputs.FactorGraphs`; it has the ways to the strict problem: a rho that decreases
-(`start_rho`) and the augmented Lagrangian (`augmented=True`).
+(`start_rho`), the augmented Lagrangian (`augmented=True`) and smoothed maxima (`smoothing`).
 
 ## What is solved
 
@@ -94,6 +94,18 @@ These numbers are told apart, and none is taken for another:
 | `relaxed_gap` | the strict one | objective - bound: what is left to gain in it |
 
 f_rho is no bound of the strict problem: f_rho <= min g_rho, and min g <= min g_rho as well.
+
+## Smoothed maxima
+
+`smoothing=s` of `solve_soft` is the third extension of section 7: the maximum over the labels of each
+node and each factor becomes
+
+    max over the simplex of <theta, mu> + s / 2 (1 - |mu|^2),
+
+which lies above it by at most s / 2 (1 - 1 / k), k labels, and the dual gets s / 2 (1 - |mu|^2) for each
+block. Steps go to the mu that attains it, in closed form, and the gap falls linearly; steps to single
+labels, as Algorithm 1 has them, do not get faster. `primal`, `dual` and `gap` are then of the smoothed
+soft problem; `objective`, `bound` and `relaxed_gap` are of the strict one, with its maxima as they are.
 
 ## What is wrong in print
 

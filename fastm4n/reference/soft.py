@@ -32,7 +32,8 @@ What differs from the paper [1]_:
 
 Extensions, of section 7: a smaller rho from pass to pass (`annealed`); multipliers, which are
 messages delta0 beside those of the penalty (`augmented`); and smoothed maxima (`smoothing`), where
-max_y theta(y) becomes the maximum of <theta, mu> + smoothing/2 (1 - |mu|^2) over the simplex.  Of
+max_y theta(y) becomes the maximum of <theta, mu> + smoothing/2 (1 - |mu|^2) over the simplex [3]_,
+and steps go to the mu that attains it: towards single labels they would converge no faster.  Of
 section 5: factors over all nodes, which keep their marginals and expected features alone
 (`GlobalFactor`), and kernels (`features_of_gram`).
 
@@ -42,6 +43,8 @@ References
    constraints. AISTATS.
 .. [2] J. Altschuler, J. Weed, P. Rigollet (2017). Near-linear time approximation algorithms for
    optimal transport via Sinkhorn iteration. NeurIPS.
+.. [3] S. Shalev-Shwartz, T. Zhang (2014). Accelerated proximal stochastic dual coordinate ascent
+   for regularized loss minimization. ICML.
 """
 
 import itertools
@@ -302,7 +305,7 @@ class SoftProblem:
     # -------------------------------------------------------------------------- steps
 
     def step(self, m, b):
-        """The step of Algorithm 1 in block b of example m; returns the block's gap and gamma."""
+        """The step of Algorithm 1 in block b of example m; returns its slope and gamma."""
         nodes, factors = self.examples[m]
         point, p = self.points[m][b], self.p[m]
         is_node = b < len(nodes)
@@ -315,9 +318,12 @@ class SoftProblem:
                     messages, to.marginals, point.marginals, strict=True))
             curvature = 0.0
         else:
-            theta = self.scores(m, b, self.w, self.delta) - self.smoothing * point.table
-            to = self.corner(m, b, int(np.argmax(theta)))
-            slope = theta @ (to.table - point.table)
+            theta = self.scores(m, b, self.w, self.delta)
+            if self.smoothing == 0.0:
+                to = self.corner(m, b, int(np.argmax(theta)))
+            else:
+                to = self.of_table(m, b, project_simplex(theta / self.smoothing))
+            slope = (theta - self.smoothing * point.table) @ (to.table - point.table)
             curvature = self.smoothing * np.sum((to.table - point.table) ** 2)
         squares = sum(
             np.sum((new - old) ** 2)

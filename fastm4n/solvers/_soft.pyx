@@ -15,6 +15,7 @@ from fastm4n.features._soft cimport SoftFeatures
 from fastm4n.outputs._base cimport Workspace
 from fastm4n.outputs._soft cimport FactorBlocks
 from fastm4n.solvers._engine_state cimport EngineState
+from fastm4n.surrogates._smooth cimport SmoothMargin
 
 from fastm4n.solvers._block_coordinate import Sampling, Step
 from fastm4n.surrogates._max_margin import MaxMargin
@@ -38,6 +39,10 @@ cdef class SoftEngine(EngineState):
     in which Phi d holds weights and messages: p / alpha ||Phi d||^2 = p / alpha ||Phi_w d||^2
     + N_i ||d||^2 / rho for a node with N_i factors, and + sum_i ||A_ci d||^2 / rho for a factor.
 
+    Under `SmoothMargin` d goes to the oracle's answer, smoothing mu is taken from score + cost, and
+    smoothing ||d||^2 is added to the denominator: towards single labels steps would be no better
+    than without.
+
     References
     ----------
     .. [1] O. Meshi, N. Srebro, T. Hazan (2015). Efficient training of structured SVMs via soft
@@ -47,11 +52,15 @@ cdef class SoftEngine(EngineState):
     # the blocks of example m are starts[m] ... starts[m + 1] - 1; examples in the order of a pass
     cdef Py_ssize_t[::1] starts, turns
     cdef double[::1] cumulated
+    # None for maxima as they are
+    cdef SmoothMargin smooth
 
     def __init__(self, surrogate, features, weights, double alpha, seed, averaging=False):
-        if not (type(surrogate) is MaxMargin and isinstance(surrogate.outputs, FactorBlocks)
+        if not (type(surrogate) in (MaxMargin, SmoothMargin)
+                and isinstance(surrogate.outputs, FactorBlocks)
                 and isinstance(features, SoftFeatures)):
-            raise TypeError("SoftEngine is for MaxMargin over FactorBlocks, with SoftFeatures.")
+            raise TypeError(
+                "SoftEngine is for MaxMargin or SmoothMargin over FactorBlocks, with SoftFeatures.")
         if averaging:
             raise ValueError("step='fixed' is not there for soft constraints.")
         super().__init__(surrogate, features, weights, alpha, seed)
@@ -60,6 +69,7 @@ cdef class SoftEngine(EngineState):
             surrogate.outputs.graphs.examples, np.arange(n_examples + 1)).astype(np.intp)
         self.turns = np.arange(n_examples, dtype=np.intp)
         self.cumulated = np.zeros(n_examples)
+        self.smooth = surrogate if isinstance(surrogate, SmoothMargin) else None
 
     def state(self):
         return {**super().state(), "turns": np.array(self.turns)}
@@ -143,14 +153,15 @@ cdef class SoftEngine(EngineState):
     cdef int visit(
         self, SoftFeatures features, FactorBlocks outputs, Workspace work, Py_ssize_t b
     ) except -1 nogil:
-        """One block: scores, best label, gap, step, update."""
+        """One block: scores, best label or the oracle's answer, gap, step, update."""
         cdef Py_ssize_t j, best = 0, offset = outputs.layout.offset(b), k = outputs.layout.size(b)
         cdef double* v = &work.scores[0]
         cdef double* mu = &self.mu_[offset]
         cdef double* direction = &work.step[0]
         cdef const double* height = &outputs.heights[offset]
         cdef double curvature = self.weights[b] / (self.alpha + self.kappa)
-        cdef double current = 0.0, upper, gap, norm, gamma = 1.0, concave = 0.0
+        cdef double current = 0.0, upper, gap, slope, norm, gamma = 1.0, concave = 0.0
+        cdef double smoothing = 0.0, squares = 0.0
         features.scores(b, work.scores)
         self.losses[b] = -v[outputs.y[b]]
         for j in range(k):
@@ -159,6 +170,12 @@ cdef class SoftEngine(EngineState):
             if v[j] > v[best]:
                 best = j
         upper = v[best]
+        if self.smooth is not None:
+            smoothing = self.smooth.smoothing
+            for j in range(k):
+                squares += mu[j] * mu[j]
+            current += 0.5 * smoothing * (1.0 - squares)
+            self.smooth.answer(work.scores, k, work.atom, &upper)
         self.losses[b] += upper
         gap = upper - current
         self.n_visits += 1
@@ -167,20 +184,42 @@ cdef class SoftEngine(EngineState):
             self.gaps[b] = 0.0
             return 0
         self.gaps[b] = gap
-        for j in range(k):
-            direction[j] = -mu[j]
-        direction[best] += 1.0
+        if self.smooth is None:
+            for j in range(k):
+                direction[j] = -mu[j]
+            direction[best] += 1.0
+        else:
+            for j in range(k):
+                direction[j] = work.atom[j] - mu[j]
         norm = features.direction_norm(b, work.step, k)
         self.curvatures += self.weights[b] * norm
         self.n_curvatures += 1
         norm *= curvature
-        if norm > gap:
-            gamma = gap / norm
-        self.gained += self.weights[b] * gamma * (gap - 0.5 * gamma * norm)
+        slope = gap
+        if self.smooth is not None:
+            squares = slope = 0.0
+            for j in range(k):
+                squares += direction[j] * direction[j]
+                slope += (v[j] - smoothing * mu[j]) * direction[j]
+            norm += smoothing * squares
+            # of rounding alone
+            if slope <= 0.0:
+                return 0
+        if norm > slope:
+            gamma = slope / norm
+        self.gained += self.weights[b] * gamma * (slope - 0.5 * gamma * norm)
         for j in range(k):
-            mu[j] = mu[j] + gamma * direction[j] if gamma < 1.0 else <double> (j == best)
+            if gamma < 1.0:
+                mu[j] += gamma * direction[j]
+            else:
+                mu[j] = <double> (j == best) if self.smooth is None else work.atom[j]
             concave += height[j] * mu[j]
             direction[j] *= -curvature * gamma
+        if self.smooth is not None:
+            squares = 0.0
+            for j in range(k):
+                squares += mu[j] * mu[j]
+            concave += 0.5 * smoothing * (1.0 - squares)
         self.t[b] = concave
         features.update(b, work.step)
         return 0

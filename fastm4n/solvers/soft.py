@@ -2,8 +2,8 @@
 
 Soft agreement of factors and nodes is a private feature of each example (see
 `fastm4n.features.SoftFeatures`), so that the passes, their acceleration and the certificate are
-those of every other fit. What is added here: bounds of the problem whose agreement is strict, and
-the two ways to it, a rho that decreases and the augmented Lagrangian.
+those of every other fit. What is added here: bounds of the problem whose agreement is strict,
+the two ways to it, a rho that decreases and the augmented Lagrangian, and smoothed maxima.
 """
 
 import time
@@ -13,9 +13,11 @@ import numpy as np
 
 from fastm4n.features import SoftFeatures
 from fastm4n.outputs import FactorBlocks
+from fastm4n.solvers._engine_state import EngineState
 from fastm4n.solvers._soft import SoftEngine
 from fastm4n.solvers.block_coordinate import Driver
-from fastm4n.surrogates import make_surrogate
+from fastm4n.solvers.certificates import certify
+from fastm4n.surrogates import MaxMargin, SmoothMargin
 
 COLUMNS = (
     "n_iter", "seconds", "rho", "primal", "dual", "gap", "objective", "bound", "relaxed_gap",
@@ -36,9 +38,11 @@ class SoftSolution:
     mu : ndarray, flat
         The dual point: probabilities of the labels of each block.
     primal, dual, gap : float
-        g_rho, f_rho and their difference, which bounds what is left to gain in g_rho.
+        g_rho, f_rho and their difference, which bounds what is left to gain in g_rho; with
+        smoothing, of the smoothed problem.
     objective : float
-        g(w, delta): it bounds the relaxed and the exact objective at w from above.
+        g(w, delta), its maxima as they are whatever the smoothing: it bounds the relaxed and the
+        exact objective at w from above.
     bound : float
         A dual value of a point that was rounded to agreement: no w has a smaller relaxed objective.
     relaxed_gap : float
@@ -68,13 +72,21 @@ class SoftSolution:
 class _Fit:
     """One fit: its engine, what is known of it, and the stages of rho and multipliers."""
 
-    def __init__(self, graphs, X, y, heights, shares, alpha, rho, factor_X, seed, callback):
+    def __init__(
+        self, graphs, X, y, heights, shares, alpha, rho, factor_X, smoothing, seed, callback
+    ):
         self.outputs = FactorBlocks(graphs, y, heights)
         self.features = SoftFeatures(graphs, X, shares, alpha, rho, factor_X)
         self.multipliers, self.callback, self.alpha = None, callback, alpha
         self.shares = np.asarray(shares)[graphs.examples]
-        self.engine = SoftEngine(
-            make_surrogate("max_margin", self.outputs), self.features, self.shares, alpha, seed)
+        strict = MaxMargin(self.outputs)
+        surrogate = SmoothMargin(self.outputs, smoothing) if smoothing else strict
+        self.engine = SoftEngine(surrogate, self.features, self.shares, alpha, seed)
+        # of maxima as they are, where passes smooth them: it makes none, and shares the dual point
+        self.unsmoothed = None
+        if smoothing:
+            self.unsmoothed = EngineState(
+                strict, self.features, self.shares, alpha, seed, mu=self.engine.mu)
         # costs alone, whatever the multipliers: what the relaxed dual is made of
         costs = self.outputs.all_heights() * np.repeat(self.shares, graphs.sizes)
         self.places = np.flatnonzero(costs)
@@ -102,6 +114,19 @@ class _Fit:
             return 0.25 * max(height, 0.0) ** 2 / pull
         return height - pull
 
+    def objective(self, certificate, n_jobs):
+        """g(w, delta) at the weights that were certified."""
+        private = self.weights["messages"]
+        primal = certificate.primal
+        if self.unsmoothed is not None:
+            before = self.features.state()
+            try:
+                self.features.restore(self.weights)
+                primal = certify(self.unsmoothed, self.engine.mu, n_jobs).primal
+            finally:
+                self.features.restore(before)
+        return primal - 0.5 * self.alpha * float(private @ private)
+
     def note(self, driver, certificate):
         """A row of the history; whether the callback has had enough."""
         features = self.features
@@ -109,10 +134,10 @@ class _Fit:
             self.weights = features.state()
         else:
             self.weights = driver.acceleration.average()
-        private, self.noted = self.weights["messages"], self.multipliers
+        self.noted = self.multipliers
         mu = self.engine.mu
         self.bound = max(self.bound, self.relaxed_dual(mu))
-        objective = certificate.primal - 0.5 * self.alpha * float(private @ private)
+        objective = self.objective(certificate, driver.n_jobs)
         distance = self.outputs.disagreement(mu)
         self.rows.append((
             self.n_iter + driver.n_passes, time.perf_counter() - self.start, features.rho,
@@ -170,8 +195,8 @@ class _Fit:
 
 def solve_soft(
     graphs, X, y, heights, *, alpha, rho, shares=None, factor_X=None, start_rho=None,
-    augmented=False, inner_iter=10, sampling="gap", accelerate=True, tol=1e-3, max_iter=1000,
-    seed=0, n_jobs=1, callback=None, keep_on_interrupt=False,
+    augmented=False, inner_iter=10, smoothing=0.0, sampling="gap", accelerate=True, tol=1e-3,
+    max_iter=1000, seed=0, n_jobs=1, callback=None, keep_on_interrupt=False,
 ):
     r"""Fit a structured SVM whose factors and nodes agree softly.
 
@@ -211,6 +236,10 @@ def solve_soft(
         Whether multipliers are renewed every `inner_iter` passes: the augmented Lagrangian. The
         fit then stops by `relaxed_gap`, and by `gap` otherwise.
     inner_iter : int, default=10
+    smoothing : float, default=0.0
+        Of the maxima: each becomes that of <theta, mu> + smoothing / 2 (1 - ||mu||^2) over the
+        simplex, and the fit converges linearly. It lies above the maximum itself by less than
+        smoothing / 2, of which an example has one for each node and factor.
     sampling : {"gap", "uniform", "permutation"}
         How examples are drawn; all blocks of one are visited.
     accelerate : bool, default=True
@@ -234,6 +263,8 @@ def solve_soft(
     ----------
     .. [1] O. Meshi, N. Srebro, T. Hazan (2015). Efficient training of structured SVMs via soft
        constraints. AISTATS.
+    .. [2] S. Shalev-Shwartz, T. Zhang (2014). Accelerated proximal stochastic dual coordinate
+       ascent for regularized loss minimization. ICML.
 
     Examples
     --------
@@ -254,7 +285,7 @@ def solve_soft(
     if augmented and start_rho is not None:
         raise ValueError("augmented=True needs no start_rho: any rho leads to agreement.")
     fit = _Fit(
-        graphs, X, y, heights, shares, alpha, start_rho or rho, factor_X, seed, callback)
+        graphs, X, y, heights, shares, alpha, start_rho or rho, factor_X, smoothing, seed, callback)
     options = dict(sampling=sampling, n_jobs=n_jobs)
     interrupted = False
     try:

@@ -1,9 +1,10 @@
-"""The three losses, each written once over outputs of any kind."""
+"""The three losses, each written once over outputs of any kind, and one smoothed."""
 
 from fastm4n.surrogates._base import Surrogate
 from fastm4n.surrogates._log import Log
 from fastm4n.surrogates._max_margin import MaxMargin
 from fastm4n.surrogates._max_min import MaxMin, MaxMinMirrorProx
+from fastm4n.surrogates._smooth import SmoothMargin
 
 SURROGATES = ("max_min", "max_margin", "log")
 ORACLES = ("exact", "mirror_prox")
@@ -36,4 +37,6 @@ def make_surrogate(surrogate, outputs, oracle="exact", oracle_iter=None, oracle_
     return MaxMin(outputs)
 
 
-__all__ = ["Log", "MaxMargin", "MaxMin", "MaxMinMirrorProx", "Surrogate", "make_surrogate"]
+__all__ = [
+    "Log", "MaxMargin", "MaxMin", "MaxMinMirrorProx", "SmoothMargin", "Surrogate", "make_surrogate",
+]

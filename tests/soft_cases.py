@@ -1,0 +1,154 @@
+"""Small problems with soft constraints, compiled and in the reference."""
+
+import numpy as np
+from fastm4n.solvers._soft import SoftEngine
+from scipy import sparse
+from scipy.linalg import qr
+from scipy.optimize import LinearConstraint, minimize
+
+from fastm4n.features import SoftFeatures
+from fastm4n.outputs import FactorBlocks, FactorGraphs
+from fastm4n.reference.soft import Factor, Node, SoftProblem
+from fastm4n.solvers.soft import solve_soft
+from fastm4n.surrogates import MaxMargin, SmoothMargin
+
+ALPHA = 0.3
+
+
+class Case:
+    """Small graphs with nodes of 2 and 3 labels, pairs and a triple, shared and own weights."""
+
+    def __init__(self, seed=0, n_examples=3, triple=True, is_sparse=False):
+        rng = np.random.default_rng(seed)
+        self.node_labels, counts, scopes, sizes, factor_counts, kinds = [], [], [], [], [], []
+        for m in range(n_examples):
+            labels = [2, 3, 2, 2][: 3 + m % 2]
+            first = len(self.node_labels)
+            of_example = [(0, 1), (1, 2), (0, 2)][: 2 + m % 2] + ([(2, 0, 1)] if triple else [])
+            self.node_labels += labels
+            counts.append(len(labels))
+            factor_counts.append(len(of_example))
+            for scope in of_example:
+                scopes += [first + i for i in scope]
+                sizes.append(len(scope))
+                kinds.append({(0, 1): 0, (1, 2): 1, (0, 2): 2, (2, 0, 1): 3}[scope])
+        self.node_labels = np.array(self.node_labels)
+        n_nodes, n_factors = len(self.node_labels), len(sizes)
+        node_tables = [[0, 1], [2, -1, 3]]
+        # of pairs and of three, some weights met by several labels, and some by none
+        factor_tables = [
+            np.arange(6).reshape(2, 3), [[6, -1], [7, 6], [-1, 7]], [[-1, -1], [-1, 8]],
+            np.where(np.arange(12) % 5 == 0, 9, -1).reshape(2, 2, 3)]
+        self.graphs = FactorGraphs(
+            self.node_labels, counts, scopes, sizes, factor_counts, node_tables, factor_tables,
+            node_kinds=(self.node_labels == 3).astype(int), factor_kinds=kinds,
+            factor_rows=np.arange(n_factors))
+        self.X, self.factor_X = rng.normal(size=(n_nodes, 2)), rng.normal(size=(n_factors, 2))
+        self.y = rng.integers(0, self.node_labels)
+        self.cost = rng.uniform(0.5, 2.0, (3, 3)) * (1.0 - np.eye(3))
+        self.shares = rng.uniform(0.5, 1.0, n_examples)
+        self.shares /= self.shares.sum()
+        self.heights = self.graphs.heights_of_costs(self.y, self.cost)
+        self.given = (
+            [sparse.csr_matrix(X) for X in (self.X, self.factor_X)] if is_sparse
+            else [self.X, self.factor_X])
+
+    def reference(self, rho, **options):
+        """The same problem in the reference: w is node weights and then factor weights, flat."""
+        graphs = self.graphs
+        n_node_weights, n_weights = 4, 14
+
+        def phi(table, x, first):
+            flat = np.ravel(table)
+            rows = np.zeros((flat.size, n_weights, x.size))
+            for label, weight in enumerate(flat):
+                if weight >= 0:
+                    rows[label, first + weight] = x
+            return rows.reshape(flat.size, -1)
+
+        examples = []
+        labels = graphs.labels_of_blocks(self.y)
+        starts = np.cumsum(graphs.node_labels) - graphs.node_labels
+        node = factor = 0
+        for count, n_factors in zip(graphs.node_counts, graphs.factor_counts, strict=True):
+            nodes, factors, first = [], [], node
+            for _ in range(count):
+                loss = self.heights[starts[node] : starts[node] + graphs.node_labels[node]]
+                kind = graphs.node_tables[graphs.node_kinds[node]]
+                nodes.append(Node(phi(kind, self.X[node], 0), loss, self.y[node]))
+                node += 1
+            for _ in range(n_factors):
+                a, b = graphs.slot_starts[factor], graphs.slot_starts[factor + 1]
+                kind = graphs.factor_tables[graphs.factor_kinds[factor]]
+                block = graphs.factor_blocks[factor]
+                factors.append(Factor(
+                    tuple(graphs.scopes[a:b] - first),
+                    phi(kind, self.factor_X[factor], n_node_weights),
+                    np.zeros(graphs.sizes[block]), labels[block]))
+                factor += 1
+            examples.append((nodes, factors))
+        return SoftProblem(examples, ALPHA, rho, p=self.shares, **options)
+
+    def fitted(self, rho, engine=SoftEngine, seed=3, smoothing=0.0):
+        """Compiled outputs, features and engine."""
+        outputs = FactorBlocks(self.graphs, self.y, self.heights)
+        features = SoftFeatures(
+            self.graphs, self.given[0], self.shares, ALPHA, rho, self.given[1])
+        surrogate = SmoothMargin(outputs, smoothing) if smoothing else MaxMargin(outputs)
+        return outputs, features, engine(
+            surrogate, features, self.shares[self.graphs.examples], ALPHA, seed)
+
+    def solve(self, **options):
+        return solve_soft(
+            self.graphs, self.given[0], self.y, self.heights, alpha=ALPHA, shares=self.shares,
+            factor_X=self.given[1], **options)
+
+
+def tables_of(problem, points=None):
+    """All probabilities, block after block: the form of the compiled dual point."""
+    points = problem.points if points is None else points
+    return np.concatenate([point.table for of_example in points for point in of_example])
+
+
+def flat(messages):
+    """Messages, one slot after the other."""
+    return np.concatenate([np.concatenate(of_c) for of_m in messages for of_c in of_m])
+
+
+def relaxed_optimum(problem):
+    """g* by a generic solver: the dual QP over the local polytope."""
+    blocks = [(m, b) for m, points in enumerate(problem.points) for b in range(len(points))]
+    sizes = [problem.points[m][b].table.size for m, b in blocks]
+    starts = dict(zip(blocks, np.cumsum(sizes) - sizes, strict=True))
+    total = sum(sizes)
+    phi, loss = np.zeros((total, problem.w.size)), np.zeros(total)
+    rows, values = [], []
+    for (m, b), k in zip(blocks, sizes, strict=True):
+        nodes, factors = problem.examples[m]
+        block = nodes[b] if b < len(nodes) else factors[b - len(nodes)]
+        at = starts[m, b]
+        phi[at : at + k] = problem.p[m] * (block.phi[block.truth] - block.phi) / problem.alpha
+        loss[at : at + k] = problem.p[m] * block.loss
+        rows.append(np.zeros(total))
+        rows[-1][at : at + k] = 1.0
+        values.append(1.0)
+        if b >= len(nodes):
+            shape = [len(nodes[i].loss) for i in block.scope]
+            labels = np.indices(shape).reshape(len(shape), -1)
+            for slot, i in enumerate(block.scope):
+                for label in range(shape[slot]):
+                    rows.append(np.zeros(total))
+                    rows[-1][at : at + k] = labels[slot] == label
+                    rows[-1][starts[m, i] + label] = -1.0
+                    values.append(0.0)
+    # some follow from the others
+    matrix, values = np.array(rows), np.array(values)
+    _, triangle, order = qr(matrix.T, mode="economic", pivoting=True)
+    kept = order[: np.sum(np.abs(np.diag(triangle)) > 1e-9)]
+    found = minimize(
+        lambda mu: 0.5 * problem.alpha * np.sum((mu @ phi) ** 2) - mu @ loss, tables_of(problem),
+        jac=lambda mu: problem.alpha * phi @ (mu @ phi) - loss, bounds=[(0, 1)] * total,
+        constraints=LinearConstraint(matrix[kept], values[kept], values[kept]), method="SLSQP",
+        options={"maxiter": 500, "ftol": 1e-12})
+    assert found.success
+    return -found.fun
