@@ -107,6 +107,22 @@ block. Steps go to the mu that attains it, in closed form, and the gap falls lin
 labels, as Algorithm 1 has them, do not get faster. `primal`, `dual` and `gap` are then of the smoothed
 soft problem; `objective`, `bound` and `relaxed_gap` are of the strict one, with its maxima as they are.
 
+## Global factors
+
+A factor over many nodes has too many labels for a table. The paper keeps its marginals at the nodes
+alone, which is all that agreement asks for, and leaves its best label to a closed form. Of such factors
+counts are compiled: `FactorGraphs.with_counts` adds `CountFactor`s, which say how many of their nodes
+have label 1 (exactly one, at most one, a budget, any two bounds, nodes negated or not),
+
+    FactorGraphs.of_pairs(n, 14, pairs).with_counts([[CountFactor.budget(range(14), 5)]] * n)
+
+and cost O(k log k) a visit and 2 k numbers for k nodes. They have no weights, and true labels must obey
+them. Labellings are then those that obey all counts, in `objective` and in `bound` as well: before
+rounding, node probabilities that break a count are scaled, which is enough for counts that share no
+nodes and for upper bounds; where counts of other kinds cross it is tried in turns, and the point
+is mixed with the true labels if that fails, so that `bound` may be loose there but holds.
+`fastm4n.reference.soft.GlobalFactor` takes any factor with an oracle, features and costs.
+
 ## What is wrong in print
 
 - The step sizes of Algorithm 1, lines 7 and 12: the gradient of a block has a factor 1/M, which the

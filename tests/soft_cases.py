@@ -1,14 +1,17 @@
 """Small problems with soft constraints, compiled and in the reference."""
 
+import itertools
+
 import numpy as np
 from fastm4n.solvers._soft import SoftEngine
 from scipy import sparse
 from scipy.linalg import qr
 from scipy.optimize import LinearConstraint, minimize
 
+from fastm4n import CountFactor
 from fastm4n.features import SoftFeatures
 from fastm4n.outputs import FactorBlocks, FactorGraphs
-from fastm4n.reference.soft import Factor, Node, SoftProblem
+from fastm4n.reference.soft import Factor, GlobalFactor, Node, SoftProblem
 from fastm4n.solvers.soft import solve_soft
 from fastm4n.surrogates import MaxMargin, SmoothMargin
 
@@ -53,6 +56,25 @@ class Case:
             [sparse.csr_matrix(X) for X in (self.X, self.factor_X)] if is_sparse
             else [self.X, self.factor_X])
 
+    def count(self, seed=0):
+        """Add counts over the nodes of two labels, as tight as the true labels let them be.
+
+        The second example has two of them, the third none.
+        """
+        rng = np.random.default_rng(seed)
+        counts, first = [], 0
+        for m, n_nodes in enumerate(self.graphs.node_counts):
+            nodes = np.flatnonzero(self.node_labels[first : first + n_nodes] == 2)
+            counts.append([])
+            for _ in range((1, 2, 0)[m % 3]):
+                rng.shuffle(nodes)
+                negated = rng.random(nodes.size) < 0.5
+                total = int(np.sum(self.y[first + nodes] != negated))
+                counts[m].append(CountFactor(nodes, max(0, total - m % 2), total, negated))
+            first += n_nodes
+        self.graphs = self.graphs.with_counts(counts)
+        return self
+
     def reference(self, rho, **options):
         """The same problem in the reference: w is node weights and then factor weights, flat."""
         graphs = self.graphs
@@ -68,6 +90,7 @@ class Case:
 
         examples = []
         labels = graphs.labels_of_blocks(self.y)
+        parts = np.cumsum(graphs.n_parts) - graphs.n_parts
         starts = np.cumsum(graphs.node_labels) - graphs.node_labels
         node = factor = 0
         for count, n_factors in zip(graphs.node_counts, graphs.factor_counts, strict=True):
@@ -79,12 +102,18 @@ class Case:
                 node += 1
             for _ in range(n_factors):
                 a, b = graphs.slot_starts[factor], graphs.slot_starts[factor + 1]
+                if graphs.is_count[factor]:
+                    factors.append(counted(
+                        graphs.scopes[a:b] - first, graphs.negated[a:b],
+                        *graphs.count_bounds[factor], self.y[graphs.scopes[a:b]], n_weights))
+                    factor += 1
+                    continue
                 kind = graphs.factor_tables[graphs.factor_kinds[factor]]
                 block = graphs.factor_blocks[factor]
                 factors.append(Factor(
                     tuple(graphs.scopes[a:b] - first),
-                    phi(kind, self.factor_X[factor], n_node_weights),
-                    np.zeros(graphs.sizes[block]), labels[block]))
+                    phi(kind, self.factor_X[graphs.factor_rows[factor]], n_node_weights),
+                    np.zeros(graphs.sizes[block]), labels[parts[block]]))
                 factor += 1
             examples.append((nodes, factors))
         return SoftProblem(examples, ALPHA, rho, p=self.shares, **options)
@@ -104,10 +133,26 @@ class Case:
             factor_X=self.given[1], **options)
 
 
+def counted(scope, negated, least, most, truth, n_weights):
+    """A count as a global factor of the reference, by enumeration."""
+    labellings = [
+        y for y in itertools.product((0, 1), repeat=len(scope))
+        if least <= np.sum(np.array(y) != negated) <= most]
+
+    def best(w, unary):
+        return max(
+            labellings, key=lambda y: sum(u[label] for u, label in zip(unary, y, strict=True)))
+
+    return GlobalFactor(
+        tuple(scope), best, lambda y: np.zeros(2 * n_weights), lambda y: 0.0, tuple(truth))
+
+
 def tables_of(problem, points=None):
     """All probabilities, block after block: the form of the compiled dual point."""
     points = problem.points if points is None else points
-    return np.concatenate([point.table for of_example in points for point in of_example])
+    return np.concatenate([
+        np.concatenate(point.marginals) if point.table is None else point.table
+        for of_example in points for point in of_example])
 
 
 def flat(messages):
@@ -115,9 +160,11 @@ def flat(messages):
     return np.concatenate([np.concatenate(of_c) for of_m in messages for of_c in of_m])
 
 
-def relaxed_optimum(problem):
-    """g* by a generic solver: the dual QP over the local polytope."""
-    blocks = [(m, b) for m, points in enumerate(problem.points) for b in range(len(points))]
+def relaxed_optimum(problem, graphs=None):
+    """g* by a generic solver: the dual QP over the local polytope, and the counts of `graphs`."""
+    blocks = [
+        (m, b) for m, points in enumerate(problem.points) for b, point in enumerate(points)
+        if point.table is not None]
     sizes = [problem.points[m][b].table.size for m, b in blocks]
     starts = dict(zip(blocks, np.cumsum(sizes) - sizes, strict=True))
     total = sum(sizes)
@@ -141,14 +188,30 @@ def relaxed_optimum(problem):
                     rows[-1][at : at + k] = labels[slot] == label
                     rows[-1][starts[m, i] + label] = -1.0
                     values.append(0.0)
+    limits = []
+    if graphs is not None:
+        of_node = np.cumsum(graphs.node_counts) - graphs.node_counts
+        example = graphs.examples[graphs.factor_blocks]
+        for f in np.flatnonzero(graphs.is_count):
+            row, (least, most) = np.zeros(total), graphs.count_bounds[f]
+            for s in range(graphs.slot_starts[f], graphs.slot_starts[f + 1]):
+                m = example[f]
+                row[starts[m, graphs.scopes[s] - of_node[m]] + 1 - graphs.negated[s]] = 1.0
+            if least == most:
+                rows.append(row)
+                values.append(least)
+            else:
+                limits.append(LinearConstraint(row[np.newaxis], least, most))
     # some follow from the others
     matrix, values = np.array(rows), np.array(values)
     _, triangle, order = qr(matrix.T, mode="economic", pivoting=True)
     kept = order[: np.sum(np.abs(np.diag(triangle)) > 1e-9)]
+    limits.append(LinearConstraint(matrix[kept], values[kept], values[kept]))
+    start = np.concatenate([problem.points[m][b].table for m, b in blocks])
     found = minimize(
-        lambda mu: 0.5 * problem.alpha * np.sum((mu @ phi) ** 2) - mu @ loss, tables_of(problem),
+        lambda mu: 0.5 * problem.alpha * np.sum((mu @ phi) ** 2) - mu @ loss, start,
         jac=lambda mu: problem.alpha * phi @ (mu @ phi) - loss, bounds=[(0, 1)] * total,
-        constraints=LinearConstraint(matrix[kept], values[kept], values[kept]), method="SLSQP",
+        constraints=limits, method="SLSQP",
         options={"maxiter": 500, "ftol": 1e-12})
     assert found.success
     return -found.fun

@@ -7,10 +7,13 @@ import pytest
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
 from soft_cases import ALPHA, Case, flat, relaxed_optimum, tables_of
 
+from fastm4n import CountFactor
+from fastm4n.outputs import FactorBlocks, FactorGraphs
 from fastm4n.reference import SplitMix64
 from fastm4n.solvers import solve
 from fastm4n.solvers.certificates import certify
-from fastm4n.surrogates import SmoothMargin
+from fastm4n.solvers.soft import solve_soft
+from fastm4n.surrogates import MaxMargin, SmoothMargin
 
 RHO = 0.4
 
@@ -28,10 +31,14 @@ def optimum(case):
 # ----------------------------------------------------------------------- smoothed maxima
 
 
-@pytest.mark.parametrize("smoothing", [1e-3, 0.1, 2.0, 1e3])
+@pytest.mark.parametrize("smoothing", [1e-3, 0.1, 2.0, 20.0])
 @pytest.mark.parametrize("multiplied", [False, True])
 def test_smoothed_passes_are_those_of_the_reference(smoothing, multiplied):
-    case = Case(seed=2)
+    follow_reference(Case(seed=2), multiplied, smoothing)
+
+
+def follow_reference(case, multiplied, smoothing):
+    """Hold passes of the engine to those of the reference."""
     problem = case.reference(RHO, smoothing=smoothing)
     outputs, features, engine = case.fitted(RHO, smoothing=smoothing)
     if multiplied:
@@ -51,6 +58,8 @@ def test_smoothed_passes_are_those_of_the_reference(smoothing, multiplied):
         found = certify(engine, engine.mu)
         assert found.primal == pytest.approx(problem.soft_primal(), rel=1e-9)
         assert found.dual == pytest.approx(problem.soft_dual(), rel=1e-9)
+        fixed = flat(problem.multipliers)
+        np.testing.assert_allclose(features.messages() + fixed, flat(problem.delta), atol=1e-9)
 
 
 def smooth_optimum(problem, n_passes=3000):
@@ -153,3 +162,167 @@ def test_smoothing_of_any_size(case, scale):
     found = case.solve(rho=RHO, smoothing=scale, max_iter=30, tol=1e-3)
     assert np.isfinite(found.primal) and found.gap >= 0.0 and np.isfinite(found.mu).all()
     assert found.dual <= found.primal and found.bound <= found.objective
+
+
+# ------------------------------------------------------------------------ global factors
+
+
+@pytest.fixture(scope="module")
+def counted():
+    return Case(n_examples=5, seed=2).count()
+
+
+@pytest.fixture(scope="module")
+def counted_optimum(counted):
+    return relaxed_optimum(counted.reference(1.0), counted.graphs)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+@pytest.mark.parametrize("multiplied", [False, True])
+def test_passes_with_counts_are_those_of_the_reference(counted, multiplied, smoothing):
+    assert counted.graphs.is_count.sum() == 6
+    follow_reference(counted, multiplied, smoothing)
+
+
+def test_rounded_points_obey_counts_and_agree(counted):
+    graphs, outputs = counted.graphs, counted.fitted(RHO)[0]
+    rng, broken = np.random.default_rng(1), 0
+    starts = np.cumsum(graphs.sizes) - graphs.sizes
+    for _ in range(20):
+        mu = outputs.truth()
+        for b, size in enumerate(graphs.sizes):
+            rows = np.split(mu[starts[b] : starts[b] + size], graphs.n_parts[b])
+            for row in rows:
+                row[:] = rng.dirichlet(np.full(row.size, 0.3))
+        rounded = outputs.rounded(mu)
+        np.testing.assert_allclose(outputs.disagreement(rounded), 0.0, atol=1e-14)
+        assert rounded.min() >= 0.0
+        for point in (mu, rounded):
+            for f in np.flatnonzero(graphs.is_count):
+                block = graphs.factor_blocks[f]
+                row = point[starts[block] : starts[block] + graphs.sizes[block]].reshape(-1, 2)
+                on = 1 - graphs.negated[graphs.slot_starts[f] : graphs.slot_starts[f + 1]]
+                total = row[np.arange(len(row)), on].sum()
+                least, most = graphs.count_bounds[f]
+                if point is mu:
+                    broken += not least <= total <= most
+                else:
+                    assert least - 1e-12 <= total <= most + 1e-12
+    assert broken > 20
+
+
+@pytest.mark.parametrize("concentration", [0.05, 1.0, 20.0])
+def test_counts_that_share_nodes_are_obeyed(concentration):
+    """Permutations: one of each row and each column."""
+    cells = np.arange(9).reshape(3, 3)
+    counts = [CountFactor.exactly_one(line) for line in (*cells, *cells.T)]
+    graphs = FactorGraphs.of_pairs(2, 9, []).with_counts([counts, counts[:3]])
+    y = np.concatenate([np.eye(3)[[1, 2, 0]].ravel(), np.eye(3).ravel()]).astype(int)
+    outputs = FactorBlocks(graphs, y, graphs.heights_of_costs(y, 1.0 - np.eye(2)))
+    rng, near = np.random.default_rng(0), []
+    for _ in range(20):
+        mu = rng.dirichlet([concentration, concentration], graphs.sizes.sum() // 2).ravel()
+        rounded = outputs.rounded(mu)
+        np.testing.assert_allclose(outputs.disagreement(rounded), 0.0, atol=1e-14)
+        nodes = np.split(rounded.reshape(-1, 2)[:, 1], [9, 9 + 18, 9 + 18 + 9])
+        first, second = nodes[0].reshape(3, 3), nodes[2].reshape(3, 3)
+        np.testing.assert_allclose(first.sum(axis=0), 1.0, atol=1e-14)
+        for cells_of in (first, second):
+            np.testing.assert_allclose(cells_of.sum(axis=1), 1.0, atol=1e-14)
+            assert cells_of.min() >= 0.0
+        near.append(np.abs(first.ravel() - y[:9]).max() > 0.1)
+    # without ending at the true labels
+    assert concentration < 1.0 or np.mean(near) > 0.9
+
+
+@pytest.mark.parametrize("accelerate", [False, True])
+def test_certificates_with_counts_hold(counted, counted_optimum, accelerate):
+    rows = []
+    found = counted.solve(
+        rho=RHO, tol=1e-3 if accelerate else 1e-2, max_iter=5000, accelerate=accelerate,
+        callback=rows.append)
+    assert found.converged
+    for row in rows:
+        assert row["primal"] - row["dual"] == pytest.approx(row["gap"], abs=1e-8)
+        assert row["bound"] <= counted_optimum + 1e-8 <= row["objective"] + 2e-8
+    problem = counted.reference(RHO)
+    w, delta = weights_of(counted, found)
+    assert problem.relaxed_primal(w, delta) == pytest.approx(found.objective, rel=1e-9)
+    # counts leave fewer labellings
+    assert counted_optimum < relaxed_optimum(Case(n_examples=5, seed=2).reference(1.0)) - 1e-3
+
+
+def test_counts_and_multipliers_reach_the_strict_optimum(counted, counted_optimum):
+    found = counted.solve(rho=1.0, augmented=True, inner_iter=10, tol=5e-3, max_iter=5000)
+    assert found.converged and found.relaxed_gap <= 5e-3
+    assert found.bound - 1e-8 <= counted_optimum <= found.objective + 1e-8
+
+
+@pytest.mark.parametrize("step", ["line_search", "pairwise"])
+def test_the_block_solver_takes_counts(counted, step):
+    expected = counted.solve(rho=RHO, tol=1e-3, max_iter=20000)
+    outputs, features, _ = counted.fitted(RHO, BlockCoordinateEngine)
+    outputs, features = pickle.loads(pickle.dumps((outputs, features)))
+    found = solve(
+        SmoothMargin(outputs, 1e-9) if step == "line_search" else MaxMargin(outputs), features,
+        counted.shares[counted.graphs.examples], ALPHA, step=step, accelerate=True, tol=1e-3,
+        max_iter=20000)
+    assert found.converged
+    assert abs(found.certificate.primal - expected.primal) <= 2e-3
+
+
+def test_counts_over_many_nodes_have_no_table():
+    rng = np.random.default_rng(0)
+    n, n_labels, most = 20, 200, 5
+    X, Y = rng.normal(size=(n, 8)), np.zeros((n, n_labels), dtype=int)
+    for row in Y:
+        row[rng.choice(n_labels, rng.integers(1, most + 1), replace=False)] = 1
+    free = FactorGraphs.of_pairs(n, n_labels, [[0, 1]])
+    graphs = free.with_counts([[CountFactor.budget(np.arange(n_labels), most)]] * n)
+    assert graphs.sizes.max() == 2 * n_labels
+    costs = graphs.heights_of_costs(Y.ravel(), 1.0 - np.eye(2))
+    found, without = (
+        solve_soft(which, X, Y.ravel(), costs, alpha=0.1, rho=0.05, tol=0.2, max_iter=3000)
+        for which in (graphs, free))
+    assert found.converged and without.converged
+    # where at most five labels are on, less than 200 can be wrong
+    assert found.objective < 0.9 * without.dual and found.bound > 0.0
+
+
+def test_counts_without_nodes_or_factors_beside_them():
+    graphs = FactorGraphs.of_edges([2, 1], np.empty((0, 2)), [0, 0], 2)
+    graphs = graphs.with_counts([[CountFactor([], 0, 0), CountFactor.exactly_one([1, 0])], []])
+    y = np.array([0, 1, 1])
+    found = solve_soft(
+        graphs, np.eye(3), y, graphs.heights_of_costs(y, 1.0 - np.eye(2)), alpha=0.1, rho=0.1,
+        factor_X=np.empty((0, 3)), tol=1e-6, max_iter=20000)
+    assert found.converged and found.messages.shape == (4,) and graphs.n_factors == 1
+    again = graphs.with_counts([[], [CountFactor.at_least_one([0])]])
+    assert again.is_count.all() and again.scopes.tolist() == [1, 0, 2]
+    assert again.labels_of_blocks(y).tolist() == [0, 1, 1, 0, 1, 1]
+
+
+@pytest.mark.parametrize(("counts", "message"), [
+    ([[]], "counts has 1 lists, but there are 2 examples"),
+    ([[], [CountFactor([2], 0, 1)]], r"counts\[1\] has node 2, but the example has 2 nodes"),
+    ([[CountFactor([0, 1], 0, 1)], []], "factor 0 counts node 1, which has 3 labels"),
+    ([[], [CountFactor([0, 1], 0, 1)]], "factor 0 asks for 0 to 1 nodes of label 1, and .* 2"),
+])
+def test_counts_that_cannot_be_are_named(counts, message):
+    graphs = FactorGraphs.of_edges([2, 2], np.empty((0, 2)), [0, 0], 3, n_choices=[2, 3, 2, 2])
+    with pytest.raises(ValueError, match=message):
+        FactorBlocks(graphs.with_counts(counts), [0, 0, 1, 1], np.zeros(9))
+    with pytest.raises(TypeError, match=r"counts\[0\] must be a list of CountFactor, got a str"):
+        graphs.with_counts([["budget"], []])
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    (dict(count_bounds=[[0, 3]]), "factor 0 counts 2 nodes, and cannot have .* at most 3"),
+    (dict(count_bounds=[[-2, 1]]), "cannot have at least -2"),
+    (dict(count_bounds=[0, 1]), r"count_bounds must be integers of shape \(1, 2\)"),
+    (dict(count_bounds=[[0.0, 1.0]]), "count_bounds must be integers"),
+    (dict(negated=[0, 1]), "negated must be boolean"),
+])
+def test_counts_by_arrays_are_checked(change, message):
+    with pytest.raises(ValueError, match=message):
+        FactorGraphs([2, 2], [2], [0, 1], [2], [1], [[-1, 0]], [[[-1, -1], [-1, 0]]], **change)

@@ -29,6 +29,9 @@ cdef enum:
     MESSAGE = 1
     LABELS = 2
     STEP = 3
+    # values of `is_factor`
+    TABLE = 1
+    COUNT = 2
 
 
 cdef class WeightRows:
@@ -190,21 +193,27 @@ cdef class SoftFeatures(FeatureMap):
             raise ValueError(f"shares must be {graphs.n_examples} positive numbers.")
         if factor_X is None:
             factor_X = np.ones((1, 1))
+        elif factor_X.shape[0] == 0:
+            # counts have no features, and a row all the same
+            factor_X = np.zeros((1, factor_X.shape[1]))
         self.nodes = WeightRows(
             X, graphs.node_rows, graphs.node_tables, graphs.n_node_weights)
         self.factors = WeightRows(
-            factor_X, graphs.factor_rows, graphs.factor_tables, graphs.n_factor_weights,
+            factor_X, graphs.factor_rows[~graphs.is_count],
+            [*graphs.factor_tables, np.zeros(0, dtype=np.intp)], graphs.n_factor_weights,
             graphs.factor_scales)
         self.sizes, self.slots = graphs.sizes, graphs.slots
         node_starts = np.cumsum(graphs.node_labels) - graphs.node_labels
         blocks = np.zeros((graphs.n_blocks, 4), dtype=np.intp)
         is_factor = np.zeros(graphs.n_blocks, dtype=np.uint8)
-        is_factor[graphs.factor_blocks] = 1
+        is_factor[graphs.factor_blocks] = np.where(graphs.is_count, COUNT, TABLE)
         blocks[graphs.node_blocks] = np.column_stack(
             [graphs.node_rows, graphs.node_kinds, node_starts, graphs.n_messages])
+        # counts are a kind without weights, the last one
         blocks[graphs.factor_blocks] = np.column_stack(
-            [graphs.factor_rows, graphs.factor_kinds, graphs.slot_starts[:-1],
-             graphs.slot_starts[1:]])
+            [np.where(graphs.is_count, 0, graphs.factor_rows),
+             np.where(graphs.is_count, len(graphs.factor_tables), graphs.factor_kinds),
+             graphs.slot_starts[:-1], graphs.slot_starts[1:]])
         self.blocks, self.is_factor = blocks, is_factor
         n_messages = int(graphs.slots[:, 2].sum())
         self.by_factor = np.zeros(n_messages)
@@ -258,7 +267,7 @@ cdef class SoftFeatures(FeatureMap):
     # -------------------------------------------------------------------------- visits
 
     cdef int scores(self, Py_ssize_t b, double[::1] v) except -1 nogil:
-        cdef Py_ssize_t j, s, a, step, inner, size = self.sizes[b]
+        cdef Py_ssize_t j, s, a, step, stop, inner, shift, size = self.sizes[b]
         cdef Py_ssize_t first = self.blocks[b, FIRST], last = self.blocks[b, LAST]
         cdef double strength = self.strength[b], message
         if not self.is_factor[b]:
@@ -269,11 +278,14 @@ cdef class SoftFeatures(FeatureMap):
         for j in range(size):
             v[j] = 0.0
         self.factors.scores(self.loops, self.blocks[b, ROW], self.blocks[b, KIND], &v[0])
+        stop, shift = size, 0
+        if self.is_factor[b] == COUNT:
+            stop, shift = 2, 2
         for s in range(first, last):
             step = self.slots[s, STEP]
             a = 0
-            j = 0
-            while j < size:
+            j = (s - first) * shift
+            while j < (s - first) * shift + stop:
                 message = strength * (
                     self.by_factor[self.slots[s, MESSAGE] + a]
                     - self.by_node[self.slots[s, NODE] + a])
@@ -284,7 +296,7 @@ cdef class SoftFeatures(FeatureMap):
         return 0
 
     cdef int update(self, Py_ssize_t b, const double[::1] coefficients) except -1 nogil:
-        cdef Py_ssize_t j, s, a, size = self.sizes[b]
+        cdef Py_ssize_t j, s, a, shift = 0, size = self.sizes[b]
         cdef Py_ssize_t first = self.blocks[b, FIRST], last = self.blocks[b, LAST]
         cdef double strength = self.strength[b], value
         if not self.is_factor[b]:
@@ -293,16 +305,21 @@ cdef class SoftFeatures(FeatureMap):
                 self.by_node[first + j] -= strength * coefficients[j]
             return 0
         self.factors.update(self.blocks[b, ROW], self.blocks[b, KIND], &coefficients[0])
+        if self.is_factor[b] == COUNT:
+            size, shift = 2, 2
         for s in range(first, last):
             for a in range(self.slots[s, LABELS]):
-                value = strength * self.marginal(s, a, size, &coefficients[0])
+                value = strength * self.marginal(s, a, size, &coefficients[(s - first) * shift])
                 self.by_factor[self.slots[s, MESSAGE] + a] -= value
                 self.sums[self.slots[s, NODE] + a] -= value
         return 0
 
     cdef double marginal(
         self, Py_ssize_t s, Py_ssize_t a, Py_ssize_t size, const double* d) noexcept nogil:
-        """The sum of d over the factor's labels in which slot s has the label a."""
+        """The sum of d over the factor's labels in which slot s has the label a.
+
+        Of counts, d is the slot's row.
+        """
         cdef Py_ssize_t step = self.slots[s, STEP], j, inner
         cdef double total = 0.0
         j = a * step
@@ -317,14 +334,17 @@ cdef class SoftFeatures(FeatureMap):
         cdef Py_ssize_t j, s, a
         cdef Py_ssize_t first = self.blocks[b, FIRST], last = self.blocks[b, LAST]
         cdef double strength = self.strength[b], value, total = 0.0
+        cdef Py_ssize_t size = k, shift = 0
         if not self.is_factor[b]:
             for j in range(k):
                 total += direction[j] * direction[j]
             return last * strength * strength * total + self.nodes.norm(
                 self.blocks[b, ROW], self.blocks[b, KIND], &direction[0])
+        if self.is_factor[b] == COUNT:
+            size, shift = 2, 2
         for s in range(first, last):
             for a in range(self.slots[s, LABELS]):
-                value = self.marginal(s, a, k, &direction[0])
+                value = self.marginal(s, a, size, &direction[(s - first) * shift])
                 total += value * value
         return strength * strength * total + self.factors.norm(
             self.blocks[b, ROW], self.blocks[b, KIND], &direction[0])
@@ -335,6 +355,8 @@ cdef class SoftFeatures(FeatureMap):
         cdef double squared = self.strength[b] * self.strength[b], total = 0.0
         if not self.is_factor[b]:
             return last * squared + self.nodes.most(self.blocks[b, ROW], self.blocks[b, KIND])
+        if self.is_factor[b] == COUNT:
+            return squared
         for s in range(first, last):
             total += self.sizes[b] // self.slots[s, LABELS]
         return squared * total + self.factors.most(self.blocks[b, ROW], self.blocks[b, KIND])

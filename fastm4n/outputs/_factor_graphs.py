@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from fastm4n.factors import CountFactor
+
 # labels of a block are kept in 16 bits
 MOST_LABELS = 65535
 
@@ -24,6 +26,10 @@ class FactorGraphs:
     numbered with the last node's label running fastest. A node or a factor scores its label y by
     ``weights[table[y]] @ x``, x being its row of features and `table` that of its kind; a label
     whose entry is -1 scores zero.
+
+    A factor may also be a *count*: of its nodes, which have two labels each, a number between two
+    has label 1. It has no weights, and instead of a label for each tuple two numbers for each node,
+    what it says of the node's labels: see `with_counts`.
 
     Parameters
     ----------
@@ -48,6 +54,11 @@ class FactorGraphs:
     factor_scales : array-like of shape (n_factor_weights,), default=None
         Positive numbers that each row of the factors' weights is multiplied by in scores, ones by
         default: the penalty of what it scores is divided by their squares.
+    count_bounds : array-like of int of shape (n_factors, 2), default=None
+        Fewest and most nodes of label 1 of the factors that are counts, -1 and -1 for others; none
+        by default. Kinds and rows of counts are not looked at.
+    negated : array-like of bool, flat, default=None
+        As `scopes`: nodes that are counted where they have label 0; none by default.
 
     Attributes
     ----------
@@ -55,13 +66,14 @@ class FactorGraphs:
     node_blocks, factor_blocks : ndarray of int
         Numbers of nodes and factors among all blocks: an example's nodes, then its factors.
     sizes : ndarray of shape (n_blocks,)
-        Labels of each block.
+        Numbers of each block: as many as labels, of counts two for each node.
+    is_count : ndarray of bool of shape (n_factors,)
     examples : ndarray of shape (n_blocks,)
         The example that each block belongs to.
     slots : ndarray of int of shape (n_slots, 4)
         Of each node of each scope: where its labels begin among those of all nodes, where they
         begin among those of all slots, how many they are, and by how much the factor's label grows
-        from one of them to the next.
+        from one of them to the next; 1 of counts, whose slots have two numbers each.
 
     Examples
     --------
@@ -76,7 +88,7 @@ class FactorGraphs:
     def __init__(self, node_labels, node_counts, scopes, scope_sizes, factor_counts, node_tables,
                  factor_tables, *, node_kinds=None, factor_kinds=None, node_rows=None,
                  factor_rows=None, n_node_weights=None, n_factor_weights=None,
-                 factor_scales=None):
+                 factor_scales=None, count_bounds=None, negated=None):
         self.node_labels = _integers("node_labels", node_labels, low=1)
         self.node_counts = _integers("node_counts", node_counts)
         self.scope_sizes = _integers("scope_sizes", scope_sizes, low=1)
@@ -112,6 +124,7 @@ class FactorGraphs:
             "node_rows", np.arange(self.n_nodes) if node_rows is None else node_rows, self.n_nodes)
         self.factor_rows = _integers(
             "factor_rows", none[1] if factor_rows is None else factor_rows, self.n_factors)
+        self._set_counts(count_bounds, negated)
         self._number_blocks()
         self._make_slots()
         self._check_tables()
@@ -206,6 +219,92 @@ class FactorGraphs:
             n_node_weights=n_labels, n_factor_weights=int(step * n_types),
             factor_scales=np.tile(scales, n_types))
 
+    def with_counts(self, counts):
+        """The same graphs with constraints of how many nodes have label 1.
+
+        Parameters
+        ----------
+        counts : list of list of CountFactor
+            For each example those that are added to it, nodes being counted from 0 within the
+            example.
+
+        Returns
+        -------
+        graphs : FactorGraphs
+
+        Examples
+        --------
+        Of three labels one or two are on:
+
+        >>> from fastm4n import CountFactor
+        >>> from fastm4n.outputs import FactorGraphs
+        >>> graphs = FactorGraphs.of_pairs(1, 3, [[0, 1]])
+        >>> graphs.with_counts([[CountFactor([0, 1, 2], 1, 2)]]).sizes.tolist()
+        [2, 2, 2, 4, 6]
+        """
+        if len(counts) != self.n_examples:
+            raise ValueError(
+                f"counts has {len(counts)} lists, but there are {self.n_examples} examples.")
+        example, every = [], []
+        for m, of_example in enumerate(counts):
+            for factor in of_example:
+                if not isinstance(factor, CountFactor):
+                    raise TypeError(
+                        f"counts[{m}] must be a list of CountFactor, got a "
+                        f"{type(factor).__name__} in it.")
+                if not factor.nodes.size:
+                    continue
+                if factor.nodes.max() >= self.node_counts[m]:
+                    raise ValueError(
+                        f"counts[{m}] has node {factor.nodes.max()}, but the example has "
+                        f"{self.node_counts[m]} nodes.")
+                example.append(m)
+                every.append(factor)
+        example = np.array(example, dtype=np.intp)
+        added = np.bincount(example, minlength=self.n_examples)
+        first = np.cumsum(self.node_counts) - self.node_counts
+        own = np.repeat(np.arange(self.n_examples), self.factor_counts)
+        order = np.argsort(np.concatenate([own, example]), kind="stable")
+        sizes = np.concatenate(
+            [self.scope_sizes, np.array([factor.nodes.size for factor in every], dtype=np.intp)])
+        scopes, negated = (np.concatenate(parts) for parts in (
+            [self.scopes, *(f.nodes + first[m] for m, f in zip(example, every, strict=True))],
+            [self.negated, *(factor.negated for factor in every)]))
+        starts = np.cumsum(sizes) - sizes
+        # where each scope begins now, less where it begins then
+        shifts = starts[order] - (np.cumsum(sizes[order]) - sizes[order])
+        places = np.repeat(shifts, sizes[order]) + np.arange(scopes.size)
+        none = np.zeros(len(every), dtype=np.intp)
+        bounds = np.array([(f.least, f.most) for f in every], dtype=np.intp).reshape(-1, 2)
+        return type(self)(
+            self.node_labels, self.node_counts, scopes[places], sizes[order],
+            self.factor_counts + added, self.node_tables, self.factor_tables,
+            node_kinds=self.node_kinds, factor_kinds=np.append(self.factor_kinds, none)[order],
+            node_rows=self.node_rows, factor_rows=np.append(self.factor_rows, none)[order],
+            n_node_weights=self.n_node_weights, n_factor_weights=self.n_factor_weights,
+            factor_scales=self.factor_scales,
+            count_bounds=np.concatenate([self.count_bounds, bounds])[order],
+            negated=negated[places].astype(bool))
+
+    def _set_counts(self, count_bounds, negated):
+        n = self.n_factors
+        bounds = np.full((n, 2), -1) if count_bounds is None else np.asarray(count_bounds)
+        if bounds.shape != (n, 2) or bounds.size and bounds.dtype.kind not in "iu":
+            raise ValueError(f"count_bounds must be integers of shape ({n}, 2).")
+        negated = np.zeros(self.scopes.size, dtype=bool) if negated is None else np.asarray(negated)
+        if negated.shape != self.scopes.shape or negated.dtype != bool:
+            raise ValueError("negated must be boolean and of the shape of scopes.")
+        self.count_bounds, self.negated = bounds.astype(np.intp), negated.astype(np.uint8)
+        self.is_count = np.any(bounds != -1, axis=1)
+        least, most = bounds.T
+        wrong = np.flatnonzero(
+            self.is_count & ~((0 <= least) & (least <= most) & (most <= self.scope_sizes)))
+        if wrong.size:
+            f = wrong[0]
+            raise ValueError(
+                f"factor {f} counts {self.scope_sizes[f]} nodes, and cannot have at least "
+                f"{least[f]} and at most {most[f]} of label 1.")
+
     def _number_blocks(self):
         number = np.arange(self.n_examples)
         of_node = np.repeat(number, self.node_counts)
@@ -232,6 +331,13 @@ class FactorGraphs:
         starts = np.cumsum(self.scope_sizes) - self.scope_sizes
         node_starts = np.cumsum(self.node_labels) - self.node_labels
         labels = self.node_labels[self.scopes]
+        of_count = np.repeat(self.is_count, self.scope_sizes)
+        wrong = np.flatnonzero(of_count & (labels != 2))
+        if wrong.size:
+            factor = np.searchsorted(np.cumsum(self.scope_sizes), wrong[0], side="right")
+            raise ValueError(
+                f"factor {factor} counts node {self.scopes[wrong[0]]}, which has "
+                f"{labels[wrong[0]]} labels: counts are for nodes with labels 0 and 1.")
         self.slots = np.zeros((self.scopes.size, 4), dtype=np.intp)
         self.slots[:, 0] = node_starts[self.scopes]
         self.slots[:, 1] = np.cumsum(labels) - labels
@@ -246,6 +352,8 @@ class FactorGraphs:
             twice = np.flatnonzero(np.any(scopes[:, 1:] == scopes[:, :-1], axis=1))
             if twice.size:
                 raise ValueError(f"factor {factors[twice[0]]} has a node twice.")
+            factors, places = (
+                rows[~self.is_count[factors]] for rows in (factors, places))
             steps = np.ones_like(places)
             products = np.cumprod(labels[places][:, ::-1].astype(float), axis=1)
             if products.size and products.max() > MOST_LABELS:
@@ -256,38 +364,52 @@ class FactorGraphs:
             steps[:, :-1] = products[:, :-1][:, ::-1]
             self.slots[places, 3] = steps
             self.sizes[self.factor_blocks[factors]] = products[:, -1]
+        self.slots[of_count, 3] = 1
+        counts = self.factor_blocks[self.is_count]
+        self.sizes[counts] = 2 * self.scope_sizes[self.is_count]
+        self.n_parts = np.ones(self.n_blocks, dtype=np.intp)
+        self.n_parts[counts] = self.scope_sizes[self.is_count]
         self.n_messages = np.bincount(self.scopes, minlength=self.n_nodes).astype(np.intp)
 
     def _check_tables(self):
-        for name, kinds, tables, sizes, rows in (
-            ("node", self.node_kinds, self.node_tables, self.node_labels, self.node_rows),
+        for name, kinds, tables, sizes, among in (
+            ("node", self.node_kinds, self.node_tables, self.node_labels,
+             np.arange(self.n_nodes)),
             ("factor", self.factor_kinds, self.factor_tables, self.sizes[self.factor_blocks],
-             self.factor_rows),
+             np.flatnonzero(~self.is_count)),
         ):
-            if rows.size == 0:
+            if among.size == 0:
                 continue
-            if kinds.max() >= len(tables):
+            if kinds[among].max() >= len(tables):
                 raise ValueError(
-                    f"{name}_kinds go up to {kinds.max()}, but there are {len(tables)} tables.")
-            wrong = np.flatnonzero(np.array([table.size for table in tables])[kinds] != sizes)
+                    f"{name}_kinds go up to {kinds[among].max()}, but there are {len(tables)} "
+                    "tables.")
+            entries = np.array([table.size for table in tables])
+            wrong = among[entries[kinds[among]] != sizes[among]]
             if wrong.size:
                 raise ValueError(
                     f"{name} {wrong[0]} has {sizes[wrong[0]]} labels, but the table of its kind, "
                     f"{kinds[wrong[0]]}, has another number of entries.")
 
     def labels_of_blocks(self, y):
-        """The label of every block, in order, where y holds those of the nodes."""
+        """The label of every block, in order, where y holds those of the nodes.
+
+        Of counts the labels of their nodes, one after the other.
+        """
         y = _integers("y", y, self.n_nodes)
         wrong = np.flatnonzero(y >= self.node_labels)
         if wrong.size:
             raise ValueError(
                 f"node {wrong[0]} has the label {y[wrong[0]]}, but labels 0 ... "
                 f"{self.node_labels[wrong[0]] - 1}.")
-        labels = np.zeros(self.n_blocks, dtype=np.intp)
-        labels[self.node_blocks] = y
-        steps = y[self.scopes] * self.slots[:, 3]
-        of_slot = np.repeat(np.arange(self.n_factors), self.scope_sizes)
-        np.add.at(labels, self.factor_blocks[of_slot], steps)
+        labels = np.zeros(self.n_parts.sum(), dtype=np.intp)
+        first = np.cumsum(self.n_parts) - self.n_parts
+        labels[first[self.node_blocks]] = y
+        # of counts each slot is a part
+        within = np.arange(self.scopes.size) - np.repeat(self.slot_starts[:-1], self.scope_sizes)
+        part = np.repeat(first[self.factor_blocks], self.scope_sizes)
+        part += np.where(np.repeat(self.is_count, self.scope_sizes), within, 0)
+        np.add.at(labels, part, y[self.scopes] * self.slots[:, 3])
         return labels
 
     def heights_of_costs(self, y, cost, node_weights=None):

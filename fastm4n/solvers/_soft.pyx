@@ -155,6 +155,8 @@ cdef class SoftEngine(EngineState):
     ) except -1 nogil:
         """One block: scores, best label or the oracle's answer, gap, step, update."""
         cdef Py_ssize_t j, best = 0, offset = outputs.layout.offset(b), k = outputs.layout.size(b)
+        cdef bint is_count = outputs.is_count(b), is_label = self.smooth is None and not is_count
+        cdef const double* atom = &work.atom[0]
         cdef double* v = &work.scores[0]
         cdef double* mu = &self.mu_[offset]
         cdef double* direction = &work.step[0]
@@ -163,14 +165,22 @@ cdef class SoftEngine(EngineState):
         cdef double current = 0.0, upper, gap, slope, norm, gamma = 1.0, concave = 0.0
         cdef double smoothing = 0.0, squares = 0.0
         features.scores(b, work.scores)
-        self.losses[b] = -v[outputs.y[b]]
+        if is_count:
+            self.losses[b] = -outputs.score(b, outputs.true_labels(b), v)
+        else:
+            self.losses[b] = -v[outputs.y[outputs.layout.first_part(b)]]
         for j in range(k):
             v[j] += height[j]
             current += v[j] * mu[j]
             if v[j] > v[best]:
                 best = j
-        upper = v[best]
-        if self.smooth is not None:
+        # the oracle's answer is the label `best`, or else the atom
+        if is_label:
+            upper = v[best]
+        elif is_count:
+            outputs.best(b, v, NULL, work, &work.labels[0], &upper)
+            outputs.indicator(b, &work.labels[0], &work.atom[0])
+        else:
             smoothing = self.smooth.smoothing
             for j in range(k):
                 squares += mu[j] * mu[j]
@@ -184,19 +194,19 @@ cdef class SoftEngine(EngineState):
             self.gaps[b] = 0.0
             return 0
         self.gaps[b] = gap
-        if self.smooth is None:
+        if is_label:
             for j in range(k):
                 direction[j] = -mu[j]
             direction[best] += 1.0
         else:
             for j in range(k):
-                direction[j] = work.atom[j] - mu[j]
+                direction[j] = atom[j] - mu[j]
         norm = features.direction_norm(b, work.step, k)
         self.curvatures += self.weights[b] * norm
         self.n_curvatures += 1
         norm *= curvature
         slope = gap
-        if self.smooth is not None:
+        if smoothing > 0.0:
             squares = slope = 0.0
             for j in range(k):
                 squares += direction[j] * direction[j]
@@ -212,10 +222,10 @@ cdef class SoftEngine(EngineState):
             if gamma < 1.0:
                 mu[j] += gamma * direction[j]
             else:
-                mu[j] = <double> (j == best) if self.smooth is None else work.atom[j]
+                mu[j] = <double> (j == best) if is_label else atom[j]
             concave += height[j] * mu[j]
             direction[j] *= -curvature * gamma
-        if self.smooth is not None:
+        if smoothing > 0.0:
             squares = 0.0
             for j in range(k):
                 squares += mu[j] * mu[j]

@@ -5,9 +5,9 @@
 in the place of <costs, mu>: the maximum of scores theta over labels becomes that of
 <theta, mu> + smoothing / 2 (1 - ||mu||^2) over the simplex, which lies above it by at most
 smoothing / 2 (1 - 1 / k) and has a gradient that is Lipschitz.  The dual gets a strongly concave
-term, and steps towards the oracle's answer converge linearly.  It is the smoothed hinge of
-Shalev-Shwartz and Zhang (2014) for any number of labels, as section 7 of Meshi et al. (2015) asks
-for.
+term, and steps towards the oracle's answer converge linearly.  Counts, which have no
+probabilities of labels, keep their maxima.  It is the smoothed hinge of Shalev-Shwartz and Zhang
+(2014) for any number of labels, as section 7 of Meshi et al. (2015) asks for.
 """
 
 import numpy as np
@@ -76,15 +76,23 @@ cdef class SmoothMargin(Surrogate):
         self, Py_ssize_t b, const double* mu, Workspace work, double* value) except -1 nogil:
         cdef Py_ssize_t j
         cdef double squares = 0.0
+        value[0] = self.blocks.expected_cost(b, mu)
+        if self.blocks.is_count(b):
+            return 0
         for j in range(self.size(b)):
             squares += mu[j] * mu[j]
-        value[0] = self.blocks.expected_cost(b, mu) + 0.5 * self.smoothing * (1.0 - squares)
+        value[0] += 0.5 * self.smoothing * (1.0 - squares)
         return 0
 
     cdef int oracle(
         self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil:
         cdef Py_ssize_t j
         self.blocks.add_costs(b, &work.scores[0], &work.scratch[0])
+        if self.blocks.is_count(b):
+            self.blocks.best(b, &work.scratch[0], NULL, work, &work.labels[0], upper)
+            self.blocks.indicator(b, &work.labels[0], &work.atom[0])
+            lower[0] = upper[0]
+            return 0
         self.answer(work.scratch, self.size(b), work.atom, upper)
         self.concave(b, &work.atom[0], work, lower)
         for j in range(self.size(b)):
