@@ -62,8 +62,8 @@ its messages is added to its loss, so that the paper's rho is this one over the 
 `primal_objective_`, `dual_objective_` and `duality_gap_` are of the soft problem, g_rho, f_rho and
 their difference; the columns `objective`, `bound` and `relaxed_gap` of `history_` are of the strict
 one. Weights are predicted with as those of `inference="lp"`. Of graphs, pairs may be "full",
-"symmetric" or "potts", with features and types of edges and types and weights of nodes; there are no
-kernels, bounds or L1 terms, warm starts, checkpoints or paths.
+"symmetric" or "potts", with features and types of edges and types and weights of nodes; label sets have
+kernels. There are no bounds or L1 terms, warm starts, checkpoints or paths.
 
 `fastm4n.solvers.soft.solve_soft` takes any factors, of more nodes than two as well, over
 `fastm4n.outputs.FactorGraphs`; it has the ways to the strict problem: a rho that decreases
@@ -122,6 +122,16 @@ rounding, node probabilities that break a count are scaled, which is enough for 
 nodes and for upper bounds; where counts of other kinds cross it is tried in turns, and the point
 is mixed with the true labels if that fails, so that `bound` may be loose there but holds.
 `fastm4n.reference.soft.GlobalFactor` takes any factor with an oracle, features and costs.
+
+## Kernels
+
+`MultiLabelClassifier(kernel=...)` and `solve_soft(..., kernel="precomputed")` have the weights of nodes
+in the space of a kernel: w is kept as coefficients of the rows, w_l = sum_i beta_il phi(x_i), and as its
+inner products with all rows, so that a score is read and a step of one label adds a row of the Gram
+matrix. Messages and weights of factors are linear as before, and their kernels add up. The norm of w is
+the sum of the coefficients times the products, of averages of accelerated passes as well, so that nothing
+else changes: with a linear kernel steps and certificates are those of the linear fit. The Gram matrix is
+held whole (`cache_size`).
 
 ## What is wrong in print
 

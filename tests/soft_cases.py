@@ -11,7 +11,7 @@ from scipy.optimize import LinearConstraint, minimize
 from fastm4n import CountFactor
 from fastm4n.features import SoftFeatures
 from fastm4n.outputs import FactorBlocks, FactorGraphs
-from fastm4n.reference.soft import Factor, GlobalFactor, Node, SoftProblem
+from fastm4n.reference.soft import Factor, GlobalFactor, Node, SoftProblem, features_of_gram
 from fastm4n.solvers.soft import solve_soft
 from fastm4n.surrogates import MaxMargin, SmoothMargin
 
@@ -52,9 +52,25 @@ class Case:
         self.shares = rng.uniform(0.5, 1.0, n_examples)
         self.shares /= self.shares.sum()
         self.heights = self.graphs.heights_of_costs(self.y, self.cost)
+        self.kernel = "linear"
         self.given = (
             [sparse.csr_matrix(X) for X in (self.X, self.factor_X)] if is_sparse
             else [self.X, self.factor_X])
+
+    def use_kernel(self):
+        """Give the nodes a Gaussian kernel, as features of its Gram matrix in the reference."""
+        squares = np.sum((self.X[:, np.newaxis] - self.X) ** 2, axis=2)
+        gram = np.exp(-0.3 * squares) + 0.5
+        self.X, self.kernel = features_of_gram(gram), "precomputed"
+        self.factor_X = np.pad(self.factor_X, ((0, 0), (0, len(gram) - 2)))
+        self.given = [gram, self.factor_X]
+        return self
+
+    def weights(self, node_weights, factor_weights):
+        """All weights, flat, as the reference has them."""
+        if self.kernel != "linear":
+            node_weights = node_weights @ self.X
+        return np.concatenate([node_weights, factor_weights]).ravel()
 
     def count(self, seed=0):
         """Add counts over the nodes of two labels, as tight as the true labels let them be.
@@ -105,7 +121,8 @@ class Case:
                 if graphs.is_count[factor]:
                     factors.append(counted(
                         graphs.scopes[a:b] - first, graphs.negated[a:b],
-                        *graphs.count_bounds[factor], self.y[graphs.scopes[a:b]], n_weights))
+                        *graphs.count_bounds[factor], self.y[graphs.scopes[a:b]],
+                        n_weights * self.X.shape[1]))
                     factor += 1
                     continue
                 kind = graphs.factor_tables[graphs.factor_kinds[factor]]
@@ -122,7 +139,8 @@ class Case:
         """Compiled outputs, features and engine."""
         outputs = FactorBlocks(self.graphs, self.y, self.heights)
         features = SoftFeatures(
-            self.graphs, self.given[0], self.shares, ALPHA, rho, self.given[1])
+            self.graphs, self.given[0], self.shares, ALPHA, rho, self.given[1],
+            self.kernel == "precomputed")
         surrogate = SmoothMargin(outputs, smoothing) if smoothing else MaxMargin(outputs)
         return outputs, features, engine(
             surrogate, features, self.shares[self.graphs.examples], ALPHA, seed)
@@ -130,10 +148,10 @@ class Case:
     def solve(self, **options):
         return solve_soft(
             self.graphs, self.given[0], self.y, self.heights, alpha=ALPHA, shares=self.shares,
-            factor_X=self.given[1], **options)
+            factor_X=self.given[1], kernel=self.kernel, **options)
 
 
-def counted(scope, negated, least, most, truth, n_weights):
+def counted(scope, negated, least, most, truth, n_features):
     """A count as a global factor of the reference, by enumeration."""
     labellings = [
         y for y in itertools.product((0, 1), repeat=len(scope))
@@ -144,7 +162,7 @@ def counted(scope, negated, least, most, truth, n_weights):
             labellings, key=lambda y: sum(u[label] for u, label in zip(unary, y, strict=True)))
 
     return GlobalFactor(
-        tuple(scope), best, lambda y: np.zeros(2 * n_weights), lambda y: 0.0, tuple(truth))
+        tuple(scope), best, lambda y: np.zeros(n_features), lambda y: 0.0, tuple(truth))
 
 
 def tables_of(problem, points=None):

@@ -12,6 +12,7 @@ from scipy.optimize import LinearConstraint, minimize
 from sklearn.base import clone
 from sklearn.datasets import make_multilabel_classification
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics.pairwise import pairwise_kernels
 
 from fastm4n import (
     BlockFrankWolfe,
@@ -286,19 +287,22 @@ def fitted_sets(X, Y, **parameters):
     return MultiLabelClassifier(**parameters).fit(X, Y)
 
 
-def exact_objective(clf, X, Y):
+def exact_objective(clf, X, Y, gram=None):
     """The objective by enumeration of all sets."""
     sets = np.array(list(np.ndindex((2,) * Y.shape[1])))
     both = sets[:, clf.edges_[:, 0]] * sets[:, clf.edges_[:, 1]]
-    total = (X @ clf.coef_.T + clf.intercept_) @ sets.T + both @ clf.edge_coef_
+    coef = clf.coef_.T if gram is None else clf.dual_coef_
+    scores = (X if gram is None else gram) @ coef
+    total = (scores + clf.intercept_) @ sets.T + both @ clf.edge_coef_
     cost = clf.cost_matrix_[Y[:, np.newaxis], sets].sum(axis=2)
     if clf.cost_scale == "mean":
         cost = cost / Y.shape[1]
     truth = total[np.arange(len(Y)), (Y[:, np.newaxis] == sets).all(axis=2).argmax(axis=1)]
-    weights = [clf.coef_, clf.edge_coef_]
+    weights = [clf.edge_coef_]
     if clf.fit_intercept:
         weights.append(clf.intercept_ / clf.fit_intercept)
-    penalty = 0.5 * clf.alpha * sum(np.sum(w**2) for w in weights)
+    squares = np.sum(coef**2) if gram is None else np.sum(coef * scores)
+    penalty = 0.5 * clf.alpha * (squares + sum(np.sum(w**2) for w in weights))
     return np.mean((total + cost).max(axis=1) - truth) + penalty
 
 
@@ -364,7 +368,6 @@ def test_label_sets_in_other_forms(label_sets, tmp_path):
     assert (again.predict(X) == clf.predict(X)).all()
     assert clf.score(X, Y) > 0.3 and clf.decision_function(X).shape == Y.shape
     for message, more in {
-        "needs kernel='linear', got 'rbf'": {"kernel": "rbf"},
         "needs surrogate='max_margin', got 'max_min'": {"surrogate": "max_min"},
         "needs penalty='l2' without bounds": {"penalty": L2({"edge_coef": (0, None)})},
         "rho must be a finite number > 0, got -1": {"rho": -1},
@@ -373,3 +376,81 @@ def test_label_sets_in_other_forms(label_sets, tmp_path):
             fitted_sets(X, Y, **more)
     with pytest.raises(ValueError, match="not supported by paths"):
         regularization_path(MultiLabelClassifier("max_margin", inference="soft"), X, Y)
+
+
+@pytest.mark.parametrize("more", [
+    {}, {"kernel_params": {"gamma": 0.3}, "fit_intercept": 2.0}, {"kernel": "precomputed"},
+    {"kernel": "poly", "kernel_params": {"degree": 2}, "fit_intercept": False}])
+def test_label_sets_of_kernels(label_sets, more, tmp_path):
+    X, Y = label_sets
+    parameters = {"kernel": "rbf", **more}
+    gram = pairwise_kernels(X, metric="rbf", gamma=0.3)
+    X = gram if parameters["kernel"] == "precomputed" else X
+    clf = fitted_sets(X, Y, **parameters)
+    assert clf.oracle_ == "soft" and clf.dual_coef_.shape == Y.shape
+    assert 0.0 <= clf.relative_gap_ <= clf.tol
+    if parameters["kernel"] == "rbf":
+        gram = pairwise_kernels(X, metric="rbf", **clf._kernel_parameters)
+    elif parameters["kernel"] == "poly":
+        gram = pairwise_kernels(X, metric="poly", **clf._kernel_parameters)
+    history = clf.history_
+    assert exact_objective(clf, X, Y, gram) <= history["objective"][-1] + 1e-12
+    assert history["objective"][-1] <= clf.primal_objective_
+    # the smallest relaxed objective lies between these
+    relaxed = clone(clf).set_params(inference="lp", tol=1e-3).fit(X, Y)
+    assert relaxed.dual_objective_ <= history["objective"].min() + 1e-9
+    assert history["bound"].max() <= relaxed.primal_objective_ + 1e-9
+    # predictions are of these weights
+    on = clf.predict(X)
+    pairs = np.zeros((4, 4))
+    pairs[tuple(clf.edges_.T)] = clf.edge_coef_
+    np.testing.assert_allclose(
+        clf.decision_function(X), gram @ clf.dual_coef_ + clf.intercept_ + on @ (pairs + pairs.T),
+        atol=1e-9)
+    save_model(clf, tmp_path / "model")
+    again = load_model(tmp_path / "model")
+    assert (again.predict(X) == on).all()
+
+
+def test_linear_kernels_are_linear_fits(label_sets):
+    X, Y = label_sets
+    linear = fitted_sets(X, Y, tol=1e-4)
+    kernel = fitted_sets(X @ X.T, Y, tol=1e-4, kernel="precomputed")
+    assert max(linear.dual_objective_, kernel.dual_objective_) <= min(
+        linear.primal_objective_, kernel.primal_objective_)
+    near = sum(np.sqrt(2.0 * clf.duality_gap_ / clf.alpha) for clf in (linear, kernel))
+    away = np.linalg.norm(linear.coef_ - kernel.dual_coef_.T @ X)
+    assert away <= near
+
+
+def test_kernels_of_repeated_and_weighted_label_sets(label_sets):
+    X, Y = label_sets
+    weights = np.where(np.arange(len(X)) == 0, 2.0, np.arange(len(X)) != 3)
+    keep = np.flatnonzero(np.arange(len(X)) != 3)
+    double = fitted_sets(
+        np.r_[X[keep], X[:1]], np.r_[Y[keep], Y[:1]], tol=1e-4, kernel="rbf", gamma=0.5)
+    weighted = MultiLabelClassifier(**double.get_params()).fit(X, Y, weights)
+    assert max(double.dual_objective_, weighted.dual_objective_) <= min(
+        double.primal_objective_, weighted.primal_objective_)
+    assert (weighted.dual_coef_[3] == 0.0).all()
+    assert_allclose(double.dual_coef_[0], double.dual_coef_[-1])
+    near = sum(np.sqrt(2.0 * clf.duality_gap_ / clf.alpha) for clf in (double, weighted))
+    away = np.abs(double.decision_function(X) - weighted.decision_function(X)).max()
+    assert away <= 4.0 * near
+
+
+@pytest.mark.parametrize(("message", "more"), [
+    ("holds the whole Gram matrix of 30 examples, .* cache_size=0.001 allows less",
+     {"kernel": "rbf", "cache_size": 0.001}),
+    ("X is not symmetric", {"kernel": "precomputed"}),
+    ("is not positive semidefinite", {
+        "kernel": lambda x, y: float(np.any(x != y)) + 0.1, "fit_intercept": False}),
+    ("is not positive semidefinite: K.0, 0. = -1 is a negative", {
+        "kernel": lambda x, y: -1.0, "fit_intercept": False}),
+])
+def test_kernels_that_cannot_be(label_sets, message, more):
+    X, Y = label_sets
+    if more["kernel"] == "precomputed":
+        X = np.triu(np.ones((30, 30)))
+    with pytest.raises(ValueError, match=message):
+        fitted_sets(X, Y, **more)

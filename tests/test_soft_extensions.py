@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pytest
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
+from scipy import sparse
 from soft_cases import ALPHA, Case, flat, relaxed_optimum, tables_of
 
 from fastm4n import CountFactor
@@ -53,8 +54,8 @@ def follow_reference(case, multiplied, smoothing):
         problem.run_pass(rng, order)
         engine.run_pass(Sampling.PERMUTATION, Step.LINE_SEARCH)
         np.testing.assert_allclose(engine.mu, tables_of(problem), atol=1e-9)
-        weights = np.concatenate([features.node_weights(), features.factor_weights()])
-        np.testing.assert_allclose(weights.ravel(), problem.w, atol=1e-9)
+        weights = case.weights(features.node_weights(), features.factor_weights())
+        np.testing.assert_allclose(weights, problem.w, atol=1e-9)
         found = certify(engine, engine.mu)
         assert found.primal == pytest.approx(problem.soft_primal(), rel=1e-9)
         assert found.dual == pytest.approx(problem.soft_dual(), rel=1e-9)
@@ -100,7 +101,7 @@ def test_smoothed_certificates_hold(case, optimum, smoothing, accelerate):
 
 def weights_of(case, found):
     """w and delta as the reference has them."""
-    w = np.concatenate([found.node_weights, found.factor_weights]).ravel()
+    w = case.weights(found.node_weights, found.factor_weights)
     messages = iter(np.split(found.messages, np.cumsum(case.graphs.slots[:, 2])))
     graphs, delta, factor = case.graphs, [], 0
     for count in graphs.factor_counts:
@@ -326,3 +327,85 @@ def test_counts_that_cannot_be_are_named(counts, message):
 def test_counts_by_arrays_are_checked(change, message):
     with pytest.raises(ValueError, match=message):
         FactorGraphs([2, 2], [2], [0, 1], [2], [1], [[-1, 0]], [[[-1, -1], [-1, 0]]], **change)
+
+
+# ------------------------------------------------------------------------------- kernels
+
+
+@pytest.fixture(scope="module")
+def kernel():
+    return Case(n_examples=4, seed=3).use_kernel()
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+@pytest.mark.parametrize("with_counts", [False, True])
+def test_passes_with_kernels_are_those_of_the_reference(smoothing, with_counts):
+    case = Case(n_examples=4, seed=3).use_kernel()
+    follow_reference(case.count() if with_counts else case, True, smoothing)
+
+
+@pytest.mark.parametrize("accelerate", [False, True])
+def test_certificates_with_kernels_hold(kernel, accelerate):
+    optimum = relaxed_optimum(kernel.reference(1.0))
+    rows = []
+    found = kernel.solve(
+        rho=RHO, tol=1e-3 if accelerate else 1e-2, max_iter=5000, accelerate=accelerate,
+        callback=rows.append)
+    assert found.converged
+    for row in rows:
+        assert row["primal"] - row["dual"] == pytest.approx(row["gap"], abs=1e-8)
+        assert row["bound"] <= optimum + 1e-8 <= row["objective"] + 2e-8
+    w, delta = weights_of(kernel, found)
+    assert kernel.reference(RHO).relaxed_primal(w, delta) == pytest.approx(
+        found.objective, rel=1e-9)
+    tight = kernel.solve(rho=0.5, augmented=True, tol=5e-3, max_iter=5000)
+    assert tight.converged and tight.bound <= optimum + 1e-8 <= tight.objective + 2e-8
+
+
+def test_linear_kernels_are_features(case):
+    """Steps are the same, and so are all certificates."""
+    options = dict(alpha=ALPHA, shares=case.shares, factor_X=case.factor_X, rho=RHO, max_iter=60)
+    linear, kernel = (
+        solve_soft(case.graphs, X, case.y, case.heights, kernel=kernel, tol=0.0, **options)
+        for X, kernel in ((case.X, "linear"), (case.X @ case.X.T, "precomputed")))
+    for name in ("primal", "dual", "gap", "objective", "bound"):
+        np.testing.assert_allclose(kernel.history[name], linear.history[name], atol=1e-9)
+    np.testing.assert_allclose(kernel.node_weights @ case.X, linear.node_weights, atol=1e-9)
+    np.testing.assert_allclose(kernel.messages, linear.messages, atol=1e-9)
+
+
+def test_kernels_pickle_and_are_restored(kernel):
+    _, features, engine = kernel.fitted(RHO)
+    for _ in range(3):
+        engine.run_pass(Sampling.PERMUTATION, Step.LINE_SEARCH)
+    again = pickle.loads(pickle.dumps(features))
+    assert again.has_kernel and again.weight_norm() == pytest.approx(features.weight_norm())
+    np.testing.assert_array_equal(again.node_weights(), features.node_weights())
+    state = features.state()
+    norm = features.weight_norm()
+    features.scale(0.5)
+    assert features.weight_norm() == pytest.approx(0.25 * norm)
+    assert features.divergence(state) == pytest.approx(0.125 * norm)
+    features.clear()
+    assert features.weight_norm() == 0.0
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    (lambda gram: gram[:-1], "they must be of all rows"),
+    (lambda gram: gram + np.triu(np.ones_like(gram), 1), "not symmetric"),
+    (lambda gram: gram - 10.0 * np.eye(len(gram)), "of a row with itself is negative"),
+    (lambda gram: gram - np.diag(np.diagonal(gram)), "squared norm of w came out negative"),
+])
+def test_matrices_that_are_no_kernels(kernel, change, message):
+    with pytest.raises(ValueError, match=message):
+        solve_soft(
+            kernel.graphs, change(kernel.given[0]), kernel.y, kernel.heights, alpha=ALPHA,
+            rho=RHO, kernel="precomputed", factor_X=kernel.factor_X, tol=0.0, max_iter=50)
+    with pytest.raises(TypeError, match="must be a dense array"):
+        solve_soft(
+            kernel.graphs, sparse.csr_matrix(kernel.given[0]), kernel.y, kernel.heights,
+            alpha=ALPHA, rho=RHO, kernel="precomputed")
+    with pytest.raises(ValueError, match="kernel must be one of"):
+        solve_soft(
+            kernel.graphs, kernel.given[0], kernel.y, kernel.heights, alpha=ALPHA, rho=RHO,
+            kernel="rbf")

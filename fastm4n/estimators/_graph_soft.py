@@ -84,5 +84,5 @@ def soft_problem(tagger, X, shapes, common, codes, blocks, task):
     common.update(oracle_="soft", exact_=False, integrality_gap_=None)
     return SoftGraphProblem(
         None, None, blocks, common, task, graphs, with_constant(nodes.values, nodes.intercept),
-        factor_X, codes, graphs.heights_of_costs(codes, cost, part_weights), shapes,
+        factor_X, codes, graphs.heights_of_costs(codes, cost, part_weights), "linear", shapes,
         tagger.pairwise)

@@ -8,8 +8,8 @@ from scipy import sparse
 from sklearn.metrics.pairwise import KERNEL_PARAMS, PAIRWISE_KERNEL_FUNCTIONS, pairwise_kernels
 
 from fastm4n._parameters import check_number, is_number
+from fastm4n.features._base import NotPositiveSemidefinite
 from fastm4n.features._kernel import KernelFeatures
-from fastm4n.solvers.certificates import NotPositiveSemidefinite
 
 KERNELS = (*sorted(PAIRWISE_KERNEL_FUNCTIONS), "precomputed")
 
@@ -161,6 +161,25 @@ def kernel_features(kernel, parameters, X, n_labels, intercept, alpha, cache_siz
         checked_diagonal(kernel, diagonal, alpha), n_labels, intercept,
         compute_rows=partial(_rows, kernel, parameters, X), n_cached=int(budget / (8.0 * n)),
     )
+
+
+def whole_gram(kernel, parameters, X, intercept, alpha, cache_size):
+    """Gram matrix of the rows of X, or that of kernel="precomputed", and the constant feature's.
+
+    Of kernels that are computed it has to fit in cache_size, in MiB.
+    """
+    n = X.shape[0]
+    if kernel == "precomputed":
+        gram = checked_gram(X)
+    else:
+        needed = 8.0 * n * n / 2.0**20
+        if needed > cache_size:
+            raise ValueError(
+                f"inference='soft' holds the whole Gram matrix of {n} examples, {needed:.0f} MiB, "
+                f"and cache_size={cache_size:g} allows less: set it to {int(np.ceil(needed))}.")
+        gram = gram_matrix(kernel, parameters, as_double(X))
+    checked_diagonal(kernel, np.diagonal(gram) + intercept**2, alpha)
+    return gram + intercept**2 if intercept else gram
 
 
 def _rows(kernel, parameters, X, rows):

@@ -47,6 +47,12 @@ class Blocks:
         """An example of each block."""
         return self.kept[self.first]
 
+    def spread(self, rows):
+        """A row for each example, of those of the blocks: as much of it as its weight is."""
+        of_examples = np.zeros((self.n_examples, rows.shape[1]))
+        of_examples[self.kept] = self.shares[:, np.newaxis] * rows[self.block_of]
+        return of_examples
+
 
 @dataclass
 class Problem:

@@ -33,8 +33,6 @@ def check_inference(estimator):
          f"surrogate='max_margin', got {estimator.surrogate!r}"),
         (not is_plain(estimator.penalty),
          f"penalty='l2' without bounds, got {estimator.penalty!r:.80}"),
-        (getattr(estimator, "kernel", "linear") != "linear",
-         f"kernel='linear', got {getattr(estimator, 'kernel', None)!r:.80}"),
         (bool(estimator.warm_start), "warm_start=False: a fit starts from zero weights"),
         (solver.step != "line_search",
          f"a solver of step='line_search', got step={solver.step!r}"),
@@ -72,6 +70,8 @@ class SoftProblem(Problem):
         Labels of all nodes.
     heights : ndarray, flat
         Costs of the labels of all nodes.
+    kernel : {"linear", "precomputed"}
+        Whether X holds kernel values.
     """
 
     graphs: Any
@@ -79,6 +79,7 @@ class SoftProblem(Problem):
     factor_X: Any
     y: np.ndarray
     heights: np.ndarray
+    kernel: str
 
     def weights_of(self, node_weights, factor_weights):
         """Fitted arrays."""
@@ -115,8 +116,8 @@ class SoftProblem(Problem):
         try:
             found = solve_soft(
                 self.graphs, self.X, self.y, self.heights, alpha=alpha, rho=float(estimator.rho),
-                shares=self.blocks.weights, factor_X=self.factor_X, tol=tol, callback=on_row,
-                **{name: options[name] for name in (
+                shares=self.blocks.weights, factor_X=self.factor_X, kernel=self.kernel, tol=tol,
+                callback=on_row, **{name: options[name] for name in (
                     "sampling", "accelerate", "max_iter", "seed", "n_jobs")})
         finally:
             progress.close()

@@ -50,9 +50,7 @@ class VectorProblem(Problem):
         blocks = self.blocks
         beta = self._scored(self.loss.outputs.truth() - mu)
         beta = beta * (blocks.weights / alpha)[:, np.newaxis]
-        dual_coef = np.zeros((blocks.n_examples, beta.shape[1]))
-        dual_coef[blocks.kept] = blocks.shares[:, np.newaxis] * beta[blocks.block_of]
-        return {"intercept_": intercepts, "dual_coef_": dual_coef}
+        return {"intercept_": intercepts, "dual_coef_": blocks.spread(beta)}
 
     def _scored(self, numbers):
         """Of the numbers of all blocks those whose scores depend on x, a row for each block."""

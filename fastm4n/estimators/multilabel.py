@@ -17,6 +17,7 @@ from fastm4n.estimators._base import needs_log
 from fastm4n.estimators._docs import documented
 from fastm4n.estimators._graph_model import integrality
 from fastm4n.estimators._indicators import KINDS, as_indicator, read_indicator
+from fastm4n.estimators._kernels import kernel_parameters, named_kernel, whole_gram
 from fastm4n.estimators._label_decoding import LabelDecoder
 from fastm4n.estimators._label_graphs import check_graph, check_sets, label_edges, named_labels
 from fastm4n.estimators._parameters import RISK_TOL, check_weights, cost_matrix, summable
@@ -61,6 +62,12 @@ class SoftLabelProblem(SoftProblem):
     constant: float
 
     def weights_of(self, node_weights, factor_weights):
+        if self.kernel != "linear":
+            return {
+                "dual_coef_": self.blocks.spread(node_weights.T),
+                "intercept_": self.constant**2 * node_weights.sum(axis=1),
+                "edge_coef_": factor_weights.ravel(),
+            }
         n_labels, d = node_weights.shape[0], node_weights.shape[1] - bool(self.constant)
         intercept = np.zeros(n_labels)
         if self.constant:
@@ -110,8 +117,8 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         it is "lp", a linear program whose objective bounds the exact one from above. The others
         demand one of these, "exact" any that is, and raise an error where it cannot be had.
         `oracle_` says what it came to. "soft" lets labels and pairs disagree at a penalty [3]_,
-        which asks for no oracle but one label after another: for "max_margin" and linear kernels.
-        Predictions are then those of "lp".
+        which asks for no oracle but one label after another: for "max_margin". Predictions are
+        then those of "lp". Of kernels the whole Gram matrix is held.
     constraints : FactorTables, CountFactor or list of them, default=None
         Which sets of labels there are, in fits and in predictions: factors whose nodes are the
         columns of y, their tables 0 for what is allowed and -inf for what is not;
@@ -375,18 +382,39 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         """The problem with soft constraints."""
         n, n_labels = Y.shape
         graphs = FactorGraphs.of_pairs(n, n_labels, common["edges_"])
-        # refuses features that are too large
-        constant = self._features(X, blocks.examples, blocks.weights, n_labels)[2]
+        if self.kernel == "linear":
+            # refuses features that are too large
+            constant = self._features(X, blocks.examples, blocks.weights, n_labels)[2]
+            of_nodes = with_constant(X[blocks.examples], constant)
+        else:
+            constant = self._constant()
+            of_nodes, common = self._gram(X, blocks, constant, common)
         heights = graphs.heights_of_costs(Y.ravel(), common["cost_matrix_"])
         if self.cost_scale == "mean":
             heights = heights / n_labels
         return SoftLabelProblem(
-            None, None, blocks, common, {}, graphs, with_constant(X[blocks.examples], constant),
-            None, Y.ravel(), heights, constant)
+            None, None, blocks, common, {}, graphs, of_nodes, None, Y.ravel(), heights,
+            "linear" if self.kernel == "linear" else "precomputed", constant)
+
+    def _gram(self, X, blocks, constant, common):
+        """Kernel values of the blocks with the constant feature's, and what predictions need."""
+        samples, parameters = blocks.examples, {}
+        if self.kernel == "precomputed":
+            points = X[np.ix_(samples, samples)]
+        else:
+            points = X[samples]
+            parameters = kernel_parameters(
+                self.kernel, points, blocks.weights, gamma=self.gamma,
+                kernel_params=self.kernel_params)
+            common = {**common, "X_fit_": X.copy()}  # the caller may change what is theirs
+        gram = whole_gram(
+            self.kernel, parameters, points, constant, self.alpha, self.cache_size)
+        return gram, {**common, "_kernel_parameters": parameters}
 
     def _solved(self, problem, alpha, scale, **start):
         if isinstance(problem, SoftProblem):
-            return problem.solved(self, alpha, self.tol * scale)
+            with named_kernel(self.kernel):
+                return problem.solved(self, alpha, self.tol * scale)
         return super()._solved(problem, alpha, scale, **start)
 
     def _outputs(self, Y, edges, cost, attractive, factors=None):

@@ -17,6 +17,10 @@ from fastm4n.features._penalty cimport Penalty
 cdef double SCALE_FACTOR = 8.0, LARGEST_SCALE = 1e15
 
 
+class NotPositiveSemidefinite(ValueError):
+    """The squared norm of w came out negative."""
+
+
 cdef class FeatureMap:
     """Base of the feature maps.
 
@@ -103,6 +107,10 @@ cdef class FeatureMap:
     def has_penalty(self):
         """Whether Omega(w) is more than ||w||^2 / 2, so that w is not z: see `Penalty`."""
         return False
+
+    def has_plain_state(self):
+        """Whether ||w||^2 is the sum of the squares of what `state` holds, and Omega no more."""
+        return not self.has_penalty()
 
     def penalty_value(self):
         """Omega(w), or None where w is not held."""

@@ -29,8 +29,14 @@ cdef class WeightRows:
     cdef void prefetch(self, Py_ssize_t r) noexcept nogil
 
 
+cdef class KernelRows(WeightRows):
+    # w_c = sum_r coefficients[c, r] x_r, of which `weights` holds the inner products with all rows
+    cdef double[:, ::1] coefficients
+
+
 cdef class SoftFeatures(FeatureMap):
     cdef readonly object graphs, factor_X
+    cdef readonly bint has_kernel
     cdef readonly double rho
     cdef double alpha
     cdef object shares

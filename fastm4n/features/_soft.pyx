@@ -9,6 +9,9 @@ and s^2 = alpha / (rho p), p being the example's share, the solver's dual
 
 is the soft dual f_rho with its penalty p / (2 rho) ||A mu_c - mu_i||^2 for each example, and the
 primal is g_rho = g + rho / 2 sum_m p_m ||delta_m||^2.  True labels agree: their messages cancel.
+
+Weights of nodes may be of a kernel, which adds up to the messages as inner products do: w then is
+held as coefficients of the rows and, beside them, as its inner products with all rows.
 """
 
 import numpy as np
@@ -16,6 +19,13 @@ from scipy import sparse
 
 from fastm4n._simd._loops cimport fastm4n_loops, fastm4n_prefetch, loops_for
 from fastm4n.features._base cimport FeatureMap
+
+from fastm4n.features._base import NotPositiveSemidefinite
+
+# a squared norm may come out negative by this share of what it is the sum of, by rounding
+cdef double NEGATIVE = 1e-9
+# a Gram matrix is symmetric up to this share of its largest value
+cdef double SKEW = 1e-6
 
 cdef enum:
     # columns of `blocks`: row of the features, kind, and of nodes where their labels begin and
@@ -29,6 +39,8 @@ cdef enum:
     MESSAGE = 1
     LABELS = 2
     STEP = 3
+    # rows of a Gram matrix that are looked at at once
+    CHUNK = 256
     # values of `is_factor`
     TABLE = 1
     COUNT = 2
@@ -159,6 +171,59 @@ cdef class WeightRows:
                 fastm4n_prefetch(&self.data[r * self.weights.shape[1] + j])
 
 
+cdef class KernelRows(WeightRows):
+    """`WeightRows` of a kernel: updates take as many multiply-adds as there are rows, scores one.
+
+    Parameters
+    ----------
+    gram : ndarray of shape (n, n)
+        Kernel values of the rows, the constant feature's included.
+    rows, tables, n_weights
+        As of `WeightRows`.
+    """
+
+    def __init__(self, gram, rows, tables, Py_ssize_t n_weights):
+        if sparse.issparse(gram):
+            raise TypeError("kernel values must be a dense array: use X.toarray().")
+        gram = np.ascontiguousarray(gram, dtype=np.float64)
+        n = len(gram)
+        if gram.shape != (n, n):
+            raise ValueError(f"kernel values have shape {gram.shape}: they must be of all rows.")
+        super().__init__(gram, rows, tables, n_weights)
+        largest = np.max(np.abs(gram), initial=0.0)
+        for start in range(0, n, CHUNK):
+            stop = start + CHUNK
+            if np.any(np.abs(gram[start:stop] - gram[:, start:stop].T) > SKEW * largest):
+                raise ValueError("kernel values are not symmetric.")
+        self.norms = np.array(np.diagonal(gram))
+        if np.any(np.diagonal(gram) < 0.0):
+            raise NotPositiveSemidefinite("a kernel value of a row with itself is negative")
+        self.coefficients = np.zeros((n_weights, n))
+
+    cdef double dot(
+        self, const fastm4n_loops* loops, Py_ssize_t r, Py_ssize_t c) noexcept nogil:
+        return self.weights[c, r]
+
+    cdef void add(self, Py_ssize_t r, Py_ssize_t c, double by) noexcept nogil:
+        cdef Py_ssize_t j, n = self.weights.shape[1]
+        cdef double* w = &self.weights[c, 0]
+        cdef const double* row = &self.data[r * n]
+        self.coefficients[c, r] += by
+        for j in range(n):
+            w[j] += by * row[j]
+
+    cdef void prefetch(self, Py_ssize_t r) noexcept nogil:
+        pass
+
+    def norm_of(self, coefficients, products):
+        """||w||^2 of these coefficients, and the inner products that go with them."""
+        parts = np.asarray(coefficients) * np.asarray(products)
+        norm = float(np.sum(parts))
+        if norm < -NEGATIVE * float(np.sum(np.abs(parts))):
+            raise NotPositiveSemidefinite(f"the squared norm of w came out negative ({norm:.3g})")
+        return max(norm, 0.0)
+
+
 cdef class SoftFeatures(FeatureMap):
     """Scores of nodes and factors that agree softly.
 
@@ -170,21 +235,25 @@ cdef class SoftFeatures(FeatureMap):
     graphs : FactorGraphs
     X : ndarray or CSR
         Features of nodes.
-    factor_X : ndarray or CSR, default=None
-        Features of factors; by default one row that holds the number 1.
     shares : array-like of shape (n_examples,)
         p of each example.
     alpha : float
         Regularisation of the weights: the solver's.
     rho : float
         Softness: messages are penalised by rho / 2 p ||delta||^2 for each example.
+    factor_X : ndarray or CSR, default=None
+        Features of factors; by default one row that holds the number 1.
+    has_kernel : bool, default=False
+        Whether X holds kernel values, of what would be its rows.
 
     Attributes
     ----------
     rho : float
+    has_kernel : bool
     """
 
-    def __init__(self, graphs, X, shares, double alpha, double rho, factor_X=None):
+    def __init__(self, graphs, X, shares, double alpha, double rho, factor_X=None,
+                 bint has_kernel=False):
         super().__init__(graphs.n_blocks, int(graphs.sizes.max(initial=1)))
         self.loops = loops_for(max(X.shape[1], self.size))
         self.graphs, self.factor_X = graphs, factor_X
@@ -196,7 +265,8 @@ cdef class SoftFeatures(FeatureMap):
         elif factor_X.shape[0] == 0:
             # counts have no features, and a row all the same
             factor_X = np.zeros((1, factor_X.shape[1]))
-        self.nodes = WeightRows(
+        self.has_kernel = has_kernel
+        self.nodes = (KernelRows if has_kernel else WeightRows)(
             X, graphs.node_rows, graphs.node_tables, graphs.n_node_weights)
         self.factors = WeightRows(
             factor_X, graphs.factor_rows[~graphs.is_count],
@@ -226,7 +296,8 @@ cdef class SoftFeatures(FeatureMap):
 
     def arguments(self):
         return (
-            self.graphs, self.nodes.X, self.shares, self.alpha, self.rho, self.factor_X)
+            self.graphs, self.nodes.X, self.shares, self.alpha, self.rho, self.factor_X,
+            self.has_kernel)
 
     def set_rho(self, double alpha, double rho):
         """Another softness: w and u do not follow; build them afresh from the dual point."""
@@ -254,10 +325,19 @@ cdef class SoftFeatures(FeatureMap):
     def shared_norm(self):
         """||w||^2, without the messages."""
         nodes, factors = np.asarray(self.nodes.weights), np.asarray(self.factors.weights)
-        return float(np.sum(nodes * nodes)) + float(np.sum(factors * factors))
+        if self.has_kernel:
+            norm = self.nodes.norm_of((<KernelRows> self.nodes).coefficients, nodes)
+        else:
+            norm = float(np.sum(nodes * nodes))
+        return norm + float(np.sum(factors * factors))
 
     def node_weights(self):
-        """Weights of nodes, a row for each entry of the tables, a new array."""
+        """Weights of nodes, a row for each entry of the tables, a new array.
+
+        Of kernels the coefficients of the rows.
+        """
+        if self.has_kernel:
+            return np.array((<KernelRows> self.nodes).coefficients)
         return np.array(self.nodes.weights)
 
     def factor_weights(self):
@@ -382,29 +462,44 @@ cdef class SoftFeatures(FeatureMap):
         norm = self.weight_norm()
         return 0.5 * scale * scale * norm, scale * norm
 
+    def has_plain_state(self):
+        return not self.has_kernel
+
     def divergence(self, state):
+        away = {name: array - state[name] for name, array in self.state().items()}
         total = 0.0
-        for name, array in self.state().items():
-            total += float(np.sum((array - state[name]) ** 2))
+        if self.has_kernel:
+            total = self.nodes.norm_of(away.pop("coefficients"), away.pop("nodes"))
+        for array in away.values():
+            total += float(np.sum(array ** 2))
         return 0.5 * total
 
     def clear(self):
         self.nodes.weights[:, :] = 0.0
+        if self.has_kernel:
+            (<KernelRows> self.nodes).coefficients[:, :] = 0.0
         self.factors.weights[:, :] = 0.0
         self.by_factor[:] = 0.0
         self.by_node[:] = 0.0
         self.sums[:] = 0.0
 
     def state(self):
-        return {
+        state = {
             "nodes": np.array(self.nodes.weights), "factors": np.array(self.factors.weights),
             "messages": self.private_weights(),
         }
+        if self.has_kernel:
+            state["coefficients"] = np.array((<KernelRows> self.nodes).coefficients)
+        return state
 
     def restore(self, state):
         cdef const double[:, ::1] nodes = state["nodes"], factors = state["factors"]
         cdef const double[::1] messages = state["messages"]
+        cdef const double[:, ::1] coefficients
         self.nodes.weights[:, :] = nodes
+        if self.has_kernel:
+            coefficients = state["coefficients"]
+            (<KernelRows> self.nodes).coefficients[:, :] = coefficients
         self.factors.weights[:, :] = factors
         self.by_factor[:] = messages
         self.by_node[:] = 0.0

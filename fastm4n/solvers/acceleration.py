@@ -295,7 +295,7 @@ class Acceleration:
         average.
         """
         features = self.engine.features
-        if not features.has_penalty():
+        if features.has_plain_state():
             a, k = self.alpha, self.kappa
             apart = conjugate = 0.0
             for mean, w, centre in _pieces(self.mean, now, self.centre):

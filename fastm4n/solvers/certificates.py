@@ -8,6 +8,7 @@ from joblib import effective_n_jobs
 
 from fastm4n._parameters import is_number
 from fastm4n._plain import formed
+from fastm4n.features._base import NotPositiveSemidefinite
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine
 
 # threads pay for themselves from about this many multiply-adds in a pass over all blocks
@@ -43,10 +44,6 @@ class Certificate:
     rounding: float = 0.0  # differences of primal or dual that are none
     bound: float = 0.0  # the best dual value between phi(y) and mu, at least `dual`
     height: float = 0.0  # sum_b p_b h_b(mu_b), which the objective at w = 0 is no less than
-
-
-class NotPositiveSemidefinite(ValueError):
-    """The squared norm of w came out negative."""
 
 
 def n_threads(n_jobs):

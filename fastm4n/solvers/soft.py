@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fastm4n._parameters import check_choice
 from fastm4n.features import SoftFeatures
 from fastm4n.outputs import FactorBlocks
 from fastm4n.solvers._engine_state import EngineState
@@ -32,7 +33,8 @@ class SoftSolution:
     Attributes
     ----------
     node_weights, factor_weights : ndarray
-        Rows of weights, as the tables of the factor graphs count them.
+        Rows of weights, as the tables of the factor graphs count them. Of a kernel those of nodes
+        are coefficients of the kernel values: ``node_weights @ X`` are the scores.
     messages : ndarray, flat
         delta, a number for each label of each slot.
     mu : ndarray, flat
@@ -73,10 +75,11 @@ class _Fit:
     """One fit: its engine, what is known of it, and the stages of rho and multipliers."""
 
     def __init__(
-        self, graphs, X, y, heights, shares, alpha, rho, factor_X, smoothing, seed, callback
+        self, graphs, X, y, heights, shares, alpha, rho, factor_X, kernel, smoothing, seed, callback
     ):
         self.outputs = FactorBlocks(graphs, y, heights)
-        self.features = SoftFeatures(graphs, X, shares, alpha, rho, factor_X)
+        self.features = SoftFeatures(
+            graphs, X, shares, alpha, rho, factor_X, kernel == "precomputed")
         self.multipliers, self.callback, self.alpha = None, callback, alpha
         self.shares = np.asarray(shares)[graphs.examples]
         strict = MaxMargin(self.outputs)
@@ -194,9 +197,10 @@ class _Fit:
 
 
 def solve_soft(
-    graphs, X, y, heights, *, alpha, rho, shares=None, factor_X=None, start_rho=None,
-    augmented=False, inner_iter=10, smoothing=0.0, sampling="gap", accelerate=True, tol=1e-3,
-    max_iter=1000, seed=0, n_jobs=1, callback=None, keep_on_interrupt=False,
+    graphs, X, y, heights, *, alpha, rho, shares=None, factor_X=None, kernel="linear",
+    start_rho=None, augmented=False, inner_iter=10, smoothing=0.0, sampling="gap",
+    accelerate=True, tol=1e-3, max_iter=1000, seed=0, n_jobs=1, callback=None,
+    keep_on_interrupt=False,
 ):
     r"""Fit a structured SVM whose factors and nodes agree softly.
 
@@ -217,7 +221,7 @@ def solve_soft(
     ----------
     graphs : FactorGraphs
     X : ndarray or CSR
-        Features of nodes.
+        Features of nodes; of ``kernel="precomputed"`` their kernel values.
     y : array-like of int of shape (n_nodes,)
         True labels of all nodes.
     heights : array-like, flat
@@ -230,6 +234,10 @@ def solve_soft(
         p_m, positive; one over their number by default.
     factor_X : ndarray or CSR, default=None
         Features of factors; by default the number 1.
+    kernel : {"linear", "precomputed"}
+        Whether X holds features, or kernel values of all rows that nodes have, positive
+        semidefinite, those of constant features included. The weights of nodes are then of the
+        kernel; those of factors are linear.
     start_rho : float, default=None
         A rho to begin with, halved every `inner_iter` passes until it is `rho`.
     augmented : bool, default=False
@@ -278,6 +286,7 @@ def solve_soft(
     >>> soft.converged, soft.node_weights.shape, soft.factor_weights.shape
     (True, (3, 2), (3, 1))
     """
+    check_choice("kernel", kernel, ("linear", "precomputed"))
     if shares is None:
         shares = np.full(graphs.n_examples, 1.0 / max(1, graphs.n_examples))
     if inner_iter < 1 or max_iter < 1:
@@ -285,7 +294,8 @@ def solve_soft(
     if augmented and start_rho is not None:
         raise ValueError("augmented=True needs no start_rho: any rho leads to agreement.")
     fit = _Fit(
-        graphs, X, y, heights, shares, alpha, start_rho or rho, factor_X, smoothing, seed, callback)
+        graphs, X, y, heights, shares, alpha, start_rho or rho, factor_X, kernel, smoothing, seed,
+        callback)
     options = dict(sampling=sampling, n_jobs=n_jobs)
     interrupted = False
     try:
