@@ -165,6 +165,16 @@ def test_smoothing_of_any_size(case, scale):
     assert found.dual <= found.primal and found.bound <= found.objective
 
 
+@pytest.mark.parametrize("smoothing", [1e-9, 1e-3, 0.7])
+def test_answers_lie_below_their_bounds(smoothing):
+    """The engine asks each surrogate once, where rounding may turn them around."""
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        graphs = FactorGraphs.of_edges([1], np.empty((0, 2)), [0], 3, edge_types=[])
+        heights = np.append(0.0, rng.uniform(0.0, 3.0, 2))
+        SmoothMargin(FactorBlocks(graphs, [0], heights), smoothing).check()
+
+
 # ------------------------------------------------------------------------ global factors
 
 
@@ -388,6 +398,20 @@ def test_kernels_pickle_and_are_restored(kernel):
     assert features.divergence(state) == pytest.approx(0.125 * norm)
     features.clear()
     assert features.weight_norm() == 0.0
+
+
+@pytest.mark.parametrize("augmented", [False, True])
+def test_kernel_fits_with_nothing_left_to_gain(augmented):
+    """Norms of differences are rounding then, of either sign."""
+    X = np.array([[1.0, 2.0], [1.0 / 3.0, -1.0], [0.3, 0.1]])
+    graphs = FactorGraphs.of_edges([2, 1], np.empty((0, 2)), [0, 0], 2, edge_types=[])
+    y = np.array([0, 1, 0])
+    for alpha in (10.0, 0.1, 1e-3):
+        found = solve_soft(
+            graphs, X @ X.T, y, graphs.heights_of_costs(y, 1.0 - np.eye(2)), alpha=alpha,
+            rho=1.0, kernel="precomputed", tol=0.0, max_iter=200, augmented=augmented)
+        assert found.messages.size == 0
+        assert found.bound <= found.objective + 1e-12 <= found.bound + 1e-3
 
 
 @pytest.mark.parametrize(("change", "message"), [

@@ -22,8 +22,10 @@ from fastm4n.features._base cimport FeatureMap
 
 from fastm4n.features._base import NotPositiveSemidefinite
 
-# a squared norm may come out negative by this share of what it is the sum of, by rounding
+# a squared norm may come out negative by this share of what it is at most, by rounding
 cdef double NEGATIVE = 1e-9
+# by updates that were undone w keeps rounding of a norm that is this share of the largest
+cdef double UNDONE = 1e-5
 # a Gram matrix is symmetric up to this share of its largest value
 cdef double SKEW = 1e-6
 
@@ -215,12 +217,18 @@ cdef class KernelRows(WeightRows):
     cdef void prefetch(self, Py_ssize_t r) noexcept nogil:
         pass
 
-    def norm_of(self, coefficients, products):
-        """||w||^2 of these coefficients, and the inner products that go with them."""
-        parts = np.asarray(coefficients) * np.asarray(products)
-        norm = float(np.sum(parts))
-        if norm < -NEGATIVE * float(np.sum(np.abs(parts))):
-            raise NotPositiveSemidefinite(f"the squared norm of w came out negative ({norm:.3g})")
+    def weight_norm(self, double largest):
+        """||w||^2; an error where it is negative by more than rounding.
+
+        What w was before leaves rounding as well: largest is the largest ||w|| that there may be.
+        """
+        coefficients = np.asarray(self.coefficients)
+        norm = float(np.sum(coefficients * np.asarray(self.weights)))
+        if norm < 0.0:
+            most = float(np.sum(np.abs(coefficients) @ np.sqrt(np.asarray(self.norms))))
+            if norm < -NEGATIVE * max(most, UNDONE * largest) ** 2:
+                raise NotPositiveSemidefinite(
+                    f"the squared norm of w came out negative ({norm:.3g})")
         return max(norm, 0.0)
 
 
@@ -324,9 +332,13 @@ cdef class SoftFeatures(FeatureMap):
 
     def shared_norm(self):
         """||w||^2, without the messages."""
+        graphs = self.graphs
         nodes, factors = np.asarray(self.nodes.weights), np.asarray(self.factors.weights)
         if self.has_kernel:
-            norm = self.nodes.norm_of((<KernelRows> self.nodes).coefficients, nodes)
+            rows = graphs.node_rows
+            steps = self.shares[graphs.examples[graphs.node_blocks]] / self.alpha
+            norm = self.nodes.weight_norm(
+                2.0 * float(np.sum(steps * np.sqrt(np.asarray(self.nodes.norms)[rows]))))
         else:
             norm = float(np.sum(nodes * nodes))
         return norm + float(np.sum(factors * factors))
@@ -469,7 +481,7 @@ cdef class SoftFeatures(FeatureMap):
         away = {name: array - state[name] for name, array in self.state().items()}
         total = 0.0
         if self.has_kernel:
-            total = self.nodes.norm_of(away.pop("coefficients"), away.pop("nodes"))
+            total = max(0.0, float(np.sum(away.pop("coefficients") * away.pop("nodes"))))
         for array in away.values():
             total += float(np.sum(array ** 2))
         return 0.5 * total

@@ -150,7 +150,8 @@ cdef class FactorBlocks(Outputs):
                 raise ValueError(f"multipliers has shape {multipliers.shape}.")
             places = np.repeat(graphs.slots[:, 0] - graphs.slots[:, 1], graphs.slots[:, 2])
             places += np.arange(multipliers.size)
-            of_nodes = np.bincount(places, weights=multipliers, minlength=costs.shape[0])
+            of_nodes = np.bincount(
+                places, weights=multipliers, minlength=costs.shape[0]).astype(np.float64)
         at = 0
         for i in range(self.node_blocks.shape[0]):
             first = self.layout.offset(self.node_blocks[i])

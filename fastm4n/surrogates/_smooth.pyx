@@ -97,4 +97,6 @@ cdef class SmoothMargin(Surrogate):
         self.concave(b, &work.atom[0], work, lower)
         for j in range(self.size(b)):
             lower[0] += work.scores[j] * work.atom[j]
+        # added up in another order
+        upper[0] = max(lower[0], upper[0])
         return 0
