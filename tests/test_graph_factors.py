@@ -257,7 +257,7 @@ def test_factors_that_cannot_be(factors, labels, message):
 
 def test_inference():
     X, y = data(5, "two labels")
-    for inference in ("forest", "min_cut", "lp", "soft"):
+    for inference in ("forest", "min_cut", "lp"):
         with pytest.raises(ValueError, match=f"inference='{inference}' finds .* factors"):
             fitted(X, y, inference=inference)
     exact, auto = (fitted(X, y, inference=inference) for inference in ("exact", "auto"))

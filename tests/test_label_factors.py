@@ -251,7 +251,7 @@ def test_constraints_that_cannot_be(data, constraints, message):
 
 def test_refusals(data):
     X, Y = data
-    for inference in ("forest", "min_cut", "lp", "soft"):
+    for inference in ("forest", "min_cut", "lp"):
         with pytest.raises(ValueError, match=f"inference='{inference}' finds best sets without"):
             fit(X, Y, inference=inference, constraints=CountFactor([0, 1], 0, 2))
     clf = fit(X, Y)

@@ -16,6 +16,7 @@ from sklearn.metrics.pairwise import pairwise_kernels
 
 from fastm4n import (
     BlockFrankWolfe,
+    CountFactor,
     Graphs,
     GraphTagger,
     MultiLabelClassifier,
@@ -454,3 +455,74 @@ def test_kernels_that_cannot_be(label_sets, message, more):
         X = np.triu(np.ones((30, 30)))
     with pytest.raises(ValueError, match=message):
         fitted_sets(X, Y, **more)
+
+
+@pytest.mark.parametrize("more", [{}, {"kernel": "rbf"}, {"graph": "none"}])
+def test_label_sets_under_counts(label_sets, more):
+    X, Y = label_sets
+    constraints = [CountFactor.budget(range(4), 2), CountFactor.at_least_one([0, 1, 2, 3])]
+    kept = np.flatnonzero(Y.any(axis=1) & (Y.sum(axis=1) <= 2))
+    X, Y = X[kept], Y[kept]
+    clf = fitted_sets(X, Y, constraints=constraints, **more)
+    on = clf.predict(X)
+    assert on.sum(axis=1).min() >= 1 and on.sum(axis=1).max() <= 2
+    exact = clone(clf).set_params(inference="exact", tol=1e-4).fit(X, Y)
+    # the relaxed objective is no smaller than the exact one
+    assert clf.history_["objective"].min() >= exact.dual_objective_ - 1e-9
+    if more.get("graph") == "none":
+        # the two counts are an integral polytope
+        history = fitted_sets(
+            X, Y, constraints=constraints, rho=0.01, max_iter=20000, **more).history_
+        assert history["bound"].max() <= exact.primal_objective_ + 1e-9
+        free = fitted_sets(X, Y, **more)
+        assert history["objective"].min() < free.history_["bound"].max()
+        assert history["objective"].min() < exact.primal_objective_ + 0.01
+    with pytest.raises(ValueError, match="sample 0 are forbidden by constraints.1."):
+        fitted_sets(X, np.zeros_like(Y), constraints=constraints)
+
+
+def test_constraints_of_soft_fits_are_counts(label_sets):
+    X, Y = label_sets
+    table = ([0, 1], np.zeros((2, 2)))
+    with pytest.raises(ValueError, match=r"constraints\[1\] is a FactorTables: use CountFactor"):
+        fitted_sets(X, Y, constraints=[CountFactor.budget(range(4), 4), table])
+
+
+@pytest.mark.parametrize("kind", ["plain", "features of edges", "types"])
+def test_graphs_under_counts(kind):
+    X, y = random_graphs(7, labels=2, **KINDS["plain" if kind == "types" else kind])
+    if kind == "types":
+        X = Graphs(
+            X.node_features, X.edges, X.node_offsets, X.edge_offsets,
+            edge_types=np.arange(len(X.edges)) % 2)
+    factors = [
+        None if labels.size < 2 else [CountFactor(
+            range(labels.size), max(0, int(labels.sum()) - 1), int(labels.sum()))]
+        for labels in y]
+    X = X.with_factors(factors)
+    tagger = fitted(X, y, rho=0.1)
+    assert tagger.oracle_ == "soft" and 0.0 <= tagger.relative_gap_ <= tagger.tol
+    exact = clone(tagger).set_params(inference="exact").fit(X, y)
+    # the relaxed objective is no smaller than the exact one
+    history = tagger.history_
+    assert history["objective"].min() >= exact.dual_objective_ - 1e-9
+    assert history["bound"].max() <= history["objective"].min() + 1e-9
+    # without counts there are more labellings to be told from the truth
+    free = fitted(Graphs(
+        X.node_features, X.edges, X.node_offsets, X.edge_offsets, edge_features=X.edge_features,
+        edge_types=X.edge_types), y, rho=0.1)
+    assert history["objective"].min() < free.history_["objective"].min()
+    for labels, of_graph in zip(tagger.predict(X), factors, strict=True):
+        if of_graph is not None:
+            assert of_graph[0].is_satisfied(labels)
+
+
+def test_graphs_of_soft_fits_have_counts():
+    X, y = random_graphs(7, labels=2)
+    b = int(np.argmax(X.lengths))
+    table = [([0, 1], np.zeros((2, 2)))]
+    with pytest.raises(ValueError, match=f"graph {b}: .* is a FactorTables: use CountFactor"):
+        fitted(X.with_factors([table if g == b else None for g in range(len(X))]), y)
+    wrong = [CountFactor([0], 1 - int(y[b][0]), 1 - int(y[b][0]))]
+    with pytest.raises(ValueError, match=f"graph {b}: its true labels are forbidden"):
+        fitted(X.with_factors([wrong if g == b else None for g in range(len(X))]), y)

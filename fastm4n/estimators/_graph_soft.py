@@ -5,9 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from fastm4n.estimators._graph_input import by_type
-from fastm4n.estimators._graph_model import choices_and_costs, types_of_edges
+from fastm4n.estimators._graph_model import check_truth, choices_and_costs, types_of_edges
 from fastm4n.estimators._graph_weights import WeightShapes
 from fastm4n.estimators._soft import SoftProblem, with_constant
+from fastm4n.factors import CountFactor
 from fastm4n.outputs import FactorGraphs
 
 # pairs of factor graphs by `pairwise`
@@ -66,6 +67,16 @@ class SoftGraphProblem(SoftProblem):
         return {"full": R * R, "symmetric": R * (R + 1) // 2, "potts": 1}[self.pairwise]
 
 
+def _counts(b, factors):
+    """The factors of graph b, all counts; none for None."""
+    for number, factor in enumerate(factors or ()):
+        if not isinstance(factor, CountFactor):
+            raise ValueError(
+                f"graph {b}: inference='soft' has factors that are counts, and factors[{number}] "
+                f"is a {type(factor).__name__}: use CountFactor, or inference='exact'.")
+    return factors or ()
+
+
 def soft_problem(tagger, X, shapes, common, codes, blocks, task):
     """The `SoftGraphProblem` of graphs that are not empty; arguments as in `graph_model`."""
     n_choices, cost = choices_and_costs(X, common)
@@ -76,6 +87,9 @@ def soft_problem(tagger, X, shapes, common, codes, blocks, task):
     graphs = FactorGraphs.of_edges(
         X.lengths, X.edges, X.edge_lengths, shapes.n_labels, PAIRS[tagger.pairwise],
         None if shapes.n_edge_features else edge_types, n_choices)
+    if X.factors is not None:
+        check_truth(X, codes)
+        graphs = graphs.with_counts([_counts(b, factors) for b, factors in enumerate(X.factors)])
     nodes = by_type(
         X.node_features, X.node_types, shapes.n_node_types, float(tagger.fit_intercept))
     part_weights = np.ones(X.n_nodes) if X.node_weights is None else X.node_weights

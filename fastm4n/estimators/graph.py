@@ -165,7 +165,8 @@ class GraphTagger(CertifiedEstimator):
 
     Factors of X, see `Graphs`, restrict the labellings that a graph can have, in the fit and in the
     predictions: counts, and tables of 0 and -inf, whose labels are counted as in `node_classes_`.
-    Such graphs need exact inference (`oracle_` "few_states"). Under "max_min" the adversary answers
+    Such graphs need exact inference (`oracle_` "few_states"), but for fits with ``inference="soft"``,
+    where each count is one more factor that agrees softly. Under "max_min" the adversary answers
     node by node, whether factors allow that labelling or not: its game is bounded from below.
 
     References
@@ -363,10 +364,6 @@ class GraphTagger(CertifiedEstimator):
         }
         with named(blocks.examples):
             if self.inference == "soft":
-                if inner.factors is not None:
-                    raise ValueError(
-                        "inference='soft' finds no best labellings under factors: use "
-                        "inference='auto' or 'exact' for graphs that have them.")
                 return soft_problem(self, inner, shapes, common, codes, blocks, task)
             model = graph_model(self, inner, shapes, common, codes)
         exact = model.oracle in EXACT

@@ -1,6 +1,6 @@
 """Multi-label classification: outputs that are sets of labels, with weights of pairs."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from sklearn.base import ClassifierMixin
@@ -17,15 +17,15 @@ from fastm4n.estimators._base import needs_log
 from fastm4n.estimators._docs import documented
 from fastm4n.estimators._graph_model import integrality
 from fastm4n.estimators._indicators import KINDS, as_indicator, read_indicator
-from fastm4n.estimators._kernels import kernel_parameters, named_kernel, whole_gram
+from fastm4n.estimators._kernels import named_kernel
 from fastm4n.estimators._label_decoding import LabelDecoder
 from fastm4n.estimators._label_graphs import check_graph, check_sets, label_edges, named_labels
+from fastm4n.estimators._label_soft import check_soft_constraints, soft_label_problem
 from fastm4n.estimators._parameters import RISK_TOL, check_weights, cost_matrix, summable
-from fastm4n.estimators._soft import SoftProblem, check_inference, with_constant
+from fastm4n.estimators._soft import SoftProblem, check_inference
 from fastm4n.estimators._vectors import VectorEstimator, VectorProblem
 from fastm4n.factors import as_factors, check_constraints, constraints_of, factor_scores
 from fastm4n.features._multilabel import LabelSetFeatures
-from fastm4n.outputs import FactorGraphs
 from fastm4n.outputs._base import COST_SCALES
 from fastm4n.outputs._labels import LabelOutputs
 from fastm4n.outputs.graphs import EXACT, graph_outputs
@@ -47,35 +47,6 @@ class LabelSetProblem(VectorProblem):
     def values(self):
         """What is exact at the weights that the features hold."""
         return {} if self.common["exact_"] else integrality(self)
-
-
-@dataclass
-class SoftLabelProblem(SoftProblem):
-    """The problem of a `MultiLabelClassifier` with ``inference="soft"``.
-
-    Attributes
-    ----------
-    constant : float
-        Value of the constant feature, 0 for none.
-    """
-
-    constant: float
-
-    def weights_of(self, node_weights, factor_weights):
-        if self.kernel != "linear":
-            return {
-                "dual_coef_": self.blocks.spread(node_weights.T),
-                "intercept_": self.constant**2 * node_weights.sum(axis=1),
-                "edge_coef_": factor_weights.ravel(),
-            }
-        n_labels, d = node_weights.shape[0], node_weights.shape[1] - bool(self.constant)
-        intercept = np.zeros(n_labels)
-        if self.constant:
-            intercept = self.constant * node_weights[:, d]
-        return {
-            "coef_": np.ascontiguousarray(node_weights[:, :d]), "intercept_": intercept,
-            "edge_coef_": factor_weights.ravel(),
-        }
 
 
 @documented(
@@ -123,8 +94,9 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         Which sets of labels there are, in fits and in predictions: factors whose nodes are the
         columns of y, their tables 0 for what is allowed and -inf for what is not;
         ``CountFactor.budget(range(n_labels), 3)`` is at most three labels. Inference is exact then,
-        and an error where it cannot be. In "max_min" the adversary answers label by label all the
-        same: a bound from below of its game.
+        and an error where it cannot be; "soft" fits under each `CountFactor` as one more factor
+        that agrees softly, and has no tables. In "max_min" the adversary answers label by label
+        all the same: a bound from below of its game.
     rho : float, default=1.0
         For ``inference="soft"``, strength of soft constraints: the smaller, the nearer the
         linear program; the more pairs there are, the smaller it has to be. The gap is certified
@@ -264,10 +236,11 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         if self.constraints is not None:
             constraints = as_factors(self.constraints, 2**62, "constraints")
             check_constraints(constraints, "constraints")
-            if constraints and self.inference not in ("auto", "exact"):
+            if constraints and self.inference not in ("auto", "exact", "soft"):
                 raise ValueError(
                     f"inference={self.inference!r} finds best sets without constraints: use "
-                    "inference='auto' or 'exact'.")
+                    "inference='auto', 'exact' or 'soft'.")
+            check_soft_constraints(self.inference, constraints)
         self._check_vector_parameters()
 
     def _check_fitted(self, attributes):
@@ -361,7 +334,10 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         }
         if self.inference == "soft":
             common.update(oracle_="soft", exact_=False, integrality_gap_=None)
-            return self._soft_problem(X, Y, blocks, common)
+            if constraints is not None:
+                # predictions are exact under constraints, and refused where they cannot be
+                self._outputs(Y[:1], edges, cost, False, constraints)
+            return soft_label_problem(self, X, Y, blocks, common, constraints)
         oracle, outputs = self._outputs(
             Y, edges, cost, self._holds_attractive(X, names.size, len(edges)), constraints)
         exact = oracle in ("labels", *EXACT) or self.inference == "exact"
@@ -377,39 +353,6 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         if self.constraints is None:
             return None
         return as_factors(self.constraints, n_labels, "constraints") or None
-
-    def _soft_problem(self, X, Y, blocks, common):
-        """The problem with soft constraints."""
-        n, n_labels = Y.shape
-        graphs = FactorGraphs.of_pairs(n, n_labels, common["edges_"])
-        if self.kernel == "linear":
-            # refuses features that are too large
-            constant = self._features(X, blocks.examples, blocks.weights, n_labels)[2]
-            of_nodes = with_constant(X[blocks.examples], constant)
-        else:
-            constant = self._constant()
-            of_nodes, common = self._gram(X, blocks, constant, common)
-        heights = graphs.heights_of_costs(Y.ravel(), common["cost_matrix_"])
-        if self.cost_scale == "mean":
-            heights = heights / n_labels
-        return SoftLabelProblem(
-            None, None, blocks, common, {}, graphs, of_nodes, None, Y.ravel(), heights,
-            "linear" if self.kernel == "linear" else "precomputed", constant)
-
-    def _gram(self, X, blocks, constant, common):
-        """Kernel values of the blocks with the constant feature's, and what predictions need."""
-        samples, parameters = blocks.examples, {}
-        if self.kernel == "precomputed":
-            points = X[np.ix_(samples, samples)]
-        else:
-            points = X[samples]
-            parameters = kernel_parameters(
-                self.kernel, points, blocks.weights, gamma=self.gamma,
-                kernel_params=self.kernel_params)
-            common = {**common, "X_fit_": X.copy()}  # the caller may change what is theirs
-        gram = whole_gram(
-            self.kernel, parameters, points, constant, self.alpha, self.cache_size)
-        return gram, {**common, "_kernel_parameters": parameters}
 
     def _solved(self, problem, alpha, scale, **start):
         if isinstance(problem, SoftProblem):
