@@ -523,6 +523,11 @@ def test_graphs_of_soft_fits_have_counts():
     table = [([0, 1], np.zeros((2, 2)))]
     with pytest.raises(ValueError, match=f"graph {b}: .* is a FactorTables: use CountFactor"):
         fitted(X.with_factors([table if g == b else None for g in range(len(X))]), y)
+    many = [CountFactor([1], 0, 1)]
+    with pytest.raises(ValueError, match=rf"graph {b}: factors\[0\] counts node 1, .* 3 labels"):
+        fitted(
+            X.with_factors([many if g == b else None for g in range(len(X))]),
+            [labels + (g == 0) for g, labels in enumerate(y[:-1])] + [y[-1] + 1])
     wrong = [CountFactor([0], 1 - int(y[b][0]), 1 - int(y[b][0]))]
     with pytest.raises(ValueError, match=f"graph {b}: its true labels are forbidden"):
         fitted(X.with_factors([wrong if g == b else None for g in range(len(X))]), y)

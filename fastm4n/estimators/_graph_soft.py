@@ -67,13 +67,18 @@ class SoftGraphProblem(SoftProblem):
         return {"full": R * R, "symmetric": R * (R + 1) // 2, "potts": 1}[self.pairwise]
 
 
-def _counts(b, factors):
-    """The factors of graph b, all counts; none for None."""
+def _counts(b, factors, sizes):
+    """The factors of graph b, all counts of nodes of two labels; none for None."""
     for number, factor in enumerate(factors or ()):
         if not isinstance(factor, CountFactor):
             raise ValueError(
                 f"graph {b}: inference='soft' has factors that are counts, and factors[{number}] "
                 f"is a {type(factor).__name__}: use CountFactor, or inference='exact'.")
+        wrong = factor.nodes[sizes[factor.nodes] != 2]
+        if wrong.size:
+            raise ValueError(
+                f"graph {b}: factors[{number}] counts node {wrong[0]}, which has "
+                f"{sizes[wrong[0]]} labels: counts are for nodes with labels 0 and 1.")
     return factors or ()
 
 
@@ -89,7 +94,9 @@ def soft_problem(tagger, X, shapes, common, codes, blocks, task):
         None if shapes.n_edge_features else edge_types, n_choices)
     if X.factors is not None:
         check_truth(X, codes)
-        graphs = graphs.with_counts([_counts(b, factors) for b, factors in enumerate(X.factors)])
+        sizes = np.split(graphs.node_labels, X.node_offsets[1:-1])
+        graphs = graphs.with_counts(
+            [_counts(b, *given) for b, given in enumerate(zip(X.factors, sizes, strict=True))])
     nodes = by_type(
         X.node_features, X.node_types, shapes.n_node_types, float(tagger.fit_intercept))
     part_weights = np.ones(X.n_nodes) if X.node_weights is None else X.node_weights

@@ -165,7 +165,7 @@ class GraphTagger(CertifiedEstimator):
 
     Factors of X, see `Graphs`, restrict the labellings that a graph can have, in the fit and in the
     predictions: counts, and tables of 0 and -inf, whose labels are counted as in `node_classes_`.
-    Such graphs need exact inference (`oracle_` "few_states"), but for fits with ``inference="soft"``,
+    Such graphs need exact inference (`oracle_` "few_states"), but in fits by ``inference="soft"``,
     where each count is one more factor that agrees softly. Under "max_min" the adversary answers
     node by node, whether factors allow that labelling or not: its game is bounded from below.
 
