@@ -42,7 +42,7 @@ else:
     # no -march: the wide vectors are chosen at import, see fastm4n/_simd
     compile_args, link_args = ["-O3", "-std=gnu11", "-fno-math-errno", "-Wno-psabi"], []
     if SANITIZE:
-        flags = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-g", "-O1"]
+        flags = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-g1", "-O1"]
         compile_args += flags
         link_args += flags[:2]
 
