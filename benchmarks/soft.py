@@ -5,7 +5,7 @@
 writes docs/soft.md, docs/images/soft_figure1.png, docs/images/soft_figure2.png and
 benchmarks/results/soft.json. Every point is a fit of its own with that many passes; fits with the
 same seed begin alike, so that the points of a curve lie on one run. Seconds are CPU seconds of the
-fit, its certificates included.
+fit, its certificates included, the least of three where fits are short.
 """
 
 import argparse
@@ -219,15 +219,27 @@ def scored(data, coef, pairs, alpha):
     }
 
 
+def timed(fit, n_passes):
+    """CPU seconds of a fit of so many passes, and its result."""
+    seconds = []
+    for _ in range(3 if n_passes <= 20 else 1):
+        started = time.process_time()
+        found = fit()
+        seconds.append(time.process_time() - started)
+    return min(seconds), found
+
+
 def soft_fit(data, alpha, n_passes, **options):
     (X, Y), _ = data
-    started = time.process_time()
-    graphs = FactorGraphs.of_pairs(len(X), N_LABELS, PAIRS)
-    heights = graphs.heights_of_costs(Y.ravel(), 1.0 - np.eye(2))
-    found = solve_soft(
-        graphs, X, Y.ravel(), heights, alpha=alpha, tol=0.0, max_iter=n_passes,
-        sampling="permutation", **options)
-    seconds = time.process_time() - started
+
+    def fit():
+        graphs = FactorGraphs.of_pairs(len(X), N_LABELS, PAIRS)
+        heights = graphs.heights_of_costs(Y.ravel(), 1.0 - np.eye(2))
+        return solve_soft(
+            graphs, X, Y.ravel(), heights, alpha=alpha, tol=0.0, max_iter=n_passes,
+            sampling="permutation", **options)
+
+    seconds, found = timed(fit, n_passes)
     return {
         "passes": n_passes, "seconds": seconds,
         **{name: float(getattr(found, name)) for name in (
@@ -241,11 +253,9 @@ def classifier_fit(data, alpha, n_passes, inference):
     model = fastm4n.MultiLabelClassifier(
         surrogate="max_margin", graph=PAIRS, alpha=alpha, inference=inference,
         fit_intercept=False, cost_scale="sum", tol=1e-9, max_iter=n_passes, random_state=0)
-    started = time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model.fit(X, Y)
-    seconds = time.process_time() - started
+        seconds, model = timed(lambda: model.fit(X, Y), n_passes)
     return {
         "passes": model.n_iter_, "seconds": seconds, "primal": float(model.primal_objective_),
         "dual": float(model.dual_objective_), "gap": float(model.duality_gap_),
