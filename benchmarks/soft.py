@@ -118,8 +118,8 @@ have label 1 (exactly one, at most one, a budget, any two bounds, nodes negated 
 
 and cost O(k log k) a visit and 2 k numbers for k nodes. They have no weights, and true labels must obey
 them. Both estimators fit with them, `MultiLabelClassifier` by `constraints` and `GraphTagger` by the
-factors of its graphs, and predict exactly, as they do under factors whatever `inference` is. Labellings are then those that obey all counts, in `objective` and in `bound` as well: before
-rounding, node probabilities that break a count are scaled, which is enough for counts that share no
+factors of its graphs, and predict exactly, as they do under factors whatever `inference` is.
+Labellings are then those that obey all counts, in `objective` and in `bound` as well: before rounding, node probabilities that break a count are scaled, which is enough for counts that share no
 nodes and for upper bounds; where counts of other kinds cross it is tried in turns, and the point
 is mixed with the true labels if that fails, so that `bound` may be loose there but holds.
 `fastm4n.reference.soft.GlobalFactor` takes any factor with an oracle, features and costs.
