@@ -62,8 +62,8 @@ its messages is added to its loss, so that the paper's rho is this one over the 
 `primal_objective_`, `dual_objective_` and `duality_gap_` are of the soft problem, g_rho, f_rho and
 their difference; the columns `objective`, `bound` and `relaxed_gap` of `history_` are of the strict
 one. Weights are predicted with as those of `inference="lp"`. Of graphs, pairs may be "full",
-"symmetric" or "potts", with features and types of edges and types and weights of nodes; label sets have
-kernels. There are no bounds or L1 terms, warm starts, checkpoints or paths.
+"symmetric" or "potts", with features and types of edges and types and weights of nodes; label sets
+have kernels. There are no bounds or L1 terms, warm starts, checkpoints or paths.
 
 `fastm4n.solvers.soft.solve_soft` takes any factors, of more nodes than two as well, over
 `fastm4n.outputs.FactorGraphs`; it has the ways to the strict problem: a rho that decreases
@@ -97,42 +97,44 @@ f_rho is no bound of the strict problem: f_rho <= min g_rho, and min g <= min g_
 
 ## Smoothed maxima
 
-`smoothing=s` of `solve_soft` is the third extension of section 7: the maximum over the labels of each
-node and each factor becomes
+`smoothing=s` of `solve_soft` is the third extension of section 7: the maximum over the labels of
+each node and each factor becomes
 
     max over the simplex of <theta, mu> + s / 2 (1 - |mu|^2),
 
-which lies above it by at most s / 2 (1 - 1 / k), k labels, and the dual gets s / 2 (1 - |mu|^2) for each
-block. Steps go to the mu that attains it, in closed form, and the gap falls linearly; steps to single
-labels, as Algorithm 1 has them, do not get faster. `primal`, `dual` and `gap` are then of the smoothed
-soft problem; `objective`, `bound` and `relaxed_gap` are of the strict one, with its maxima as they are.
+which lies above it by at most s / 2 (1 - 1 / k), k labels, and the dual gets s / 2 (1 - |mu|^2) for
+each block. Steps go to the mu that attains it, in closed form, and the gap falls linearly; steps to
+single labels, as Algorithm 1 has them, do not get faster. `primal`, `dual` and `gap` are then of
+the smoothed soft problem; `objective`, `bound` and `relaxed_gap` are of the strict one, with its
+maxima as they are.
 
 ## Global factors
 
 A factor over many nodes has too many labels for a table. The paper keeps its marginals at the nodes
-alone, which is all that agreement asks for, and leaves its best label to a closed form. Of such factors
-counts are compiled: `FactorGraphs.with_counts` adds `CountFactor`s, which say how many of their nodes
-have label 1 (exactly one, at most one, a budget, any two bounds, nodes negated or not),
+alone, which is all that agreement asks for, and leaves its best label to a closed form. Of such
+factors counts are compiled: `FactorGraphs.with_counts` adds `CountFactor`s, which say how many of
+their nodes have label 1 (exactly one, at most one, a budget, any two bounds, nodes negated or not),
 
     FactorGraphs.of_pairs(n, 14, pairs).with_counts([[CountFactor.budget(range(14), 5)]] * n)
 
-and cost O(k log k) a visit and 2 k numbers for k nodes. They have no weights, and true labels must obey
-them. Both estimators fit with them, `MultiLabelClassifier` by `constraints` and `GraphTagger` by the
-factors of its graphs, and predict exactly, as they do under factors whatever `inference` is.
-Labellings are then those that obey all counts, in `objective` and in `bound` as well: before rounding, node probabilities that break a count are scaled, which is enough for counts that share no
-nodes and for upper bounds; where counts of other kinds cross it is tried in turns, and the point
-is mixed with the true labels if that fails, so that `bound` may be loose there but holds.
+and cost O(k log k) a visit and 2 k numbers for k nodes. They have no weights, and true labels must
+obey them. Both estimators fit with them, `MultiLabelClassifier` by `constraints` and `GraphTagger`
+by the factors of its graphs, and predict exactly, as they do under factors whatever `inference` is.
+Labellings are then those that obey all counts, in `objective` and in `bound` as well: before
+rounding, node probabilities that break a count are scaled, which is enough for counts that share no
+nodes and for upper bounds; where counts of other kinds cross it is tried in turns, and the point is
+mixed with the true labels if that fails, so that `bound` may be loose there but holds.
 `fastm4n.reference.soft.GlobalFactor` takes any factor with an oracle, features and costs.
 
 ## Kernels
 
-`MultiLabelClassifier(kernel=...)` and `solve_soft(..., kernel="precomputed")` have the weights of nodes
-in the space of a kernel: w is kept as coefficients of the rows, w_l = sum_i beta_il phi(x_i), and as its
-inner products with all rows, so that a score is read and a step of one label adds a row of the Gram
-matrix. Messages and weights of factors are linear as before, and their kernels add up. The norm of w is
-the sum of the coefficients times the products, of averages of accelerated passes as well, so that nothing
-else changes: with a linear kernel steps and certificates are those of the linear fit. The Gram matrix is
-held whole (`cache_size`).
+`MultiLabelClassifier(kernel=...)` and `solve_soft(..., kernel="precomputed")` have the weights of
+nodes in the space of a kernel: w is kept as coefficients of the rows, w_l = sum_i beta_il phi(x_i),
+and as its inner products with all rows, so that a score is read and a step of one label adds a row
+of the Gram matrix. Messages and weights of factors are linear as before, and their kernels add up.
+The norm of w is the sum of the coefficients times the products, of averages of accelerated passes
+as well, so that nothing else changes: with a linear kernel steps and certificates are those of the
+linear fit. The Gram matrix is held whole (`cache_size`).
 
 ## What is wrong in print
 

@@ -3,10 +3,11 @@
 import itertools
 
 import numpy as np
+from numpy.testing import assert_allclose
 from scipy.optimize import linprog
 from scipy.special import logsumexp
 
-from fastm4n import CountFactor, Graphs, Sequences
+from fastm4n import CountFactor, Graphs, GraphTagger, Sequences
 from fastm4n.losses import block_losses
 from fastm4n.surrogates import make_surrogate
 
@@ -209,3 +210,19 @@ def answer_at(surrogate, outputs, v):
     truth = outputs.truth()[-size:]
     of_truth = v @ truth
     return found.gradient[-size:] + truth, found.value[-1] + of_truth, found.upper[-1] + of_truth
+
+
+def fitted(X, y, surrogate="max_margin", **parameters):
+    parameters = {"alpha": 0.1, "tol": 1e-3, "random_state": 0, **parameters}
+    return GraphTagger(surrogate, **parameters).fit(X, y)
+
+
+def check_objectives(tagger, close, objective):
+    """Hold a fit and a closer one to the objective by enumeration, and to each other."""
+    assert tagger.exact_ and tagger.integrality_gap_ == 0.0
+    for model in (tagger, close):
+        # inexact oracles of max-min err by a share of the gap
+        slack = model.duality_gap_ if model.surrogate == "max_min" else 0.0
+        assert_allclose(objective(model), model.primal_objective_, atol=slack + 1e-8)
+    assert tagger.primal_objective_ - tagger.duality_gap_ <= close.primal_objective_
+    assert close.dual_objective_ <= tagger.primal_objective_

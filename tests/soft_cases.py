@@ -233,3 +233,13 @@ def relaxed_optimum(problem, graphs=None):
         options={"maxiter": 500, "ftol": 1e-12})
     assert found.success
     return -found.fun
+
+
+def set_multipliers(problem, outputs, engine):
+    """The same random multipliers for the reference's problem and the engine."""
+    rng = np.random.default_rng(4)
+    problem.multipliers = [
+        [[rng.normal(size=d.shape) for d in of_c] for of_c in of_m] for of_m in problem.delta]
+    problem.follow()
+    outputs.set_multipliers(flat(problem.multipliers))
+    engine.set_mu(np.array(engine.mu))

@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
-from soft_cases import ALPHA, Case, flat, relaxed_optimum, tables_of
+from soft_cases import ALPHA, Case, flat, relaxed_optimum, set_multipliers, tables_of
 
 from fastm4n.outputs import FactorGraphs
 from fastm4n.reference import SplitMix64
@@ -201,12 +201,7 @@ def test_passes_are_those_of_the_reference(is_sparse, multiplied):
     problem = case.reference(0.4)
     outputs, features, engine = case.fitted(0.4)
     if multiplied:
-        rng = np.random.default_rng(4)
-        problem.multipliers = [
-            [[rng.normal(size=d.shape) for d in of_c] for of_c in of_m] for of_m in problem.delta]
-        problem.follow()
-        outputs.set_multipliers(flat(problem.multipliers))
-        engine.set_mu(np.array(engine.mu))
+        set_multipliers(problem, outputs, engine)
     rng, order = SplitMix64(3), list(range(len(problem.examples)))
     for _ in range(6):
         problem.run_pass(rng, order)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
 from scipy import sparse
-from soft_cases import ALPHA, Case, flat, relaxed_optimum, tables_of
+from soft_cases import ALPHA, Case, flat, relaxed_optimum, set_multipliers, tables_of
 
 from fastm4n import CountFactor
 from fastm4n.outputs import FactorBlocks, FactorGraphs
@@ -43,12 +43,7 @@ def follow_reference(case, multiplied, smoothing):
     problem = case.reference(RHO, smoothing=smoothing)
     outputs, features, engine = case.fitted(RHO, smoothing=smoothing)
     if multiplied:
-        rng = np.random.default_rng(4)
-        problem.multipliers = [
-            [[rng.normal(size=d.shape) for d in of_c] for of_c in of_m] for of_m in problem.delta]
-        problem.follow()
-        outputs.set_multipliers(flat(problem.multipliers))
-        engine.set_mu(np.array(engine.mu))
+        set_multipliers(problem, outputs, engine)
     rng, order = SplitMix64(3), list(range(len(problem.examples)))
     for _ in range(5):
         problem.run_pass(rng, order)
@@ -246,16 +241,22 @@ def test_counts_that_share_nodes_are_obeyed(concentration):
     assert concentration < 1.0 or np.mean(near) > 0.9
 
 
-@pytest.mark.parametrize("accelerate", [False, True])
-def test_certificates_with_counts_hold(counted, counted_optimum, accelerate):
+def certified(case, optimum, accelerate):
+    """A fit, whose certificates hold the relaxed optimum in every row."""
     rows = []
-    found = counted.solve(
+    found = case.solve(
         rho=RHO, tol=1e-3 if accelerate else 1e-2, max_iter=5000, accelerate=accelerate,
         callback=rows.append)
     assert found.converged
     for row in rows:
         assert row["primal"] - row["dual"] == pytest.approx(row["gap"], abs=1e-8)
-        assert row["bound"] <= counted_optimum + 1e-8 <= row["objective"] + 2e-8
+        assert row["bound"] <= optimum + 1e-8 <= row["objective"] + 2e-8
+    return found
+
+
+@pytest.mark.parametrize("accelerate", [False, True])
+def test_certificates_with_counts_hold(counted, counted_optimum, accelerate):
+    found = certified(counted, counted_optimum, accelerate)
     problem = counted.reference(RHO)
     w, delta = weights_of(counted, found)
     assert problem.relaxed_primal(w, delta) == pytest.approx(found.objective, rel=1e-9)
@@ -357,14 +358,7 @@ def test_passes_with_kernels_are_those_of_the_reference(smoothing, with_counts):
 @pytest.mark.parametrize("accelerate", [False, True])
 def test_certificates_with_kernels_hold(kernel, accelerate):
     optimum = relaxed_optimum(kernel.reference(1.0))
-    rows = []
-    found = kernel.solve(
-        rho=RHO, tol=1e-3 if accelerate else 1e-2, max_iter=5000, accelerate=accelerate,
-        callback=rows.append)
-    assert found.converged
-    for row in rows:
-        assert row["primal"] - row["dual"] == pytest.approx(row["gap"], abs=1e-8)
-        assert row["bound"] <= optimum + 1e-8 <= row["objective"] + 2e-8
+    found = certified(kernel, optimum, accelerate)
     w, delta = weights_of(kernel, found)
     assert kernel.reference(RHO).relaxed_primal(w, delta) == pytest.approx(
         found.objective, rel=1e-9)

@@ -88,9 +88,8 @@ def oracle_points(FeatureMap features, Surrogate surrogate, Py_ssize_t start, Py
         for b in range(start, stop):
             features.scores(b, work.scores)
             if allowed.shape[0]:
-                most = height
+                most, weights = height, surrogate.outputs.weights_of(b)
                 for t in range(layout.n_parts(b)):
-                    weights = surrogate.outputs.weights_of(b)
                     most += dearest * (1.0 if weights == NULL else weights[t])
                 forbid(layout, b, allowed, most, &work.scores[0])
             work.current = INFINITY

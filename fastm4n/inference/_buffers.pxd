@@ -1,4 +1,4 @@
-"""Memory of arguments, without the time that an array or a memoryview takes."""
+"""Memory of arguments and scratch of calls, without the time that arrays and memoryviews take."""
 
 from cpython.buffer cimport (
     PyBUF_FORMAT,
@@ -44,3 +44,29 @@ cdef inline bint are_edges(
         b = <unsigned int> edges[2 * e + 1]
         bad |= (a >= n) | (b >= n) | (a == b)
     return bad == 0
+
+
+cdef enum:
+    # nodes and edges of the scratch that is kept between calls; a few MB
+    SPARE_SIZE = 16384
+
+
+cdef inline object take_scratch(list spare, make, Py_ssize_t n_nodes, Py_ssize_t n_edges):
+    """Scratch make(n_nodes, n_edges), or the spare one if it is large enough.
+
+    Taking and giving back are atomic: no two calls have the same.
+    """
+    try:
+        scratch = spare.pop()
+    except IndexError:
+        return make(n_nodes, n_edges)
+    if scratch.max_nodes < n_nodes or scratch.max_edges < n_edges:
+        return make(n_nodes, n_edges)
+    return scratch
+
+
+cdef inline int spare_scratch(list spare, scratch) except -1:
+    """Keep it for the next call, unless it is large: fresh memory costs time."""
+    if not spare and scratch.max_nodes + scratch.max_edges <= SPARE_SIZE:
+        spare.append(scratch)
+    return 0

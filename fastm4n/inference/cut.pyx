@@ -14,7 +14,8 @@ from libc.string cimport memcmp, memcpy, memset
 
 from fastm4n._parameters import as_real, refuse_where
 
-from fastm4n.inference._buffers cimport are_edges, held_kind, shape_of
+from fastm4n.inference._buffers cimport (
+    are_edges, held_kind, shape_of, spare_scratch, take_scratch)
 from fastm4n.inference._min_cut cimport BLOCK, MinCut, add, block_sum
 
 cdef double UNIT = 2.0 ** -53
@@ -23,10 +24,8 @@ cdef object empty = np.empty, boolean = np.dtype(bool)
 cdef enum:
     # what a call holds the memory of: its arguments, and two results
     MOST_VIEWS = 8
-    # nodes and edges of the scratch that is kept between calls; about 2 MB
-    SPARE_SIZE = 16384
-# scratch that no call has at the moment; taking and giving back are atomic
-_SPARE = []
+# scratch that no call has at the moment
+cdef list spare = []
 # relative difference of value and bound that is left to rounding
 cdef double CLOSE = 2.0 ** -40
 # and what of it need not be told apart by nodes
@@ -234,23 +233,6 @@ cdef inline bint equal(const double* x, const double* y, Py_ssize_t n) noexcept 
     """Whether they agree bit by bit."""
     # no numbers may have no address
     return n == 0 or memcmp(x, y, n * sizeof(double)) == 0
-
-
-def _scratch(Py_ssize_t n_nodes, Py_ssize_t n_edges):
-    """Scratch that is large enough: that of an earlier call, if no other call has it."""
-    try:
-        cut = _SPARE.pop()
-    except IndexError:
-        cut = None
-    if cut is None or cut.max_nodes < n_nodes or cut.max_edges < n_edges:
-        cut = MinCut(n_nodes, n_edges)
-    return cut
-
-
-def _spare(MinCut cut):
-    """Keep the scratch for the next call, unless it is large: fresh memory costs time."""
-    if not _SPARE and cut.max_nodes + cut.max_edges <= SPARE_SIZE:
-        _SPARE.append(cut)
 
 
 # ------------------------------------------------------------------------- certificates
@@ -544,7 +526,7 @@ def min_cut(
             if has_nan(start, m):
                 flow = np.asarray(views[k].obj)
                 refuse_where(np.isnan(flow), "flow", flow, "a flow is numbers.")
-        cut = _scratch(n, m)
+        cut = take_scratch(spare, MinCut, n, m)
         value = cut_between(
             cut, views, n, m, to_node, from_node, pairs, forward, backward, start, &bound)
         side = empty(n if ndim == 1 else shape_of(&views[0]), boolean)
@@ -559,7 +541,7 @@ def min_cut(
             if m:
                 memcpy(views[n_views - 1].buf, cut.flow, m * sizeof(double))
             result = (*result, flow)
-        _spare(cut)
+        spare_scratch(spare, cut)
         return result
     finally:
         for k in range(n_views):

@@ -14,7 +14,7 @@ from cpython.buffer cimport (
 from libc.math cimport INFINITY
 from libc.string cimport memcpy
 
-from fastm4n.inference._buffers cimport are_edges, held_kind
+from fastm4n.inference._buffers cimport are_edges, held_kind, spare_scratch, take_scratch
 from fastm4n.inference._graph cimport TABLES, graph_t, label_t
 from fastm4n.inference._problem cimport GraphProblem
 from fastm4n.inference._roof cimport RoofScratch
@@ -24,10 +24,8 @@ cdef object empty = np.empty, intp = np.dtype(np.intp)
 cdef enum:
     # what a call holds the memory of: its arguments, and three results
     MOST_VIEWS = 8
-    # nodes and edges of the scratch that is kept between calls; about 4 MB
-    SPARE_SIZE = 16384
-# scratch that no call has at the moment; taking and giving back are atomic
-_SPARE = []
+# scratch that no call has at the moment
+cdef list spare = []
 
 RoofDuality = namedtuple(
     "RoofDuality", ["marginals", "pairs", "value", "bound", "n_left", "labels", "score", "exact"])
@@ -57,23 +55,6 @@ cdef class TableGraph:
         self.g.width = 1
         self.g.shifts = NULL
         self.g.unit = 1.0
-
-
-def _scratch(Py_ssize_t n_nodes, Py_ssize_t n_edges):
-    """Scratch that is large enough: that of an earlier call, if no other call has it."""
-    try:
-        graph = _SPARE.pop()
-    except IndexError:
-        graph = None
-    if graph is None or graph.max_nodes < n_nodes or graph.max_edges < n_edges:
-        graph = TableGraph(n_nodes, n_edges)
-    return graph
-
-
-def _spare(TableGraph graph):
-    """Keep the scratch for the next call, unless it is large: fresh memory costs time."""
-    if not _SPARE and graph.max_nodes + graph.max_edges <= SPARE_SIZE:
-        _SPARE.append(graph)
 
 
 cdef bint are_finite(const Py_buffer* view) noexcept nogil:
@@ -240,7 +221,7 @@ def roof_duality(node_scores, edges, edge_scores, cost=None, weights=None, *, bi
         if n == 0:
             return RoofDuality(
                 np.zeros(0), np.zeros(0), 0.0, 0.0, 0, np.zeros(0, np.intp), 0.0, True)
-        graph = _scratch(n, m)
+        graph = take_scratch(spare, TableGraph, n, m)
         roof = graph.roof
         if not take_edges(&views[1], m, n, &graph.ends[0]):
             checked_edges(views[1].obj, n)
@@ -285,7 +266,7 @@ def roof_duality(node_scores, edges, edge_scores, cost=None, weights=None, *, bi
         found = RoofDuality(
             copy_of(roof.p, n, &views[n_views]), copy_of(roof.q, m, &views[n_views]), roof.lower,
             bound, roof.n_left, labels, total, exact)
-        _spare(graph)
+        spare_scratch(spare, graph)
         return found
     finally:
         for k in range(n_views):
@@ -327,7 +308,7 @@ def roof_best(GraphProblem p, Py_ssize_t repeats=1, bint decode=True):
         node, label = np.nonzero(forbidden)
         rows[node, label] = rows[node, 1 - label] - largest
     cdef const double[:, ::1] unary = rows
-    cdef TableGraph graph = _scratch(n, p.n_edges)
+    cdef TableGraph graph = take_scratch(spare, TableGraph, n, p.n_edges)
     cdef RoofScratch roof = graph.roof
     cdef label_t* found = &graph.labels[0]
     cdef double score = 0.0
@@ -340,7 +321,7 @@ def roof_best(GraphProblem p, Py_ssize_t repeats=1, bint decode=True):
         out[i] = found[i]
     value = p.score(labels)
     bound = value if roof.proven else max(value, roof.bound)
-    _spare(graph)
+    spare_scratch(spare, graph)
     return labels, value, bound
 
 
