@@ -8,7 +8,8 @@ With the polytope M_b of the marginals of block b, its concave function h_b and 
     loss_b(v) = max_{mu in M_b} h_b(mu) + <v, mu> - <v, phi(y_b)>,   gradient = mu - phi(y_b),
 
 which is convex in v and never negative.  h_b is the expected cost of mu ("max_margin"), the cost
-that an adversary knowing mu cannot avoid ("max_min"), or the entropy ("log").
+that an adversary knowing mu cannot avoid ("max_min"), or the entropy ("log"), with a temperature
+and the expected cost where they are asked for.
 """
 
 from typing import NamedTuple
@@ -85,7 +86,8 @@ def block_losses(surrogate, scores, *, tol=1e-9, gradient=True, n_jobs=None):
     return Losses(value, upper, slopes)
 
 
-def simplex_losses(scores, y, *, surrogate="max_min", cost=None, gradient=True, n_jobs=None):
+def simplex_losses(scores, y, *, surrogate="max_min", cost=None, cost_augmented=False,
+                   temperature=1.0, gradient=True, n_jobs=None):
     """Losses of outputs that are one of k labels.
 
     Parameters
@@ -96,6 +98,10 @@ def simplex_losses(scores, y, *, surrogate="max_min", cost=None, gradient=True, 
     surrogate : {"max_min", "max_margin", "log"}, default="max_min"
     cost : array-like of shape (k, k), default=None
         cost[i, j]: cost of predicting j where the truth is i; 0-1 by default.
+    cost_augmented : bool, default=False
+        Of "log": whether the costs are added to the scores, as in the softmax-margin.
+    temperature : float, default=1.0
+        Of "log": what the entropy is multiplied by.
     gradient, n_jobs
         As in `block_losses`.
 
@@ -114,12 +120,14 @@ def simplex_losses(scores, y, *, surrogate="max_min", cost=None, gradient=True, 
     scores = _scores("scores", scores, 2)
     outputs = SimplexOutputs(_labels(y, scores.shape[0]), _cost(cost, scores.shape[1]))
     losses = block_losses(
-        make_surrogate(surrogate, outputs), scores.ravel(), gradient=gradient, n_jobs=n_jobs)
+        _surrogate(surrogate, outputs, cost_augmented, temperature), scores.ravel(),
+        gradient=gradient, n_jobs=n_jobs)
     return losses._replace(gradient=losses.gradient.reshape(scores.shape) if gradient else None)
 
 
 def chain_losses(scores, transitions, y, lengths, *, surrogate="max_min", cost=None,
-                 cost_scale="sum", tol=1e-9, gradient=True, n_jobs=None):
+                 cost_scale="sum", cost_augmented=False, temperature=1.0, tol=1e-9, gradient=True,
+                 n_jobs=None):
     """Losses of outputs that are sequences of labels.
 
     Parameters
@@ -136,6 +144,8 @@ def chain_losses(scores, transitions, y, lengths, *, surrogate="max_min", cost=N
         Of a mistake at one position; 0-1 by default.
     cost_scale : {"sum", "mean"}, default="sum"
         Whether the costs of a sequence's positions are added up, or averaged.
+    cost_augmented, temperature
+        As in `simplex_losses`.
     tol, gradient, n_jobs
         As in `block_losses`.
 
@@ -172,7 +182,8 @@ def chain_losses(scores, transitions, y, lengths, *, surrogate="max_min", cost=N
     rows[of_position, :R] = scores
     rows[~of_position, :R] = np.tile(transitions, (lengths.size, 1))
     losses = block_losses(
-        make_surrogate(surrogate, outputs), rows.ravel(), tol=tol, gradient=gradient, n_jobs=n_jobs)
+        _surrogate(surrogate, outputs, cost_augmented, temperature), rows.ravel(), tol=tol,
+        gradient=gradient, n_jobs=n_jobs)
     if not gradient:
         return losses
     slopes = losses.gradient.reshape(rows.shape)[:, :R]
@@ -181,7 +192,8 @@ def chain_losses(scores, transitions, y, lengths, *, surrogate="max_min", cost=N
 
 
 def permutation_losses(scores, places, *, surrogate="max_min", cost=None, cost_scale="sum",
-                       tol=1e-9, gradient=True, n_jobs=None):
+                       cost_augmented=False, temperature=1.0, tol=1e-9, gradient=True,
+                       n_jobs=None):
     """Losses of outputs that are permutations of M items.
 
     Parameters
@@ -193,7 +205,7 @@ def permutation_losses(scores, places, *, surrogate="max_min", cost=None, cost_s
     surrogate : {"max_min", "max_margin", "log"}, default="max_min"
     cost : array-like of shape (M, M), default=None
         cost[i, j]: cost of position j for an item whose true one is i; 0-1 by default.
-    cost_scale, tol, gradient, n_jobs
+    cost_scale, cost_augmented, temperature, tol, gradient, n_jobs
         As in `chain_losses`.
 
     Returns
@@ -218,9 +230,16 @@ def permutation_losses(scores, places, *, surrogate="max_min", cost=None, cost_s
             f"places must have shape ({n}, {M}), each row a permutation of 0 ... {M - 1}.")
     outputs = PermutationOutputs(places.ravel(), np.full(n, M), _cost(cost, M), cost_scale)
     losses = block_losses(
-        make_surrogate(surrogate, outputs), scores.ravel(), tol=tol, gradient=gradient,
-        n_jobs=n_jobs)
+        _surrogate(surrogate, outputs, cost_augmented, temperature), scores.ravel(), tol=tol,
+        gradient=gradient, n_jobs=n_jobs)
     return losses._replace(gradient=losses.gradient.reshape(scores.shape) if gradient else None)
+
+
+def _surrogate(name, outputs, cost_augmented, temperature):
+    if name != "log" and (cost_augmented or temperature != 1.0):
+        raise ValueError(f"cost_augmented and temperature are of surrogate='log', got {name!r}.")
+    return make_surrogate(
+        name, outputs, cost_augmented=bool(cost_augmented), temperature=float(temperature))
 
 
 def _scores(name, scores, n_axes):

@@ -371,7 +371,7 @@ def safe_zeros(z, ranges, thresholds, alpha, gap):
         t_j.
     alpha : float
     gap : float
-        D(mu) is at most so much below the maximum.
+        D(mu) is at most so much below the maximum; over the temperature where that is not 1.
 
     Returns
     -------

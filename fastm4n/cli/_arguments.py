@@ -226,6 +226,14 @@ def add_estimator(parser):
         help="what a mistake costs, default zero_one, or absolute for ordered levels",
     )
     group.add_argument(
+        "--cost-augmented", action="store_true",
+        help="with --surrogate log: the costs are added to the scores (softmax-margin, VCRF)",
+    )
+    group.add_argument(
+        "--temperature", type=positive, metavar="TAU", default=1.0,
+        help="with --surrogate log: what the entropy is multiplied by, default 1",
+    )
+    group.add_argument(
         "--penalty", choices=PENALTIES,
         help="l2: alpha / 2 times the squared norm of the weights, the default; elasticnet: also "
         "their absolute values, which makes weights zero",

@@ -40,6 +40,10 @@ def build(args, data, **options):
     known, nested_options = cls(**nested).get_params(), {}
     if args.cost is not None:
         parameters["cost"] = args.cost
+    if args.surrogate != "log" and (args.cost_augmented or args.temperature != 1.0):
+        flag = "--cost-augmented" if args.cost_augmented else f"--temperature {args.temperature:g}"
+        raise CommandError(f"{flag} needs --surrogate log, got {args.surrogate}", 2)
+    parameters.update(cost_augmented=args.cost_augmented, temperature=args.temperature)
     if "kernel" in known:
         parameters["kernel"] = args.kernel
     elif args.kernel != "linear":
@@ -116,6 +120,8 @@ def described(estimator, *, alpha=True):
     return (
         f"{type(estimator).__name__}: surrogate {estimator.surrogate}, cost {cost}, kernel "
         f"{kernel}" + (f", alpha {used}" if alpha else "")
+        + (", cost-augmented" if estimator.cost_augmented else "")
+        + (f", temperature {estimator.temperature:g}" if estimator.temperature != 1 else "")
         + (f", pairwise {estimator.pairwise}" if hasattr(estimator, "pairwise") else "")
         + ("" if ratio is None else f", {type(estimator.penalty).__name__} l1_ratio {ratio:g}")
     )

@@ -108,9 +108,24 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         check_number("tol", self.tol, low=0, strict=False)
         check_number("max_iter", self.max_iter, low=0, integer=True)
         self._check_flags("warm_start")
+        self._check_tempering()
         check_verbose(self.verbose)
         check_solver(self.solver).check(self.surrogate)
         check_callback(self.callback)
+
+    def _check_tempering(self):
+        check_flag("cost_augmented", self.cost_augmented)
+        check_number("temperature", self.temperature, low=0)
+        if self.surrogate == "log":
+            return
+        for name, given in (
+                ("cost_augmented", self.cost_augmented), ("temperature", self.temperature != 1.0)):
+            if given:
+                raise ValueError(
+                    f"{name}={getattr(self, name)!r} is of surrogate='log', and this one is "
+                    f"{self.surrogate!r}, which has the costs in it and no entropy; leave {name} "
+                    "as it is by default."
+                )
 
     def _has_auto_alpha(self):
         return isinstance(self.alpha, str) and self.alpha == "auto"
@@ -156,7 +171,8 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         """The surrogate over the true outputs of all blocks."""
         solver = check_solver(self.solver)
         return make_surrogate(
-            self.surrogate, outputs, solver.oracle, solver.oracle_iter, self._oracle_warm_start)
+            self.surrogate, outputs, solver.oracle, solver.oracle_iter, self._oracle_warm_start,
+            bool(self.cost_augmented), float(self.temperature))
 
     def _solver_options(self):
         """Arguments of `solve` that are parameters of the estimator, but for the tolerance."""

@@ -61,15 +61,21 @@ def decode_map(
 
 def marginals(
     ChainFeatures features, ChainScratch scratch, const double[:, ::1] forbidden,
-    double[::1] scores, double[::1] point, Py_ssize_t start, Py_ssize_t stop,
+    double[::1] scores, double[::1] point, double temperature, Py_ssize_t start, Py_ssize_t stop,
     double[:, ::1] out, double[::1] values):
-    """Node marginals of the sequences start ... stop - 1, and log-partitions."""
+    """Node marginals of the sequences start ... stop - 1, and log-partitions.
+
+    Of the scores over the temperature.
+    """
     cdef Layout layout = features.layout
-    cdef Py_ssize_t b, nodes
+    cdef Py_ssize_t b, j, nodes
     with nogil:
         for b in range(start, stop):
             nodes = layout.behind(b)
             block_scores(features, b, forbidden, scores)
+            if temperature != 1.0:
+                for j in range(layout.size(b)):
+                    scores[j] /= temperature
             values[b] = 0.0
             if scratch.sum_product(
                     &scores[0], layout.n_parts(b), &scores[0] + nodes, layout.pair_step,

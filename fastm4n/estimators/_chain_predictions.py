@@ -99,7 +99,7 @@ class ChainDecoder:
             if is_log:
                 decoding.marginals(
                     self.features, ChainScratch(self.n_labels, self.layout.max_parts), forbidden,
-                    scores, point, start, stop, nodes, values,
+                    scores, point, self.tagger.temperature, start, stop, nodes, values,
                 )
             else:
                 game = ChainMaxMin(

@@ -28,7 +28,15 @@ cost_scale : {{"sum", "mean"}}, default="sum"
     {elements} asks for a margin of its cost, or of its cost / M, as in the papers: little where M
     is large. Where all have M {elements}, "sum" with alpha is "mean" with M alpha, and weights M
     times as large. ``decode="min_risk"`` of "max_min" is on the same scale; "log" does not depend
-    on it.
+    on it, unless `cost_augmented`.
+""",
+    "tempering": """
+cost_augmented : bool, default=False
+    Whether the costs are added to the scores of ``surrogate="log"``, so that dear mistakes ask for
+    larger margins: the softmax-margin, or VCRF.
+temperature : float, default=1.0
+    What the entropy is multiplied by in ``surrogate="log"``: probabilities are those of scores over
+    it. Towards 0 the loss of `cost_augmented` is "max_margin".
 """,
     "fit_intercept": """
 fit_intercept : bool{free} or float, default=True

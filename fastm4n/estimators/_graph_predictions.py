@@ -208,7 +208,9 @@ class GraphDecoder:
         every = np.zeros(self.numbers.shape)
         for group in self.groups:
             parts = np.zeros((group.nodes.size, every.shape[1]))
-            surrogate = make_surrogate(self.tagger.surrogate, group.model.outputs)
+            surrogate = make_surrogate(
+                self.tagger.surrogate, group.model.outputs,
+                temperature=float(self.tagger.temperature))
             self._in_threads(group, lambda start, stop: _decoding.oracle_points(
                 group.model.features, surrogate, start, stop, group.allowed, RISK_TOL, parts))
             every[group.nodes] = parts

@@ -29,7 +29,7 @@ def best_permutations(scores):
 def distribution(estimator, scores, cost):
     """Marginals of an estimator's oracle, (n, M, M): the CRF's, or those of the max-min game."""
     if estimator.surrogate == "log":
-        return permutation_marginals(scores)[0]
+        return permutation_marginals(scores / estimator.temperature)[0]
     estimator._check_has_distribution("permutations")
     if estimator.cost_scale == "sum":
         # the game of mean costs has the same optima as that of their sum, over M

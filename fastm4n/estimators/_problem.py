@@ -11,6 +11,11 @@ import numpy as np
 from fastm4n.solvers.certificates import objective_at_zero
 
 
+def _same(one, other):
+    return one.keys() == other.keys() and all(
+        np.array_equal(value, other[name]) for name, value in one.items())
+
+
 @dataclass
 class Blocks:
     """Which examples make up the blocks of a problem.
@@ -105,6 +110,7 @@ class Problem:
             task=self.task, owner=owner, layout=self.loss.outputs.layout, mu=solution.mu,
             concave=solution.certificate.concave, average=solution.average, alpha=float(alpha),
             natural=self.loss.state() if self.loss.has_natural_step else None,
+            kept_under=self.loss.kept_under(),
         )
 
     def start(self, state, alpha):
@@ -116,9 +122,9 @@ class Problem:
         loss = self.loss
         fits = (
             state["owner"].size == self.blocks.n_examples
-            and state["task"].keys() == self.task.keys()
-            and all(np.array_equal(value, self.task[name]) for name, value in state["task"].items())
-            and not (loss.has_natural_step and state["natural"] is None)
+            and _same(state["task"], self.task)
+            and not (loss.has_natural_step and (
+                state["natural"] is None or not _same(state["kept_under"], loss.kept_under())))
         )
         if not fits:
             return {}

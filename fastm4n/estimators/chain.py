@@ -82,9 +82,10 @@ class SequenceTagger(CertifiedEstimator):
     cost : {"zero_one", "absolute", "squared"} or array of shape (n_labels, n_labels), \
             default="zero_one"
         What a mistake at one position costs: cost[i, j] for predicting ``classes_[j]`` where
-        the truth is ``classes_[i]``. The "log" surrogate uses it for ``decode="min_risk"``
-        only.
+        the truth is ``classes_[i]``. The "log" surrogate uses it for ``decode="min_risk"``,
+        and with `cost_augmented`.
     [cost_scale]
+    [tempering]
     fit_intercept : bool, default=True
         Whether each label has a constant score.
     fit_start_end : bool, default=True
@@ -182,15 +183,17 @@ class SequenceTagger(CertifiedEstimator):
 
     def __init__(
         self, surrogate="max_min", *, alpha="auto", cost="zero_one", cost_scale="sum",
-        fit_intercept=True, fit_start_end=True, fit_transitions=True, transition_features=None,
-        states="all", penalty="l2", solver="auto", tol=1e-3, max_iter=1000, decode="map",
-        allowed_transitions=None, warm_start=False, n_jobs=None, random_state=None, verbose=0,
-        callback=None,
+        cost_augmented=False, temperature=1.0, fit_intercept=True, fit_start_end=True,
+        fit_transitions=True, transition_features=None, states="all", penalty="l2", solver="auto",
+        tol=1e-3, max_iter=1000, decode="map", allowed_transitions=None, warm_start=False,
+        n_jobs=None, random_state=None, verbose=0, callback=None,
     ):
         self.surrogate = surrogate
         self.alpha = alpha
         self.cost = cost
         self.cost_scale = cost_scale
+        self.cost_augmented = cost_augmented
+        self.temperature = temperature
         self.fit_intercept = fit_intercept
         self.fit_start_end = fit_start_end
         self.fit_transitions = fit_transitions

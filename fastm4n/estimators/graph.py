@@ -73,6 +73,7 @@ class GraphTagger(CertifiedEstimator):
         the truth is ``classes_[i]``. It is multiplied by the node's weight, where the graphs have
         `node_weights`.
     [cost_scale]
+    [tempering]
     pairwise : {"full", "symmetric", "potts", "attractive", "displacement"}, default="full"
         What an edge scores: "full" any number for each pair of labels of its first and second
         node; "symmetric" the same either way round; "potts" a number where both have the same
@@ -207,14 +208,17 @@ class GraphTagger(CertifiedEstimator):
 
     def __init__(
         self, surrogate="max_min", *, alpha="auto", cost="zero_one", cost_scale="sum",
-        pairwise="full", grid_shape=None, inference="auto", rho=1.0, label_features=False,
-        fit_intercept=True, penalty="l2", solver="auto", tol=1e-3, max_iter=1000, decode="map",
-        warm_start=False, n_jobs=None, random_state=None, verbose=0, callback=None,
+        cost_augmented=False, temperature=1.0, pairwise="full", grid_shape=None, inference="auto",
+        rho=1.0, label_features=False, fit_intercept=True, penalty="l2", solver="auto", tol=1e-3,
+        max_iter=1000, decode="map", warm_start=False, n_jobs=None, random_state=None, verbose=0,
+        callback=None,
     ):
         self.surrogate = surrogate
         self.alpha = alpha
         self.cost = cost
         self.cost_scale = cost_scale
+        self.cost_augmented = cost_augmented
+        self.temperature = temperature
         self.pairwise = pairwise
         self.grid_shape = grid_shape
         self.inference = inference

@@ -71,8 +71,9 @@ class Matcher(CertifiedEstimator):
     cost : {"zero_one", "absolute", "squared"} or array of shape (M, M), default="zero_one"
         What a mistake costs: cost[j, k] for matching with k what belongs to j. "absolute" and
         "squared" take columns as ordered. A matrix needs examples of one size. The "log"
-        surrogate uses it for ``decode="min_risk"`` only.
+        surrogate uses it for ``decode="min_risk"``, and with `cost_augmented`.
     [cost_scale]
+    [tempering]
     [kernel]
     [penalty]
     [solver]
@@ -143,15 +144,17 @@ class Matcher(CertifiedEstimator):
     _replaced = ("coef_", "dual_coef_", "X_fit_", "_kernel_parameters")
 
     def __init__(
-        self, surrogate="max_min", *, alpha=0.1, cost="zero_one", cost_scale="sum", kernel="linear",
-        gamma="scale", kernel_params=None, penalty="l2", solver="auto", tol=1e-3, max_iter=1000,
-        decode="map", cache_size=2048, warm_start=False, n_jobs=None, random_state=None, verbose=0,
-        callback=None,
+        self, surrogate="max_min", *, alpha=0.1, cost="zero_one", cost_scale="sum",
+        cost_augmented=False, temperature=1.0, kernel="linear", gamma="scale", kernel_params=None,
+        penalty="l2", solver="auto", tol=1e-3, max_iter=1000, decode="map", cache_size=2048,
+        warm_start=False, n_jobs=None, random_state=None, verbose=0, callback=None,
     ):
         self.surrogate = surrogate
         self.alpha = alpha
         self.cost = cost
         self.cost_scale = cost_scale
+        self.cost_augmented = cost_augmented
+        self.temperature = temperature
         self.kernel = kernel
         self.gamma = gamma
         self.kernel_params = kernel_params

@@ -79,8 +79,9 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
     cost : "zero_one" or array of shape (2, 2), default="zero_one"
         What a mistake at one label costs: cost[0, 1] for predicting a label that is off, and
         cost[1, 0] for missing one that is on. "zero_one" is the Hamming loss. The "log" surrogate
-        uses it for ``decode="min_risk"`` only.
+        uses it for ``decode="min_risk"``, and with `cost_augmented`.
     [cost_scale]
+    [tempering]
     inference : {"auto", "forest", "min_cut", "exact", "lp", "soft"}, default="auto"
         How best sets are found. "auto" is exact where edges make no cycle, where bounds hold the
         weights of pairs at zero or more (``penalty=L2(bounds={"edge_coef": (0, None)})``, by
@@ -187,17 +188,19 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
     _problem_class = LabelSetProblem
 
     def __init__(
-        self, surrogate="max_min", *, graph="tree", alpha=0.01, cost="zero_one",
-        cost_scale="sum", inference="auto", constraints=None, rho=1.0, kernel="linear",
-        gamma="scale", kernel_params=None, fit_intercept=True, penalty="l2", solver="auto",
-        tol=1e-3, max_iter=1000, decode="map", cache_size=2048, warm_start=False, n_jobs=None,
-        random_state=None, verbose=0, callback=None,
+        self, surrogate="max_min", *, graph="tree", alpha=0.01, cost="zero_one", cost_scale="sum",
+        cost_augmented=False, temperature=1.0, inference="auto", constraints=None, rho=1.0,
+        kernel="linear", gamma="scale", kernel_params=None, fit_intercept=True, penalty="l2",
+        solver="auto", tol=1e-3, max_iter=1000, decode="map", cache_size=2048, warm_start=False,
+        n_jobs=None, random_state=None, verbose=0, callback=None,
     ):
         self.surrogate = surrogate
         self.graph = graph
         self.alpha = alpha
         self.cost = cost
         self.cost_scale = cost_scale
+        self.cost_augmented = cost_augmented
+        self.temperature = temperature
         self.inference = inference
         self.constraints = constraints
         self.rho = rho
@@ -500,7 +503,8 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         """Shares of labels and of edges under the oracle's distribution."""
         outputs, decoder = self._decoder(factors)
         return decoder.points(
-            make_surrogate(self.surrogate, outputs), scores, RISK_TOL * self.classes_.size)
+            make_surrogate(self.surrogate, outputs, temperature=float(self.temperature)), scores,
+            RISK_TOL * self.classes_.size)
 
     @needs_log
     def predict_proba(self, X):

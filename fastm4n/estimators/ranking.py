@@ -70,8 +70,9 @@ class LabelRanker(VectorEstimator):
         What a mistake at one item costs: cost[j, k] for putting it at position k where the truth
         is j. A ranking's costs make up the Hamming loss for "zero_one", Spearman's footrule for
         "absolute", and for "squared" what Spearman's rho counts. The "log" surrogate uses it for
-        ``decode="min_risk"`` only.
+        ``decode="min_risk"``, and with `cost_augmented`.
     [cost_scale]
+    [tempering]
     [kernel]
     [fit_intercept]
     form : {"auto", "ranks", "ordering", "string"}, default="auto"
@@ -148,14 +149,17 @@ class LabelRanker(VectorEstimator):
 
     def __init__(
         self, surrogate="max_min", *, alpha=0.01, cost="zero_one", cost_scale="sum",
-        kernel="linear", gamma="scale", kernel_params=None, fit_intercept=True, form="auto",
-        penalty="l2", solver="auto", tol=1e-3, max_iter=1000, decode="map", cache_size=2048,
-        warm_start=False, n_jobs=None, random_state=None, verbose=0, callback=None,
+        cost_augmented=False, temperature=1.0, kernel="linear", gamma="scale", kernel_params=None,
+        fit_intercept=True, form="auto", penalty="l2", solver="auto", tol=1e-3, max_iter=1000,
+        decode="map", cache_size=2048, warm_start=False, n_jobs=None, random_state=None, verbose=0,
+        callback=None,
     ):
         self.surrogate = surrogate
         self.alpha = alpha
         self.cost = cost
         self.cost_scale = cost_scale
+        self.cost_augmented = cost_augmented
+        self.temperature = temperature
         self.kernel = kernel
         self.gamma = gamma
         self.kernel_params = kernel_params

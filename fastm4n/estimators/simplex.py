@@ -35,14 +35,16 @@ class _SimplexClassifier(ClassifierMixin, VectorEstimator):
     _oracle_warm_start = True
 
     def __init__(
-        self, surrogate="max_min", *, alpha=0.01, cost="zero_one", kernel="linear", gamma="scale",
-        kernel_params=None, fit_intercept=True, penalty="l2", solver="auto", tol=1e-3,
-        max_iter=1000, decode="map", class_weight=None, cache_size=2048, warm_start=False,
-        n_jobs=None, random_state=None, verbose=0, callback=None,
+        self, surrogate="max_min", *, alpha=0.01, cost="zero_one", cost_augmented=False,
+        temperature=1.0, kernel="linear", gamma="scale", kernel_params=None, fit_intercept=True,
+        penalty="l2", solver="auto", tol=1e-3, max_iter=1000, decode="map", class_weight=None,
+        cache_size=2048, warm_start=False, n_jobs=None, random_state=None, verbose=0, callback=None,
     ):
         self.surrogate = surrogate
         self.alpha = alpha
         self.cost = cost
+        self.cost_augmented = cost_augmented
+        self.temperature = temperature
         self.kernel = kernel
         self.gamma = gamma
         self.kernel_params = kernel_params
@@ -203,7 +205,7 @@ class _SimplexClassifier(ClassifierMixin, VectorEstimator):
     def _distribution(self, scores):
         """The maximiser of the surrogate's oracle: a distribution over the classes."""
         if self.surrogate == "log":
-            return softmax(scores)[0]
+            return softmax(scores / self.temperature)[0]
         cost = closed_form(self.cost_matrix_)
         if cost == "zero_one":
             return max_min_zero_one(scores)[0]
@@ -223,9 +225,9 @@ class _SimplexClassifier(ClassifierMixin, VectorEstimator):
         Returns
         -------
         probabilities : ndarray of shape (n_samples, n_classes)
-            Softmax of the scores, columns as in `classes_`.
+            Softmax of the scores over the temperature, columns as in `classes_`.
         """
-        return softmax(self._scores(X))[0]
+        return self._distribution(self._scores(X))
 
     def score(self, X, y, sample_weight=None):
         """Accuracy of `predict`.
@@ -260,7 +262,7 @@ cost : {{"zero_one", "absolute", "squared"}} or array of shape (n_classes, n_cla
         default="{default_cost}"
     What a mistake costs: cost[i, j] for predicting ``classes_[j]`` where the truth is
     ``classes_[i]``. The names take the classes' positions in `classes_`. The "log"
-    surrogate uses it for ``decode="min_risk"`` only.
+    surrogate uses it for ``decode="min_risk"``, and with `cost_augmented`.
 """,
     "choices": """
 decode : {{"map", "min_risk"}}, default="map"
@@ -323,6 +325,7 @@ class MulticlassClassifier(_SimplexClassifier):
     ----------
     [surrogate]
     [scale]
+    [tempering]
     [kernel]
     [fit_intercept]
     [penalty]
@@ -380,6 +383,7 @@ class OrdinalClassifier(_SimplexClassifier):
     ----------
     [surrogate]
     [scale]
+    [tempering]
     [kernel]
     [fit_intercept]
     [penalty]

@@ -13,6 +13,8 @@ surrogate             h(mu)                               model
                       at y'_t
 ``"log"``             entropy of a distribution over      CRF, logistic regression
                       outputs with the marginals mu
+``"softmax_margin"``  tau times that entropy, and what    VCRF [2]_, softmax-margin
+                      "max_margin" has
 ====================  ==================================  =======================
 
 Labels have one position; sequences choose the labels of y' each by itself, and permutations
@@ -24,6 +26,8 @@ References
 ----------
 .. [1] A. Nowak-Vila, F. Bach and A. Rudi, "Consistent structured prediction with max-min
    margin Markov networks", ICML 2020.
+.. [2] C. Cortes, V. Kuznetsov, M. Mohri and S. Yang, "Structured prediction theory based on factor
+   graph complexity", NIPS 2016, equation 10.
 """
 
 import numpy as np
@@ -63,17 +67,19 @@ class Outputs:
         return np.mean(np.min(costs, axis=1))
 
     @classmethod
-    def concave_part(cls, mu, surrogate, y=None, cost=None):
+    def concave_part(cls, mu, surrogate, y=None, cost=None, temperature=1.0):
         """h(mu), the concave function that makes the surrogate.
 
         Parameters
         ----------
         mu : tuple of arrays
-        surrogate : {"max_margin", "max_min", "log"}
+        surrogate : {"max_margin", "max_min", "log", "softmax_margin"}
         y : int, or array of int of shape (T,)
-            The truth; used by "max_margin".
+            The truth; used by "max_margin" and "softmax_margin".
         cost : array of shape (k, k)
-            Used by "max_margin" and "max_min".
+            Not used by "log".
+        temperature : float
+            Of "softmax_margin".
 
         Returns
         -------
@@ -95,22 +101,27 @@ class Outputs:
             return float(cls.least_cost(marginals @ cost))
         if surrogate == "log":
             return cls.entropy(*mu)
+        if surrogate == "softmax_margin":
+            return temperature * cls.entropy(*mu) + cls.concave_part(mu, "max_margin", y, cost)
         raise ValueError(f"surrogate must be one of {SURROGATES}, got {surrogate!r}")
 
     @classmethod
-    def oracle(cls, v, surrogate, y=None, cost=None, tol=1e-9):
+    def oracle(cls, v, surrogate, y=None, cost=None, tol=1e-9, temperature=1.0):
         """max_mu h(mu) + <v, mu> over the polytope, with what a certificate needs.
 
         Parameters
         ----------
         v : tuple of arrays
-        surrogate : {"max_margin", "max_min", "log"}
+        surrogate : {"max_margin", "max_min", "log", "softmax_margin"}
         y : int, or array of int of shape (T,)
-            The truth; used by "max_margin", loss-augmented inference ([1]_, equation 9).
+            The truth; used by "max_margin", loss-augmented inference ([1]_, equation 9), and
+            "softmax_margin".
         cost : array of shape (k, k)
-            Used by "max_margin" and "max_min".
+            Not used by "log".
         tol : float
             Accuracy of "max_min" for sequences.
+        temperature : float
+            Of "softmax_margin".
 
         Returns
         -------
@@ -133,9 +144,15 @@ class Outputs:
         >>> s.tolist(), h, upper
         ([[0.0, 1.0], [1.0, 0.0]], 1.0, 1.75)
         """
-        if surrogate == "max_margin":
+        if surrogate in ("max_margin", "softmax_margin"):
             costs = cost[np.asarray(y)]
-            s, upper = cls.best((v[0] + costs / (len(costs) if costs.ndim > 1 else 1), *v[1:]))
+            v = (v[0] + costs / (len(costs) if costs.ndim > 1 else 1), *v[1:])
+        if surrogate == "max_margin":
+            s, upper = cls.best(v)
+        elif surrogate == "softmax_margin":
+            *s, h, log_partition = cls.gibbs(tuple(part / temperature for part in v))
+            h = temperature * h + cls.concave_part(s, "max_margin", y, cost)
+            return *s, h, temperature * log_partition
         elif surrogate == "log":
             return cls.gibbs(v)
         elif surrogate == "max_min":

@@ -10,7 +10,10 @@ SURROGATES = ("max_min", "max_margin", "log")
 ORACLES = ("exact", "mirror_prox")
 
 
-def make_surrogate(surrogate, outputs, oracle="exact", oracle_iter=None, oracle_warm_start=False):
+def make_surrogate(
+    surrogate, outputs, oracle="exact", oracle_iter=None, oracle_warm_start=False,
+    cost_augmented=False, temperature=1.0,
+):
     """The surrogate of that name over the outputs.
 
     Parameters
@@ -23,9 +26,13 @@ def make_surrogate(surrogate, outputs, oracle="exact", oracle_iter=None, oracle_
         Iterations of mirror prox; what the outputs say by default.
     oracle_warm_start : bool
         Whether mirror prox starts from where it ended at the last visit.
+    cost_augmented : bool, default=False
+        Of "log": whether the costs are added to the scores, as in the softmax-margin.
+    temperature : float, default=1.0
+        Of "log": what the entropy is multiplied by.
     """
     if surrogate == "log":
-        return Log(outputs)
+        return Log(outputs, cost_augmented, temperature)
     if surrogate == "max_margin":
         return MaxMargin(outputs)
     if surrogate != "max_min":

@@ -116,6 +116,15 @@ cdef class Surrogate:
                 "gives is not the score of the output that it gives, costs included. Do `best`, "
                 "`more_score` and `add_more` agree?")
 
+    def kept_under(self):
+        """What `state` depends on beside outputs and truth: another fit may start from it if equal.
+
+        Returns
+        -------
+        kept : dict of str to number, array or None
+        """
+        return {}
+
     def state(self):
         """Copies of what is kept between visits beside the dual point: arrays by name."""
         return self.outputs.state()

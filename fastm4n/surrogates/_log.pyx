@@ -1,7 +1,19 @@
 """The CRF over any outputs: h_b = entropy in nats; the oracle is the outputs' sum-product.
 
+With a temperature tau, and with costs added to the scores ([1]_, equation 10; the softmax-margin of
+[2]_), h_b(mu) = tau H(mu) + E L(y_b, y) under mu: the oracle is the sum-product of the tempered
+scores u = (v + costs) / tau, and its value is tau times their log-partition.  The max-margin loss
+is the limit of tau to 0.
+
 Where the entropy follows from marginals the dual point is all there is.  Elsewhere a dual point
-is kept together with the scores whose marginals it is.
+is kept together with the tempered scores whose marginals it is.
+
+References
+----------
+.. [1] C. Cortes, V. Kuznetsov, M. Mohri, S. Yang (2016). Structured prediction theory based on
+   factor graph complexity. NIPS.
+.. [2] K. Gimpel, N. A. Smith (2010). Softmax-margin CRFs: training log-linear models with cost
+   functions. NAACL.
 """
 
 import numpy as np
@@ -9,6 +21,9 @@ import numpy as np
 from fastm4n._simd._loops cimport fastm4n_loops, loops_for
 from fastm4n.outputs._base cimport Outputs, Workspace
 from fastm4n.surrogates._base cimport Surrogate
+
+from libc.math cimport INFINITY
+from libc.string cimport memcpy
 
 # A step that is small, as the curvature is large, goes by this share further than is best for its
 # block alone: as in over-relaxation of coordinate descent, the blocks that follow make up for it
@@ -19,38 +34,60 @@ cdef double FIRST_PROBABILITY = 0.99
 cdef double LOG_2 = 0.6931471805599453
 
 
+cdef void swap(double* a, double* b, Py_ssize_t n) noexcept nogil:
+    cdef Py_ssize_t j
+    cdef double kept
+    for j in range(n):
+        kept = a[j]
+        a[j] = b[j]
+        b[j] = kept
+
+
 cdef class Log(Surrogate):
     """Log surrogate.
 
-    Without `has_entropy` of the outputs, theta, of the shape of v, are the scores whose marginals
-    the dual points are.  A step moves theta towards v.  The first step of a block goes from
-    phi(y_b), whose theta would be infinite: the smaller it is, the larger the scores of the true
-    labels that it starts from.
+    Without `has_entropy` of the outputs, theta, of the shape of v, are the tempered scores whose
+    marginals the dual points are.  A step moves theta towards u.  The first step of a block goes
+    from phi(y_b), whose theta would be infinite: the smaller it is, the larger the scores of the
+    true labels that it starts from.
 
     Parameters
     ----------
     outputs : Outputs
         With `has_marginals`.
+    cost_augmented : bool, default=False
+        Whether the costs are added to the scores.
+    temperature : float, default=1.0
+        tau > 0, what the entropy is multiplied by.
     """
 
+    cdef readonly bint cost_augmented
+    cdef readonly double temperature
+    # whether h is the entropy and nothing else, and u is v
+    cdef bint is_plain
     cdef const fastm4n_loops* loops
     cdef double[::1] theta
     # zero where a step has been made, and one more than the proposals made where not
     cdef unsigned char[::1] is_first
     cdef double first_score
 
-    def __init__(self, Outputs outputs):
+    def __init__(self, Outputs outputs, bint cost_augmented=False, double temperature=1.0):
         super().__init__(outputs)
+        if not 0.0 < temperature < INFINITY:
+            raise ValueError(f"temperature must be a finite number > 0, got {temperature!r}.")
+        self.cost_augmented = cost_augmented
+        self.temperature = temperature
+        self.is_plain = not cost_augmented and temperature == 1.0
         if not outputs.has_marginals:
             raise NotImplementedError(
                 f"surrogate='log' needs the marginals of outputs, and {type(outputs).__name__} "
                 "has none: implement `sum_product`, and set has_marginals.")
+        n_labels = outputs.layout.n_labels
+        self.loops = loops_for(n_labels)
         if outputs.has_entropy:
             self.has_line_search = True
             return
         self.has_natural_step = True
-        n_labels = outputs.layout.n_labels
-        self.loops = loops_for(n_labels)
         self.first_score = np.log(
             FIRST_PROBABILITY / (1 - FIRST_PROBABILITY) * max(1, n_labels - 1))
         theta = np.zeros(outputs.layout.n_numbers)
@@ -58,8 +95,21 @@ cdef class Log(Surrogate):
         self.theta = theta
         self.is_first = np.ones(self.n_blocks, dtype=np.uint8)
 
+    def arguments(self):
+        return self.outputs, self.cost_augmented, self.temperature
+
+    def kept_under(self):
+        if self.is_plain:
+            return {}
+        return {
+            "cost_augmented": self.cost_augmented, "temperature": self.temperature,
+            "cost_matrix": self.outputs.cost_matrix if self.cost_augmented else None}
+
     def closed_largest(self):
-        return self.outputs.largest_entropy()
+        if self.cost_augmented:
+            return None
+        largest = self.outputs.largest_entropy()
+        return None if largest is None else self.temperature * largest
 
     def workspace(self, Py_ssize_t size):
         return self.outputs.workspace(size, True)
@@ -77,49 +127,101 @@ cdef class Log(Surrogate):
             np.asarray(self.is_first)[:] = state["is_first"]
 
     def rest(self):
-        if self.has_natural_step:
-            self.theta[:] = 0.0
-            self.is_first[:] = 0
+        cdef Workspace work
+        cdef Py_ssize_t b, j
+        if not self.has_natural_step:
+            return
+        self.theta[:] = 0.0
+        self.is_first[:] = 0
+        if self.cost_augmented:
+            work = self.workspace(self.max_size)
+            work.scores[:] = 0.0
+            for b in range(self.n_blocks):
+                self.temper(b, work)
+                for j in range(self.size(b)):
+                    self.theta[self.offset(b) + j] = work.scratch[j]
+
+    cdef void temper(self, Py_ssize_t b, Workspace work) noexcept nogil:
+        """work.scratch = u, the tempered scores of work.scores."""
+        cdef Py_ssize_t j
+        memcpy(&work.scratch[0], &work.scores[0], self.size(b) * sizeof(double))
+        if self.cost_augmented:
+            self.outputs.add_costs(b, &work.scores[0], &work.scratch[0])
+        if self.temperature != 1.0:
+            for j in range(self.size(b)):
+                work.scratch[j] /= self.temperature
 
     cdef int concave(
         self, Py_ssize_t b, const double* mu, Workspace work, double* value) except -1 nogil:
         if self.outputs.has_entropy:
-            value[0] = self.outputs.entropy(b, mu)
+            value[0] = self.temperature * self.outputs.entropy(b, mu)
+            if self.cost_augmented:
+                value[0] += self.outputs.expected_cost(b, mu)
         return 0
 
     cdef int oracle(
         self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil:
-        self.outputs.sum_product(b, &work.scores[0], work, &work.atom[0], upper)
+        if self.is_plain:
+            self.outputs.sum_product(b, &work.scores[0], work, &work.atom[0], upper)
+        else:
+            self.temper(b, work)
+            # inexact oracles stop by these, which are of the value
+            work.current /= self.temperature
+            work.tolerance /= self.temperature
+            self.outputs.sum_product(b, &work.scratch[0], work, &work.atom[0], upper)
+            work.current *= self.temperature
+            work.tolerance *= self.temperature
+            upper[0] *= self.temperature
         lower[0] = upper[0]
         return 0
 
     cdef int line_search(
         self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, Workspace work,
         double curvature, double* step) except -1 nogil:
-        return self.outputs.entropy_search(b, mu, offset, work, curvature, step)
+        if self.is_plain:
+            return self.outputs.entropy_search(b, mu, offset, work, curvature, step)
+        # the block's dual over the temperature, which is that of the entropy at scores u
+        self.temper(b, work)
+        swap(&work.scores[0], &work.scratch[0], self.size(b))
+        self.outputs.entropy_search(b, mu, offset, work, curvature / self.temperature, step)
+        swap(&work.scores[0], &work.scratch[0], self.size(b))
+        return 0
 
     cdef int natural_size(
         self, Py_ssize_t b, Workspace work, double curvature, double* step) except -1 nogil:
         cdef Py_ssize_t k = self.size(b)
-        cdef double slope = self.loops.dot(&work.scores[0], &work.step[0], k) - self.loops.dot(
-            &self.theta[self.offset(b)], &work.step[0], k)
-        cdef double best = slope / (slope + curvature)
+        cdef double slope, best
+        cdef const double* scores = &work.scores[0]
+        if not self.is_plain:
+            self.temper(b, work)
+            scores = &work.scratch[0]
+        slope = self.temperature * (
+            self.loops.dot(scores, &work.step[0], k)
+            - self.loops.dot(&self.theta[self.offset(b)], &work.step[0], k))
+        best = slope / (slope + curvature)
         step[0] = best * (1.0 + RELAXATION * (1.0 - best)) if slope > 0.0 else 0.0
         return 0
 
     cdef int propose(
         self, Py_ssize_t b, Workspace work, double step, double* concave) except -1 nogil:
-        """The scores that are proposed are left in work.scratch."""
+        """The tempered scores that are proposed are left in work.scratch."""
         cdef Py_ssize_t j, k = self.size(b), offset = self.offset(b)
         cdef double keep = 1.0 - step
+        cdef const double* scores = &work.scores[0]
         if self.is_first[b]:
             # each further proposal halves the mass that leaves the true labels
             keep = 1.0 + (self.is_first[b] - 1) * LOG_2 / self.first_score
             self.is_first[b] = min(200, self.is_first[b] + 1)
+        if not self.is_plain:
+            self.temper(b, work)
+            scores = &work.scratch[0]
         for j in range(k):
-            work.scratch[j] = keep * self.theta[offset + j] + step * work.scores[j]
+            work.scratch[j] = keep * self.theta[offset + j] + step * scores[j]
         self.outputs.sum_product(b, &work.scratch[0], work, &work.atom[0], concave)
-        concave[0] = max(0.0, concave[0] - self.loops.dot(&work.scratch[0], &work.atom[0], k))
+        concave[0] = self.temperature * max(
+            0.0, concave[0] - self.loops.dot(&work.scratch[0], &work.atom[0], k))
+        if self.cost_augmented:
+            concave[0] += self.outputs.expected_cost(b, &work.atom[0])
         return 0
 
     cdef int accept(self, Py_ssize_t b, Workspace work) except -1 nogil:
