@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fastm4n import (
+        calibration,
         datasets,
         estimators,
         factors,
@@ -25,6 +26,13 @@ if TYPE_CHECKING:
         surrogates,
     )
     from fastm4n._checkpoints import checkpointing
+    from fastm4n.calibration import (
+        CalibratedClassifier,
+        CalibratedTagger,
+        ConformalClassifier,
+        ConformalOrdinalClassifier,
+        ConformalTagger,
+    )
     from fastm4n.estimators import (
         GraphTagger,
         LabelRanker,
@@ -58,7 +66,10 @@ from fastm4n._version import __version__  # noqa: E402
 
 # where each name is
 _NAMES = {
-    "BlockFrankWolfe": "solvers.block_frank_wolfe", "CountFactor": "factors",
+    "BlockFrankWolfe": "solvers.block_frank_wolfe", "CalibratedClassifier": "calibration",
+    "CalibratedTagger": "calibration", "ConformalClassifier": "calibration",
+    "ConformalOrdinalClassifier": "calibration", "ConformalTagger": "calibration",
+    "CountFactor": "factors",
     "FactorTables": "factors", "GraphTagger": "estimators", "Graphs": "graphs",
     "LabelRanker": "estimators", "Matcher": "estimators", "MultiLabelClassifier": "estimators",
     "MulticlassClassifier": "estimators", "OrdinalClassifier": "estimators",
@@ -71,8 +82,8 @@ _NAMES = {
 __all__ = [*_NAMES, "__version__", "get_include"]
 
 _MODULES = (
-    "datasets", "estimators", "factors", "inference", "losses", "metrics", "model_files",
-    "outputs", "path", "penalties", "plotting", "rankings", "reference", "surrogates",
+    "calibration", "datasets", "estimators", "factors", "inference", "losses", "metrics",
+    "model_files", "outputs", "path", "penalties", "plotting", "rankings", "reference", "surrogates",
 )
 
 

@@ -117,18 +117,22 @@ class ChainDecoder:
     def kbest(self, k, allowed=None):
         """The k labellings of highest score of each sequence, and their scores: two lists."""
         classes = self.tagger.classes_
-        forbidden = forbidden_transitions(allowed, classes)
         labellings = [classes[np.zeros((1, 0), dtype=np.intp)] for _ in range(self.n_sequences)]
         scores = [np.zeros(1) for _ in range(self.n_sequences)]
-        work = np.zeros(self.features.size if self.places.size else 0)
-        for b, place in enumerate(self.places):
-            unary, pairwise = decoding.all_scores(self.features, forbidden, work, b)
+        for place, unary, pairwise in self.chains(allowed):
             try:
                 paths, scores[place] = viterbi_kbest(unary, pairwise, k)
             except ValueError:
                 raise _no_path(place) from None
             labellings[place] = classes[paths]
         return labellings, scores
+
+    def chains(self, allowed=None):
+        """Number, unary and pairwise scores of each sequence that is not empty, one by one."""
+        forbidden = forbidden_transitions(allowed, self.tagger.classes_)
+        work = np.zeros(self.features.size if self.places.size else 0)
+        for b, place in enumerate(self.places):
+            yield int(place), *decoding.all_scores(self.features, forbidden, work, b)
 
     def emissions(self):
         """Scores of the labels at all positions, with those of the ends."""

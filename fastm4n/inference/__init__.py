@@ -4,6 +4,7 @@ Those of the simplex take one vector of scores or a batch of them, those of chai
 or a batch, and `linear_assignment` and those of permutations one problem or a batch.
 """
 
+from fastm4n.inference._chain_parts import max_marginals, span_marginals
 from fastm4n.inference.assignment import linear_assignment
 from fastm4n.inference.chain import (
     chain_entropy,
@@ -30,9 +31,9 @@ from fastm4n.inference.simplex import (
 )
 
 __all__ = [
-    "chain_entropy", "grid_edges", "linear_assignment", "max_min_absolute", "max_min_chain",
-    "max_min_game", "max_min_mirror_prox", "max_min_permutation", "max_min_zero_one", "max_oracle",
-    "min_cut", "permanent",
-    "permutation_marginals", "project_simplex", "sinkhorn", "softmax", "sum_product", "viterbi",
+    "chain_entropy", "grid_edges", "linear_assignment", "max_marginals", "max_min_absolute",
+    "max_min_chain", "max_min_game", "max_min_mirror_prox", "max_min_permutation",
+    "max_min_zero_one", "max_oracle", "min_cut", "permanent", "permutation_marginals",
+    "project_simplex", "sinkhorn", "softmax", "span_marginals", "sum_product", "viterbi",
     "viterbi_kbest",
 ]

@@ -226,6 +226,89 @@ def sum_product(unary, pairwise):
     return nodes, edges, float(log_partition)
 
 
+def max_marginals(unary, pairwise):
+    """max over y with y_t = j of s(y), for all t and j, less max_y s(y).
+
+    The recursion of `viterbi` from both ends:
+
+        f_0 = unary[0],   f_{t+1}[j] = max_i (f_t[i] + pairwise[t, i, j]) + unary[t + 1, j],
+        b_{T-1} = 0,      b_t[i] = max_j (pairwise[t, i, j] + unary[t + 1, j] + b_{t+1}[j]).
+
+    Parameters
+    ----------
+    unary : array of shape (T, R)
+    pairwise : array of shape (R, R) or (T-1, R, R)
+
+    Returns
+    -------
+    margins : array of shape (T, R)
+        At most 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> max_marginals(np.array([[0.0, 1.5], [3.0, 0.0]]), np.eye(2)).tolist()
+    [[-0.5, 0.0], [0.0, -2.0]]
+    """
+    unary, pairwise = _as_chain(unary, pairwise)
+    forward, backward = unary.copy(), np.zeros(unary.shape)
+    for t in range(1, len(unary)):
+        forward[t] += np.max(forward[t - 1][:, None] + pairwise[t - 1], axis=0)
+    for t in range(len(unary) - 2, -1, -1):
+        backward[t] = np.max(pairwise[t] + unary[t + 1] + backward[t + 1], axis=1)
+    _check_reached(forward[-1], len(unary) - 1)
+    return forward + backward - np.max(forward[-1])
+
+
+def span_probability(nodes, edges, starts, continues, members, start, stop):
+    """P(a span of the labels `members` starts at `start`, goes on, and ends before `stop`).
+
+    A chain is Markov, so that this is P(it starts with label j), summed over j, times conditional
+    probabilities edges[t] / nodes[t] of the transitions.
+
+    Parameters
+    ----------
+    nodes : array of shape (T, R)
+    edges : array of shape (T-1, R, R)
+        What `sum_product` gives.
+    starts : array of bool of shape (R + 1, R)
+        Transitions at which a span starts; the last row is for the first position.
+    continues : array of bool of shape (R, R)
+        Transitions at which a span goes on.
+    members : array of bool of shape (R,)
+        The labels of the span's kind.
+    start, stop : int
+
+    Returns
+    -------
+    probability : float
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> nodes, edges, _ = sum_product(np.zeros((2, 2)), np.zeros((2, 2)))
+    >>> inside = np.array([[False, True], [False, False], [False, True]])
+    >>> go_on = np.array([[False, False], [False, True]])
+    >>> span_probability(nodes, edges, inside, go_on, np.array([False, True]), 0, 2)
+    0.25
+    """
+    T = len(nodes)
+    if start == 0:
+        mass = np.where(starts[-1], nodes[0], 0.0)
+    else:
+        mass = np.where(starts[:-1], edges[start - 1], 0.0).sum(axis=0)
+    mass = np.where(members, mass, 0.0)
+    for t in range(start, min(stop, T - 1)):
+        conditional = np.divide(
+            edges[t], nodes[t][:, None], out=np.zeros_like(edges[t]),
+            where=nodes[t][:, None] > 0)
+        if t + 1 < stop:
+            mass = mass @ np.where(continues, conditional, 0.0)
+        else:
+            mass = mass * np.where(continues, 0.0, conditional).sum(axis=1)
+    return float(mass.sum())
+
+
 def chain_indicator(y, n_labels):
     """phi(y): the nodes and edges of one labelling.
 

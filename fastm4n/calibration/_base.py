@@ -1,0 +1,182 @@
+"""What wrappers share whose state comes from held-out examples."""
+
+from numbers import Integral
+
+import numpy as np
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
+from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import Pipeline
+from sklearn.utils import _safe_indexing, check_random_state
+from sklearn.utils.validation import _num_samples, check_is_fitted
+
+from fastm4n._parameters import NamesParameters, is_number
+
+
+class HeldOutEstimator(NamesParameters, MetaEstimatorMixin, BaseEstimator):
+    """Base of the wrappers: `fit` holds examples out for `calibrate`.
+
+    A subclass has `_calibrated(estimator, X, y)`, which returns the new attributes and changes
+    nothing, and `_check_parameters(n)`, n being the number of calibration examples.
+    """
+
+    _examples = "examples"
+
+    def fit(self, X, y):
+        """Fit a clone of the estimator on a part of the examples, and calibrate on the others.
+
+        Parameters
+        ----------
+        X, y : as the estimator's `fit` takes them
+            There are no weights of examples: those that calibrate must all be drawn alike. An
+            estimator that is fitted with weights can be given to `calibrate`.
+
+        Returns
+        -------
+        self : object
+        """
+        n = _num_samples(X)
+        if _num_samples(y) != n:
+            raise ValueError(f"X has {n} {self._examples}, but y has {_num_samples(y)}.")
+        random_state = check_random_state(self.random_state)
+        held_out = self._n_held_out(n)
+        self._check_parameters(held_out)
+        order = random_state.permutation(n)
+        training, held = np.sort(order[held_out:]), np.sort(order[:held_out])
+        estimator = clone(self.estimator)
+        estimator.fit(_safe_indexing(X, training), _safe_indexing(y, training))
+        return self._keep(estimator, _safe_indexing(X, held), _safe_indexing(y, held))
+
+    def calibrate(self, X, y):
+        """Calibrate with examples that the estimator has not seen.
+
+        The estimator is the one of the last `fit`, or the parameter `estimator` where that is
+        fitted already.
+
+        Parameters
+        ----------
+        X, y : as the estimator's `fit` takes them
+
+        Returns
+        -------
+        self : object
+        """
+        estimator = getattr(self, "estimator_", self.estimator)
+        try:
+            check_is_fitted(estimator)
+        except NotFittedError as error:
+            raise NotFittedError(
+                f"{type(self).__name__}.calibrate needs a fitted estimator: give one as `estimator`"
+                ", or call `fit`, which fits on a part of the examples and calibrates on the rest."
+            ) from error
+        n = _num_samples(X)
+        if _num_samples(y) != n:
+            raise ValueError(f"X has {n} {self._examples}, but y has {_num_samples(y)}.")
+        self._check_parameters(n)
+        return self._keep(estimator, X, y)
+
+    def _keep(self, estimator, X, y):
+        attributes = self._calibrated(estimator, X, y)
+        # from here on nothing fails: the fitted state changes as a whole
+        self.estimator_ = estimator
+        self.__dict__.update(attributes)
+        return self
+
+    def _n_held_out(self, n):
+        """Examples that `fit` holds out, of n."""
+        size = self.calibration_size
+        is_count = isinstance(size, Integral) and is_number(size, low=0, integer=True)
+        if not is_count and not (is_number(size, low=0.0) and size < 1.0):
+            raise ValueError(
+                "calibration_size must be a share between 0 and 1 or a number of "
+                f"{self._examples} > 0, got {size!r}.")
+        held_out = int(size) if is_count else int(np.ceil(size * n))
+        if held_out >= n:
+            raise ValueError(
+                f"calibration_size={size!r} holds out {held_out} of {n} {self._examples}: none are "
+                "left to fit.")
+        return held_out
+
+    def __sklearn_is_fitted__(self):
+        return hasattr(self, "estimator_")
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        if self.estimator is None or isinstance(self.estimator, type):
+            return tags
+        inner = self.estimator.__sklearn_tags__()
+        tags.estimator_type = inner.estimator_type
+        tags.classifier_tags = inner.classifier_tags
+        tags.input_tags = inner.input_tags
+        tags.target_tags = inner.target_tags
+        return tags
+
+    @property
+    def classes_(self):
+        """The labels, in the order of the columns of sets and probabilities."""
+        check_is_fitted(self)
+        return self.estimator_.classes_
+
+    @property
+    def n_features_in_(self):
+        """Number of features of the estimator."""
+        return self._of_estimator("n_features_in_")
+
+    @property
+    def feature_names_in_(self):
+        """Names of the features of the estimator, if it was given any."""
+        return self._of_estimator("feature_names_in_")
+
+    def _of_estimator(self, name):
+        if not hasattr(self, "estimator_"):
+            raise AttributeError(f"{type(self).__name__} has no {name} before it is fitted.")
+        return getattr(self.estimator_, name)
+
+    def predict(self, X):
+        """Predictions of the estimator: calibration does not change them.
+
+        Parameters
+        ----------
+        X : as the estimator's `predict` takes it
+
+        Returns
+        -------
+        y : as the estimator's `predict` returns it
+        """
+        check_is_fitted(self)
+        return self.estimator_.predict(X)
+
+    def score(self, X, y):
+        """`score` of the estimator.
+
+        Parameters
+        ----------
+        X, y : as the estimator's `score` takes them
+
+        Returns
+        -------
+        score : float
+        """
+        check_is_fitted(self)
+        return self.estimator_.score(X, y)
+
+
+def unwrapped(estimator):
+    """The model inside pipelines, searches and frozen estimators, and the transformers before it.
+
+    Returns
+    -------
+    model : estimator
+    transformers : list of estimator
+    """
+    transformers = []
+    while True:
+        if isinstance(estimator, Pipeline):
+            if len(estimator.steps) > 1:
+                transformers.append(estimator[:-1])
+            estimator = estimator[-1]
+        elif hasattr(estimator, "best_estimator_"):
+            estimator = estimator.best_estimator_
+        elif type(estimator).__name__ == "FrozenEstimator":
+            estimator = estimator.estimator
+        else:
+            return estimator, transformers

@@ -1,0 +1,76 @@
+"""What is calibrated of taggers: scores, marginals and true labels of the sequences that are given.
+"""
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from fastm4n.calibration._base import unwrapped
+from fastm4n.estimators._chain_input import as_labels
+from fastm4n.estimators._parameters import warn_of_unknown
+from fastm4n.estimators.chain import SequenceTagger
+from fastm4n.inference import sum_product
+
+
+class FittedTagger:
+    """A fitted tagger, found in whatever is around it.
+
+    Attributes
+    ----------
+    tagger : SequenceTagger
+    temperature : float or None
+        What scores are divided by to be those of probabilities; None where they are of margins.
+    classes : ndarray of shape (n_labels,)
+    """
+
+    def __init__(self, estimator):
+        given, self.temperature, self._transformers = estimator, None, []
+        while True:
+            estimator, transformers = unwrapped(estimator)
+            self._transformers += transformers
+            if not hasattr(type(estimator), "calibrate"):
+                break
+            check_is_fitted(estimator)
+            if not hasattr(estimator, "calibrated_temperature_"):
+                break
+            self.temperature = estimator.calibrated_temperature_
+            estimator = estimator.estimator_
+        if not isinstance(estimator, SequenceTagger):
+            raise TypeError(
+                "estimator must be a SequenceTagger, or a pipeline, a search or a CalibratedTagger "
+                f"with one inside; got {type(given).__name__}.")
+        check_is_fitted(estimator)
+        self.tagger, self.classes = estimator, estimator.classes_
+        if self.temperature is None and estimator.surrogate == "log":
+            self.temperature = 1.0
+
+    def sequences(self, X):
+        """X as the tagger takes it: after the transformers, and checked."""
+        for transformer in self._transformers:
+            X = transformer.transform(X)
+        return self.tagger._prepare(X, None)
+
+    def chains(self, decoder):
+        """Number, unary and pairwise scores of each sequence that is not empty.
+
+        Transitions that the tagger may not make score -inf.
+        """
+        return decoder.chains(self.tagger.allowed_transitions)
+
+    def marginals(self, unary, pairwise):
+        """Node and edge marginals at the temperature."""
+        nodes, edges, _ = sum_product(unary / self.temperature, pairwise / self.temperature)
+        return nodes, edges
+
+    def truth(self, y, X):
+        """Numbers of the true labels of all positions, -1 with a warning for labels unknown."""
+        labels = as_labels(y, X, None)
+        return codes_of(labels, self.classes), labels
+
+
+def codes_of(labels, classes):
+    """Numbers of a list of labels, -1 with a warning for those that are not in classes."""
+    where = {label: code for code, label in enumerate(classes.tolist())}
+    codes = np.fromiter((where.get(label, -1) for label in labels), np.intp, len(labels))
+    if (codes < 0).any():
+        warn_of_unknown([labels[t] for t in np.flatnonzero(codes < 0)], classes, stacklevel=6)
+    return codes
