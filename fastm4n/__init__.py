@@ -83,7 +83,8 @@ __all__ = [*_NAMES, "__version__", "get_include"]
 
 _MODULES = (
     "calibration", "datasets", "estimators", "factors", "inference", "losses", "metrics",
-    "model_files", "outputs", "path", "penalties", "plotting", "rankings", "reference", "surrogates",
+    "model_files", "outputs", "path", "penalties", "plotting", "rankings", "reference",
+    "surrogates",
 )
 
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 from chain_cases import NONE, SHAPES, gibbs, labellings, random_chain, scores_of
-from fastm4n.calibration._spans import SpanRules
 from numpy.testing import assert_allclose, assert_array_equal
 
 from fastm4n import reference
+from fastm4n.calibration._spans import SpanRules
 from fastm4n.inference import max_marginals, span_marginals, sum_product, viterbi
 from fastm4n.metrics import spans
 

@@ -7,7 +7,7 @@ from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing, check_random_state
-from sklearn.utils.validation import _num_samples, check_is_fitted
+from sklearn.utils.validation import _make_indexable, _num_samples, check_is_fitted
 
 from fastm4n._parameters import NamesParameters, is_number
 
@@ -34,9 +34,7 @@ class HeldOutEstimator(NamesParameters, MetaEstimatorMixin, BaseEstimator):
         -------
         self : object
         """
-        n = _num_samples(X)
-        if _num_samples(y) != n:
-            raise ValueError(f"X has {n} {self._examples}, but y has {_num_samples(y)}.")
+        X, y, n = self._checked(X, y)
         random_state = check_random_state(self.random_state)
         held_out = self._n_held_out(n)
         self._check_parameters(held_out)
@@ -68,11 +66,20 @@ class HeldOutEstimator(NamesParameters, MetaEstimatorMixin, BaseEstimator):
                 f"{type(self).__name__}.calibrate needs a fitted estimator: give one as `estimator`"
                 ", or call `fit`, which fits on a part of the examples and calibrates on the rest."
             ) from error
+        X, y, n = self._checked(X, y)
+        self._check_parameters(n)
+        return self._keep(estimator, X, y)
+
+    def _checked(self, X, y):
+        """X and y as what can be indexed, and their length."""
+        if y is None:
+            raise ValueError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None.")
+        X, y = _make_indexable(X), _make_indexable(y)
         n = _num_samples(X)
         if _num_samples(y) != n:
             raise ValueError(f"X has {n} {self._examples}, but y has {_num_samples(y)}.")
-        self._check_parameters(n)
-        return self._keep(estimator, X, y)
+        return X, y, n
 
     def _keep(self, estimator, X, y):
         attributes = self._calibrated(estimator, X, y)
@@ -92,8 +99,8 @@ class HeldOutEstimator(NamesParameters, MetaEstimatorMixin, BaseEstimator):
         held_out = int(size) if is_count else int(np.ceil(size * n))
         if held_out >= n:
             raise ValueError(
-                f"calibration_size={size!r} holds out {held_out} of {n} {self._examples}: none are "
-                "left to fit.")
+                f"calibration_size={size!r} holds out {held_out} of {n} {self._examples} (n_samples="
+                f"{n}): none are left to fit.")
         return held_out
 
     def __sklearn_is_fitted__(self):

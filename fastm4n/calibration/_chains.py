@@ -5,7 +5,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from fastm4n.calibration._base import unwrapped
-from fastm4n.estimators._chain_input import as_labels
+from fastm4n.estimators._chain_input import as_labels, distinct
 from fastm4n.estimators._parameters import warn_of_unknown
 from fastm4n.estimators.chain import SequenceTagger
 from fastm4n.inference import sum_product
@@ -69,6 +69,7 @@ class FittedTagger:
 
 def codes_of(labels, classes):
     """Numbers of a list of labels, -1 with a warning for those that are not in classes."""
+    distinct(labels)  # refuses what is not hashable
     where = {label: code for code, label in enumerate(classes.tolist())}
     codes = np.fromiter((where.get(label, -1) for label in labels), np.intp, len(labels))
     if (codes < 0).any():

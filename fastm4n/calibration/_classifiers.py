@@ -3,12 +3,17 @@
 import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from fastm4n._parameters import check_flag
 from fastm4n.calibration._base import HeldOutEstimator
 from fastm4n.calibration._chains import codes_of
-from fastm4n.calibration._scores import absorbed, between, check_score, from_probabilities
+from fastm4n.calibration._scores import (
+    absorbed,
+    between,
+    check_nonconformity,
+    from_probabilities,
+)
 from fastm4n.calibration._temperature import class_scores
 from fastm4n.calibration._thresholds import check_enough, threshold
 
@@ -19,7 +24,7 @@ class _ConformalLabels(ClassifierMixin, HeldOutEstimator):
     """What sets and intervals share."""
 
     def _check_parameters(self, n):
-        check_score(self.score)
+        check_nonconformity(self.nonconformity)
         for name in ("randomize", "per_class", "allow_empty"):
             if name in self.get_params(deep=False):
                 check_flag(name, getattr(self, name))
@@ -28,13 +33,13 @@ class _ConformalLabels(ClassifierMixin, HeldOutEstimator):
     def _kind_of_score(self, estimator):
         """The score, where "auto" is what the estimator has."""
         has_probabilities = hasattr(estimator, "predict_proba")
-        if self.score == "auto":
+        if self.nonconformity == "auto":
             return "lac" if has_probabilities else "margin"
-        if self.score != "margin" and not has_probabilities:
+        if self.nonconformity != "margin" and not has_probabilities:
             raise ValueError(
-                f"score={self.score!r} needs probabilities, and {type(estimator).__name__} has "
+                f"nonconformity={self.nonconformity!r} needs probabilities, and {type(estimator).__name__} has "
                 "none: put a CalibratedClassifier around it, or use surrogate='log'.")
-        return self.score
+        return self.nonconformity
 
     def _nonconformity(self, estimator, X, seed):
         """Scores (n, n_classes) of all classes."""
@@ -60,7 +65,7 @@ class _ConformalLabels(ClassifierMixin, HeldOutEstimator):
     def _calibrated(self, estimator, X, y):
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         rows = self._nonconformity(estimator, X, seed)
-        labels = np.asarray(y).tolist()
+        labels = column_or_1d(y, warn=True).tolist()
         if len(labels) != len(rows):
             raise ValueError(f"X has {len(rows)} examples, but y has {len(labels)}.")
         codes = codes_of(labels, estimator.classes_)
@@ -86,7 +91,7 @@ class _ConformalLabels(ClassifierMixin, HeldOutEstimator):
         check_is_fitted(self)
         if self._kind_of_score(self.estimator_) != self._calibrated_for:
             raise ValueError(
-                "score was changed after the calibration, which was with score="
+                "nonconformity was changed after the calibration, which was with nonconformity="
                 f"{self._calibrated_for!r}: call calibrate again.")
         q = self.threshold_
         if confidence is not None:
@@ -114,7 +119,7 @@ class _ConformalLabels(ClassifierMixin, HeldOutEstimator):
             none ("empty").
         """
         sets = self.predict_sets(X, confidence=confidence)
-        labels = np.asarray(y).tolist()
+        labels = column_or_1d(y, warn=True).tolist()
         if len(labels) != len(sets):
             raise ValueError(f"X has {len(sets)} examples, but y has {len(labels)}.")
         codes = codes_of(labels, self.classes_)
@@ -145,17 +150,18 @@ class ConformalClassifier(_ConformalLabels):
         of one. `fit` fits a clone on a part of the examples; `calibrate` takes one that is fitted.
     confidence : float, default=0.9
         What is guaranteed, between 0 and 1.
-    score : {"auto", "lac", "aps", "margin"}, default="auto"
+    nonconformity : {"auto", "lac", "aps", "margin"}, default="auto"
         How ill a class suits an example. "lac": -log of its probability, for the smallest sets.
-        "aps": the probability of all likelier classes and its own, for sets that grow where the
-        classifier is in doubt. "margin": how far it scores below the best class. "auto" is "lac"
+        "aps": the probability of all likelier classes and its own, less 1, for sets that grow
+        where the classifier is in doubt. "margin": how far it scores below the best class. "auto" is "lac"
         where there is `predict_proba`, else "margin".
     per_class : bool, default=False
         Whether each class has a threshold of its own: `confidence` then holds for the examples of
         every class (Mondrian), and every class needs enough calibration examples.
     randomize : bool, default=False
-        Whether "aps" counts a random share of the class's own probability, for smaller sets. The
-        shares are drawn in the order of the examples.
+        Whether "aps" counts a random share of the class's own probability, which makes coverage
+        alike where the model is sure and where it is in doubt. The shares are drawn in the order
+        of the examples.
     allow_empty : bool, default=True
         Whether sets may be empty, as they have to be where the classifier errs less often than is
         asked for. If not, the class that suits best is always in the set, and the guarantee is
@@ -209,12 +215,12 @@ class ConformalClassifier(_ConformalLabels):
     """
 
     def __init__(
-        self, estimator, *, confidence=0.9, score="auto", per_class=False, randomize=False,
+        self, estimator, *, confidence=0.9, nonconformity="auto", per_class=False, randomize=False,
         allow_empty=True, calibration_size=0.2, random_state=None,
     ):
         self.estimator = estimator
         self.confidence = confidence
-        self.score = score
+        self.nonconformity = nonconformity
         self.per_class = per_class
         self.randomize = randomize
         self.allow_empty = allow_empty
@@ -259,10 +265,11 @@ class ConformalOrdinalClassifier(_ConformalLabels):
         examples; `calibrate` takes one that is fitted.
     confidence : float, default=0.9
         What is guaranteed, between 0 and 1.
-    score : {"auto", "lac", "aps", "margin"}, default="auto"
+    nonconformity : {"auto", "lac", "aps", "margin"}, default="auto"
         How ill a level suits an example, as for `ConformalClassifier`. "lac" and "margin" take the
         largest score on the way from the best level to the level. With "aps" the interval grows by
-        the likelier of its two neighbours, and the score is its probability with the level in it.
+        the likelier of its two neighbours, and the level is judged by the probability of the interval
+        that it completes.
     randomize : bool, default=False
         Whether "aps" counts a random share of the level's own probability.
     calibration_size : float or int, default=0.2
@@ -311,12 +318,12 @@ class ConformalOrdinalClassifier(_ConformalLabels):
     """
 
     def __init__(
-        self, estimator, *, confidence=0.9, score="auto", randomize=False, calibration_size=0.2,
-        random_state=None,
+        self, estimator, *, confidence=0.9, nonconformity="auto", randomize=False,
+        calibration_size=0.2, random_state=None,
     ):
         self.estimator = estimator
         self.confidence = confidence
-        self.score = score
+        self.nonconformity = nonconformity
         self.randomize = randomize
         self.calibration_size = calibration_size
         self.random_state = random_state

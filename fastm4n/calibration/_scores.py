@@ -4,28 +4,37 @@ import numpy as np
 
 from fastm4n._parameters import check_choice
 
-SCORES = ("auto", "lac", "aps", "margin")
+NONCONFORMITIES = ("auto", "lac", "aps", "margin")
 
 
-def check_score(score):
-    check_choice("score", score, SCORES)
+def check_nonconformity(name):
+    check_choice("nonconformity", name, NONCONFORMITIES)
 
 
 def from_probabilities(p, score, u=None):
     """Nonconformity (n, R) of all labels, from probabilities (n, R).
 
-    "lac" is -log p. "aps" is the probability of all likelier labels and of the label itself, or the
-    share u (n,) of that.
+    "lac" is -log p. "aps" is the probability of all likelier labels and of the label itself, or of
+    the share u (n,) of that, less 1.
     """
     if score == "lac":
         with np.errstate(divide="ignore"):
             return np.abs(np.log(p))  # and 0 instead of -0
-    order = np.argsort(-p, axis=1, kind="stable")
+    return _accumulated(p, np.argsort(-p, axis=1, kind="stable"), u)
+
+
+def _accumulated(p, order, u):
+    """Probability of the labels up to each in an order (n, R), less 1.
+
+    It is that of the labels behind, which keeps its digits near 0.
+    """
     own = np.take_along_axis(p, order, axis=1)
-    before = np.cumsum(own, axis=1) - own
-    total = before + (own if u is None else u[:, np.newaxis] * own)
-    out = np.empty_like(total)
-    np.put_along_axis(out, order, total, axis=1)
+    behind = np.zeros_like(own)
+    behind[:, :-1] = np.cumsum(own[:, :0:-1], axis=1)[:, ::-1]
+    if u is not None:
+        behind += (1.0 - u[:, np.newaxis]) * own
+    out = np.empty_like(own)
+    np.put_along_axis(out, order, -behind, axis=1)
     return out
 
 
@@ -50,23 +59,17 @@ def absorbed(p, u=None):
     """"aps" of ordered labels: intervals grow from the likeliest label by the likelier neighbour.
 
     The nonconformity of a label is the probability of the interval that it is the last to join, or
-    that of the interval before and the share u (n,) of its own.
+    that of the interval before and of the share u (n,) of its own, less 1.
     """
     n, R = p.shape
     rows = np.arange(n)
     low = np.argmax(p, axis=1)
     high = low.copy()
     padded = np.pad(p, ((0, 0), (1, 1)), constant_values=-1.0)
-    out = np.empty_like(p)
-    total = np.zeros(n)
-    label = low.copy()
-    for _ in range(R):
-        own = p[rows, label]
-        out[rows, label] = total + (own if u is None else u * own)
-        total += own
+    order = np.empty(p.shape, dtype=np.intp)
+    order[:, 0] = low
+    for step in range(1, R):
         down = padded[rows, low] >= padded[rows, high + 2]
-        label = np.where(down, low - 1, high + 1)
         low, high = np.where(down, low - 1, low), np.where(down, high, high + 1)
-        # behind the last step there is no label on either side
-        low, high, label = np.maximum(low, 0), np.minimum(high, R - 1), np.clip(label, 0, R - 1)
-    return out
+        order[:, step] = np.where(down, low, high)
+    return _accumulated(p, order, u)

@@ -7,7 +7,7 @@ from sklearn.utils.validation import check_is_fitted
 from fastm4n._parameters import check_choice, check_flag
 from fastm4n.calibration._base import HeldOutEstimator
 from fastm4n.calibration._chains import FittedTagger
-from fastm4n.calibration._scores import check_score, from_probabilities
+from fastm4n.calibration._scores import check_nonconformity, from_probabilities
 from fastm4n.calibration._spans import SpanRules
 from fastm4n.calibration._thresholds import check_enough, threshold
 from fastm4n.inference import max_marginals, span_marginals
@@ -39,15 +39,16 @@ class ConformalTagger(HeldOutEstimator):
         positions whose sets hold their labels is `confidence` at least, each sequence counting as
         one whatever its length. With "spans" the expected share of a sequence's true spans that are
         among those of `predict_spans` is `confidence` at least.
-    score : {"auto", "lac", "aps", "margin"}, default="auto"
+    nonconformity : {"auto", "lac", "aps", "margin"}, default="auto"
         How ill a label suits a position. "lac": -log of its marginal probability, for the smallest
-        sets. "aps": the probability of all likelier labels and its own, for sets that grow where
-        the tagger is in doubt. "margin": how far the best labelling with the label scores below the
+        sets. "aps": the probability of all likelier labels and its own, less 1, for sets that
+        grow where the tagger is in doubt. "margin": how far the best labelling with the label scores below the
         best of all, which needs no probabilities. "auto" is "lac" for ``surrogate="log"`` and for
         `CalibratedTagger`, else "margin". Spans are always by their marginal probability.
     randomize : bool, default=False
-        Whether "aps" counts a random share of the label's own probability, for smaller sets. The
-        shares are drawn in the order of the positions.
+        Whether "aps" counts a random share of the label's own probability, which makes coverage
+        alike where the model is sure and where it is in doubt. The shares are drawn in the order
+        of the positions.
     allow_empty : bool, default=True
         Whether sets may be empty, as they have to be where the tagger errs less often than is
         asked for. If not, the label that suits best is always in the set, and the guarantee is
@@ -114,13 +115,13 @@ class ConformalTagger(HeldOutEstimator):
     _examples = _UNIT
 
     def __init__(
-        self, estimator, *, confidence=0.9, target="sequence", score="auto", randomize=False,
-        allow_empty=True, calibration_size=0.2, random_state=None,
+        self, estimator, *, confidence=0.9, target="sequence", nonconformity="auto",
+        randomize=False, allow_empty=True, calibration_size=0.2, random_state=None,
     ):
         self.estimator = estimator
         self.confidence = confidence
         self.target = target
-        self.score = score
+        self.nonconformity = nonconformity
         self.randomize = randomize
         self.allow_empty = allow_empty
         self.calibration_size = calibration_size
@@ -128,7 +129,7 @@ class ConformalTagger(HeldOutEstimator):
 
     def _check_parameters(self, n):
         check_choice("target", self.target, TARGETS)
-        check_score(self.score)
+        check_nonconformity(self.nonconformity)
         check_flag("randomize", self.randomize)
         check_flag("allow_empty", self.allow_empty)
         check_enough(n, self.confidence, _UNIT)
@@ -153,11 +154,11 @@ class ConformalTagger(HeldOutEstimator):
 
     def _kind_of_score(self, model):
         """The score, where "auto" is what the model has."""
-        score = self.score
+        score = self.nonconformity
         if score == "auto":
             score = "margin" if model.temperature is None else "lac"
         if model.temperature is None and (score != "margin" or self.target == "spans"):
-            what = "target='spans'" if self.target == "spans" else f"score={score!r}"
+            what = "target='spans'" if self.target == "spans" else f"nonconformity={score!r}"
             raise ValueError(
                 f"{what} needs probabilities, and surrogate={model.tagger.surrogate!r} has none: "
                 "put a CalibratedTagger around the tagger, or use surrogate='log'.")
@@ -218,8 +219,8 @@ class ConformalTagger(HeldOutEstimator):
         now = self.target, self._kind_of_score(model)
         if now != self._calibrated_for:
             raise ValueError(
-                "target or score were changed after the calibration, which was with target="
-                f"{self._calibrated_for[0]!r} and score={self._calibrated_for[1]!r}: call "
+                "target or nonconformity were changed after the calibration, which was with target="
+                f"{self._calibrated_for[0]!r} and nonconformity={self._calibrated_for[1]!r}: call "
                 "calibrate again.")
         if self.target not in targets:
             raise ValueError(

@@ -3,7 +3,7 @@
 import numpy as np
 from scipy.optimize import brentq
 from sklearn.base import ClassifierMixin
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from fastm4n.calibration._base import HeldOutEstimator, unwrapped
 from fastm4n.calibration._chains import FittedTagger, codes_of
@@ -18,8 +18,8 @@ _GROWTH = 9
 def fit_temperature(estimator, X, y):
     """The temperature under which held-out examples are most likely.
 
-    With p(y | x) proportional to exp(score(x, y) / temperature), the mean of -log p(y | x) is convex
-    in 1 / temperature; its derivative is the expected score less that of the truth.
+    With p(y | x) proportional to exp(score(x, y) / temperature), the mean of -log p(y | x) is
+    convex in 1 / temperature; its derivative is the expected score less that of the truth.
 
     Parameters
     ----------
@@ -157,7 +157,7 @@ class _ClassLikelihood(_Likelihood):
 
     def __init__(self, estimator, X, y):
         self._scores, classes = class_scores(estimator, X), estimator.classes_
-        labels = np.asarray(y).tolist()
+        labels = column_or_1d(y, warn=True).tolist()
         if len(labels) != len(self._scores):
             raise ValueError(f"X has {len(self._scores)} examples, but y has {len(labels)}.")
         codes = codes_of(labels, classes)
@@ -184,8 +184,8 @@ def class_scores(estimator, X):
     check_is_fitted(estimator)
     if not hasattr(estimator, "decision_function"):
         raise TypeError(
-            f"{type(estimator).__name__} has no decision_function: there are no scores to divide by "
-            "a temperature.")
+            f"{type(estimator).__name__} has no decision_function: there are no scores to divide "
+            "by a temperature.")
     scores = np.asarray(estimator.decision_function(X), dtype=np.float64)
     n_classes = len(estimator.classes_)
     if scores.ndim == 1:
@@ -257,8 +257,7 @@ class CalibratedTagger(_CalibratedEstimator):
     Examples
     --------
     >>> import numpy as np
-    >>> from fastm4n import SequenceTagger
-    >>> from fastm4n.calibration import CalibratedTagger
+    >>> from fastm4n import CalibratedTagger, SequenceTagger
     >>> rng = np.random.default_rng(0)
     >>> y = [rng.integers(2, size=5) for _ in range(60)]
     >>> X = [np.eye(2)[labels] + rng.normal(size=(5, 2)) for labels in y]
@@ -323,11 +322,10 @@ class CalibratedClassifier(ClassifierMixin, _CalibratedEstimator):
     --------
     >>> import numpy as np
     >>> from sklearn.datasets import load_iris
-    >>> from fastm4n import MulticlassClassifier
-    >>> from fastm4n.calibration import CalibratedClassifier
+    >>> from fastm4n import CalibratedClassifier, MulticlassClassifier
     >>> X, y = load_iris(return_X_y=True)
-    >>> clf = CalibratedClassifier(MulticlassClassifier("max_margin", random_state=0),
-    ...                            random_state=0).fit(X, y)
+    >>> clf = MulticlassClassifier("max_margin", random_state=0)
+    >>> clf = CalibratedClassifier(clf, calibration_size=0.5, random_state=0).fit(X, y)
     >>> np.allclose(clf.predict_proba(X).sum(axis=1), 1)
     True
     """
