@@ -99,8 +99,8 @@ class HeldOutEstimator(NamesParameters, MetaEstimatorMixin, BaseEstimator):
         held_out = int(size) if is_count else int(np.ceil(size * n))
         if held_out >= n:
             raise ValueError(
-                f"calibration_size={size!r} holds out {held_out} of {n} {self._examples} (n_samples="
-                f"{n}): none are left to fit.")
+                f"calibration_size={size!r} holds out {held_out} of {n} {self._examples}: none are "
+                f"left to fit (n_samples={n}).")
         return held_out
 
     def __sklearn_is_fitted__(self):

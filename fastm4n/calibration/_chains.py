@@ -41,7 +41,7 @@ class FittedTagger:
         check_is_fitted(estimator)
         self.tagger, self.classes = estimator, estimator.classes_
         if self.temperature is None and estimator.surrogate == "log":
-            self.temperature = 1.0
+            self.temperature = float(estimator.temperature)
 
     def sequences(self, X):
         """X as the tagger takes it: after the transformers, and checked."""

@@ -37,8 +37,8 @@ class _ConformalLabels(ClassifierMixin, HeldOutEstimator):
             return "lac" if has_probabilities else "margin"
         if self.nonconformity != "margin" and not has_probabilities:
             raise ValueError(
-                f"nonconformity={self.nonconformity!r} needs probabilities, and {type(estimator).__name__} has "
-                "none: put a CalibratedClassifier around it, or use surrogate='log'.")
+                f"nonconformity={self.nonconformity!r} needs probabilities, and "
+                f"{type(estimator).__name__} has none: put a CalibratedClassifier around it, or use surrogate='log'.")
         return self.nonconformity
 
     def _nonconformity(self, estimator, X, seed):
@@ -153,8 +153,8 @@ class ConformalClassifier(_ConformalLabels):
     nonconformity : {"auto", "lac", "aps", "margin"}, default="auto"
         How ill a class suits an example. "lac": -log of its probability, for the smallest sets.
         "aps": the probability of all likelier classes and its own, less 1, for sets that grow
-        where the classifier is in doubt. "margin": how far it scores below the best class. "auto" is "lac"
-        where there is `predict_proba`, else "margin".
+        where the classifier is in doubt. "margin": how far it scores below the best class. "auto"
+        is "lac" where there is `predict_proba`, else "margin".
     per_class : bool, default=False
         Whether each class has a threshold of its own: `confidence` then holds for the examples of
         every class (Mondrian), and every class needs enough calibration examples.
@@ -267,9 +267,9 @@ class ConformalOrdinalClassifier(_ConformalLabels):
         What is guaranteed, between 0 and 1.
     nonconformity : {"auto", "lac", "aps", "margin"}, default="auto"
         How ill a level suits an example, as for `ConformalClassifier`. "lac" and "margin" take the
-        largest score on the way from the best level to the level. With "aps" the interval grows by
-        the likelier of its two neighbours, and the level is judged by the probability of the interval
-        that it completes.
+        largest nonconformity on the way from the best level to the level. With "aps" the interval
+        grows by the likelier of its two neighbours, and a level is judged by the probability of the
+        interval that it completes.
     randomize : bool, default=False
         Whether "aps" counts a random share of the level's own probability.
     calibration_size : float or int, default=0.2

@@ -42,9 +42,10 @@ class ConformalTagger(HeldOutEstimator):
     nonconformity : {"auto", "lac", "aps", "margin"}, default="auto"
         How ill a label suits a position. "lac": -log of its marginal probability, for the smallest
         sets. "aps": the probability of all likelier labels and its own, less 1, for sets that
-        grow where the tagger is in doubt. "margin": how far the best labelling with the label scores below the
-        best of all, which needs no probabilities. "auto" is "lac" for ``surrogate="log"`` and for
-        `CalibratedTagger`, else "margin". Spans are always by their marginal probability.
+        grow where the tagger is in doubt. "margin": how far the best labelling with the label
+        scores below the best of all, which needs no probabilities. "auto" is "lac" for
+        ``surrogate="log"`` and for `CalibratedTagger`, else "margin". Spans are always by their
+        marginal probability.
     randomize : bool, default=False
         Whether "aps" counts a random share of the label's own probability, which makes coverage
         alike where the model is sure and where it is in doubt. The shares are drawn in the order

@@ -32,7 +32,8 @@ def fit_temperature(estimator, X, y):
     Returns
     -------
     temperature : float
-        1 leaves the scores as they are; above 1 the model was too sure.
+        What scores are divided by, in the place of the estimator's own `temperature`. Above that
+        one, the model was too sure of itself.
 
     Raises
     ------
@@ -120,7 +121,10 @@ class _ChainLikelihood(_Likelihood):
             # of the uniform distribution over what is allowed, and of the best labelling
             flat = [np.where(np.isneginf(scores), scores, 0.0) for scores in (unary, pairwise)]
             self.at_zero += _expected(unary, pairwise, *sum_product(*flat)[:2]) - truth
-            self.at_infinity += max(0.0, viterbi(unary, pairwise)[1] - truth)
+            best = viterbi(unary, pairwise)[1]
+            # sums of one labelling's scores may differ by rounding
+            if best - truth > 1e-12 * (abs(best) + abs(truth)):
+                self.at_infinity += best - truth
         self.n = len(self._chains)
         if not self.n:
             raise ValueError("X has no positions to calibrate with.")

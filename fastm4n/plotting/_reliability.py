@@ -1,0 +1,102 @@
+"""How often labels are right, by their probability."""
+
+from fastm4n.calibration import ReliabilityCurve, reliability_curve
+from fastm4n.plotting._arguments import check_matplotlib
+from fastm4n.plotting._axes import GREY, new_axes, style_of, tidy
+
+
+class ReliabilityDisplay:
+    """Accuracy of the likeliest labels by their probability, of one model or several.
+
+    Points on the diagonal are of probabilities that are calibrated; those below it are of a model
+    that is too sure of itself.
+
+    Parameters
+    ----------
+    curves : ReliabilityCurve, or dict of str to ReliabilityCurve
+        By the names that the legend has.
+
+    Attributes
+    ----------
+    lines_ : list of matplotlib Line2D
+        One for each curve.
+    ax_ : matplotlib Axes
+    figure_ : matplotlib Figure
+
+    See Also
+    --------
+    fastm4n.calibration.reliability_curve : The numbers.
+
+    Examples
+    --------
+    >>> from fastm4n.plotting import ReliabilityDisplay
+    >>> p = [[0.9, 0.1], [0.3, 0.7], [0.6, 0.4]]
+    >>> ReliabilityDisplay.from_predictions([0, 1, 1], p, [0, 1], name="some model")
+    <ReliabilityDisplay: some model>
+    """
+
+    def __init__(self, curves):
+        if isinstance(curves, ReliabilityCurve):
+            curves = {"": curves}
+        if not isinstance(curves, dict) or not curves or not all(
+                isinstance(curve, ReliabilityCurve) for curve in curves.values()):
+            raise TypeError(f"curves must be a ReliabilityCurve or a dict of such, got {curves!r}.")
+        self.curves = curves
+
+    def __repr__(self):
+        return f"<ReliabilityDisplay: {', '.join(self.curves) or 'one curve'}>"
+
+    @classmethod
+    def from_predictions(cls, y, probabilities, classes, *, n_bins=10, name="", ax=None):
+        """Plot the reliability of probabilities.
+
+        Parameters
+        ----------
+        y, probabilities, classes, n_bins
+            As in :func:`fastm4n.calibration.reliability_curve`.
+        name : str, default=""
+            Of the model, for the legend.
+        ax : matplotlib Axes, default=None
+            Axes to plot on; those of a new figure by default.
+
+        Returns
+        -------
+        display : ReliabilityDisplay
+        """
+        check_matplotlib(f"{cls.__name__}.from_predictions")
+        curve = reliability_curve(y, probabilities, classes, n_bins=n_bins)
+        return cls({name: curve}).plot(ax)
+
+    def plot(self, ax=None):
+        """Draw the curves.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Axes to plot on; those of a new figure by default.
+
+        Returns
+        -------
+        display : ReliabilityDisplay
+        """
+        check_matplotlib(f"{type(self).__name__}.plot")
+        if ax is None:
+            ax = new_axes("Reliability of the likeliest labels")[0]
+        ax.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--", zorder=1)
+        self.lines_ = []
+        for i, (name, curve) in enumerate(self.curves.items()):
+            filled = curve.counts > 0
+            error = f"calibration error {curve.expected_calibration_error:.3f}"
+            style = {**style_of(i), "linestyle": "-"}
+            self.lines_ += ax.plot(
+                curve.confidence[filled], curve.accuracy[filled],
+                label=f"{name}, {error}" if name else error, **style)
+        ax.set_xlabel("mean probability of the likeliest label")
+        ax.set_ylabel("share of these labels that are right")
+        ax.set_xlim(0, 1)
+        ax.set_ylim(0, 1)
+        ax.set_aspect("equal")
+        tidy(ax)
+        ax.legend(loc="upper left", frameon=False)
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
