@@ -425,6 +425,11 @@ def test_pipelines_and_searches():
     search = GridSearchCV(SequenceTagger("log", tol=0.1, random_state=0), {"alpha": [0.1, 1.0]}, cv=2)
     found = ConformalTagger(search, random_state=0).fit(X, y)
     assert found.predict_sets(X).lengths.tolist() == sets.lengths.tolist()
+    around = GridSearchCV(
+        ConformalTagger(
+            SequenceTagger("log", tol=0.1, random_state=0), confidence=0.8, random_state=0),
+        {"estimator__alpha": [0.01, 100.0]}, cv=2).fit(X, y)
+    assert around.best_params_ == {"estimator__alpha": 0.01}
 
 
 @pytest.mark.parametrize("cls, inner", [
@@ -522,6 +527,9 @@ def test_wrong_estimators(taggers):
         ConformalTagger(taggers["log"]).calibrate(X, y[:49])
     with pytest.raises(TypeError, match="sample_weight"):
         ConformalTagger(taggers["log"]).calibrate(X, y, sample_weight=np.ones(50))
+    for cls in (ConformalClassifier, ConformalOrdinalClassifier, CalibratedClassifier):
+        with pytest.raises(TypeError, match="classifier of single labels, got SequenceTagger.*Tagger"):
+            cls(taggers["log"]).calibrate(X, y)
     names = np.array(["v", "w", "x", "y", "z"])
     tagger = SequenceTagger("log", tol=0.5, random_state=0).fit(X, Sequences(
         names[np.searchsorted(BIO, y.values)], y.offsets))

@@ -3,7 +3,7 @@
 from numbers import Integral
 
 import numpy as np
-from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_classifier
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing, check_random_state
@@ -165,6 +165,14 @@ class HeldOutEstimator(NamesParameters, MetaEstimatorMixin, BaseEstimator):
         """
         check_is_fitted(self)
         return self.estimator_.score(X, y)
+
+
+def check_classifier(estimator, instead):
+    """Refuse what is no classifier of single labels."""
+    if not is_classifier(estimator):
+        raise TypeError(
+            f"estimator must be a classifier of single labels, got {type(estimator).__name__}: for "
+            f"sequences there is {instead}.")
 
 
 def unwrapped(estimator):

@@ -6,7 +6,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from fastm4n._parameters import check_flag
-from fastm4n.calibration._base import HeldOutEstimator
+from fastm4n.calibration._base import HeldOutEstimator, check_classifier
 from fastm4n.calibration._chains import codes_of
 from fastm4n.calibration._scores import (
     absorbed,
@@ -24,6 +24,7 @@ class _ConformalLabels(ClassifierMixin, HeldOutEstimator):
     """What sets and intervals share."""
 
     def _check_parameters(self, n):
+        check_classifier(self.estimator, "ConformalTagger")
         check_nonconformity(self.nonconformity)
         for name in ("randomize", "per_class", "allow_empty"):
             if name in self.get_params(deep=False):
@@ -38,7 +39,8 @@ class _ConformalLabels(ClassifierMixin, HeldOutEstimator):
         if self.nonconformity != "margin" and not has_probabilities:
             raise ValueError(
                 f"nonconformity={self.nonconformity!r} needs probabilities, and "
-                f"{type(estimator).__name__} has none: put a CalibratedClassifier around it, or use surrogate='log'.")
+                f"{type(estimator).__name__} has none: put a CalibratedClassifier "
+                "around it, or use surrogate='log'.")
         return self.nonconformity
 
     def _nonconformity(self, estimator, X, seed):

@@ -5,7 +5,7 @@ from scipy.optimize import brentq
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from fastm4n.calibration._base import HeldOutEstimator, unwrapped
+from fastm4n.calibration._base import HeldOutEstimator, check_classifier, unwrapped
 from fastm4n.calibration._chains import FittedTagger, codes_of
 from fastm4n.estimators.chain import SequenceTagger
 from fastm4n.inference import softmax, sum_product, viterbi
@@ -333,6 +333,9 @@ class CalibratedClassifier(ClassifierMixin, _CalibratedEstimator):
     >>> np.allclose(clf.predict_proba(X).sum(axis=1), 1)
     True
     """
+
+    def _check_parameters(self, n):
+        check_classifier(self.estimator, "CalibratedTagger")
 
     def decision_function(self, X):
         """Scores of the classes, as those of the estimator.
