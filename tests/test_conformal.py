@@ -30,7 +30,7 @@ from fastm4n import (
     SequenceVectorizer,
 )
 from fastm4n.calibration._scores import absorbed, between, from_probabilities
-from fastm4n.calibration._thresholds import n_needed, threshold
+from fastm4n.calibration._thresholds import n_needed, threshold, token_threshold
 from fastm4n.metrics import spans
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)
@@ -117,6 +117,21 @@ def test_threshold_by_its_definition(seed):
         assert q == min(good)
 
 
+def test_threshold_of_tokens_by_its_definition():
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(1, 9, size=30)
+    scores = np.round(rng.exponential(size=lengths.sum()), 1)
+    scores[:2] = np.nan
+    for confidence in (0.5, 0.8, 0.9):
+        risk = 1 - Fraction(str(confidence))
+        good = [
+            q for q in np.unique(scores[2:])
+            if int(np.sum(~(scores <= q))) - risk * int(lengths.sum()) + (1 - risk) * 10 <= 0]
+        assert token_threshold(scores, lengths, confidence, 10) == min(good)
+    with pytest.raises(ValueError, match="max_length=10 needs calibration sequences of at least 190"):
+        token_threshold(scores, lengths, 0.95, 10)
+
+
 def test_unknown_labels_can_cost_the_level():
     scores = np.array([np.nan] * 3 + [0.1] * 17)
     assert threshold(scores, np.ones(20), 20, 0.8, "examples") == 0.1
@@ -173,7 +188,7 @@ def test_class_conditional_coverage():
     assert np.mean(plain, axis=0)[0] < 0.7
 
 
-@pytest.mark.parametrize("target", ["sequence", "positions", "spans"])
+@pytest.mark.parametrize("target", ["sequence", "positions", "tokens", "spans"])
 @pytest.mark.parametrize("surrogate", ["log", "max_margin"])
 def test_risk_of_sequences_is_controlled(taggers, surrogate, target):
     tagger = taggers[surrogate]
@@ -184,10 +199,12 @@ def test_risk_of_sequences_is_controlled(taggers, surrogate, target):
     for _ in range(12):
         order = rng.permutation(300)
         held, test = order[:100], order[100:]
-        conformal = ConformalTagger(tagger, confidence=0.8, target=target)
+        conformal = ConformalTagger(tagger, confidence=0.8, target=target, max_length=7)
         conformal.calibrate(X[held], y[held])
         report = conformal.set_report(X[test], y[test])
         found.append(report[{"sequence": "sequences"}.get(target, target)])
+        if target == "tokens":
+            continue
         # on the calibration sequences the level is met with one sequence to spare, just
         own = conformal.calibration_scores_
         n = len(own)
@@ -283,7 +300,7 @@ def test_spans_by_enumeration(taggers):
     X, y = sentences(rng, 60)
     conformal = ConformalTagger(tagger, target="spans", confidence=0.8).calibrate(X, y)
     assert conformal.n_calibration_ == sum(bool(spans(own)) for own in y) < 60
-    with pytest.raises(ValueError, match="this needs target='sequence' or 'positions', got 'spans'"):
+    with pytest.raises(ValueError, match="this needs target='sequence' or 'positions' or 'tokens', got"):
         conformal.predict_sets(X)
     for b in np.flatnonzero(X.lengths < 5)[:6]:
         every = {}
@@ -309,13 +326,15 @@ def test_spans_by_enumeration(taggers):
 @pytest.mark.parametrize("surrogate", ["log", "max_margin", "max_min"])
 def test_sets_grow_with_the_level(taggers, surrogate):
     X, y = sentences(np.random.default_rng(7), 120)
-    for target in ("sequence", "positions"):
-        conformal = ConformalTagger(taggers[surrogate], target=target).calibrate(X, y)
-        sets = [conformal.predict_sets(X, confidence=c).values for c in (0.3, *LEVELS, 0.99)]
+    for target in ("sequence", "positions", "tokens"):
+        conformal = ConformalTagger(
+            taggers[surrogate], target=target, max_length=7, confidence=0.8).calibrate(X, y)
+        sets = [conformal.predict_sets(X, confidence=c).values for c in (0.3, *LEVELS, 0.98)]
         for small, large in zip(sets, sets[1:]):
             assert (small <= large).all()
         assert sets[0].sum() < sets[-1].sum()
-        full = ConformalTagger(taggers[surrogate], target=target, allow_empty=False)
+        full = ConformalTagger(
+            taggers[surrogate], target=target, allow_empty=False, max_length=7, confidence=0.8)
         full.calibrate(X, y)
         filled = full.predict_sets(X, confidence=0.3).values
         assert filled.any(axis=1).all() and (sets[0] <= filled).all()
@@ -477,7 +496,11 @@ def test_scikit_learn(estimator, check):
 
 
 @pytest.mark.parametrize("parameters, message", [
-    ({"target": "tokens"}, "target must be one of .*got 'tokens'"),
+    ({"target": "token"}, "target must be one of .*got 'token'"),
+    ({"target": "tokens"}, "target='tokens' needs max_length, .* got None"),
+    ({"target": "tokens", "max_length": 2.5}, "needs max_length, .* got 2.5"),
+    ({"target": "tokens", "max_length": 3}, "positions, more than max_length=3"),
+    ({"target": "tokens", "max_length": 99}, "needs calibration sequences of at least 891 positions"),
     ({"nonconformity": "raps"}, "nonconformity must be one of .*got 'raps'"),
     ({"randomize": 1}, "randomize must be True or False, got 1"),
     ({"allow_empty": None}, "allow_empty must be True or False, got None"),

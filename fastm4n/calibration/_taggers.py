@@ -4,16 +4,16 @@ import numpy as np
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from fastm4n._parameters import check_choice, check_flag
+from fastm4n._parameters import check_choice, check_flag, is_number
 from fastm4n.calibration._base import HeldOutEstimator
 from fastm4n.calibration._chains import FittedTagger
 from fastm4n.calibration._scores import check_nonconformity, from_probabilities
 from fastm4n.calibration._spans import SpanRules
-from fastm4n.calibration._thresholds import check_enough, threshold
+from fastm4n.calibration._thresholds import check_enough, risk_of, threshold, token_threshold
 from fastm4n.inference import max_marginals, span_marginals
 from fastm4n.sequences import Sequences
 
-TARGETS = ("sequence", "positions", "spans")
+TARGETS = ("sequence", "positions", "tokens", "spans")
 _UNIT = "sequences"
 
 
@@ -33,12 +33,15 @@ class ConformalTagger(HeldOutEstimator):
         sequences; `calibrate` takes one that is fitted.
     confidence : float, default=0.9
         What is guaranteed, between 0 and 1.
-    target : {"sequence", "positions", "spans"}, default="sequence"
+    target : {"sequence", "positions", "tokens", "spans"}, default="sequence"
         Of what: with "sequence" the sets of all positions of a sequence hold their labels at once,
         with probability `confidence` at least. With "positions" the expected share of a sequence's
         positions whose sets hold their labels is `confidence` at least, each sequence counting as
-        one whatever its length. With "spans" the expected share of a sequence's true spans that are
-        among those of `predict_spans` is `confidence` at least.
+        one whatever its length. With "tokens" it is that of all positions together: the expected
+        number of a sequence's positions whose sets miss their labels is (1 - confidence) times the
+        expected length at most, if sequences have `max_length` positions at most. With "spans" the
+        expected share of a sequence's true spans that are among those of `predict_spans` is
+        `confidence` at least.
     nonconformity : {"auto", "lac", "aps", "margin"}, default="auto"
         How ill a label suits a position. "lac": -log of its marginal probability, for the smallest
         sets. "aps": the probability of all likelier labels and its own, less 1, for sets that
@@ -54,6 +57,9 @@ class ConformalTagger(HeldOutEstimator):
         Whether sets may be empty, as they have to be where the tagger errs less often than is
         asked for. If not, the label that suits best is always in the set, and the guarantee is
         exceeded.
+    max_length : int, default=None
+        For ``target="tokens"``: the positions that any sequence has at most. It has to be known
+        beforehand; the longest of the calibration sequences is no bound of those to come.
     calibration_size : float or int, default=0.2
         Share or number of the sequences that `fit` holds out.
     random_state : int, RandomState or None, default=None
@@ -117,7 +123,8 @@ class ConformalTagger(HeldOutEstimator):
 
     def __init__(
         self, estimator, *, confidence=0.9, target="sequence", nonconformity="auto",
-        randomize=False, allow_empty=True, calibration_size=0.2, random_state=None,
+        randomize=False, allow_empty=True, max_length=None, calibration_size=0.2,
+        random_state=None,
     ):
         self.estimator = estimator
         self.confidence = confidence
@@ -125,6 +132,7 @@ class ConformalTagger(HeldOutEstimator):
         self.nonconformity = nonconformity
         self.randomize = randomize
         self.allow_empty = allow_empty
+        self.max_length = max_length
         self.calibration_size = calibration_size
         self.random_state = random_state
 
@@ -133,12 +141,23 @@ class ConformalTagger(HeldOutEstimator):
         check_nonconformity(self.nonconformity)
         check_flag("randomize", self.randomize)
         check_flag("allow_empty", self.allow_empty)
-        check_enough(n, self.confidence, _UNIT)
+        if self.target != "tokens":
+            check_enough(n, self.confidence, _UNIT)
+            return
+        risk_of(self.confidence)
+        if not is_number(self.max_length, low=0, integer=True):
+            raise ValueError(
+                "target='tokens' needs max_length, the number of positions that a sequence has at "
+                f"most, got {self.max_length!r}.")
 
     def _calibrated(self, estimator, X, y):
         model = FittedTagger(estimator)
         X, decoder = model.sequences(X)
         codes, labels = model.truth(y, X)
+        if self.target == "tokens" and X.lengths.max() > self.max_length:
+            b = int(np.argmax(X.lengths))
+            raise ValueError(
+                f"X[{b}] has {X.lengths[b]} positions, more than max_length={self.max_length}.")
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         if self.target == "spans":
             scores = self._scores_of_spans(model, X, decoder, labels)
@@ -210,6 +229,8 @@ class ConformalTagger(HeldOutEstimator):
         if self.target == "sequence":
             largest = np.array([np.max(own) for own in scores])  # NaN where there is one
             return threshold(largest, np.ones(n), n, confidence, _UNIT)
+        if self.target == "tokens":
+            return token_threshold(scores.values, scores.lengths, confidence, self.max_length)
         shares = np.repeat(1.0 / scores.lengths, scores.lengths)
         return threshold(scores.values, shares, n, confidence, _UNIT, where)
 
@@ -231,7 +252,7 @@ class ConformalTagger(HeldOutEstimator):
         return model, self._threshold(self.calibration_scores_, confidence)
 
     def predict_sets(self, X, *, confidence=None):
-        """Sets of labels at each position, for the targets "sequence" and "positions".
+        """Sets of labels at each position, for all targets but "spans".
 
         Parameters
         ----------
@@ -246,7 +267,7 @@ class ConformalTagger(HeldOutEstimator):
             A bool array of shape (n_positions, n_labels) for each sequence, columns as in
             `classes_`.
         """
-        model, q = self._prepared(confidence, "sequence", "positions")
+        model, q = self._prepared(confidence, "sequence", "positions", "tokens")
         X, decoder = model.sequences(X)
         rows = self._nonconformity(model, X, decoder, self._seed + 1)
         sets = rows <= q

@@ -66,13 +66,51 @@ def threshold(scores, shares, n, confidence, examples, where=""):
     q : float
     """
     check_enough(n, confidence, examples, where)
+    allowed = float(risk_of(confidence) * (n + 1) - 1)
+    return _smallest(scores, shares, allowed, n, confidence, f"{examples}{where}")
+
+
+def token_threshold(scores, lengths, confidence, max_length):
+    """The same for the share of all positions together, sequences having max_length at most.
+
+    With a loss of missed - (1 - confidence) length, which is confidence * max_length at most, the
+    argument is that of above: sum_i loss_i(q) + confidence * max_length <= 0 makes the expected
+    loss of a further sequence 0 at most, and so the expected number of missed positions at most
+    1 - confidence times the expected length.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (n_tokens,)
+        Of the true labels of all positions; NaN where no set can hold it.
+    lengths : ndarray of int of shape (n_sequences,)
+    confidence : float
+    max_length : int
+
+    Returns
+    -------
+    q : float
+    """
+    risk = risk_of(confidence)
+    allowed = risk * int(lengths.sum()) - (1 - risk) * int(max_length)
+    if allowed < 0:
+        least = ceil((1 - risk) / risk * int(max_length))
+        raise ValueError(
+            f"confidence={confidence:g} with max_length={max_length} needs calibration sequences "
+            f"of at least {least} positions together, and these have {scores.size}: give more, or ask "
+            "for less.")
+    return _smallest(
+        scores, np.ones(scores.size), float(allowed), scores.size, confidence, "positions")
+
+
+def _smallest(scores, shares, allowed, n, confidence, examples):
+    """The smallest score above which there are shares of `allowed` at most, of n examples."""
     never = np.isnan(scores)
     lost = float(shares[never].sum())
-    allowed = float(risk_of(confidence) * (n + 1) - 1) - lost + _ROUNDING
+    allowed += _ROUNDING - lost
     if allowed < 0:
         raise ValueError(
             f"confidence={confidence:g} cannot be had: no set covers labels that are not in "
-            f"classes_, and these are {lost:.4g} of the {n} calibration {examples}{where}. Fit the "
+            f"classes_, and these are {lost:.4g} of the {n} calibration {examples}. Fit the "
             "estimator on data with all labels.")
     values, which = np.unique(scores[~never], return_inverse=True)
     if values.size == 0:
