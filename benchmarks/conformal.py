@@ -83,8 +83,10 @@ of all tokens ("tokens covered" below) is not guaranteed: it falls short where l
 harder ones.
 
 Not guaranteed are: coverage of sequences of one kind, such as the long ones; coverage given one
-calibration set, which varies around the mean; and anything about sequences of another source. Labels that the tagger has never seen are in no set: they count as
-missed when calibrating, so that the level is kept all the same, as long as they are rare enough.
+calibration set, which varies around the mean; and anything about sequences of another source.
+
+Labels that the tagger has never seen are in no set. They count as missed when calibrating, so that
+the level is kept all the same, as long as they are rare enough; CoNLL-2000 has two such tokens.
 Empty sequences hold nothing to miss; they are left out, and the guarantee is of the others.
 """
 
@@ -310,11 +312,15 @@ def page_of_chunks(part):
         "[the benchmark](conll2000.md); the temperature is that of the other 936. A max-margin\n"
         "tagger's scores are not those of probabilities: its marginals are of p proportional to\n"
         "exp(score / temperature). The error is the mean of |accuracy - probability| over the\n"
-        "likeliest labels in 20 bins.\n\n"
+        "likeliest labels in 20 bins; bins of fewer than 20 labels are not drawn. The CRF is\n"
+        "calibrated as it is, and the temperature of the 936 sentences does not suit the test set\n"
+        "any better.\n\n"
         "![Reliability of the likeliest labels](images/conformal_reliability.png)\n")
     notes = {
         "sequence": (
-            "All positions of a sentence at once. The M3N's \"margin\" needs no probabilities.\n"),
+            "All positions of a sentence at once. The M3N's sets are by margins, which need no\n"
+            "probabilities. \"aps\" is no choice here: most positions are sure, and their sets are filled\n"
+            "up with labels that have hardly any probability.\n"),
         "positions": (
             "A level below the tagger's accuracy is kept with sets that are empty somewhere: it asks "
             "for\nless than the tagger gives. Margins are 0 for every label of the best labelling, so "
@@ -322,8 +328,8 @@ def page_of_chunks(part):
         "tokens": (
             f"With max_length={MAX_LENGTH}; the longest sentence of the data has 78 tokens.\n"),
         "spans": (
-            "The tables' level is 100 % less the false-negative risk that is controlled. Candidates "
-            "are\nspans by the probability that exactly they are in the labelling.\n"),
+            "The level is 100 % less the risk that is controlled, the share of true spans that are "
+            "missed.\nListed are spans by the probability that exactly they are in the labelling.\n"),
     }
     head = {
         "sequence": ("model", "level %", "sentences covered %", "positions %", "tokens covered %",
@@ -345,7 +351,8 @@ def page_of_chunks(part):
         lines.append(notes[target])
     lines.insert(2, (
         f"![Coverage against its level, and sizes of sets](images/conformal_levels.png)\n\n"
-        f"{n:,} of the {part['test']:,} test sentences calibrate, the other {n:,} are looked at.\n"))
+        f"{n:,} of the {part['test']:,} test sentences calibrate, the other {n:,} are looked at. "
+        "Bars are\ndeviations of one split, the grey band is one point to either side of the level.\n"))
     return lines
 
 
@@ -362,8 +369,8 @@ def page_of_labels(title, part, what, size):
 def write_page(results, splits):
     lines = [
         "# Conformal predictions\n",
-        "Made by `python benchmarks/conformal.py`.",
-        *dict.fromkeys(describe(part["environment"]) for part in results.values()),
+        "Made by `python benchmarks/conformal.py`:\n",
+        *(f"- {name}: {describe(part['environment'])}" for name, part in results.items()),
         INTRODUCTION.format(splits=splits),
     ]
     if "chunks" in results:
@@ -391,14 +398,13 @@ def draw(part):
     x = np.arange(len(LEVELS))
     names = {"sequence": "sentences, all positions", "positions": "shares of positions",
              "spans": "shares of spans"}
-    for i, (target, key) in enumerate(TARGETS.items()):
-        if target not in names:
-            continue
+    for i, target in enumerate(names):
+        key = TARGETS[target]
         entries = [figures[f"CRF; {target}"][str(level)] for level in LEVELS]
         off = [100 * (entry[key] - level) for entry, level in zip(entries, LEVELS)]
         spread = [100 * entry["deviation"][key] for entry in entries]
         axes[0].errorbar(
-            x + 0.06 * (i - 1.5), off, yerr=spread, label=names[target], capsize=3,
+            x + 0.08 * (i - 1), off, yerr=spread, label=names[target], capsize=3,
             **{**style_of(i), "linestyle": "none"})
     axes[0].axhspan(-1, 1, color="0.9", zorder=0)
     axes[0].axhline(0, color="0.4", linewidth=1)
@@ -426,7 +432,7 @@ def draw(part):
         name: ReliabilityCurve(**{
             field: np.array(values) for field, values in part["curves"][key].items()})
         for key, name in shown.items()}
-    display = ReliabilityDisplay(curves).plot()
+    display = ReliabilityDisplay(curves).plot(least=20)
     display.figure_.savefig(IMAGES / "conformal_reliability.png", dpi=110)
 
 

@@ -269,6 +269,10 @@ def test_reliability_display():
     assert_allclose(display.lines_[0].get_xdata(), curves["a"].confidence[filled])
     assert_allclose(display.lines_[0].get_ydata(), curves["a"].accuracy[filled])
     assert repr(display) == "<ReliabilityDisplay: a, b>"
+    most = display.plot(least=50).lines_[0]
+    assert_allclose(most.get_xdata(), curves["a"].confidence[curves["a"].counts >= 50])
+    with pytest.raises(ValueError, match="least must be an integer > 0"):
+        display.plot(least=0)
     one = ReliabilityDisplay.from_predictions(y, p, [0, 1, 2], ax=display.ax_)
     assert one.ax_ is display.ax_
     with pytest.raises(TypeError, match="curves must be a ReliabilityCurve or a dict of such"):

@@ -561,6 +561,14 @@ def test_wrong_estimators(taggers):
             X, Sequences(names[np.searchsorted(BIO, y.values)], y.offsets))
 
 
+def test_only_chains_of_neighbours(taggers, monkeypatch):
+    X, y = sentences(np.random.default_rng(0), 50, least=1)
+    monkeypatch.setattr(SequenceTagger, "_prepare", lambda tagger, X, lengths: (X, object()))
+    for wrapper in (ConformalTagger, CalibratedTagger):
+        with pytest.raises(ValueError, match="give one of order 1, without constraints"):
+            wrapper(taggers["log"]).calibrate(X, y)
+
+
 def test_classes_with_too_few_examples():
     rng = np.random.default_rng(0)
     X, y = guesses(rng, 60)

@@ -6,6 +6,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fastm4n.calibration._base import unwrapped
 from fastm4n.estimators._chain_input import as_labels, distinct
+from fastm4n.estimators._chain_predictions import ChainDecoder
 from fastm4n.estimators._parameters import warn_of_unknown
 from fastm4n.estimators.chain import SequenceTagger
 from fastm4n.inference import sum_product
@@ -47,7 +48,12 @@ class FittedTagger:
         """X as the tagger takes it: after the transformers, and checked."""
         for transformer in self._transformers:
             X = transformer.transform(X)
-        return self.tagger._prepare(X, None)
+        X, decoder = self.tagger._prepare(X, None)
+        if type(decoder) is not ChainDecoder:
+            raise ValueError(
+                "calibration is of taggers in whose chains a label depends on its neighbours only: "
+                "give one of order 1, without constraints.")
+        return X, decoder
 
     def chains(self, decoder):
         """Number, unary and pairwise scores of each sequence that is not empty.

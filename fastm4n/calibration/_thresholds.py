@@ -96,8 +96,8 @@ def token_threshold(scores, lengths, confidence, max_length):
         least = ceil((1 - risk) / risk * int(max_length))
         raise ValueError(
             f"confidence={confidence:g} with max_length={max_length} needs calibration sequences "
-            f"of at least {least} positions together, and these have {scores.size}: give more, or ask "
-            "for less.")
+            f"of at least {least} positions together, and these have {scores.size}: give more, or "
+            "ask for less.")
     return _smallest(
         scores, np.ones(scores.size), float(allowed), scores.size, confidence, "positions")
 

@@ -1,8 +1,9 @@
 """How often labels are right, by their probability."""
 
+from fastm4n._parameters import check_number
 from fastm4n.calibration import ReliabilityCurve, reliability_curve
 from fastm4n.plotting._arguments import check_matplotlib
-from fastm4n.plotting._axes import GREY, new_axes, style_of, tidy
+from fastm4n.plotting._axes import ABOVE, GREY, new_axes, style_of, tidy
 
 
 class ReliabilityDisplay:
@@ -67,36 +68,39 @@ class ReliabilityDisplay:
         curve = reliability_curve(y, probabilities, classes, n_bins=n_bins)
         return cls({name: curve}).plot(ax)
 
-    def plot(self, ax=None):
+    def plot(self, ax=None, *, least=1):
         """Draw the curves.
 
         Parameters
         ----------
         ax : matplotlib Axes, default=None
             Axes to plot on; those of a new figure by default.
+        least : int, default=1
+            Labels that a bin has at least to be drawn: the share of a few says little.
 
         Returns
         -------
         display : ReliabilityDisplay
         """
+        check_number("least", least, low=0, integer=True)
         check_matplotlib(f"{type(self).__name__}.plot")
         if ax is None:
             ax = new_axes("Reliability of the likeliest labels")[0]
         ax.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--", zorder=1)
         self.lines_ = []
         for i, (name, curve) in enumerate(self.curves.items()):
-            filled = curve.counts > 0
+            filled = curve.counts >= least
             error = f"calibration error {curve.expected_calibration_error:.3f}"
             style = {**style_of(i), "linestyle": "-"}
             self.lines_ += ax.plot(
                 curve.confidence[filled], curve.accuracy[filled],
-                label=f"{name}, {error}" if name else error, **style)
+                label=f"{name}, {error}" if name else error, clip_on=False, **style)
         ax.set_xlabel("mean probability of the likeliest label")
         ax.set_ylabel("share of these labels that are right")
         ax.set_xlim(0, 1)
         ax.set_ylim(0, 1)
         ax.set_aspect("equal")
         tidy(ax)
-        ax.legend(loc="upper left", frameon=False)
+        ax.legend(**ABOVE)
         self.ax_, self.figure_ = ax, ax.figure
         return self
