@@ -185,6 +185,12 @@ def test_bad_input():
     worst = Sequences(LABELS[(np.searchsorted(LABELS, own.values) + 1) % 3], own.offsets)
     with pytest.raises(ValueError, match="score no higher than outputs at random"):
         fit_temperature(tagger, X, worst)
+    flat = pickle.loads(pickle.dumps(tagger))
+    for scale, message in ((0.0, "no higher than outputs at random"), (1e307, "scores are too large")):
+        for name in ("coef_", "intercept_", "transition_coef_", "start_coef_", "end_coef_"):
+            setattr(flat, name, scale * getattr(tagger, name))
+        with np.errstate(over="ignore", invalid="ignore"), pytest.raises(ValueError, match=message):
+            fit_temperature(flat, X, y)
     labels = y.values.astype(object)
     labels[y.offsets[np.flatnonzero(y.lengths > 1)[1]] + 1] = "z"
     b = int(np.flatnonzero(y.lengths > 1)[1])

@@ -191,7 +191,7 @@ class ConformalTagger(HeldOutEstimator):
         for b, unary, pairwise in model.chains(decoder):
             here = slice(X.offsets[b], X.offsets[b + 1])
             if score == "margin":
-                rows[here] = -max_marginals(unary, pairwise)
+                rows[here] = np.abs(max_marginals(unary, pairwise))
             else:
                 rows[here] = model.marginals(unary, pairwise)[0]
         if score == "margin":

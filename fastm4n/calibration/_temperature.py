@@ -73,14 +73,18 @@ class _Likelihood:
     """
 
     def best_temperature(self):
-        if not self.at_infinity > 0:
+        if not np.isfinite(self.at_infinity - self.at_zero):
             raise ValueError(
-                "no temperature is best: every held-out example is labelled correctly, and p of the"
-                " truth grows as the temperature falls to 0. Give more examples.")
+                "the scores are too large: differences of them, added up over the held-out "
+                "examples, overflow float64.")
         if not self.at_zero < 0:
             raise ValueError(
                 "no temperature is best: the true outputs score no higher than outputs at random. "
                 "Look whether X and y belong together.")
+        if not self.at_infinity > 0:
+            raise ValueError(
+                "no temperature is best: every held-out example is labelled correctly, and p of the"
+                " truth grows as the temperature falls to 0. Give more examples.")
         # of log b: differences of scores divided by their size are a start at any scale
         low = high = np.log(self.n) - np.log(self.at_infinity - self.at_zero)
         for step in 2.0 ** np.arange(_GROWTH):
