@@ -1,0 +1,131 @@
+"""What a report reads of fitted models: factors of examples, weights, labels and scores."""
+
+import numpy as np
+from scipy import sparse
+from sklearn.utils.validation import check_is_fitted
+
+from fastm4n.estimators._chain_input import as_features, as_labels, columns_of
+from fastm4n.penalties import as_penalty
+from fastm4n.theory._factors import FactorFeatures
+
+# fitted attributes that tell models of these kinds from others
+KINDS = {"sequences": "sequences", "classes": "labels", "ordered": "labels"}
+
+
+class ReadModel:
+    """A fitted model, with its examples as factors.
+
+    Parameters
+    ----------
+    model : SequenceTagger, MulticlassClassifier or OrdinalClassifier
+        Fitted.
+    X : examples, as `predict` takes them
+    lengths : array-like of int, default=None
+
+    Attributes
+    ----------
+    factors : FactorFeatures
+    is_chain : bool
+    """
+
+    def __init__(self, model, X, lengths=None):
+        self.model, self.is_chain = model, readable(model) == "sequences"
+        R = model.classes_.size
+        if self.is_chain:
+            X = as_features(X, lengths, model.n_features_in_)
+            model._check_n_features(X.values)
+            columns = getattr(model, "transition_features_", None)
+            self.X = X
+            self.factors = FactorFeatures(
+                X.values, X.offsets, R, constant=float(model.fit_intercept),
+                ends=model.fit_start_end, transitions=model.fit_transitions,
+                selected=None if columns is None else columns_of(X.values, columns))
+        else:
+            if lengths is not None:
+                raise ValueError("lengths is for sequences, and the examples are single labels.")
+            self.X = X = model._validated(X, reset=False)
+            self.factors = FactorFeatures(
+                X, np.arange(X.shape[0] + 1), R, constant=model._constant())
+
+    @property
+    def noun(self):
+        return self.model._noun
+
+    def weights(self):
+        """The weights, (n_rows, n_labels), in the order of the rows of `factors`."""
+        model, factors = self.model, self.factors
+        coef = model.coef_.toarray() if sparse.issparse(model.coef_) else model.coef_
+        # the weight of the constant feature: the intercept is that times its value
+        intercept = model.intercept_ / (factors.constant or 1.0)
+        chain = (model.start_coef_, model.end_coef_, model.transition_coef_) if self.is_chain else (
+            None, None, None)
+        of_selected = None
+        if factors.selected is not None:
+            of_selected = model.transition_feature_coef_.reshape(-1, factors.n_labels)
+        return factors.stacked(np.asarray(coef).T, intercept, *chain, of_selected)
+
+    def codes(self, y, lengths=None):
+        """Numbers of the true labels, -1 for those that the model does not know."""
+        model = self.model
+        if self.is_chain:
+            labels = as_labels(y, self.X, lengths)
+        else:
+            labels = np.asarray(y)
+            if labels.shape != (self.factors.n_examples,):
+                raise ValueError(
+                    f"y must have a label for each of the {self.factors.n_examples} examples of X, "
+                    f"got shape {labels.shape}.")
+            labels = labels.tolist()
+        where = {label: i for i, label in enumerate(model.classes_.tolist())}
+        return np.fromiter((where.get(label, -1) for label in labels), np.intp, len(labels))
+
+    def known_codes(self, y, lengths=None):
+        """The same, of labels that must all be known."""
+        codes = self.codes(y, lengths)
+        unknown = np.flatnonzero(codes < 0)
+        if unknown.size:
+            i = int(self.factors.example[unknown[0]])
+            place = f"y[{i}]"
+            if self.is_chain:
+                place += f" at position {int(unknown[0] - self.factors.offsets[i])}"
+            raise ValueError(
+                f"{place} has a label that is not in classes_, and so has no score: margins are of "
+                "labels that the model knows. Give such examples as X_test and y_test only.")
+        return codes
+
+    def distance_to_optimum(self):
+        """A bound of ||w - w*||, of the certified gap: sqrt(2 gap / alpha).
+
+        The objective is alpha-strongly convex (times 1 - l1_ratio for elastic nets), so that
+        alpha / 2 ||w - w*||^2 <= P(w) - P(w*) <= gap. Half of the square would do for w = w(mu) of
+        the dual point of the gap; solvers may return other weights, so that is not used. Infinite
+        where weights are not penalised.
+        """
+        model = self.model
+        modulus = 1.0 - float(getattr(as_penalty(model.penalty), "l1_ratio", 0.0))
+        if modulus == 0.0 or (not self.is_chain and model._has_free_intercept()):
+            return np.inf
+        gap = max(float(model.duality_gap_), 0.0)
+        with np.errstate(over="ignore"):
+            return float(np.sqrt(2.0 * gap / (modulus * model.alpha_)))
+
+
+def readable(model):
+    """What kind of outputs a fitted model has; an error where a report cannot read them."""
+    kind = KINDS.get(getattr(model, "_task", None))
+    supported = "SequenceTagger, MulticlassClassifier and OrdinalClassifier"
+    if kind is None:
+        raise NotImplementedError(
+            f"A {type(model).__name__} has no factors that a report can read; supported are "
+            f"{supported}, with kernel='linear'.")
+    check_is_fitted(model)
+    if not hasattr(model, "coef_"):
+        raise NotImplementedError(
+            f"Complexities are of weights, and kernel={model.kernel!r} has none; supported are "
+            f"{supported}, with kernel='linear'. Use features of "
+            "sklearn.kernel_approximation.Nystroem.")
+    if getattr(model, "order", 1) not in (None, 1):
+        raise NotImplementedError(
+            f"Factors of label n-grams (order={model.order}) are not among those that a report can "
+            "read; supported is order=1.")
+    return kind
