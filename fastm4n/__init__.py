@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         rankings,
         reference,
         surrogates,
+        theory,
     )
     from fastm4n._checkpoints import checkpointing
     from fastm4n.calibration import (
@@ -84,7 +85,7 @@ __all__ = [*_NAMES, "__version__", "get_include"]
 _MODULES = (
     "calibration", "datasets", "estimators", "factors", "inference", "losses", "metrics",
     "model_files", "outputs", "path", "penalties", "plotting", "rankings", "reference",
-    "surrogates",
+    "surrogates", "theory",
 )
 
 

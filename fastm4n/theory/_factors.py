@@ -180,7 +180,7 @@ class FactorFeatures:
                 single[first] = _signs(rng, (int(first.sum()), R))
                 single[inner] = pairs.sum(axis=1)
                 emissions[chunk] = single * scale[chunk, np.newaxis]
-            pairs = pairs.reshape(inner.size, -1) * scale[chunk][inner, np.newaxis]
+            pairs = pairs.reshape(inner.size, R * R) * scale[chunk][inner, np.newaxis]
             transitions += pairs.sum(axis=0).reshape(R, R)
             if of_selected is not None:
                 of_selected += self.selected[start + inner].T @ pairs

@@ -1,7 +1,8 @@
 """Bounds of the expected loss: margin bounds with corrected constants, and of held-out losses.
 
-Each returns a `Bound`: its value, whether that says nothing (`vacuous`: not below the largest loss),
-and the terms that it is made of. Where the papers' print differs, `printed` has what it gives.
+Each returns a `Bound`: its value, whether that says nothing (`vacuous`: not below the largest
+loss), and the terms that it is made of. Where the papers' print differs, `printed` has what it
+gives.
 """
 
 import math
@@ -243,7 +244,7 @@ def excess_risk_bound(gap, *, alpha, n_examples, constant, lipschitz, radius, op
 
     constant times 2 gap + 16 L^2 B^2 (32 + log(1 / delta)) / (alpha n) + alpha / 2 ||g*||^2: the
     comparison inequality of Nowak-Vila et al. (2020, Theorem C.8) after their Theorem D.1, which is
-    Theorem 1 of Sridharan et al. (2009).
+    Theorem 1 of Sridharan et al. (2008).
 
     Parameters
     ----------

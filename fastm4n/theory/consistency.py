@@ -5,9 +5,9 @@ s(v, p) = E_{Y ~ p} S(v, Y) at each x. A surrogate is consistent for a cost wher
 label of least expected cost, whatever p is. Everything here is exact, by linear programs over
 distributions, so that it is for few outputs.
 
-By duality the least surrogate risk of scores that predict y, that is v with v_y >= v_z, is a maximum
-over where mass may go: from p to q with q_z <= p_z for z != y. It is max h(q) for max-min, h being
-h(q) = min_t sum_z q_z cost[z, t], and for max-margin the largest cost of moving p to q.
+By duality the least surrogate risk of scores that predict y, that is v with v_y >= v_z, is a
+maximum over where mass may go: from p to q with q_z <= p_z for z != y. It is max h(q) for max-min,
+h being h(q) = min_t sum_z q_z cost[z, t], and for max-margin the largest cost of moving p to q.
 """
 
 from itertools import combinations
@@ -309,7 +309,7 @@ def _of_max_margin(cost, coupled):
 
 
 def _counterexample(cost):
-    """Probabilities at which max-margin is as well off with a wrong label; None if none is found."""
+    """Probabilities where max-margin is as well off with a wrong label; None if none is found."""
     k = len(cost)
     if k > 2 and _is_zero_one(cost):  # whatever the number of labels
         p = np.zeros(k)

@@ -17,9 +17,9 @@ class Margins:
     """Margins of examples, and what margin losses need of all their labellings.
 
     Of each example there is a list of (cost, gap): for each loss that labellings can have, by how
-    much the truth scores more than the best of them. Margin losses are maxima over the list, exactly,
-    whatever rho. Where costs are no small multiples of one number, additive losses come of one
-    cost-augmented decoding for each rho instead, and there are no multiplicative ones.
+    much the truth scores more than the best of them. Margin losses are maxima over the list,
+    exactly, whatever rho. Where costs are no small multiples of one number, additive losses come of
+    one cost-augmented decoding for each rho instead, and there are no multiplicative ones.
 
     Attributes
     ----------
@@ -42,14 +42,17 @@ class Margins:
 
     def _largest(self, values):
         # empty sequences have no labelling but the truth
-        out = np.zeros(self.margin.size)
+        out = np.full(self.margin.size, -np.inf)
         filled = np.flatnonzero(np.diff(self._starts) > 0)
         if filled.size:
             out[filled] = np.maximum.reduceat(values, self._starts[:-1][filled])
         return out
 
     def additive(self, rho):
-        """max_y' L(y', y) - (h(y) - h(y')) / rho of each example, not clipped."""
+        """max_y' L(y', y) - (h(y) - h(y')) / rho of each example, not clipped.
+
+        Minus infinity for empty sequences, which have no other labelling.
+        """
         if self._augmented is not None:
             return self._augmented(rho)
         with np.errstate(over="ignore"):
@@ -186,7 +189,7 @@ def _of_chains(read, codes, loss):
 
     def augmented(rho):
         check_number("rho", rho, low=0)
-        out = np.zeros(len(X))
+        out = np.full(len(X), -np.inf)
         for i, (unary, pairwise, a, b) in enumerate(scored()):
             if b > a:
                 truth = codes[a:b]

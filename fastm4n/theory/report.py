@@ -153,7 +153,7 @@ def complexity_report(model, X, y, *, X_test=None, y_test=None, loss="mean", rho
     >>> all(bound["vacuous"] for bound in report.bounds)
     True
     >>> round(report.held_out["clopper_pearson"][1], 2)
-    0.12
+    0.08
     """
     rho = _checked_rho(rho)
     check_number("delta", delta, low=0)
