@@ -42,7 +42,7 @@ class MarginDisplay:
     >>> from fastm4n.plotting import MarginDisplay
     >>> X, y = load_iris(return_X_y=True)
     >>> MarginDisplay.from_estimator(MulticlassClassifier(random_state=0).fit(X, y), X, y)
-    <MarginDisplay: 150 margins, 10 not above 0>
+    <MarginDisplay: 150 margins, 3 not above 0>
     """
 
     def __init__(self, margins, uncertainty=None):
