@@ -200,7 +200,7 @@ def test_families_split_the_complexity():
     found = factor_graph_complexity(model, X, families=families, random_state=0)
     for each in found.values():
         assert list(each.families) == [
-            "a", "b", "c,1", "intercept", "start", "end", "transitions"]
+            "a", "b", "c,1", "(intercept)", "(start)", "(end)", "(transitions)"]
         total = sum(row["l2"] ** 2 for row in each.families.values())
         assert np.sqrt(total) == pytest.approx(each.norms["l2"].closed_form)
         assert sum(row["n_weights"] for row in each.families.values()) == each.n_weights

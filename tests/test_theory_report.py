@@ -7,6 +7,8 @@ import matplotlib
 import numpy as np
 import pytest
 from sklearn.datasets import load_iris
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from fastm4n import (
     LabelRanker,
@@ -73,7 +75,7 @@ def test_report_is_made_of_its_parts(chains, loss):
             row["empirical"] + plain.terms["concentration"]
             + 4 * np.sqrt(2) / row["rho"] * factor * norm * carlo)
     assert [row["family"] for row in report.families] == [
-        "a", "b", "intercept", "start", "end", "transitions"]
+        "a", "b", "(intercept)", "(start)", "(end)", "(transitions)"]
     assert sum(row["share_l1"] for row in report.families) == pytest.approx(1)
     coef = model.coef_
     assert report.families[1]["l2"] == pytest.approx(np.linalg.norm(coef[:, 2:]))
@@ -138,7 +140,7 @@ def test_report_as_text_dict_and_pictures(chains):
     assert (display.least_ <= display.counts_).all() and (display.counts_ <= display.most_).all()
     shown = ComplexityDisplay.from_report(report, norm="l2")
     assert repr(shown) == (
-        "<ComplexityDisplay: features, intercept, start, end, transitions>")
+        "<ComplexityDisplay: features, (intercept), (start), (end), (transitions)>")
     widths = [bar.get_width() for bar in shown.bars_[1]]
     assert sum(widths) == pytest.approx(1)
     assert widths[0] == max(widths)
@@ -165,6 +167,19 @@ def test_reports_of_labels(estimator, surrogate):
                 "max_margin": estimator is OrdinalClassifier}
     assert report.consistency.consistent is expected[surrogate]
     assert str(report)
+
+
+def test_pipelines_are_their_last_step():
+    X, y = load_iris(return_X_y=True)
+    model = make_pipeline(StandardScaler(), MulticlassClassifier(random_state=0)).fit(X[::2], y[::2])
+    options = dict(rho=1.0, random_state=0)
+    report = complexity_report(
+        model, X[::2], y[::2], X_test=X[1::2], y_test=y[1::2], **options)
+    scaler, last = model[0], model[-1]
+    plain = complexity_report(
+        last, scaler.transform(X[::2]), y[::2], X_test=scaler.transform(X[1::2]), y_test=y[1::2],
+        **options)
+    assert str(report) == str(plain)
 
 
 def test_free_intercept_leaves_margins_open():

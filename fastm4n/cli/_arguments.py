@@ -85,6 +85,7 @@ positive = _number(float, lambda value: 0 < value < math.inf, "a number > 0")
 fraction = _number(float, lambda value: 0 < value < 1, "a number between 0 and 1")
 ratio = _number(float, lambda value: 0 <= value < 1, "a number from 0 to less than 1")
 count = _number(int, lambda value: value >= 1, "an integer >= 1")
+whole = _number(int, lambda value: value >= 0, "an integer >= 0")
 seed = _number(int, lambda value: 0 <= value < 2**32, "an integer from 0 to 2**32 - 1")
 
 
@@ -116,7 +117,7 @@ def _setting(text):
         return name, value
 
 
-def _where(text):
+def where(text):
     match = re.fullmatch(r"(\w+)=(-?[0-9]+)", text)
     if not match:
         raise argparse.ArgumentTypeError(f"{text!r} is not ARRAY=INTEGER")
@@ -192,7 +193,7 @@ def add_data(parser, *, fitted, nargs=None, default=None):
         "--comment", metavar="TEXT", help="lines of conll that begin with it are left out"
     )
     group.add_argument(
-        "--where", type=_where, metavar="ARRAY=N",
+        "--where", type=where, metavar="ARRAY=N",
         help="of npz only the examples at which this array is N, for example split=0",
     )
     return group

@@ -63,6 +63,16 @@ def transitions(estimator, name, file, kind):
     figure.savefig(file, format=kind)
 
 
+def margins(found, name, file, kind):
+    """Write the margins of a report."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, 4.0), dpi=150, layout="constrained")
+    found.plot(figure.subplots())
+    figure.suptitle(f"margins on {name}", fontsize="medium")
+    figure.savefig(file, format=kind)
+
+
 def path(found, file, kind):
     """Write the certified gap of a path, and its losses, against alpha."""
     from matplotlib.figure import Figure

@@ -3,7 +3,7 @@
 import numpy as np
 
 from fastm4n.plotting import _axes
-from fastm4n.plotting._arguments import check_matplotlib, last_step
+from fastm4n.plotting._arguments import check_matplotlib
 
 KINDS = ("histogram", "cumulative")
 
@@ -79,7 +79,7 @@ class MarginDisplay:
         Parameters
         ----------
         estimator : SequenceTagger, MulticlassClassifier or OrdinalClassifier
-            Fitted.
+            Fitted, or a pipeline that ends with one.
         X, y : examples and their labels, as `fit` takes them
         lengths : array-like of int, default=None
             As in `fit`.
@@ -95,7 +95,7 @@ class MarginDisplay:
         from fastm4n.theory import complexity_report
 
         check_matplotlib(f"{cls.__name__}.from_estimator")
-        report = complexity_report(last_step(estimator), X, y, lengths=lengths, n_draws=0, rho=1.0)
+        report = complexity_report(estimator, X, y, lengths=lengths, n_draws=0, rho=1.0)
         return cls.from_report(report, ax=ax, **kwargs)
 
     def plot(self, ax=None, *, kind="histogram", bins="auto", color=_axes.COLORS[0]):
@@ -204,7 +204,7 @@ class ComplexityDisplay:
     >>> model = MulticlassClassifier(random_state=0).fit(X, y)
     >>> report = complexity_report(model, X, y, families=["sepal"] * 2 + ["petal"] * 2)
     >>> ComplexityDisplay.from_report(report)
-    <ComplexityDisplay: sepal, petal, intercept>
+    <ComplexityDisplay: sepal, petal, (intercept)>
     """
 
     def __init__(self, families, complexity, weight, *, norm="l1"):

@@ -60,10 +60,10 @@ class FactorFeatures:
     def row_families(self, families=None):
         """Family of each row of weights; `families` are those of the features, None for one."""
         names = ["features"] * self.n_features if families is None else list(families)
-        names += ["intercept"] * bool(self.constant) + ["start", "end"] * self.ends
-        names += ["transitions"] * (self.n_labels * self.transitions)
+        names += ["(intercept)"] * bool(self.constant) + ["(start)", "(end)"] * self.ends
+        names += ["(transitions)"] * (self.n_labels * self.transitions)
         if self.selected is not None:
-            names += ["transition features"] * (self.selected.shape[1] * self.n_labels)
+            names += ["(transition features)"] * (self.selected.shape[1] * self.n_labels)
         return names
 
     def stacked(self, of_features, intercept, start, end, transitions, of_selected):

@@ -18,7 +18,7 @@ class ReadModel:
     Parameters
     ----------
     model : SequenceTagger, MulticlassClassifier or OrdinalClassifier
-        Fitted.
+        Fitted, or a pipeline that ends with one.
     X : examples, as `predict` takes them
     lengths : array-like of int, default=None
 
@@ -29,6 +29,8 @@ class ReadModel:
     """
 
     def __init__(self, model, X, lengths=None):
+        if hasattr(model, "steps"):
+            X, model = model[:-1].transform(X) if len(model.steps) > 1 else X, model[-1]
         self.model, self.is_chain = model, readable(model) == "sequences"
         R = model.classes_.size
         if self.is_chain:

@@ -55,8 +55,12 @@ def _cell(value):
 def _complexities(report):
     lines = []
     for name, found in report.complexities.items():
-        what = ("a factor for each label and each pair" if name == "parts"
-                else "a factor for each position, over its label and the one before")
+        what = {
+            "parts": "a factor for each label and each pair of neighbours",
+            "positions": "a factor for each position, over its label and the one before",
+        }[name]
+        if len(report.complexities) == 1:
+            what = "a factor for each label"
         lines += [
             f"Factors: {name} ({what})",
             f"  |F| {found.mean_factors:.4g} on average, {found.max_factors} at most; "

@@ -71,7 +71,10 @@ class ComplexityReport:
         return report_text(self)
 
     def to_dict(self):
-        """All numbers, as dicts, lists, strings and numbers."""
+        """All numbers, as dicts, lists, strings and numbers, for JSON.
+
+        None stands for those that are infinite, and where there is none.
+        """
         return {each.name: _plain(getattr(self, each.name)) for each in fields(self)}
 
     def plot(self, ax=None, **kwargs):
@@ -101,7 +104,7 @@ def complexity_report(model, X, y, *, X_test=None, y_test=None, loss="mean", rho
     Parameters
     ----------
     model : SequenceTagger, MulticlassClassifier or OrdinalClassifier
-        Fitted, with ``kernel="linear"``.
+        Fitted, with ``kernel="linear"``; or a pipeline that ends with one.
     X, y : the examples that it was fitted to
     X_test, y_test : default=None
         Held-out examples, which the fit and its choice must not have seen.
@@ -162,8 +165,8 @@ def complexity_report(model, X, y, *, X_test=None, y_test=None, loss="mean", rho
     check_number("n_draws", n_draws, low=0, strict=False, integer=True)
     if (X_test is None) != (y_test is None):
         raise ValueError("X_test and y_test must be given together.")
-    read = ReadModel(model, X, lengths)
-    factors = read.factors
+    read, given = ReadModel(model, X, lengths), model
+    model, factors = read.model, read.factors
     families = checked_families(families, factors.n_features)
     if feature_names is not None and len(feature_names) != factors.n_features:
         raise ValueError(
@@ -190,7 +193,7 @@ def complexity_report(model, X, y, *, X_test=None, y_test=None, loss="mean", rho
         summary, complexities, _families(read, W, codes, families, complexities),
         _bounds(found, complexities, norms, rho, delta, uncertainty), found.margin, uncertainty,
         None if X_test is None else _held_out(
-            model, X_test, y_test, loss, delta, lengths_test),
+            given, X_test, y_test, loss, delta, lengths_test),
         consistency(
             model.surrogate, model.cost_matrix_, decode=model.decode, sequences=sequences,
             transitions=sequences and bool(model.fit_transitions), loss=loss))
@@ -276,9 +279,8 @@ def _bounds(found, complexities, norms, rho, delta, uncertainty):
 def _held_out(model, X, y, loss, delta, lengths):
     """Loss of held-out examples under `predict`, and its bounds."""
     read = ReadModel(model, X, lengths)
-    codes = read.codes(y, lengths)
-    predicted = model.predict(X, lengths=lengths) if read.is_chain else model.predict(X)
-    guessed = read.codes(predicted, lengths)
+    model, codes = read.model, read.codes(y, lengths)
+    guessed = read.codes(model.predict(read.X), lengths)
     cost = model.cost_matrix_
     known = np.where(codes >= 0, cost[codes, guessed], cost.max())
     wrong = np.zeros(read.factors.n_examples)
@@ -316,5 +318,6 @@ def _plain(value):
     if isinstance(value, (list, tuple)):
         return [_plain(each) for each in value]
     if isinstance(value, np.ndarray):
-        return value.tolist()
-    return value.item() if isinstance(value, np.generic) else value
+        return _plain(value.tolist())
+    value = value.item() if isinstance(value, np.generic) else value
+    return None if isinstance(value, float) and not np.isfinite(value) else value

@@ -1,0 +1,122 @@
+"""``fastm4n complexity``."""
+
+import argparse
+
+from fastm4n.cli import _data, _models, _plots, _predict, _summary
+from fastm4n.cli._arguments import (
+    EXIT_CODES,
+    READING_HELP,
+    add_command,
+    add_data,
+    add_output,
+    add_plot,
+    add_seed,
+    fraction,
+    positive,
+    where,
+    whole,
+)
+from fastm4n.cli._output import CommandError, Report, check_overwriting, writing
+
+DESCRIPTION = """\
+Tell what theory says of a saved model: the complexity of its hypotheses, its margins, bounds of its
+loss and which of them say nothing, and whether its surrogate is consistent for its cost. The data
+are those of the fit, read as they were then; bounds to act upon need held-out data as well.
+"""
+
+EPILOG = f"""\
+{READING_HELP}
+examples:
+  fastm4n complexity chunks.fm4n train.txt.gz --test test.txt.gz
+      complexities by family of features, and held-out bounds
+  fastm4n complexity words.fm4n words.npz --where split=0 --test-where split=1
+      parts of one file
+  fastm4n complexity iris.fm4n iris --plot margins.png --json
+      a picture of the margins; all numbers for programs
+
+{EXIT_CODES}"""
+
+# from names of so many families on they are no families
+MOST_FAMILIES = 60
+
+
+def add(commands):
+    parser = add_command(
+        commands, "complexity", run, "complexity, margins, bounds and consistency of a model",
+        DESCRIPTION, EPILOG)
+    parser.add_argument("model", metavar="MODEL", help="file of the model")
+    group = add_data(parser, fitted=True)
+    group.add_argument("--test", metavar="FILE", help="held-out data")
+    group.add_argument(
+        "--test-where", type=where, metavar="ARRAY=N",
+        help="of npz only the held-out examples at which this array is N; of DATA without --test")
+    group = parser.add_argument_group("theory")
+    group.add_argument(
+        "--loss", choices=("mean", "sum", "zero_one"), default="mean",
+        help="costs of a sequence's positions, averaged or added, or 1 where it is not right as a "
+        "whole, default %(default)s")
+    group.add_argument(
+        "--rho", type=positive, nargs="+", metavar="R",
+        help="margins in units of scores, chosen before the data are seen; default 0.1 ... 100")
+    group.add_argument(
+        "--delta", type=fraction, default=0.05, metavar="D",
+        help="probability that bounds may fail, default %(default)s")
+    group.add_argument(
+        "--draws", type=whole, default=20, metavar="N",
+        help="draws of random signs of Monte Carlo, default %(default)s")
+    add_seed(group, "seed of the signs")
+    add_plot(add_output(parser, progress=False))
+
+
+def run(args):
+    from fastm4n.theory import complexity_report
+    from fastm4n.theory.report import RHO
+
+    report = Report(args)
+    read = [("MODEL", args.model), ("DATA", _data.file_of(args)), ("--test", args.test)]
+    check_overwriting(read, [("--plot", args.plot)])
+    if args.plot is not None:
+        _plots.check("--plot", args.plot)
+    with report.notes():
+        model, estimator, data = _predict.read(args, truth=True)
+        held = None
+        if args.test is not None or args.test_where is not None:
+            given = {**vars(args), "where": args.test_where}
+            if args.test is not None:
+                given["data"] = args.test
+            held = _predict.read(argparse.Namespace(**given), truth=True)[2]
+        try:
+            found = complexity_report(
+                estimator, _models.features(model, data.X), data.y,
+                X_test=None if held is None else _models.features(model, held.X),
+                y_test=None if held is None else held.y, loss=args.loss, rho=args.rho or RHO,
+                delta=args.delta, n_draws=args.draws, random_state=args.seed, **_named(model))
+        except (TypeError, ValueError, NotImplementedError) as error:
+            raise CommandError(f"{args.model}: {error}") from error
+    report.tell(_summary.counted(data, estimator.n_features_in_, _summary.facts(data)))
+    report.tell()
+    for line in str(found).splitlines():
+        report.result(line)
+    if args.plot is not None:
+        with writing("--plot", args.plot) as file:
+            _plots.margins(found, data.name, file, _plots.kind(args.plot))
+        report.tell(f"plot: {args.plot}")
+    report.document({
+        "model": args.model, "data": data.name, "test": None if held is None else held.name,
+        "task": data.task, **found.to_dict()})
+    return 0
+
+
+def _named(model):
+    """Names of the features where there are any, and families: what is before = or : in them."""
+    before, estimator = _models.split(model)
+    if before is not None and "vocabulary_" in vars(before[0]):
+        names = [str(name) for name in before[0].get_feature_names_out()]
+    elif hasattr(estimator, "feature_names_in_"):
+        return {"feature_names": [str(name) for name in estimator.feature_names_in_]}
+    else:
+        return {}
+    families = [name.replace(":", "=").split("=")[0] for name in names]
+    if len(set(families)) > MOST_FAMILIES:
+        return {"feature_names": names}
+    return {"feature_names": names, "families": families}
