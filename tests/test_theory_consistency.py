@@ -5,6 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 from scipy.optimize import linprog, minimize
+from scipy.special import logsumexp
 
 from fastm4n.theory import (
     calibration_constant,
@@ -210,9 +211,33 @@ def test_consistency_says_when():
     assert of("log", sequences=True) is False
     assert of("log", sequences=True, decode="min_risk") is True
     assert of("log", sequences=True, loss="zero_one") is None
+    assert of("log", cost_augmented=True) is True
+    assert of("log", cost_augmented=True, sequences=True) is None
+    assert of("log", cost_augmented=True, sequences=True, transitions=False) is True
+    assert of("log", cost_augmented=True, sequences=True, loss="zero_one") is False
+    assert of("log", cost_augmented=True, decode="min_risk") is False
+    assert of("log", COSTS["absolute"], cost_augmented=True) is None
+    assert of("log", COSTS["absolute"], cost_augmented=True, loss="zero_one") is False
     many = np.abs(np.subtract.outer(np.arange(9.0), np.arange(9.0)))
     assert np.isnan(consistency("max_min", many).constant)
     assert consistency("max_min", 1 - np.eye(40)).constant == pytest.approx(40)
+
+
+@pytest.mark.parametrize("temperature", [0.3, 1.0, 3.0])
+def test_softmax_margin_has_the_order_of_probabilities(temperature):
+    rng = np.random.default_rng(3)
+    cost = 1 - np.eye(4)
+    for p in rng.dirichlet(np.ones(4), 4):
+        def risk(v, p=p):
+            return p @ [temperature * logsumexp((cost[y] + v) / temperature) for y in range(4)] - (
+                p @ v)
+
+        v = minimize(risk, np.zeros(4), method="Nelder-Mead", options={
+            "xatol": 1e-9, "fatol": 1e-13, "maxiter": 10000, "maxfev": 10000}).x
+        assert (np.argsort(v) == np.argsort(p)).all()
+        u, E = np.exp(v / temperature), np.exp(1 / temperature)
+        shares = u * (E * u.sum() - (E - 1) * u)
+        assert shares / shares.sum() == pytest.approx(p, abs=1e-4)
 
 
 @pytest.mark.parametrize("n_positions", [1, 2])

@@ -1,5 +1,4 @@
-"""Displays in scikit-learn's manner: paths, gaps, transitions, maps of labels, reliability,
-margins.
+"""Displays in scikit-learn's manner: paths, gaps, transitions, maps, reliability, margins.
 
 A display is made by a ``from_...`` method, which computes what is shown and plots it. It keeps
 the numbers as attributes, and `plot` draws them again, on other axes or otherwise. matplotlib is

@@ -89,7 +89,8 @@ def factor_graph_complexity(model, X, *, n_draws=20, families=None, weights=None
     Parameters
     ----------
     model : SequenceTagger, MulticlassClassifier or OrdinalClassifier
-        Fitted, with ``kernel="linear"``, or a pipeline that ends with one; only its features and labels are looked at.
+        Fitted, with ``kernel="linear"``, or a pipeline that ends with one; only its features and
+        labels are looked at.
     X : examples, as `model.predict` takes them
     n_draws : int, default=20
         Draws of the Monte Carlo; 0 for closed forms alone.

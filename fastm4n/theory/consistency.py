@@ -199,7 +199,8 @@ def is_tree_distance(cost):
     return bool(np.allclose(paths, cost))
 
 
-def consistency(surrogate, cost, *, decode="map", sequences=False, transitions=True, loss="mean"):
+def consistency(surrogate, cost, *, decode="map", sequences=False, transitions=True, loss="mean",
+                cost_augmented=False):
     """Whether a surrogate is consistent for a cost, and why.
 
     Parameters
@@ -214,6 +215,11 @@ def consistency(surrogate, cost, *, decode="map", sequences=False, transitions=T
         Whether transitions have scores.
     loss : {"mean", "sum", "zero_one"}, default="mean"
         The loss that predictions are judged by: that cost, or whether all is right.
+    cost_augmented : bool, default=False
+        Whether "log" has the costs in it (the softmax-margin). At 0-1 costs its best scores have
+        the order of the probabilities: the derivatives of the conditional risk are zero where p_y
+        is a multiple of u_y (E sum u - (E - 1) u_y), u being the exponentials of the scores over
+        the temperature and E that of the cost, and of two labels that is larger where u_y is.
 
     Returns
     -------
@@ -235,11 +241,12 @@ def consistency(surrogate, cost, *, decode="map", sequences=False, transitions=T
     k = len(cost)
     off = cost[~np.eye(k, dtype=bool)]
     if loss == "zero_one" and not sequences and not np.allclose(off, off[0]):
-        return Consistency(
-            surrogate == "log" and decode == "map",
-            "the most probable label is predicted" if surrogate == "log" and decode == "map" else
-            "the fit is for its cost, and the loss is another")
+        if surrogate == "log" and decode == "map" and not cost_augmented:
+            return Consistency(True, "the most probable label is predicted")
+        return Consistency(False, "the fit is for its cost, and the loss is another")
     whole = sequences and loss == "zero_one"
+    if surrogate == "log" and cost_augmented:
+        return _of_softmax_margin(cost, decode, whole, sequences and transitions)
     if surrogate == "log":
         return _of_log(off, decode, sequences, whole, k, np.allclose(cost, cost.T))
     if whole:
@@ -266,6 +273,22 @@ def _of_log(off, decode, sequences, whole, k, symmetric):
         return Consistency(True, "the most probable label is predicted, which costs least")
     return Consistency(
         False, "the most probable label need not cost least; decode='min_risk' is consistent")
+
+
+def _of_softmax_margin(cost, decode, whole, coupled):
+    if decode == "min_risk":
+        return Consistency(
+            False, "with cost_augmented=True probabilities are not estimated: decode='min_risk' "
+            "weighs others")
+    if whole:
+        return Consistency(
+            False, "the surrogate is of the cost of positions, and whole sequences are judged")
+    if _is_zero_one(cost) and not coupled:
+        return Consistency(
+            True, "at 0-1 costs the softmax-margin has its scores in the order of the "
+            "probabilities")
+    return Consistency(
+        None, "of the softmax-margin it is known for 0-1 costs without scores of transitions")
 
 
 def _of_max_min(cost, decode):

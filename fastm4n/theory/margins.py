@@ -94,7 +94,8 @@ def margins(model, X, y, *, loss="mean", lengths=None):
     Parameters
     ----------
     model : SequenceTagger, MulticlassClassifier or OrdinalClassifier
-        Fitted, with ``kernel="linear"``, or a pipeline that ends with one. Predictions are those of the highest score; `decode` and
+        Fitted, with ``kernel="linear"``, or a pipeline that ends with one. Predictions are
+        those of the highest score; `decode` and
         `allowed_transitions` are not looked at.
     X, y : examples and their labels, as `model.fit` takes them
     loss : {"mean", "sum", "zero_one"}, default="mean"

@@ -196,7 +196,8 @@ def complexity_report(model, X, y, *, X_test=None, y_test=None, loss="mean", rho
             given, X_test, y_test, loss, delta, lengths_test),
         consistency(
             model.surrogate, model.cost_matrix_, decode=model.decode, sequences=sequences,
-            transitions=sequences and bool(model.fit_transitions), loss=loss))
+            transitions=sequences and bool(model.fit_transitions), loss=loss,
+            cost_augmented=bool(model.cost_augmented)))
 
 
 def _checked_rho(rho):
