@@ -6,13 +6,16 @@ from math import isnan
 import matplotlib
 import numpy as np
 import pytest
+from scipy import sparse
 from sklearn.datasets import load_iris
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from fastm4n import (
+    CountFactor,
     LabelRanker,
     MulticlassClassifier,
+    MultiLabelClassifier,
     OrdinalClassifier,
     SequenceTagger,
     SequenceVectorizer,
@@ -169,6 +172,31 @@ def test_reports_of_labels(estimator, surrogate):
     assert str(report)
 
 
+@pytest.mark.parametrize("graph", ["tree", "none"])
+@pytest.mark.parametrize("surrogate", ["max_margin", "log"])
+def test_reports_of_label_sets(surrogate, graph):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(120, 4))
+    Y = (X[:, :3] + 0.3 * rng.normal(size=(120, 3)) > 0).astype(int)
+    Y[:, 2] |= Y[:, 1]
+    model = MultiLabelClassifier(surrogate, graph=graph, random_state=0).fit(X[:60], Y[:60])
+    report = complexity_report(
+        model, X[:60], Y[:60], X_test=X[60:], y_test=sparse.csr_array(Y[60:]), random_state=0)
+    wrong = model.predict(X[60:]) != Y[60:]
+    assert report.held_out["loss"] == pytest.approx(wrong.mean())
+    assert report.held_out["n_wrong"] == wrong.any(axis=1).sum()
+    assert (report.families[-1]["family"] == "(pairs)") == (graph == "tree")
+    answer = {("max_margin", "tree"): None, ("max_margin", "none"): True}
+    assert report.consistency.consistent is answer.get((surrogate, graph), False)
+    assert ("each label and each edge" in str(report)) == (graph == "tree")
+    limited = MultiLabelClassifier(
+        graph="none", constraints=CountFactor.at_most_one([0, 1]), random_state=0)
+    Y[:, 1] = 0
+    limited.fit(X[:60], Y[:60])
+    with pytest.raises(NotImplementedError, match="Constraints"):
+        complexity_report(limited, X[:60], Y[:60])
+
+
 def test_pipelines_are_their_last_step():
     X, y = load_iris(return_X_y=True)
     model = make_pipeline(StandardScaler(), MulticlassClassifier(random_state=0)).fit(X[::2], y[::2])
@@ -211,7 +239,7 @@ def test_features_by_families_of_a_vectorizer():
     rows = complexity_report(
         model, X, tags, families=np.array([[name == "s:n", 1] for name in names]), random_state=0)
     assert len(rows.families) == 2 + 4
-    assert "no; the most probable sequence" in str(report)
+    assert "no; the most probable labelling" in str(report)
 
 
 @pytest.mark.parametrize("change, message", [

@@ -78,7 +78,7 @@ class MarginDisplay:
 
         Parameters
         ----------
-        estimator : SequenceTagger, MulticlassClassifier or OrdinalClassifier
+        estimator : SequenceTagger, MulticlassClassifier, OrdinalClassifier or MultiLabelClassifier
             Fitted, or a pipeline that ends with one.
         X, y : examples and their labels, as `fit` takes them
         lengths : array-like of int, default=None

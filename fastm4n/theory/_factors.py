@@ -50,6 +50,9 @@ class FactorFeatures:
         self.is_last = np.zeros(n_tokens, dtype=bool)
         self.is_last[self.offsets[1:][occupied] - 1] = True
 
+    # which labels a row has weights of; all of them
+    mask = None
+
     @property
     def decompositions(self):
         """Names of the decompositions that differ."""

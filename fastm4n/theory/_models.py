@@ -5,11 +5,15 @@ from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
 from fastm4n.estimators._chain_input import as_features, as_labels, columns_of
+from fastm4n.estimators._indicators import read_indicator
 from fastm4n.penalties import as_penalty
 from fastm4n.theory._factors import FactorFeatures
+from fastm4n.theory._label_sets import LabelSetFactors
 
 # fitted attributes that tell models of these kinds from others
-KINDS = {"sequences": "sequences", "classes": "labels", "ordered": "labels"}
+KINDS = {
+    "sequences": "sequences", "classes": "labels", "ordered": "labels", "multilabel": "sets"}
+SUPPORTED = "SequenceTagger, MulticlassClassifier, OrdinalClassifier and MultiLabelClassifier"
 
 
 class ReadModel:
@@ -17,23 +21,27 @@ class ReadModel:
 
     Parameters
     ----------
-    model : SequenceTagger, MulticlassClassifier or OrdinalClassifier
+    model : SequenceTagger, MulticlassClassifier, OrdinalClassifier or MultiLabelClassifier
         Fitted, or a pipeline that ends with one.
     X : examples, as `predict` takes them
     lengths : array-like of int, default=None
 
     Attributes
     ----------
-    factors : FactorFeatures
-    is_chain : bool
+    model : estimator
+        The last step of a pipeline.
+    X : Sequences, ndarray or CSR
+        What it is given.
+    kind : {"sequences", "labels", "sets"}
+    factors : FactorFeatures or LabelSetFactors
     """
 
     def __init__(self, model, X, lengths=None):
         if hasattr(model, "steps"):
             X, model = model[:-1].transform(X) if len(model.steps) > 1 else X, model[-1]
-        self.model, self.is_chain = model, readable(model) == "sequences"
+        self.model, self.kind = model, readable(model)
         R = model.classes_.size
-        if self.is_chain:
+        if self.kind == "sequences":
             X = as_features(X, lengths, model.n_features_in_)
             model._check_n_features(X.values)
             columns = getattr(model, "transition_features_", None)
@@ -46,12 +54,18 @@ class ReadModel:
             if lengths is not None:
                 raise ValueError("lengths is for sequences, and the examples are single labels.")
             self.X = X = model._validated(X, reset=False)
-            self.factors = FactorFeatures(
-                X, np.arange(X.shape[0] + 1), R, constant=model._constant())
+            if self.kind == "sets":
+                self.factors = LabelSetFactors(X, R, model.edges_, constant=model._constant())
+            else:
+                self.factors = FactorFeatures(
+                    X, np.arange(X.shape[0] + 1), R, constant=model._constant())
 
     @property
-    def noun(self):
-        return self.model._noun
+    def couples(self):
+        """Whether labels of an example have weights together."""
+        if self.kind == "sequences":
+            return bool(self.model.fit_transitions)
+        return self.kind == "sets" and len(self.model.edges_) > 0
 
     def weights(self):
         """The weights, (n_rows, n_labels), in the order of the rows of `factors`."""
@@ -59,17 +73,30 @@ class ReadModel:
         coef = model.coef_.toarray() if sparse.issparse(model.coef_) else model.coef_
         # the weight of the constant feature: the intercept is that times its value
         intercept = model.intercept_ / (factors.constant or 1.0)
-        chain = (model.start_coef_, model.end_coef_, model.transition_coef_) if self.is_chain else (
-            None, None, None)
+        if self.kind == "sets":
+            edges = factors.of_edges(model.edge_coef_)
+            return factors.stacked(np.asarray(coef).T, intercept, edges)
+        chain = None, None, None
+        if self.kind == "sequences":
+            chain = model.start_coef_, model.end_coef_, model.transition_coef_
         of_selected = None
         if factors.selected is not None:
             of_selected = model.transition_feature_coef_.reshape(-1, factors.n_labels)
         return factors.stacked(np.asarray(coef).T, intercept, *chain, of_selected)
 
     def codes(self, y, lengths=None):
-        """Numbers of the true labels, -1 for those that the model does not know."""
+        """Numbers of the true labels, -1 for those that the model does not know.
+
+        Of sets, 0 and 1 for all labels of an example after another.
+        """
         model = self.model
-        if self.is_chain:
+        if self.kind == "sets":
+            Y = read_indicator(y, model.classes_.size)[0]
+            if len(Y) != self.factors.n_examples:
+                raise ValueError(
+                    f"y has {len(Y)} rows, but X has {self.factors.n_examples}.")
+            return np.asarray(Y, dtype=np.intp).ravel()
+        if self.kind == "sequences":
             labels = as_labels(y, self.X, lengths)
         else:
             labels = np.asarray(y)
@@ -88,7 +115,7 @@ class ReadModel:
         if unknown.size:
             i = int(self.factors.example[unknown[0]])
             place = f"y[{i}]"
-            if self.is_chain:
+            if self.kind == "sequences":
                 place += f" at position {int(unknown[0] - self.factors.offsets[i])}"
             raise ValueError(
                 f"{place} has a label that is not in classes_, and so has no score: margins are of "
@@ -105,7 +132,8 @@ class ReadModel:
         """
         model = self.model
         modulus = 1.0 - float(getattr(as_penalty(model.penalty), "l1_ratio", 0.0))
-        if modulus == 0.0 or (not self.is_chain and model._has_free_intercept()):
+        if modulus == 0.0 or (
+                self.kind != "sequences" and model._has_free_intercept()):
             return np.inf
         gap = max(float(model.duality_gap_), 0.0)
         with np.errstate(over="ignore"):
@@ -115,19 +143,22 @@ class ReadModel:
 def readable(model):
     """What kind of outputs a fitted model has; an error where a report cannot read them."""
     kind = KINDS.get(getattr(model, "_task", None))
-    supported = "SequenceTagger, MulticlassClassifier and OrdinalClassifier"
     if kind is None:
         raise NotImplementedError(
             f"A {type(model).__name__} has no factors that a report can read; supported are "
-            f"{supported}, with kernel='linear'.")
+            f"{SUPPORTED}, with kernel='linear'.")
     check_is_fitted(model)
     if not hasattr(model, "coef_"):
         raise NotImplementedError(
             f"Complexities are of weights, and kernel={model.kernel!r} has none; supported are "
-            f"{supported}, with kernel='linear'. Use features of "
+            f"{SUPPORTED}, with kernel='linear'. Use features of "
             "sklearn.kernel_approximation.Nystroem.")
     if getattr(model, "order", 1) not in (None, 1):
         raise NotImplementedError(
             f"Factors of label n-grams (order={model.order}) are not among those that a report can "
             "read; supported is order=1.")
+    if kind == "sets" and (model.constraints is not None or model.oracle_ == "soft"):
+        raise NotImplementedError(
+            "Constraints and inference='soft' are not among what a report can read; supported are "
+            "label sets without them.")
     return kind

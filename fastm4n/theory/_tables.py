@@ -60,7 +60,8 @@ def _complexities(report):
             "positions": "a factor for each position, over its label and the one before",
         }[name]
         if len(report.complexities) == 1:
-            what = "a factor for each label"
+            pairs = " and each edge" if "(pairs)" in found.families else ""
+            what = f"a factor for each label{pairs}"
         lines += [
             f"Factors: {name} ({what})",
             f"  |F| {found.mean_factors:.4g} on average, {found.max_factors} at most; "

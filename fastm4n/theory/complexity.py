@@ -88,7 +88,7 @@ def factor_graph_complexity(model, X, *, n_draws=20, families=None, weights=None
 
     Parameters
     ----------
-    model : SequenceTagger, MulticlassClassifier or OrdinalClassifier
+    model : SequenceTagger, MulticlassClassifier, OrdinalClassifier or MultiLabelClassifier
         Fitted, with ``kernel="linear"``, or a pipeline that ends with one; only its features and
         labels are looked at.
     X : examples, as `model.predict` takes them
@@ -195,14 +195,17 @@ def _complexity(factors, decomposition, rng, n_draws, families, weights, feature
         for name in names:
             family_draws[name].append(largest[rows[name]].max(initial=0.0) / m)
 
-    N, s = sums.size * R, float(counts.max(initial=0.0))
+    mask = np.ones((1, R)) if factors.mask is None else factors.mask
+    cells = np.broadcast_to(mask.sum(axis=1), sums.shape)  # weights of each row
+    of_label = sums @ np.broadcast_to(mask, (sums.size, R))
+    N, s = int(cells.sum()), float(counts.max(initial=0.0))
     weighed = sums / beta**2
     closed = {
-        "l2": np.sqrt(R * sums.sum()),
-        "l1": _largest_of(weighed, R),
-        "linf": R * np.sqrt(weighed).sum(),
-        "l21_features": _largest_group(R * sums),
-        "l21_labels": _largest_group(np.full(R, sums.sum())),
+        "l2": np.sqrt(cells @ sums),
+        "l1": _largest_of(weighed, cells),
+        "linf": cells @ np.sqrt(weighed),
+        "l21_features": _largest_group(cells * sums),
+        "l21_labels": _largest_group(of_label),
     }
     theorem, printed = dict.fromkeys(NORMS, np.nan), dict.fromkeys(NORMS, np.nan)
     theorem["l2"] = printed["l2"] = r_2 * np.sqrt(np.dot(n_factors, n_values.astype(np.float64)))
@@ -219,10 +222,10 @@ def _complexity(factors, decomposition, rng, n_draws, families, weights, feature
     }
     found = {}
     for name in names:
-        V = sums[rows[name]]
+        V, n = sums[rows[name]], cells[rows[name]]
         found[name] = {
-            "n_weights": int(V.size * R), "l2": float(np.sqrt(R * V.sum()) / m),
-            "l1": float(_largest_of(weighed[rows[name]], R) / m),
+            "n_weights": int(n.sum()), "l2": float(np.sqrt(n @ V) / m),
+            "l1": float(_largest_of(weighed[rows[name]], n) / m),
             "l1_monte_carlo": _mean(family_draws[name])[0],
         }
     top = int(np.argmax(counts)) if counts.size else 0
@@ -254,9 +257,9 @@ def unit_norms(W, beta=1.0):
     }
 
 
-def _largest_of(V, R):
-    """Bound of E max |Z_j|, R coordinates having each variance; those of variance 0 are 0."""
-    n = R * np.count_nonzero(V)
+def _largest_of(V, cells):
+    """Bound of E max |Z_j|, `cells` coordinates having each variance; those of variance 0 are 0."""
+    n = cells[V > 0].sum()
     return np.sqrt(2.0 * np.log(2 * n) * V.max()) if n else 0.0
 
 

@@ -210,9 +210,9 @@ def consistency(surrogate, cost, *, decode="map", sequences=False, transitions=T
         What the surrogate is given.
     decode : {"map", "min_risk"}, default="map"
     sequences : bool, default=False
-        Whether outputs are sequences of labels, with this cost at each position.
+        Whether outputs are several labels, with this cost for each: sequences, or sets.
     transitions : bool, default=True
-        Whether transitions have scores.
+        Whether pairs of labels of an output have scores.
     loss : {"mean", "sum", "zero_one"}, default="mean"
         The loss that predictions are judged by: that cost, or whether all is right.
     cost_augmented : bool, default=False
@@ -251,7 +251,7 @@ def consistency(surrogate, cost, *, decode="map", sequences=False, transitions=T
         return _of_log(off, decode, sequences, whole, k, np.allclose(cost, cost.T))
     if whole:
         return Consistency(
-            False, "the surrogate is of the cost of positions, and whole sequences are judged")
+            False, "the surrogate is of the cost of single labels, and the whole is judged")
     if surrogate == "max_min":
         return _of_max_min(cost, decode)
     return _of_max_margin(cost, sequences and transitions)
@@ -264,11 +264,12 @@ def _of_log(off, decode, sequences, whole, k, symmetric):
             "probabilities are estimated, and the label of least expected cost is predicted")
     if sequences and not whole:
         return Consistency(
-            False, "the most probable sequence need not have the most probable labels; "
+            False, "the most probable labelling need not have the most probable labels; "
             "decode='min_risk' is consistent")
     if whole:
         return Consistency(
-            None, "the most probable sequence is predicted, if labels given x are a Markov chain")
+            None, "the most probable labelling is predicted, if labels given x are a Markov field "
+            "of this graph")
     if np.allclose(off, off[0]) or (k == 2 and symmetric):
         return Consistency(True, "the most probable label is predicted, which costs least")
     return Consistency(
@@ -282,13 +283,13 @@ def _of_softmax_margin(cost, decode, whole, coupled):
             "weighs others")
     if whole:
         return Consistency(
-            False, "the surrogate is of the cost of positions, and whole sequences are judged")
+            False, "the surrogate is of the cost of single labels, and the whole is judged")
     if _is_zero_one(cost) and not coupled:
         return Consistency(
             True, "at 0-1 costs the softmax-margin has its scores in the order of the "
             "probabilities")
     return Consistency(
-        None, "of the softmax-margin it is known for 0-1 costs without scores of transitions")
+        None, "of the softmax-margin it is known for 0-1 costs without scores of pairs")
 
 
 def _of_max_min(cost, decode):
@@ -315,7 +316,7 @@ def _of_max_margin(cost, coupled):
         if coupled:
             return Consistency(
                 None, "each position's cost is a distance in a tree, for which max-margin is "
-                "consistent; with scores of transitions it is not known")
+                "consistent; with scores of pairs it is not known")
         return Consistency(
             True, "the cost is a distance in a tree of the labels (Nowak-Vila et al., 2021)")
     p = _counterexample(cost)

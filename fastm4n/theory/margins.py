@@ -6,6 +6,7 @@ from fastm4n._parameters import check_choice, check_number
 from fastm4n.estimators import _chain_decoding as decoding
 from fastm4n.estimators._chain_predictions import ChainDecoder
 from fastm4n.inference import viterbi, viterbi_kbest
+from fastm4n.theory._label_sets import flips
 from fastm4n.theory._models import ReadModel
 
 LOSSES = ("mean", "sum", "zero_one")
@@ -93,14 +94,13 @@ def margins(model, X, y, *, loss="mean", lengths=None):
 
     Parameters
     ----------
-    model : SequenceTagger, MulticlassClassifier or OrdinalClassifier
-        Fitted, with ``kernel="linear"``, or a pipeline that ends with one. Predictions are
-        those of the highest score; `decode` and
-        `allowed_transitions` are not looked at.
+    model : SequenceTagger, MulticlassClassifier, OrdinalClassifier or MultiLabelClassifier
+        Fitted, with ``kernel="linear"``, or a pipeline that ends with one. Predictions are those of
+        the highest score; `decode` and `allowed_transitions` are not looked at.
     X, y : examples and their labels, as `model.fit` takes them
     loss : {"mean", "sum", "zero_one"}, default="mean"
-        Costs of the positions of a sequence, averaged or added, or 1 for all sequences that are not
-        right as a whole. For single labels the first two are the same.
+        Costs of the positions of a sequence, or the labels of a set, averaged or added, or 1 for
+        all that are not right as a whole. For single labels the first two are the same.
     lengths : array-like of int, default=None
 
     Returns
@@ -130,7 +130,8 @@ def margins_of(read, codes, loss):
         raise ValueError(
             "cost must be 0 for the truth and above 0 for all other labels: margin bounds are of "
             "losses that are 0 for the truth only.")
-    return _of_chains(read, codes, loss) if read.is_chain else _of_labels(read, codes, loss)
+    of = {"sequences": _of_chains, "labels": _of_labels, "sets": _of_sets}
+    return of[read.kind](read, codes, loss)
 
 
 def _of_labels(read, codes, loss):
@@ -143,6 +144,26 @@ def _of_labels(read, codes, loss):
     return Margins(
         gaps.min(axis=1), _predicted_loss(costs, gaps), float(cost.max()), costs.ravel(),
         gaps.ravel(), np.arange(n + 1) * (k - 1))
+
+
+def _of_sets(read, codes, loss):
+    model = read.model
+    k = model.classes_.size
+    lists = flips(
+        model._scores(read.X), codes.reshape(-1, k), model.edges_, model.edge_coef_,
+        model.cost_matrix_)
+    costs, gaps = zip(*lists, strict=True)
+    costs = [each / k if loss == "mean" else each for each in costs]
+    largest = float(model.cost_matrix_.max())
+    if loss == "zero_one":
+        costs, largest = [np.ones(each.size) for each in costs], 1.0
+    return Margins(
+        np.array([each.min() for each in gaps]),
+        np.array([
+            np.max(a[b == b.min()]) if b.min() <= 0 else 0.0
+            for a, b in zip(costs, gaps, strict=True)]),
+        largest * (k if loss == "sum" else 1), np.concatenate(costs), np.concatenate(gaps),
+        np.concatenate([[0], np.cumsum([each.size for each in gaps])]))
 
 
 def _predicted_loss(costs, gaps):

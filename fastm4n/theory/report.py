@@ -103,15 +103,15 @@ def complexity_report(model, X, y, *, X_test=None, y_test=None, loss="mean", rho
 
     Parameters
     ----------
-    model : SequenceTagger, MulticlassClassifier or OrdinalClassifier
+    model : SequenceTagger, MulticlassClassifier, OrdinalClassifier or MultiLabelClassifier
         Fitted, with ``kernel="linear"``; or a pipeline that ends with one.
     X, y : the examples that it was fitted to
     X_test, y_test : default=None
         Held-out examples, which the fit and its choice must not have seen.
     loss : {"mean", "sum", "zero_one"}, default="mean"
-        What is bounded: the costs of the positions of a sequence, averaged or added, or 1 for each
-        sequence that is not right as a whole. For single labels the first two are the cost. For
-        "sum" the longest of the sequences given must be the longest there can be.
+        What is bounded: the costs of the positions of a sequence, or the labels of a set, averaged
+        or added, or 1 for each that is not right as a whole. For single labels the first two are
+        the cost. For "sum" the longest of the sequences given must be the longest there can be.
     rho : array-like of float, default=(0.1, 0.3, 1, 3, 10, 30, 100)
         Margins, in units of scores. Bounds hold for all together, and for a grid that was chosen
         before the data were seen.
@@ -188,15 +188,14 @@ def complexity_report(model, X, y, *, X_test=None, y_test=None, loss="mean", rho
         "alpha": float(model.alpha_), "duality_gap": float(model.duality_gap_),
         "distance_to_optimum": distance, "norms": norms,
     }
-    sequences = read.is_chain
     return ComplexityReport(
         summary, complexities, _families(read, W, codes, families, complexities),
         _bounds(found, complexities, norms, rho, delta, uncertainty), found.margin, uncertainty,
         None if X_test is None else _held_out(
             given, X_test, y_test, loss, delta, lengths_test),
         consistency(
-            model.surrogate, model.cost_matrix_, decode=model.decode, sequences=sequences,
-            transitions=sequences and bool(model.fit_transitions), loss=loss,
+            model.surrogate, model.cost_matrix_, decode=model.decode,
+            sequences=read.kind != "labels", transitions=read.couples, loss=loss,
             cost_augmented=bool(model.cost_augmented)))
 
 
