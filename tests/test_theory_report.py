@@ -165,6 +165,14 @@ def test_reports_of_labels(estimator, surrogate):
     theorem = report.complexities["parts"].norms["l21_labels"].theorem
     assert theorem >= report.complexities["parts"].norms["l21_labels"].monte_carlo
     constant = report.consistency.constant
+    assert (report.excess_risk is None) == (surrogate != "max_min")
+    if surrogate == "max_min":
+        # a difference of the features of two labels: sqrt(2) times those of the example
+        LB = np.sqrt(2 * ((X[::2] ** 2).sum(axis=1) + 1).max())
+        expected = constant * (
+            2 * model.duality_gap_ + 16 * LB**2 * (32 + np.log(20)) / (0.01 * 75))
+        assert report.excess_risk["value"] == pytest.approx(expected)
+        assert report.excess_risk["vacuous"]
     assert isnan(constant) == (surrogate != "max_min")
     expected = {"max_min": True, "log": estimator is MulticlassClassifier,
                 "max_margin": estimator is OrdinalClassifier}

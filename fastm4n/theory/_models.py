@@ -130,14 +130,17 @@ class ReadModel:
         the dual point of the gap; solvers may return other weights, so that is not used. Infinite
         where weights are not penalised.
         """
-        model = self.model
-        modulus = 1.0 - float(getattr(as_penalty(model.penalty), "l1_ratio", 0.0))
-        if modulus == 0.0 or (
-                self.kind != "sequences" and model._has_free_intercept()):
-            return np.inf
-        gap = max(float(model.duality_gap_), 0.0)
+        alpha = self.strong_convexity()
+        gap = max(float(self.model.duality_gap_), 0.0)
         with np.errstate(over="ignore"):
-            return float(np.sqrt(2.0 * gap / (modulus * model.alpha_)))
+            return float(np.sqrt(2.0 * gap / alpha)) if alpha > 0 else np.inf
+
+    def strong_convexity(self):
+        """a in a / 2 ||w||^2 of the objective; 0 where some weights are not penalised."""
+        model = self.model
+        if self.kind != "sequences" and model._has_free_intercept():
+            return 0.0
+        return model.alpha_ * (1.0 - float(getattr(as_penalty(model.penalty), "l1_ratio", 0.0)))
 
 
 def readable(model):

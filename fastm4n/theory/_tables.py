@@ -27,7 +27,7 @@ def report_text(report):
         "",
         *_held_out(report),
         "",
-        *_consistency(report.consistency),
+        *_consistency(report.consistency, report.excess_risk),
     ]
     return "\n".join(lines)
 
@@ -166,10 +166,15 @@ def _held_out(report):
     return lines
 
 
-def _consistency(found):
+def _consistency(found, excess):
     answer = {True: "yes", False: "no", None: "not known"}[found.consistent]
     lines = [f"Consistent: {answer}; {found.reason}"]
     if not math.isnan(found.constant) and not math.isinf(found.constant):
         lines.append(
             f"            excess risk <= {found.constant:.4g} times excess surrogate risk")
+    if excess is not None:
+        lines.append(
+            f"            <= {excess['value']:.4g} + {found.constant:.4g} alpha / 2 ||g*||^2 of "
+            f"the best scores g*, where costs are at most {excess['max_loss']:g}"
+            + (": vacuous" if excess["vacuous"] else ""))
     return lines

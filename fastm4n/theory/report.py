@@ -11,6 +11,7 @@ from fastm4n.theory.bounds import (
     KINDS,
     clopper_pearson,
     empirical_bernstein,
+    excess_risk_bound,
     margin_bound,
     norm_level,
     union,
@@ -52,6 +53,9 @@ class ComplexityReport:
     held_out : dict or None
         Loss of held-out examples with its bounds.
     consistency : Consistency
+    excess_risk : dict or None
+        Of "max_min": a bound of the risk above the least one, in units of the fit's own cost, but
+        for its last term, which nobody knows: `excess_risk_bound` without `optimum_norm`.
     """
 
     summary: dict
@@ -62,6 +66,7 @@ class ComplexityReport:
     margin_uncertainty: np.ndarray = field(repr=False)
     held_out: dict | None
     consistency: tuple
+    excess_risk: dict | None
 
     def __repr__(self):
         s = self.summary
@@ -188,15 +193,15 @@ def complexity_report(model, X, y, *, X_test=None, y_test=None, loss="mean", rho
         "alpha": float(model.alpha_), "duality_gap": float(model.duality_gap_),
         "distance_to_optimum": distance, "norms": norms,
     }
+    answer = consistency(
+        model.surrogate, model.cost_matrix_, decode=model.decode, sequences=read.kind != "labels",
+        transitions=read.couples, loss=loss, cost_augmented=bool(model.cost_augmented))
     return ComplexityReport(
         summary, complexities, _families(read, W, codes, families, complexities),
         _bounds(found, complexities, norms, rho, delta, uncertainty), found.margin, uncertainty,
         None if X_test is None else _held_out(
             given, X_test, y_test, loss, delta, lengths_test),
-        consistency(
-            model.surrogate, model.cost_matrix_, decode=model.decode,
-            sequences=read.kind != "labels", transitions=read.couples, loss=loss,
-            cost_augmented=bool(model.cost_augmented)))
+        answer, _excess_risk(read, answer.constant, delta))
 
 
 def _checked_rho(rho):
@@ -274,6 +279,22 @@ def _bounds(found, complexities, norms, rho, delta, uncertainty):
                 "radius": radius, "complexity_per_unit": per_unit,
             })
     return rows
+
+
+def _excess_risk(read, constant, delta):
+    """The bound by the comparison inequality, of the max-min surrogate."""
+    model, alpha = read.model, read.strong_convexity()
+    if model.surrogate != "max_min" or not np.isfinite(constant) or alpha == 0.0:
+        return None
+    largest = float(model.cost_matrix_.max())
+    if getattr(model, "cost_scale", "mean") == "sum":
+        largest *= max(1, int(read.factors.lengths.max()))
+    # a surrogate's derivative in w is a difference of features of (mixtures of) labellings
+    bound = excess_risk_bound(
+        max(float(model.duality_gap_), 0.0), alpha=alpha, n_examples=read.factors.n_examples,
+        constant=constant, lipschitz=1.0, radius=float(read.factors.reach().max()), delta=delta,
+        max_loss=largest)
+    return {"value": bound.value, "vacuous": bound.vacuous, "max_loss": largest, **bound.terms}
 
 
 def _held_out(model, X, y, loss, delta, lengths):
