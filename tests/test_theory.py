@@ -5,10 +5,10 @@ from itertools import product
 import numpy as np
 import pytest
 from scipy import sparse, stats
+from theory_cases import as_matrix, chain_features, exact, listed_factors, tagger
 
 from fastm4n import (
     MulticlassClassifier,
-    MultiLabelClassifier,
     OrdinalClassifier,
     SequenceTagger,
 )
@@ -23,93 +23,6 @@ from fastm4n.theory import (
 )
 from fastm4n.theory._models import ReadModel
 from fastm4n.theory.bounds import norm_level, union
-
-
-def tagger(rng, lengths, n_features, R, **parameters):
-    X = [rng.normal(size=(n, n_features)).round(2) for n in lengths]
-    y = [rng.integers(0, R, n) for n in lengths]
-    flat = np.concatenate(y)
-    flat[:R] = np.arange(R)  # all labels occur
-    y = np.split(flat, np.cumsum(lengths)[:-1])
-    parameters = {"cost_scale": "sum", "max_iter": 20, "tol": 0.1, **parameters}
-    return SequenceTagger(random_state=0, **parameters).fit(X, y), X, y
-
-
-def chain_features(x, labels, R, model, positions=None, pairs=None):
-    """Psi of positions and pairs of a labelling, as a dict from (family, ...) to values."""
-    T, out = len(x), {}
-
-    def add(key, value):
-        out[key] = out.get(key, 0.0) + value
-
-    for t in range(T) if positions is None else positions:
-        y = labels[t]
-        for j, value in enumerate(x[t]):
-            add(("coef", j, y), value)
-        if model.fit_intercept:
-            add(("intercept", 0, y), 1.0)
-        if model.fit_start_end and t == 0:
-            add(("start", 0, y), 1.0)
-        if model.fit_start_end and t == T - 1:
-            add(("end", 0, y), 1.0)
-    if model.fit_transitions:
-        for t in range(1, T) if pairs is None else pairs:
-            add(("transition", labels[t - 1], labels[t]), 1.0)
-            if model.transition_features is not None:
-                for j, value in enumerate(x[t]):
-                    add(("selected", j, labels[t - 1], labels[t]), value)
-    return out
-
-
-def listed_factors(model, X, R, decomposition):
-    """[(|F_i|, Psi)] of all examples, factors and values, from the definition."""
-    out = []
-    for x in X:
-        T = len(x)
-        found = []
-        with_pairs = model.fit_transitions
-        for t in range(T):
-            if decomposition == "positions" and with_pairs and t > 0:
-                values = [
-                    chain_features(x, {t - 1: a, t: b}, R, model, [t], [t])
-                    for a, b in product(range(R), repeat=2)]
-            else:
-                values = [chain_features(x, {t: a}, R, model, [t], []) for a in range(R)]
-            found.append(values)
-        if decomposition == "parts" and with_pairs:
-            found += [
-                [chain_features(x, {t - 1: a, t: b}, R, model, [], [t])
-                 for a, b in product(range(R), repeat=2)] for t in range(1, T)]
-        out += [(len(found), psi) for values in found for psi in values]
-    return out
-
-
-def as_matrix(listed):
-    """sqrt|F| Psi of each sign, and the features' names."""
-    names = sorted({name for _, psi in listed for name in psi}, key=str)
-    where = {name: j for j, name in enumerate(names)}
-    rows = np.zeros((len(listed), len(names)))
-    for i, (n_factors, psi) in enumerate(listed):
-        for name, value in psi.items():
-            rows[i, where[name]] = np.sqrt(n_factors) * value
-    return rows, names
-
-
-def exact(listed, m):
-    """Complexities per unit of norm, all signs being enumerated."""
-    rows, names = as_matrix(listed)
-    signs = np.array(list(product((-1.0, 1.0), repeat=len(rows))))
-    Z = signs @ rows
-    features, labels = [str(name[:-1]) for name in names], [name[-1] for name in names]
-    by_feature = [[i for i, name in enumerate(features) if name == each] for each in set(features)]
-    by_label = [[i for i, name in enumerate(labels) if name == each] for each in set(labels)]
-    groups = {"l21_features": by_feature, "l21_labels": by_label}
-    found = {
-        "l2": np.linalg.norm(Z, axis=1), "l1": np.abs(Z).max(axis=1), "linf": np.abs(Z).sum(axis=1)}
-    for norm, each in groups.items():
-        found[norm] = np.max([np.linalg.norm(Z[:, group], axis=1) for group in each], axis=0)
-    return {norm: values.mean() / m for norm, values in found.items()}
-
 
 CASES = {
     "labels": ((1, 1, 1), 2, 3, dict(fit_transitions=False, fit_start_end=False)),
@@ -532,95 +445,3 @@ def test_ensemble_and_excess_risk_constants():
 def test_bounds_refuse(call, message):
     with pytest.raises(ValueError, match=message):
         call()
-
-
-# ------------------------------------------------------------------------ label sets
-
-
-SETS = {
-    "tree": dict(graph="tree"), "none": dict(graph="none"), "pairs": dict(graph=[[0, 2], [1, 2]]),
-    "no intercept": dict(graph="tree", fit_intercept=False),
-    "constant": dict(graph="none", fit_intercept=2.0),
-    "costs": dict(graph="complete", cost=[[0, 1.0], [2.5, 0]]),
-    "costs alone": dict(graph="none", cost=[[0, 1.0], [2.5, 0]]),
-}
-
-
-def set_features(x, labels, model):
-    out = {}
-    for label in range(len(labels)):
-        for j, value in enumerate(x):
-            out["coef", j, label] = value * labels[label]
-        if model.fit_intercept:
-            out["intercept", 0, label] = float(model.fit_intercept) * labels[label]
-    for a, b in model.edges_:
-        out["edge", a, b] = float(labels[a] * labels[b])
-    return out
-
-
-@pytest.mark.parametrize("case", SETS)
-def test_label_sets(case):
-    rng = np.random.default_rng(14)
-    k, m = 3, 2
-    X = rng.normal(size=(30, 2)).round(2)
-    Y = ((X @ rng.normal(size=(2, k)) + 0.5 * rng.normal(size=(30, k))) > 0).astype(int)
-    model = MultiLabelClassifier(max_iter=50, tol=1e-2, random_state=0, **SETS[case]).fit(X, Y)
-    few = X[:m]
-    found = factor_graph_complexity(model, few, n_draws=400, random_state=0)["parts"]
-    # the off value of a factor has no features
-    n_factors = k + len(model.edges_)
-    listed = []
-    for x in few:
-        full = set_features(x, np.ones(k), model)
-        for label in range(k):
-            listed.append((n_factors, {
-                name: value for name, value in full.items()
-                if name[0] != "edge" and name[2] == label}))
-        listed += [(n_factors, {name: 1.0}) for name in full if name[0] == "edge"]
-    truth = exact(listed, m)
-    for norm, value in truth.items():
-        estimate = found.norms[norm]
-        assert estimate.closed_form >= value * (1 - 1e-12), norm
-        assert abs(estimate.monte_carlo - value) < 4.5 * estimate.standard_error + 1e-12, norm
-    rows, names = as_matrix(listed)
-    assert found.n_weights == len(names) and found.mean_factors == n_factors
-    assert found.norms["l2"].closed_form == pytest.approx(np.sqrt((rows**2).sum()) / m)
-    assert found.r_2 == pytest.approx(max(
-        np.sqrt(sum(value**2 for value in psi.values())) for _, psi in listed))
-
-    read = ReadModel(model, X)
-    W, sets = read.weights(), np.array(list(product(range(2), repeat=k)))
-    scores = model._scores(X) @ sets.T
-    for edge, weight in zip(model.edges_, model.edge_coef_, strict=True):
-        scores = scores + weight * sets[:, edge[0]] * sets[:, edge[1]]
-    of_truth = scores[np.arange(30), (Y @ [4, 2, 1])]
-    assert (W * read.factors.truth_sums(Y.ravel())).sum() == pytest.approx(of_truth.sum())
-    psis = [set_features(X[0], labels, model) for labels in sets]
-    table = np.array([list(psi.values()) for psi in psis])
-    distances = np.linalg.norm(table[:, np.newaxis] - table, axis=2)
-    assert distances.max() <= read.factors.reach()[0] * (1 + 1e-12)
-
-    C = model.cost_matrix_
-    for loss in ("mean", "sum", "zero_one"):
-        at = margins(model, X, Y, loss=loss)
-        for i in range(30):
-            other = (sets != Y[i]).any(axis=1)
-            gaps = of_truth[i] - scores[i, other]
-            costs = C[Y[i], sets[other]].sum(axis=1) / (k if loss == "mean" else 1)
-            costs = np.ones(len(costs)) if loss == "zero_one" else costs
-            assert at.margin[i] == pytest.approx(gaps.min())
-            assert at.additive(0.7)[i] == pytest.approx((costs - gaps / 0.7).max())
-            assert at.multiplicative(0.7)[i] == pytest.approx((costs * (1 - gaps / 0.7)).max())
-        assert at.max_loss == (1.0 if loss == "zero_one" else C.max() * (k if loss == "sum" else 1))
-
-
-def test_label_sets_that_are_too_large_are_refused():
-    rng = np.random.default_rng(15)
-    X, Y = rng.normal(size=(20, 2)), rng.integers(0, 2, (20, 13))
-    options = dict(max_iter=2, tol=0.9, random_state=0)
-    with pytest.raises(NotImplementedError, match="sets of 13 labels with pairs"):
-        margins(MultiLabelClassifier(**options).fit(X, Y), X, Y)
-    alone = MultiLabelClassifier(graph="none", **options).fit(X, Y)
-    assert margins(alone, X, Y).margin.shape == (20,)
-    with pytest.raises(ValueError, match="y has 5 rows, but X has 20"):
-        margins(alone, X, Y[:5])
