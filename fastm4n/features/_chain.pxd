@@ -28,3 +28,6 @@ cdef class EdgedMap(PositionMap):
 
 cdef class ChainFeatures(EdgedMap):
     cdef readonly bint ends, transitions
+    cdef readonly Py_ssize_t n_ngrams
+    # numbers behind the positions' scores, where they are weights that all blocks share
+    cdef Py_ssize_t n_shared_scores

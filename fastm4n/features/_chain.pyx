@@ -2,7 +2,8 @@
 
 A block is T rows of one matrix.  Its scores lie as `Layout.of_chains` says: those of the labels at
 each position, and then those of the transitions out of each label, shared by all positions, or,
-where transitions depend on features, for each of the T - 1 transitions.
+where transitions depend on features, for each of the T - 1 transitions.  Scores of longer n-grams
+of labels lie behind shared ones.
 """
 
 import numpy as np
@@ -297,11 +298,14 @@ cdef class ChainFeatures(EdgedMap):
         transitions have scores of their own.
     weights : ndarray of shape (n_features + 3 + n_labels, stride), default=None
         Weights to use as they are, for predictions: what only updates need is then left out.
-        n_labels rows less where edge_X is given.
+        n_labels rows less where edge_X is given, and as many more as n_ngrams fill.
     edge_weights : ndarray of shape (edge_X.shape[1] + 1, n_labels * stride), default=None
         The same of the transitions' features; the last row is their constant part.
     used, edge_used : uint8 arrays of the shapes of weights and edge_weights, default=None
         One for the weights that there are; the others stay zero.
+    n_ngrams : int, default=0
+        Weights of longer n-grams of labels, whose rows are behind those of the transitions as their
+        scores are: the layout is then that of an automaton's outputs.
 
     Attributes
     ----------
@@ -310,13 +314,22 @@ cdef class ChainFeatures(EdgedMap):
     """
 
     def __init__(self, X, starts, Layout layout, double intercept, bint ends, bint transitions,
-                 edge_X=None, weights=None, edge_weights=None, used=None, edge_used=None):
+                 edge_X=None, weights=None, edge_weights=None, used=None, edge_used=None,
+                 Py_ssize_t n_ngrams=0):
         n_labels, lengths = layout.n_labels, layout.counts()
         if (edge_X is not None) != (layout.pair_step > 0):
             raise ValueError("edge_X is for transitions with scores of their own, which need it.")
-        super().__init__(
-            X, starts, lengths, n_labels, 3 if layout.pair_step else 3 + n_labels, intercept,
-            used=used)
+        if n_ngrams and edge_X is not None:
+            raise ValueError("n-grams are for transitions that share their scores.")
+        self.n_ngrams = n_ngrams
+        # of transitions and n-grams, where they are of w itself
+        n_rows = (n_ngrams + layout.stride - 1) // layout.stride
+        n_rows = 0 if layout.pair_step else n_labels + n_rows
+        self.n_shared_scores = n_rows * layout.stride
+        if n_rows and layout.n_blocks and (
+                self.n_shared_scores + layout.behind(0) != layout.size(0)):
+            raise ValueError("n_ngrams does not fit the layout.")
+        super().__init__(X, starts, lengths, n_labels, 3 + n_rows, intercept, used=used)
         if self.n_blocks and lengths.min() < 1:
             raise IndexError("blocks must have positions.")
         self.layout = layout
@@ -330,7 +343,7 @@ cdef class ChainFeatures(EdgedMap):
             self.edges = PositionMap(
                 edge_X, starts + 1, lengths - 1, n_labels, 1, 1.0, n_labels, edge_used)
             self.visit_cost += self.edges.visit_cost
-        self.visit_cost += 2.0 * self.stride * n_labels
+        self.visit_cost += 2.0 * max(self.n_shared_scores, self.stride * n_labels)
         for part, given in ((self, weights), (self.edges, edge_weights)):
             if part is not None and weights is None:
                 part.prepare_norms()
@@ -343,7 +356,7 @@ cdef class ChainFeatures(EdgedMap):
         edge_X, edge_used = (None, None) if edges is None else (edges.X, edges.which_used())
         return (
             self.X, np.asarray(self.starts), self.layout, self.intercept, self.ends,
-            self.transitions, edge_X, None, None, self.which_used(), edge_used)
+            self.transitions, edge_X, None, None, self.which_used(), edge_used, self.n_ngrams)
 
     cdef int scores(self, Py_ssize_t b, double[::1] v) except -1 nogil:
         cdef Py_ssize_t j, stride = self.stride, nodes = self.layout.behind(b)
@@ -357,8 +370,7 @@ cdef class ChainFeatures(EdgedMap):
             self.edges.position_scores(b, &v[0] + nodes)
         else:
             memcpy(
-                &v[nodes], &self.weights[constant + 3, 0],
-                self.n_labels * stride * sizeof(double))
+                &v[nodes], &self.weights[constant + 3, 0], self.n_shared_scores * sizeof(double))
         return 0
 
     cdef int update(self, Py_ssize_t b, const double[::1] coefficients) except -1 nogil:
@@ -372,12 +384,12 @@ cdef class ChainFeatures(EdgedMap):
         if self.edges is not None:
             self.edges.position_update(b, &coefficients[0] + nodes)
         elif self.transitions and self.on != NULL:
-            for i in range(self.n_labels):
+            for i in range(self.n_shared_scores // stride):
                 for j in range(stride):
                     if self.used[constant + 3 + i, j]:
                         self.raw[constant + 3 + i, j] += coefficients[nodes + i * stride + j]
         elif self.transitions:
-            for i in range(self.n_labels):
+            for i in range(self.n_shared_scores // stride):
                 for j in range(stride):
                     self.raw[constant + 3 + i, j] += coefficients[nodes + i * stride + j]
         if self.penalised:
@@ -406,11 +418,11 @@ cdef class ChainFeatures(EdgedMap):
             return self.smoothness * total + (
                 self.edges.smoothness * self.edges.position_norm(b, &direction[0] + nodes))
         elif self.transitions and on != NULL:
-            for i in range(self.n_labels * stride):
+            for i in range(self.n_shared_scores):
                 if on[(behind + 2) * stride + i]:
                     total += direction[nodes + i] * direction[nodes + i]
         elif self.transitions:
-            total += self.loops.dot(&direction[nodes], &direction[nodes], self.n_labels * stride)
+            total += self.loops.dot(&direction[nodes], &direction[nodes], self.n_shared_scores)
         return self.smoothness * total
 
     def leave_out(self):

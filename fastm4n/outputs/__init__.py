@@ -1,5 +1,6 @@
 """Kinds of outputs: where their scores lie, their best output, marginals, costs and adversary."""
 
+from fastm4n.outputs._automaton import AutomatonOutputs
 from fastm4n.outputs._base import Layout, Outputs, row_stride
 from fastm4n.outputs._chain import ChainOutputs
 from fastm4n.outputs._cut import CutOutputs
@@ -14,7 +15,7 @@ from fastm4n.outputs._simplex import SimplexOutputs
 from fastm4n.outputs._soft import FactorBlocks
 
 __all__ = [
-    "ChainOutputs", "CutOutputs", "DecompositionOutputs", "ExactOutputs", "FactorBlocks",
+    "AutomatonOutputs", "ChainOutputs", "CutOutputs", "DecompositionOutputs", "ExactOutputs", "FactorBlocks",
     "FactorGraphs", "ForestOutputs", "GraphOutputs", "Layout", "NodeOutputs", "Outputs",
     "PermutationOutputs", "RoofOutputs", "SimplexOutputs", "row_stride",
 ]

@@ -13,10 +13,18 @@ are what the tests and the benchmarks compare it with.
 - `simplex`, `chain`, `permutation`: inference for one of k labels, for a sequence of labels and for
   a permutation; `simplex_block`, `chain_block`, `permutation_block`: what is their own, of the
   oracles and of the blocks.
+- `automaton`: labellings of a sequence by scores of n-grams of labels, within what a finite
+  automaton accepts.
 - `forest`: labels of the nodes of a graph without cycles, with their oracles.
 - `cut`: minimum cuts, and the oracles of attractive graphs of two labels.
 """
 
+from .automaton import (
+    automaton_marginals,
+    automaton_score,
+    automaton_viterbi,
+    ngram_counts,
+)
 from .baselines import (
     BatchResult,
     SubgradientResult,
@@ -93,14 +101,15 @@ __all__ = [
     "AcceleratedPasses", "Atom", "AtomPasses", "BatchResult", "BlockPasses", "Blocks",
     "Certificate", "ChainBlocks", "ChainOutputs", "ChainWeights", "ForestOutputs", "Outputs",
     "Penalty", "PermutationBlocks", "PermutationOutputs", "Result", "SimplexBlocks",
-    "SimplexOutputs", "SplitMix64", "SubgradientResult", "batch_frank_wolfe", "best_attractive",
-    "best_permutation", "block_coordinate_frank_wolfe", "chain_entropy", "chain_features",
-    "chain_indicator", "chain_scores", "displacement_tables", "forest_best", "forest_entropy",
-    "forest_indicator", "forest_marginals", "forest_order", "forest_score", "log_line_search",
-    "max_marginals", "max_min_absolute", "max_min_attractive", "max_min_column_generation",
-    "max_min_game", "max_min_mirror_prox", "max_min_mirror_prox_chain", "max_min_objective",
-    "max_min_oracle", "max_min_permutation", "max_min_permutation_mirror_prox", "max_min_zero_one",
-    "max_oracle", "maximize_block", "min_cut", "optimum_radius", "permanent",
+    "SimplexOutputs", "SplitMix64", "SubgradientResult", "automaton_marginals", "automaton_score",
+    "automaton_viterbi", "batch_frank_wolfe", "best_attractive", "best_permutation",
+    "block_coordinate_frank_wolfe", "chain_entropy", "chain_features", "chain_indicator",
+    "chain_scores", "displacement_tables", "forest_best", "forest_entropy", "forest_indicator",
+    "forest_marginals", "forest_order", "forest_score", "log_line_search", "max_marginals",
+    "max_min_absolute", "max_min_attractive", "max_min_column_generation", "max_min_game",
+    "max_min_mirror_prox", "max_min_mirror_prox_chain", "max_min_objective", "max_min_oracle",
+    "max_min_permutation", "max_min_permutation_mirror_prox", "max_min_zero_one", "max_oracle",
+    "maximize_block", "min_cut", "ngram_counts", "optimum_radius", "permanent",
     "permutation_entropy", "permutation_indicator", "permutation_marginals", "project_simplex",
     "round_to_birkhoff", "score_labelling", "simplex_threshold", "sinkhorn", "softmax",
     "span_probability", "stochastic_subgradient", "sum_product", "vector_pairs", "viterbi",

@@ -1,0 +1,300 @@
+"""Finite automata over labels: which labellings of a sequence may be."""
+
+import numpy as np
+
+from fastm4n._expressions import MOST_STATES, compiled, determined, minimal
+from fastm4n._parameters import check_number
+from fastm4n.inference._contexts import context_automaton
+
+
+class Automaton:
+    """A deterministic finite automaton over labels: the labellings that end in an accepting state.
+
+    Parameters
+    ----------
+    labels : list of labels
+        Distinct; labels that are not among them are never accepted.
+    transitions : array-like of int of shape (n_states, n_labels)
+        The state after each state and label, -1 for none. State 0 is the start.
+    accepting : array-like of bool of shape (n_states,)
+        States that a labelling may end in.
+
+    Attributes
+    ----------
+    n_states : int
+
+    See Also
+    --------
+    fastm4n.SequenceTagger : Its `constraints` are such automata.
+
+    Notes
+    -----
+    ``a & b`` accepts what both do, ``a | b`` what one does, and ``~a`` what a does not, over
+    the labels of both. All constructors but this one give the smallest automaton, which has at
+    most 10,000 states.
+
+    Examples
+    --------
+    >>> from fastm4n.automata import Automaton
+    >>> labels = ["B", "I", "O"]
+    >>> valid = Automaton.bio(labels)
+    >>> once = Automaton.from_regex("O* (B I*)? O*", labels)
+    >>> once.accepts(["O", "B", "I"]), once.accepts(["B", "O", "B"])
+    (True, False)
+    >>> (valid & ~once).accepts(["B", "O", "B"])
+    True
+    """
+
+    def __init__(self, labels, transitions, accepting):
+        self.labels = _labels(labels)
+        transitions = np.asarray(transitions)
+        accepting = np.asarray(accepting)
+        S, R = len(accepting) if accepting.ndim == 1 else 0, len(self.labels)
+        if accepting.dtype != bool or accepting.ndim != 1 or S == 0:
+            raise ValueError("accepting must be a boolean for each state, and one at least.")
+        if transitions.shape != (S, R) or transitions.dtype.kind not in "iu":
+            raise ValueError(
+                f"transitions must be integers of shape ({S}, {R}), n_states by n_labels; got "
+                f"shape {transitions.shape} and dtype {transitions.dtype}.")
+        wrong = np.argwhere((transitions < -1) | (transitions >= S))
+        if wrong.size:
+            place = tuple(map(int, wrong[0]))
+            raise ValueError(
+                f"transitions[{place[0]}, {place[1]}] is {transitions[place]}: states are 0 ... "
+                f"{S - 1}, and -1 is none.")
+        self.transitions, self.accepting = transitions.astype(np.int64), accepting.copy()
+        self._number = {label: i for i, label in enumerate(self.labels)}
+
+    @property
+    def n_states(self):
+        return len(self.accepting)
+
+    def __repr__(self):
+        return f"<Automaton of {self.n_states} states over {len(self.labels)} labels>"
+
+    def __eq__(self, other):
+        """Whether both have the same labels, states and arcs, in one order."""
+        return isinstance(other, Automaton) and self.labels == other.labels and np.array_equal(
+            self.transitions, other.transitions) and np.array_equal(
+            self.accepting, other.accepting)
+
+    __hash__ = None
+
+    # ------------------------------------------------------------------ constructors
+
+    @classmethod
+    def from_regex(cls, expression, labels):
+        """What a regular expression over labels matches, as a whole.
+
+        Parameters
+        ----------
+        expression : str
+            Labels, as `str` writes them, apart by spaces; one with spaces or with a character that
+            means something, in quotes. ``( )`` and ``|`` are groups and alternatives, ``.`` is any
+            label, ``[a b]`` one of these, ``[^a b]`` any other; ``*``, ``+``, ``?``, ``{m}``,
+            ``{m,}``, ``{,n}`` and ``{m,n}`` repeat what is before them. Spaces mean nothing else.
+        labels : list of labels
+
+        Examples
+        --------
+        >>> from fastm4n.automata import Automaton
+        >>> verse = Automaton.from_regex("(a '.' | [^a '.']){2,3}", ["a", "b", "."])
+        >>> verse.accepts(["a", ".", "b"]), verse.accepts(["a", "b"])
+        (True, False)
+        """
+        if not isinstance(expression, str):
+            raise ValueError(f"expression must be a string, got {expression!r:.80}.")
+        labels = _labels(labels)
+        names = [str(label) for label in labels]
+        if len(set(names)) < len(names):
+            raise ValueError("expression needs labels that `str` writes differently.")
+        return cls(labels, *compiled(expression, names))
+
+    @classmethod
+    def anything(cls, labels):
+        """All labellings.
+
+        Examples
+        --------
+        >>> from fastm4n.automata import Automaton
+        >>> Automaton.anything(["a", "b"]).n_states
+        1
+        """
+        labels = _labels(labels)
+        return cls(labels, np.zeros((1, len(labels)), dtype=int), np.ones(1, dtype=bool))
+
+    @classmethod
+    def bio(cls, labels):
+        """BIO tags: "I-x" follows "B-x" or "I-x" only, and does not come first.
+
+        Examples
+        --------
+        >>> from fastm4n.automata import Automaton
+        >>> Automaton.bio(["B-x", "I-x", "O"]).accepts(["O", "I-x"])
+        False
+        """
+        labels = _labels(labels)
+        names = [str(label) for label in labels]
+
+        def moves(before):
+            return {
+                j: name for j, name in enumerate(names)
+                if name[:2] not in ("I", "I-") or before in (name, "B" + name[1:])}
+
+        return cls(labels, *minimal(*determined(
+            "", moves, lambda state: True, len(labels), "bio")))
+
+    @classmethod
+    def at_most(cls, n, chosen, labels):
+        """At most n positions have one of the chosen labels.
+
+        Examples
+        --------
+        >>> from fastm4n.automata import Automaton
+        >>> Automaton.at_most(1, ["x"], ["x", "o"]).accepts(["x", "o", "x"])
+        False
+        """
+        return cls._counted(n, chosen, labels, None)
+
+    @classmethod
+    def at_most_spans(cls, n, chosen, labels, begins=()):
+        """At most n spans: runs of neighbouring positions that have the chosen labels.
+
+        Parameters
+        ----------
+        n : int
+        chosen : list of labels
+        labels : list of labels
+            All labels.
+        begins : list of labels, default=()
+            Those of the chosen that begin another span within a run, such as "B-x".
+
+        Examples
+        --------
+        >>> from fastm4n.automata import Automaton
+        >>> one = Automaton.at_most_spans(1, ["B", "I"], ["B", "I", "O"], begins=["B"])
+        >>> one.accepts(["O", "B", "I"]), one.accepts(["B", "B"]), one.accepts(["B", "O", "I"])
+        (True, False, False)
+        """
+        return cls._counted(n, chosen, labels, begins)
+
+    @classmethod
+    def _counted(cls, n, chosen, labels, begins):
+        check_number("n", n, low=0, strict=False, integer=True)
+        if n >= MOST_STATES // 2:
+            raise ValueError(f"n must be less than {MOST_STATES // 2}, got {n}.")
+        labels = _labels(labels)
+        chosen = _numbers("chosen", chosen, labels)
+        starts = None if begins is None else _numbers("begins", begins, labels)
+        if starts is not None and not starts <= chosen:
+            label = labels[min(starts - chosen)]
+            raise ValueError(f"begins has {label!r}, which chosen has not.")
+
+        def moves(state):
+            count, inside = state
+            after = {}
+            for j in range(len(labels)):
+                new = j in chosen and (starts is None or not inside or j in starts)
+                if count + new <= n:
+                    after[j] = count + new, j in chosen and starts is not None
+            return after
+
+        return cls(labels, *minimal(*determined(
+            (0, False), moves, lambda state: True, len(labels), "at_most")))
+
+    # -------------------------------------------------------------------- operations
+
+    def accepts(self, sequence):
+        """Whether a labelling, a sequence of labels, is accepted.
+
+        Examples
+        --------
+        >>> from fastm4n.automata import Automaton
+        >>> Automaton.from_regex("a b?", ["a", "b"]).accepts(["b"])
+        False
+        """
+        state = 0
+        for label in sequence:
+            number = self._number.get(label, -1)
+            state = -1 if number < 0 else self.transitions[state, number]
+            if state < 0:
+                return False
+        return bool(self.accepting[state])
+
+    def __and__(self, other):
+        return self._both(other, lambda a, b: a and b)
+
+    def __or__(self, other):
+        return self._both(other, lambda a, b: a or b)
+
+    def __invert__(self):
+        refuses = np.append(np.where(self.transitions < 0, self.n_states, self.transitions), np.full(
+            (1, len(self.labels)), self.n_states), axis=0)
+        return Automaton(self.labels, *minimal(refuses, ~np.append(self.accepting, False)))
+
+    def _both(self, other, accepts):
+        if not isinstance(other, Automaton):
+            return NotImplemented
+        labels = self.labels + [label for label in other.labels if label not in self._number]
+        parts = [automaton._rows(labels) for automaton in (self, other)]
+
+        def ends(state):
+            return accepts(*(
+                s >= 0 and bool(automaton.accepting[s])
+                for s, automaton in zip(state, (self, other), strict=True)))
+
+        def moves(state):
+            after = [
+                rows[s] if s >= 0 else np.full(len(labels), -1)
+                for s, rows in zip(state, parts, strict=True)]
+            pairs = enumerate(zip(*(row.tolist() for row in after), strict=True))
+            return {j: pair for j, pair in pairs if pair != (-1, -1)}
+
+        return Automaton(labels, *minimal(*determined(
+            (0, 0), moves, ends, len(labels), "this combination")))
+
+    def _rows(self, labels):
+        """Transitions over other labels, in their order."""
+        numbers = [self._number.get(label, -1) for label in labels]
+        found = np.where(
+            np.array(numbers) >= 0, self.transitions[:, numbers] if self.labels else -1, -1)
+        return found.reshape(self.n_states, len(labels))
+
+    def over(self, labels):
+        """The `LabelAutomaton` of these labels that `fastm4n.inference.automaton` takes.
+
+        Its features are bigrams: that of label i before j has place i s + j, s being
+        ``fastm4n.outputs.row_stride(len(labels))``.
+
+        Examples
+        --------
+        >>> from fastm4n.automata import Automaton
+        >>> Automaton.at_most(1, ["b"], ["a", "b"]).over(["a", "b"]).n_states
+        4
+        """
+        from fastm4n.outputs import row_stride
+
+        labels = _labels(labels)
+        return context_automaton(
+            len(labels), row_stride(len(labels)), (), (self._rows(labels), self.accepting))
+
+
+def _labels(labels):
+    labels = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
+    if not labels:
+        raise ValueError("labels must have a label.")
+    if len(set(labels)) < len(labels):
+        twice = next(label for i, label in enumerate(labels) if label in labels[:i])
+        raise ValueError(f"labels has {twice!r} twice.")
+    return labels
+
+
+def _numbers(name, chosen, labels):
+    if isinstance(chosen, (str, bytes)):
+        raise ValueError(f"{name} must be a list of labels, got {chosen!r}.")
+    found = set()
+    for label in chosen:
+        if label not in labels:
+            raise ValueError(f"{name} has {label!r}, which labels has not.")
+        found.add(labels.index(label))
+    return found
