@@ -222,6 +222,10 @@ class Problem:
                 for of in zip(*parts, strict=True)))
         return states
 
+    def answers(self, i):
+        """What an adversary may answer: all outputs, or more."""
+        return self.listed(i)
+
     def assert_feasible(self, mu):
         for i, state in enumerate(self.unpack(mu)):
             assert all(np.all(part >= -1e-12) for part in state)
@@ -269,11 +273,12 @@ class Problem:
         lift = np.array([np.concatenate([np.ravel(part) for part in move]) for move in moves])
         lift *= p[block, np.newaxis] / alpha
         losses = [
-            np.array([[np.mean(self.cost[a, b]) for b in of] for a in of]) for of in listed]
+            np.array([[np.mean(self.cost[a, b]) for b in self.answers(i)] for a in of])
+            for i, of in enumerate(listed)]
         cuts = np.cumsum([len(of) for of in listed])[:-1]
         of_truth = np.concatenate([
-            loss[[np.array_equal(y, np.atleast_1d(true)) for y in of].index(True)]
-            for loss, of, true in zip(losses, listed, self.y, strict=True)])
+            [np.mean(self.cost[np.atleast_1d(true), b]) for b in of]
+            for of, true in zip(listed, self.y, strict=True)])
 
         def weights(q):
             z, cut = [], 0
@@ -343,7 +348,8 @@ class Problem:
         if m:
             # the least expected cost of an answer, one more variable a block
             slope = np.append(np.zeros(n), self.p)
-            over = np.hstack([block_diag(*[loss.T for loss in losses]), -member[:, :n].T])
+            of_answers = np.repeat(np.eye(m), [loss.shape[1] for loss in losses], axis=0)
+            over = np.hstack([block_diag(*[loss.T for loss in losses]), -of_answers])
             constraints.append({"type": "ineq", "fun": lambda z: over @ z, "jac": lambda z: over})
 
         def objective(z):

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from automaton_cases import KINDS
 from engine_cases import (
-    KINDS,
     PENALTIES,
     SAMPLINGS,
     SURROGATES,
@@ -79,7 +79,7 @@ def is_allowed(kind, name, way, penalty="l2"):
         return False  # the driver alone accelerates them
     if name == "log" and (kind in ("levels", "costs") or limit is not None or step == "fixed"):
         return False  # it sees no cost, and has steps of its own
-    if name == "mirror_prox" and kind == "forests":
+    if name == "mirror_prox" and kind in ("forests", "ngrams", "accepted"):
         return False  # column generation alone
     if name == "mirror_prox" and (penalty != "l2" or step == "exact" or "kernel" in kind):
         return False
@@ -121,6 +121,8 @@ SMALL = {
     "chains": [{"lengths": (3, 1), "R": 1}, {"lengths": (1,)}, {"lengths": (1, 1, 1)},
                {"lengths": (70, 2)}],
     "edges": [{"lengths": (3, 1), "R": 1}, {"lengths": (1,)}, {"lengths": (66, 2)}],
+    "ngrams": [{"lengths": (3, 1), "R": 1}, {"lengths": (1,)}, {"lengths": (7, 2)}],
+    "accepted": [{"lengths": (1,)}, {"lengths": (7, 2)}],
     "pairs": [{"sizes": (1, 1)}, {"sizes": (1,)}, {"sizes": (2,)}, {"sizes": (5,)}],
     "rankings": [{"M": 1}, {"n": 1}, {"M": 2}],
 }
@@ -384,8 +386,8 @@ def test_nothing_is_left_to_draw(kind, name, way, penalty):
         engine.run_pass(Sampling.PERMUTATION, Step.LINE_SEARCH)
         if engine.stale_gap() == 0.0:
             break
-    # edges and forests have other features, and constants, all the same
-    if kind not in ("edges", "forests"):
+    # edges, forests and n-grams have other features, and constants, all the same
+    if kind not in ("edges", "forests", "ngrams", "accepted"):
         assert_allclose(certify(engine, engine.mu).gap, 0.0, atol=1e-9)
         n_visits = engine.n_visits
         engine.run_pass(Sampling.GAP, Step.LINE_SEARCH)

@@ -36,17 +36,22 @@ class ChainDecoder:
             return
         weights, edge_weights = packed_weights(tagger)
         selected = getattr(tagger, "transition_features_", None)
-        self.layout = Layout.of_chains(X.lengths[self.places], self.n_labels, selected is not None)
+        self.layout = self.layout_of(X.lengths[self.places], selected is not None)
         self.features = ChainFeatures(
             X.values, X.offsets[self.places], self.layout, 1.0, True, True,
             None if selected is None else columns_of(X.values, selected), weights, edge_weights,
+            n_ngrams=getattr(tagger, "ngram_coef_", np.zeros(0)).size,
         )
 
-    def _in_threads(self, function):
+    def layout_of(self, lengths, per_edge):
+        """Where the scores of sequences that are not empty lie."""
+        return Layout.of_chains(lengths, self.n_labels, per_edge)
+
+    def _in_threads(self, function, oracle_cost=0.0):
         """Call function(start, stop) on ranges that make up all sequences."""
         n = self.places.size
         if n:
-            cost = n * self.features.visit_cost
+            cost = n * (self.features.visit_cost + oracle_cost)
             in_threads(function, n, cost, n_threads(self.tagger.n_jobs))
 
     def best_labels(self, allowed=None):
@@ -123,7 +128,7 @@ class ChainDecoder:
             try:
                 paths, scores[place] = viterbi_kbest(unary, pairwise, k)
             except ValueError:
-                raise _no_path(place) from None
+                raise self._no_path(place) from None
             labellings[place] = classes[paths]
         return labellings, scores
 
@@ -148,13 +153,12 @@ class ChainDecoder:
     def _check_paths(self, values):
         impossible = np.flatnonzero(np.isneginf(values))
         if impossible.size:
-            raise _no_path(self.places[impossible[0]])
+            raise self._no_path(self.places[impossible[0]])
 
-
-def _no_path(b):
-    return ValueError(
-        f"allowed_transitions leaves no labelling for X[{b}]: allow more transitions."
-    )
+    def _no_path(self, b):
+        return ValueError(
+            f"allowed_transitions leaves no labelling for X[{b}]: allow more transitions."
+        )
 
 
 def forbidden_transitions(allowed, classes):

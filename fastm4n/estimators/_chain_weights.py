@@ -9,10 +9,10 @@ from fastm4n.estimators._views import is_same_view
 from fastm4n.outputs import row_stride
 
 
-def fitted_weights(packed, packed_edges, d, R):
+def fitted_weights(packed, packed_edges, d, R, n_ngrams=0):
     """Fitted weights, as views of the packed rows, and those rows."""
-    views = weight_views(packed, d, R)
-    names = ("coef_", "intercept_", "start_coef_", "end_coef_", "transition_coef_")
+    views = weight_views(packed, d, R, n_ngrams)
+    names = ("coef_", "intercept_", "start_coef_", "end_coef_", "transition_coef_", "ngram_coef_")
     fitted = {**dict(zip(names, views, strict=False)), "_packed": packed}
     if packed_edges is not None:
         fitted["_packed_edges"] = packed_edges
@@ -20,10 +20,17 @@ def fitted_weights(packed, packed_edges, d, R):
     return fitted
 
 
-def weight_views(packed, d, R):
-    """coef_, intercept_, start_coef_, end_coef_ and, where shared, transition_coef_ in `packed`."""
+def weight_views(packed, d, R, n_ngrams=0):
+    """coef_, intercept_, start_coef_, end_coef_ and what is behind them, in `packed`.
+
+    That is transition_coef_, where transitions share it, and ngram_coef_, if there are any.
+    """
     views = packed[:d, :R].T, *packed[d : d + 3, :R]
-    return (*views, packed[d + 3 :, :R]) if packed.shape[0] > d + 3 else views
+    if packed.shape[0] > d + 3:
+        views = *views, packed[d + 3 : d + 3 + R, :R]
+    if n_ngrams:
+        views = *views, packed[d + 3 + R :].reshape(-1)[:n_ngrams]
+    return views
 
 
 def edge_views(packed, R):
@@ -47,13 +54,20 @@ def packed_weights(tagger):
         pairs.append(tagger.transition_feature_coef_)
     else:
         arrays += pairs
+    n_ngrams = getattr(tagger, "ngram_coef_", np.zeros(0)).size
+    n_rows = 0 if per_edge else R - -n_ngrams // stride
+    if n_ngrams:
+        arrays.append(tagger.ngram_coef_)
     packed = getattr(tagger, "_packed", None)
-    if packed is None or not all(map(is_same_view, arrays, weight_views(packed, d, R))):
-        packed = np.zeros((d + 3 if per_edge else d + 3 + R, stride))
+    if packed is None or packed.shape != (d + 3 + n_rows, stride) or not all(
+            map(is_same_view, arrays, weight_views(packed, d, R, n_ngrams))):
+        packed = np.zeros((d + 3 + n_rows, stride))
         packed[:d, :R] = coef.T
         packed[d : d + 3, :R] = tagger.intercept_, tagger.start_coef_, tagger.end_coef_
         if not per_edge:
-            packed[d + 3 :, :R] = tagger.transition_coef_
+            packed[d + 3 : d + 3 + R, :R] = tagger.transition_coef_
+        if n_ngrams:
+            packed[d + 3 + R :].reshape(-1)[:n_ngrams] = tagger.ngram_coef_
     if not per_edge:
         return packed, None
     packed_edges = getattr(tagger, "_packed_edges", None)
@@ -70,12 +84,14 @@ class Explanation(NamedTuple):
 
     `emissions` has rows (weight, label, feature), `transitions` (weight, from, to),
     with "(start)" and "(end)" for the ends of a sequence, `transition_features` (weight, from,
-    to, feature), none where transitions do not depend on features. Printed, it is a table.
+    to, feature), none where transitions do not depend on features, and `ngrams` (weight, labels),
+    none of chains of order one. Printed, it is a table.
     """
 
     emissions: list
     transitions: list
     transition_features: list = ()
+    ngrams: list = ()
 
     def __str__(self):
         lines = ["transitions"]
@@ -88,6 +104,9 @@ class Explanation(NamedTuple):
                 f"{w:+10.4f}  {a!s} -> {b!s} {feature}"
                 for w, a, b, feature in self.transition_features
             ]
+        if self.ngrams:
+            lines += ["", "n-grams"]
+            lines += [f"{w:+10.4f}  {' -> '.join(map(str, gram))}" for w, gram in self.ngrams]
         return "\n".join(lines)
 
 
@@ -115,6 +134,11 @@ def explained(tagger, feature_names, n_strongest):
     transitions = [
         (float(table[i, j]), sources[i], targets[j]) for i, j in _strongest(table, n_strongest)
     ]
+    if hasattr(tagger, "ngrams_") and len(tagger.ngrams_):
+        strongest = [k for k, in _strongest(tagger.ngram_coef_, n_strongest)]
+        return Explanation(emissions, transitions, ngrams=[
+            (float(tagger.ngram_coef_[k]), tuple(labels[c] for c in tagger.ngrams_[k] if c >= 0))
+            for k in strongest])
     if not hasattr(tagger, "transition_features_"):
         return Explanation(emissions, transitions)
     coef, columns = tagger.transition_feature_coef_, tagger.transition_features_

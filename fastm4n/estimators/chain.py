@@ -6,6 +6,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from fastm4n._parameters import check_choice, check_number
 from fastm4n.estimators._base import CertifiedEstimator, needs_log
+from fastm4n.estimators._chain_automaton import (
+    AutomatonDecoder,
+    as_automaton,
+    as_masks,
+    automaton_content,
+    automaton_of,
+    check_accepted,
+    check_constraints,
+)
 from fastm4n.estimators._chain_input import (
     as_features,
     as_labels,
@@ -36,9 +45,10 @@ from fastm4n.estimators._parameters import (
 )
 from fastm4n.estimators._problem import Blocks, Problem
 from fastm4n.features._chain import ChainFeatures
-from fastm4n.outputs import ChainOutputs
+from fastm4n.inference._contexts import check_ngrams, observed_ngrams
+from fastm4n.outputs import AutomatonOutputs, ChainOutputs
 from fastm4n.outputs._base import COST_SCALES
-from fastm4n.penalties import as_penalty, resolve_penalty
+from fastm4n.penalties import Group, as_penalty, resolve_penalty
 from fastm4n.sequences import Sequences
 
 STATES = ("all", "observed")
@@ -52,7 +62,7 @@ class ChainProblem(Problem):
         features, edges = self.features, self.features.edges
         return fitted_weights(
             features.all_weights(), None if edges is None else edges.all_weights(),
-            features.n_features, features.n_labels)
+            features.n_features, features.n_labels, features.n_ngrams)
 
 
 @documented(
@@ -179,14 +189,17 @@ class SequenceTagger(CertifiedEstimator):
     }}
     _noun = "sequence"
     _auto_alpha = 1.0
-    _replaced = ("_packed_edges", "transition_feature_coef_", "transition_features_")
+    _replaced = (
+        "_packed_edges", "transition_feature_coef_", "transition_features_", "ngram_coef_",
+        "ngrams_")
 
     def __init__(
         self, surrogate="max_min", *, alpha="auto", cost="zero_one", cost_scale="sum",
         cost_augmented=False, temperature=1.0, fit_intercept=True, fit_start_end=True,
-        fit_transitions=True, transition_features=None, states="all", penalty="l2", solver="auto",
-        tol=1e-3, max_iter=1000, decode="map", allowed_transitions=None, warm_start=False,
-        n_jobs=None, random_state=None, verbose=0, callback=None,
+        fit_transitions=True, transition_features=None, order=1, constraints=None, states="all",
+        penalty="l2", solver="auto", tol=1e-3, max_iter=1000, decode="map",
+        allowed_transitions=None, warm_start=False, n_jobs=None, random_state=None, verbose=0,
+        callback=None,
     ):
         self.surrogate = surrogate
         self.alpha = alpha
@@ -198,6 +211,8 @@ class SequenceTagger(CertifiedEstimator):
         self.fit_start_end = fit_start_end
         self.fit_transitions = fit_transitions
         self.transition_features = transition_features
+        self.order = order
+        self.constraints = constraints
         self.states = states
         self.penalty = penalty
         self.solver = solver
@@ -224,6 +239,11 @@ class SequenceTagger(CertifiedEstimator):
         self._check_solver_parameters()
         check_choice("cost_scale", self.cost_scale, COST_SCALES)
         self._check_flags("fit_intercept", "fit_start_end", "fit_transitions")
+        check_number("order", self.order, low=0, integer=True)
+        check_constraints(self.constraints, self.transition_features)
+        if self.order > 1 and (self.transition_features is not None or not self.fit_transitions):
+            raise ValueError(
+                f"order={self.order} needs fit_transitions=True and transition_features=None.")
         check_choice("states", self.states, STATES)
         if self.transition_features is not None and not self.fit_transitions:
             raise ValueError(
@@ -232,9 +252,19 @@ class SequenceTagger(CertifiedEstimator):
             )
         as_penalty(self.penalty)
 
+    def _arrays_of_fit(self):
+        arrays = super()._arrays_of_fit()
+        if self.order > 1:
+            arrays.update(ngrams_=(("g", "o"), "i"), ngram_coef_=(("g",), "f"))
+        return arrays
+
     def _penalise(self, features):
         """Give the map, and that of the transitions' features, the penalty of the weights."""
         R, d, edges = features.n_labels, features.n_features, features.edges
+        n_ngrams = features.n_ngrams
+        if self.order > 1 and isinstance(self.penalty, Group):
+            raise ValueError(
+                f"penalty={self.penalty!r} needs order=1: n-grams of labels are in no group.")
         families, missing = {"coef": (R, d)}, {}
         for present, names, shape, why in (
             (self.fit_intercept, ("intercept",), (R,), "fit_intercept"),
@@ -242,6 +272,7 @@ class SequenceTagger(CertifiedEstimator):
             (self.fit_transitions, ("transition_coef",), (R, R), "fit_transitions"),
             (edges is not None, ("transition_feature_coef",),
              (0 if edges is None else edges.n_features, R, R), "transition_features"),
+            (self.order > 1, ("ngram_coef",), (n_ngrams,), "order"),
         ):
             to, value = families, shape
             if not present:
@@ -250,10 +281,10 @@ class SequenceTagger(CertifiedEstimator):
         resolved = resolve_penalty(self.penalty, families, missing)
         if resolved is None:
             return
-        names = ["coef", "intercept", "start_coef", "end_coef", "transition_coef"]
-        names = names if edges is None else names[:4]
-        parts = [
-            (features, lambda packed: dict(zip(names, weight_views(packed, d, R), strict=True)))]
+        names = ["coef", "intercept", "start_coef", "end_coef", "transition_coef", "ngram_coef"]
+        names = names[:4] if edges is not None else names if n_ngrams else names[:5]
+        parts = [(features, lambda packed: dict(
+            zip(names, weight_views(packed, d, R, n_ngrams), strict=True)))]
         if edges is not None:
             of_edges = "transition_coef", "transition_feature_coef"
             parts.append(
@@ -262,13 +293,16 @@ class SequenceTagger(CertifiedEstimator):
             shape = part.all_weights().shape
             part.set_penalty(resolved.of_rows(shape, part.n_features, views_of))
 
-    def _loss(self, y, lengths, cost):
-        per_edge = self.transition_features is not None
-        return self._surrogate(ChainOutputs(y, lengths, cost, per_edge, self.cost_scale))
+    def _outputs(self, y, lengths, cost, automaton, masks):
+        """Those of chains, or of an automaton unless that is None."""
+        if automaton is None:
+            per_edge = self.transition_features is not None
+            return ChainOutputs(y, lengths, cost, per_edge, self.cost_scale)
+        return AutomatonOutputs(y, lengths, cost, automaton, self.cost_scale, masks)
 
     # -------------------------------------------------------------------------- fit
 
-    def fit(self, X, y, sample_weight=None, *, lengths=None):
+    def fit(self, X, y, sample_weight=None, *, lengths=None, allowed=None):
         """Fit the model until its duality gap is certified to be at most `tol`.
 
         Parameters
@@ -283,12 +317,15 @@ class SequenceTagger(CertifiedEstimator):
             Non-negative weights; 2 is the sequence given twice, 0 the sequence left out.
         lengths : array-like of int of shape (n_sequences,), default=None
             Lengths of the sequences, where X and y are not cut into them.
+        allowed : Sequences, or list of bool arrays of shape (n_positions, n_labels), default=None
+            Labels that each position may have, columns in sorted order of the labels in y; true
+            labels are to be among them. With `lengths`, one array.
 
         [fit_outcome]
         """
-        return self._fit_or_restore(X, y, sample_weight, lengths)
+        return self._fit_or_restore(X, y, sample_weight, lengths, allowed)
 
-    def _problem(self, X, y, sample_weight, lengths=None):
+    def _problem(self, X, y, sample_weight, lengths=None, allowed=None):
         self._check_parameters()
         X = as_features(X, lengths)
         selected = selected_columns(self.transition_features, X.values.shape[1])
@@ -306,29 +343,56 @@ class SequenceTagger(CertifiedEstimator):
         classes, codes = encode(labels)
         cost = cost_matrix(self.cost, classes.size)
 
+        masks = as_masks(allowed, X, classes.size, lengths)
+        automaton = ngrams = None
+        if self.order > 1 or self.constraints is not None or masks is not None:
+            if selected is not None:
+                raise ValueError("allowed needs transition_features=None.")
+            ngrams = observed_ngrams(codes, inner.offsets, self.order)
+            automaton = automaton_of(
+                classes, ngrams, as_automaton(self.constraints, classes.tolist()))
+        # sequences are equal if their masks are as well
+        contents = codes
+        if masks is not None:
+            masks = Sequences(masks, X.offsets)[kept].values
+            rows = np.unique(masks, axis=0, return_inverse=True)[1].reshape(-1)
+            contents = codes + classes.size * rows
+
         check_size(inner, self._alpha_of(kept.size), kept)
-        blocks = Blocks.of(len(X), kept, weights, *merge_sequences(inner, codes, weights))
+        blocks = Blocks.of(len(X), kept, weights, *merge_sequences(inner, contents, weights))
         values = without_zeros(inner.values)
         edge_values = None if selected is None else without_zeros(columns_of(values, selected))
         used = edge_used = None
         if self.states == "observed":
             used, edge_used = observed(values, edge_values, codes, inner.offsets, classes.size)
         codes = Sequences(codes, inner.offsets)[blocks.first]
-        loss = self._loss(codes.values, codes.lengths, cost)
+        if masks is not None:
+            masks = Sequences(masks, inner.offsets)[blocks.first].values
+        outputs = self._outputs(codes.values, codes.lengths, cost, automaton, masks)
+        if automaton is not None:
+            check_accepted(outputs, classes, blocks.examples)
+        n_ngrams, stride = 0 if ngrams is None else len(ngrams), outputs.layout.stride
+        if used is not None and n_ngrams:
+            more = np.ones((-(-n_ngrams // stride), stride), dtype=np.uint8)
+            used = np.vstack([used, more])
         features = ChainFeatures(
-            values, inner.offsets[blocks.first], loss.outputs.layout, float(self.fit_intercept),
+            values, inner.offsets[blocks.first], outputs.layout, float(self.fit_intercept),
             self.fit_start_end, self.fit_transitions, edge_values, used=used, edge_used=edge_used,
+            n_ngrams=n_ngrams,
         )
         self._penalise(features)
         common = {"n_features_in_": X.values.shape[1], "classes_": classes, "cost_matrix_": cost}
         if selected is not None:
             common["transition_features_"] = selected
+        if self.order > 1:
+            common["ngrams_"] = ngrams
 
         task = {
             "surrogate": self.surrogate, "cost_scale": self.cost_scale, "lengths": X.lengths,
-            "per_edge": selected is not None, "classes": classes,
+            "per_edge": selected is not None, "classes": classes, "ngrams": ngrams,
+            "constraints": automaton_content(self.constraints, classes), "allowed": masks,
         }
-        return ChainProblem(loss, features, blocks, common, task)
+        return ChainProblem(self._surrogate(outputs), features, blocks, common, task)
 
     # ---------------------------------------------------------------------- predict
 
@@ -336,6 +400,11 @@ class SequenceTagger(CertifiedEstimator):
         columns, d = attributes.get("transition_features_"), attributes["n_features_in_"]
         if columns is not None and not ((columns >= 0) & (columns < d)).all():
             raise ValueError("transition_features_ has columns that there are not")
+        ngrams = attributes.get("ngrams_")
+        if ngrams is not None:
+            if ngrams.shape[1] != self.order + 1:
+                raise ValueError("ngrams_ are not of this order")
+            check_ngrams(ngrams, attributes["classes_"].size)
 
     def __getstate__(self):
         state = super().__getstate__()
@@ -347,18 +416,29 @@ class SequenceTagger(CertifiedEstimator):
         super().__setstate__(state)
         if hasattr(self, "coef_"):
             coef = self.coef_
-            self.__dict__.update(fitted_weights(*packed_weights(self), *np.shape(coef)[::-1]))
+            n_ngrams = len(self.__dict__.get("ngrams_", ()))
+            self.__dict__.update(
+                fitted_weights(*packed_weights(self), *np.shape(coef)[::-1], n_ngrams))
             if sparse.issparse(coef):
                 self.coef_ = coef
 
-    def _prepare(self, X, lengths):
+    def _prepare(self, X, lengths, constraints=None, allowed=None):
         """Validated sequences, and what decodes those of them that are not empty."""
         check_is_fitted(self)
         X = as_features(X, lengths, self.n_features_in_)
         self._check_n_features(X.values)
-        return X, ChainDecoder(self, X)
+        given = self.constraints if constraints is None else constraints
+        check_constraints(given, None)
+        if given is None and allowed is None and not hasattr(self, "ngrams_"):
+            return X, ChainDecoder(self, X)
+        labels = self.classes_.tolist()
+        return X, AutomatonDecoder(
+            self, X, as_automaton(given, labels), as_masks(allowed, X, len(labels), lengths))
 
-    def predict(self, X, decode=None, *, allowed_transitions=None, lengths=None):
+    def predict(
+        self, X, decode=None, *, allowed_transitions=None, constraints=None, allowed=None,
+        lengths=None,
+    ):
         """Predicted labels.
 
         Parameters
@@ -368,6 +448,11 @@ class SequenceTagger(CertifiedEstimator):
         [decode]
         allowed_transitions : {"bio"} or bool array of shape (n_labels, n_labels), default=None
             Overrides the parameter `allowed_transitions`.
+        constraints : str or Automaton, default=None
+            Overrides the parameter `constraints`.
+        allowed : Sequences, or list of bool arrays of shape (n_positions, n_labels), default=None
+            Labels that each position may have, columns as in `classes_`. With `lengths`, one
+            array.
         lengths : array-like of int of shape (n_sequences,), default=None
             As in `fit`.
 
@@ -377,7 +462,7 @@ class SequenceTagger(CertifiedEstimator):
             Labels of each sequence; it is indexed and iterated over like a list.
         """
         decode = self._decoding(decode)
-        X, decoder = self._prepare(X, lengths)
+        X, decoder = self._prepare(X, lengths, constraints, allowed)
         return Sequences(self._predicted(decoder, decode, allowed_transitions), X.offsets)
 
     def _predicted(self, decoder, decode, allowed_transitions=None):
@@ -387,12 +472,14 @@ class SequenceTagger(CertifiedEstimator):
         return self.classes_[labels]
 
     @needs_log
-    def predict_marginals(self, X, *, allowed_transitions=None, lengths=None):
+    def predict_marginals(
+        self, X, *, allowed_transitions=None, constraints=None, allowed=None, lengths=None,
+    ):
         """Probabilities of the labels at each position, for ``surrogate="log"`` only.
 
         Parameters
         ----------
-        X, allowed_transitions, lengths
+        X, allowed_transitions, constraints, allowed, lengths
             As in `predict`.
 
         Returns
@@ -401,16 +488,18 @@ class SequenceTagger(CertifiedEstimator):
             An array of shape (n_positions, n_labels) for each sequence, columns as in
             `classes_`.
         """
-        X, decoder = self._prepare(X, lengths)
+        X, decoder = self._prepare(X, lengths, constraints, allowed)
         given = self.allowed_transitions if allowed_transitions is None else allowed_transitions
         return Sequences(decoder.nodes(given), X.offsets)
 
-    def predict_kbest(self, X, k, *, allowed_transitions=None, lengths=None):
+    def predict_kbest(
+        self, X, k, *, allowed_transitions=None, constraints=None, allowed=None, lengths=None,
+    ):
         """The k labellings of highest score of each sequence.
 
         Parameters
         ----------
-        X, allowed_transitions, lengths
+        X, allowed_transitions, constraints, allowed, lengths
             As in `predict`.
         k : int
             How many.
@@ -423,7 +512,7 @@ class SequenceTagger(CertifiedEstimator):
         scores : list of ndarray of shape (k',)
         """
         check_number("k", k, low=0, integer=True)
-        _, decoder = self._prepare(X, lengths)
+        _, decoder = self._prepare(X, lengths, constraints, allowed)
         given = self.allowed_transitions if allowed_transitions is None else allowed_transitions
         return decoder.kbest(k, given)
 

@@ -133,7 +133,7 @@ def context_automaton(n_labels, stride, ngrams=(), constraint=None):
     place = np.concatenate([
         (np.arange(R)[:, np.newaxis] * stride + np.arange(R)).ravel(),
         R * stride + np.arange(n_ngrams)])
-    n_more = -(-(R * stride + n_ngrams) // stride) * stride
+    n_more = n_scores(R, stride, n_ngrams)
     if constraint is None:
         check_arcs(target.size)
         source, label = np.indices(target.shape).reshape(2, -1)
@@ -142,6 +142,11 @@ def context_automaton(n_labels, stride, ngrams=(), constraint=None):
             np.ones(len(target), dtype=bool), parent, place, n_more)
     return LabelAutomaton(
         R, *product(target, feature, *constraint), parent, place, n_more)
+
+
+def n_scores(n_labels, stride, n_ngrams):
+    """Numbers that the scores of bigrams and n-grams take, in whole rows."""
+    return (n_labels - -n_ngrams // stride) * stride
 
 
 def product(target, feature, transitions, accepting):

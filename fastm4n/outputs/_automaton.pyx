@@ -19,10 +19,6 @@ from fastm4n.outputs._base import row_stride
 cdef class AutomatonWorkspace(Workspace):
     """Scratch of one thread: that of the solver, and of the recursions."""
 
-    cdef AutomatonScratch scratch
-    # rows of scores with -inf where labels are not allowed
-    cdef double[::1] rows
-
     def __init__(self, Py_ssize_t size, Layout layout, automaton, bint has_masks):
         super().__init__(size, layout.max_parts)
         self.scratch = AutomatonScratch(automaton, layout.max_parts)
@@ -51,11 +47,6 @@ cdef class AutomatonOutputs(Outputs):
     is_free : bool
         Whether every labelling is accepted.
     """
-
-    cdef readonly LabelAutomaton automaton
-    cdef readonly bint is_free
-    cdef const unsigned char[:, ::1] allowed
-    cdef Py_ssize_t stride
 
     def __init__(self, y, lengths, cost, LabelAutomaton automaton not None, cost_scale="sum",
                  allowed=None):
