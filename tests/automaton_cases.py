@@ -157,7 +157,14 @@ class Accepted(Ngrams):
     # states count label 1
     constraint = np.array([[0, 1], [1, 2], [2, -1]]), np.array([True, True, True])
 
+    def __init__(self, *args, only=False, **options):
+        self.only = False
+        super().__init__(*args, **options)
+        self.only = only  # the true labels are the only ones that are allowed
+
     def allowed_of(self, i):
+        if self.only:
+            return np.eye(2, dtype=bool)[self.y[i]]
         allowed = np.ones((self.lengths[i], 2), dtype=bool)
         if self.lengths[i] > 2:
             allowed[-1, 1] = False

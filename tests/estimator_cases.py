@@ -216,10 +216,12 @@ CASES = {
             {"oracle": "mirror_prox", "tol": 0.3}, {"cost": ASYMMETRIC},
             {"transition_features": "all", "surrogate": "log"},
             {"states": "observed", "surrogate": "max_margin"},
+            {"order": 3, "surrogate": "log"},
+            {"order": 2, "surrogate": "max_margin", "constraints": ".*"},
         ],
         bad={
             "fit_start_end": [0, None, "no"], "fit_transitions": [2, None, []],
-            "states": ["some", None],
+            "states": ["some", None], "order": [0, 1.5, None], "constraints": [3, ["a"]],
         },
         more_calls=(
             lambda tagger, X: tagger.predict_kbest(X, 2), lambda tagger, X: tagger.explain(),

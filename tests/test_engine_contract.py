@@ -122,7 +122,7 @@ SMALL = {
                {"lengths": (70, 2)}],
     "edges": [{"lengths": (3, 1), "R": 1}, {"lengths": (1,)}, {"lengths": (66, 2)}],
     "ngrams": [{"lengths": (3, 1), "R": 1}, {"lengths": (1,)}, {"lengths": (7, 2)}],
-    "accepted": [{"lengths": (1,)}, {"lengths": (7, 2)}],
+    "accepted": [{"only": True}, {"lengths": (1,)}, {"lengths": (7, 2)}],
     "pairs": [{"sizes": (1, 1)}, {"sizes": (1,)}, {"sizes": (2,)}, {"sizes": (5,)}],
     "rankings": [{"M": 1}, {"n": 1}, {"M": 2}],
 }

@@ -106,11 +106,19 @@ class SequenceTagger(CertifiedEstimator):
         Columns of X on which the scores of transitions depend: that of the transition into a
         position with features x is ``transition_coef_[i, j] + x[transition_features_] @
         transition_feature_coef_[:, i, j]``. By default it is the same at all positions.
+    order : int, default=1
+        How many labels before it a label depends on. With 2 or more, n-grams of 3 to order + 1
+        labels that occur in the training data have weights, `ngram_coef_`, beside the transitions.
+    constraints : str or Automaton, default=None
+        The labellings that may be, in the fit and in predictions: an object of
+        `fastm4n.automata`, or a regular expression over labels as ``Automaton.from_regex`` takes
+        it. True labels must be accepted. `transition_features` must be None.
     states : {"all", "observed"}, default="all"
         Which weights there are: those of all pairs of a feature and a label and of all
         transitions, or only those of the pairs that occur in the training data, with a value that
         is not zero, and of the transitions that occur; the others are exactly zero. CRFsuite's
-        default is "observed". Intercept and ends always have all their weights.
+        default is "observed". Intercept and ends always have all their weights, and `ngram_coef_`
+        is of n-grams that occur in any case.
     [penalty]
     [solver]
     decode : {"map", "min_risk"}, default="map"
@@ -118,7 +126,8 @@ class SequenceTagger(CertifiedEstimator):
         under the marginals ("log") or the oracle's distribution ("max_min").
     allowed_transitions : {"bio"} or bool array of shape (n_labels, n_labels), default=None
         Transitions that predictions may make, rows and columns as in `classes_`. "bio" lets
-        "I-x" follow "B-x" and "I-x" only, and not come first. Fits do not use it.
+        "I-x" follow "B-x" and "I-x" only, and not come first. Fits do not use it; they use
+        `constraints`.
     warm_start : bool, default=False
         Whether to start from the dual point of the last fit, if that had as many sequences of
         the same lengths, the same labels, surrogate and cost_scale; alpha may change.
@@ -138,6 +147,11 @@ class SequenceTagger(CertifiedEstimator):
         index's to the third's label. Only where `transition_features` is given.
     transition_features_ : ndarray of shape (n_selected,)
         Columns of X on which transitions depend. Only where `transition_features` is given.
+    ngrams_ : ndarray of int of shape (n_ngrams, order + 1)
+        N-grams of three labels or more that occur in the training data: places of their labels in
+        `classes_`, -1 before those that are shorter. Only where `order` is 2 or more.
+    ngram_coef_ : ndarray of shape (n_ngrams,)
+        Their weights. Only where `order` is 2 or more.
     classes_ : ndarray of shape (n_labels,)
         The labels.
     cost_matrix_ : ndarray of shape (n_labels, n_labels)
@@ -147,6 +161,7 @@ class SequenceTagger(CertifiedEstimator):
     See Also
     --------
     Sequences : The container of sequences.
+    fastm4n.automata.Automaton : Constraints.
     SequenceVectorizer : Makes features of dicts and attribute strings.
     MulticlassClassifier : Labels that do not depend on one another.
 
@@ -160,6 +175,11 @@ class SequenceTagger(CertifiedEstimator):
     With `transition_features` a pass costs O(n_tokens n_selected_nonzeros_per_token n_labels^2)
     more, the weights are O(n_selected n_labels^2) more, and the dual point is O(n_tokens
     n_labels^2): select few features.
+    With `order` or `constraints` a position costs an addition for each arc of an automaton, whose
+    states are the observed contexts of at most `order` labels, times those of the constraints, and
+    which has n_labels arcs a state at most. The dual point has a number more for each sequence and
+    n-gram. The surrogate "max_min" lets its adversary answer position by position, within no
+    constraints.
 
     References
     ----------
