@@ -283,7 +283,11 @@ def _labels(labels):
     labels = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
     if not labels:
         raise ValueError("labels must have a label.")
-    if len(set(labels)) < len(labels):
+    try:
+        distinct = set(labels)
+    except TypeError as error:
+        raise ValueError(f"labels must be hashable: {error}.") from error
+    if len(distinct) < len(labels):
         twice = next(label for i, label in enumerate(labels) if label in labels[:i])
         raise ValueError(f"labels has {twice!r} twice.")
     return labels

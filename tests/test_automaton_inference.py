@@ -290,6 +290,7 @@ def test_ngrams_of_a_damaged_file(ngrams):
     (dict(parent=[0]), "before its suffix"), (dict(place=[5]), "places of features"),
     (dict(accepting=[True]), "accepting"), (dict(n_states=0), "a state and a label"),
     (dict(source=[0, 0], label=[1, 1], target=[0, 1], feature=[-1, -1]), "two arcs"),
+    (dict(source=[0, 0], label=[0, 1], target=[1, 1], feature=[-1, -1]), "one label"),
 ])
 def test_wrong_automata(changed, what):
     given = dict(

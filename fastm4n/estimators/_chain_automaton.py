@@ -6,9 +6,9 @@ from fastm4n.automata import Automaton
 from fastm4n.estimators import _automaton_decoding as decoding
 from fastm4n.estimators._chain_predictions import ChainDecoder, forbidden_transitions
 from fastm4n.estimators._parameters import RISK_TOL
-from fastm4n.inference._contexts import context_automaton, n_scores
+from fastm4n.inference._contexts import context_automaton, n_scores, observed_ngrams
 from fastm4n.inference.automaton import k_best
-from fastm4n.outputs import AutomatonOutputs, Layout, row_stride
+from fastm4n.outputs import AutomatonOutputs, ChainOutputs, Layout, row_stride
 from fastm4n.outputs._base import OutputsGame
 from fastm4n.sequences import Sequences
 
@@ -41,14 +41,6 @@ def automaton_of(classes, ngrams, automaton):
     if automaton is not None:
         within = automaton._rows(classes.tolist()), automaton.accepting
     return context_automaton(classes.size, row_stride(classes.size), ngrams, within)
-
-
-def automaton_content(constraints, classes):
-    """Constraints as plain data: bytes, None for none."""
-    automaton = as_automaton(constraints, classes.tolist())
-    if automaton is None:
-        return None
-    return automaton._rows(classes.tolist()).tobytes() + automaton.accepting.tobytes()
 
 
 def as_masks(allowed, X, n_labels, lengths):
@@ -88,21 +80,83 @@ def _place(X, position):
     return b, int(position - X.offsets[b])
 
 
-def check_accepted(outputs, classes, numbers):
-    """Refuse true labels that constraints or masks exclude; numbers are those of the blocks."""
-    found = outputs.rejected()
-    if found is None:
-        return
-    b, place = found
-    starts = np.concatenate([[0], np.cumsum(outputs.layout.counts())])
-    y = classes[outputs.arguments()[0][starts[b] : starts[b + 1]]].tolist()
-    if place == len(y):
-        what = f"constraints do not accept its end, after {y[-1]!r}"
-    else:
-        what = f"constraints or allowed exclude {y[place]!r} at position {place}"
-    raise ValueError(
-        f"y[{numbers[b]}] is not among the labellings that may be: {what}. Correct it, or leave "
-        "the sequence out.")
+class Within:
+    """What the labellings of a fit are within, where they are not those of a plain chain.
+
+    Parameters
+    ----------
+    tagger : SequenceTagger
+    X : Sequences
+    kept : ndarray
+        The sequences of X that count; all else is of them.
+    codes : ndarray of shape (n_positions,)
+        Their labels.
+    classes : ndarray of shape (n_labels,)
+    allowed, lengths
+        As in `SequenceTagger.fit`.
+
+    Attributes
+    ----------
+    ngrams : ndarray or None
+    n_ngrams : int
+    """
+
+    def __init__(self, tagger, X, kept, codes, classes, allowed, lengths):
+        self.tagger, self.classes, self.n_ngrams = tagger, classes, 0
+        self.automaton = self.ngrams = self.constraints = None
+        self.offsets = np.concatenate([[0], np.cumsum(X.lengths[kept])])
+        masks = as_masks(allowed, X, classes.size, lengths)
+        self.masks = None if masks is None else Sequences(masks, X.offsets)[kept].values
+        if tagger.order == 1 and tagger.constraints is None and masks is None:
+            return
+        if tagger.transition_features is not None:
+            raise ValueError("allowed needs transition_features=None.")
+        self.ngrams = observed_ngrams(codes, self.offsets, tagger.order)
+        self.n_ngrams = len(self.ngrams)
+        self.constraints = as_automaton(tagger.constraints, classes.tolist())
+        self.automaton = automaton_of(classes, self.ngrams, self.constraints)
+
+    def contents(self, codes):
+        """A number for each position, the same for equal labels under equal masks."""
+        if self.masks is None:
+            return codes
+        return codes + self.classes.size * np.unique(
+            self.masks, axis=0, return_inverse=True)[1].reshape(-1)
+
+    def used(self, used):
+        """The mask of weights that there are, with those of n-grams."""
+        more = np.ones((-(-self.n_ngrams // used.shape[1]), used.shape[1]), dtype=np.uint8)
+        return np.vstack([used, more]) if self.n_ngrams else used
+
+    def outputs(self, y, cost, blocks):
+        """The outputs of the blocks, y being theirs; an error names what is not accepted."""
+        per_edge, scale = self.tagger.transition_features is not None, self.tagger.cost_scale
+        if self.automaton is None:
+            return ChainOutputs(y.values, y.lengths, cost, per_edge, scale)
+        masks = self.masks
+        if masks is not None:
+            masks = Sequences(masks, self.offsets)[blocks.first].values
+        outputs = AutomatonOutputs(y.values, y.lengths, cost, self.automaton, scale, masks)
+        found = outputs.rejected()
+        if found is None:
+            return outputs
+        b, place = found
+        labels = self.classes[y[b]].tolist()
+        if place == len(labels):
+            what = f"constraints do not accept its end, after {labels[-1]!r}"
+        else:
+            what = f"constraints or allowed exclude {labels[place]!r} at position {place}"
+        raise ValueError(
+            f"y[{blocks.examples[b]}] is not among the labellings that may be: {what}. Correct "
+            "it, or leave the sequence out.")
+
+    def content(self):
+        """What dual points depend on: plain data by name."""
+        content = None
+        if self.constraints is not None:
+            rows = self.constraints._rows(self.classes.tolist())
+            content = rows.tobytes() + self.constraints.accepting.tobytes()
+        return {"ngrams": self.ngrams, "constraints": content, "allowed": self.masks}
 
 
 class AutomatonDecoder(ChainDecoder):

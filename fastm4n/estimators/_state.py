@@ -9,6 +9,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
+from fastm4n.automata import Automaton
 from fastm4n.estimators._base import CertifiedEstimator
 from fastm4n.estimators.chain import SequenceTagger
 from fastm4n.estimators.graph import GraphTagger
@@ -38,6 +39,9 @@ FACTORS = {
     "CountFactor": (CountFactor, ("nodes", "least", "most", "negated")),
     "FactorTables": (FactorTables, ("scopes", "offsets", "tables", "parameter")),
 }
+
+# what constraints are made of: arguments of Automaton, which are attributes
+AUTOMATON = ("labels", "transitions", "accepting")
 
 # what transformers, of which not all are of this library, would declare
 _SCALERS = ("SequenceScaler", "StandardScaler")
@@ -316,6 +320,10 @@ def _encoded(key, value, arrays):
     if type(value) in PENALTIES.values():
         given = _encoded(key, value.get_params(deep=False), arrays)
         return {"penalty": [type(value).__name__, given]}
+    if type(value) is Automaton and arrays is not None:
+        return {"automaton": {
+            part: _encoded(f"{key}.{part}", getattr(value, part), arrays)
+            for part in AUTOMATON}}
     if type(value).__name__ in FACTORS and arrays is not None:
         name = type(value).__name__
         given = {part: getattr(value, part) for part in FACTORS[name][1]}
@@ -374,6 +382,11 @@ def _decoded(key, value, arrays):
         if cls is None or type(given) is not dict or given.keys() != cls().get_params().keys():
             raise ValueError(f"there is no penalty {inner!r:.80}")
         return cls(**given)
+    if kind == "automaton" and type(inner) is dict and inner.keys() == set(AUTOMATON):
+        given = {name: _decoded(key, inner[name], arrays) for name in AUTOMATON}
+        if type(given["labels"]) is not list:
+            raise ValueError(f"the labels of {key} are no list")
+        return Automaton(**given)
     if kind == "factor" and type(inner) is list and len(inner) == 2 and type(inner[0]) is str:
         cls, names = FACTORS.get(inner[0], (None, ()))
         if cls is None or type(inner[1]) is not dict or inner[1].keys() != set(names):

@@ -8,11 +8,9 @@ from fastm4n._parameters import check_choice, check_number
 from fastm4n.estimators._base import CertifiedEstimator, needs_log
 from fastm4n.estimators._chain_automaton import (
     AutomatonDecoder,
+    Within,
     as_automaton,
     as_masks,
-    automaton_content,
-    automaton_of,
-    check_accepted,
     check_constraints,
 )
 from fastm4n.estimators._chain_input import (
@@ -45,8 +43,7 @@ from fastm4n.estimators._parameters import (
 )
 from fastm4n.estimators._problem import Blocks, Problem
 from fastm4n.features._chain import ChainFeatures
-from fastm4n.inference._contexts import check_ngrams, observed_ngrams
-from fastm4n.outputs import AutomatonOutputs, ChainOutputs
+from fastm4n.inference._contexts import check_ngrams
 from fastm4n.outputs._base import COST_SCALES
 from fastm4n.penalties import Group, as_penalty, resolve_penalty
 from fastm4n.sequences import Sequences
@@ -313,13 +310,6 @@ class SequenceTagger(CertifiedEstimator):
             shape = part.all_weights().shape
             part.set_penalty(resolved.of_rows(shape, part.n_features, views_of))
 
-    def _outputs(self, y, lengths, cost, automaton, masks):
-        """Those of chains, or of an automaton unless that is None."""
-        if automaton is None:
-            per_edge = self.transition_features is not None
-            return ChainOutputs(y, lengths, cost, per_edge, self.cost_scale)
-        return AutomatonOutputs(y, lengths, cost, automaton, self.cost_scale, masks)
-
     # -------------------------------------------------------------------------- fit
 
     def fit(self, X, y, sample_weight=None, *, lengths=None, allowed=None):
@@ -363,54 +353,33 @@ class SequenceTagger(CertifiedEstimator):
         classes, codes = encode(labels)
         cost = cost_matrix(self.cost, classes.size)
 
-        masks = as_masks(allowed, X, classes.size, lengths)
-        automaton = ngrams = None
-        if self.order > 1 or self.constraints is not None or masks is not None:
-            if selected is not None:
-                raise ValueError("allowed needs transition_features=None.")
-            ngrams = observed_ngrams(codes, inner.offsets, self.order)
-            automaton = automaton_of(
-                classes, ngrams, as_automaton(self.constraints, classes.tolist()))
-        # sequences are equal if their masks are as well
-        contents = codes
-        if masks is not None:
-            masks = Sequences(masks, X.offsets)[kept].values
-            rows = np.unique(masks, axis=0, return_inverse=True)[1].reshape(-1)
-            contents = codes + classes.size * rows
-
+        within = Within(self, X, kept, codes, classes, allowed, lengths)
         check_size(inner, self._alpha_of(kept.size), kept)
-        blocks = Blocks.of(len(X), kept, weights, *merge_sequences(inner, contents, weights))
+        blocks = Blocks.of(
+            len(X), kept, weights, *merge_sequences(inner, within.contents(codes), weights))
         values = without_zeros(inner.values)
         edge_values = None if selected is None else without_zeros(columns_of(values, selected))
         used = edge_used = None
         if self.states == "observed":
             used, edge_used = observed(values, edge_values, codes, inner.offsets, classes.size)
+            used = within.used(used)
         codes = Sequences(codes, inner.offsets)[blocks.first]
-        if masks is not None:
-            masks = Sequences(masks, inner.offsets)[blocks.first].values
-        outputs = self._outputs(codes.values, codes.lengths, cost, automaton, masks)
-        if automaton is not None:
-            check_accepted(outputs, classes, blocks.examples)
-        n_ngrams, stride = 0 if ngrams is None else len(ngrams), outputs.layout.stride
-        if used is not None and n_ngrams:
-            more = np.ones((-(-n_ngrams // stride), stride), dtype=np.uint8)
-            used = np.vstack([used, more])
+        outputs = within.outputs(codes, cost, blocks)
         features = ChainFeatures(
             values, inner.offsets[blocks.first], outputs.layout, float(self.fit_intercept),
             self.fit_start_end, self.fit_transitions, edge_values, used=used, edge_used=edge_used,
-            n_ngrams=n_ngrams,
+            n_ngrams=within.n_ngrams,
         )
         self._penalise(features)
         common = {"n_features_in_": X.values.shape[1], "classes_": classes, "cost_matrix_": cost}
         if selected is not None:
             common["transition_features_"] = selected
         if self.order > 1:
-            common["ngrams_"] = ngrams
+            common["ngrams_"] = within.ngrams
 
         task = {
             "surrogate": self.surrogate, "cost_scale": self.cost_scale, "lengths": X.lengths,
-            "per_edge": selected is not None, "classes": classes, "ngrams": ngrams,
-            "constraints": automaton_content(self.constraints, classes), "allowed": masks,
+            "per_edge": selected is not None, "classes": classes, **within.content(),
         }
         return ChainProblem(self._surrogate(outputs), features, blocks, common, task)
 

@@ -14,6 +14,7 @@ cdef struct automaton_t:
     # classes by target: those into state s are class_start[s] ... class_start[s + 1] - 1
     const int* class_start
     const int* class_label
+    const int* state_label
     const int* class_target
     const int* class_feature
     # the longest suffix of each feature, n_features for none, and where its score lies
@@ -46,7 +47,7 @@ cdef class AutomatonScratch:
     cdef double[::1] present, following
     # of features, and of classes
     cdef double[::1] totals, factors, mass, scores, flow, product, sums
-    cdef double[::1] e
+    cdef double[::1] e, scales
     cdef unsigned char[:, ::1] alive
 
     cdef void total_scores(self, const double* more) noexcept nogil

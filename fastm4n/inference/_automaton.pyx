@@ -42,7 +42,8 @@ cdef class LabelAutomaton:
     ----------
     n_labels, n_states : int
     source, label, target, feature : array-like of int of shape (n_arcs,)
-        At most one arc for each source and label. feature is -1 for an arc that ends none.
+        At most one arc for each source and label, and one label for each target. feature is -1 for
+        an arc that ends none.
     accepting : array-like of bool of shape (n_states,)
     parent : array-like of int of shape (n_features,)
         The longest feature that is a suffix of each, less than its own number; -1 for none.
@@ -81,6 +82,10 @@ cdef class LabelAutomaton:
         ):
             if not right:
                 raise ValueError(f"this is no automaton: {what}.")
+        labels = np.zeros(n_states, dtype=np.int64)
+        labels[target] = label
+        if not np.array_equal(labels[target], label):
+            raise ValueError("this is no automaton: arcs into a state must have one label.")
         # no feature is the one behind all, of score 0
         feature = np.where(feature < 0, n_features, feature)
         order = np.lexsort((source, feature, label, target))
@@ -99,6 +104,7 @@ cdef class LabelAutomaton:
         self.raw.place = self.keep("place", place)
         self.raw.accepting = self.keep("accepting", accepting)
         self.raw.class_label = self.keep("class_label", label[first])
+        self.raw.state_label = self.keep("state_label", labels)
         self.raw.class_target = self.keep("class_target", target[first])
         self.raw.class_feature = self.keep("class_feature", feature[first])
         self.raw.class_start = self.keep("class_start", starts_of(target[first], n_states))
@@ -221,6 +227,9 @@ cdef inline double gathered(const double* x, const int* places, Py_ssize_t n) no
     """The sum of x at these places, in four sums that do not wait for one another."""
     cdef Py_ssize_t i = 0
     cdef double a = 0.0, b = 0.0, c = 0.0, d = 0.0
+    if n == 1:
+        # most n-grams come from one context
+        return x[places[0]]
     while i + 4 <= n:
         a += x[places[i]]
         b += x[places[i + 1]]
@@ -288,6 +297,7 @@ cdef class AutomatonScratch:
             self.factors, self.mass = np.zeros((2, self.padded_features))
             self.flow, self.product, self.sums = np.zeros((3, P))
             self.e = np.zeros(max(1, max_length) * self.stride)
+            self.scales = np.zeros(max(1, max_length))
             self.alive = np.zeros((max_length + 1, S), dtype=np.uint8)
 
     cdef void total_scores(self, const double* more) noexcept nogil:
@@ -407,7 +417,7 @@ cdef class AutomatonScratch:
             if spread + of_features <= WIDE:
                 for p in range(a.n_classes):
                     self.product[p] = self.factors[a.class_feature[p]]
-                status = self.scaled(T, node, log_z)
+                status = self.scaled(T, node, log_z) if a.n_arcs else 2
                 log_z[0] += shift + T * top
         if status == 1:
             memset(node, 0, T * self.stride * sizeof(double))
@@ -445,32 +455,30 @@ cdef class AutomatonScratch:
         """
         cdef Py_ssize_t t, s, i, p, S = self.automaton.raw.n_states
         cdef const automaton_t* a = &self.automaton.raw
-        cdef const int* arcs
         cdef const double* e
-        cdef const double* after
         cdef double* beta
-        cdef double x, top, least, total, log_scale = 0.0
-        if a.n_arcs == 0:
-            return 2
-        arcs = &a.arc_class[0]
+        cdef double* at = &self.flow[0]
+        cdef double* alpha = &self.present[0]
+        cdef double* after = &self.following[0]
+        cdef double x, y, mass, share, top, least, total, log_scale = 0.0
         beta = &self.table[T, 0]
         for s in range(S):
             beta[s] = 1.0 if a.accepting[s] else 0.0
         for t in range(T - 1, 0, -1):
             e = &self.e[t * self.stride]
-            after = beta
-            beta -= S
+            for s in range(S):
+                after[s] = e[a.state_label[s]] * beta[s]
             for p in range(a.n_classes):
-                self.flow[p] = (
-                    (self.product[p] * e[a.class_label[p]]) * after[a.class_target[p]])
+                at[p] = self.product[p] * after[a.class_target[p]]
+            beta -= S
             top = 0.0
             for s in range(S):
-                x = gathered(
-                    &self.flow[0], arcs + a.arc_start[s], a.arc_start[s + 1] - a.arc_start[s])
+                x = gathered(at, a.arc_class + a.arc_start[s], a.arc_start[s + 1] - a.arc_start[s])
                 beta[s] = x
                 top = x if x > top else top
             if top == 0.0:
                 return 2
+            self.scales[t] = top
             x = 1.0 / top
             least = 1.0
             for s in range(S):
@@ -481,49 +489,58 @@ cdef class AutomatonScratch:
                 return 1
             log_scale += log(top)
         # beta is that of position 1 now: what is left are the arcs out of the start
-        memset(&self.following[0], 0, S * sizeof(double))
-        memset(&self.flow[0], 0, a.n_classes * sizeof(double))
+        for s in range(S):
+            after[s] = 0.0
         total = 0.0
         for i in range(a.arc_start[0], a.arc_start[1]):
             p = a.arc_class[i]
             s = a.class_target[p]
             if beta[s] > 0.0:
-                x = self.product[p] * self.e[a.class_label[p]]
-                self.following[s] += x
-                self.flow[p] = x * beta[s]
-                total += self.flow[p]
+                after[s] = self.product[p] * self.e[a.state_label[s]]
+                total += after[s] * beta[s]
         if total == 0.0:
             return 2
         log_z[0] = log_scale + log(total)
-        self.add_marginals(node)
+        share = 1.0 / total
+        for i in range(a.arc_start[0], a.arc_start[1]):
+            p = a.arc_class[i]
+            x = share * after[a.class_target[p]] * beta[a.class_target[p]]
+            self.sums[p] += x
+            node[a.class_label[p]] += x
         for t in range(1, T):
             e = &self.e[t * self.stride]
+            node += self.stride
+            alpha, after = after, alpha
+            # the flow through this position is that into it, in the scale of beta before
+            share = 1.0 / (total * self.scales[t])
             beta += S
-            self.present, self.following = self.following, self.present
+            top = total = mass = 0.0
+            least = INFINITY
             for s in range(S):
+                if beta[s] == 0.0:
+                    after[s] = 0.0
+                    continue
                 x = 0.0
+                y = e[a.state_label[s]] * beta[s] * share
                 for p in range(a.class_start[s], a.class_start[s + 1]):
-                    self.flow[p] = 0.0
-                    if beta[s] > 0.0:
-                        total = gathered(
-                            &self.present[0], &a.sources[a.source_start[p]],
-                            a.source_start[p + 1] - a.source_start[p])
-                        total *= self.product[p] * e[a.class_label[p]]
-                        x += total
-                        self.flow[p] = total * beta[s]
-                self.following[s] = x
-            self.add_marginals(node + t * self.stride)
-            top = 0.0
-            for s in range(S):
-                top = self.following[s] if self.following[s] > top else top
-            x = 1.0 / top
-            least = 1.0
-            for s in range(S):
-                self.following[s] *= x
-                if 0.0 < self.following[s] < least:
-                    least = self.following[s]
-            if least < LEAST:
+                    mass = self.product[p] * gathered(
+                        alpha, a.sources + a.source_start[p],
+                        a.source_start[p + 1] - a.source_start[p])
+                    x += mass
+                    self.sums[p] += mass * y
+                node[a.state_label[s]] += x * y
+                x *= e[a.state_label[s]]
+                after[s] = x
+                total += x * beta[s]
+                top = x if x > top else top
+                if 0.0 < x < least:
+                    least = x
+            if least < LEAST * top:
                 return 1
+            x = 1.0 / top
+            total *= x
+            for s in range(S):
+                after[s] *= x
         return 0
 
     cdef int in_logs(
@@ -556,7 +573,7 @@ cdef class AutomatonScratch:
                         break
         if not self.alive[0, 0]:
             return 2
-        arcs = &a.arc_class[0]
+        arcs = a.arc_class
         alpha = &self.table[0, 0]
         for s in range(S):
             alpha[s] = -INFINITY
