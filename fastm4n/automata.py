@@ -228,9 +228,10 @@ class Automaton:
         return self._both(other, lambda a, b: a or b)
 
     def __invert__(self):
-        refuses = np.append(np.where(self.transitions < 0, self.n_states, self.transitions), np.full(
-            (1, len(self.labels)), self.n_states), axis=0)
-        return Automaton(self.labels, *minimal(refuses, ~np.append(self.accepting, False)))
+        targets = np.where(self.transitions < 0, self.n_states, self.transitions)
+        beyond = np.full((1, len(self.labels)), self.n_states)
+        return Automaton(self.labels, *minimal(
+            np.append(targets, beyond, axis=0), ~np.append(self.accepting, False)))
 
     def _both(self, other, accepts):
         if not isinstance(other, Automaton):

@@ -7,10 +7,10 @@ import engine_cases
 import numpy as np
 from engine_cases import FORMATS, ROWS, Chains
 from fastm4n.features._chain import ChainFeatures
-from fastm4n.inference._contexts import context_automaton, observed_ngrams
 from scipy.optimize import linprog
 
 import fastm4n.reference as ref
+from fastm4n.inference._contexts import context_automaton, observed_ngrams
 from fastm4n.outputs import AutomatonOutputs, row_stride
 
 

@@ -6,18 +6,18 @@ import pickle
 import numpy as np
 import pytest
 from fastm4n.inference._automaton import LabelAutomaton
+from fastm4n.inference.automaton import k_best, marginals, maximise
+from numpy.testing import assert_allclose, assert_array_equal
+
+import fastm4n.reference as ref
+from fastm4n.automata import Automaton
+from fastm4n.inference import sum_product, viterbi
 from fastm4n.inference._contexts import (
     check_ngrams,
     context_automaton,
     context_rows,
     observed_ngrams,
 )
-from numpy.testing import assert_allclose, assert_array_equal
-
-import fastm4n.reference as ref
-from fastm4n.automata import Automaton
-from fastm4n.inference import sum_product, viterbi
-from fastm4n.inference.automaton import k_best, marginals, maximise
 from fastm4n.outputs import row_stride
 
 LABELS = ["a", "b", "c"]

@@ -55,8 +55,7 @@ cdef class AutomatonScratch:
         self, const double* unary, Py_ssize_t T, const double* more, unsigned short* labels,
         double* value) noexcept nogil
     cdef Py_ssize_t backtrack(
-        self, const double* delta, const double* row, Py_ssize_t state,
-        unsigned short* label) noexcept nogil
+        self, const double* delta, Py_ssize_t state) noexcept nogil
     cdef int sum_product(
         self, const double* unary, Py_ssize_t T, const double* more, double* node,
         double* more_out, double* log_z) noexcept nogil

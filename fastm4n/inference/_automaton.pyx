@@ -246,6 +246,8 @@ cdef inline double largest(const double* x, const int* places, Py_ssize_t n) noe
     """The largest of x at these places."""
     cdef Py_ssize_t i = 0
     cdef double a = -INFINITY, b = -INFINITY, y, z
+    if n == 1:
+        return x[places[0]]
     while i + 2 <= n:
         y = x[places[i]]
         z = x[places[i + 1]]
@@ -349,9 +351,9 @@ cdef class AutomatonScratch:
                         y = largest(
                             delta, &a.sources[a.source_start[p]],
                             a.source_start[p + 1] - a.source_start[p])
-                        y = (y + self.scores[p]) + row[a.class_label[p]]
+                        y += self.scores[p]
                         x = y if y > x else x
-                    delta[S + s] = x
+                    delta[S + s] = x + row[a.state_label[s]]
             delta += S
         value[0] = -INFINITY
         for s in range(S):
@@ -362,24 +364,22 @@ cdef class AutomatonScratch:
             memset(labels, 0, T * sizeof(unsigned short))
             return
         for t in range(T - 1, -1, -1):
-            row = unary + t * self.stride
             delta -= S
-            best = self.backtrack(delta, row, best, &labels[t])
+            labels[t] = <unsigned short> a.state_label[best]
+            best = self.backtrack(delta, best)
 
     cdef Py_ssize_t backtrack(
-        self, const double* delta, const double* row, Py_ssize_t state,
-        unsigned short* label) noexcept nogil:
-        """The state before `state` on the best path, and the label that leads there."""
+        self, const double* delta, Py_ssize_t state) noexcept nogil:
+        """The state before `state` on the best path."""
         cdef Py_ssize_t p, i, chosen = self.automaton.raw.class_start[state], best
         cdef const automaton_t* a = &self.automaton.raw
         cdef double x, y, top = -INFINITY, of_chosen = -INFINITY
         for p in range(a.class_start[state], a.class_start[state + 1]):
             y = largest(
                 delta, &a.sources[a.source_start[p]], a.source_start[p + 1] - a.source_start[p])
-            x = (y + self.scores[p]) + row[a.class_label[p]]
+            x = y + self.scores[p]
             if x > top:
                 top, of_chosen, chosen = x, y, p
-        label[0] = <unsigned short> a.class_label[chosen]
         best = a.sources[a.source_start[chosen]]
         for i in range(a.source_start[chosen], a.source_start[chosen + 1]):
             if delta[a.sources[i]] == of_chosen:

@@ -151,7 +151,7 @@ def n_scores(n_labels, stride, n_ngrams):
 
 def product(target, feature, transitions, accepting):
     """Arcs of the pairs of states of two automata: n_states, source, ..., accepting."""
-    D, R = len(transitions), target.shape[1]
+    D = len(transitions)
     known = np.zeros(1, dtype=np.int64)
     frontier, arcs = known, []
     while frontier.size:

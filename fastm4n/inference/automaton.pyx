@@ -39,7 +39,8 @@ def _scores(unary, LabelAutomaton automaton, scores, allowed, Py_ssize_t stride)
 
 def _no_path():
     return ValueError(
-        "no labelling has a finite score: the automaton, allowed and the scores of -inf leave none.")
+        "no labelling has a finite score: the automaton, allowed and the scores of -inf leave "
+        "none.")
 
 
 def maximise(unary, LabelAutomaton automaton not None, scores=None, *, allowed=None):
@@ -175,7 +176,8 @@ def k_best(unary, LabelAutomaton automaton not None, Py_ssize_t k, scores=None, 
         for t in range(T):
             for s in range(S):
                 for p in range(automaton.raw.class_start[s], automaton.raw.class_start[s + 1]):
-                    for i in range(automaton.raw.source_start[p], automaton.raw.source_start[p + 1]):
+                    for i in range(
+                            automaton.raw.source_start[p], automaton.raw.source_start[p + 1]):
                         for r in range(k):
                             x = best[t, automaton.raw.sources[i], r]
                             x = (x + scratch.scores[p]) + rows[t, automaton.raw.class_label[p]]

@@ -15,7 +15,7 @@ from fastm4n.outputs._simplex import SimplexOutputs
 from fastm4n.outputs._soft import FactorBlocks
 
 __all__ = [
-    "AutomatonOutputs", "ChainOutputs", "CutOutputs", "DecompositionOutputs", "ExactOutputs", "FactorBlocks",
-    "FactorGraphs", "ForestOutputs", "GraphOutputs", "Layout", "NodeOutputs", "Outputs",
-    "PermutationOutputs", "RoofOutputs", "SimplexOutputs", "row_stride",
+    "AutomatonOutputs", "ChainOutputs", "CutOutputs", "DecompositionOutputs", "ExactOutputs",
+    "FactorBlocks", "FactorGraphs", "ForestOutputs", "GraphOutputs", "Layout", "NodeOutputs",
+    "Outputs", "PermutationOutputs", "RoofOutputs", "SimplexOutputs", "row_stride",
 ]

@@ -80,7 +80,7 @@ def automaton_viterbi(unary, weights, automaton=None, allowed=None):
     --------
     >>> unary = np.array([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0]])
     >>> automaton_viterbi(unary, {(0, 0, 0): -5.0})
-    ([0, 0, 1], 2.0)
+    ([1, 0, 0], 2.0)
     """
     best = {((), 0): (0.0, [])}
     for t in range(len(unary)):
@@ -110,7 +110,7 @@ def automaton_marginals(unary, weights, automaton=None, allowed=None):
     Examples
     --------
     >>> nodes, counts, _ = automaton_marginals(np.zeros((3, 2)), {(0, 1): 0.0})
-    >>> nodes[0].round(3).tolist(), round(counts[0, 1], 3)
+    >>> nodes[0].round(3).tolist(), round(float(counts[0, 1]), 3)
     ([0.5, 0.5], 0.5)
     """
     T, R = unary.shape
