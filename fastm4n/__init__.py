@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fastm4n import (
+        automata,
         calibration,
         datasets,
         estimators,
@@ -83,8 +84,8 @@ _NAMES = {
 __all__ = [*_NAMES, "__version__", "get_include"]
 
 _MODULES = (
-    "calibration", "datasets", "estimators", "factors", "inference", "losses", "metrics",
-    "model_files", "outputs", "path", "penalties", "plotting", "rankings", "reference",
+    "automata", "calibration", "datasets", "estimators", "factors", "inference", "losses",
+    "metrics", "model_files", "outputs", "path", "penalties", "plotting", "rankings", "reference",
     "surrogates", "theory",
 )
 

@@ -301,6 +301,17 @@ def test_wrong_automata(changed, what):
         LabelAutomaton(**{**given, **changed})
 
 
+def test_small_automata_are_kept():
+    ngrams = observed_ngrams(np.array([0, 1, 2, 0]), np.array([0, 4]), 2)
+    dfa = Automaton.from_regex("a b", LABELS)
+    found = [context_automaton(3, 8, ngrams.copy(), (dfa.transitions.copy(), dfa.accepting))
+             for _ in range(2)]
+    assert found[0] is found[1]
+    assert found[0] is not context_automaton(3, 8, ngrams[:1], (dfa.transitions, dfa.accepting))
+    assert found[0] is not context_automaton(3, 8, ngrams, (dfa.transitions, ~dfa.accepting))
+    assert found[0] is not context_automaton(3, 8, ngrams)
+
+
 def test_pickles():
     case = Case(order=3, constraint="expression")
     copy = pickle.loads(pickle.dumps(case.automaton))

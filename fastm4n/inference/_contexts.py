@@ -1,9 +1,13 @@
 """Automata of chains of order q: their states are the label contexts that have been observed."""
 
+from functools import lru_cache
+
 import numpy as np
 
 from fastm4n.inference._automaton import LabelAutomaton
 
+# automata that are kept for the next prediction, and their states, at most and about
+KEPT, SMALL = 8, 20_000
 # arcs of the largest automaton: 24 bytes each, and a recursion adds one number for each
 MOST_ARCS = 20_000_000
 
@@ -126,8 +130,34 @@ def context_automaton(n_labels, stride, ngrams=(), constraint=None):
     Returns
     -------
     automaton : LabelAutomaton
-        Of the states that can be reached and from which an accepting one can.
+        Of the states that can be reached and from which an accepting one can. The last small ones
+        are kept: they never change, and predictions of few sequences ask for one time and again.
     """
+    ngrams = np.ascontiguousarray(ngrams, dtype=np.int32)
+    if constraint is not None:
+        constraint = tuple(np.ascontiguousarray(part) for part in constraint)
+    n_states = (n_labels + len(ngrams)) * (1 if constraint is None else len(constraint[1]))
+    if n_states > SMALL:
+        return _context_automaton(n_labels, stride, ngrams, constraint)
+    content = constraint
+    if content is not None:
+        content = constraint[0].astype(np.int64).tobytes(), constraint[1].tobytes()
+    return _kept(n_labels, stride, ngrams.tobytes(), len(ngrams), content)
+
+
+@lru_cache(maxsize=KEPT)
+def _kept(n_labels, stride, ngrams, n_ngrams, constraint):
+    """`_context_automaton` of arrays as bytes."""
+    ngrams = np.frombuffer(ngrams, np.int32)
+    if constraint is not None:
+        transitions, accepting = constraint
+        transitions = np.frombuffer(transitions, np.int64).reshape(-1, n_labels)
+        constraint = transitions, np.frombuffer(accepting, bool)
+    return _context_automaton(
+        n_labels, stride, ngrams.reshape(n_ngrams, -1) if n_ngrams else (), constraint)
+
+
+def _context_automaton(n_labels, stride, ngrams, constraint):
     R, n_ngrams = n_labels, len(ngrams)
     target, feature, parent = context_rows(R, ngrams)
     place = np.concatenate([
