@@ -14,6 +14,7 @@ import fastm4n
 import fastm4n.reference as ref
 from fastm4n import Sequences, SequenceTagger
 from fastm4n.automata import Automaton
+from fastm4n.estimators._state import estimator_from_state, estimator_state
 from fastm4n.penalties import ElasticNet, Group
 
 SURROGATES = ("max_margin", "max_min", "log")
@@ -252,6 +253,29 @@ def test_damaged_models_are_not_saved(change, tmp_path):
     change(tagger)
     with pytest.raises((ValueError, TypeError, AttributeError)):
         fastm4n.save_model(tagger, tmp_path / "m")
+
+
+@pytest.mark.parametrize("change", [
+    lambda content, arrays: content.pop("labels"),
+    lambda content, arrays: content.update(labels={"list": []}),
+    lambda content, arrays: content.update(labels={"tuple": ["a", "b", "c"]}),
+    lambda content, arrays: content.update(labels={"list": ["a", "a", "c"]}),
+    lambda content, arrays: content.update(accepting=True),
+    lambda content, arrays: arrays.update(
+        {"parameters/constraints.accepting": np.ones(9, dtype=bool)}),
+    lambda content, arrays: arrays["parameters/constraints.transitions"].fill(77),
+    lambda content, arrays: arrays.update(
+        {"parameters/constraints.transitions": np.zeros((3, 3))}),
+])
+def test_forged_constraints_are_refused(change):
+    X, y = data(SORTED)
+    tagger = fitted(X=X, y=y, constraints=Automaton.from_regex(SORTED, LABELS))
+    state, arrays = estimator_state(tagger)
+    arrays = {name: np.array(array) for name, array in arrays.items()}
+    assert estimator_from_state(state, dict(arrays)).constraints == tagger.constraints
+    change(state["parameters"]["constraints"]["automaton"], arrays)
+    with pytest.raises((ValueError, TypeError, KeyError)):
+        estimator_from_state(state, arrays)
 
 
 def test_warm_starts():
