@@ -5,7 +5,7 @@ import pickle
 
 import numpy as np
 import pytest
-from fastm4n.inference._automaton import LabelAutomaton
+from fastm4n.inference._label_automaton import LabelAutomaton
 from fastm4n.inference.automaton import k_best, marginals, maximise
 from numpy.testing import assert_allclose, assert_array_equal
 

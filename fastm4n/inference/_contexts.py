@@ -4,7 +4,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from fastm4n.inference._automaton import LabelAutomaton
+from fastm4n.inference._label_automaton import LabelAutomaton
 
 # automata that are kept for the next prediction, and their states, at most and about
 KEPT, SMALL = 8, 20_000

@@ -10,7 +10,8 @@ from libc.math cimport INFINITY
 
 from fastm4n._parameters import check_number, refuse_where
 
-from fastm4n.inference._automaton cimport AutomatonScratch, LabelAutomaton
+from fastm4n.inference._automaton cimport AutomatonScratch
+from fastm4n.inference._label_automaton cimport LabelAutomaton
 
 
 def _scores(unary, LabelAutomaton automaton, scores, allowed, Py_ssize_t stride):

@@ -1,6 +1,7 @@
 """Outputs that are labellings that an automaton accepts; see the .pyx."""
 
-from fastm4n.inference._automaton cimport AutomatonScratch, LabelAutomaton
+from fastm4n.inference._automaton cimport AutomatonScratch
+from fastm4n.inference._label_automaton cimport LabelAutomaton
 from fastm4n.outputs._base cimport Outputs, Workspace
 
 
