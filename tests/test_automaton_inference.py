@@ -301,6 +301,14 @@ def test_wrong_automata(changed, what):
         LabelAutomaton(**{**given, **changed})
 
 
+def test_automata_are_made_once():
+    automaton = context_automaton(2, 8)
+    with pytest.raises(TypeError, match="made once"):
+        automaton.__init__(*automaton.__reduce__()[1])
+    with pytest.raises(ValueError, match="not been initialised"):
+        maximise(np.zeros((1, 0)), LabelAutomaton.__new__(LabelAutomaton))
+
+
 def test_small_automata_are_kept():
     ngrams = observed_ngrams(np.array([0, 1, 2, 0]), np.array([0, 4]), 2)
     dfa = Automaton.from_regex("a b", LABELS)

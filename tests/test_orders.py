@@ -374,6 +374,7 @@ def predicted(X=None, **options):
     (lambda: bad(order=1, transition_features="all", allowed=[np.ones((n, 3), bool) for n in
                  LENGTHS]), "allowed needs transition_features=None"),
     (lambda: bad(order=0), "order must be an integer > 0"),
+    (lambda: bad(order=10**9), "order must be at most 32"),
     (lambda: bad(allowed=[np.ones((n, 2), bool) for n in LENGTHS]), r"allowed\[0\] must be bool"),
     (lambda: bad(allowed=[np.ones((n, 3)) for n in LENGTHS]), r"allowed\[0\] must be boolean"),
     (lambda: bad(allowed=[np.ones((2, 3), bool)]), "allowed must be a list of 8"),

@@ -49,6 +49,8 @@ from fastm4n.penalties import Group, as_penalty, resolve_penalty
 from fastm4n.sequences import Sequences
 
 STATES = ("all", "observed")
+# n-grams are kept in rows of so many labels and one more
+MOST_ORDER = 32
 
 
 class ChainProblem(Problem):
@@ -257,6 +259,8 @@ class SequenceTagger(CertifiedEstimator):
         check_choice("cost_scale", self.cost_scale, COST_SCALES)
         self._check_flags("fit_intercept", "fit_start_end", "fit_transitions")
         check_number("order", self.order, low=0, integer=True)
+        if self.order > MOST_ORDER:
+            raise ValueError(f"order must be at most {MOST_ORDER}, got {self.order}.")
         check_constraints(self.constraints, self.transition_features)
         if self.order > 1 and (self.transition_features is not None or not self.fit_transitions):
             raise ValueError(

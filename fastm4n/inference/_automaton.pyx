@@ -98,6 +98,8 @@ cdef class AutomatonScratch:
 
     def __init__(self, LabelAutomaton automaton, Py_ssize_t max_length, bint with_marginals=True):
         cdef Py_ssize_t S = automaton.n_states, P = max(1, automaton.n_classes)
+        if S < 1:
+            raise ValueError("the automaton has not been initialised.")
         self.automaton = automaton
         self.max_length = max_length
         self.loops = chain_f64_for(automaton.n_labels)

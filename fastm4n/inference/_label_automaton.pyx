@@ -28,6 +28,8 @@ cdef class LabelAutomaton:
 
     def __init__(self, Py_ssize_t n_labels, Py_ssize_t n_states, source, label, target, feature,
                  accepting, parent, place, Py_ssize_t n_more):
+        if self.arrays is not None:
+            raise TypeError("an automaton is made once: scratch of its size may be in use.")
         source, label, target, feature, parent, place = (
             np.asarray(array, dtype=np.int64).reshape(-1)
             for array in (source, label, target, feature, parent, place))
