@@ -14,7 +14,9 @@ cdef class AutomatonWorkspace(Workspace):
 cdef class AutomatonOutputs(Outputs):
     cdef readonly LabelAutomaton automaton
     cdef readonly bint is_free
-    cdef const unsigned char[:, ::1] allowed
+    # rows of n_labels bytes, zero for labels that are not allowed; NULL where all are
+    cdef readonly object allowed
+    cdef const unsigned char* mask
     cdef Py_ssize_t stride
 
     cdef const double* masked(

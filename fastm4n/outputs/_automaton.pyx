@@ -45,12 +45,15 @@ cdef class AutomatonOutputs(Outputs):
 
     Attributes
     ----------
+    automaton, allowed
+        As given.
     is_free : bool
         Whether every labelling is accepted.
     """
 
     def __init__(self, y, lengths, cost, LabelAutomaton automaton not None, cost_scale="sum",
                  allowed=None):
+        cdef const unsigned char[::1] masks
         lengths = np.asarray(lengths, dtype=np.intp)
         R = automaton.n_labels
         layout = Layout(
@@ -63,15 +66,14 @@ cdef class AutomatonOutputs(Outputs):
             if np.shape(allowed) != (layout.n_parts_of_all, R):
                 raise ValueError(f"allowed must have shape ({layout.n_parts_of_all}, {R}).")
             self.allowed = np.ascontiguousarray(allowed, dtype=np.uint8)
+            masks = self.allowed.reshape(-1)
+            self.mask = &masks[0] if masks.shape[0] else NULL
         self.is_free = allowed is None and automaton.accepts_all()
 
     def arguments(self):
         return (
             np.asarray(self.y), self.layout.counts(), self.cost_matrix, self.automaton,
-            "mean" if self.mean_cost else "sum", self.masks())
-
-    def masks(self):
-        return None if self.allowed.shape[0] == 0 else np.asarray(self.allowed)
+            "mean" if self.mean_cost else "sum", self.allowed)
 
     def rejected(self):
         """The first block whose true labels are no output, and where; None if there is none.
@@ -81,7 +83,7 @@ cdef class AutomatonOutputs(Outputs):
         """
         starts = np.asarray(self.layout.starts)
         nothing = np.zeros((0, self.automaton.n_labels), dtype=np.uint8)
-        y, masks = np.asarray(self.y), self.masks()
+        y, masks = np.asarray(self.y), self.allowed
         for b in range(self.layout.n_blocks):
             own = slice(starts[b], starts[b + 1])
             place = self.automaton.first_rejected(y[own], nothing if masks is None else masks[own])
@@ -119,7 +121,7 @@ cdef class AutomatonOutputs(Outputs):
         return self.scaled(np.full(self.layout.n_blocks, value))
 
     def workspace(self, Py_ssize_t size, bint with_marginals=False):
-        return AutomatonWorkspace(size, self.layout, self.automaton, self.allowed.shape[0] > 0)
+        return AutomatonWorkspace(size, self.layout, self.automaton, self.mask != NULL)
 
     cdef double more_score(
         self, Py_ssize_t b, const label_t* labels, const double* more) noexcept nogil:
@@ -132,18 +134,18 @@ cdef class AutomatonOutputs(Outputs):
     cdef const double* masked(
         self, Py_ssize_t b, const double* unary, AutomatonWorkspace work) noexcept nogil:
         """The rows `unary`, with -inf for the labels that are not allowed."""
-        cdef Py_ssize_t t, j, first, T = self.layout.n_parts(b)
+        cdef Py_ssize_t t, j, R = self.layout.n_labels, T = self.layout.n_parts(b)
+        cdef const unsigned char* mask
         cdef double* row
-        if self.allowed.shape[0] == 0:
+        if self.mask == NULL:
             return unary
         row = &work.rows[0]
-        first = self.layout.first_part(b)
+        mask = self.mask + self.layout.first_part(b) * R
         memcpy(row, unary, T * self.stride * sizeof(double))
         for t in range(T):
-            for j in range(self.layout.n_labels):
-                if not self.allowed[first + t, j]:
-                    row[j] = -INFINITY
-            row += self.stride
+            for j in range(R):
+                if not mask[t * R + j]:
+                    row[t * self.stride + j] = -INFINITY
         return &work.rows[0]
 
     cdef int best(
