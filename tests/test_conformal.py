@@ -29,6 +29,7 @@ from fastm4n import (
     SequenceTagger,
     SequenceVectorizer,
 )
+from fastm4n.automata import Automaton
 from fastm4n.calibration._scores import absorbed, between, from_probabilities
 from fastm4n.calibration._thresholds import n_needed, threshold, token_threshold
 from fastm4n.metrics import spans
@@ -561,12 +562,25 @@ def test_wrong_estimators(taggers):
             X, Sequences(names[np.searchsorted(BIO, y.values)], y.offsets))
 
 
-def test_only_chains_of_neighbours(taggers, monkeypatch):
-    X, y = sentences(np.random.default_rng(0), 50, least=1)
-    monkeypatch.setattr(SequenceTagger, "_prepare", lambda tagger, X, lengths: (X, object()))
-    for wrapper in (ConformalTagger, CalibratedTagger):
+@pytest.mark.parametrize("parameter", ["order", "constraints"])
+def test_sets_of_automata(parameter):
+    """By marginals of positions; what needs more is refused."""
+    X, y = sentences(np.random.default_rng(0), 80, least=0)
+    free = Automaton.anything(np.unique(y.values).tolist())
+    parameters = {parameter: {"order": 2, "constraints": free}[parameter]}
+    tagger = SequenceTagger("log", tol=0.1, temperature=0.5, random_state=0, **parameters)
+    tagger.fit(X, y)
+    conformal = ConformalTagger(tagger, nonconformity="lac").calibrate(X, y)
+    nodes = np.concatenate(tagger.predict_marginals(X))
+    with np.errstate(divide="ignore"):
+        expected = -np.log(nodes) <= conformal.threshold_
+    assert_array_equal(np.concatenate(conformal.predict_sets(X)), expected)
+    assert conformal.set_report(X, y)["sequences"] >= 0.9
+    plain = SequenceTagger(tol=0.5, random_state=0, **parameters).fit(X, y)
+    for wrapper in (ConformalTagger(tagger, nonconformity="margin"), ConformalTagger(plain),
+                    ConformalTagger(tagger, target="spans"), CalibratedTagger(tagger)):
         with pytest.raises(ValueError, match="give one of order 1, without constraints"):
-            wrapper(taggers["log"]).calibrate(X, y)
+            wrapper.calibrate(X, y)
 
 
 def test_classes_with_too_few_examples():

@@ -44,16 +44,29 @@ class FittedTagger:
         if self.temperature is None and estimator.surrogate == "log":
             self.temperature = float(estimator.temperature)
 
-    def sequences(self, X):
-        """X as the tagger takes it: after the transformers, and checked."""
+    def sequences(self, X, nodes_suffice=False):
+        """X as the tagger takes it, after the transformers and checked, and what decodes it.
+
+        The decoder is one with `chains`, but where marginals of positions suffice.
+        """
         for transformer in self._transformers:
             X = transformer.transform(X)
         X, decoder = self.tagger._prepare(X, None)
-        if type(decoder) is not ChainDecoder:
+        if not nodes_suffice and type(decoder) is not ChainDecoder:
             raise ValueError(
-                "calibration is of taggers in whose chains a label depends on its neighbours only: "
-                "give one of order 1, without constraints.")
+                "temperatures, margins and spans are of taggers in whose chains a label depends on "
+                "its neighbours only: give one of order 1, without constraints. A ConformalTagger "
+                "of others needs surrogate='log', nonconformity='lac' or 'aps', and no spans.")
         return X, decoder
+
+    def nodes(self, decoder):
+        """Marginals of the labels at all positions, (n_tokens, n_labels), at the temperature."""
+        if type(decoder) is not ChainDecoder:
+            return decoder.nodes(self.tagger.allowed_transitions)
+        rows = [np.zeros((0, self.classes.size))]
+        rows += [
+            self.marginals(unary, pairwise)[0] for _, unary, pairwise in self.chains(decoder)]
+        return np.concatenate(rows)
 
     def chains(self, decoder):
         """Number, unary and pairwise scores of each sequence that is not empty.

@@ -152,7 +152,7 @@ class ConformalTagger(HeldOutEstimator):
 
     def _calibrated(self, estimator, X, y):
         model = FittedTagger(estimator)
-        X, decoder = model.sequences(X)
+        X, decoder = model.sequences(X, self._is_by_nodes(model))
         codes, labels = model.truth(y, X)
         if self.target == "tokens" and X.lengths.max() > self.max_length:
             b = int(np.argmax(X.lengths))
@@ -184,18 +184,20 @@ class ConformalTagger(HeldOutEstimator):
                 "put a CalibratedTagger around the tagger, or use surrogate='log'.")
         return score
 
+    def _is_by_nodes(self, model):
+        """Whether scores are made of the marginals of positions."""
+        return self.target != "spans" and self._kind_of_score(model) != "margin"
+
     def _nonconformity(self, model, X, decoder, seed):
         """Scores (n_tokens, n_labels) of all labels at all positions."""
         score = self._kind_of_score(model)
-        rows = np.zeros((X.n_tokens, model.classes.size))
-        for b, unary, pairwise in model.chains(decoder):
-            here = slice(X.offsets[b], X.offsets[b + 1])
-            if score == "margin":
-                rows[here] = np.abs(max_marginals(unary, pairwise))
-            else:
-                rows[here] = model.marginals(unary, pairwise)[0]
         if score == "margin":
-            return rows
+            rows = [np.zeros((0, model.classes.size))]
+            rows += [
+                np.abs(max_marginals(unary, pairwise))
+                for _, unary, pairwise in model.chains(decoder)]
+            return np.concatenate(rows)
+        rows = model.nodes(decoder)
         u = np.random.RandomState(seed).uniform(size=X.n_tokens) if self.randomize else None
         return from_probabilities(rows, score, u)
 
@@ -268,7 +270,7 @@ class ConformalTagger(HeldOutEstimator):
             `classes_`.
         """
         model, q = self._prepared(confidence, "sequence", "positions", "tokens")
-        X, decoder = model.sequences(X)
+        X, decoder = model.sequences(X, self._is_by_nodes(model))
         rows = self._nonconformity(model, X, decoder, self._seed + 1)
         sets = rows <= q
         if not self.allow_empty and len(rows):
