@@ -61,6 +61,10 @@ cdef extern from "loops.h" nogil:
         void (*edge)(
             Py_ssize_t, Py_ssize_t, const double*, const double*, const double*,
             double*) noexcept nogil
+        void (*tangent)(
+            Py_ssize_t, Py_ssize_t, Py_ssize_t, const double*, const double*, const double*,
+            const double*, const double*, const double*, const double*, const double*, double*, double*, double*,
+            double*, double*) noexcept nogil
     ctypedef struct fastm4n_chain_f32:
         int width
         int (*are_scores)(const float*, Py_ssize_t) noexcept nogil
@@ -81,6 +85,10 @@ cdef extern from "loops.h" nogil:
             float*) noexcept nogil
         void (*edge)(
             Py_ssize_t, Py_ssize_t, const float*, const float*, const float*, float*) noexcept nogil
+        void (*tangent)(
+            Py_ssize_t, Py_ssize_t, Py_ssize_t, const float*, const float*, const float*,
+            const float*, const float*, const float*, const float*, const float*, float*, float*, float*,
+            float*, double*) noexcept nogil
     ctypedef struct fastm4n_forest:
         void (*max_columns)(
             const double*, Py_ssize_t, const double*, Py_ssize_t, double*) noexcept nogil

@@ -101,6 +101,10 @@ typedef struct {
                          const REAL *e, const REAL *P, REAL *out);                             \
         void (*edge)(ptrdiff_t R, ptrdiff_t stride, const REAL *alpha, const REAL *g,          \
                      const REAL *P, REAL *out);                                                \
+        void (*tangent)(ptrdiff_t T, ptrdiff_t R, ptrdiff_t stride, const REAL *alpha,         \
+                        const REAL *g, const REAL *node, const REAL *P, const REAL *PT,        \
+                        const REAL *D, const REAL *DT, const REAL *direction, REAL *forward,   \
+                        REAL *backward, REAL *row, REAL *change, double *mean);                \
     }
 
 typedef FASTM4N_CHAIN_TABLE(double) fastm4n_chain_f64;

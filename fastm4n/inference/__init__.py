@@ -29,11 +29,12 @@ from fastm4n.inference.simplex import (
     project_simplex,
     softmax,
 )
+from fastm4n.inference.tangent import Tangent, chain_tangent, graph_tangent, simplex_tangent
 
 __all__ = [
-    "chain_entropy", "grid_edges", "linear_assignment", "max_marginals", "max_min_absolute",
-    "max_min_chain", "max_min_game", "max_min_mirror_prox", "max_min_permutation",
-    "max_min_zero_one", "max_oracle", "min_cut", "permanent", "permutation_marginals",
-    "project_simplex", "sinkhorn", "softmax", "span_marginals", "sum_product", "viterbi",
-    "viterbi_kbest",
+    "Tangent", "chain_entropy", "chain_tangent", "graph_tangent", "grid_edges", "linear_assignment",
+    "max_marginals", "max_min_absolute", "max_min_chain", "max_min_game", "max_min_mirror_prox",
+    "max_min_permutation", "max_min_zero_one", "max_oracle", "min_cut", "permanent",
+    "permutation_marginals", "project_simplex", "simplex_tangent", "sinkhorn", "softmax",
+    "span_marginals", "sum_product", "viterbi", "viterbi_kbest",
 ]

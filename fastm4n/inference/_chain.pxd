@@ -21,6 +21,10 @@ cdef int sum_product_chain(
     const real* pair, Py_ssize_t pair_step, const real* P, const real* PT, double shift,
     double spread, int forbidden, real* e, real* alpha, real* beta, real* scale, real* node,
     real* edge_sum, real* edges, double* log_z) noexcept nogil
+cdef int log_sum_product(
+    const real* unary, Py_ssize_t step, Py_ssize_t T, Py_ssize_t R, Py_ssize_t stride,
+    const real* pair, Py_ssize_t pair_step, real* node, real* edge_sum, real* edges,
+    double* log_z) noexcept nogil
 
 cdef Py_ssize_t viterbi_kbest(
     const double* unary, Py_ssize_t T, Py_ssize_t R, Py_ssize_t stride, const double* pair,

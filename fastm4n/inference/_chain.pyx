@@ -104,7 +104,7 @@ cdef int sum_product_chain(
     unless NULL, the sum of all edge marginals (R, stride); edges, unless NULL, all of them
     (T - 1, R, stride).  e and alpha (T, stride), beta (stride) and scale (T): workspace.  In
     probability space with a scale at each position where that loses nothing, in log space where
-    scores lie too far apart.  Returns 2 where no labelling has a finite score, -1 without
+    scores lie too far apart: scale[0] is negative then.  Returns 2 where no labelling has a finite score, -1 without
     memory for the detour.  O(T R^2).
     """
     cdef Py_ssize_t t
@@ -150,6 +150,7 @@ cdef int sum_product_chain(
                         R, stride, alpha + t * stride, e + (t + 1) * stride, P + t * pair_step,
                         edges + t * R * stride)
         return 0
+    scale[0] = -1.0
     return log_sum_product(unary, step, T, R, stride, pair, pair_step, node, edge_sum, edges, log_z)
 
 

@@ -5,6 +5,9 @@ from fastm4n.inference._graph cimport graph_t, label_t
 
 
 cdef class ForestScratch(ForestMessages):
+    # whether the last sum-product was in log space
+    cdef bint in_logs
+
     cdef int max_sum(
         self, const graph_t* g, const int* order, const int* parent_edge, const double* unary,
         const double* more, label_t* labels, double* value) noexcept nogil

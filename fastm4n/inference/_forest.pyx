@@ -153,7 +153,8 @@ cdef class ForestScratch(ForestMessages):
         cdef Py_ssize_t t, c, e, p, j, last, first = 1, stride = g.stride
         cdef double top, total
         cdef double* base
-        if not self.exponentials(g, more):
+        self.in_logs = not self.exponentials(g, more)
+        if self.in_logs:
             return self.log_sum_product(
                 g, order, parent_edge, unary, more, nodes, edges, log_z)
         self.start(g, unary)

@@ -96,6 +96,7 @@ from .simplex import (
     softmax,
 )
 from .simplex_block import SimplexBlocks, SimplexOutputs, log_line_search, maximize_block
+from .tangent import chain_tangent
 
 __all__ = [
     "AcceleratedPasses", "Atom", "AtomPasses", "BatchResult", "BlockPasses", "Blocks",
@@ -104,12 +105,12 @@ __all__ = [
     "SimplexOutputs", "SplitMix64", "SubgradientResult", "automaton_marginals", "automaton_score",
     "automaton_viterbi", "batch_frank_wolfe", "best_attractive", "best_permutation",
     "block_coordinate_frank_wolfe", "chain_entropy", "chain_features", "chain_indicator",
-    "chain_scores", "displacement_tables", "forest_best", "forest_entropy", "forest_indicator",
-    "forest_marginals", "forest_order", "forest_score", "log_line_search", "max_marginals",
-    "max_min_absolute", "max_min_attractive", "max_min_column_generation", "max_min_game",
-    "max_min_mirror_prox", "max_min_mirror_prox_chain", "max_min_objective", "max_min_oracle",
-    "max_min_permutation", "max_min_permutation_mirror_prox", "max_min_zero_one", "max_oracle",
-    "maximize_block", "min_cut", "ngram_counts", "optimum_radius", "permanent",
+    "chain_scores", "chain_tangent", "displacement_tables", "forest_best", "forest_entropy",
+    "forest_indicator", "forest_marginals", "forest_order", "forest_score", "log_line_search",
+    "max_marginals", "max_min_absolute", "max_min_attractive", "max_min_column_generation",
+    "max_min_game", "max_min_mirror_prox", "max_min_mirror_prox_chain", "max_min_objective",
+    "max_min_oracle", "max_min_permutation", "max_min_permutation_mirror_prox", "max_min_zero_one",
+    "max_oracle", "maximize_block", "min_cut", "ngram_counts", "optimum_radius", "permanent",
     "permutation_entropy", "permutation_indicator", "permutation_marginals", "project_simplex",
     "round_to_birkhoff", "score_labelling", "simplex_threshold", "sinkhorn", "softmax",
     "span_probability", "stochastic_subgradient", "sum_product", "vector_pairs", "viterbi",
