@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     )
     from fastm4n.sequences import Sequences
     from fastm4n.solvers.block_frank_wolfe import BlockFrankWolfe
+    from fastm4n.solvers.newton_cg import NewtonCG
     from fastm4n.vectorizer import SequenceScaler, SequenceVectorizer
 
 if find_spec("fastm4n.solvers._block_coordinate") is None:
@@ -74,7 +75,8 @@ _NAMES = {
     "CountFactor": "factors",
     "FactorTables": "factors", "GraphTagger": "estimators", "Graphs": "graphs",
     "LabelRanker": "estimators", "Matcher": "estimators", "MultiLabelClassifier": "estimators",
-    "MulticlassClassifier": "estimators", "OrdinalClassifier": "estimators",
+    "MulticlassClassifier": "estimators", "NewtonCG": "solvers.newton_cg",
+    "OrdinalClassifier": "estimators",
     "PathInterrupted": "path", "RegularizationPath": "path",
     "RegularizationPathCV": "path", "SequenceScaler": "vectorizer", "SequenceTagger": "estimators",
     "SequenceVectorizer": "vectorizer", "Sequences": "sequences", "checkpointing": "_checkpoints",
@@ -84,7 +86,7 @@ _NAMES = {
 __all__ = [*_NAMES, "__version__", "get_include"]
 
 _MODULES = (
-    "automata", "calibration", "datasets", "estimators", "factors", "inference", "losses",
+    "automata", "calibration", "costs", "datasets", "estimators", "factors", "inference", "losses",
     "metrics", "model_files", "outputs", "path", "penalties", "plotting", "rankings", "reference",
     "surrogates", "theory",
 )

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from chain_cases import labellings, random_chain
+from chain_cases import labellings
 from numpy.testing import assert_allclose
 from scipy.special import logsumexp, softmax
 

@@ -28,6 +28,7 @@ from fastm4n.penalties import needs_weights
 from fastm4n.solvers.block_coordinate import solve
 from fastm4n.solvers.block_frank_wolfe import check_solver
 from fastm4n.solvers.certificates import n_threads
+from fastm4n.solvers.newton_cg import NewtonCG
 from fastm4n.surrogates import make_surrogate
 
 
@@ -75,6 +76,7 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
     _fitted_values = ()
     _fitted_marker = "classes_"
     _noun = "sample"
+    _surrogates = SURROGATES
     # alpha="auto" is this number over that of the examples; None where alpha must be a number
     _auto_alpha = None
     # whether mirror prox starts from what it gave at the last visit
@@ -99,7 +101,7 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         """Raise a ValueError where fitted attributes, of a file, do not fit the parameters."""
 
     def _check_solver_parameters(self):
-        check_choice("surrogate", self.surrogate, SURROGATES)
+        check_choice("surrogate", self.surrogate, self._surrogates)
         check_choice("decode", self.decode, DECODINGS)
         if self._auto_alpha is None:
             check_number("alpha", self.alpha, low=0)
@@ -161,10 +163,10 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
 
     def _check_has_distribution(self, outputs):
         """Refuse to weigh costs where there is no distribution over the outputs."""
-        if self.surrogate == "max_margin":
+        if self.surrogate in ("max_margin", "boost"):
             raise ValueError(
                 f"decode='min_risk' weighs the costs by a distribution over {outputs}, and "
-                "surrogate='max_margin' has none; use 'log' or 'max_min'."
+                f"surrogate={self.surrogate!r} has none; use 'log' or 'max_min'."
             )
 
     def _surrogate(self, outputs):
@@ -196,10 +198,14 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
 
     def _solved(self, problem, alpha, scale, **start):
         """The solution of a problem whose objective at w = 0 is scale, and fitted attributes."""
-        solution = solve(
-            problem.loss, problem.features, problem.weights, alpha,
-            tol=self.tol * scale, **start, **self._solver_options(),
-        )
+        parts = problem.loss, problem.features, problem.weights, alpha
+        solver = check_solver(self.solver)
+        if isinstance(solver, NewtonCG):
+            solution = solver.solve(
+                *parts, tol=self.tol * scale, max_iter=self.max_iter, verbose=self.verbose,
+                callback=self.callback, **start)
+        else:
+            solution = solve(*parts, tol=self.tol * scale, **start, **self._solver_options())
         return solution, problem.fitted(solution.mu, alpha)
 
     def _fit(self, *args):

@@ -8,9 +8,9 @@ from fastm4n import _docstrings
 # Words in braces are given by each class.
 _PARTS = {
     "surrogate": """
-surrogate : {{"max_min", "max_margin", "log"}}, default="max_min"
+surrogate : {{"max_min", "max_margin", "log"{boosted}}}, default="max_min"
     The surrogate loss that is minimised: "max_min" is the M4N of [1]_, consistent for every
-    cost; {surrogates}
+    cost; {surrogates}{boosting}
 """,
     "kernel": """
 kernel : str or callable, default="linear"
@@ -52,11 +52,12 @@ penalty : {{"l2", "elasticnet"}} or object of fastm4n.penalties, default="l2"
     `fastm4n.penalties`. The gap is certified for the problem with this penalty.{penalties}
 """,
     "solver": """
-solver : "auto" or BlockFrankWolfe, default="auto"
+solver : "auto", BlockFrankWolfe or NewtonCG, default="auto"
     How the problem is solved: steps, sampling, acceleration, cache and oracles. "auto" makes
     accelerated steps, line searches or pairwise ones with a cache or without, whichever counts of
     the work done say that pay; it says in `history_` what it chose. See
     `BlockFrankWolfe` for the options, which are nested parameters such as ``solver__step``.
+    `NewtonCG` is a batch solver for "log".
 tol : float, default=1e-3
     Certified gap at which the fit ends, as a share of the objective at zero weights.
 max_iter : int, default=1000
@@ -155,7 +156,13 @@ _WORDS = {
     "kernels": ', a callable or "precomputed"', "free": "", "unpenalised": "", "threads": "",
     "of_what": "", "more": "", "examples": "samples", "Examples": "Samples", "oracles":
     "upper bounds of the oracles", "penalties":
-    '\n    Kernels have "l2" only.', "surrogates": "",
+    '\n    Kernels have "l2" only.', "surrogates": "", "boosted": "", "boosting": "",
+}
+# of estimators whose outputs have tangents
+BOOSTING = {
+    "boosted": ', "boost"', "boosting":
+    ' "boost" weighs\n    the scores of mistakes by their costs (VStructBoost): log(1 + expected '
+    'cost / probability of the\n    truth).',
 }
 
 

@@ -6,6 +6,8 @@ import numpy as np
 from scipy import sparse
 
 SURROGATES = ("max_min", "max_margin", "log")
+# where outputs have tangents
+BOOSTED = (*SURROGATES, "boost")
 DECODINGS = ("map", "min_risk")
 # tolerance of the max-min oracles behind decode="min_risk"
 RISK_TOL = 1e-6

@@ -32,9 +32,10 @@ from fastm4n.estimators._chain_weights import (
     packed_weights,
     weight_views,
 )
-from fastm4n.estimators._docs import documented
+from fastm4n.estimators._docs import BOOSTING, documented
 from fastm4n.estimators._merge import merge_sequences
 from fastm4n.estimators._parameters import (
+    BOOSTED,
     LABEL_KINDS,
     as_weights,
     cost_matrix,
@@ -65,6 +66,7 @@ class ChainProblem(Problem):
 
 
 @documented(
+    **BOOSTING,
     surrogates='"max_margin" the structural SVM (M3N); "log" the linear-chain CRF.',
     penalties='\n    Weights that ``states="observed"`` leaves out stay zero.',
     examples="sequences",
@@ -207,6 +209,7 @@ class SequenceTagger(CertifiedEstimator):
         "transition_features_": (("s",), "i"), "transition_feature_coef_": (("s", "k", "k"), "f"),
     }}
     _noun = "sequence"
+    _surrogates = BOOSTED
     _auto_alpha = 1.0
     _replaced = (
         "_packed_edges", "transition_feature_coef_", "transition_features_", "ngram_coef_",

@@ -8,7 +8,7 @@ from fastm4n._graph_factors import all_contents
 from fastm4n._parameters import check_choice, check_number
 from fastm4n.estimators._base import CertifiedEstimator, needs_log
 from fastm4n.estimators._chain_input import distinct
-from fastm4n.estimators._docs import documented
+from fastm4n.estimators._docs import BOOSTING, documented
 from fastm4n.estimators._graph_input import (
     as_graphs,
     as_node_labels,
@@ -28,6 +28,7 @@ from fastm4n.estimators._graph_soft import check_soft_graphs, soft_problem
 from fastm4n.estimators._graph_weights import WeightShapes, bounded, explained
 from fastm4n.estimators._merge import merge_graphs
 from fastm4n.estimators._parameters import (
+    BOOSTED,
     LABEL_KINDS,
     as_weights,
     cost_matrix,
@@ -43,6 +44,7 @@ from fastm4n.sequences import Sequences
 
 
 @documented(
+    **BOOSTING,
     surrogates='"max_margin" the structural SVM (M3N); "log" the CRF, over forests where graphs '
     "have cycles (tree-reweighted).",
     penalties="",
@@ -202,6 +204,7 @@ class GraphTagger(CertifiedEstimator):
     }
     _coef_dims = ("r",)
     _noun = "graph"
+    _surrogates = BOOSTED
     _auto_alpha = 1.0
     _fitted_values = ("oracle_", "exact_", "integrality_gap_", "n_edge_features_in_")
     _replaced = ("_packed", "shifts_")

@@ -14,14 +14,20 @@ from sklearn.utils.validation import (
 from fastm4n._graph_factors import contents
 from fastm4n._parameters import check_choice
 from fastm4n.estimators._base import needs_log
-from fastm4n.estimators._docs import documented
+from fastm4n.estimators._docs import BOOSTING, documented
 from fastm4n.estimators._graph_model import integrality
 from fastm4n.estimators._indicators import KINDS, as_indicator, read_indicator
 from fastm4n.estimators._kernels import named_kernel
 from fastm4n.estimators._label_decoding import LabelDecoder
 from fastm4n.estimators._label_graphs import check_graph, check_sets, label_edges, named_labels
 from fastm4n.estimators._label_soft import check_soft_constraints, soft_label_problem
-from fastm4n.estimators._parameters import RISK_TOL, check_weights, cost_matrix, summable
+from fastm4n.estimators._parameters import (
+    BOOSTED,
+    RISK_TOL,
+    check_weights,
+    cost_matrix,
+    summable,
+)
 from fastm4n.estimators._soft import SoftProblem, check_inference
 from fastm4n.estimators._vectors import VectorEstimator, VectorProblem
 from fastm4n.factors import as_factors, check_constraints, constraints_of, factor_scores
@@ -50,6 +56,7 @@ class LabelSetProblem(VectorProblem):
 
 
 @documented(
+    **BOOSTING,
     surrogates=(
         '"max_margin" the structural SVM (M3N); "log" the CRF: logistic regressions where\n'
         "    there are no pairs."
@@ -178,6 +185,7 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
     """
 
     _task = "multilabel"
+    _surrogates = BOOSTED
     _part = "label"
     _fitted_arrays = {
         "classes_": (("k",), "USiu"), "edges_": (("m", "ends"), "iu"),

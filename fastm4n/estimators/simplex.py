@@ -9,8 +9,9 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, colu
 
 from fastm4n._parameters import check_number, extended
 from fastm4n.estimators._base import needs_log
-from fastm4n.estimators._docs import documented
+from fastm4n.estimators._docs import BOOSTING, documented
 from fastm4n.estimators._parameters import (
+    BOOSTED,
     LABEL_KINDS,
     check_weights,
     cost_matrix,
@@ -27,6 +28,7 @@ from fastm4n.outputs._simplex import closed_form
 class _SimplexClassifier(ClassifierMixin, VectorEstimator):
     """What the two estimators share: everything but the default cost and how labels are read."""
 
+    _surrogates = BOOSTED
     _fitted_arrays = {
         "classes_": (("k",), LABEL_KINDS), "cost_matrix_": (("k", "k"), "f"),
         "intercept_": (("k",), "f"),
@@ -297,6 +299,7 @@ or `cache_size` for kernels.
 """,
 }
 _WORDS = dict(
+    **BOOSTING,
     parts=_PARTS,
     surrogates=(
         '"max_margin" the multi-class SVM of Crammer and Singer (M3N, structural\n'

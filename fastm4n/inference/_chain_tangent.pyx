@@ -4,10 +4,10 @@ For scores theta and a direction d of the same form, with p(y) proportional to e
 
     mu = E phi,   d/de log Z(theta + e d) = <mu, d>,   d/de mu(theta + e d) = Cov(phi) d,
 
-the last being the covariance of each indicator with D = <d, phi(Y)>, which is mu (E[D | part] - E D):
-the first-order expectation semiring of Li and Eisner (2009), in a form that is safe for any scores,
-as all that is added up are conditional expectations, bounded by the direction.  O(T R^2), two to
-three times the work of sum-product.
+the last being the covariance of each indicator with D = <d, phi(Y)>, which is
+mu (E[D | part] - E D): the first-order expectation semiring of Li and Eisner (2009), in a form that
+is safe for any scores, as all that is added up are conditional expectations, bounded by the
+direction.  O(T R^2), two to three times the work of sum-product.
 """
 
 import numpy as np
@@ -49,6 +49,9 @@ cdef class ChainTangent:
         """
         cdef Py_ssize_t i, R = self.chain.R, stride = self.chain.stride, matrix = R * stride
         cdef const fastm4n_chain_f64* kernels = chain_f64_for(R)
+        cdef const double* alpha = &self.chain.alpha[0]
+        cdef const double* g = &self.chain.e[0]
+        cdef const double* P = &self.chain.P[0]
         cdef int status = self.chain.sum_product(unary, T, pair, pair_step, node, edges, log_z)
         cdef double* D = NULL
         cdef double* DT = NULL
@@ -68,15 +71,13 @@ cdef class ChainTangent:
             if d_pair != NULL and T > 1:
                 D, DT = &self.D[0], &self.DT[0]
                 for i in range(matrix):
-                    D[i] = self.chain.P[i] * d_pair[i] if self.chain.P[i] > 0.0 else 0.0
+                    D[i] = P[i] * d_pair[i] if P[i] > 0.0 else 0.0
                 transpose(D, R, stride, 0.0, DT)
             kernels.tangent(
-                T, R, stride, &self.chain.alpha[0], &self.chain.e[0], node, &self.chain.P[0], &self.chain.PT[0], D, DT,
-                d_unary, &self.forward[0], &self.backward[0], &self.row[0], d_node, mean)
-            kernels.edge_sum(
-                T, R, stride, &self.forward[0], &self.chain.e[0], &self.chain.P[0], d_edges)
-            kernels.edge_sum(
-                T, R, stride, &self.chain.alpha[0], &self.backward[0], &self.chain.P[0], &self.part[0])
+                T, R, stride, alpha, g, node, P, &self.chain.PT[0], D, DT, d_unary,
+                &self.forward[0], &self.backward[0], &self.row[0], d_node, mean)
+            kernels.edge_sum(T, R, stride, &self.forward[0], g, P, d_edges)
+            kernels.edge_sum(T, R, stride, alpha, &self.backward[0], P, &self.part[0])
             for i in range(matrix):
                 d_edges[i] += self.part[i]
             if D != NULL:

@@ -1,7 +1,7 @@
 """Tangent sum-product for Python: marginals, and how they change along a direction.
 
-With p(y) proportional to exp(<theta, phi(y)>), marginals mu = E phi and a direction d of the form of
-the scores theta, the derivatives in e of log Z and mu at theta + e d are <mu, d> and Cov(phi) d.
+With p(y) proportional to exp(<theta, phi(y)>), marginals mu = E phi and a direction d of the form
+of the scores theta, the derivatives in e of log Z and mu at theta + e d are <mu, d> and Cov(phi) d.
 """
 
 from typing import NamedTuple
@@ -157,8 +157,9 @@ def chain_tangent(unary, pairwise, d_unary, d_pairwise=None, *, lengths=None, ed
     cdef Py_ssize_t pair_step = matrix if edges == "full" else 0
     cdef double[:, ::1] theta = np.zeros((len(batch.unary) + 1, stride))
     cdef double[:, ::1] d = np.zeros((len(batch.unary) + 1, stride))
-    cdef double[:, :, ::1] pairs = np.zeros((max(1, batch.max_length), R, stride))
-    cdef double[:, :, ::1] d_pairs = np.zeros((max(1, batch.max_length), R, stride))
+    n_pairs = max(1, batch.max_length) if pair_step else 1
+    cdef double[:, :, ::1] pairs = np.zeros((n_pairs, R, stride))
+    cdef double[:, :, ::1] d_pairs = np.zeros((n_pairs, R, stride))
     cdef double[:, ::1] node = np.zeros((len(batch.unary) + 1, stride))
     cdef double[:, ::1] d_node = np.zeros((len(batch.unary) + 1, stride))
     cdef double[:, :, ::1] found = np.zeros((n_matrices + 1, R, stride))
@@ -167,7 +168,7 @@ def chain_tangent(unary, pairwise, d_unary, d_pairwise=None, *, lengths=None, ed
     np.asarray(theta)[:-1, :R] = batch.unary
     np.asarray(d)[:-1, :R] = d_unary
     # all the edges of a sequence take the matrices from the first on
-    n_given = batch.max_length - 1 if per_edge else max(1, batch.max_length)
+    n_given = batch.max_length - 1 if per_edge else n_pairs
     np.asarray(pairs)[:n_given] = batch.pair[:n_given] if per_edge else batch.pair[0]
     if d_pairwise is not None:
         np.asarray(d_pairs)[:n_given, :, :R] = d_pairwise[:n_given] if per_edge else d_pairwise[0]

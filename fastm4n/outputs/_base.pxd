@@ -47,6 +47,8 @@ cdef class Layout:
 cdef class Workspace:
     cdef double current, tolerance
     cdef double[::1] scores, atom, step, scratch
+    # of tangents: a direction of parts, and derivatives; for surrogates that ask for them
+    cdef double[::1] direction, change
     cdef double[:, ::1] table
     cdef Py_ssize_t[::1] index
     cdef label_t[::1] labels
@@ -58,7 +60,7 @@ cdef class Outputs:
     cdef readonly object cost_matrix
     cdef readonly bint mean_cost
     # what is there beside the max oracle; see the .pyx
-    cdef readonly bint has_marginals
+    cdef readonly bint has_marginals, has_tangent
     cdef readonly bint has_entropy, has_projection, has_max_min, has_max_min_step
     cdef readonly bint has_relaxation, has_signs
     cdef const label_t[::1] y
@@ -94,6 +96,10 @@ cdef class Outputs:
     cdef double best_answer(
         self, Py_ssize_t b, const double* expected, Workspace work, label_t* labels) noexcept nogil
 
+    cdef int tangent(
+        self, Py_ssize_t b, const double* v, const double* d_unary, const double* d_more,
+        Workspace work, double* marginals, double* change, double* log_partition,
+        double* mean) except -1 nogil
     cdef int relaxed(
         self, Py_ssize_t b, const double* unary, const double* more, Workspace work, bint certify,
         double* lower, double* upper) except -1 nogil

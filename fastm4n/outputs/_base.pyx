@@ -190,6 +190,8 @@ cdef class Outputs:
     ----------
     has_marginals : bool
         Whether `sum_product` is there; the log surrogate needs it.
+    has_tangent : bool
+        Whether `tangent` is there: the derivative of marginals along a direction of scores.
     has_entropy : bool
         Whether the entropy follows from marginals: `entropy` and `entropy_search` are there.
     has_projection : bool
@@ -426,6 +428,17 @@ cdef class Outputs:
         return total
 
     # --------------------------------------------------------- closed forms, if declared
+
+    cdef int tangent(
+        self, Py_ssize_t b, const double* v, const double* d_unary, const double* d_more,
+        Workspace work, double* marginals, double* change, double* log_partition,
+        double* mean) except -1 nogil:
+        """`sum_product`, and change = the derivative of the marginals along a direction of scores.
+
+        The direction is finite: d_unary of the rows of the parts, and d_more of what is behind
+        them, NULL for zeros.  mean is the derivative of the log-partition; with `has_tangent`.
+        """
+        return missing(self, b"tangent", b"has_tangent")
 
     cdef int relaxed(
         self, Py_ssize_t b, const double* unary, const double* more, Workspace work, bint certify,

@@ -9,6 +9,7 @@ instead.
 import numpy as np
 
 from fastm4n.inference._chain cimport ChainMaxMin, ChainScratch
+from fastm4n.inference._chain_tangent cimport ChainTangent
 from fastm4n.inference.simplex import max_min_game
 from fastm4n.outputs._base cimport Layout, Outputs, Workspace, label_t
 
@@ -17,10 +18,13 @@ cdef class ChainWorkspace(Workspace):
     """Scratch of one thread: that of the solver, and of the recursions."""
 
     cdef ChainScratch chain
+    cdef ChainTangent tangent
 
-    def __init__(self, Py_ssize_t size, Layout layout):
+    def __init__(self, Py_ssize_t size, Layout layout, bint with_marginals=False):
         super().__init__(size, layout.max_parts)
         self.chain = ChainScratch(layout.n_labels, layout.max_parts)
+        if with_marginals:
+            self.tangent = ChainTangent(self.chain)
 
 
 cdef class ChainOutputs(Outputs):
@@ -46,7 +50,7 @@ cdef class ChainOutputs(Outputs):
         super().__init__(Layout.of_chains(lengths, len(cost), per_edge), y, cost, cost_scale)
         self.stride = self.layout.stride
         self.pair_step = self.layout.pair_step
-        self.has_marginals = True
+        self.has_marginals = self.has_tangent = True
 
     def arguments(self):
         return (
@@ -75,7 +79,7 @@ cdef class ChainOutputs(Outputs):
         return self.scaled(np.full(self.layout.n_blocks, value))
 
     def workspace(self, Py_ssize_t size, bint with_marginals=False):
-        return ChainWorkspace(size, self.layout)
+        return ChainWorkspace(size, self.layout, with_marginals)
 
     def game(self, bint mirror_prox=False):
         return ChainMaxMin(self.cost_matrix, self.layout.max_parts, mirror_prox, self.pair_step > 0)
@@ -115,3 +119,12 @@ cdef class ChainOutputs(Outputs):
         cdef Py_ssize_t T = self.layout.n_parts(b), nodes = self.layout.behind(b)
         return (<ChainWorkspace> work).chain.sum_product(
             v, T, v + nodes, self.pair_step, marginals, marginals + nodes, log_partition)
+
+    cdef int tangent(
+        self, Py_ssize_t b, const double* v, const double* d_unary, const double* d_more,
+        Workspace work, double* marginals, double* change, double* log_partition,
+        double* mean) except -1 nogil:
+        cdef Py_ssize_t T = self.layout.n_parts(b), nodes = self.layout.behind(b)
+        return (<ChainWorkspace> work).tangent.tangent(
+            v, T, v + nodes, self.pair_step, d_unary, d_more, marginals, marginals + nodes, change,
+            change + nodes, log_partition, mean)

@@ -9,6 +9,7 @@ import numpy as np
 from libc.string cimport memset
 
 from fastm4n.inference._forest cimport ForestScratch
+from fastm4n.inference._forest_tangent cimport ForestTangent
 from fastm4n.inference._forest_plan cimport FOREST, plan_forest
 from fastm4n.inference._graph cimport choices, edge_add, graph_t
 from fastm4n.inference._simplex cimport max_min_game as game_of_node, max_min_zero_one
@@ -20,10 +21,13 @@ cdef class ForestWorkspace(Workspace):
     """Scratch of one thread: that of the solver, and of the recursions."""
 
     cdef ForestScratch forest
+    cdef ForestTangent tangent
 
-    def __init__(self, Py_ssize_t size, max_parts, forest):
+    def __init__(self, Py_ssize_t size, max_parts, forest, bint with_marginals=False):
         super().__init__(size, max_parts)
         self.forest = forest
+        if with_marginals:
+            self.tangent = ForestTangent(forest, max_parts)
 
 
 cdef class ForestGame(OutputsGame):
@@ -125,12 +129,12 @@ cdef class ForestOutputs(GraphOutputs):
                 raise ValueError(
                     f"graph {b} is no forest: edge {where}, between the nodes {first} and "
                     f"{second}, is the second way between its ends, or between a node and itself.")
-        self.has_marginals = True
+        self.has_marginals = self.has_tangent = True
 
     def workspace(self, Py_ssize_t size, bint with_marginals=False):
         return ForestWorkspace(size, self.layout.max_parts, ForestScratch(
             self.layout.n_labels, self.layout.max_parts, self.max_edges, self.max_more,
-            self.common.kind, self.common.width))
+            self.common.kind, self.common.width), with_marginals)
 
     def game(self, bint mirror_prox=False):
         return super().game(True) if mirror_prox else ForestGame(self)
@@ -162,6 +166,18 @@ cdef class ForestOutputs(GraphOutputs):
             &g, &self.order[node], &self.parent_edge[node], v, v + behind, marginals,
             marginals + behind, log_partition)
 
+    cdef int tangent(
+        self, Py_ssize_t b, const double* v, const double* d_unary, const double* d_more,
+        Workspace work, double* marginals, double* change, double* log_partition,
+        double* mean) except -1 nogil:
+        cdef graph_t g = self.graph(b)
+        cdef Py_ssize_t node = self.layout.first_part(b), behind = self.layout.behind(b)
+        memset(marginals + behind, 0, (self.layout.size(b) - behind) * sizeof(double))
+        memset(change + behind, 0, (self.layout.size(b) - behind) * sizeof(double))
+        return (<ForestWorkspace> work).tangent.tangent(
+            &g, &self.order[node], &self.parent_edge[node], v, v + behind, d_unary, d_more,
+            marginals, marginals + behind, change, change + behind, log_partition, mean)
+
 
 cdef class NodesWorkspace(ForestWorkspace):
     """Scratch of one thread, with that of the game of one node."""
@@ -170,8 +186,9 @@ cdef class NodesWorkspace(ForestWorkspace):
     cdef double[:, ::1] tableau
     cdef Py_ssize_t[::1] basis
 
-    def __init__(self, Py_ssize_t size, Py_ssize_t max_parts, forest, Py_ssize_t n_labels):
-        super().__init__(size, max_parts, forest)
+    def __init__(self, Py_ssize_t size, Py_ssize_t max_parts, forest, Py_ssize_t n_labels,
+                 bint with_marginals=False):
+        super().__init__(size, max_parts, forest, with_marginals)
         self.row, self.mu, self.nu = np.zeros((3, n_labels))
         self.tableau = np.zeros((n_labels + 1, n_labels + 1))
         self.basis = np.zeros(2 * n_labels + 1, dtype=np.intp)
@@ -203,7 +220,7 @@ cdef class NodeOutputs(ForestOutputs):
         return NodesWorkspace(
             size, self.layout.max_parts, ForestScratch(
                 self.layout.n_labels, self.layout.max_parts, self.max_edges, self.max_more,
-                self.common.kind, self.common.width), self.layout.n_labels)
+                self.common.kind, self.common.width), self.layout.n_labels, with_marginals)
 
     cdef int max_min(
         self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil:

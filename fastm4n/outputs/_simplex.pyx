@@ -56,7 +56,8 @@ cdef class SimplexOutputs(Outputs):
         self.max_cost = np.max(self.cost_matrix)
         kinds = {"zero_one": ZERO_ONE, "absolute": ABSOLUTE, None: ANY}
         self.kind = kinds[closed_form(self.cost_matrix)]
-        self.has_marginals = self.has_entropy = self.has_projection = self.has_max_min = True
+        self.has_marginals = self.has_tangent = True
+        self.has_entropy = self.has_projection = self.has_max_min = True
         self.has_max_min_step = self.kind == ZERO_ONE
 
     def arguments(self):
@@ -118,6 +119,17 @@ cdef class SimplexOutputs(Outputs):
         self, Py_ssize_t b, const double* v, Workspace work, double* marginals,
         double* log_partition) except -1 nogil:
         log_partition[0] = self.loops.softmax(v, self.k, marginals)
+        return 0
+
+    cdef int tangent(
+        self, Py_ssize_t b, const double* v, const double* d_unary, const double* d_more,
+        Workspace work, double* marginals, double* change, double* log_partition,
+        double* mean) except -1 nogil:
+        cdef Py_ssize_t j
+        log_partition[0] = self.loops.softmax(v, self.k, marginals)
+        mean[0] = self.loops.dot(marginals, d_unary, self.k)
+        for j in range(self.k):
+            change[j] = marginals[j] * (d_unary[j] - mean[0])
         return 0
 
     cdef double entropy(self, Py_ssize_t b, const double* mu) noexcept nogil:

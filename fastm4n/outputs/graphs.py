@@ -49,7 +49,7 @@ def graph_outputs(inference, surrogate, attractive, y, n_nodes, edges, n_edges, 
     inference : {"auto", "forest", "min_cut", "exact", "lp"}
         "auto" takes the first that is exact for these graphs: forests, minimum cuts where pairs
         are sure to be attractive, few states; else the linear program.
-    surrogate : {"max_min", "max_margin", "log"}
+    surrogate : {"max_min", "max_margin", "log", "boost"}
     attractive : bool
         Whether pairs of two labels are attractive whatever the weights.
     y, n_nodes, edges, n_edges, cost, **more
@@ -62,8 +62,14 @@ def graph_outputs(inference, surrogate, attractive, y, n_nodes, edges, n_edges, 
         Of the oracle, in `ORACLES`.
     outputs : GraphOutputs
     """
+    if surrogate == "boost" and inference not in ("auto", "forest"):
+        raise ValueError(
+            f"surrogate='boost' needs tangents of marginals, which inference={inference!r} does "
+            "not give: use inference='forest', for graphs without cycles.")
     if more.get("factors") is None:
         more.pop("factors", None)
+    elif surrogate == "boost":
+        raise ValueError("surrogate='boost' is for graphs without cycles and without factors.")
     elif inference in ("auto", "exact"):
         return "few_states", ExactOutputs(y, n_nodes, edges, n_edges, cost, **more)
     else:
@@ -85,10 +91,11 @@ def graph_outputs(inference, surrogate, attractive, y, n_nodes, edges, n_edges, 
             return "forest", RoofOutputs(**given)
         if cyclic is None:
             return "forest", ForestOutputs(**given)
-        if inference == "forest":
+        if inference == "forest" or surrogate == "boost":
+            why = "inference='forest'" if inference == "forest" else "surrogate='boost'"
             raise ValueError(
-                f"inference='forest' needs graphs without cycles, and graph {cyclic} has one: use "
-                "inference='auto'.")
+                f"{why} needs graphs without cycles, and graph {cyclic} has one: use "
+                + ("inference='auto'." if surrogate != "boost" else "another surrogate."))
     can_cut = binary and attractive and not is_log
     if inference == "min_cut" and not can_cut:
         why = (

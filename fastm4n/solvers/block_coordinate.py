@@ -75,9 +75,9 @@ def step_kind(step, surrogate):
         )
     if step == "fixed" and surrogate.has_natural_step:
         raise ValueError(
-            "step='fixed' averages dual points, and the entropy of an average is not known from "
-            f"the marginals of {type(surrogate.outputs).__name__}; use step='line_search' with "
-            "surrogate='log'."
+            f"step='fixed' averages dual points, and h of {type(surrogate).__name__} at an average "
+            f"is not known from the marginals of {type(surrogate.outputs).__name__}; use "
+            "step='line_search' with surrogate='log' or 'boost'."
         )
     return STEPS[step]
 

@@ -9,6 +9,7 @@ from fastm4n._parameters import (
     check_number,
 )
 from fastm4n.solvers.block_coordinate import SAMPLINGS, STEPS
+from fastm4n.solvers.newton_cg import NewtonCG
 
 ORACLES = ("exact", "mirror_prox")
 
@@ -102,7 +103,7 @@ class BlockFrankWolfe(NamesParameters, BaseEstimator):
 
         Parameters
         ----------
-        surrogate : {"max_min", "max_margin", "log"}
+        surrogate : {"max_min", "max_margin", "log", "boost"}
 
         Raises
         ------
@@ -121,11 +122,11 @@ class BlockFrankWolfe(NamesParameters, BaseEstimator):
                 raise ValueError(f"{name} must lie in (0, 1], got {getattr(self, name)!r}.")
         if self.oracle_iter is not None:
             check_number("oracle_iter", self.oracle_iter, low=0, integer=True)
-        if surrogate == "log" and (self.step in ("pairwise", "away") or self.cache):
+        if surrogate in ("log", "boost") and (self.step in ("pairwise", "away") or self.cache):
             raise ValueError(
                 f"{'cache' if self.cache else f'step={self.step!r}'} is about atoms with weight, "
-                "and the dual points of surrogate='log' lie inside the polytope, not between "
-                "atoms; use step='line_search' without a cache."
+                f"and the dual points of surrogate={surrogate!r} lie inside the polytope, not "
+                "between atoms; use step='line_search' without a cache."
             )
         if self.cache is not None and self.step in ("exact", "fixed"):
             raise ValueError(
@@ -147,10 +148,11 @@ class BlockFrankWolfe(NamesParameters, BaseEstimator):
 
 
 def check_solver(solver):
-    """The `BlockFrankWolfe` of an estimator's `solver`: its own, or the default of "auto"."""
-    if isinstance(solver, BlockFrankWolfe):
+    """The solver of an estimator's `solver`: its own, or the `BlockFrankWolfe` of "auto"."""
+    if isinstance(solver, (BlockFrankWolfe, NewtonCG)):
         return solver
     if isinstance(solver, str) and solver == "auto":
         return BlockFrankWolfe()
     what = solver.__name__ + ", the class" if isinstance(solver, type) else repr(solver)
-    raise ValueError(f"solver must be 'auto' or a BlockFrankWolfe(...), got {what}.")
+    raise ValueError(
+        f"solver must be 'auto', a BlockFrankWolfe(...) or a NewtonCG(...), got {what}.")

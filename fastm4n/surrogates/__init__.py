@@ -1,12 +1,13 @@
-"""The three losses, each written once over outputs of any kind, and one smoothed."""
+"""The losses, each written once over outputs of any kind, and one smoothed."""
 
 from fastm4n.surrogates._base import Surrogate
+from fastm4n.surrogates._boost import Boost
 from fastm4n.surrogates._log import Log
 from fastm4n.surrogates._max_margin import MaxMargin
 from fastm4n.surrogates._max_min import MaxMin, MaxMinMirrorProx
 from fastm4n.surrogates._smooth import SmoothMargin
 
-SURROGATES = ("max_min", "max_margin", "log")
+SURROGATES = ("max_min", "max_margin", "log", "boost")
 ORACLES = ("exact", "mirror_prox")
 
 
@@ -18,7 +19,7 @@ def make_surrogate(
 
     Parameters
     ----------
-    surrogate : {"max_min", "max_margin", "log"}
+    surrogate : {"max_min", "max_margin", "log", "boost"}
     outputs : Outputs
     oracle : {"exact", "mirror_prox"}
         How max-min oracles are solved.
@@ -33,6 +34,8 @@ def make_surrogate(
     """
     if surrogate == "log":
         return Log(outputs, cost_augmented, temperature)
+    if surrogate == "boost":
+        return Boost(outputs)
     if surrogate == "max_margin":
         return MaxMargin(outputs)
     if surrogate != "max_min":
@@ -45,5 +48,6 @@ def make_surrogate(
 
 
 __all__ = [
-    "Log", "MaxMargin", "MaxMin", "MaxMinMirrorProx", "SmoothMargin", "Surrogate", "make_surrogate",
+    "Boost", "Log", "MaxMargin", "MaxMin", "MaxMinMirrorProx", "SmoothMargin", "Surrogate",
+    "make_surrogate",
 ]

@@ -18,7 +18,7 @@ References
 
 import numpy as np
 
-from fastm4n._simd._loops cimport fastm4n_loops, loops_for
+from fastm4n._simd._loops cimport loops_for
 from fastm4n.outputs._base cimport Outputs, Workspace
 from fastm4n.surrogates._base cimport Surrogate
 
@@ -61,16 +61,6 @@ cdef class Log(Surrogate):
         tau > 0, what the entropy is multiplied by.
     """
 
-    cdef readonly bint cost_augmented
-    cdef readonly double temperature
-    # whether h is the entropy and nothing else, and u is v
-    cdef bint is_plain
-    cdef const fastm4n_loops* loops
-    cdef double[::1] theta
-    # zero where a step has been made, and one more than the proposals made where not
-    cdef unsigned char[::1] is_first
-    cdef double first_score
-
     def __init__(self, Outputs outputs, bint cost_augmented=False, double temperature=1.0):
         super().__init__(outputs)
         if not 0.0 < temperature < INFINITY:
@@ -82,16 +72,20 @@ cdef class Log(Surrogate):
             raise NotImplementedError(
                 f"surrogate='log' needs the marginals of outputs, and {type(outputs).__name__} "
                 "has none: implement `sum_product`, and set has_marginals.")
-        n_labels = outputs.layout.n_labels
-        self.loops = loops_for(n_labels)
+        self.loops = loops_for(outputs.layout.n_labels)
         if outputs.has_entropy:
             self.has_line_search = True
-            return
+        else:
+            self.keep_theta()
+
+    def keep_theta(self):
+        """Have natural steps: dual points go with scores theta."""
         self.has_natural_step = True
+        n_labels = self.outputs.layout.n_labels
         self.first_score = np.log(
             FIRST_PROBABILITY / (1 - FIRST_PROBABILITY) * max(1, n_labels - 1))
-        theta = np.zeros(outputs.layout.n_numbers)
-        theta[outputs.layout.places(np.asarray(outputs.y))] = self.first_score
+        theta = np.zeros(self.outputs.layout.n_numbers)
+        theta[self.outputs.layout.places(np.asarray(self.outputs.y))] = self.first_score
         self.theta = theta
         self.is_first = np.ones(self.n_blocks, dtype=np.uint8)
 
@@ -202,21 +196,27 @@ cdef class Log(Surrogate):
         step[0] = best * (1.0 + RELAXATION * (1.0 - best)) if slope > 0.0 else 0.0
         return 0
 
-    cdef int propose(
-        self, Py_ssize_t b, Workspace work, double step, double* concave) except -1 nogil:
-        """The tempered scores that are proposed are left in work.scratch."""
-        cdef Py_ssize_t j, k = self.size(b), offset = self.offset(b)
+    cdef void move(
+        self, Py_ssize_t b, Workspace work, double step, const double* scores) noexcept nogil:
+        """work.scratch = theta, a step towards scores."""
+        cdef Py_ssize_t j, offset = self.offset(b)
         cdef double keep = 1.0 - step
-        cdef const double* scores = &work.scores[0]
         if self.is_first[b]:
             # each further proposal halves the mass that leaves the true labels
             keep = 1.0 + (self.is_first[b] - 1) * LOG_2 / self.first_score
             self.is_first[b] = min(200, self.is_first[b] + 1)
+        for j in range(self.size(b)):
+            work.scratch[j] = keep * self.theta[offset + j] + step * scores[j]
+
+    cdef int propose(
+        self, Py_ssize_t b, Workspace work, double step, double* concave) except -1 nogil:
+        """The tempered scores that are proposed are left in work.scratch."""
+        cdef Py_ssize_t k = self.size(b)
+        cdef const double* scores = &work.scores[0]
         if not self.is_plain:
             self.temper(b, work)
             scores = &work.scratch[0]
-        for j in range(k):
-            work.scratch[j] = keep * self.theta[offset + j] + step * scores[j]
+        self.move(b, work, step, scores)
         self.outputs.sum_product(b, &work.scratch[0], work, &work.atom[0], concave)
         concave[0] = self.temperature * max(
             0.0, concave[0] - self.loops.dot(&work.scratch[0], &work.atom[0], k))

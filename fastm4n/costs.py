@@ -1,0 +1,580 @@
+"""Costs of sequences beside sums over positions: windows of labels, automata, edit distance.
+
+A cost says what it is to predict one sequence of labels where the truth is another. Labels are
+numbers 0 ... R - 1 here. Each has ``of(y_true, y_pred)``, the cost itself, and ``expected(unary,
+pairwise, y_true)``, its expectation where the prediction is drawn from a chain; those that add up
+along the one path of an automaton also have ``best``, the cost-augmented best labelling, and
+``log_partition``, the log of the sum of exp(score + cost).
+
+Estimators train with a matrix of costs of single positions (`cost=`), which is a `MarkovCost` of
+order one; the others weigh what a fitted model predicts.
+"""
+
+import numpy as np
+
+from fastm4n._parameters import as_real, check_number
+
+__all__ = ["EditDistance", "MarkovCost", "RationalCost", "expected_costs"]
+
+
+def _labels(name, y, n_labels=None):
+    y = np.asarray(y)
+    if y.ndim != 1 or (y.size and y.dtype.kind not in "iu"):
+        raise ValueError(f"{name} must be a sequence of label numbers, got {y!r}.")
+    if y.size and (y.min() < 0 or (n_labels is not None and y.max() >= n_labels)):
+        t = int(np.flatnonzero((y < 0) | (y >= (np.inf if n_labels is None else n_labels)))[0])
+        upto = "from 0 on" if n_labels is None else f"0 ... {n_labels - 1}"
+        raise ValueError(f"{name}[{t}] is {y[t]}: labels are numbers {upto}.")
+    return [int(label) for label in y]
+
+
+def _chain(unary, pairwise, y_true):
+    """Scores as arrays, pairwise (T - 1, R, R), and the truth's labels."""
+    unary = as_real("unary", unary)
+    if unary.ndim != 2 or 0 in unary.shape:
+        raise ValueError(
+            f"unary must have shape (T, R), T and R at least 1; got {unary.shape}.")
+    T, R = unary.shape
+    pairwise = as_real("pairwise", pairwise)
+    if pairwise.shape not in ((R, R), (T - 1, R, R)):
+        raise ValueError(
+            f"pairwise must have shape {(R, R)} or {(T - 1, R, R)}, got {pairwise.shape}.")
+    for name, scores in (("unary", unary), ("pairwise", pairwise)):
+        bad = np.isnan(scores) | (scores == np.inf)
+        if bad.any():
+            at = tuple(int(i) for i in np.argwhere(bad)[0])
+            raise ValueError(f"{name}{list(at)} is {scores[at]}: scores are finite or -inf.")
+    return unary, np.broadcast_to(pairwise, (T - 1, R, R)), _labels("y_true", y_true, R)
+
+
+def _gather(values, places, shape):
+    """log(sum of exp) of the values that have each place, and the weight of each value there."""
+    top = np.full(shape, -np.inf)
+    np.maximum.at(top, places, values)
+    base = np.where(top == -np.inf, 0.0, top)
+    weights = np.exp(values - base[places])
+    total = np.zeros(shape)
+    np.add.at(total, places, weights)
+    with np.errstate(divide="ignore"):
+        return base + np.log(total), weights / np.maximum(total, 1e-300)[places]
+
+
+class _PathCost:
+    """A cost that adds up along the path of a deterministic automaton that reads the prediction.
+
+    A subclass says where it starts, `_start(y)`, a step `_step(y, t, state, label)` to (state,
+    cost), and what it ends with, `_end(y, state)`. States are hashable.
+    """
+
+    max_states = 20000
+
+    def of(self, y_true, y_pred):
+        """The cost of predicting y_pred where the truth is y_true.
+
+        Parameters
+        ----------
+        y_true, y_pred : sequence of int
+
+        Returns
+        -------
+        cost : float
+        """
+        y, labels = _labels("y_true", y_true), _labels("y_pred", y_pred)
+        self._check_lengths(len(y), len(labels))
+        state, total = self._start(y), 0.0
+        for t, label in enumerate(labels):
+            state, cost = self._step(y, t, state, label)
+            total += cost
+        return float(total + self._end(y, state))
+
+    def expected(self, unary, pairwise, y_true):
+        """The expected cost of a labelling drawn with probability proportional to exp(score).
+
+        Parameters
+        ----------
+        unary : array-like of shape (T, R)
+        pairwise : array-like of shape (R, R) or (T - 1, R, R)
+            Scores of a chain, finite or -inf.
+        y_true : sequence of int
+
+        Returns
+        -------
+        cost : float
+            Exact, by sum-product over pairs of a label and a state of the automaton: O(R^2) for
+            each state.
+        """
+        return self._sum(unary, pairwise, y_true, 0.0)[1]
+
+    def log_partition(self, unary, pairwise, y_true):
+        """log of the sum over labellings of exp(score + cost): the softmax-margin's.
+
+        Parameters
+        ----------
+        unary, pairwise, y_true
+            As in `expected`.
+
+        Returns
+        -------
+        value : float
+        """
+        return self._sum(unary, pairwise, y_true, 1.0)[0]
+
+    def _sum(self, unary, pairwise, y_true, scale):
+        """Log-partition of score + scale cost, and the expected cost under that distribution."""
+        unary, pairwise, y = _chain(unary, pairwise, y_true)
+        T, R = unary.shape
+        labels = np.arange(R)
+        # of each label and state: log of the mass, and what is expected up to there
+        mass = mean = None
+        for t, (following, costs, ends) in enumerate(self._layers(y, T, R)):
+            if t == 0:
+                sums, means = np.zeros((1, R)), np.zeros((1, R))
+            else:
+                scores = mass.T[:, :, None] + pairwise[t - 1]  # (states, from, to)
+                top = np.max(scores, axis=1, keepdims=True)
+                top[top == -np.inf] = 0.0
+                weights = np.exp(scores - top)
+                total = weights.sum(axis=1)
+                with np.errstate(divide="ignore"):
+                    sums = top[:, 0] + np.log(total)
+                means = (weights * mean.T[:, :, None]).sum(axis=1) / np.maximum(total, 1e-300)
+            costs = costs + (0.0 if ends is None else ends[following])
+            sums = sums + unary[t] + scale * costs
+            places = np.broadcast_to(labels, following.shape), following
+            shape = (R, following.max() + 1)
+            mass, shares = _gather(sums, places, shape)
+            mean = np.zeros(shape)
+            np.add.at(mean, places, shares * (means + costs))
+        top = np.max(mass)
+        if top == -np.inf:
+            raise ValueError("no labelling has a finite score: the scores of -inf leave no path.")
+        weights = np.exp(mass - top)
+        total = weights.sum()
+        return float(top + np.log(total)), float((weights * mean).sum() / total)
+
+    def best(self, unary, pairwise, y_true, scale=1.0):
+        """The labelling of largest score + scale times cost.
+
+        Parameters
+        ----------
+        unary, pairwise, y_true
+            As in `expected`.
+        scale : float, default=1.0
+            What the cost is multiplied by; 1 is the max-margin oracle.
+
+        Returns
+        -------
+        labels : ndarray of shape (T,)
+        value : float
+            Its score and scale times its cost.
+        """
+        unary, pairwise, y = _chain(unary, pairwise, y_true)
+        T, R = unary.shape
+        labels, back, best = np.arange(R), [], None
+        for t, (following, costs, ends) in enumerate(self._layers(y, T, R)):
+            if t == 0:
+                scores, source = np.zeros((1, R)), np.zeros((1, R), dtype=int)
+            else:
+                steps = best.T[:, :, None] + pairwise[t - 1]
+                source = np.argmax(steps, axis=1)
+                scores = np.max(steps, axis=1)
+            costs = costs + (0.0 if ends is None else ends[following])
+            scores = scores + unary[t] + scale * costs
+            places = np.broadcast_to(labels, following.shape), following
+            best = np.full((R, following.max() + 1), -np.inf)
+            np.maximum.at(best, places, scores)
+            # the state that the best came from, and the label there
+            come = np.zeros((2, *best.shape), dtype=int)
+            state, label = np.nonzero(scores == best[places])
+            at = label, following[state, label]
+            come[0][at], come[1][at] = state, source[state, label]
+            back.append(come)
+        value = float(np.max(best))
+        if value == -np.inf:
+            raise ValueError("no labelling has a finite score: the scores of -inf leave no path.")
+        label, state = np.unravel_index(np.argmax(best), best.shape)
+        path = np.zeros(T, dtype=np.intp)
+        for t in range(T - 1, -1, -1):
+            path[t] = label
+            state, label = back[t][0][label, state], back[t][1][label, state]
+        return path, value
+
+    def _layers(self, y, T, R):
+        """For each position the next state and the cost of each state and label, (states, R).
+
+        And in the last, what each of the next states ends with.
+        """
+        self._check_lengths(len(y), T)
+        states = [self._start(y)]
+        for t in range(T):
+            number = {}
+            following = np.zeros((len(states), R), dtype=int)
+            costs = np.zeros((len(states), R))
+            for s, state in enumerate(states):
+                for label in range(R):
+                    to, costs[s, label] = self._step(y, t, state, label)
+                    following[s, label] = number.setdefault(to, len(number))
+            if len(number) > self.max_states:
+                raise ValueError(
+                    f"{type(self).__name__} needs {len(number)} states at position {t} of "
+                    f"{T}, and max_states is {self.max_states}: {self._remedy}")
+            states = list(number)
+            ends = np.array([self._end(y, state) for state in states]) if t == T - 1 else None
+            yield following, costs, ends
+
+    _remedy = "the sequence is too long or has too many labels for exact expectations."
+
+    def _check_lengths(self, n_true, n_predicted):
+        if n_true != n_predicted:
+            raise ValueError(
+                f"y_true has {n_true} labels and the prediction {n_predicted}: "
+                f"{type(self).__name__} is of sequences of one length.")
+
+    def _end(self, y, state):
+        return 0.0
+
+
+class MarkovCost(_PathCost):
+    """A sum over windows of p neighbouring positions: costs of a true and a predicted window.
+
+    Parameters
+    ----------
+    table : array-like of shape (R,) * 2 p
+        ``table[true window][predicted window]``, finite; order 1 is a matrix of costs of single
+        positions, as estimators take it. A sequence of T positions has T - p + 1 windows.
+
+    Attributes
+    ----------
+    order : int
+        p.
+
+    Examples
+    --------
+    One for each label that is wrong, and one for each boundary that is wrong:
+
+    >>> import numpy as np
+    >>> from fastm4n.costs import MarkovCost
+    >>> i, j, k, l = np.indices((2, 2, 2, 2))
+    >>> boundaries = MarkovCost((i != j) != (k != l))
+    >>> boundaries.of([0, 0, 1, 1], [0, 1, 1, 1])
+    2.0
+    >>> round(boundaries.expected(np.zeros((4, 2)), np.zeros((2, 2)), [0, 0, 1, 1]), 6)
+    1.5
+    """
+
+    def __init__(self, table):
+        table = np.asarray(table)
+        if table.dtype.kind not in "fiub":
+            raise ValueError(f"table must hold numbers, got dtype {table.dtype}.")
+        table = table.astype(np.float64)
+        if table.ndim < 2 or table.ndim % 2 or len(set(table.shape)) != 1 or table.size == 0:
+            raise ValueError(
+                "table must have shape (R,) * 2 p, a true and a predicted window of p labels; got "
+                f"{table.shape}.")
+        if not np.isfinite(table).all():
+            at = tuple(int(i) for i in np.argwhere(~np.isfinite(table))[0])
+            raise ValueError(f"table{list(at)} is {table[at]}: costs must be finite.")
+        self.table, self.order, self.n_labels = table, table.ndim // 2, len(table)
+
+    def _start(self, y):
+        if y and max(y) >= self.n_labels:
+            raise ValueError(f"y_true has label {max(y)}, but the costs are of {self.n_labels}.")
+        return ()
+
+    def _step(self, y, t, state, label):
+        if label >= self.n_labels:
+            raise ValueError(f"a prediction has label {label}, but costs are of {self.n_labels}.")
+        window = (*state, label)
+        cost = 0.0
+        if len(window) == self.order:
+            cost = self.table[(*y[t - self.order + 1 : t + 1], *window)]
+            window = window[1:]
+        return window, cost
+
+
+class EditDistance(_PathCost):
+    """What insertions, deletions and substitutions turn the truth into the prediction for least.
+
+    Exact expectations and cost-augmented labellings are by the automaton of Levenshtein, whose
+    states are the rows of the distance's table. They are few where sequences are short, or with a
+    `limit`; elsewhere `upper_bound` is a sum over positions that is never less.
+
+    Parameters
+    ----------
+    insert, delete, substitute : float, default=1.0
+        Costs, positive.
+    limit : float, default=None
+        The distance is cut off there: min(distance, limit).
+    max_states : int, default=20000
+        Most states at one position.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastm4n.costs import EditDistance
+    >>> distance = EditDistance()
+    >>> distance.of([0, 1, 2, 3], [1, 2, 3, 3])
+    2.0
+    >>> round(distance.expected(np.zeros((3, 2)), np.zeros((2, 2)), [0, 1, 0]), 6)
+    1.375
+    """
+
+    _remedy = "set `limit`, or use upper_bound."
+
+    def __init__(self, insert=1.0, delete=1.0, substitute=1.0, *, limit=None, max_states=20000):
+        for name, value in (("insert", insert), ("delete", delete), ("substitute", substitute)):
+            check_number(name, value, low=0)
+        if limit is not None:
+            check_number("limit", limit, low=0)
+        check_number("max_states", max_states, low=0, integer=True)
+        self.insert, self.delete, self.substitute = float(insert), float(delete), float(substitute)
+        self.limit, self.max_states = limit, max_states
+
+    def _check_lengths(self, n_true, n_predicted):
+        """Any two lengths have a distance."""
+
+    def _cut(self, row):
+        return tuple(row) if self.limit is None else tuple(min(x, self.limit) for x in row)
+
+    def _start(self, y):
+        return self._cut([self.delete * j for j in range(len(y) + 1)])
+
+    def _step(self, y, t, state, label):
+        row = [state[0] + self.insert]
+        for j, true in enumerate(y):
+            row.append(min(
+                state[j] + (0.0 if true == label else self.substitute),
+                state[j + 1] + self.insert, row[j] + self.delete))
+        return self._cut(row), 0.0
+
+    def _end(self, y, state):
+        return state[-1]
+
+    def upper_bound(self, y_true, n_labels, reference=None):
+        """Costs of labels at positions whose sum is at least the distance, for every prediction.
+
+        They follow one best alignment of the truth with a reference, for which the sum is the
+        distance itself.
+
+        Parameters
+        ----------
+        y_true : sequence of int
+        n_labels : int
+        reference : sequence of int, default=None
+            As long as predictions are; the truth by default, for which the sum is that of the
+            substitutions.
+
+        Returns
+        -------
+        costs : ndarray of shape (n_positions, n_labels)
+        constant : float
+            What is added to their sum, for true positions that no position is aligned with.
+        """
+        y = _labels("y_true", y_true, n_labels)
+        z = y if reference is None else _labels("reference", reference, n_labels)
+        rows = [[self.delete * j for j in range(len(y) + 1)]]
+        for label in z:
+            row = [rows[-1][0] + self.insert]
+            for j, true in enumerate(y):
+                row.append(min(
+                    rows[-1][j] + (0.0 if true == label else self.substitute),
+                    rows[-1][j + 1] + self.insert, row[j] + self.delete))
+            rows.append(row)
+        costs, constant = np.zeros((len(z), n_labels)), 0.0
+        t, j = len(z), len(y)
+        while t or j:
+            matches = t and j and rows[t][j] == rows[t - 1][j - 1] + (
+                0.0 if z[t - 1] == y[j - 1] else self.substitute)
+            if matches:
+                t, j = t - 1, j - 1
+                costs[t] = self.substitute
+                costs[t, y[j]] = 0.0
+            elif t and rows[t][j] == rows[t - 1][j] + self.insert:
+                t -= 1
+                costs[t] = self.insert
+            else:
+                j -= 1
+                constant += self.delete
+        return costs, constant
+
+
+class RationalCost:
+    """A sum over the paths of a weighted automaton that reads the prediction.
+
+    The cost of y' is ``start @ M[y'_1] @ ... @ M[y'_T] @ final``, for an automaton that may depend
+    on the truth. Where several paths read one prediction their weights add up, so that the cost is
+    no sum along one path: there is its expectation, but no cost-augmented labelling.
+
+    Parameters
+    ----------
+    machine : callable
+        ``machine(y_true, n_labels)`` gives (start, matrices, final) of shapes (S,), (n_labels, S,
+        S) and (S,), finite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastm4n.costs import RationalCost
+    >>> common = RationalCost.common_ngrams(2)
+    >>> common.of([0, 1, 0, 1], [0, 1, 1, 0])  # 01 twice times once, and 10 once
+    3.0
+    >>> round(common.expected(np.zeros((4, 2)), np.zeros((2, 2)), [0, 1, 0, 1]), 6)
+    2.25
+    """
+
+    def __init__(self, machine):
+        if not callable(machine):
+            raise ValueError(f"machine must be a function of y_true and n_labels, got {machine!r}.")
+        self.machine = machine
+
+    @classmethod
+    def common_ngrams(cls, n):
+        """sum over n-grams u of (how often u is in the truth) (how often in the prediction).
+
+        Parameters
+        ----------
+        n : int
+
+        Returns
+        -------
+        cost : RationalCost
+            A similarity rather than a cost: the more, the better.
+        """
+        check_number("n", n, low=0, integer=True)
+
+        def machine(y, n_labels):
+            grams = [tuple(y[t : t + n]) for t in range(len(y) - n + 1)]
+            prefixes = {(): 0}
+            for gram in grams:
+                for k in range(1, n):
+                    prefixes.setdefault(gram[:k], len(prefixes))
+            end = len(prefixes)
+            matrices = np.zeros((n_labels, end + 1, end + 1))
+            matrices[:, 0, 0] = matrices[:, end, end] = 1.0
+            for prefix, number in prefixes.items():
+                if prefix:
+                    matrices[prefix[-1], prefixes[prefix[:-1]], number] = 1.0
+            for gram in grams:
+                matrices[gram[-1], prefixes[gram[:-1]], end] += 1.0
+            return np.eye(end + 1)[0], matrices, np.eye(end + 1)[end]
+
+        return cls(machine)
+
+    def _machine(self, y, n_labels):
+        start, matrices, final = (
+            np.asarray(part, dtype=np.float64) for part in self.machine(y, n_labels))
+        S = start.size
+        if start.shape != (S,) or matrices.shape != (n_labels, S, S) or final.shape != (S,):
+            raise ValueError(
+                f"machine must give shapes (S,), ({n_labels}, S, S) and (S,), got {start.shape}, "
+                f"{matrices.shape} and {final.shape}.")
+        for name, part in (("start", start), ("matrices", matrices), ("final", final)):
+            if not np.isfinite(part).all():
+                at = tuple(int(i) for i in np.argwhere(~np.isfinite(part))[0])
+                raise ValueError(
+                    f"{name}{list(at)} of the automaton is {part[at]}: weights must be finite.")
+        return start, matrices, final
+
+    def of(self, y_true, y_pred):
+        """The cost of predicting y_pred where the truth is y_true.
+
+        Parameters
+        ----------
+        y_true, y_pred : sequence of int
+
+        Returns
+        -------
+        cost : float
+        """
+        y, labels = _labels("y_true", y_true), _labels("y_pred", y_pred)
+        row, matrices, final = self._machine(y, max([*y, *labels], default=0) + 1)
+        for label in labels:
+            row = row @ matrices[label]
+        return float(row @ final)
+
+    def expected(self, unary, pairwise, y_true):
+        """The expected cost of a labelling drawn with probability proportional to exp(score).
+
+        Parameters
+        ----------
+        unary : array-like of shape (T, R)
+        pairwise : array-like of shape (R, R) or (T - 1, R, R)
+        y_true : sequence of int
+
+        Returns
+        -------
+        cost : float
+            Exact, over the intersection of chain and automaton: O(T (R^2 S + R S^2)).
+        """
+        unary, pairwise, y = _chain(unary, pairwise, y_true)
+        start, matrices, final = self._machine(y, unary.shape[1])
+        # of each label: log of the mass, and the expected row of the automaton given the label
+        mass = unary[0]
+        rows = np.einsum("s,jst->jt", start, matrices)
+        for t in range(1, len(unary)):
+            scores = mass[:, None] + pairwise[t - 1]
+            top = np.max(scores, axis=0)
+            top[top == -np.inf] = 0.0
+            weights = np.exp(scores - top)
+            total = weights.sum(axis=0)
+            with np.errstate(divide="ignore"):
+                mass = top + np.log(total) + unary[t]
+            shares = weights / np.maximum(total, 1e-300)
+            rows = np.einsum("js,jst->jt", shares.T @ rows, matrices)
+        top = np.max(mass)
+        if top == -np.inf:
+            raise ValueError("no labelling has a finite score: the scores of -inf leave no path.")
+        p = np.exp(mass - top)
+        return float((p @ (rows @ final)) / p.sum())
+
+
+def expected_costs(cost, tagger, X, y):
+    """Expected cost of each sequence under the distribution of a fitted CRF.
+
+    Parameters
+    ----------
+    cost : MarkovCost, EditDistance or RationalCost
+    tagger : SequenceTagger
+        Fitted, with ``surrogate="log"``.
+    X : Sequences or list
+        Features, as the tagger takes them.
+    y : Sequences or list of sequences of labels
+        True labels, of `classes_`.
+
+    Returns
+    -------
+    costs : ndarray of shape (n_sequences,)
+        Zero for empty sequences.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastm4n import SequenceTagger
+    >>> from fastm4n.costs import EditDistance, expected_costs
+    >>> X, y = [np.eye(2)[[0, 1, 0]], np.eye(2)[[1, 0]]], [["a", "b", "a"], ["b", "a"]]
+    >>> tagger = SequenceTagger("log", alpha=0.1, random_state=0).fit(X, y)
+    >>> costs = expected_costs(EditDistance(), tagger, X, y)
+    >>> bool((costs > 0).all() and (costs < [1.5, 1]).all())
+    True
+    """
+    if tagger.surrogate != "log":
+        raise ValueError(
+            f"expectations need a distribution: surrogate='log', got {tagger.surrogate!r}.")
+    number = {label: i for i, label in enumerate(tagger.classes_.tolist())}
+    scores = tagger._prepare(X, None)[1].scores()
+    if len(y) != len(scores):
+        raise ValueError(f"y has {len(y)} sequences, but X has {len(scores)}.")
+    found = np.zeros(len(scores))
+    for b, (pair, labels) in enumerate(zip(scores, y, strict=True)):
+        labels = np.asarray(labels).tolist()
+        unknown = [label for label in labels if label not in number]
+        if unknown:
+            raise ValueError(f"y[{b}] has the label {unknown[0]!r}, which is not in classes_.")
+        if pair is None:
+            continue
+        unary, pairwise = (part / tagger.temperature for part in pair)
+        try:
+            found[b] = cost.expected(unary, pairwise, [number[label] for label in labels])
+        except ValueError as error:
+            raise ValueError(f"sequence {b}: {error}") from error
+    return found

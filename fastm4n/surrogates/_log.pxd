@@ -1,0 +1,21 @@
+"""The CRF over any outputs; see the .pyx."""
+
+from fastm4n._simd._loops cimport fastm4n_loops
+from fastm4n.outputs._base cimport Workspace
+from fastm4n.surrogates._base cimport Surrogate
+
+
+cdef class Log(Surrogate):
+    cdef readonly bint cost_augmented
+    cdef readonly double temperature
+    # whether h is the entropy and nothing else, and u is v
+    cdef bint is_plain
+    cdef const fastm4n_loops* loops
+    cdef double[::1] theta
+    # zero where a step has been made, and one more than the proposals made where not
+    cdef unsigned char[::1] is_first
+    cdef double first_score
+
+    cdef void temper(self, Py_ssize_t b, Workspace work) noexcept nogil
+    cdef void move(
+        self, Py_ssize_t b, Workspace work, double step, const double* scores) noexcept nogil
