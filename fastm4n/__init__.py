@@ -86,9 +86,9 @@ _NAMES = {
 __all__ = [*_NAMES, "__version__", "get_include"]
 
 _MODULES = (
-    "automata", "calibration", "costs", "datasets", "estimators", "factors", "inference", "losses",
-    "metrics", "model_files", "outputs", "path", "penalties", "plotting", "rankings", "reference",
-    "surrogates", "theory",
+    "automata", "boosting", "calibration", "costs", "datasets", "estimators", "factors",
+    "inference", "losses", "metrics", "model_files", "outputs", "path", "penalties", "plotting",
+    "rankings", "reference", "surrogates", "theory",
 )
 
 

@@ -7,7 +7,14 @@ from fastm4n.solvers._batch import Batch
 from numpy.testing import assert_allclose
 from test_tempering import iris, words
 
-from fastm4n import MulticlassClassifier, NewtonCG, SequenceTagger, regularization_path
+from fastm4n import (
+    MulticlassClassifier,
+    NewtonCG,
+    SequenceTagger,
+    load_model,
+    regularization_path,
+    save_model,
+)
 from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.outputs import SimplexOutputs
 from fastm4n.surrogates import make_surrogate
@@ -45,7 +52,7 @@ def test_products_are_differences_of_gradients():
     def gradient(at):
         features.restore({"weights": at})
         batch.evaluate()
-        return batch.gradient()["weights"]
+        return batch.gradient(np.ones(len(X)))["weights"]
 
     step = 1e-5
     right = (gradient(w + step * d) - gradient(w - step * d)) / (2 * step)
@@ -106,3 +113,12 @@ def test_bad_input():
         MulticlassClassifier("log", solver=NewtonCG(cg_tol=1.0)).fit(X, y)
     with pytest.raises(ValueError, match="a NewtonCG"):
         MulticlassClassifier("log", solver="newton").fit(X, y)
+
+
+def test_model_files(tmp_path):
+    X, y = iris()
+    clf = MulticlassClassifier("log", alpha=0.1, solver=NewtonCG(cg_tol=0.3)).fit(X, y)
+    save_model(clf, tmp_path / "model")
+    again = load_model(tmp_path / "model")
+    assert again.solver.get_params() == clf.solver.get_params()
+    assert_allclose(again.predict_proba(X), clf.predict_proba(X))

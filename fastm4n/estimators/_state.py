@@ -20,6 +20,7 @@ from fastm4n.estimators.simplex import MulticlassClassifier, OrdinalClassifier
 from fastm4n.factors import CountFactor, FactorTables
 from fastm4n.penalties import L2, ElasticNet, Group
 from fastm4n.solvers.block_frank_wolfe import BlockFrankWolfe
+from fastm4n.solvers.newton_cg import NewtonCG
 from fastm4n.vectorizer import SequenceScaler, SequenceVectorizer
 
 # The classes that files may name, and no others: nothing is looked up by a name from a file but
@@ -54,6 +55,8 @@ _SCALARS = {
     **dict.fromkeys(_SCALERS, {"n_features_in_": int, "n_samples_seen_": int}),
     "SequenceVectorizer": {},
 }
+# solvers, by what files call them
+_SOLVERS = {"solver": BlockFrankWolfe, "newton": NewtonCG}
 _SCALAR_DTYPES = (
     "bool", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32",
     "uint64",
@@ -335,9 +338,10 @@ def _encoded(key, value, arrays):
         isinstance(value, np.dtype) and value in (np.dtype("f8"), np.dtype("f4"))
     ):
         return {"dtype": np.dtype(value).name}
-    if type(value) is BlockFrankWolfe:
+    if type(value) in _SOLVERS.values():
         options = value.get_params(deep=False)
-        return {"solver": {
+        kind = next(kind for kind, cls in _SOLVERS.items() if cls is type(value))
+        return {kind: {
             name: _encoded(f"{key}__{name}", options[name], None) for name in options
         }}
     if hasattr(value, "__array__") and arrays is not None:
@@ -365,12 +369,12 @@ def _decoded(key, value, arrays):
         return float(inner)
     if kind == "dtype" and inner in ("float64", "float32"):
         return np.dtype(inner).type
-    if kind == "solver" and type(inner) is dict:
-        known = BlockFrankWolfe().get_params(deep=False)
+    if kind in _SOLVERS and type(inner) is dict:
+        known = _SOLVERS[kind]().get_params(deep=False)
         for name in inner:
             if name not in known:
                 raise ValueError(f"a solver has no parameter {name!r:.80}")
-        return BlockFrankWolfe(**{
+        return _SOLVERS[kind](**{
             name: _decoded(f"{key}__{name}", option, None) for name, option in inner.items()
         })
     if kind == "array" and arrays is not None:

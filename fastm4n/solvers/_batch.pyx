@@ -30,6 +30,8 @@ cdef class Batch:
     ----------
     scores, mu : ndarray
         Tempered scores of all blocks at the last `evaluate`, and their marginals, flat.
+    change : ndarray
+        Derivatives of what was asked for last, of the form of scores.
     """
 
     cdef Log surrogate
@@ -67,8 +69,8 @@ cdef class Batch:
                 memcpy(&self.scores[offset], &work.scratch[0], k * sizeof(double))
         return losses, heights
 
-    def gradient(self):
-        """sum_b p_b Phi(x_b) (mu_b - phi(y_b))', as a state; the features hold that then."""
+    def gradient(self, const double[::1] factors):
+        """sum_b p_b factors_b Phi(x_b) (mu_b - phi(y_b))', as a state, which the features hold."""
         cdef Log surrogate = self.surrogate
         cdef FeatureMap features = self.features
         cdef Workspace work = self.work
@@ -79,7 +81,51 @@ cdef class Batch:
                 offset = surrogate.offset(b)
                 surrogate.truth(b, &work.step[0])
                 for j in range(surrogate.size(b)):
-                    work.step[j] = self.weights[b] * (self.mu[offset + j] - work.step[j])
+                    work.step[j] = self.weights[b] * factors[b] * (
+                        self.mu[offset + j] - work.step[j])
+                features.update(b, work.step)
+            features.settle()
+        return features.state()
+
+    def risks(self):
+        """Expected costs at the w of the features; `change` holds their derivatives by scores."""
+        cdef Log surrogate = self.surrogate
+        cdef FeatureMap features = self.features
+        cdef Workspace work = self.work
+        cdef Py_ssize_t b, j, offset, k
+        cdef double log_partition
+        cdef double scale = 1.0 / surrogate.temperature
+        found = np.zeros(surrogate.n_blocks)
+        cdef double[::1] risk = found
+        with nogil:
+            features.settle()
+            for b in range(surrogate.n_blocks):
+                offset, k = surrogate.offset(b), surrogate.size(b)
+                features.scores(b, work.scores)
+                for j in range(k):
+                    work.scratch[j] = 0.0
+                surrogate.outputs.add_costs(b, &work.scratch[0], &work.scratch[0])
+                for j in range(k):
+                    work.scores[j] *= scale
+                surrogate.outputs.tangent(
+                    b, &work.scores[0], &work.scratch[0], NULL, work, &work.atom[0],
+                    &self.change[offset], &log_partition, &risk[b])
+                for j in range(k):
+                    self.change[offset + j] *= scale
+        return found
+
+    def along_change(self):
+        """sum_b p_b Phi(x_b) change_b', as a state, which the features hold then."""
+        cdef Log surrogate = self.surrogate
+        cdef FeatureMap features = self.features
+        cdef Workspace work = self.work
+        cdef Py_ssize_t b, j, offset
+        features.clear()
+        with nogil:
+            for b in range(surrogate.n_blocks):
+                offset = surrogate.offset(b)
+                for j in range(surrogate.size(b)):
+                    work.step[j] = self.weights[b] * self.change[offset + j]
                 features.update(b, work.step)
             features.settle()
         return features.state()
@@ -92,7 +138,7 @@ cdef class Batch:
         cdef Log surrogate = self.surrogate
         cdef FeatureMap features = self.features
         cdef Workspace work = self.work
-        cdef Py_ssize_t b, j, offset, k
+        cdef Py_ssize_t b, j, offset
         cdef double log_partition, mean
         cdef double scale = 1.0 / surrogate.temperature
         with nogil:
@@ -104,12 +150,6 @@ cdef class Batch:
                     b, &self.scores[offset], &work.scores[0],
                     &work.scores[0] + surrogate.outputs.layout.behind(b), work, &work.atom[0],
                     &self.change[offset], &log_partition, &mean)
-        features.clear()
-        with nogil:
-            for b in range(surrogate.n_blocks):
-                offset, k = surrogate.offset(b), surrogate.size(b)
-                for j in range(k):
-                    work.step[j] = self.weights[b] * scale * self.change[offset + j]
-                features.update(b, work.step)
-            features.settle()
-        return features.state()
+                for j in range(surrogate.size(b)):
+                    self.change[offset + j] *= scale
+        return self.along_change()

@@ -18,6 +18,7 @@ from fastm4n.solvers._block_coordinate import BlockCoordinateEngine
 from fastm4n.solvers.block_coordinate import Solution
 from fastm4n.solvers.certificates import Certificate
 from fastm4n.solvers.history import History, Progress
+from fastm4n.solvers.limited_memory import inner, plus, times
 
 # of the line search: the share of the slope that a step must gain, and most halvings
 SUFFICIENT, MOST_HALVINGS = 1e-4, 40
@@ -114,41 +115,41 @@ class _Run:
         self.features.restore(w)
         self.n_passes += 1
         losses, heights = self.batch.evaluate()
-        value = float(np.sum(self.p * losses)) + 0.5 * self.alpha * _dot(w, w)
+        value = float(np.sum(self.p * losses)) + 0.5 * self.alpha * inner(w, w)
         return value, losses, heights
 
     def gradient(self, w):
         """The gradient of P where it was evaluated last."""
-        return _sum(self.batch.gradient(), self.alpha, w)
+        return plus(self.batch.gradient(np.ones(self.p.size)), self.alpha, w)
 
     def product(self, d):
         """The Hessian of P there, times d."""
         self.features.restore(d)
         self.n_passes += 1
-        return _sum(self.batch.product(), self.alpha, d)
+        return plus(self.batch.product(), self.alpha, d)
 
     def direction(self, gradient, share):
         """A step s with ||H s + gradient|| at most share times the gradient's norm, or nearly."""
-        residual = _scaled(-1.0, gradient)
-        s, d, square = _scaled(0.0, gradient), residual, _dot(residual, residual)
+        residual = times(-1.0, gradient)
+        s, d, square = times(0.0, gradient), residual, inner(residual, residual)
         goal = share * share * square
         for _ in range(self.solver.max_cg):
             product = self.product(d)
-            step = square / _dot(d, product)
-            s, residual = _sum(s, step, d), _sum(residual, -step, product)
-            before, square = square, _dot(residual, residual)
+            step = square / inner(d, product)
+            s, residual = plus(s, step, d), plus(residual, -step, product)
+            before, square = square, inner(residual, residual)
             if square <= goal or self.n_passes >= self.max_iter:
                 break
-            d = _sum(residual, square / before, d)
+            d = plus(residual, square / before, d)
         return s
 
     def certificate(self, w, value, losses, heights, gradient):
-        gap = _dot(gradient, gradient) / (2.0 * self.alpha)
+        gap = inner(gradient, gradient) / (2.0 * self.alpha)
         if not np.isfinite(value + gap):
             value, gap = np.inf, np.inf
         return Certificate(
             primal=value, dual=value - gap, gap=gap, block_gaps=np.zeros(losses.size),
-            concave=heights, block_losses=losses, norm=_dot(w, w), bound=value - gap,
+            concave=heights, block_losses=losses, norm=inner(w, w), bound=value - gap,
             height=float(np.sum(self.p * heights)))
 
     def solve(self):
@@ -167,11 +168,11 @@ class _Run:
                 stop = self.callback is not None and bool(self.callback(row))
                 if stop or found.gap <= self.tol or self.n_passes >= self.max_iter:
                     break
-                norm = np.sqrt(_dot(gradient, gradient))
+                norm = np.sqrt(inner(gradient, gradient))
                 first = norm if first is None else first
                 s = self.direction(
                     gradient, min(self.solver.cg_tol, np.sqrt(norm / first)))
-                moved = self.search(w, s, value, _dot(gradient, s))
+                moved = self.search(w, s, value, inner(gradient, s))
                 if moved is None:
                     break
                 w, (value, losses, heights) = moved
@@ -187,7 +188,7 @@ class _Run:
         """w + t s for the first t of 1, 1/2, ... that gains enough; None where rounding is left."""
         step = 1.0
         for _ in range(MOST_HALVINGS):
-            to = _sum(w, step, s)
+            to = plus(w, step, s)
             found = self.evaluate(to)
             if found[0] < value and found[0] <= value + SUFFICIENT * step * slope:
                 return to, found
@@ -202,14 +203,3 @@ class _Run:
                 **self.surrogate.state(), "theta": np.array(self.batch.scores),
                 "is_first": np.zeros(self.surrogate.n_blocks, dtype=np.uint8)})
 
-
-def _sum(state, factor, other):
-    return {name: array + factor * other[name] for name, array in state.items()}
-
-
-def _scaled(factor, state):
-    return {name: factor * array for name, array in state.items()}
-
-
-def _dot(one, other):
-    return float(sum(np.sum(array * other[name]) for name, array in one.items()))

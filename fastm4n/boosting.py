@@ -1,0 +1,213 @@
+"""Objectives beside the convex surrogates of `fit`: boosting as printed, and minimum risk.
+
+``surrogate="boost"`` minimises the mean of log(1 + F_i), F_i = sum_{y != y_i} L(y_i, y)
+exp(s(y) - s(y_i)). `fit_exponential` minimises the mean of F_i itself, as equation 20 of [1]_ has
+it. `refine_risk` goes on from a fitted tagger to a smaller expected cost, the objective of
+minimum-risk training, which is not convex.
+
+References
+----------
+.. [1] C. Cortes, V. Kuznetsov, M. Mohri, S. Yang (2016). Structured prediction theory based on
+   factor graph complexity. NIPS.
+"""
+
+import copy
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
+
+from fastm4n._parameters import check_number
+from fastm4n.estimators import SequenceTagger
+from fastm4n.estimators._chain_weights import packed_weights
+from fastm4n.solvers._batch import Batch
+from fastm4n.solvers.limited_memory import inner, minimise, plus
+
+__all__ = ["fit_exponential", "refine_risk"]
+
+# exp of more overflows, or nearly
+MOST_LOG = 700.0
+
+
+def fit_exponential(estimator, X, y, sample_weight=None):
+    """Fit an estimator to the exponential loss itself, by L-BFGS, with a certified gap.
+
+    Minimises mean_i F_i + alpha / 2 ||w||^2, F_i = sum over outputs y other than y_i of
+    L(y_i, y) exp(s(y) - s(y_i)). At w = 0 it is the sum of the costs of all outputs, R^T / R for
+    each mistake of a sequence of T positions and R labels: the longest sequence is the whole
+    objective, and from a few hundred positions on it overflows. ``estimator.fit`` takes the
+    logarithm log(1 + F_i), whose gradient is that of F_i over 1 + F_i.
+
+    Parameters
+    ----------
+    estimator : estimator
+        With ``surrogate="boost"``, linear features and ``penalty="l2"``; its `alpha`, `cost`,
+        `tol` and `max_iter` (evaluations) are used. It is not changed.
+    X, y, sample_weight
+        As its `fit` takes them.
+
+    Returns
+    -------
+    fitted : estimator
+        A fitted copy. With v_i = w' Phi(x_i) for the dual points' scores, the gap is alpha / 2
+        ||w - w(u)||^2, u_i being the gradients of F_i: the square of the objective's gradient over
+        2 alpha. `relative_gap_` is relative to the objective at zero weights.
+
+    Raises
+    ------
+    ValueError
+        If log F_i is above 700 at zero weights, naming the example.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from fastm4n import MulticlassClassifier
+    >>> from fastm4n.boosting import fit_exponential
+    >>> X, y = load_iris(return_X_y=True)
+    >>> clf = fit_exponential(MulticlassClassifier("boost", alpha=0.1), X, y)
+    >>> bool(clf.relative_gap_ <= clf.tol), bool(clf.score(X, y) > 0.9)
+    (True, True)
+    """
+    if getattr(estimator, "surrogate", None) != "boost":
+        raise ValueError(f"fit_exponential needs surrogate='boost', got {estimator!r:.200}.")
+    fitted = clone(estimator)
+    problem = fitted._problem(X, y, sample_weight)
+    batch, alpha, p = _batch(fitted, problem)
+    first = []
+
+    def objective(w):
+        problem.features.restore(w)
+        logs, _ = batch.evaluate()
+        if not first:
+            worst = int(np.argmax(logs))
+            if logs[worst] > MOST_LOG:
+                raise ValueError(
+                    f"{fitted._noun} {problem.blocks.examples[worst]}: log F is "
+                    f"{logs[worst]:.4g} at zero weights, and exp of more than {MOST_LOG:g} "
+                    "overflows. Use fit, which minimises log(1 + F).")
+        if not logs.max() <= MOST_LOG:
+            return np.inf, None
+        value = float(np.sum(p * np.expm1(logs))) + 0.5 * alpha * inner(w, w)
+        if not first:
+            first.append(value if value > 0.0 else 1.0)
+        return value, lambda: plus(batch.gradient(np.exp(logs)), alpha, w)
+
+    rows = {"pass": [], "primal": [], "dual": [], "gap": []}
+
+    def on_iterate(n, w, value, gradient):
+        gap = inner(gradient, gradient) / (2.0 * alpha)
+        dual = max([value - gap, *rows["dual"]])
+        _add(rows, n, value, dual, min(gap, max(0.0, value - dual)))
+        return rows["gap"][-1] <= fitted.tol * first[0]
+
+    w = minimise(objective, problem.features.state(), fitted.max_iter, on_iterate)
+    return _finished(fitted, problem, w, alpha, rows, first[0])
+
+
+def refine_risk(tagger, X, y, sample_weight=None, *, alpha=None, max_iter=100):
+    """Minimum-risk training from a fitted tagger on: a smaller expected cost on the data.
+
+    Goes down mean_i E L(y_i, Y) + alpha / 2 ||w||^2, the expectation being over labellings Y of the
+    tagger's distribution, from its weights, by L-BFGS; gradients are covariances, by tangent
+    sum-product. The objective is not convex: there is no gap, and where it ends depends on where it
+    began. It is never larger at the end.
+
+    Parameters
+    ----------
+    tagger : SequenceTagger
+        Fitted, with ``surrogate="log"``. It is not changed.
+    X, y, sample_weight
+        As its `fit` takes them.
+    alpha : float, default=None
+        Regularisation, that of the fit by default.
+    max_iter : int, default=100
+        Most evaluations.
+
+    Returns
+    -------
+    refined : SequenceTagger
+        A copy with other weights, `primal_objective_` being the objective above,
+        `dual_objective_` -inf and both gaps inf, as nothing is certified; `history_` has the
+        objective ("primal") after each step.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastm4n import SequenceTagger
+    >>> from fastm4n.boosting import refine_risk
+    >>> X, y = [np.eye(2)[[0, 1, 0]], np.eye(2)[[1, 0]]], [["a", "b", "a"], ["b", "b"]]
+    >>> tagger = SequenceTagger("log", alpha=0.1, random_state=0).fit(X, y)
+    >>> refined = refine_risk(tagger, X, y)
+    >>> objective = refined.history_["primal"]
+    >>> bool(objective[-1] < objective[0])
+    True
+    """
+    if not isinstance(tagger, SequenceTagger) or tagger.surrogate != "log":
+        raise ValueError(
+            f"refine_risk needs a fitted SequenceTagger with surrogate='log', got {tagger!r:.200}.")
+    check_is_fitted(tagger)
+    check_number("max_iter", max_iter, low=0, integer=True)
+    if alpha is not None:
+        check_number("alpha", alpha, low=0)
+    alpha = tagger.alpha_ if alpha is None else float(alpha)
+    plain = clone(tagger).set_params(penalty="l2", alpha=alpha, solver="auto", warm_start=False)
+    problem = plain._problem(X, y, sample_weight)
+    if not np.array_equal(problem.common["classes_"], tagger.classes_):
+        raise ValueError("y has other labels than those that the tagger was fitted to.")
+    d = problem.common["n_features_in_"]
+    if d != tagger.n_features_in_:
+        raise ValueError(
+            f"X has {d} features, but the tagger was fitted to {tagger.n_features_in_}.")
+    batch, alpha, p = _batch(plain, problem, alpha)
+
+    def objective(w):
+        problem.features.restore(w)
+        value = float(np.sum(p * batch.risks())) + 0.5 * alpha * inner(w, w)
+        return value, lambda: plus(batch.along_change(), alpha, w)
+
+    weights, edge_weights = packed_weights(tagger)
+    start = {"weights": np.array(weights)}
+    if edge_weights is not None:
+        start["edges"] = np.array(edge_weights)
+    rows = {"pass": [], "primal": [], "dual": [], "gap": []}
+
+    def on_iterate(n, w, value, gradient):
+        _add(rows, n, value, -np.inf, np.inf)
+        return inner(gradient, gradient) <= (1e-6 * alpha) ** 2 * inner(w, w)
+
+    w = minimise(objective, start, max_iter, on_iterate)
+    refined = _finished(copy.copy(tagger), problem, w, alpha, rows, 1.0)
+    refined.__dict__.pop("_warm_state", None)
+    return refined
+
+
+def _batch(estimator, problem, alpha=None):
+    """What is evaluated, alpha, and the weights of blocks; only for the plain L2 penalty."""
+    features = problem.features
+    if features.weight_norm() is None or not features.has_plain_state():
+        raise ValueError(
+            "weights under the plain L2 penalty are needed: kernel='linear' and penalty='l2'.")
+    if getattr(problem, "free_intercept", None) is not None:
+        raise ValueError("fit_intercept='free' is for fit: use True or a number.")
+    alpha = estimator._alpha_of(problem.blocks.kept.size) if alpha is None else alpha
+    return Batch(problem.loss, features, problem.weights), alpha, problem.weights
+
+
+def _add(rows, *values):
+    for column, value in zip(rows.values(), values, strict=True):
+        column.append(value)
+
+
+def _finished(estimator, problem, w, alpha, rows, scale):
+    """The estimator with the weights w and what is known of them."""
+    problem.features.restore(w)
+    estimator._keep(problem.common, problem.fitted(None, alpha))
+    history = {name: np.array(column) for name, column in rows.items()}
+    estimator.alpha_ = alpha
+    estimator.n_iter_ = int(history["pass"][-1])
+    estimator.primal_objective_ = float(history["primal"][-1])
+    estimator.dual_objective_ = float(history["dual"][-1])
+    estimator.duality_gap_ = float(history["gap"][-1])
+    estimator.relative_gap_ = estimator.duality_gap_ / scale
+    estimator.history_ = history
+    return estimator

@@ -1,0 +1,87 @@
+"""L-BFGS over states of feature maps: smooth objectives, convex or not, that may be infinite."""
+
+from collections import deque
+
+import numpy as np
+
+# of the line search: the share of the slope that a step must gain, and most halvings
+SUFFICIENT, MOST_HALVINGS = 1e-4, 40
+MEMORY = 10
+# a pair of differences whose product is this small beside their lengths is left out
+LEAST_CURVATURE = 1e-10
+
+
+def plus(state, factor, other):
+    """state + factor other."""
+    return {name: array + factor * other[name] for name, array in state.items()}
+
+
+def times(factor, state):
+    return {name: factor * array for name, array in state.items()}
+
+
+def inner(one, other):
+    """Summed by NumPy, whose bits depend on no number of threads."""
+    return float(sum(np.sum(array * other[name]) for name, array in one.items()))
+
+
+def minimise(objective, w, max_iter, on_iterate):
+    """Descend from w; the value never rises.
+
+    Parameters
+    ----------
+    objective : callable
+        ``objective(w)`` gives the value, which may be infinite, and a function without arguments
+        that gives the gradient there.
+    w : dict of ndarray
+    max_iter : int
+        Most evaluations.
+    on_iterate : callable
+        ``on_iterate(n_evaluations, w, value, gradient)``, called where the descent begins and after
+        each step; a true result ends it.
+
+    Returns
+    -------
+    w : dict of ndarray
+    """
+    value, gradient_of = objective(w)
+    gradient, n = gradient_of(), 1
+    pairs = deque(maxlen=MEMORY)
+    while not on_iterate(n, w, value, gradient) and n < max_iter:
+        step = _direction(gradient, pairs)
+        slope, size = inner(gradient, step), 1.0
+        if not slope < 0.0:
+            break
+        for _ in range(MOST_HALVINGS):
+            to = plus(w, size, step)
+            found, gradient_of = objective(to)
+            n += 1
+            if found < value and found <= value + SUFFICIENT * size * slope or n >= max_iter:
+                break
+            size *= 0.5
+        if not found < value:
+            break
+        before, gradient = gradient, gradient_of()
+        moved, turned = times(size, step), plus(gradient, -1.0, before)
+        product = inner(moved, turned)
+        if product > LEAST_CURVATURE * np.sqrt(inner(moved, moved) * inner(turned, turned)):
+            pairs.append((moved, turned, product))
+        w, value = to, found
+    return w
+
+
+def _direction(gradient, pairs):
+    """Minus the gradient, times the inverse of the Hessian that the pairs tell of."""
+    step, shares = times(-1.0, gradient), []
+    for moved, turned, product in reversed(pairs):
+        share = inner(moved, step) / product
+        shares.append(share)
+        step = plus(step, -share, turned)
+    if pairs:
+        moved, turned, product = pairs[-1]
+        step = times(product / inner(turned, turned), step)
+    else:
+        step = times(1.0 / max(1.0, np.sqrt(inner(gradient, gradient))), step)
+    for (moved, turned, product), share in zip(pairs, reversed(shares), strict=True):
+        step = plus(step, share - inner(turned, step) / product, moved)
+    return step
