@@ -2,8 +2,9 @@
 
 ``surrogate="boost"`` minimises the mean of log(1 + F_i), F_i = sum_{y != y_i} L(y_i, y)
 exp(s(y) - s(y_i)). `fit_exponential` minimises the mean of F_i itself, as equation 20 of [1]_ has
-it. `refine_risk` goes on from a fitted tagger to a smaller expected cost, the objective of
-minimum-risk training, which is not convex.
+it; `exponential_losses` has it and equation 19 at the weights of a tagger. `refine_risk` goes on
+from a fitted tagger to a smaller expected cost, the objective of minimum-risk training, which is
+not convex.
 
 References
 ----------
@@ -17,13 +18,16 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from fastm4n._parameters import check_number
+from fastm4n._parameters import check_choice, check_number
+from fastm4n.costs import LogCost, MarkovCost, of_sequences
 from fastm4n.estimators import SequenceTagger
 from fastm4n.estimators._chain_weights import packed_weights
 from fastm4n.solvers._batch import Batch
 from fastm4n.solvers.limited_memory import inner, minimise, plus
 
-__all__ = ["fit_exponential", "refine_risk"]
+__all__ = ["exponential_losses", "fit_exponential", "refine_risk"]
+
+FORMS = ("sum", "max")
 
 # exp of more overflows, or nearly
 MOST_LOG = 700.0
@@ -102,6 +106,71 @@ def fit_exponential(estimator, X, y, sample_weight=None):
 
     w = minimise(objective, problem.features.state(), fitted.max_iter, on_iterate)
     return _finished(fitted, problem, w, alpha, rows, first[0])
+
+
+def exponential_losses(tagger, X, y, *, form="sum", cost=None):
+    """The losses of VStructBoost as printed, of each sequence under a fitted tagger.
+
+    sum over y of L(y_i, y) exp(s(y) - s(y_i)), equation 20 of [1]_, or the largest of these terms,
+    equation 19, exactly: by a chain of labels and costs so far.
+
+    Parameters
+    ----------
+    tagger : SequenceTagger
+        Fitted, with any surrogate.
+    X, y
+        As its `fit` takes them.
+    form : {"sum", "max"}, default="sum"
+    cost : MarkovCost or EditDistance, default=None
+        The tagger's own costs of positions, added up, by default.
+
+    Returns
+    -------
+    losses : ndarray of shape (n_sequences,)
+        Zero for empty sequences.
+
+    Raises
+    ------
+    ValueError
+        Where the logarithm of a loss is above 700, naming the sequence.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastm4n import SequenceTagger
+    >>> from fastm4n.boosting import exponential_losses
+    >>> X, y = [np.eye(2)[[0, 1, 0]], np.eye(2)[[1, 0]]], [["a", "b", "a"], ["b", "a"]]
+    >>> tagger = SequenceTagger("boost", alpha=0.1, random_state=0).fit(X, y)
+    >>> total, largest = (exponential_losses(tagger, X, y, form=form) for form in ("sum", "max"))
+    >>> bool((largest <= total).all())
+    True
+    """
+    check_is_fitted(tagger)
+    check_choice("form", form, FORMS)
+    logs = LogCost(MarkovCost(tagger.cost_matrix_) if cost is None else cost)
+
+    def loss(unary, pairwise, labels):
+        if unary.shape[1] == 1:
+            return 0.0  # there is no other labelling
+        if form == "sum":
+            value = logs.log_partition(unary, pairwise, labels)
+        else:
+            value = logs.best(unary, pairwise, labels)[1]
+        value -= score_of(unary, pairwise, labels)
+        if value > MOST_LOG:
+            raise ValueError(
+                f"log F is {value:.4g}, and exp of more than {MOST_LOG:g} overflows. "
+                "surrogate='boost' takes log(1 + F).")
+        return np.exp(value)
+
+    return of_sequences(loss, tagger, X, y)
+
+
+def score_of(unary, pairwise, labels):
+    """The score of one labelling; pairwise is one matrix, or one for each transition."""
+    before, behind = labels[:-1], labels[1:]
+    places = (before, behind) if pairwise.ndim == 2 else (np.arange(len(before)), before, behind)
+    return unary[np.arange(len(labels)), labels].sum() + pairwise[places].sum()
 
 
 def refine_risk(tagger, X, y, sample_weight=None, *, alpha=None, max_iter=100):

@@ -14,7 +14,7 @@ import numpy as np
 
 from fastm4n._parameters import as_real, check_number
 
-__all__ = ["EditDistance", "MarkovCost", "RationalCost", "expected_costs"]
+__all__ = ["EditDistance", "LogCost", "MarkovCost", "RationalCost", "expected_costs"]
 
 
 def _labels(name, y, n_labels=None):
@@ -120,7 +120,7 @@ class _PathCost:
         return self._sum(unary, pairwise, y_true, 1.0)[0]
 
     def _sum(self, unary, pairwise, y_true, scale):
-        """Log-partition of score + scale cost, and the expected cost under that distribution."""
+        """Log-partition of score + scale cost; and, for a scale of 0, the expected cost."""
         unary, pairwise, y = _chain(unary, pairwise, y_true)
         T, R = unary.shape
         labels = np.arange(R)
@@ -139,12 +139,13 @@ class _PathCost:
                     sums = top[:, 0] + np.log(total)
                 means = (weights * mean.T[:, :, None]).sum(axis=1) / np.maximum(total, 1e-300)
             costs = costs + (0.0 if ends is None else ends[following])
-            sums = sums + unary[t] + scale * costs
+            sums = sums + unary[t] + (scale * costs if scale else 0.0)
             places = np.broadcast_to(labels, following.shape), following
             shape = (R, following.max() + 1)
             mass, shares = _gather(sums, places, shape)
             mean = np.zeros(shape)
-            np.add.at(mean, places, shares * (means + costs))
+            if not scale:
+                np.add.at(mean, places, shares * (means + costs))
         top = np.max(mass)
         if top == -np.inf:
             raise ValueError("no labelling has a finite score: the scores of -inf leave no path.")
@@ -398,6 +399,58 @@ class EditDistance(_PathCost):
         return costs, constant
 
 
+class LogCost(_PathCost):
+    """The logarithm of another cost, which must not be negative: log 0 = -inf.
+
+    ``log_partition`` is then log sum_y L(y_i, y) exp(s(y)), and ``best`` finds max_y L(y_i, y)
+    exp(s(y)), exactly: the sum and the maximum of boosting. States remember the cost so far, of
+    which there are few where costs of positions have few values: T + 1 numbers of mistakes.
+
+    Parameters
+    ----------
+    cost : MarkovCost or EditDistance
+    max_states : int, default=20000
+        Most states at one position.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastm4n.costs import LogCost, MarkovCost
+    >>> mistakes = LogCost(MarkovCost(1.0 - np.eye(2)))
+    >>> value = mistakes.log_partition(np.zeros((2, 2)), np.zeros((2, 2)), [0, 0])
+    >>> round(float(np.exp(value)), 6)
+    4.0
+    """
+
+    _remedy = "costs of too many values; a cost of small integers has few."
+
+    def __init__(self, cost, max_states=20000):
+        if not isinstance(cost, _PathCost) or isinstance(cost, LogCost):
+            raise ValueError(f"cost must be a MarkovCost or an EditDistance, got {cost!r}.")
+        check_number("max_states", max_states, low=0, integer=True)
+        self.cost, self.max_states = cost, max_states
+
+    def expected(self, unary, pairwise, y_true):
+        """There is none: the truth itself has the cost -inf."""
+        raise ValueError("the logarithm of a cost has no expectation: that of the truth is -inf.")
+
+    def _check_lengths(self, n_true, n_predicted):
+        self.cost._check_lengths(n_true, n_predicted)
+
+    def _start(self, y):
+        return self.cost._start(y), 0.0
+
+    def _step(self, y, t, state, label):
+        to, cost = self.cost._step(y, t, state[0], label)
+        return (to, state[1] + cost), 0.0
+
+    def _end(self, y, state):
+        total = state[1] + self.cost._end(y, state[0])
+        if total < 0.0:
+            raise ValueError(f"a labelling has the cost {total:g}, which has no logarithm.")
+        return float(np.log(total)) if total > 0.0 else -np.inf
+
+
 class RationalCost:
     """A sum over the paths of a weighted automaton that reads the prediction.
 
@@ -560,6 +613,19 @@ def expected_costs(cost, tagger, X, y):
     if tagger.surrogate != "log":
         raise ValueError(
             f"expectations need a distribution: surrogate='log', got {tagger.surrogate!r}.")
+    tau = tagger.temperature
+
+    def expected(unary, pairwise, labels):
+        return cost.expected(unary / tau, pairwise / tau, labels)
+
+    return of_sequences(expected, tagger, X, y)
+
+
+def of_sequences(function, tagger, X, y):
+    """function(unary, pairwise, labels) of each sequence, labels being numbers; 0 of empty ones.
+
+    What it refuses is refused with the number of the sequence.
+    """
     number = {label: i for i, label in enumerate(tagger.classes_.tolist())}
     scores = tagger._prepare(X, None)[1].scores()
     if len(y) != len(scores):
@@ -572,9 +638,8 @@ def expected_costs(cost, tagger, X, y):
             raise ValueError(f"y[{b}] has the label {unknown[0]!r}, which is not in classes_.")
         if pair is None:
             continue
-        unary, pairwise = (part / tagger.temperature for part in pair)
         try:
-            found[b] = cost.expected(unary, pairwise, [number[label] for label in labels])
+            found[b] = function(*pair, [number[label] for label in labels])
         except ValueError as error:
             raise ValueError(f"sequence {b}: {error}") from error
     return found

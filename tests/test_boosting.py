@@ -12,7 +12,8 @@ from test_boost import BOOSTED
 from test_tempering import iris, words
 
 from fastm4n import MulticlassClassifier, SequenceTagger
-from fastm4n.boosting import fit_exponential, refine_risk
+from fastm4n.boosting import exponential_losses, fit_exponential, refine_risk
+from fastm4n.costs import EditDistance, LogCost, MarkovCost
 from fastm4n.solvers.limited_memory import minimise
 
 NAMES = ("coef_", "intercept_", "start_coef_", "end_coef_", "transition_coef_")
@@ -97,6 +98,44 @@ def test_exponential_of_sequences():
 
     slope = approx_fprime(w.ravel(), at, 1e-6)
     assert np.sum(slope**2) / 0.2 <= tagger.duality_gap_ + 1e-6
+
+
+@pytest.mark.parametrize("of", ["positions", "boundaries", "edit"])
+def test_losses_by_enumeration(of):
+    """Sum and maximum, for costs of any order and the edit distance."""
+    X, y = words(n=8)
+    X, y = [*X, np.zeros((0, 3))], [*y, np.zeros(0, dtype=int)]
+    tagger = SequenceTagger("log", alpha=0.05, random_state=0, cost="absolute").fit(X, y)
+    i, j, k, m = np.indices((3, 3, 3, 3))
+    cost = {
+        "positions": MarkovCost(np.abs(np.subtract.outer(np.arange(3), np.arange(3)))),
+        "boundaries": MarkovCost(((i != j) != (k != m)) + 1.0 * (j != m)),
+        "edit": EditDistance()}[of]
+    given = None if of == "positions" else cost
+    total, largest = (
+        exponential_losses(tagger, X, y, form=form, cost=given) for form in ("sum", "max"))
+    for x, truth, found, most in zip(X, y, total, largest, strict=True):
+        if len(x) == 0:
+            assert found == most == 0
+            continue
+        scores, wrong = of_all_labellings(tagger, x, truth)
+        paths = itertools.product(range(3), repeat=len(x))
+        terms = np.array([cost.of(truth, path) for path in paths]) * np.exp(
+            scores - scores[wrong == 0][0])
+        assert_allclose([found, most], [terms.sum(), terms.max()], rtol=1e-10, atol=1e-300)
+    with pytest.raises(ValueError, match="form must be one of"):
+        exponential_losses(tagger, X, y, form="mean")
+    with pytest.raises(ValueError, match="has no logarithm"):
+        exponential_losses(tagger, X, y, cost=MarkovCost(-np.ones((3, 3))))
+    with pytest.raises(ValueError, match="cost must be a MarkovCost"):
+        exponential_losses(tagger, X, y, cost=LogCost(cost))
+    with pytest.raises(ValueError, match="has no expectation"):
+        LogCost(cost).expected(np.zeros((1, 3)), np.zeros((3, 3)), [0])
+    tagger.coef_ = 1e3 * tagger.coef_
+    flat = [(labels + 1) % 3 for labels in y]
+    for form in ("sum", "max"):
+        with pytest.raises(ValueError, match=r"sequence \d+: log F is"):
+            exponential_losses(tagger, X, flat, form=form)
 
 
 def test_the_printed_form_overflows():
