@@ -12,230 +12,13 @@ order one; the others weigh what a fitted model predicts.
 
 import numpy as np
 
-from fastm4n._parameters import as_real, check_number
+from fastm4n._parameters import check_number
+from fastm4n._path_costs import PathCost, checked_chain, labels_of
 
 __all__ = ["EditDistance", "LogCost", "MarkovCost", "RationalCost", "expected_costs"]
 
 
-def _labels(name, y, n_labels=None):
-    y = np.asarray(y)
-    if y.ndim != 1 or (y.size and y.dtype.kind not in "iu"):
-        raise ValueError(f"{name} must be a sequence of label numbers, got {y!r}.")
-    if y.size and (y.min() < 0 or (n_labels is not None and y.max() >= n_labels)):
-        t = int(np.flatnonzero((y < 0) | (y >= (np.inf if n_labels is None else n_labels)))[0])
-        upto = "from 0 on" if n_labels is None else f"0 ... {n_labels - 1}"
-        raise ValueError(f"{name}[{t}] is {y[t]}: labels are numbers {upto}.")
-    return [int(label) for label in y]
-
-
-def _chain(unary, pairwise, y_true):
-    """Scores as arrays, pairwise (T - 1, R, R), and the truth's labels."""
-    unary = as_real("unary", unary)
-    if unary.ndim != 2 or 0 in unary.shape:
-        raise ValueError(
-            f"unary must have shape (T, R), T and R at least 1; got {unary.shape}.")
-    T, R = unary.shape
-    pairwise = as_real("pairwise", pairwise)
-    if pairwise.shape not in ((R, R), (T - 1, R, R)):
-        raise ValueError(
-            f"pairwise must have shape {(R, R)} or {(T - 1, R, R)}, got {pairwise.shape}.")
-    for name, scores in (("unary", unary), ("pairwise", pairwise)):
-        bad = np.isnan(scores) | (scores == np.inf)
-        if bad.any():
-            at = tuple(int(i) for i in np.argwhere(bad)[0])
-            raise ValueError(f"{name}{list(at)} is {scores[at]}: scores are finite or -inf.")
-    return unary, np.broadcast_to(pairwise, (T - 1, R, R)), _labels("y_true", y_true, R)
-
-
-def _gather(values, places, shape):
-    """log(sum of exp) of the values that have each place, and the weight of each value there."""
-    top = np.full(shape, -np.inf)
-    np.maximum.at(top, places, values)
-    base = np.where(top == -np.inf, 0.0, top)
-    weights = np.exp(values - base[places])
-    total = np.zeros(shape)
-    np.add.at(total, places, weights)
-    with np.errstate(divide="ignore"):
-        return base + np.log(total), weights / np.maximum(total, 1e-300)[places]
-
-
-class _PathCost:
-    """A cost that adds up along the path of a deterministic automaton that reads the prediction.
-
-    A subclass says where it starts, `_start(y)`, a step `_step(y, t, state, label)` to (state,
-    cost), and what it ends with, `_end(y, state)`. States are hashable.
-    """
-
-    max_states = 20000
-
-    def of(self, y_true, y_pred):
-        """The cost of predicting y_pred where the truth is y_true.
-
-        Parameters
-        ----------
-        y_true, y_pred : sequence of int
-
-        Returns
-        -------
-        cost : float
-        """
-        y, labels = _labels("y_true", y_true), _labels("y_pred", y_pred)
-        self._check_lengths(len(y), len(labels))
-        state, total = self._start(y), 0.0
-        for t, label in enumerate(labels):
-            state, cost = self._step(y, t, state, label)
-            total += cost
-        return float(total + self._end(y, state))
-
-    def expected(self, unary, pairwise, y_true):
-        """The expected cost of a labelling drawn with probability proportional to exp(score).
-
-        Parameters
-        ----------
-        unary : array-like of shape (T, R)
-        pairwise : array-like of shape (R, R) or (T - 1, R, R)
-            Scores of a chain, finite or -inf.
-        y_true : sequence of int
-
-        Returns
-        -------
-        cost : float
-            Exact, by sum-product over pairs of a label and a state of the automaton: O(R^2) for
-            each state.
-        """
-        return self._sum(unary, pairwise, y_true, 0.0)[1]
-
-    def log_partition(self, unary, pairwise, y_true):
-        """log of the sum over labellings of exp(score + cost): the softmax-margin's.
-
-        Parameters
-        ----------
-        unary, pairwise, y_true
-            As in `expected`.
-
-        Returns
-        -------
-        value : float
-        """
-        return self._sum(unary, pairwise, y_true, 1.0)[0]
-
-    def _sum(self, unary, pairwise, y_true, scale):
-        """Log-partition of score + scale cost; and, for a scale of 0, the expected cost."""
-        unary, pairwise, y = _chain(unary, pairwise, y_true)
-        T, R = unary.shape
-        labels = np.arange(R)
-        # of each label and state: log of the mass, and what is expected up to there
-        mass = mean = None
-        for t, (following, costs, ends) in enumerate(self._layers(y, T, R)):
-            if t == 0:
-                sums, means = np.zeros((1, R)), np.zeros((1, R))
-            else:
-                scores = mass.T[:, :, None] + pairwise[t - 1]  # (states, from, to)
-                top = np.max(scores, axis=1, keepdims=True)
-                top[top == -np.inf] = 0.0
-                weights = np.exp(scores - top)
-                total = weights.sum(axis=1)
-                with np.errstate(divide="ignore"):
-                    sums = top[:, 0] + np.log(total)
-                means = (weights * mean.T[:, :, None]).sum(axis=1) / np.maximum(total, 1e-300)
-            costs = costs + (0.0 if ends is None else ends[following])
-            sums = sums + unary[t] + (scale * costs if scale else 0.0)
-            places = np.broadcast_to(labels, following.shape), following
-            shape = (R, following.max() + 1)
-            mass, shares = _gather(sums, places, shape)
-            mean = np.zeros(shape)
-            if not scale:
-                np.add.at(mean, places, shares * (means + costs))
-        top = np.max(mass)
-        if top == -np.inf:
-            raise ValueError("no labelling has a finite score: the scores of -inf leave no path.")
-        weights = np.exp(mass - top)
-        total = weights.sum()
-        return float(top + np.log(total)), float((weights * mean).sum() / total)
-
-    def best(self, unary, pairwise, y_true, scale=1.0):
-        """The labelling of largest score + scale times cost.
-
-        Parameters
-        ----------
-        unary, pairwise, y_true
-            As in `expected`.
-        scale : float, default=1.0
-            What the cost is multiplied by; 1 is the max-margin oracle.
-
-        Returns
-        -------
-        labels : ndarray of shape (T,)
-        value : float
-            Its score and scale times its cost.
-        """
-        unary, pairwise, y = _chain(unary, pairwise, y_true)
-        T, R = unary.shape
-        labels, back, best = np.arange(R), [], None
-        for t, (following, costs, ends) in enumerate(self._layers(y, T, R)):
-            if t == 0:
-                scores, source = np.zeros((1, R)), np.zeros((1, R), dtype=int)
-            else:
-                steps = best.T[:, :, None] + pairwise[t - 1]
-                source = np.argmax(steps, axis=1)
-                scores = np.max(steps, axis=1)
-            costs = costs + (0.0 if ends is None else ends[following])
-            scores = scores + unary[t] + scale * costs
-            places = np.broadcast_to(labels, following.shape), following
-            best = np.full((R, following.max() + 1), -np.inf)
-            np.maximum.at(best, places, scores)
-            # the state that the best came from, and the label there
-            come = np.zeros((2, *best.shape), dtype=int)
-            state, label = np.nonzero(scores == best[places])
-            at = label, following[state, label]
-            come[0][at], come[1][at] = state, source[state, label]
-            back.append(come)
-        value = float(np.max(best))
-        if value == -np.inf:
-            raise ValueError("no labelling has a finite score: the scores of -inf leave no path.")
-        label, state = np.unravel_index(np.argmax(best), best.shape)
-        path = np.zeros(T, dtype=np.intp)
-        for t in range(T - 1, -1, -1):
-            path[t] = label
-            state, label = back[t][0][label, state], back[t][1][label, state]
-        return path, value
-
-    def _layers(self, y, T, R):
-        """For each position the next state and the cost of each state and label, (states, R).
-
-        And in the last, what each of the next states ends with.
-        """
-        self._check_lengths(len(y), T)
-        states = [self._start(y)]
-        for t in range(T):
-            number = {}
-            following = np.zeros((len(states), R), dtype=int)
-            costs = np.zeros((len(states), R))
-            for s, state in enumerate(states):
-                for label in range(R):
-                    to, costs[s, label] = self._step(y, t, state, label)
-                    following[s, label] = number.setdefault(to, len(number))
-            if len(number) > self.max_states:
-                raise ValueError(
-                    f"{type(self).__name__} needs {len(number)} states at position {t} of "
-                    f"{T}, and max_states is {self.max_states}: {self._remedy}")
-            states = list(number)
-            ends = np.array([self._end(y, state) for state in states]) if t == T - 1 else None
-            yield following, costs, ends
-
-    _remedy = "the sequence is too long or has too many labels for exact expectations."
-
-    def _check_lengths(self, n_true, n_predicted):
-        if n_true != n_predicted:
-            raise ValueError(
-                f"y_true has {n_true} labels and the prediction {n_predicted}: "
-                f"{type(self).__name__} is of sequences of one length.")
-
-    def _end(self, y, state):
-        return 0.0
-
-
-class MarkovCost(_PathCost):
+class MarkovCost(PathCost):
     """A sum over windows of p neighbouring positions: costs of a true and a predicted window.
 
     Parameters
@@ -293,7 +76,7 @@ class MarkovCost(_PathCost):
         return window, cost
 
 
-class EditDistance(_PathCost):
+class EditDistance(PathCost):
     """What insertions, deletions and substitutions turn the truth into the prediction for least.
 
     Exact expectations and cost-augmented labellings are by the automaton of Levenshtein, whose
@@ -371,8 +154,8 @@ class EditDistance(_PathCost):
         constant : float
             What is added to their sum, for true positions that no position is aligned with.
         """
-        y = _labels("y_true", y_true, n_labels)
-        z = y if reference is None else _labels("reference", reference, n_labels)
+        y = labels_of("y_true", y_true, n_labels)
+        z = y if reference is None else labels_of("reference", reference, n_labels)
         rows = [[self.delete * j for j in range(len(y) + 1)]]
         for label in z:
             row = [rows[-1][0] + self.insert]
@@ -399,7 +182,7 @@ class EditDistance(_PathCost):
         return costs, constant
 
 
-class LogCost(_PathCost):
+class LogCost(PathCost):
     """The logarithm of another cost, which must not be negative: log 0 = -inf.
 
     ``log_partition`` is then log sum_y L(y_i, y) exp(s(y)), and ``best`` finds max_y L(y_i, y)
@@ -425,7 +208,7 @@ class LogCost(_PathCost):
     _remedy = "costs of too many values; a cost of small integers has few."
 
     def __init__(self, cost, max_states=20000):
-        if not isinstance(cost, _PathCost) or isinstance(cost, LogCost):
+        if not isinstance(cost, PathCost) or isinstance(cost, LogCost):
             raise ValueError(f"cost must be a MarkovCost or an EditDistance, got {cost!r}.")
         check_number("max_states", max_states, low=0, integer=True)
         self.cost, self.max_states = cost, max_states
@@ -539,7 +322,7 @@ class RationalCost:
         -------
         cost : float
         """
-        y, labels = _labels("y_true", y_true), _labels("y_pred", y_pred)
+        y, labels = labels_of("y_true", y_true), labels_of("y_pred", y_pred)
         row, matrices, final = self._machine(y, max([*y, *labels], default=0) + 1)
         for label in labels:
             row = row @ matrices[label]
@@ -559,7 +342,7 @@ class RationalCost:
         cost : float
             Exact, over the intersection of chain and automaton: O(T (R^2 S + R S^2)).
         """
-        unary, pairwise, y = _chain(unary, pairwise, y_true)
+        unary, pairwise, y = checked_chain(unary, pairwise, y_true)
         start, matrices, final = self._machine(y, unary.shape[1])
         # of each label: log of the mass, and the expected row of the automaton given the label
         mass = unary[0]
@@ -627,19 +410,17 @@ def of_sequences(function, tagger, X, y):
     What it refuses is refused with the number of the sequence.
     """
     number = {label: i for i, label in enumerate(tagger.classes_.tolist())}
-    scores = tagger._prepare(X, None)[1].scores()
-    if len(y) != len(scores):
-        raise ValueError(f"y has {len(y)} sequences, but X has {len(scores)}.")
-    found = np.zeros(len(scores))
-    for b, (pair, labels) in enumerate(zip(scores, y, strict=True)):
-        labels = np.asarray(labels).tolist()
+    X, decoder = tagger._prepare(X, None)
+    if len(y) != len(X):
+        raise ValueError(f"y has {len(y)} sequences, but X has {len(X)}.")
+    found = np.zeros(len(X))
+    for b, unary, pairwise in decoder.chains():
+        labels = np.asarray(y[b]).tolist()
         unknown = [label for label in labels if label not in number]
         if unknown:
             raise ValueError(f"y[{b}] has the label {unknown[0]!r}, which is not in classes_.")
-        if pair is None:
-            continue
         try:
-            found[b] = function(*pair, [number[label] for label in labels])
+            found[b] = function(unary, pairwise, [number[label] for label in labels])
         except ValueError as error:
             raise ValueError(f"sequence {b}: {error}") from error
     return found

@@ -5,7 +5,7 @@ import json
 import math
 import re
 
-SURROGATES = ("max_min", "max_margin", "log")
+SURROGATES = ("max_min", "max_margin", "log", "boost")
 PENALTIES = ("l2", "elasticnet")
 COSTS = ("zero_one", "absolute", "squared")
 # those that are positive semidefinite on standardised features
@@ -202,7 +202,8 @@ def add_data(parser, *, fitted, nargs=None, default=None):
 def add_surrogate(group):
     group.add_argument(
         "--surrogate", choices=SURROGATES, default="max_min",
-        help="max_min (M4N), max_margin (structural SVM) or log (CRF), default %(default)s",
+        help="max_min (M4N), max_margin (structural SVM), log (CRF) or boost (VStructBoost), default "
+        "%(default)s",
     )
 
 
