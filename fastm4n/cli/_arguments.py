@@ -202,8 +202,8 @@ def add_data(parser, *, fitted, nargs=None, default=None):
 def add_surrogate(group):
     group.add_argument(
         "--surrogate", choices=SURROGATES, default="max_min",
-        help="max_min (M4N), max_margin (structural SVM), log (CRF) or boost (VStructBoost), default "
-        "%(default)s",
+        help="max_min (M4N), max_margin (structural SVM), log (CRF) or boost (VStructBoost), "
+        "default %(default)s",
     )
 
 

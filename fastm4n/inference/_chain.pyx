@@ -100,12 +100,12 @@ cdef int sum_product_chain(
     real* edge_sum, real* edges, double* log_z) noexcept nogil:
     """Marginals and log-partition of p(y) proportional to exp(score of y).
 
-    P, PT, shift, spread and forbidden are `exp_pair`'s.  node is (T, stride); edge_sum,
-    unless NULL, the sum of all edge marginals (R, stride); edges, unless NULL, all of them
-    (T - 1, R, stride).  e and alpha (T, stride), beta (stride) and scale (T): workspace.  In
-    probability space with a scale at each position where that loses nothing, in log space where
-    scores lie too far apart: scale[0] is negative then.  Returns 2 where no labelling has a finite score, -1 without
-    memory for the detour.  O(T R^2).
+    P, PT, shift, spread and forbidden are `exp_pair`'s. node is (T, stride); edge_sum, unless NULL,
+    the sum of all edge marginals (R, stride); edges, unless NULL, all of them (T - 1, R, stride). e
+    and alpha (T, stride), beta (stride) and scale (T): workspace. In probability space with a scale
+    at each position where that loses nothing, in log space where scores lie too far apart: scale[0]
+    is negative then. Returns 2 where no labelling has a finite score, -1 without memory for the
+    detour. O(T R^2).
     """
     cdef Py_ssize_t t
     cdef double wide = spread, unary_shift
