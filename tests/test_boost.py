@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+import warnings
 
 import numpy as np
 import pytest
@@ -14,10 +15,17 @@ from sklearn.base import clone
 from test_losses import OUTPUTS, Enumerated, scores_of
 from test_tempering import iris, words
 
-from fastm4n import GraphTagger, MulticlassClassifier, SequenceTagger, regularization_path
+from fastm4n import (
+    GraphTagger,
+    MulticlassClassifier,
+    NewtonCG,
+    SequenceTagger,
+    regularization_path,
+)
 from fastm4n.losses import block_losses, chain_losses
 from fastm4n.outputs import SimplexOutputs
 from fastm4n.surrogates import make_surrogate
+from fastm4n.theory import complexity_report, consistency
 
 KINDS = [
     kind for kind in OUTPUTS if OUTPUTS[kind](np.random.default_rng(0), "sum")[0].has_tangent]
@@ -227,3 +235,31 @@ def test_bad_input():
     outputs = OUTPUTS["permutations"](np.random.default_rng(0), "sum")[0]
     with pytest.raises(NotImplementedError, match="needs tangents of marginals"):
         make_surrogate("boost", outputs)
+
+
+def test_consistency():
+    """At 0-1 costs of one label boosting is the log surrogate."""
+    X, y = iris()
+    boost, log = (
+        MulticlassClassifier(name, alpha=0.05, tol=1e-9, random_state=0).fit(X, y)
+        for name in ("boost", "log"))
+    assert_allclose(boost.primal_objective_, log.primal_objective_, rtol=1e-8)
+    assert_allclose(boost.coef_, log.coef_, atol=1e-3)
+    cost = 1.0 - np.eye(3)
+    assert consistency("boost", cost).consistent is True
+    assert consistency("boost", cost, sequences=True).consistent is None
+    assert consistency("boost", 2.0 * cost).consistent is None
+    assert complexity_report(boost, X, y) is not None
+
+
+@pytest.mark.parametrize("size", [1e-150, 1e6, 1e100])
+@pytest.mark.parametrize("options", [
+    {"surrogate": "boost"}, {"surrogate": "log", "solver": NewtonCG()}])
+def test_extreme_features(options, size):
+    X, y = words()
+    X = [size * x for x in X] + [np.zeros((0, 3))]
+    y = [*y, np.zeros(0, dtype=int)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        tagger = SequenceTagger(alpha=0.1, max_iter=5, random_state=0, **options).fit(X, y)
+    assert np.isfinite(tagger.coef_).all() and tagger.duality_gap_ >= 0.0

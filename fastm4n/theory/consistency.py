@@ -17,7 +17,7 @@ import numpy as np
 from scipy.optimize import linprog
 
 from fastm4n._parameters import check_choice
-from fastm4n.estimators._parameters import DECODINGS, SURROGATES, cost_matrix
+from fastm4n.estimators._parameters import BOOSTED, DECODINGS, SURROGATES, cost_matrix
 
 # up to so many labels the constants are exact: vertices of polytopes are listed
 MOST_LISTED = 5
@@ -205,7 +205,7 @@ def consistency(surrogate, cost, *, decode="map", sequences=False, transitions=T
 
     Parameters
     ----------
-    surrogate : {"max_min", "max_margin", "log"}
+    surrogate : {"max_min", "max_margin", "log", "boost"}
     cost : array-like of shape (k, k)
         What the surrogate is given.
     decode : {"map", "min_risk"}, default="map"
@@ -234,7 +234,7 @@ def consistency(surrogate, cost, *, decode="map", sequences=False, transitions=T
     >>> consistency("max_min", 1 - np.eye(3)).consistent
     True
     """
-    check_choice("surrogate", surrogate, SURROGATES)
+    check_choice("surrogate", surrogate, BOOSTED)
     check_choice("decode", decode, DECODINGS)
     cost = np.asarray(cost, dtype=np.float64)
     cost = _costs(cost, len(cost))
@@ -244,6 +244,8 @@ def consistency(surrogate, cost, *, decode="map", sequences=False, transitions=T
         if surrogate == "log" and decode == "map" and not cost_augmented:
             return Consistency(True, "the most probable label is predicted")
         return Consistency(False, "the fit is for its cost, and the loss is another")
+    if surrogate == "boost":
+        return _of_boost(off, sequences)
     whole = sequences and loss == "zero_one"
     if surrogate == "log" and cost_augmented:
         return _of_softmax_margin(cost, decode, whole, sequences and transitions)
@@ -274,6 +276,12 @@ def _of_log(off, decode, sequences, whole, k, symmetric):
         return Consistency(True, "the most probable label is predicted, which costs least")
     return Consistency(
         False, "the most probable label need not cost least; decode='min_risk' is consistent")
+
+
+def _of_boost(off, sequences):
+    if not sequences and np.allclose(off, 1.0):
+        return Consistency(True, "at 0-1 costs of one label it is the log surrogate")
+    return Consistency(None, "of boosting it is known for 0-1 costs of one label")
 
 
 def _of_softmax_margin(cost, decode, whole, coupled):
