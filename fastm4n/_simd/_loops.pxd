@@ -63,8 +63,8 @@ cdef extern from "loops.h" nogil:
             double*) noexcept nogil
         void (*tangent)(
             Py_ssize_t, Py_ssize_t, Py_ssize_t, const double*, const double*, const double*,
-            const double*, const double*, const double*, const double*, const double*, double*, double*, double*,
-            double*, double*) noexcept nogil
+            const double*, const double*, const double*, const double*, const double*,
+            double*, double*, double*, double*, double*) noexcept nogil
     ctypedef struct fastm4n_chain_f32:
         int width
         int (*are_scores)(const float*, Py_ssize_t) noexcept nogil
@@ -87,8 +87,8 @@ cdef extern from "loops.h" nogil:
             Py_ssize_t, Py_ssize_t, const float*, const float*, const float*, float*) noexcept nogil
         void (*tangent)(
             Py_ssize_t, Py_ssize_t, Py_ssize_t, const float*, const float*, const float*,
-            const float*, const float*, const float*, const float*, const float*, float*, float*, float*,
-            float*, double*) noexcept nogil
+            const float*, const float*, const float*, const float*, const float*,
+            float*, float*, float*, float*, double*) noexcept nogil
     ctypedef struct fastm4n_forest:
         void (*max_columns)(
             const double*, Py_ssize_t, const double*, Py_ssize_t, double*) noexcept nogil
