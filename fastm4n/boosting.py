@@ -253,6 +253,11 @@ def refine_risk(tagger, X, y, sample_weight=None, *, alpha=None, max_iter=100):
 def _batch(estimator, problem, alpha=None):
     """What is evaluated, alpha, and the weights of blocks; only for the plain L2 penalty."""
     features = problem.features
+    if not problem.loss.outputs.has_tangent:
+        raise ValueError(
+            f"tangents of marginals are needed, and {type(problem.loss.outputs).__name__} has "
+            "none: single labels, chains of order 1 without constraints and graphs without cycles "
+            "have them.")
     if features.weight_norm() is None or not features.has_plain_state():
         raise ValueError(
             "weights under the plain L2 penalty are needed: kernel='linear' and penalty='l2'.")

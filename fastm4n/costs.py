@@ -409,6 +409,10 @@ def of_sequences(function, tagger, X, y):
 
     What it refuses is refused with the number of the sequence.
     """
+    if tagger.order > 1 or tagger.constraints is not None:
+        raise ValueError(
+            "costs are weighed over chains: of taggers with order=1 and constraints=None, got "
+            f"order={tagger.order} and constraints={tagger.constraints!r:.80}.")
     number = {label: i for i, label in enumerate(tagger.classes_.tolist())}
     X, decoder = tagger._prepare(X, None)
     if len(y) != len(X):

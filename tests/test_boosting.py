@@ -208,5 +208,12 @@ def test_bad_input():
         refine_risk(tagger, X, [labels + 1 for labels in y])
     with pytest.raises(ValueError, match="X has 2 features"):
         refine_risk(tagger, [x[:, :2] for x in X], y)
+    longer = SequenceTagger("log", order=2, random_state=0).fit(X, y)
+    with pytest.raises(ValueError, match="chains of order 1 without constraints"):
+        refine_risk(longer, X, y)
+    with pytest.raises(ValueError, match="order=1 and constraints=None, got order=2"):
+        exponential_losses(longer, X, y)
+    with pytest.raises(ValueError, match="surrogate='boost' needs order=1"):
+        SequenceTagger("boost", order=2).fit(X, y)
     with pytest.raises(ValueError, match="alpha must be"):
         refine_risk(tagger, X, y, alpha=0.0)

@@ -268,6 +268,10 @@ class SequenceTagger(CertifiedEstimator):
         if self.order > 1 and (self.transition_features is not None or not self.fit_transitions):
             raise ValueError(
                 f"order={self.order} needs fit_transitions=True and transition_features=None.")
+        if self.surrogate == "boost" and (self.order > 1 or self.constraints is not None):
+            raise ValueError(
+                f"surrogate='boost' needs order=1 and constraints=None, got order={self.order} and "
+                f"constraints={self.constraints!r:.80}.")
         check_choice("states", self.states, STATES)
         if self.transition_features is not None and not self.fit_transitions:
             raise ValueError(
