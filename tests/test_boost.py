@@ -24,7 +24,7 @@ from fastm4n import (
 )
 from fastm4n.losses import block_losses, chain_losses
 from fastm4n.outputs import SimplexOutputs
-from fastm4n.surrogates import make_surrogate
+from fastm4n.surrogates import Boost, BoostLabels, make_surrogate
 from fastm4n.theory import complexity_report, consistency
 
 KINDS = [
@@ -66,6 +66,32 @@ def test_values_and_gradients(kind, cost_scale):
             assert_allclose(slope, gradient, atol=1e-9)
         if size == 0.0:
             assert_allclose(loss.largest(outputs.layout.max_size), losses.value, atol=1e-11)
+
+
+@pytest.mark.parametrize("size", [0.0, 1.0, 300.0])
+def test_single_labels_by_tangents_and_in_closed_form(size):
+    rng = np.random.default_rng(5)
+    outputs = OUTPUTS["simplex"](rng, "sum")[0]
+    scores = scores_of(rng, outputs, size)
+    one, other = (block_losses(make(outputs), scores) for make in (Boost, BoostLabels))
+    assert_allclose(one.value, other.value, rtol=1e-11, atol=1e-11)
+    assert_allclose(one.gradient, other.gradient, atol=1e-9)
+
+
+def test_free_intercepts():
+    X, y = iris()
+    cost = np.array([[0.0, 0.5, 2.0], [1.0, 0.0, 3.0], [1.0, 0.2, 0.0]])
+    clf = MulticlassClassifier(
+        "boost", cost=cost, fit_intercept="free", alpha=0.05, tol=1e-4, random_state=0).fit(X, y)
+    weights = np.log(cost + np.eye(3))[y]
+
+    def objective(w):
+        scores = X @ w[:12].reshape(3, 4).T + w[12:] + weights
+        losses = logsumexp(scores, axis=1) - scores[np.arange(len(y)), y]
+        return np.mean(losses) + 0.025 * w[:12] @ w[:12]
+
+    excess = clf.primal_objective_ - minimize(objective, np.zeros(15), tol=1e-10).fun
+    assert clf.relative_gap_ <= 1e-4 and -1e-7 <= excess <= clf.duality_gap_ + 1e-7
 
 
 @pytest.mark.parametrize("size", [0.0, 1.0, 300.0])

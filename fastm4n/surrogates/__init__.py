@@ -1,7 +1,7 @@
 """The losses, each written once over outputs of any kind, and one smoothed."""
 
 from fastm4n.surrogates._base import Surrogate
-from fastm4n.surrogates._boost import Boost
+from fastm4n.surrogates._boost import Boost, BoostLabels
 from fastm4n.surrogates._log import Log
 from fastm4n.surrogates._max_margin import MaxMargin
 from fastm4n.surrogates._max_min import MaxMin, MaxMinMirrorProx
@@ -35,7 +35,7 @@ def make_surrogate(
     if surrogate == "log":
         return Log(outputs, cost_augmented, temperature)
     if surrogate == "boost":
-        return Boost(outputs)
+        return (BoostLabels if outputs.has_entropy and outputs.has_tangent else Boost)(outputs)
     if surrogate == "max_margin":
         return MaxMargin(outputs)
     if surrogate != "max_min":
@@ -48,6 +48,6 @@ def make_surrogate(
 
 
 __all__ = [
-    "Boost", "Log", "MaxMargin", "MaxMin", "MaxMinMirrorProx", "SmoothMargin", "Surrogate",
-    "make_surrogate",
+    "Boost", "BoostLabels", "Log", "MaxMargin", "MaxMin", "MaxMinMirrorProx", "SmoothMargin",
+    "Surrogate", "make_surrogate",
 ]

@@ -30,6 +30,58 @@ from fastm4n.outputs._base cimport Outputs, Workspace
 from fastm4n.surrogates._log cimport Log
 
 
+def check_costs(cost):
+    """Refuse mistakes that cost nothing."""
+    wrong = ~(np.isfinite(cost) & ((cost > 0) | np.eye(len(cost), dtype=bool)))
+    if wrong.any():
+        i, j = np.argwhere(wrong)[0]
+        raise ValueError(
+            f"cost[{i}, {j}] is {cost[i, j]:g}: surrogate='boost' weighs outputs by their "
+            "costs, which must be positive and finite where labels differ. Give the mistake a "
+            "small cost.")
+
+
+cdef class BoostLabels(Log):
+    """Boosting surrogate of single labels: the log surrogate of scores with log costs added.
+
+    h_b(mu) = H(mu) + sum_y mu_y log w(y), which follows from mu.
+
+    Parameters
+    ----------
+    outputs : SimplexOutputs
+        The costs of two labels are positive.
+    """
+
+    # log w: rows are truths
+    cdef const double[:, ::1] prior
+
+    def __init__(self, Outputs outputs):
+        check_costs(outputs.cost_matrix)
+        super().__init__(outputs)
+        self.is_plain = False
+        weights = np.array(outputs.cost_matrix)
+        np.fill_diagonal(weights, 1.0)
+        self.prior = np.log(weights)
+
+    def arguments(self):
+        return (self.outputs,)
+
+    def closed_largest(self):
+        return np.logaddexp.reduce(self.prior, axis=1)[np.asarray(self.outputs.y)]
+
+    cdef void temper(self, Py_ssize_t b, Workspace work) noexcept nogil:
+        cdef Py_ssize_t j
+        memset(&work.scratch[0], 0, self.size(b) * sizeof(double))
+        for j in range(self.prior.shape[1]):
+            work.scratch[j] = work.scores[j] + self.prior[self.outputs.y[b], j]
+
+    cdef int concave(
+        self, Py_ssize_t b, const double* mu, Workspace work, double* value) except -1 nogil:
+        value[0] = self.outputs.entropy(b, mu) + self.loops.dot(
+            mu, &self.prior[self.outputs.y[b], 0], self.prior.shape[1])
+        return 0
+
+
 cdef class Boost(Log):
     """Boosting surrogate in its stable form.
 
@@ -45,14 +97,7 @@ cdef class Boost(Log):
                 f"surrogate='boost' needs tangents of marginals, and {type(outputs).__name__} has "
                 "none: implement `tangent`, and set has_tangent. Single labels, chains and graphs "
                 "without cycles have them.")
-        cost = outputs.cost_matrix
-        wrong = ~(np.isfinite(cost) & ((cost > 0) | np.eye(len(cost), dtype=bool)))
-        if wrong.any():
-            i, j = np.argwhere(wrong)[0]
-            raise ValueError(
-                f"cost[{i}, {j}] is {cost[i, j]:g}: surrogate='boost' weighs outputs by their "
-                "costs, which must be positive and finite where labels differ. Give the mistake a "
-                "small cost.")
+        check_costs(outputs.cost_matrix)
         if outputs.part_weights is not None and not np.all(np.asarray(outputs.part_weights) > 0):
             part = int(np.flatnonzero(~(np.asarray(outputs.part_weights) > 0))[0])
             raise ValueError(
