@@ -12,6 +12,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from fastm4n._parameters import NamesParameters, is_number
+from fastm4n.complexities import COMPLEXITIES, check_families, complexity_weights
 from fastm4n.features._penalty import Penalty
 
 __all__ = ["ElasticNet", "Group", "L2", "safe_zeros"]
@@ -131,20 +132,22 @@ class ResolvedPenalty:
         lower, upper, thresholds = packed
         if self.by_rows:
             thresholds = thresholds[:, :1]
-        return Penalty(shape, n_shared, lower, upper, thresholds, self.modulus, self.by_rows)
+        # without a quadratic term of its own the solver gives it those of proximal points
+        modulus = self.modulus if self.modulus > 0.0 else 1.0
+        return Penalty(shape, n_shared, lower, upper, thresholds, modulus, self.by_rows)
 
 
 class _Penalty(NamesParameters, BaseEstimator):
     """Base of the penalties."""
 
-    def _resolved(self, families, missing):
+    def _resolved(self, families, missing, sample=None):
         """What `resolve_penalty` says of this penalty."""
         ratio = self._ratio()
-        thresholds = self._thresholds(ratio, families, missing)
+        thresholds = self._thresholds(ratio, families, missing, sample)
         given = self._named("bounds", families, missing, pairs=True)
         out = {}
         for name, shape in families.items():
-            lower, upper = np.full(shape, -np.inf), np.full(shape, np.inf)
+            lower, upper = np.broadcast_to(-np.inf, shape), np.broadcast_to(np.inf, shape)
             if name in given:
                 of = "penalty: bounds"
                 if isinstance(self.bounds, dict):
@@ -157,10 +160,10 @@ class _Penalty(NamesParameters, BaseEstimator):
         ratio = getattr(self, "l1_ratio", 0.0)
         if not is_number(ratio, low=0.0, strict=False) or ratio > 1.0:
             raise ValueError(f"penalty: l1_ratio must be a number from 0 to 1, got {ratio!r}.")
-        if ratio == 1.0:
+        if ratio == 1.0 and isinstance(self, Group):
             raise ValueError(
-                "penalty: l1_ratio=1 leaves no quadratic term, without which the dual is not "
-                "smooth and the duality gap says little; use l1_ratio=0.99 or less."
+                "penalty: l1_ratio=1 leaves no quadratic term, which groups of weights need; use "
+                "l1_ratio=0.99 or less."
             )
         return float(ratio)
 
@@ -182,7 +185,7 @@ class _Penalty(NamesParameters, BaseEstimator):
                 )
         return value
 
-    def _thresholds(self, ratio, families, missing):
+    def _thresholds(self, ratio, families, missing, sample=None):
         """l1_ratio times the weights of the L1 term, by family."""
         given = self._named("weights", families, missing)
         out = {}
@@ -197,7 +200,7 @@ class _Penalty(NamesParameters, BaseEstimator):
                 place = tuple(map(int, wrong[0]))
                 raise ValueError(
                     f"{of}{list(place) or ''} is {array[place]:g}; it must be finite and >= 0.")
-            out[name] = ratio * self._spread(of, array, name, shape)
+            out[name] = self._spread(of, ratio * array, name, shape)
         return out
 
     def _spread(self, of, array, name, shape):
@@ -231,18 +234,33 @@ class ElasticNet(_Penalty):
     Parameters
     ----------
     l1_ratio : float, default=0.5
-        From 0, which is `L2`, to less than 1.
-    weights : float, array-like or dict, default=None
+        From 0, which is `L2`, to 1, where only weights_j = 0 have a quadratic term, w_j^2 / 2: the
+        duality gap is then a loose bound, and a fit ends as well where the objective comes down
+        no more.
+    weights : float, array-like, dict or "complexity", default=None
         weights_j: a number, or an array that broadcasts to `coef_`, for `coef_`; or a dict from
-        families of weights to numbers or arrays. Families that it does not name have 1, and the
-        intercept 0.
+        families of weights, or names in `families`, to numbers or arrays. Families that it does
+        not name have 1, and the intercept 0. "complexity" (for `SequenceTagger`) is
+        lam r_k + beta for features of the family k, as VCRF [2]_ has it; the intercept has 0.
     bounds : pair (lower, upper) or dict, default=None
         As in `L2`: (0, None) makes the weights non-negative and sparse.
+    families : array-like of shape (n_features, 3) or (n_features,), default=None
+        For "complexity" k1, k2 and k3 of each feature, ``feature_families_`` of
+        `SequenceVectorizer`. Otherwise the name of each feature's family, for `weights` to name:
+        ``attribute_names_``.
+    sizes : tuple (n_words, n_characters), default=None
+        For "complexity": ``family_sizes_`` of `SequenceVectorizer`.
+    complexity : {"paper", "theory"}, default="paper"
+        r_k: see `fastm4n.complexities.complexity`.
+    lam, beta : float, default=1.0
+        What r_k is multiplied by, and what is added.
 
     References
     ----------
     .. [1] H. Zou, T. Hastie (2005). Regularization and variable selection via the elastic net.
        Journal of the Royal Statistical Society B 67.
+    .. [2] C. Cortes, V. Kuznetsov, M. Mohri, S. Yang (2016). Structured prediction theory based on
+       factor graph complexity. NeurIPS.
 
     Examples
     --------
@@ -251,10 +269,81 @@ class ElasticNet(_Penalty):
     ElasticNet(l1_ratio=0.9, weights={'start_coef': 0.0})
     """
 
-    def __init__(self, l1_ratio=0.5, weights=None, bounds=None):
+    def __init__(self, l1_ratio=0.5, weights=None, bounds=None, families=None, sizes=None,
+                 complexity="paper", lam=1.0, beta=1.0):
         self.l1_ratio = l1_ratio
         self.weights = weights
         self.bounds = bounds
+        self.families = families
+        self.sizes = sizes
+        self.complexity = complexity
+        self.lam = lam
+        self.beta = beta
+
+    def _thresholds(self, ratio, families, missing, sample=None):
+        if isinstance(self.weights, str):
+            return self._by_complexity(ratio, families, sample)
+        if self.families is None or not isinstance(self.weights, dict):
+            return super()._thresholds(ratio, families, missing)
+        names = np.asarray(self.families)
+        d = families["coef"][-1]
+        if names.shape != (d,):
+            raise ValueError(
+                f"penalty: families has shape {names.shape}, but weights by name need a name for "
+                f"each of the {d} features.")
+        known = set(names.tolist())
+        of_features = {
+            name: value for name, value in self.weights.items()
+            if name in known and name not in families and name not in missing}
+        for name in self.weights:
+            if name not in families and name not in missing and name not in known:
+                raise ValueError(
+                    f"penalty: weights names {name!r}, a family without features: families has "
+                    f"{reprlib.repr(sorted(known, key=str))}, and weights has {tuple(families)}.")
+        rest = {name: v for name, v in self.weights.items() if name not in of_features}
+        plain = type(self)(l1_ratio=self.l1_ratio, weights=rest)
+        out = plain._thresholds(ratio, families, missing)
+        of_coef = np.array(out["coef"])
+        for name, value in of_features.items():
+            if not is_number(value, low=0.0, strict=False):
+                raise ValueError(
+                    f"penalty: weights[{name!r}] must be a finite number >= 0, got "
+                    f"{reprlib.repr(value)}.")
+            of_coef[..., names == name] = ratio * float(value)
+        out["coef"] = of_coef
+        return out
+
+    def _by_complexity(self, ratio, families, sample):
+        """l1_ratio (lam r_k + beta), by family of weights."""
+        if self.weights != "complexity":
+            raise ValueError(
+                "penalty: weights must be a number, an array of numbers, a dict of them or "
+                f"'complexity', got {self.weights!r}.")
+        if self.complexity not in COMPLEXITIES:
+            raise ValueError(
+                f"penalty: complexity must be one of {COMPLEXITIES}, got {self.complexity!r}.")
+        for name in ("lam", "beta"):
+            if not is_number(getattr(self, name), low=0.0, strict=False):
+                raise ValueError(
+                    f"penalty: {name} must be a finite number >= 0, got {getattr(self, name)!r}.")
+        for name in ("families", "sizes"):
+            if getattr(self, name) is None:
+                attribute = {"families": "feature_families_", "sizes": "family_sizes_"}[name]
+                raise ValueError(
+                    f"penalty: weights='complexity' needs {name}: give {attribute} of the "
+                    "SequenceVectorizer that made X.")
+        sizes = self.sizes
+        if len(np.shape(sizes)) != 1 or len(sizes) != 2 or not all(
+                is_number(size, low=1, strict=False, integer=True) for size in sizes):
+            raise ValueError(
+                f"penalty: sizes must be the numbers of words and of characters, got {sizes!r}.")
+        of_features = check_families(self.families, families["coef"][-1])
+        r = complexity_weights(of_features, sizes, sample, self.complexity, families)
+        out = {}
+        for name, shape in families.items():
+            weight = 0.0 if name in UNPENALISED else self.lam * r[name] + self.beta
+            out[name] = np.broadcast_to(ratio * np.asarray(weight), shape)
+        return out
 
 
 class Group(_Penalty):
@@ -299,7 +388,7 @@ class Group(_Penalty):
         return np.broadcast_to(array, shape)
 
 
-NAMES = {"l2": L2, "elasticnet": ElasticNet}
+NAMES = {"l2": L2, "elasticnet": ElasticNet, "l1": lambda: ElasticNet(l1_ratio=1.0)}
 
 
 def as_penalty(penalty):
@@ -308,7 +397,7 @@ def as_penalty(penalty):
         return NAMES[penalty]()
     if not isinstance(penalty, _Penalty):
         raise ValueError(
-            "penalty must be 'l2', 'elasticnet' or an object of fastm4n.penalties, got "
+            "penalty must be 'l2', 'elasticnet', 'l1' or an object of fastm4n.penalties, got "
             f"{reprlib.repr(penalty)}."
         )
     return penalty
@@ -320,12 +409,17 @@ def is_plain(penalty):
     return getattr(penalty, "bounds", None) is None and penalty._ratio() == 0.0
 
 
+def is_pure_l1(penalty):
+    """Whether a penalty has no quadratic term but for weights without L1 term."""
+    return as_penalty(penalty)._ratio() == 1.0
+
+
 def needs_weights(penalty):
     """Whether a penalty says anything of single weights, which kernels do not have."""
     return not is_plain(penalty) or getattr(as_penalty(penalty), "weights", None) is not None
 
 
-def resolve_penalty(penalty, families, missing=()):
+def resolve_penalty(penalty, families, missing=(), sample=None):
     """The penalty of the weights of a fit, or None for alpha / 2 ||w||^2 alone.
 
     Parameters
@@ -336,6 +430,8 @@ def resolve_penalty(penalty, families, missing=()):
     missing : dict of str to str, default=()
         Families that models of this kind may have but the penalty of this one has not: what errors
         say of them.
+    sample : Sample, default=None
+        What `weights="complexity"` depends on beside families.
 
     Returns
     -------
@@ -343,7 +439,7 @@ def resolve_penalty(penalty, families, missing=()):
     """
     penalty = as_penalty(penalty)
     # what is wrong is said also of a penalty that then has no effect
-    resolved = penalty._resolved(families, dict(missing))
+    resolved = penalty._resolved(families, dict(missing), sample)
     return None if is_plain(penalty) else resolved
 
 

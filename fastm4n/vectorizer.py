@@ -13,6 +13,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
 from fastm4n._parameters import check_number
+from fastm4n.complexities import attribute_name, family_sizes, feature_families
 from fastm4n.sequences import Sequences
 
 __all__ = ["SequenceScaler", "SequenceVectorizer"]
@@ -39,6 +40,11 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=
         Attributes that fewer tokens of the training data have are left out.
     separator : str, default=":"
         What joins a key and a string. The default is CRFsuite's.
+    families : dict or callable, default=None
+        Complexities of families of attributes, for penalties that go by them. A dict from names of
+        attributes, what is before the first "=" or separator, to (k1, k2, k3): words in a row,
+        labels in a row, and characters of affixes. A callable is given a whole attribute. Names
+        that a dict does not have are counted by `fastm4n.complexities.complexity_of_name`.
 
     Attributes
     ----------
@@ -46,6 +52,15 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=
         Column of each attribute. Columns are in the order of the sorted attributes.
     feature_names_ : list of str
         Attribute of each column.
+    attribute_names_ : ndarray of str of shape (n_features,)
+        Name of each column's attribute: names are families, for
+        ``ElasticNet(weights={name: weight}, families=attribute_names_)``.
+    feature_families_ : int array of shape (n_features, 3)
+        k1, k2 and k3 of each column, for ``ElasticNet(weights="complexity",
+        families=feature_families_, sizes=family_sizes_)``.
+    family_sizes_ : tuple of int
+        Number of distinct words and of distinct characters: of the values of the name of one word
+        that has most of them, and in those of affixes, or in all.
 
     See Also
     --------
@@ -75,10 +90,11 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=
     array([[0., 2., 0., 0.]])
     """
 
-    def __init__(self, *, dtype=np.float64, min_count=1, separator=":"):
+    def __init__(self, *, dtype=np.float64, min_count=1, separator=":", families=None):
         self.dtype = dtype
         self.min_count = min_count
         self.separator = separator
+        self.families = families
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -165,6 +181,21 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=
         rows = entries.rows(None, len(self.feature_names_), dtype)
         return entries.sequences(rows, self.feature_names_)
 
+    @property
+    def attribute_names_(self):
+        check_is_fitted(self, "feature_names_")
+        return np.array([attribute_name(n, self.separator)[0] for n in self.feature_names_])
+
+    @property
+    def feature_families_(self):
+        check_is_fitted(self, "feature_names_")
+        return feature_families(self.feature_names_, self.families, self.separator)
+
+    @property
+    def family_sizes_(self):
+        check_is_fitted(self, "feature_names_")
+        return family_sizes(self.feature_names_, self.feature_families_, self.separator)
+
     def get_feature_names_out(self, input_features=None):
         """Attribute of each column.
 
@@ -190,6 +221,11 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=
         check_number("min_count", self.min_count, low=1, strict=False, integer=True)
         if not isinstance(self.separator, str):
             raise ValueError(f"separator must be a string, got {self.separator!r}.")
+        if self.families is not None and not (
+                isinstance(self.families, dict) or callable(self.families)):
+            raise ValueError(
+                "families must be a dict from names of attributes to (k1, k2, k3), a callable or "
+                f"None, got {self.families!r:.80}.")
         return dtype
 
 

@@ -274,7 +274,9 @@ def test_screening_never_drops_a_weight(where, seed):
 
 def test_penalties_are_plain_objects():
     net = ElasticNet(l1_ratio=0.2, weights={"coef": 2.0})
-    assert net.get_params() == {"l1_ratio": 0.2, "weights": {"coef": 2.0}, "bounds": None}
+    params = net.get_params()
+    assert params["l1_ratio"] == 0.2 and params["weights"] == {"coef": 2.0}
+    assert params["bounds"] is None
     assert repr(net) == "ElasticNet(l1_ratio=0.2, weights={'coef': 2.0})"
     assert repr(clone(net)) == repr(net) == repr(pickle.loads(pickle.dumps(net)))
     model = MulticlassClassifier(penalty=ElasticNet())

@@ -24,12 +24,20 @@ from fastm4n._parameters import (
 )
 from fastm4n.estimators._parameters import DECODINGS, SURROGATES
 from fastm4n.estimators._scale import scale_advice
-from fastm4n.penalties import needs_weights
+from fastm4n.penalties import is_pure_l1, needs_weights
 from fastm4n.solvers.block_coordinate import solve
 from fastm4n.solvers.block_frank_wolfe import check_solver
 from fastm4n.solvers.certificates import n_threads
 from fastm4n.solvers.newton_cg import NewtonCG
+from fastm4n.solvers.proximal import solve_proximal
 from fastm4n.surrogates import make_surrogate
+
+
+# what a warning says of the gap without a quadratic term
+LOOSE = (
+    " With l1_ratio=1 the gap is a loose bound, and the objective still came down: see "
+    "history_['primal']; l1_ratio=0.99 has a sharp one."
+)
 
 
 def _has_matrix(estimator):
@@ -205,12 +213,20 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
                 *parts, tol=self.tol * scale, max_iter=self.max_iter, verbose=self.verbose,
                 callback=self.callback, **start)
         else:
-            solution = solve(*parts, tol=self.tol * scale, **start, **self._solver_options())
+            run = solve_proximal if self._is_pure_l1() else solve
+            solution = run(*parts, tol=self.tol * scale, **start, **self._solver_options())
         return solution, problem.fitted(solution.mu, alpha)
+
+    def _is_pure_l1(self):
+        return is_pure_l1(getattr(self, "penalty", "l2"))
+
+    def _problem_of_fit(self, *args):
+        """The problem of one alpha."""
+        return self._problem(*args)
 
     def _fit(self, *args):
         """Validate, solve and, when nothing can fail any more, replace the fitted state."""
-        problem = self._problem(*args)
+        problem = self._problem_of_fit(*args)
         alpha = self._alpha_of(problem.blocks.kept.size)
         state = getattr(self, "_warm_state", None) if self.warm_start else None
         start = {} if state is None else problem.start(state, alpha)
@@ -257,6 +273,7 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
                 f"After {self.n_iter_} passes the certified duality gap is "
                 f"{self.relative_gap_:.3g} of the objective at zero weights (relative_gap_), above "
                 f"tol={self.tol:g}. Increase max_iter or tol, scale the features, or change alpha."
+                f"{LOOSE if self._is_pure_l1() else ''}"
                 f"{scale_advice(self, self._columns(args[0]))}",
                 ConvergenceWarning,
                 stacklevel=3,

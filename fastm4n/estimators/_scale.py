@@ -3,6 +3,8 @@
 import numpy as np
 from scipy import sparse
 
+from fastm4n.sequences import Sequences
+
 # a column whose root mean square is so many times the median of the others'
 OUT_OF_SCALE = 1e3
 
@@ -37,6 +39,9 @@ def column_out_of_scale(X):
         square of the entries that are not zero.
     """
     is_matrix = sparse.issparse(X) or hasattr(X, "columns") or isinstance(X, np.ndarray)
+    if isinstance(X, Sequences) and X.values.ndim == 2:
+        # at once: lists of matrices are gone through one by one, all columns of each
+        X, is_matrix = X.values, True
     parts = [X] if is_matrix else X
     with np.errstate(over="ignore", invalid="ignore"):
         sums, counts = map(sum, zip(*map(_squares, parts), strict=True))

@@ -383,7 +383,8 @@ def _decoded(key, value, arrays):
         return (list if kind == "list" else tuple)([_decoded(key, part, arrays) for part in inner])
     if kind == "penalty" and type(inner) is list and len(inner) == 2 and type(inner[0]) is str:
         cls, given = PENALTIES.get(inner[0]), _decoded(key, inner[1], arrays)
-        if cls is None or type(given) is not dict or given.keys() != cls().get_params().keys():
+        if cls is None or type(given) is not dict or not (
+                given.keys() <= cls().get_params().keys()):
             raise ValueError(f"there is no penalty {inner!r:.80}")
         return cls(**given)
     if kind == "automaton" and type(inner) is dict and inner.keys() == set(AUTOMATON):

@@ -231,6 +231,10 @@ class VectorEstimator(CertifiedEstimator):
         return self._problem_class(loss, features, blocks, common, task, free, centre)
 
     def _solved(self, problem, alpha, scale, **start):
+        if problem.free_intercept is not None and self._is_pure_l1():
+            raise ValueError(
+                "fit_intercept='free' is not supported with l1_ratio=1, whose bounds need a "
+                "quadratic term of the intercept; use a large number, or l1_ratio=0.99.")
         with named_kernel(self.kernel):
             if problem.free_intercept is None:
                 return super()._solved(problem, alpha, scale, **start)

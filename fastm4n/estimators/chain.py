@@ -5,6 +5,7 @@ from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
 from fastm4n._parameters import check_choice, check_number
+from fastm4n.complexities import Sample
 from fastm4n.estimators._base import CertifiedEstimator, needs_log
 from fastm4n.estimators._chain_automaton import (
     AutomatonDecoder,
@@ -25,10 +26,10 @@ from fastm4n.estimators._chain_input import (
     without_zeros,
 )
 from fastm4n.estimators._chain_predictions import ChainDecoder
+from fastm4n.estimators._chain_problem import ChainProblem
 from fastm4n.estimators._chain_weights import (
     edge_views,
     explained,
-    fitted_weights,
     packed_weights,
     weight_views,
 )
@@ -42,7 +43,8 @@ from fastm4n.estimators._parameters import (
     summable,
     warn_of_unknown,
 )
-from fastm4n.estimators._problem import Blocks, Problem
+from fastm4n.estimators._problem import Blocks
+from fastm4n.estimators._screening import reachable_columns, without_columns
 from fastm4n.features._chain import ChainFeatures
 from fastm4n.inference._contexts import check_ngrams
 from fastm4n.outputs._base import COST_SCALES
@@ -52,17 +54,6 @@ from fastm4n.sequences import Sequences
 STATES = ("all", "observed")
 # n-grams are kept in rows of so many labels and one more
 MOST_ORDER = 32
-
-
-class ChainProblem(Problem):
-    """The problem of a `SequenceTagger`."""
-
-    def fitted(self, mu, alpha):
-        """Weights, as views of the rows that the compiled loops read."""
-        features, edges = self.features, self.features.edges
-        return fitted_weights(
-            features.all_weights(), None if edges is None else edges.all_weights(),
-            features.n_features, features.n_labels, features.n_ngrams)
 
 
 @documented(
@@ -286,10 +277,8 @@ class SequenceTagger(CertifiedEstimator):
             arrays.update(ngrams_=(("g", "o"), "i"), ngram_coef_=(("g",), "f"))
         return arrays
 
-    def _penalise(self, features):
-        """Give the map, and that of the transitions' features, the penalty of the weights."""
-        R, d, edges = features.n_labels, features.n_features, features.edges
-        n_ngrams = features.n_ngrams
+    def _resolved_penalty(self, R, d, selected, lengths, ngrams):
+        """The penalty of the weights, None for alpha / 2 ||w||^2 alone."""
         if self.order > 1 and isinstance(self.penalty, Group):
             raise ValueError(
                 f"penalty={self.penalty!r} needs order=1: n-grams of labels are in no group.")
@@ -298,17 +287,23 @@ class SequenceTagger(CertifiedEstimator):
             (self.fit_intercept, ("intercept",), (R,), "fit_intercept"),
             (self.fit_start_end, ("start_coef", "end_coef"), (R,), "fit_start_end"),
             (self.fit_transitions, ("transition_coef",), (R, R), "fit_transitions"),
-            (edges is not None, ("transition_feature_coef",),
-             (0 if edges is None else edges.n_features, R, R), "transition_features"),
-            (self.order > 1, ("ngram_coef",), (n_ngrams,), "order"),
+            (selected is not None, ("transition_feature_coef",),
+             (0 if selected is None else selected.size, R, R), "transition_features"),
+            (self.order > 1, ("ngram_coef",), (0 if ngrams is None else len(ngrams),), "order"),
         ):
             to, value = families, shape
             if not present:
                 to, value = missing, f"weights that this model has not: see {why}"
             to.update(dict.fromkeys(names, value))
-        resolved = resolve_penalty(self.penalty, families, missing)
+        sample = Sample(lengths.size, R, lengths, selected, ngrams)
+        return resolve_penalty(self.penalty, families, missing, sample)
+
+    def _penalise(self, features, resolved):
+        """Give the map, and that of the transitions' features, the penalty of the weights."""
         if resolved is None:
             return
+        R, d, edges = features.n_labels, features.n_features, features.edges
+        n_ngrams = features.n_ngrams
         names = ["coef", "intercept", "start_coef", "end_coef", "transition_coef", "ngram_coef"]
         names = names[:4] if edges is not None else names if n_ngrams else names[:5]
         parts = [(features, lambda packed: dict(
@@ -346,7 +341,10 @@ class SequenceTagger(CertifiedEstimator):
         """
         return self._fit_or_restore(X, y, sample_weight, lengths, allowed)
 
-    def _problem(self, X, y, sample_weight, lengths=None, allowed=None):
+    def _problem_of_fit(self, *args):
+        return self._problem(*args, screened=True)
+
+    def _problem(self, X, y, sample_weight, lengths=None, allowed=None, screened=False):
         self._check_parameters()
         X = as_features(X, lengths)
         selected = selected_columns(self.transition_features, X.values.shape[1])
@@ -370,6 +368,18 @@ class SequenceTagger(CertifiedEstimator):
             len(X), kept, weights, *merge_sequences(inner, within.contents(codes), weights))
         values = without_zeros(inner.values)
         edge_values = None if selected is None else without_zeros(columns_of(values, selected))
+        resolved = self._resolved_penalty(
+            classes.size, values.shape[1], selected, inner.lengths, within.ngrams)
+        n_columns, columns = values.shape[1], None
+        if screened and resolved is not None and not resolved.by_rows:
+            lower, upper, thresholds = resolved.families["coef"]
+            of_positions = np.repeat(weights / weights.sum(), inner.lengths)
+            columns = reachable_columns(
+                values, of_positions, thresholds, lower, upper, self._alpha_of(kept.size))
+        if columns is not None:
+            values = without_columns(values, columns)
+            resolved.families["coef"] = tuple(
+                array[:, columns] for array in resolved.families["coef"])
         used = edge_used = None
         if self.states == "observed":
             used, edge_used = observed(values, edge_values, codes, inner.offsets, classes.size)
@@ -381,7 +391,7 @@ class SequenceTagger(CertifiedEstimator):
             self.fit_start_end, self.fit_transitions, edge_values, used=used, edge_used=edge_used,
             n_ngrams=within.n_ngrams,
         )
-        self._penalise(features)
+        self._penalise(features, resolved)
         common = {"n_features_in_": X.values.shape[1], "classes_": classes, "cost_matrix_": cost}
         if selected is not None:
             common["transition_features_"] = selected
@@ -392,7 +402,8 @@ class SequenceTagger(CertifiedEstimator):
             "surrogate": self.surrogate, "cost_scale": self.cost_scale, "lengths": X.lengths,
             "per_edge": selected is not None, "classes": classes, **within.content(),
         }
-        return ChainProblem(self._surrogate(outputs), features, blocks, common, task)
+        return ChainProblem(
+            self._surrogate(outputs), features, blocks, common, task, columns, n_columns)
 
     # ---------------------------------------------------------------------- predict
 

@@ -159,6 +159,10 @@ cdef class FeatureMap:
                 high = middle
         return low
 
+    def penalties(self):
+        """The `Penalty` of each array of `state` that has one."""
+        return {}
+
     def present(self):
         """The present w = prox(z), of the form of `state`, which is z."""
         return self.state()
@@ -223,6 +227,14 @@ cdef class WeightMap(FeatureMap):
             self.weights = np.zeros(shape)
             self.penalised = True
         self.prox_all()
+
+    def set_modulus(self, double modulus):
+        """Go on with another m of the penalty, z being the same."""
+        self.penalty, self.smoothness = self.penalty.with_modulus(modulus), 1.0 / modulus
+        self.prox_all()
+
+    def penalties(self):
+        return {"weights": self.penalty} if self.penalised else {}
 
     def prox_all(self):
         self.penalty.prox(self.raw, self.weights)

@@ -221,6 +221,15 @@ cdef class EdgedMap(PositionMap):
         norm = super().weight_norm()
         return norm if self.edges is None else norm + self.edges.weight_norm()
 
+    def set_modulus(self, double modulus):
+        super().set_modulus(modulus)
+        if self.edges is not None:
+            self.edges.set_modulus(modulus)
+
+    def penalties(self):
+        of_edges = {} if self.edges is None else self.edges.penalties()
+        return {**super().penalties(), **{"edges": penalty for penalty in of_edges.values()}}
+
     def has_penalty(self):
         return self.penalised or (self.edges is not None and self.edges.has_penalty())
 

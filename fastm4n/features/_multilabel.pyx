@@ -191,6 +191,14 @@ cdef class LabelSetFeatures(FeatureMap):
     def has_penalty(self):
         return self.labels.has_penalty() or self.pairs.has_penalty()
 
+    def set_modulus(self, double modulus):
+        self.labels.set_modulus(modulus)
+        self.pairs.set_modulus(modulus)
+
+    def penalties(self):
+        of_pairs = {"pairs": penalty for penalty in self.pairs.penalties().values()}
+        return {**self.labels.penalties(), **of_pairs}
+
     def penalty_value(self):
         value = self.labels.penalty_value()
         return None if value is None else value + self.pairs.penalty_value()

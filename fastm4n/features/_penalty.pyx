@@ -99,6 +99,21 @@ cdef class Penalty:
     def __setstate__(self, state):
         self.lower, self.upper, self.thresholds, self.bound_step, self.threshold_step = state
 
+    def with_modulus(self, double modulus):
+        """This penalty with another m; the arrays are shared."""
+        if not modulus > 0.0:
+            raise ValueError("modulus must be > 0.")
+        cdef Penalty other = Penalty.__new__(Penalty)
+        other.lower, other.upper, other.thresholds = self.lower, self.upper, self.thresholds
+        other.bound_step, other.threshold_step = self.bound_step, self.threshold_step
+        other.shape, other.n_shared, other.stride = self.shape, self.n_shared, self.stride
+        other.modulus, other.by_rows, other.loops = modulus, self.by_rows, self.loops
+        return other
+
+    def rows(self):
+        """(lower, upper, thresholds) with a row for each row of the weights."""
+        return self._whole(self.lower), self._whole(self.upper), self._whole(self.thresholds)
+
     def where_used(self, used):
         """This penalty with bounds that let the other weights, those that are not used, be zero."""
         lower, upper = self._whole(self.lower), self._whole(self.upper)

@@ -111,6 +111,11 @@ class Run:
                 "fit_intercept='free' is not supported by paths, whose bounds need every weight to "
                 "be penalised; use a large number."
             )
+        if template._is_pure_l1():
+            raise ValueError(
+                "l1_ratio=1 is not supported by paths, whose bounds need a quadratic term; use "
+                "l1_ratio=0.99, or fits with warm_start=True."
+            )
         if getattr(template, "inference", None) == "soft":
             raise ValueError(
                 "inference='soft' is not supported by paths, which scale the dual point as alpha "

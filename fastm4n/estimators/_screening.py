@@ -1,0 +1,45 @@
+"""Features whose weights an L1 term keeps at zero whatever the labels' probabilities are."""
+
+import numpy as np
+from scipy import sparse
+
+# a bound that is below a threshold by less than this share of it may be above, by rounding
+ROUNDING = 1e-9
+# columns are left out where so many of them are, which is what it takes to pay
+SHARE = 0.1
+
+
+def reachable_columns(values, weights, thresholds, lower, upper, alpha):
+    r"""Columns that may have weights other than zero, or None where all are kept.
+
+    z_j = (1 / alpha) sum_b p_b sum_t x_tj (phi(y) - mu)_t is at most
+    (1 / alpha) sum_b p_b sum_t |x_tj|, for each label, and weights are zero where |z_j| <= t_j.
+
+    Parameters
+    ----------
+    values : CSR matrix of shape (n_positions, n_features)
+    weights : ndarray of shape (n_positions,)
+        p_b of each position's block.
+    thresholds, lower, upper : ndarray of shape (n_labels, n_features)
+        Of the penalty.
+    alpha : float
+    """
+    if not sparse.issparse(values) or not np.any(thresholds):
+        return None
+    entries = np.abs(values.data) * np.repeat(weights, np.diff(values.indptr))
+    reach = np.bincount(values.indices, weights=entries, minlength=values.shape[1]) / alpha
+    held = ((lower > 0.0) | (upper < 0.0)).any(axis=0)
+    kept = np.flatnonzero((reach > thresholds.min(axis=0) * (1.0 - ROUNDING)) | held)
+    return kept if kept.size <= (1.0 - SHARE) * values.shape[1] else None
+
+
+def without_columns(values, kept):
+    """The kept columns of a canonical CSR matrix with int32 indices, in the same form."""
+    new = np.full(values.shape[1], -1, dtype=np.int32)
+    new[kept] = np.arange(kept.size, dtype=np.int32)
+    indices = new[values.indices]
+    stays = indices >= 0
+    ends = np.concatenate([[0], np.cumsum(stays)])[values.indptr]
+    return sparse.csr_matrix(
+        (values.data[stays], indices[stays], ends.astype(values.indptr.dtype)),
+        shape=(values.shape[0], kept.size))

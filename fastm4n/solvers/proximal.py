@@ -1,0 +1,339 @@
+r"""Pure L1 penalties, by proximal points around the block solver.
+
+With Omega(w) = sum_j t_j |w_j| the dual is not smooth, and dual points give no weights.  So the
+problem is solved with a quadratic term around a centre,
+
+    w^{k+1} = argmin_w  P(w) + alpha a / 2 ||w - c_k||^2,
+
+a pass or a few for each centre, which then moves to w^{k+1} and a step beyond, by Nesterov's
+momentum [1]_.  Under that term the weights of a dual point are w = soft(z + a c, t) / a, so that the
+engine runs as for any other penalty: only z is shifted.
+
+Weights of t_j = 0 have Omega_j = w_j^2 / 2, without which the dual would have a constraint for
+each of them that no point meets exactly.
+
+The dual of the problem itself asks for |z_j(mu)| <= t_j where t_j > 0.  Mixing mu with the truth,
+s mu + (1 - s) phi(y), scales z by s, and as h_b is concave and zero at phi(y_b)
+
+    D >= s sum_b p_b h_b(mu_b) - alpha / 2 sum_{t_j = 0} (s z_j)^2,   s <= min_j t_j / |z_j|,
+
+whatever mu is.  That is the bound that is reported.  The weight that is farthest from what it asks
+for sets s, so that the bound is loose at first: weights are mostly much better than it says.
+
+References
+----------
+.. [1] O. Gueler (1992). New proximal point algorithms for convex minimization. SIAM Journal on
+   Optimization 2.
+"""
+
+import numpy as np
+
+from fastm4n._checkpoints import current
+from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling
+from fastm4n.solvers.block_coordinate import Driver, Solution
+from fastm4n.solvers.certificates import Certificate, certify
+from fastm4n.solvers.history import History, Progress
+
+# a is so much of the mean curvature p_b ||Phi_b d||^2 / ||d||^2 of a first pass, over alpha
+SHARE = 0.007
+# most that a changes by from one centre to the next
+FASTEST = 4.0
+# passes between two certificates
+EVERY = 5
+# where the objective has risen from one certificate to the next momentum begins anew, centres stay
+# a pass longer, and a is multiplied by this
+LESS = 0.7
+# a fit is settled when the objective came down by less than SETTLED tol in so many passes
+SETTLED_PASSES, SETTLED = 20, 0.1
+# shares of the largest feasible scale of z at which bounds may have the dual larger
+SCALES = (1.0, 0.99, 0.97, 0.93, 0.85, 0.7, 0.5, 0.25)
+
+
+class PureL1:
+    """Omega of the weights of a feature map, whose penalties have the thresholds and bounds.
+
+    Weights of threshold zero are quadratic.  Points are dicts of arrays, as states of the map.
+
+    Parameters
+    ----------
+    penalties : dict of str to Penalty
+    """
+
+    def __init__(self, penalties):
+        self.penalties = penalties
+        self.free, self.has_bounds = {}, False
+        for name, penalty in penalties.items():
+            lower, upper, t = penalty.rows()
+            bounded = np.isfinite(lower).any() or np.isfinite(upper).any()
+            self.has_bounds = self.has_bounds or bool(bounded)
+            # padding is among them, at zero
+            self.free[name] = np.flatnonzero(t == 0.0)
+
+    def has_free(self):
+        """Whether any weight has no threshold."""
+        return any(index.size for index in self.free.values())
+
+    def value(self, w):
+        """Omega(w)."""
+        total = 0.0
+        for name, penalty in self.penalties.items():
+            for t, v in penalty._pieces(w[name]):
+                total += float(np.sum(t * np.abs(v)))
+            total += 0.5 * float(np.sum(w[name].reshape(-1)[self.free[name]] ** 2))
+        return total
+
+    def largest_scale(self, z):
+        """The largest s <= 1 for which Omega*(s z) is finite."""
+        worst = 1.0
+        for name, penalty in self.penalties.items():
+            if self.has_bounds:
+                lower, upper, t = penalty.rows()
+                size = np.maximum(
+                    np.where(np.isinf(upper), z[name], 0.0),
+                    np.where(np.isinf(lower), -z[name], 0.0))
+                pieces = [(t, size)]
+            else:
+                pieces = ((t, np.abs(u)) for t, u in penalty._pieces(z[name]))
+            for t, u in pieces:
+                with np.errstate(divide="ignore", invalid="ignore"):
+                    ratio = np.where(t > 0.0, u / t, 0.0)
+                worst = max(worst, float(np.max(ratio, initial=0.0)))
+        return 1.0 / worst
+
+    def conjugate(self, z, scale):
+        """Omega*(scale z), for a scale that is feasible."""
+        total = 0.0
+        for name, penalty in self.penalties.items():
+            free = self.free[name]
+            if not self.has_bounds:
+                total += 0.5 * float(np.sum((scale * z[name].reshape(-1)[free]) ** 2))
+                continue
+            lower, upper, t = penalty.rows()
+            u = scale * z[name]
+            best = np.full(u.shape, -np.inf)
+            for w in (lower, upper, np.clip(0.0, lower, upper)):
+                there = np.isfinite(w)
+                best[there] = np.maximum(best, np.where(there, u * w - t * np.abs(w), best))[there]
+            quadratic = np.clip(u, lower, upper).reshape(-1)[free]
+            best.reshape(-1)[free] = quadratic * u.reshape(-1)[free] - 0.5 * quadratic**2
+            total += float(np.sum(best))
+        return total
+
+    def dual(self, height, z, alpha):
+        """The best lower bound of the optimum that mu gives by scaling, and the scale."""
+        largest = self.largest_scale(z)
+        if not self.has_bounds:
+            pull = 2.0 * alpha * self.conjugate(z, 1.0)  # alpha sum z^2
+            scale = largest if pull * largest <= height else height / pull
+            return scale * height - 0.5 * scale * scale * pull, scale
+        values = [
+            (s * largest * height - alpha * self.conjugate(z, s * largest), s * largest)
+            for s in SCALES]
+        return max(values)
+
+
+def _combined(*terms):
+    """The sum of factor times point."""
+    (factor, first), *others = terms
+    out = {name: factor * array for name, array in first.items()}
+    for factor, point in others:
+        for name, array in point.items():
+            out[name] += factor * array
+    return out
+
+
+class ProximalPoints:
+    """The centre and the momentum; the feature map holds z + a c, less what is quadratic anyhow.
+
+    Parameters
+    ----------
+    engine : BlockCoordinateEngine
+    penalty : PureL1
+    a : float
+    centre : dict
+    """
+
+    def __init__(self, engine, penalty, a, centre):
+        self.engine, self.penalty = engine, penalty
+        self.a = max(a, 1.0) if penalty.has_free() else a
+        self.centre, self.last, self.theta = centre, centre, 1.0
+        features = engine.features
+        features.set_modulus(self.a)
+        features.restore(_combined((1.0, features.state()), (1.0, self.shift())))
+
+    def shift(self):
+        """What the centre adds to z: free weights have the quadratic term that they have."""
+        out = {name: self.a * c for name, c in self.centre.items()}
+        for name, free in self.penalty.free.items():
+            flat = out[name].reshape(-1)
+            flat[free] -= self.centre[name].reshape(-1)[free]
+        return out
+
+    def z(self):
+        return _combined((1.0, self.engine.features.state()), (-1.0, self.shift()))
+
+    def move(self, w, a, restart=False):
+        """Move the centre to w and a step beyond, and a towards this one."""
+        z = self.z()
+        a = min(max(a, self.a / FASTEST), FASTEST * self.a)
+        if self.penalty.has_free():
+            a = max(a, 1.0)
+        if a != self.a:
+            self.a = a
+            self.engine.features.set_modulus(a)
+        theta = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * self.theta**2))
+        beyond = 0.0 if restart else (self.theta - 1.0) / theta
+        self.theta = 1.0 if restart else theta
+        self.centre = _combined((1.0 + beyond, w), (-beyond, self.last))
+        self.last = w
+        self.engine.features.restore(_combined((1.0, z), (1.0, self.shift())))
+
+    def rebuild(self):
+        """z afresh from mu, without the rounding that updates leave."""
+        engine = self.engine
+        engine.settle()
+        engine.rebuild_weights(engine.mu)
+        engine.features.restore(
+            _combined((1.0, engine.features.state()), (1.0, self.shift())))
+
+
+def solve_proximal(
+    surrogate, features, weights, alpha, *, mu=None, concave=None, shrink=1.0, average=None,
+    sampling="gap", step="line_search", accelerate=False, cache=None, cache_F=0.25, cache_nu=0.01,
+    auto=False, tol=1e-3, max_iter=1000, seed=0, n_jobs=1, verbose=0, callback=None,
+    keep_on_interrupt=False,
+):
+    """`solve` for Omega(w) = sum_j t_j |w_j|, and w_j^2 / 2 where t_j = 0.
+
+    Parameters
+    ----------
+    features : FeatureMap
+        With penalties of any modulus, which is not used.
+    tol : float
+        The fit ends at a certified gap of this, or where it is settled: the objective has come
+        down by less than a tenth of it in 20 passes, and the proximal problem is solved as well.
+    average : tuple
+        (weights, a, alpha) of an earlier solution.
+    surrogate, weights, alpha, mu, concave, shrink, step, cache, cache_F, cache_nu, auto, max_iter,\
+            seed, n_jobs, verbose, callback, keep_on_interrupt
+        As in `solve`.
+    sampling, accelerate
+        Not used: blocks come in random order, and there is no acceleration but the momentum.
+
+    Returns
+    -------
+    solution : Solution
+        `converged` where settled as well.
+    """
+    if step == "fixed":
+        raise ValueError("step='fixed' is not supported with l1_ratio=1; use 'line_search'.")
+    if current() is not None:
+        raise ValueError(
+            "checkpointing keeps no state of a fit with l1_ratio=1; use l1_ratio=0.99, or fit "
+            "without checkpoints.")
+    engine = BlockCoordinateEngine(surrogate, features, weights, alpha, seed)
+    if mu is not None:
+        engine.set_mu(mu, concave, shrink)
+    options = dict(
+        sampling="permutation", step=step, n_jobs=n_jobs, cache=cache, cache_F=cache_F,
+        cache_nu=cache_nu, auto=auto)
+    return _Fit(engine, options, average, tol, n_jobs).run(
+        max_iter, verbose, callback, keep_on_interrupt)
+
+
+class _Fit:
+    """A fit: passes, centres, and the best that was certified of weights and of the dual."""
+
+    def __init__(self, engine, options, average, tol, n_jobs):
+        self.engine, self.tol, self.n_jobs = engine, tol, n_jobs
+        self.driver = Driver(engine, **options)
+        features = engine.features
+        self.penalty = PureL1(features.penalties())
+        shapes = {name: array.shape for name, array in features.state().items()}
+        if average is not None and shapes == {n: w.shape for n, w in average[0].items()}:
+            centre, a = average[0], average[1] * average[2] / engine.alpha
+        else:
+            centre, a = {name: np.zeros(shape) for name, shape in shapes.items()}, 1.0
+        self.points = ProximalPoints(engine, self.penalty, a, centre)
+        self.is_new = average is None
+        self.n_passes, self.inner, self.last = 0, np.inf, np.inf
+        self.primals = []
+        self.primal, self.dual = np.inf, 0.0
+        self.best = self.mu = self.concave = self.block_gaps = None
+
+    def look(self):
+        """Certify where the passes stand; whether the objective has risen."""
+        engine, penalty = self.engine, self.penalty
+        found = certify(engine, engine.mu, self.n_jobs)
+        engine.set_gaps(found.block_gaps, found.block_losses)
+        self.inner, self.block_gaps = found.gap, found.block_gaps
+        weights = np.asarray(engine.weights)
+        w = engine.features.present()
+        primal = float(np.sum(weights * found.block_losses)) + engine.alpha * penalty.value(w)
+        dual, _ = penalty.dual(found.height, self.points.z(), engine.alpha)
+        if dual > self.dual or self.mu is None:
+            self.dual = max(self.dual, dual)
+            self.mu, self.concave = np.array(engine.mu), found.concave
+        if primal < self.primal or self.best is None:
+            self.primal, self.best = primal, (engine.features.state(), self.points.a)
+        rose, self.last = primal > self.last, primal
+        self.primals.append((self.n_passes, self.primal))
+        return rose
+
+    def certificate(self):
+        return Certificate(
+            self.primal, self.dual, max(0.0, self.primal - self.dual), self.block_gaps,
+            concave=self.concave)
+
+    def is_settled(self):
+        """Whether the objective came down by little in the last passes, and z belongs to w."""
+        n, value = self.primals[-1]
+        before = [primal for passes, primal in self.primals if passes <= n - SETTLED_PASSES]
+        return bool(before) and self.inner <= self.tol and (
+            before[-1] - value <= SETTLED * self.tol)
+
+    def run(self, max_iter, verbose, callback, keep_on_interrupt):
+        engine, points = self.engine, self.points
+        history, progress = History(), Progress(verbose, max_iter, self.tol)
+        a, most, since = points.a, 1, 0
+        finished, interrupted = max_iter == 0, False
+        try:
+            while not finished:
+                self.driver._pass(Sampling.PERMUTATION)
+                self.n_passes += 1
+                since += 1
+                if self.n_passes == 1 and self.is_new:
+                    engine.measure_curvature()
+                    a = SHARE * engine.curvature * points.a / engine.alpha
+                finished, rose = self.n_passes >= max_iter, False
+                if finished or self.n_passes % EVERY == 0:
+                    rose = self.look()
+                    row = history.add(
+                        self.n_passes, self.certificate(), engine.oracle_calls, 0.0,
+                        engine.cache_hits, self.driver.policy_name)
+                    progress.update(row)
+                    finished = finished or row["gap"] <= self.tol or self.is_settled()
+                    finished = (callback is not None and bool(callback(row))) or finished
+                if rose:
+                    most += 1
+                    a *= LESS
+                if not finished and (rose or since >= most):
+                    points.move(engine.features.present(), a, rose)
+                    since = 0
+        except KeyboardInterrupt:
+            if not keep_on_interrupt:
+                raise
+            interrupted = True
+        finally:
+            progress.close()
+        if interrupted or self.best is None:
+            points.rebuild()
+            self.look()
+        state, a = self.best
+        engine.features.set_modulus(a)
+        engine.features.restore(state)
+        certificate = self.certificate()
+        return Solution(
+            mu=self.mu, certificate=certificate, n_iter=self.n_passes, history=history.arrays(),
+            converged=certificate.gap <= self.tol or self.is_settled(), interrupted=interrupted,
+            average=(engine.features.present(), a, engine.alpha))
