@@ -123,13 +123,21 @@ class ResolvedPenalty:
         views_of : callable
             For an array of that shape, a dict from family to the view of its weights.
         """
-        packed = np.full(shape, -np.inf), np.full(shape, np.inf), np.zeros(shape)
-        for array, *arrays in zip(packed, *self.families.values(), strict=True):
-            views = views_of(array)
-            for name, given in zip(self.families, arrays, strict=True):
+        packed = []
+        for none, *arrays in zip((-np.inf, np.inf, 0.0), *self.families.values(), strict=True):
+            given = {
+                name: array for name, array in zip(self.families, arrays, strict=True)
+                if np.any(array != none)}
+            # whole rows take as much memory as the weights
+            array = np.full(shape, none) if given else none
+            views = views_of(array) if given else {}
+            for name, values in given.items():
                 if name in views:
-                    views[name][...] = given.reshape(views[name].shape)
+                    views[name][...] = values.reshape(views[name].shape)
+            packed.append(array)
         lower, upper, thresholds = packed
+        if self.by_rows:
+            thresholds = np.broadcast_to(thresholds, shape)
         if self.by_rows:
             thresholds = thresholds[:, :1]
         # without a quadratic term of its own the solver gives it those of proximal points

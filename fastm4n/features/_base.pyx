@@ -163,6 +163,13 @@ cdef class FeatureMap:
         """The `Penalty` of each array of `state` that has one."""
         return {}
 
+    def live(self):
+        """The arrays themselves of which `state` and `present` are copies: pairs (z, w) by name.
+
+        Whoever changes z brings w to it by `set_modulus`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not hold w.")
+
     def present(self):
         """The present w = prox(z), of the form of `state`, which is z."""
         return self.state()
@@ -235,6 +242,9 @@ cdef class WeightMap(FeatureMap):
 
     def penalties(self):
         return {"weights": self.penalty} if self.penalised else {}
+
+    def live(self):
+        return {"weights": (np.asarray(self.raw), np.asarray(self.weights))}
 
     def prox_all(self):
         self.penalty.prox(self.raw, self.weights)

@@ -19,6 +19,8 @@ cdef enum:
     # positions between asking for weights and using them, of more weights than so many
     AHEAD = 2
     CACHED = 1 << 15
+    # entries that are sorted at a time
+    SORTED_AT_ONCE = 1 << 18
 
 
 cdef class PositionMap(LinearMap):
@@ -74,6 +76,23 @@ cdef class PositionMap(LinearMap):
 
     def sort_entries(self, blocks):
         """The entries of these blocks, by feature and then by position."""
+        starts, lengths = np.asarray(self.starts)[blocks], np.asarray(self.lengths)[blocks]
+        indptr = np.asarray(self.indptr)
+        sizes = np.zeros(self.n_blocks + 1, dtype=np.intp)
+        sizes[blocks + 1] = indptr[starts + lengths] - indptr[starts]
+        self.entry_start = np.cumsum(sizes)
+        n = int(sizes.sum())
+        self.entry_position = np.empty(n, dtype=np.intc)
+        self.entry_feature = np.empty(n, dtype=np.intc)
+        self.entry_value = np.empty(n)
+        # some blocks at a time: what sorting takes is several times as large as the entries
+        chunk = np.cumsum(sizes[blocks + 1]) // SORTED_AT_ONCE
+        for part in np.split(blocks, np.flatnonzero(np.diff(chunk)) + 1):
+            if part.size:
+                self.sort_part(part)
+
+    def sort_part(self, blocks):
+        """The entries of some blocks, which are in their order."""
         lengths = np.asarray(self.lengths)[blocks]
         first = np.cumsum(lengths) - lengths
         position = np.arange(lengths.sum()) - np.repeat(first, lengths)
@@ -83,13 +102,11 @@ cdef class PositionMap(LinearMap):
         # rows are in order already, and a stable sort leaves them so within a feature
         key = np.repeat(of_row, counts) * self.n_features + rows.indices
         order = np.argsort(key, kind="stable")
-        sizes = np.zeros(self.n_blocks + 1, dtype=np.intp)
-        sizes[blocks + 1] = np.bincount(
-            of_row, weights=counts, minlength=blocks.size).astype(np.intp)
-        self.entry_start = np.cumsum(sizes)
-        self.entry_position = np.repeat(position, counts)[order].astype(np.intc)
-        self.entry_feature = rows.indices[order].astype(np.intc)
-        self.entry_value = rows.data[order].astype(np.float64)
+        first = self.entry_start[blocks[0]]
+        where = slice(first, first + order.size)
+        np.asarray(self.entry_position)[where] = np.repeat(position, counts)[order]
+        np.asarray(self.entry_feature)[where] = rows.indices[order]
+        np.asarray(self.entry_value)[where] = rows.data[order]
 
     cdef bint has_gram(self, Py_ssize_t b) noexcept nogil:
         """Gram matrices know nothing of weights that do not count."""
@@ -229,6 +246,10 @@ cdef class EdgedMap(PositionMap):
     def penalties(self):
         of_edges = {} if self.edges is None else self.edges.penalties()
         return {**super().penalties(), **{"edges": penalty for penalty in of_edges.values()}}
+
+    def live(self):
+        live = super().live()
+        return live if self.edges is None else {**live, "edges": self.edges.live()["weights"]}
 
     def has_penalty(self):
         return self.penalised or (self.edges is not None and self.edges.has_penalty())

@@ -199,6 +199,9 @@ cdef class LabelSetFeatures(FeatureMap):
         of_pairs = {"pairs": penalty for penalty in self.pairs.penalties().values()}
         return {**self.labels.penalties(), **of_pairs}
 
+    def live(self):
+        return {**self.labels.live(), "pairs": self.pairs.live()["weights"]}
+
     def penalty_value(self):
         value = self.labels.penalty_value()
         return None if value is None else value + self.pairs.penalty_value()

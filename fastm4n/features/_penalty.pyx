@@ -40,7 +40,10 @@ PIECE = 1 << 15
 
 def _compressed(array, shape, n_shared):
     """The array with one row in the place of the first n_shared where they agree, and the step."""
-    array = np.ascontiguousarray(np.broadcast_to(array, shape), dtype=np.float64)
+    array = np.asarray(array, dtype=np.float64)
+    if n_shared and array.ndim == 0:
+        return np.full((1 + shape[0] - n_shared, shape[1]), array), 0
+    array = np.ascontiguousarray(np.broadcast_to(array, shape))
     if n_shared and (array[:n_shared] == array[0]).all():
         return np.ascontiguousarray(np.concatenate([array[:1], array[n_shared:]])), 0
     return array, shape[1]
@@ -110,12 +113,24 @@ cdef class Penalty:
         other.modulus, other.by_rows, other.loops = modulus, self.by_rows, self.loops
         return other
 
+    def lower_rows(self):
+        """Lower bounds, the shared rows once where they are alike."""
+        return np.asarray(self.lower)
+
+    def upper_rows(self):
+        return np.asarray(self.upper)
+
+    def threshold_rows(self):
+        return np.asarray(self.thresholds)
+
     def rows(self):
         """(lower, upper, thresholds) with a row for each row of the weights."""
         return self._whole(self.lower), self._whole(self.upper), self._whole(self.thresholds)
 
     def where_used(self, used):
         """This penalty with bounds that let the other weights, those that are not used, be zero."""
+        if not (np.any(self.lower_rows() > 0.0) or np.any(self.upper_rows() < 0.0)):
+            return self
         lower, upper = self._whole(self.lower), self._whole(self.upper)
         away = ~used & ((lower > 0.0) | (upper < 0.0))
         if not away.any():

@@ -49,6 +49,11 @@ SETTLED_PASSES, SETTLED = 20, 0.1
 SCALES = (1.0, 0.99, 0.97, 0.93, 0.85, 0.7, 0.5, 0.25)
 
 
+def _pieces(penalty, *arrays):
+    """Rows of the thresholds beside those of the arrays, in pieces that fit in a cache."""
+    return penalty._pieces(*arrays)
+
+
 class PureL1:
     """Omega of the weights of a feature map, whose penalties have the thresholds and bounds.
 
@@ -61,62 +66,56 @@ class PureL1:
 
     def __init__(self, penalties):
         self.penalties = penalties
-        self.free, self.has_bounds = {}, False
-        for name, penalty in penalties.items():
-            lower, upper, t = penalty.rows()
-            bounded = np.isfinite(lower).any() or np.isfinite(upper).any()
-            self.has_bounds = self.has_bounds or bool(bounded)
-            # padding is among them, at zero
-            self.free[name] = np.flatnonzero(t == 0.0)
+        self.has_bounds = any(
+            np.isfinite(bound).any() for penalty in penalties.values()
+            for bound in (penalty.lower_rows(), penalty.upper_rows()))
+        # padding is among them, at zero
+        self.has_free = any(
+            bool(np.any(np.asarray(penalty.threshold_rows()) == 0.0))
+            for penalty in penalties.values())
 
-    def has_free(self):
-        """Whether any weight has no threshold."""
-        return any(index.size for index in self.free.values())
-
-    def value(self, w):
-        """Omega(w)."""
+    def value(self, points):
+        """Omega(w), of pairs (z, w) by name."""
         total = 0.0
         for name, penalty in self.penalties.items():
-            for t, v in penalty._pieces(w[name]):
-                total += float(np.sum(t * np.abs(v)))
-            total += 0.5 * float(np.sum(w[name].reshape(-1)[self.free[name]] ** 2))
+            for t, w in _pieces(penalty, points[name][1]):
+                total += float(np.sum(t * np.abs(w)))
+                total += 0.5 * float(np.sum(np.where(t == 0.0, w, 0.0) ** 2))
         return total
 
     def largest_scale(self, z):
         """The largest s <= 1 for which Omega*(s z) is finite."""
         worst = 1.0
         for name, penalty in self.penalties.items():
+            pieces = _pieces(penalty, z[name])
             if self.has_bounds:
                 lower, upper, t = penalty.rows()
-                size = np.maximum(
+                pieces = [(t, np.maximum(
                     np.where(np.isinf(upper), z[name], 0.0),
-                    np.where(np.isinf(lower), -z[name], 0.0))
-                pieces = [(t, size)]
-            else:
-                pieces = ((t, np.abs(u)) for t, u in penalty._pieces(z[name]))
+                    np.where(np.isinf(lower), -z[name], 0.0)))]
             for t, u in pieces:
-                with np.errstate(divide="ignore", invalid="ignore"):
-                    ratio = np.where(t > 0.0, u / t, 0.0)
-                worst = max(worst, float(np.max(ratio, initial=0.0)))
+                ratio = np.abs(u) if not self.has_bounds else u
+                worst = max(worst, float(np.max(
+                    np.divide(ratio, t, out=np.zeros(u.shape), where=t > 0.0), initial=0.0)))
         return 1.0 / worst
 
     def conjugate(self, z, scale):
         """Omega*(scale z), for a scale that is feasible."""
         total = 0.0
         for name, penalty in self.penalties.items():
-            free = self.free[name]
             if not self.has_bounds:
-                total += 0.5 * float(np.sum((scale * z[name].reshape(-1)[free]) ** 2))
+                for t, u in _pieces(penalty, z[name]):
+                    total += 0.5 * float(np.sum((scale * np.where(t == 0.0, u, 0.0)) ** 2))
                 continue
             lower, upper, t = penalty.rows()
             u = scale * z[name]
             best = np.full(u.shape, -np.inf)
             for w in (lower, upper, np.clip(0.0, lower, upper)):
                 there = np.isfinite(w)
-                best[there] = np.maximum(best, np.where(there, u * w - t * np.abs(w), best))[there]
-            quadratic = np.clip(u, lower, upper).reshape(-1)[free]
-            best.reshape(-1)[free] = quadratic * u.reshape(-1)[free] - 0.5 * quadratic**2
-            total += float(np.sum(best))
+                w = np.where(there, w, 0.0)
+                best = np.where(there, np.maximum(best, u * w - t * np.abs(w)), best)
+            w = np.clip(u, lower, upper)
+            total += float(np.sum(np.where(t == 0.0, u * w - 0.5 * w * w, best)))
         return total
 
     def dual(self, height, z, alpha):
@@ -132,16 +131,6 @@ class PureL1:
         return max(values)
 
 
-def _combined(*terms):
-    """The sum of factor times point."""
-    (factor, first), *others = terms
-    out = {name: factor * array for name, array in first.items()}
-    for factor, point in others:
-        for name, array in point.items():
-            out[name] += factor * array
-    return out
-
-
 class ProximalPoints:
     """The centre and the momentum; the feature map holds z + a c, less what is quadratic anyhow.
 
@@ -155,46 +144,58 @@ class ProximalPoints:
 
     def __init__(self, engine, penalty, a, centre):
         self.engine, self.penalty = engine, penalty
-        self.a = max(a, 1.0) if penalty.has_free() else a
-        self.centre, self.last, self.theta = centre, centre, 1.0
-        features = engine.features
-        features.set_modulus(self.a)
-        features.restore(_combined((1.0, features.state()), (1.0, self.shift())))
+        self.a = max(a, 1.0) if penalty.has_free else a
+        self.centre = {name: np.array(c) for name, c in centre.items()}
+        self.last, self.theta = {name: np.array(c) for name, c in centre.items()}, 1.0
+        self.shift(self.a, 1.0)
+        engine.features.set_modulus(self.a)
 
-    def shift(self):
-        """What the centre adds to z: free weights have the quadratic term that they have."""
-        out = {name: self.a * c for name, c in self.centre.items()}
-        for name, free in self.penalty.free.items():
-            flat = out[name].reshape(-1)
-            flat[free] -= self.centre[name].reshape(-1)[free]
-        return out
+    def shift(self, a, sign):
+        """Add to z sign times what the centre adds to it, or take it away.
+
+        Free weights have the quadratic term that they have, which counts for one of a.
+        """
+        for name, (raw, _) in self.engine.features.live().items():
+            for t, z, c in _pieces(self.penalty.penalties[name], raw, self.centre[name]):
+                z += sign * (np.where(t == 0.0, a - 1.0, a) * c if self.penalty.has_free else a * c)
 
     def z(self):
-        return _combined((1.0, self.engine.features.state()), (-1.0, self.shift()))
+        """z(mu)."""
+        out = {}
+        for name, (raw, _) in self.engine.features.live().items():
+            out[name] = np.array(raw)
+            for t, z, c in _pieces(self.penalty.penalties[name], out[name], self.centre[name]):
+                z -= np.where(t == 0.0, self.a - 1.0, self.a) * c
+        return out
 
-    def move(self, w, a, restart=False):
+    def move(self, a, restart=False):
         """Move the centre to w and a step beyond, and a towards this one."""
-        z = self.z()
         a = min(max(a, self.a / FASTEST), FASTEST * self.a)
-        if self.penalty.has_free():
+        if self.penalty.has_free:
             a = max(a, 1.0)
-        if a != self.a:
-            self.a = a
-            self.engine.features.set_modulus(a)
         theta = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * self.theta**2))
         beyond = 0.0 if restart else (self.theta - 1.0) / theta
         self.theta = 1.0 if restart else theta
-        self.centre = _combined((1.0 + beyond, w), (-beyond, self.last))
-        self.last = w
-        self.engine.features.restore(_combined((1.0, z), (1.0, self.shift())))
+        has_free = self.penalty.has_free
+        for name, (raw, weights) in self.engine.features.live().items():
+            arrays = raw, weights, self.centre[name], self.last[name]
+            for t, z, w, centre, last in _pieces(self.penalty.penalties[name], *arrays):
+                z -= (np.where(t == 0.0, self.a - 1.0, self.a) if has_free else self.a) * centre
+                np.subtract(w, last, out=centre)
+                centre *= beyond
+                centre += w
+                last[...] = w
+                z += (np.where(t == 0.0, a - 1.0, a) if has_free else a) * centre
+        self.a = a
+        self.engine.features.set_modulus(a)
 
     def rebuild(self):
         """z afresh from mu, without the rounding that updates leave."""
         engine = self.engine
         engine.settle()
         engine.rebuild_weights(engine.mu)
-        engine.features.restore(
-            _combined((1.0, engine.features.state()), (1.0, self.shift())))
+        self.shift(self.a, 1.0)
+        engine.features.set_modulus(self.a)
 
 
 def solve_proximal(
@@ -259,7 +260,7 @@ class _Fit:
         self.n_passes, self.inner, self.last = 0, np.inf, np.inf
         self.primals = []
         self.primal, self.dual = np.inf, 0.0
-        self.best = self.mu = self.concave = self.block_gaps = None
+        self.best = self.concave = self.block_gaps = None
 
     def look(self):
         """Certify where the passes stand; whether the objective has risen."""
@@ -268,12 +269,10 @@ class _Fit:
         engine.set_gaps(found.block_gaps, found.block_losses)
         self.inner, self.block_gaps = found.gap, found.block_gaps
         weights = np.asarray(engine.weights)
-        w = engine.features.present()
-        primal = float(np.sum(weights * found.block_losses)) + engine.alpha * penalty.value(w)
+        primal = float(np.sum(weights * found.block_losses)) + engine.alpha * penalty.value(engine.features.live())
         dual, _ = penalty.dual(found.height, self.points.z(), engine.alpha)
-        if dual > self.dual or self.mu is None:
-            self.dual = max(self.dual, dual)
-            self.mu, self.concave = np.array(engine.mu), found.concave
+        # phi(y) itself has a dual value of zero
+        self.dual, self.concave = max(self.dual, dual), found.concave
         if primal < self.primal or self.best is None:
             self.primal, self.best = primal, (engine.features.state(), self.points.a)
         rose, self.last = primal > self.last, primal
@@ -318,7 +317,7 @@ class _Fit:
                     most += 1
                     a *= LESS
                 if not finished and (rose or since >= most):
-                    points.move(engine.features.present(), a, rose)
+                    points.move(a, rose)
                     since = 0
         except KeyboardInterrupt:
             if not keep_on_interrupt:
@@ -334,6 +333,6 @@ class _Fit:
         engine.features.restore(state)
         certificate = self.certificate()
         return Solution(
-            mu=self.mu, certificate=certificate, n_iter=self.n_passes, history=history.arrays(),
+            mu=engine.mu, certificate=certificate, n_iter=self.n_passes, history=history.arrays(),
             converged=certificate.gap <= self.tol or self.is_settled(), interrupted=interrupted,
             average=(engine.features.present(), a, engine.alpha))

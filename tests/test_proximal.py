@@ -1,0 +1,240 @@
+"""Pure L1 penalties by proximal points: optima, certificates that are bounds, what is refused."""
+
+import warnings
+
+import numpy as np
+import pytest
+from fastm4n.features._penalty import Penalty
+from listed import CASES
+from numpy.testing import assert_allclose
+from scipy import sparse
+from scipy.optimize import minimize
+from sklearn.exceptions import ConvergenceWarning
+
+from fastm4n import (
+    BlockFrankWolfe,
+    MulticlassClassifier,
+    OrdinalClassifier,
+    SequenceTagger,
+    Sequences,
+    checkpointing,
+    regularization_path,
+)
+from fastm4n.estimators import _screening
+from fastm4n.penalties import ElasticNet, Group
+from fastm4n.solvers.proximal import PureL1
+
+SURROGATES = ("max_margin", "max_min", "log")
+
+
+def data(seed=0, n=40, d=6, k=3):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    return X, np.argmax(X @ rng.normal(size=(d, k)) + rng.normal(size=(n, k)), axis=1)
+
+
+def log_loss(X, y, W):
+    scores = X @ W.T
+    top = scores.max(axis=1, keepdims=True)
+    log_z = top[:, 0] + np.log(np.exp(scores - top).sum(axis=1))
+    return float(np.mean(log_z - scores[np.arange(y.size), y]))
+
+
+def optimum(X, y, k, t):
+    """min log_loss + sum t |w|, by L-BFGS-B over w = u - v, u and v >= 0."""
+    d = X.shape[1]
+
+    def value(uv):
+        W = (uv[: k * d] - uv[k * d :]).reshape(k, d)
+        scores = X @ W.T
+        p = np.exp(scores - scores.max(axis=1, keepdims=True))
+        p /= p.sum(axis=1, keepdims=True)
+        p[np.arange(y.size), y] -= 1.0
+        slope = (p.T @ X / y.size).ravel()
+        of_t = np.broadcast_to(t, (k, d)).ravel()
+        return log_loss(X, y, W) + float(of_t @ (uv[: k * d] + uv[k * d :])), np.concatenate(
+            [slope + of_t, of_t - slope])
+
+    found = minimize(
+        value, np.zeros(2 * k * d), jac=True, bounds=[(0, None)] * (2 * k * d),
+        method="L-BFGS-B", options=dict(maxiter=5000, ftol=1e-15, gtol=1e-10))
+    return found.fun
+
+
+@pytest.mark.parametrize("alpha", [0.2, 0.03, 0.01])
+def test_optimum_and_certificates(alpha):
+    X, y = data()
+    weights = np.random.default_rng(1).uniform(0.5, 2.0, (3, 6))
+    best = optimum(X, y, 3, alpha * weights)
+    seen = []
+    model = MulticlassClassifier(
+        "log", alpha=alpha, penalty=ElasticNet(1.0, weights=weights), fit_intercept=False,
+        tol=1e-7, max_iter=400, random_state=0, callback=lambda row: seen.append(dict(row)),
+    ).fit(X, y)
+    assert_allclose(model.primal_objective_, best, rtol=1e-6)
+    value = log_loss(X, y, model.coef_) + alpha * float(np.sum(weights * np.abs(model.coef_)))
+    assert_allclose(model.primal_objective_, value, rtol=1e-12)
+    for row in seen:
+        assert row["dual"] <= best * (1.0 + 1e-9) and row["primal"] >= best * (1.0 - 1e-7)
+        assert_allclose(row["primal"] - row["dual"], row["gap"], atol=1e-12)
+    assert model.duality_gap_ < 0.02 * best
+    if alpha == 0.03:
+        assert 0 < model.n_nonzero_ < model.coef_.size
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES)
+@pytest.mark.parametrize("case", CASES)
+def test_every_model_takes_it(case, surrogate):
+    """Each run's bound is below what the other reaches, and neither is above w = 0."""
+    problem = CASES[case](surrogate)
+    runs = [
+        problem.made(penalty="l1", alpha=0.1, tol=tol, max_iter=most, random_state=seed)
+        for tol, most, seed in ((1e-3, 60, 0), (1e-7, 400, 1))]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        for model in runs:
+            model.fit(problem.X, problem.y)
+    for model, other in (runs, runs[::-1]):
+        assert model.dual_objective_ <= other.primal_objective_ + 1e-9
+        assert model.primal_objective_ <= model.duality_gap_ / max(model.relative_gap_, 1e-300) + 1e-9
+    quick, long = runs
+    assert quick.primal_objective_ <= long.primal_objective_ * 1.1 + 1e-6
+    assert long.duality_gap_ <= 0.5 * long.primal_objective_
+
+
+@pytest.mark.parametrize("bounds", [(0, None), (None, 0.2), (-0.1, 0.3), (0.05, 0.4)])
+def test_bounds(bounds):
+    X, y = data(2)
+    model = MulticlassClassifier(
+        "log", alpha=0.05, penalty=ElasticNet(1.0, bounds=bounds), fit_intercept=False, tol=1e-5,
+        max_iter=500, random_state=0).fit(X, y)
+    low, high = (-np.inf if bounds[0] is None else bounds[0],
+                 np.inf if bounds[1] is None else bounds[1])
+    assert (model.coef_ >= low).all() and (model.coef_ <= high).all()
+    rng = np.random.default_rng(0)
+    value = log_loss(X, y, model.coef_) + 0.05 * np.abs(model.coef_).sum()
+    assert_allclose(value, model.primal_objective_, rtol=1e-12)
+    for size in (1e-3, 0.1):
+        for _ in range(50):
+            W = np.clip(model.coef_ + size * rng.normal(size=model.coef_.shape), low, high)
+            other = log_loss(X, y, W) + 0.05 * np.abs(W).sum()
+            assert other >= model.dual_objective_ and other >= value - 1e-4
+    assert model.duality_gap_ <= 0.01
+
+
+@pytest.mark.parametrize("with_bounds", [False, True])
+def test_the_dual_bound_by_scaling(with_bounds):
+    """Against all scales, Omega* being a maximum over points."""
+    rng = np.random.default_rng(3)
+    shape = 5, 8
+    t = rng.uniform(0.2, 1.0, shape) * (rng.random(shape) < 0.8)
+    lower, upper = (-0.5, 0.7) if with_bounds else (-np.inf, np.inf)
+    penalty = PureL1({"weights": Penalty(shape, 4, lower, upper, t)})
+    z = {"weights": 2.0 * rng.normal(size=shape)}
+    w = np.linspace(-0.5, 0.7, 2401) if with_bounds else np.linspace(-20.0, 20.0, 40001)
+    largest = penalty.largest_scale(z)
+    allowed = t > 0.0
+    if with_bounds:
+        assert largest == 1.0
+    else:
+        assert_allclose(largest, np.min(t[allowed] / np.abs(z["weights"][allowed])))
+    for scale in (0.3 * largest, largest):
+        u, of_t = scale * z["weights"].ravel()[:, np.newaxis], t.ravel()[:, np.newaxis]
+        values = u * w - np.where(of_t > 0.0, of_t * np.abs(w), 0.5 * w**2)
+        assert_allclose(
+            penalty.conjugate(z, scale), values.max(axis=1).sum(), rtol=1e-4, atol=1e-4)
+    height, alpha = 3.0, 0.1
+    value, scale = penalty.dual(height, z, alpha)
+    assert 0.0 <= scale <= largest
+    assert_allclose(value, scale * height - alpha * penalty.conjugate(z, scale), rtol=1e-12)
+    if not with_bounds:
+        tried = np.linspace(0.0, largest, 200)
+        assert value >= max(s * height - alpha * penalty.conjugate(z, s) for s in tried) - 1e-9
+
+
+def sentences(seed=0, n=40, d=60):
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(1, 7, n)
+    # few features are frequent, and tell something of the labels
+    y = rng.integers(0, 3, lengths.sum())
+    p = 1.0 / np.arange(1, d + 1)
+    X = np.zeros((lengths.sum(), d))
+    for t in range(lengths.sum()):
+        X[t, rng.choice(d, 4, p=p / p.sum())] = 1.0
+        X[t, y[t]] = rng.random() < 0.7
+    X = sparse.csr_matrix(X)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    return Sequences(X, offsets), Sequences(y, offsets)
+
+
+@pytest.mark.parametrize("states", ["all", "observed"])
+@pytest.mark.parametrize("ratio", [0.9, 1.0])
+def test_columns_left_out(monkeypatch, states, ratio):
+    X, y = sentences()
+    made = dict(
+        surrogate="log", alpha=0.12, penalty=ElasticNet(ratio), states=states, tol=1e-6,
+        max_iter=600, random_state=0)
+    screened = SequenceTagger(**made)
+    columns = screened._problem_of_fit(X, y, None).columns
+    assert columns is not None and 0 < columns.size < X.values.shape[1]
+    screened.fit(X, y)
+    monkeypatch.setattr(_screening, "SHARE", 1.0)
+    whole = SequenceTagger(**made).fit(X, y)
+    assert whole._problem_of_fit(X, y, None).columns is None
+    assert whole.coef_.shape == screened.coef_.shape
+    left = np.setdiff1d(np.arange(X.values.shape[1]), columns)
+    assert not whole.coef_[:, left].any() and not screened.coef_[:, left].any()
+    assert_allclose(screened.primal_objective_, whole.primal_objective_, rtol=1e-4)
+    assert_allclose(screened.coef_, whole.coef_, atol=0.02)
+    # a path has many alphas, and leaves out nothing
+    assert screened._problem(X, y, None).columns is None
+
+
+@pytest.mark.parametrize("ratio", [0.9, 1.0])
+def test_warm_starts_with_other_columns(ratio):
+    X, y = sentences(1)
+    warm = SequenceTagger(
+        "log", penalty=ElasticNet(ratio), tol=1e-5, max_iter=600, random_state=0, warm_start=True)
+    sizes = set()
+    for alpha in (0.15, 0.1, 0.02, 0.12):
+        warm.set_params(alpha=alpha).fit(X, y)
+        columns = warm._problem_of_fit(X, y, None).columns
+        sizes.add(-1 if columns is None else columns.size)
+        cold = SequenceTagger(
+            "log", alpha=alpha, penalty=ElasticNet(ratio), tol=1e-5, max_iter=600, random_state=0,
+        ).fit(X, y)
+        assert_allclose(warm.primal_objective_, cold.primal_objective_, rtol=1e-3)
+    assert len(sizes) > 1
+
+
+def test_a_fit_of_few_passes_warns_of_the_loose_bound():
+    X, y = data()
+    model = MulticlassClassifier("log", alpha=0.001, penalty="l1", max_iter=5, tol=1e-6)
+    with pytest.warns(ConvergenceWarning, match="l1_ratio=1 the gap is a loose bound"):
+        model.fit(X, y)
+    assert np.isfinite(model.duality_gap_)
+    assert 0.0 <= model.dual_objective_ <= model.primal_objective_
+
+
+def test_deterministic():
+    X, y = sentences(2)
+    made = dict(surrogate="log", alpha=0.02, penalty="l1", random_state=3, tol=1e-4)
+    first, second = (SequenceTagger(**made, n_jobs=n).fit(X, y) for n in (1, 2))
+    assert np.array_equal(first.coef_, second.coef_)
+
+
+def test_what_is_refused(tmp_path):
+    X, y = data()
+    for estimator, message in (
+        (OrdinalClassifier("log", penalty="l1", fit_intercept="free"), "fit_intercept='free'"),
+        (MulticlassClassifier("max_margin", penalty="l1", solver=BlockFrankWolfe(step="fixed")),
+         "step='fixed' is not supported with l1_ratio=1"),
+        (MulticlassClassifier(penalty=Group(1.0)), "which groups of weights need"),
+        (MulticlassClassifier(penalty="l1", kernel="rbf"), "needs kernel='linear'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            estimator.fit(X, y)
+    with pytest.raises(ValueError, match="l1_ratio=1 is not supported by paths"):
+        regularization_path(MulticlassClassifier("log", penalty="l1"), X, y)
+    with checkpointing(tmp_path / "fit"), pytest.raises(ValueError, match="checkpointing keeps"):
+        MulticlassClassifier("log", penalty="l1").fit(X, y)
