@@ -142,7 +142,7 @@ def run_fold(words, tags, fold, i, is_noisy):
     X_check, X_test = (
         vectorizer.transform([attributes(s) for s in part[0]]) for part in (check, test))
     y = noisy(train[0], train[1], i) if is_noisy else train[1]
-    result, of_l1 = {}, None
+    result = {}
     for kind in ("VCRF", "CRF, L2"):
         start, chosen = time.process_time(), {}
         for parameters, model in fits(X, y, vectorizer, kind):
@@ -163,7 +163,7 @@ def run_fold(words, tags, fold, i, is_noisy):
 
 def run():
     results = json.loads(FILE.read_text()) if FILE.exists() else {}
-    results["run"] = environment("numpy", "scipy", "scikit-learn")
+    results["run"] = environment("scipy", "scikit-learn")
     for noise in ("clean", "noisy"):
         for name in ("Tamil", "Twitter"):
             words, tags = read(name)
@@ -178,7 +178,7 @@ def run():
 INTRODUCTION = """# VCRF: an L1 penalty by complexity
 
 Tables 2 to 4 of Cortes, Kuznetsov, Mohri and Yang (2016), made by
-`python benchmarks/vcrf.py run page`: {description}.
+`python benchmarks/vcrf.py run page`: {description}
 
 VCRF minimises mean_i -log p(y_i | x_i) + sum_k (lam r_k + beta) ||w_k||_1, where r_k is (18) of the
 paper for features of the family k = (k1, k2, k3): k1 words in a row, k2 labels in a row, k3
@@ -204,6 +204,11 @@ Features are words in windows of up to three around the position, and prefixes a
 five characters ({columns} columns); labels come in pairs. The paper does not print its largest k1, k2
 and k3, so that only pairs of one row compare: ours among themselves, the paper's among themselves.
 """
+
+
+def bare(head, rows):
+    """A table without the heading of a section."""
+    return table("", head, rows).partition("\n\n")[2]
 
 
 def mean(values):
@@ -236,7 +241,7 @@ def write_page():
                     name, kind, mean([row["test"][0] for row in chosen]),
                     mean([row["test"][1] for row in chosen]),
                     f"{np.mean([row['weights'] for row in chosen]):,.0f}", *printed[kind]))
-        text += table("", head, rows).lstrip("\n") + "\n"
+        text += bare(head, rows) + "\n"
         head = ("data", "pair", "token error, difference", "p, two-sided", "folds: less, equal, more",
                 "weights, ratio")
         rows = []
@@ -251,7 +256,7 @@ def write_page():
                     name, f"{first} less {second}", f"{d.mean():+.2f} ± {np.std(d, ddof=1):.2f}",
                     f"{p:.2f}", f"{(d < 0).sum()}, {(d == 0).sum()}, {(d > 0).sum()}",
                     f"{ratio:.2f}"))
-        text += "\nDifferences within folds:\n\n" + table("", head, rows).lstrip("\n") + "\n"
+        text += "\nDifferences within folds:\n\n" + bare(head, rows) + "\n"
         text += "\nWhat validation chose, fold by fold (lam, beta of VCRF; beta of the L1-CRF): "
         text += "; ".join(
             f"{name} " + ", ".join(
@@ -261,7 +266,19 @@ def write_page():
     PAGE.write_text(text + READING)
 
 
-READING = """"""
+READING = """
+## Reading
+
+- VCRF and the L1-CRF differ by 0.03 points of token error or less in every pair above, and in 11 of the 20 folds
+  validation chose the same model for both: the paper's improvements of 0.6 to 2.7 points are not seen here.
+  Neither differs from the CRF under an L2 penalty, whose grid takes a second or two.
+- The paper's errors on Tamil are nearly twice ours for all three models, and its L1-CRF has 668,545 features
+  where ours has a tenth: features that serve are what matters there. Its 90 % on noisy tweets are no result.
+- Where validation takes lam = 1e-4 with beta = 0, about half as many weights are left as under the L1-CRF
+  it is compared with, at the same error. So weights by complexity are a way to smaller models.
+- After 50 passes the smallest penalties are not solved to the end, as in the paper: numbers of weights there
+  are upper bounds.
+"""
 
 
 if __name__ == "__main__":

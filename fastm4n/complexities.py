@@ -52,7 +52,7 @@ class Sample:
 
 
 def attribute_name(attribute, separator=":"):
-    """The name of an attribute, and its value: what is before the first "=" or separator, and after.
+    """The name of an attribute and its value: what is before the first "=" or separator, and after.
 
     Examples
     --------

@@ -15,14 +15,14 @@ from fastm4n import (
     BlockFrankWolfe,
     MulticlassClassifier,
     OrdinalClassifier,
-    SequenceTagger,
     Sequences,
+    SequenceTagger,
     checkpointing,
     regularization_path,
 )
 from fastm4n.estimators import _screening
 from fastm4n.penalties import ElasticNet, Group
-from fastm4n.solvers.proximal import PureL1
+from fastm4n.solvers.proximal import Sparse
 
 SURROGATES = ("max_margin", "max_min", "log")
 
@@ -129,7 +129,7 @@ def test_the_dual_bound_by_scaling(with_bounds):
     shape = 5, 8
     t = rng.uniform(0.2, 1.0, shape) * (rng.random(shape) < 0.8)
     lower, upper = (-0.5, 0.7) if with_bounds else (-np.inf, np.inf)
-    penalty = PureL1({"weights": Penalty(shape, 4, lower, upper, t)})
+    penalty = Sparse({"weights": Penalty(shape, 4, lower, upper, t)})
     z = {"weights": 2.0 * rng.normal(size=shape)}
     w = np.linspace(-0.5, 0.7, 2401) if with_bounds else np.linspace(-20.0, 20.0, 40001)
     largest = penalty.largest_scale(z)
@@ -214,6 +214,16 @@ def test_a_fit_of_few_passes_warns_of_the_loose_bound():
         model.fit(X, y)
     assert np.isfinite(model.duality_gap_)
     assert 0.0 <= model.dual_objective_ <= model.primal_objective_
+
+
+def test_never_worse_than_zero_weights():
+    X, y = data()
+    model = MulticlassClassifier("log", alpha=0.01, penalty="l1", max_iter=20, random_state=0)
+    with pytest.warns(ConvergenceWarning):
+        model.fit(1e60 * X, y)
+    assert model.primal_objective_ <= np.log(3) + 1e-12 and model.n_nonzero_ == 0
+    same = model.set_params(alpha=1e6).fit(X, y)
+    assert same.n_nonzero_ == 0 and same.relative_gap_ <= 1e-3
 
 
 def test_deterministic():

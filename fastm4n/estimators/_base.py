@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from fastm4n._checkpoints import keeping
+from fastm4n._checkpoints import current, keeping
 from fastm4n._parameters import (
     NamesParameters,
     check_callback,
@@ -24,20 +24,23 @@ from fastm4n._parameters import (
 )
 from fastm4n.estimators._parameters import DECODINGS, SURROGATES
 from fastm4n.estimators._scale import scale_advice
-from fastm4n.penalties import is_pure_l1, needs_weights
+from fastm4n.penalties import Group, as_penalty, is_pure_l1, needs_weights
 from fastm4n.solvers.block_coordinate import solve
 from fastm4n.solvers.block_frank_wolfe import check_solver
 from fastm4n.solvers.certificates import n_threads
 from fastm4n.solvers.newton_cg import NewtonCG
-from fastm4n.solvers.proximal import solve_proximal
+from fastm4n.solvers.proximal import is_proximal, solve_proximal
 from fastm4n.surrogates import make_surrogate
-
 
 # what a warning says of the gap without a quadratic term
 LOOSE = (
     " With l1_ratio=1 the gap is a loose bound, and the objective still came down: see "
     "history_['primal']; l1_ratio=0.99 has a sharp one."
 )
+
+
+# penalties whose quadratic term has this share or less are solved for by proximal points
+SMALL_MODULUS = 0.05
 
 
 def _has_matrix(estimator):
@@ -207,18 +210,36 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
     def _solved(self, problem, alpha, scale, **start):
         """The solution of a problem whose objective at w = 0 is scale, and fitted attributes."""
         parts = problem.loss, problem.features, problem.weights, alpha
-        solver = check_solver(self.solver)
+        solver, modulus = check_solver(self.solver), self._proximal_modulus()
+        average = start.get("average")
+        if average is not None and is_proximal(average) != (modulus is not None):
+            del start["average"]
         if isinstance(solver, NewtonCG):
             solution = solver.solve(
                 *parts, tol=self.tol * scale, max_iter=self.max_iter, verbose=self.verbose,
                 callback=self.callback, **start)
+        elif modulus is not None:
+            solution = solve_proximal(
+                *parts, tol=self.tol * scale, modulus=modulus, **start, **self._solver_options())
         else:
-            run = solve_proximal if self._is_pure_l1() else solve
-            solution = run(*parts, tol=self.tol * scale, **start, **self._solver_options())
+            solution = solve(*parts, tol=self.tol * scale, **start, **self._solver_options())
         return solution, problem.fitted(solution.mu, alpha)
 
     def _is_pure_l1(self):
         return is_pure_l1(getattr(self, "penalty", "l2"))
+
+    def _proximal_modulus(self):
+        """The modulus of the penalty where proximal points are for it, or None.
+
+        Without quadratic term there is no other way, and with a small one they are the faster way
+        to sparse CRFs.
+        """
+        if self._is_pure_l1():
+            return 0.0
+        penalty = as_penalty(getattr(self, "penalty", "l2"))
+        small = 1.0 - penalty._ratio() <= SMALL_MODULUS and not isinstance(penalty, Group)
+        is_plain = self.surrogate == "log" and isinstance(self.solver, str) and current() is None
+        return 1.0 - penalty._ratio() if small and is_plain else None
 
     def _problem_of_fit(self, *args):
         """The problem of one alpha."""

@@ -46,10 +46,11 @@ fit_intercept : bool{free} or float, default=True
     (``LinearSVC``'s `intercept_scaling`).{unpenalised}
 """,
     "penalty": """
-penalty : {{"l2", "elasticnet"}} or object of fastm4n.penalties, default="l2"
+penalty : {{"l2", "elasticnet", "l1"}} or object of fastm4n.penalties, default="l2"
     What alpha multiplies: "l2" is ||w||^2 / 2, "elasticnet" has an L1 term that makes weights
-    exactly zero. An object says more: `L2` and `ElasticNet` bounds, `Group` whole features; see
-    `fastm4n.penalties`. The gap is certified for the problem with this penalty.{penalties}
+    exactly zero, and "l1" is that alone. An object says more: `L2` and `ElasticNet` bounds, `Group`
+    whole features; see `fastm4n.penalties`. The gap is certified for the problem with this
+    penalty.{penalties}
 """,
     "solver": """
 solver : "auto", BlockFrankWolfe or NewtonCG, default="auto"

@@ -205,7 +205,7 @@ cdef class Penalty:
 
     # -------------------------------------------------------------------------- values
 
-    def _pieces(self, *arrays):
+    def pieces(self, *arrays):
         """Rows of the arrays side by side, with the rows of the thresholds, in pieces."""
         thresholds = np.asarray(self.thresholds)
         step = max(1, PIECE // self.stride)
@@ -228,7 +228,7 @@ cdef class Penalty:
         w = np.asarray(w)
         total = 0.5 * self.modulus * np.einsum("ij,ij->", w, w)
         if np.any(self.thresholds):
-            for t, v in self._pieces(w):
+            for t, v in self.pieces(w):
                 total += np.sum(t * self._sizes(v))
         return float(total)
 
@@ -250,7 +250,7 @@ cdef class Penalty:
         It is zero at w = best; for ||w||^2 / 2 alone it is ||w - z||^2 / 2.
         """
         total = 0.0
-        for t, v, u, b in self._pieces(np.asarray(w), np.asarray(z), np.asarray(best)):
+        for t, v, u, b in self.pieces(np.asarray(w), np.asarray(z), np.asarray(best)):
             move = v - b
             # <z - m best, w - best> is at most the rise of the sum of t |w|
             rise = move * (u - self.modulus * b)

@@ -1,4 +1,4 @@
-r"""Pure L1 penalties, by proximal points around the block solver.
+r"""Penalties with little or no quadratic term, by proximal points around the block solver.
 
 With Omega(w) = sum_j t_j |w_j| the dual is not smooth, and dual points give no weights.  So the
 problem is solved with a quadratic term around a centre,
@@ -6,8 +6,8 @@ problem is solved with a quadratic term around a centre,
     w^{k+1} = argmin_w  P(w) + alpha a / 2 ||w - c_k||^2,
 
 a pass or a few for each centre, which then moves to w^{k+1} and a step beyond, by Nesterov's
-momentum [1]_.  Under that term the weights of a dual point are w = soft(z + a c, t) / a, so that the
-engine runs as for any other penalty: only z is shifted.
+momentum [1]_.  Under that term the weights of a dual point are w = soft(z + a c, t) / a, so that
+the engine runs as for any other penalty: only z is shifted.
 
 Weights of t_j = 0 have Omega_j = w_j^2 / 2, without which the dual would have a constraint for
 each of them that no point meets exactly.
@@ -19,6 +19,9 @@ s mu + (1 - s) phi(y), scales z by s, and as h_b is concave and zero at phi(y_b)
 
 whatever mu is.  That is the bound that is reported.  The weight that is farthest from what it asks
 for sets s, so that the bound is loose at first: weights are mostly much better than it says.
+
+With a quadratic term, m / 2 ||w||^2, the centre's has a - m, and momentum is no more than what is
+best for an objective of that convexity.  The dual is then smooth, and its bound sharp in the end.
 
 References
 ----------
@@ -49,23 +52,19 @@ SETTLED_PASSES, SETTLED = 20, 0.1
 SCALES = (1.0, 0.99, 0.97, 0.93, 0.85, 0.7, 0.5, 0.25)
 
 
-def _pieces(penalty, *arrays):
-    """Rows of the thresholds beside those of the arrays, in pieces that fit in a cache."""
-    return penalty._pieces(*arrays)
-
-
-class PureL1:
+class Sparse:
     """Omega of the weights of a feature map, whose penalties have the thresholds and bounds.
-
-    Weights of threshold zero are quadratic.  Points are dicts of arrays, as states of the map.
 
     Parameters
     ----------
     penalties : dict of str to Penalty
+    modulus : float, default=0.0
+        m; where it is zero, weights of threshold zero have 1.
     """
 
-    def __init__(self, penalties):
-        self.penalties = penalties
+    def __init__(self, penalties, modulus=0.0):
+        self.penalties, self.modulus = penalties, modulus
+        self.free_modulus = modulus if modulus > 0.0 else 1.0
         self.has_bounds = any(
             np.isfinite(bound).any() for penalty in penalties.values()
             for bound in (penalty.lower_rows(), penalty.upper_rows()))
@@ -78,16 +77,28 @@ class PureL1:
         """Omega(w), of pairs (z, w) by name."""
         total = 0.0
         for name, penalty in self.penalties.items():
-            for t, w in _pieces(penalty, points[name][1]):
+            for t, w in penalty.pieces(points[name][1]):
                 total += float(np.sum(t * np.abs(w)))
-                total += 0.5 * float(np.sum(np.where(t == 0.0, w, 0.0) ** 2))
+                total += 0.5 * float(np.sum(self.quadratic(t) * w * w))
         return total
+
+    def quadratic(self, t):
+        """m_j in Omega_j(w) = m_j / 2 w^2 + t_j |w|."""
+        return np.where(t == 0.0, self.free_modulus, self.modulus)
+
+    def smooth(self, height, z, alpha, s):
+        """The dual at phi(y) + s (mu - phi(y)), from below, for m > 0, and s."""
+        total = 0.0
+        for name, penalty in self.penalties.items():
+            penalty = penalty.with_modulus(self.modulus)
+            total += penalty.along(z[name], s)[0]
+        return s * height - alpha * total, s
 
     def largest_scale(self, z):
         """The largest s <= 1 for which Omega*(s z) is finite."""
         worst = 1.0
         for name, penalty in self.penalties.items():
-            pieces = _pieces(penalty, z[name])
+            pieces = penalty.pieces(z[name])
             if self.has_bounds:
                 lower, upper, t = penalty.rows()
                 pieces = [(t, np.maximum(
@@ -104,7 +115,7 @@ class PureL1:
         total = 0.0
         for name, penalty in self.penalties.items():
             if not self.has_bounds:
-                for t, u in _pieces(penalty, z[name]):
+                for t, u in penalty.pieces(z[name]):
                     total += 0.5 * float(np.sum((scale * np.where(t == 0.0, u, 0.0)) ** 2))
                 continue
             lower, upper, t = penalty.rows()
@@ -121,6 +132,9 @@ class PureL1:
     def dual(self, height, z, alpha):
         """The best lower bound of the optimum that mu gives by scaling, and the scale."""
         largest = self.largest_scale(z)
+        if self.modulus > 0.0:
+            return max(self.smooth(height, z, alpha, s) for s in (
+                *np.linspace(largest, 1.0, 6), *(largest * s for s in SCALES)))
         if not self.has_bounds:
             pull = 2.0 * alpha * self.conjugate(z, 1.0)  # alpha sum z^2
             scale = largest if pull * largest <= height else height / pull
@@ -137,18 +151,23 @@ class ProximalPoints:
     Parameters
     ----------
     engine : BlockCoordinateEngine
-    penalty : PureL1
+    penalty : Sparse
     a : float
     centre : dict
     """
 
     def __init__(self, engine, penalty, a, centre):
         self.engine, self.penalty = engine, penalty
-        self.a = max(a, 1.0) if penalty.has_free else a
+        self.a = max(a, self.least())
         self.centre = {name: np.array(c) for name, c in centre.items()}
         self.last, self.theta = {name: np.array(c) for name, c in centre.items()}, 1.0
         self.shift(self.a, 1.0)
         engine.features.set_modulus(self.a)
+
+    def least(self):
+        """a is no less than the quadratic terms that there are."""
+        penalty = self.penalty
+        return max(penalty.modulus, penalty.free_modulus if penalty.has_free else 0.0)
 
     def shift(self, a, sign):
         """Add to z sign times what the centre adds to it, or take it away.
@@ -156,36 +175,37 @@ class ProximalPoints:
         Free weights have the quadratic term that they have, which counts for one of a.
         """
         for name, (raw, _) in self.engine.features.live().items():
-            for t, z, c in _pieces(self.penalty.penalties[name], raw, self.centre[name]):
-                z += sign * (np.where(t == 0.0, a - 1.0, a) * c if self.penalty.has_free else a * c)
+            for t, z, c in self.penalty.penalties[name].pieces(raw, self.centre[name]):
+                z += sign * (a - self.penalty.quadratic(t)) * c
 
     def z(self):
         """z(mu)."""
         out = {}
         for name, (raw, _) in self.engine.features.live().items():
             out[name] = np.array(raw)
-            for t, z, c in _pieces(self.penalty.penalties[name], out[name], self.centre[name]):
-                z -= np.where(t == 0.0, self.a - 1.0, self.a) * c
+            for t, z, c in self.penalty.penalties[name].pieces(out[name], self.centre[name]):
+                z -= (self.a - self.penalty.quadratic(t)) * c
         return out
 
     def move(self, a, restart=False):
         """Move the centre to w and a step beyond, and a towards this one."""
         a = min(max(a, self.a / FASTEST), FASTEST * self.a)
-        if self.penalty.has_free:
-            a = max(a, 1.0)
+        a = max(a, self.least())
         theta = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * self.theta**2))
         beyond = 0.0 if restart else (self.theta - 1.0) / theta
         self.theta = 1.0 if restart else theta
-        has_free = self.penalty.has_free
+        # as much as is best for an objective that is strongly convex
+        root = np.sqrt(self.penalty.modulus / a)
+        beyond = min(beyond, (1.0 - root) / (1.0 + root))
         for name, (raw, weights) in self.engine.features.live().items():
             arrays = raw, weights, self.centre[name], self.last[name]
-            for t, z, w, centre, last in _pieces(self.penalty.penalties[name], *arrays):
-                z -= (np.where(t == 0.0, self.a - 1.0, self.a) if has_free else self.a) * centre
+            for t, z, w, centre, last in self.penalty.penalties[name].pieces(*arrays):
+                z -= (self.a - self.penalty.quadratic(t)) * centre
                 np.subtract(w, last, out=centre)
                 centre *= beyond
                 centre += w
                 last[...] = w
-                z += (np.where(t == 0.0, a - 1.0, a) if has_free else a) * centre
+                z += (a - self.penalty.quadratic(t)) * centre
         self.a = a
         self.engine.features.set_modulus(a)
 
@@ -198,13 +218,20 @@ class ProximalPoints:
         engine.features.set_modulus(self.a)
 
 
+def is_proximal(average):
+    """Whether the `average` of a solution is of this solver."""
+    return len(average) == 4
+
+
 def solve_proximal(
     surrogate, features, weights, alpha, *, mu=None, concave=None, shrink=1.0, average=None,
     sampling="gap", step="line_search", accelerate=False, cache=None, cache_F=0.25, cache_nu=0.01,
     auto=False, tol=1e-3, max_iter=1000, seed=0, n_jobs=1, verbose=0, callback=None,
-    keep_on_interrupt=False,
+    keep_on_interrupt=False, modulus=0.0,
 ):
-    """`solve` for Omega(w) = sum_j t_j |w_j|, and w_j^2 / 2 where t_j = 0.
+    """`solve` for Omega(w) = modulus / 2 ||w||^2 + sum_j t_j |w_j|.
+
+    Without modulus, weights of t_j = 0 have w_j^2 / 2.
 
     Parameters
     ----------
@@ -212,9 +239,11 @@ def solve_proximal(
         With penalties of any modulus, which is not used.
     tol : float
         The fit ends at a certified gap of this, or where it is settled: the objective has come
-        down by less than a tenth of it in 20 passes, and the proximal problem is solved as well.
+        down by less than a tenth of it in 20 passes, and the proximal problem is solved as well;
+        with a modulus only the gap tells.
+    modulus : float
     average : tuple
-        (weights, a, alpha) of an earlier solution.
+        (weights, a, alpha, "proximal") of an earlier solution.
     surrogate, weights, alpha, mu, concave, shrink, step, cache, cache_F, cache_nu, auto, max_iter,\
             seed, n_jobs, verbose, callback, keep_on_interrupt
         As in `solve`.
@@ -238,18 +267,18 @@ def solve_proximal(
     options = dict(
         sampling="permutation", step=step, n_jobs=n_jobs, cache=cache, cache_F=cache_F,
         cache_nu=cache_nu, auto=auto)
-    return _Fit(engine, options, average, tol, n_jobs).run(
+    return _Fit(engine, options, average, tol, n_jobs, modulus).run(
         max_iter, verbose, callback, keep_on_interrupt)
 
 
 class _Fit:
     """A fit: passes, centres, and the best that was certified of weights and of the dual."""
 
-    def __init__(self, engine, options, average, tol, n_jobs):
+    def __init__(self, engine, options, average, tol, n_jobs, modulus):
         self.engine, self.tol, self.n_jobs = engine, tol, n_jobs
         self.driver = Driver(engine, **options)
         features = engine.features
-        self.penalty = PureL1(features.penalties())
+        self.penalty = Sparse(features.penalties(), modulus)
         shapes = {name: array.shape for name, array in features.state().items()}
         if average is not None and shapes == {n: w.shape for n, w in average[0].items()}:
             centre, a = average[0], average[1] * average[2] / engine.alpha
@@ -261,6 +290,10 @@ class _Fit:
         self.primals = []
         self.primal, self.dual = np.inf, 0.0
         self.best = self.concave = self.block_gaps = None
+        if not self.penalty.has_bounds and not features.has_offset:
+            # w = 0, where no other weights are better
+            largest = engine.surrogate.largest(features.size)
+            self.primal = float(np.sum(np.asarray(engine.weights) * largest))
 
     def look(self):
         """Certify where the passes stand; whether the objective has risen."""
@@ -269,11 +302,17 @@ class _Fit:
         engine.set_gaps(found.block_gaps, found.block_losses)
         self.inner, self.block_gaps = found.gap, found.block_gaps
         weights = np.asarray(engine.weights)
-        primal = float(np.sum(weights * found.block_losses)) + engine.alpha * penalty.value(engine.features.live())
+        if not np.isfinite(found.rounding) or found.primal == np.inf:
+            # scores overflowed, and nothing is known of them
+            if self.best is None and self.primal == np.inf:
+                self.best, self.concave = (engine.features.state(), self.points.a), found.concave
+            return False
+        value = penalty.value(engine.features.live())
+        primal = float(np.sum(weights * found.block_losses)) + engine.alpha * value
         dual, _ = penalty.dual(found.height, self.points.z(), engine.alpha)
         # phi(y) itself has a dual value of zero
         self.dual, self.concave = max(self.dual, dual), found.concave
-        if primal < self.primal or self.best is None:
+        if primal < self.primal:
             self.primal, self.best = primal, (engine.features.state(), self.points.a)
         rose, self.last = primal > self.last, primal
         self.primals.append((self.n_passes, self.primal))
@@ -286,6 +325,8 @@ class _Fit:
 
     def is_settled(self):
         """Whether the objective came down by little in the last passes, and z belongs to w."""
+        if self.penalty.modulus > 0.0 or not self.primals:
+            return False  # the gap tells
         n, value = self.primals[-1]
         before = [primal for passes, primal in self.primals if passes <= n - SETTLED_PASSES]
         return bool(before) and self.inner <= self.tol and (
@@ -325,14 +366,17 @@ class _Fit:
             interrupted = True
         finally:
             progress.close()
-        if interrupted or self.best is None:
+        if interrupted or not self.primals:
             points.rebuild()
             self.look()
-        state, a = self.best
-        engine.features.set_modulus(a)
-        engine.features.restore(state)
+        if self.best is None:
+            engine.features.clear()
+        else:
+            state, a = self.best
+            engine.features.set_modulus(a)
+            engine.features.restore(state)
         certificate = self.certificate()
         return Solution(
             mu=engine.mu, certificate=certificate, n_iter=self.n_passes, history=history.arrays(),
             converged=certificate.gap <= self.tol or self.is_settled(), interrupted=interrupted,
-            average=(engine.features.present(), a, engine.alpha))
+            average=(engine.features.present(), a, engine.alpha, "proximal"))
