@@ -152,6 +152,9 @@ cdef class PositionMap(LinearMap):
             if self.prefetches and t + AHEAD < T:
                 self.row(self.starts[b] + t + AHEAD, &start, &nnz, &idx)
                 self.loops.prefetch_rows(idx, nnz, &self.weights[0, 0], stride)
+                if self.penalised:
+                    # for the update that follows
+                    self.loops.prefetch_rows(idx, nnz, &self.raw[0, 0], stride)
             for j in range(stride):
                 v[t * stride + j] = self.intercept * self.weights[constant, j]
             self.add_scores(self.starts[b] + t, v + t * stride)

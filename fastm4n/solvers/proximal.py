@@ -161,6 +161,7 @@ class ProximalPoints:
         self.a = max(a, self.least())
         self.centre = {name: np.array(c) for name, c in centre.items()}
         self.last, self.theta = {name: np.array(c) for name, c in centre.items()}, 1.0
+        self.room = None
         self.shift(self.a, 1.0)
         engine.features.set_modulus(self.a)
 
@@ -179,10 +180,11 @@ class ProximalPoints:
                 z += sign * (a - self.penalty.quadratic(t)) * c
 
     def z(self):
-        """z(mu)."""
-        out = {}
+        """z(mu), in arrays that the next call changes."""
+        out = self.room = self.room or {
+            name: np.empty_like(c) for name, c in self.centre.items()}
         for name, (raw, _) in self.engine.features.live().items():
-            out[name] = np.array(raw)
+            out[name][...] = raw
             for t, z, c in self.penalty.penalties[name].pieces(out[name], self.centre[name]):
                 z -= (self.a - self.penalty.quadratic(t)) * c
         return out
@@ -313,7 +315,13 @@ class _Fit:
         # phi(y) itself has a dual value of zero
         self.dual, self.concave = max(self.dual, dual), found.concave
         if primal < self.primal:
-            self.primal, self.best = primal, (engine.features.state(), self.points.a)
+            self.primal = primal
+            if self.best is None:
+                self.best = engine.features.state(), self.points.a
+            else:
+                for name, (raw, _) in engine.features.live().items():
+                    self.best[0][name][...] = raw
+                self.best = self.best[0], self.points.a
         rose, self.last = primal > self.last, primal
         self.primals.append((self.n_passes, self.primal))
         return rose
