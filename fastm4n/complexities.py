@@ -125,7 +125,7 @@ def complexity(families, sizes, n, n_factors=1.0, kind="paper"):
     --------
     >>> from fastm4n.complexities import complexity
     >>> complexity([(1, 1, 0), (0, 1, 3), (0, 2, 0)], (5000, 20, 26), 1000).round(4)
-    array([0.1518, 0.1599, 0.1095])
+    array([0.1517, 0.1598, 0.1095])
     """
     families = np.asarray(families, dtype=np.float64)
     logs = families @ np.log(np.asarray(sizes, dtype=np.float64))
@@ -157,7 +157,8 @@ def complexity_weights(families, sizes, sample, kind, shapes):
     """r_k for each weight, by family of weights: arrays that broadcast to its shape.
 
     Emissions have the families of their features, those of the ends and the intercept (0, 1, 0),
-    transitions (0, 2, 0), n-grams of labels (0, n, 0), and transitions that depend on features have two labels instead of one.
+    transitions (0, 2, 0), n-grams of labels (0, n, 0), and transitions that depend on features two
+    labels instead of one.
     """
     if sample is None:
         raise ValueError(

@@ -107,10 +107,12 @@ def test_complexity_by_hand():
 @pytest.mark.parametrize("kind", ["paper", "theory"])
 def test_weights_of_all_families(kind):
     lengths = np.array([3, 3, 2, 1])
-    sample = Sample(4, 5, lengths, np.array([1]))
+    ngrams = np.array([[-1, 0, 1, 2], [0, 1, 2, 3]])
+    sample = Sample(4, 5, lengths, np.array([1]), ngrams)
     families = np.array([[1, 1, 0], [0, 1, 2]])
     shapes = dict.fromkeys(
-        ("coef", "intercept", "start_coef", "transition_coef", "transition_feature_coef"))
+        ("coef", "intercept", "start_coef", "transition_coef", "transition_feature_coef",
+         "ngram_coef"))
     found = complexity_weights(families, (9, 20), sample, kind, shapes)
     tokens = np.sqrt(np.mean(lengths**2.0))
     pairs = np.sqrt(np.mean((lengths - 1.0) ** 2))
@@ -122,6 +124,17 @@ def test_weights_of_all_families(kind):
     assert_allclose(found["transition_coef"], r((0, 2, 0), pairs))
     assert_allclose(found["transition_feature_coef"].ravel(), [r((0, 2, 2), pairs)])
     assert_allclose(found["start_coef"], r((0, 1, 0), 1.0))
+    assert_allclose(found["ngram_coef"], [r((0, 3, 0), pairs), r((0, 4, 0), pairs)])
+
+
+def test_orders_have_complexities():
+    X, vectorizer = vectorized()
+    penalty = net(l1_ratio=1.0, lam=0.1, beta=0.0)
+    tagger = SequenceTagger(
+        "log", order=2, penalty=penalty, alpha=0.05, random_state=0).fit(X, TAGS)
+    assert tagger.ngram_coef_.size and tagger.score(X, TAGS) > 0.8
+    strong = tagger.set_params(alpha=100.0).fit(X, TAGS)
+    assert not strong.ngram_coef_.any() and strong.n_nonzero_ == 0
 
 
 @pytest.mark.parametrize("ratio", [0.5, 1.0])

@@ -30,6 +30,7 @@ from fastm4n.estimators._chain_problem import ChainProblem
 from fastm4n.estimators._chain_weights import (
     edge_views,
     explained,
+    fitted_weights,
     packed_weights,
     weight_views,
 )
