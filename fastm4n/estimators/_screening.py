@@ -43,3 +43,19 @@ def without_columns(values, kept):
     return sparse.csr_matrix(
         (values.data[stays], indices[stays], ends.astype(values.indptr.dtype)),
         shape=(values.shape[0], kept.size))
+
+
+def screen(values, weights, resolved, alpha):
+    """The matrix without the columns that the penalty keeps at zero, and which columns it has left.
+
+    Of `resolved`, a `ResolvedPenalty` or None, "coef" loses them as well; None where none are left
+    out. The other arguments are those of `reachable_columns`.
+    """
+    if resolved is None or resolved.by_rows:
+        return values, None
+    lower, upper, thresholds = resolved.families["coef"]
+    kept = reachable_columns(values, weights, thresholds, lower, upper, alpha)
+    if kept is None:
+        return values, None
+    resolved.families["coef"] = tuple(array[:, kept] for array in resolved.families["coef"])
+    return without_columns(values, kept), kept

@@ -45,7 +45,7 @@ from fastm4n.estimators._parameters import (
     warn_of_unknown,
 )
 from fastm4n.estimators._problem import Blocks
-from fastm4n.estimators._screening import reachable_columns, without_columns
+from fastm4n.estimators._screening import screen
 from fastm4n.features._chain import ChainFeatures
 from fastm4n.inference._contexts import check_ngrams
 from fastm4n.outputs._base import COST_SCALES
@@ -372,15 +372,10 @@ class SequenceTagger(CertifiedEstimator):
         resolved = self._resolved_penalty(
             classes.size, values.shape[1], selected, inner.lengths, within.ngrams)
         n_columns, columns = values.shape[1], None
-        if screened and resolved is not None and not resolved.by_rows:
-            lower, upper, thresholds = resolved.families["coef"]
-            of_positions = np.repeat(weights / weights.sum(), inner.lengths)
-            columns = reachable_columns(
-                values, of_positions, thresholds, lower, upper, self._alpha_of(kept.size))
-        if columns is not None:
-            values = without_columns(values, columns)
-            resolved.families["coef"] = tuple(
-                array[:, columns] for array in resolved.families["coef"])
+        if screened:
+            values, columns = screen(
+                values, np.repeat(weights, inner.lengths) / weights.sum(), resolved,
+                self._alpha_of(kept.size))
         used = edge_used = None
         if self.states == "observed":
             used, edge_used = observed(values, edge_values, codes, inner.offsets, classes.size)
