@@ -276,8 +276,8 @@ READING = """
   where ours has a tenth: features that serve are what matters there. Its 90 % on noisy tweets are no result.
 - Where validation takes lam = 1e-4 with beta = 0, about half as many weights are left as under the L1-CRF
   it is compared with, at the same error. So weights by complexity are a way to smaller models.
-- After 50 passes the smallest penalties are not solved to the end, as in the paper: numbers of weights there
-  are upper bounds.
+- After 50 passes the smallest penalties are not solved to the end, as in the paper: numbers of weights
+  there may be larger than at the optimum.
 """
 
 

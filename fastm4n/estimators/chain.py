@@ -373,9 +373,8 @@ class SequenceTagger(CertifiedEstimator):
             classes.size, values.shape[1], selected, inner.lengths, within.ngrams)
         n_columns, columns = values.shape[1], None
         if screened:
-            values, columns = screen(
-                values, np.repeat(weights, inner.lengths) / weights.sum(), resolved,
-                self._alpha_of(kept.size))
+            share = np.repeat(weights, inner.lengths) / weights.sum()
+            values, columns = screen(values, share, resolved, self._alpha_of(kept.size))
         used = edge_used = None
         if self.states == "observed":
             used, edge_used = observed(values, edge_values, codes, inner.offsets, classes.size)
