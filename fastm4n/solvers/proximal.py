@@ -48,6 +48,9 @@ EVERY = 5
 LESS = 0.7
 # a fit is settled when the objective came down by less than SETTLED tol in so many passes
 SETTLED_PASSES, SETTLED = 20, 0.1
+TINY = np.finfo(float).tiny
+# most evaluations of the dual along the scale, beside that at one
+SEARCH = 8
 # shares of the largest feasible scale of z at which bounds may have the dual larger
 SCALES = (1.0, 0.99, 0.97, 0.93, 0.85, 0.7, 0.5, 0.25)
 
@@ -87,12 +90,37 @@ class Sparse:
         return np.where(t == 0.0, self.free_modulus, self.modulus)
 
     def smooth(self, height, z, alpha, s):
-        """The dual at phi(y) + s (mu - phi(y)), from below, for m > 0, and s."""
-        total = 0.0
+        """The dual at phi(y) + s (mu - phi(y)), from below, for m > 0, and its slope in s."""
+        value, slope = s * height, height
         for name, penalty in self.penalties.items():
-            penalty = penalty.with_modulus(self.modulus)
-            total += penalty.along(z[name], s)[0]
-        return s * height - alpha * total, s
+            omega, omega_slope = penalty.with_modulus(self.modulus).along(z[name], s)
+            value -= alpha * omega
+            slope -= alpha * omega_slope
+        return value, slope
+
+    def best_smooth(self, height, z, alpha):
+        """The largest of those duals, nearly, and its s: by the secants of the slope."""
+        low, high = 0.0, 1.0
+        best, at = self.smooth(height, z, alpha, 1.0)
+        found = best, 1.0
+        if at >= 0.0:
+            return found
+        slopes = [height, at]
+        for _ in range(SEARCH):
+            s = low + (high - low) * slopes[0] / max(slopes[0] - slopes[1], TINY)
+            if not low < s < high:
+                break
+            value, slope = self.smooth(height, z, alpha, s)
+            found = max(found, (value, s))
+            # as the dual is concave in s, this bounds what is left to gain
+            if abs(slope) * (high - low) <= 1e-3 * abs(value):
+                break
+            # the end that stays counts half at the next, as in the Illinois rule
+            if slope > 0.0:
+                low, slopes = s, [slope, 0.5 * slopes[1]]
+            else:
+                high, slopes = s, [0.5 * slopes[0], slope]
+        return found
 
     def largest_scale(self, z):
         """The largest s <= 1 for which Omega*(s z) is finite."""
@@ -131,10 +159,9 @@ class Sparse:
 
     def dual(self, height, z, alpha):
         """The best lower bound of the optimum that mu gives by scaling, and the scale."""
-        largest = self.largest_scale(z)
         if self.modulus > 0.0:
-            return max(self.smooth(height, z, alpha, s) for s in (
-                *np.linspace(largest, 1.0, 6), *(largest * s for s in SCALES)))
+            return self.best_smooth(height, z, alpha)
+        largest = self.largest_scale(z)
         if not self.has_bounds:
             pull = 2.0 * alpha * self.conjugate(z, 1.0)  # alpha sum z^2
             scale = largest if pull * largest <= height else height / pull
