@@ -3,8 +3,9 @@
 import numpy as np
 from scipy import sparse
 
-# a bound that is below a threshold by less than this share of it may be above, by rounding
-ROUNDING = 1e-9
+# what a bound is above its threshold by rounding, as a share: where the two are equal, as for
+# features that occur once and c1 = 1, the weight is zero.  The dual changes by its square
+ROUNDING = 1e-12
 # columns are left out where so many of them are, which is what it takes to pay
 SHARE = 0.1
 
@@ -29,7 +30,7 @@ def reachable_columns(values, weights, thresholds, lower, upper, alpha):
     entries = np.abs(values.data) * np.repeat(weights, np.diff(values.indptr))
     reach = np.bincount(values.indices, weights=entries, minlength=values.shape[1]) / alpha
     held = ((lower > 0.0) | (upper < 0.0)).any(axis=0)
-    kept = np.flatnonzero((reach > thresholds.min(axis=0) * (1.0 - ROUNDING)) | held)
+    kept = np.flatnonzero((reach > thresholds.min(axis=0) * (1.0 + ROUNDING)) | held)
     return kept if kept.size <= (1.0 - SHARE) * values.shape[1] else None
 
 
