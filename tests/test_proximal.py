@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from fastm4n.features._penalty import Penalty
 from listed import CASES
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
@@ -165,6 +165,19 @@ def sentences(seed=0, n=40, d=60):
     X = sparse.csr_matrix(X)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     return Sequences(X, offsets), Sequences(y, offsets)
+
+
+def test_columns_at_the_threshold_are_left_out():
+    """A feature that occurs once can weigh c1 = 1 at most, which leaves it at zero."""
+    n, c1, c2 = 89, 1.0, 0.01
+    columns = np.concatenate([np.arange(60), np.arange(n - 60)])  # 29 of them twice
+    X = sparse.csr_matrix((np.ones(n), (np.arange(n), columns)))
+    alpha = (c1 + 2.0 * c2) / n
+    thresholds = np.full((3, 60), c1 / (c1 + 2.0 * c2))
+    none = np.full(thresholds.shape, np.inf)
+    kept = _screening.reachable_columns(
+        X, np.full(n, 1.0 / n), thresholds, -none, none, alpha)
+    assert_array_equal(kept, np.arange(n - 60))
 
 
 @pytest.mark.parametrize("states", ["all", "observed"])
