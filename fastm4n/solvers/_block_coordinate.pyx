@@ -383,46 +383,82 @@ cdef class BlockCoordinateEngine(EngineState):
     def fetch(self, Py_ssize_t b):
         """Make block b ready, and the blocks that are likely to need it next."""
         if self.position >= 0:
-            return self.features.fetch(b, self.order[self.position + 1:])
+            return self.features.fetch(b, self.visiting[self.position + 1:])
         gaps = np.asarray(self.gaps)
         n_ahead = min(4 * FETCH_AHEAD, gaps.size)
         ahead = np.argpartition(-gaps, n_ahead - 1)[:n_ahead]
         ahead = ahead[gaps[ahead] > 0]
         self.features.fetch(b, ahead[np.argsort(-gaps[ahead], kind="stable")])
 
+    cdef Py_ssize_t visits_between_checks(self):
+        """Visits of about 20 million multiply-adds, a few hundredths of a second."""
+        cdef double cost = self.features.visit_cost + 50 * self.surrogate.max_size
+        return max(1, <Py_ssize_t> min(1e9, 2e7 / max(1.0, cost)))
+
+    def run_blocks(self, const Py_ssize_t[::1] blocks, Step step):
+        """Visits of these blocks, in this order, each as often as it is named.
+
+        Signals are looked for as in `run_pass`; an interrupted call leaves mu, t and w consistent.
+        """
+        if blocks.shape[0] and (
+                np.min(blocks) < 0 or np.max(blocks) >= self.gaps.shape[0]):
+            raise IndexError(f"blocks must lie in 0 ... {self.gaps.shape[0] - 1}.")
+        self.oracle_error = 0.0
+        self.work.tolerance = self.certificate_error
+        self.visit_in_order(blocks, step)
+        self.features.settle()
+
+    cdef int visit_in_order(self, const Py_ssize_t[::1] blocks, Step step) except -1:
+        cdef Surrogate surrogate = self.surrogate
+        cdef FeatureMap features = self.features
+        cdef Workspace work = self.work
+        cdef ActiveSets sets = self.sets
+        cdef Py_ssize_t i, b, ahead, n = blocks.shape[0]
+        cdef Py_ssize_t every = self.visits_between_checks(), until_check = every
+        self.visiting = blocks
+        with nogil:
+            for i in range(n):
+                self.position = i
+                b = blocks[i]
+                if i + PREFETCH < n:
+                    ahead = blocks[i + PREFETCH]
+                    features.prefetch(ahead)
+                    if not self.is_active:
+                        fastm4n_prefetch(&self.mu_[surrogate.offset(ahead)])
+                if self.is_active:
+                    self.visit_atoms(surrogate, features, work, sets, b, step, False)
+                else:
+                    self.visit(surrogate, features, work, b, step, False)
+                until_check -= 1
+                if until_check == 0:
+                    until_check = every
+                    with gil:
+                        PyErr_CheckSignals()
+        return 0
+
     def run_pass(self, Sampling sampling, Step step):
         """n_blocks visits; fewer if every stale gap is zero under gap sampling.
 
-        Signals are looked for about every 20 million multiply-adds, a few hundredths of a
-        second; an interrupted pass leaves mu, t and w consistent.
+        Signals are looked for about every 20 million multiply-adds; an interrupted pass leaves mu,
+        t and w consistent.
         """
         cdef Surrogate surrogate = self.surrogate
         cdef FeatureMap features = self.features
         cdef Workspace work = self.work
         cdef ActiveSets sets = self.sets
-        cdef Py_ssize_t i, b, ahead, n = self.gaps.shape[0]
-        cdef Py_ssize_t until_check, every = max(
-            1, <Py_ssize_t> min(
-                1e9, 2e7 / max(1.0, self.features.visit_cost + 50 * self.surrogate.max_size)))
+        cdef Py_ssize_t b, _visit, n = self.gaps.shape[0]
+        cdef Py_ssize_t every = self.visits_between_checks(), until_check = every
+        if sampling == PERMUTATION:
+            self.shuffle()
+            return self.run_blocks(self.order, step)
         self.oracle_error = 0.0
         work.tolerance = self.certificate_error
         self.position = -1
         with nogil:
-            if sampling == PERMUTATION:
-                self.shuffle()
-            elif sampling == GAP:
+            if sampling == GAP:
                 self.rebuild_tree()
-            until_check = every
-            for i in range(n):
-                if sampling == PERMUTATION:
-                    self.position = i
-                    b = self.order[i]
-                    if i + PREFETCH < n:
-                        ahead = self.order[i + PREFETCH]
-                        features.prefetch(ahead)
-                        if not self.is_active:
-                            fastm4n_prefetch(&self.mu_[surrogate.offset(ahead)])
-                elif sampling == UNIFORM:
+            for _visit in range(n):
+                if sampling == UNIFORM:
                     b = <Py_ssize_t> (self.uniform() * n)
                 elif self.tree[0] > 0.0:
                     b = self.draw()

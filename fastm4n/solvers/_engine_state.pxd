@@ -27,7 +27,9 @@ cdef class EngineState:
     cdef public double certificate_error
     cdef uint64_t random_state
     cdef Py_ssize_t[::1] order
-    # where in the order a pass over it stands; -1 in other passes
+    # the blocks that are visited one after another, and where among them a pass stands; -1 in
+    # passes that draw them
+    cdef const Py_ssize_t[::1] visiting
     cdef Py_ssize_t position
     # tree of sums over weighted gaps, four children a node: those of i are 4 i + 1 ... 4 i + 4
     cdef double[::1] tree
