@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Files, and folders of files, that are written whole or not at all."""
 
 import hashlib
 import os
@@ -31,8 +31,7 @@ def replacing(path):
         With `path` as its file name, whatever file the system complained of.
     """
     target = Path(path).resolve()
-    # of one target, however long its name is
-    prefix = f".fastm4n-{hashlib.sha256(os.fsencode(target.name)).hexdigest()[:16]}-"
+    prefix = _prefix(target)
     temporary = file = None
     try:
         if target.exists() and not target.is_file():
@@ -60,6 +59,77 @@ def replacing(path):
             temporary.unlink(missing_ok=True)
 
 
+@contextmanager
+def replacing_folder(path, overwrite, check_replaceable):
+    """Give an empty folder beside `path` that takes its name when the block ends well.
+
+    As `replacing`, of a folder: until then, and for good if the block fails, what was at `path`
+    stays as it was. The files in it are to be on disk (fsync) when the block ends.
+
+    Parameters
+    ----------
+    path : str or path
+    overwrite : bool
+        Whether a folder that is there is replaced. An empty one always is.
+    check_replaceable : callable
+        Takes the path of a folder that is to be replaced, and raises an error if it must not be.
+    """
+    target = Path(path).resolve()
+    prefix = _prefix(target)
+    aside = target.parent / f"{prefix}replaced"
+
+    def occupied():
+        if not os.path.lexists(target) or (target.is_dir() and not any(target.iterdir())):
+            return False
+        if not overwrite:
+            raise FileExistsError(
+                f"{path} is there already: give another name, or overwrite=True.")
+        check_replaceable(target)
+        return True
+
+    occupied()
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"{path}: there is no folder {str(target.parent)!r} to put it in.")
+    _remove_abandoned(target.parent, prefix)
+    temporary, file = _locked_file(target.parent, prefix)
+    folder = temporary.with_suffix("")
+    try:
+        folder.mkdir()
+        yield folder
+        _sync_folder(folder)
+        if occupied():
+            # the old one keeps its contents under another name until the new one is in its place
+            shutil.rmtree(aside, ignore_errors=True)
+            os.rename(target, aside)
+        elif target.is_dir():
+            target.rmdir()
+        try:
+            os.rename(folder, target)
+        except OSError:
+            if aside.exists() and not target.exists():
+                os.rename(aside, target)
+            raise
+        _sync_folder(target.parent)
+        if overwrite:
+            shutil.rmtree(aside, ignore_errors=True)
+    finally:
+        file.close()
+        shutil.rmtree(folder, ignore_errors=True)
+        temporary.unlink(missing_ok=True)
+
+
+def left_aside(path):
+    """What a folder at `path` held before a replacement that was killed half way, or None."""
+    target = Path(path).resolve()
+    aside = target.parent / f"{_prefix(target)}replaced"
+    return aside if aside.exists() else None
+
+
+def _prefix(target):
+    """How the names of temporary files of one target begin, however long its name is."""
+    return f".fastm4n-{hashlib.sha256(os.fsencode(target.name)).hexdigest()[:16]}-"
+
+
 def _locked_file(folder, prefix):
     """A new file that is locked until it is closed or this process dies: its path and itself."""
     while True:
@@ -74,12 +144,13 @@ def _locked_file(folder, prefix):
 
 
 def _remove_abandoned(folder, prefix):
-    """Remove the files of `_locked_file` whose processes are dead."""
+    """Remove the files of `_locked_file`, and their folders, whose processes are dead."""
     if fcntl is None:
         return
     for path in folder.glob(f"{prefix}*.tmp"):
         with suppress(OSError), open(path, "rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(path.with_suffix(""), ignore_errors=True)
             path.unlink()
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import scipy.sparse as sp
 
+from fastm4n._parameters import check_flag
 from fastm4n._ragged import Ragged, as_integers, as_offsets, cut, taken
 
 __all__ = ["Sequences"]
@@ -140,6 +141,107 @@ class Sequences(Ragged):
             )
         return cls(values, offsets)
 
+    @classmethod
+    def from_batches(cls, batches, folder, *, overwrite=False):
+        """Write sequences to a folder, batch by batch, and open it.
+
+        No more than one batch is in memory. The folder appears when all batches are written; where
+        that fails there is none, and what was there before is as it was.
+
+        Parameters
+        ----------
+        batches : iterable
+            Each batch is `Sequences` or a list of sequences as of :meth:`from_list`; or a tuple
+            (X, y) of two of these, features and a label for each row. All have the same columns
+            and the same dtype; strings may be of any length. Numbers and strings can be written,
+            not objects. Sparse rows are put in canonical form.
+        folder : str or path
+            A name that is free, in a folder that is there.
+        overwrite : bool, default=False
+            Whether to replace a folder of fastm4n of that name.
+
+        Returns
+        -------
+        sequences : Sequences, or a tuple (X, y) of two if batches are pairs
+            On disk, as :meth:`open` returns them.
+
+        Examples
+        --------
+        >>> import os, tempfile
+        >>> from fastm4n import Sequences
+        >>> labels = [["B"], ["B", "I"]]
+        >>> batches = (([[[float(i), 1.0]], [[0.0, 2.0]] * 2], labels) for i in range(3))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     X, y = Sequences.from_batches(batches, os.path.join(folder, "train"))
+        ...     len(X), X[2], y[5].tolist(), X[1:4].values.shape
+        (6, array([[1., 1.]]), ['B', 'I'], (5, 2))
+        """
+        from fastm4n._stored_sequences import write
+
+        return write(batches, folder, overwrite)
+
+    @classmethod
+    def open(cls, folder, *, return_y=False):
+        """Open a folder that :meth:`save` or :meth:`from_batches` has written.
+
+        Nothing is read but where sequences begin. Slices of step 1 read nothing either and are on
+        disk as well; an integer reads one sequence; a mask or integers give sequences in memory.
+        `values` is the array or CSR matrix of all rows, mapped into memory and read-only. A pickle
+        holds the path of the folder, not its contents.
+
+        Parameters
+        ----------
+        folder : str or path
+        return_y : bool, default=False
+            Whether to return the labels that the folder has, too.
+
+        Returns
+        -------
+        sequences : Sequences
+        y : Sequences
+            Only if return_y.
+
+        Raises
+        ------
+        ValueError
+            If files are missing, cut short or of another version or kind. What is wrong within a
+            file is found when it is read: ``X[a:b].check()`` reads sequences a to b - 1.
+        """
+        from fastm4n._stored_sequences import opened
+
+        check_flag("return_y", return_y)
+        return opened(folder, return_y)
+
+    def save(self, folder, y=None, *, overwrite=False):
+        """Write the sequences to a folder, which :meth:`open` opens.
+
+        It appears whole or not at all.
+
+        Parameters
+        ----------
+        folder : str or path
+            A name that is free, in a folder that is there.
+        y : Sequences or list of label sequences, default=None
+            A label for each row.
+        overwrite : bool, default=False
+            Whether to replace a folder of fastm4n of that name.
+
+        Examples
+        --------
+        >>> import os, tempfile
+        >>> from fastm4n import Sequences
+        >>> X = Sequences.from_list([[[0.0, 1.0], [2.0, 3.0]], [[4.0, 5.0]]])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = os.path.join(folder, "train")
+        ...     X.save(path, [["B", "I"], ["O"]])
+        ...     again, y = Sequences.open(path, return_y=True)
+        ...     again.equals(X), y.values.tolist()
+        (True, ['B', 'I', 'O'])
+        """
+        from fastm4n._stored_sequences import write
+
+        write([self if y is None else (self, y)], folder, overwrite)
+
     @property
     def lengths(self):
         """Number of rows of each sequence."""
@@ -195,21 +297,27 @@ class Sequences(Ragged):
         """
         if not isinstance(other, Sequences) or not np.array_equal(self.offsets, other.offsets):
             return False
-        ours, theirs = self.values, other.values
-        if sp.issparse(ours) != sp.issparse(theirs) or ours.shape != theirs.shape:
+        if self._kind() != other._kind():
             return False
+        ours, theirs = self.values, other.values
         if sp.issparse(ours):
             return (ours != theirs).nnz == 0
         return np.array_equal(ours, theirs)
 
+    def _check_rows(self):
+        """Refuse CSR rows that reading might crash at: the constructor has, unless on disk."""
+
     def __repr__(self):
-        n = len(self)
-        columns = "" if self.values.ndim == 1 else f", {self.values.shape[1]} columns"
-        sparse = "CSR of " if sp.issparse(self.values) else ""
+        n, tail, sparse = len(self), *self._kind()
+        columns = f", {tail[0]} columns" if tail else ""
         return (
-            f"<{type(self).__name__}: {n} sequence{'s' if n != 1 else ''}, {self.n_tokens} rows"
-            f"{columns}, {sparse}{self.dtype}>"
+            f"<Sequences: {n} sequence{'s' if n != 1 else ''}, {self.n_tokens} rows{columns}, "
+            f"{'CSR of ' if sparse else ''}{self.dtype}>"
         )
+
+    def _kind(self):
+        """Shape of a row, and whether rows are sparse."""
+        return self.values.shape[1:], sp.issparse(self.values)
 
     def __reduce__(self):
         return type(self), (self.values, self.offsets)

@@ -32,6 +32,7 @@ def as_features(X, lengths, n_features=None):
         X = Sequences.from_list(X)
     if len(X) == 0:
         raise ValueError("X has no sequences.")
+    X._check_rows()
     values = X.values
     if n_features is not None and X.n_tokens == 0 and values.ndim == 1:
         values = np.zeros((0, n_features))

@@ -1,0 +1,183 @@
+"""Arrays and CSR matrices in npy files, of which only what is asked for is read."""
+
+import mmap
+import os
+
+import numpy as np
+
+# what indices of 32 bits can count
+MOST = 2**31 - 1
+
+
+def damaged(path, why):
+    """The error of a file that is not what it should be."""
+    return ValueError(
+        f"{path} is damaged: {why}. Write the folder anew from the data it was made of.")
+
+
+class StoredArray:
+    """An npy file, checked by its header and its size.
+
+    Parameters
+    ----------
+    path : path
+    shape : tuple of int
+        What it must have.
+    dtype : dtype
+    """
+
+    def __init__(self, path, shape, dtype):
+        self.path, self.shape, self.dtype = path, shape, dtype
+        try:
+            with open(path, "rb") as file:
+                version = np.lib.format.read_magic(file)
+                if version != (1, 0):
+                    raise ValueError(f"its npy format is of version {version}")
+                header = np.lib.format.read_array_header_1_0(file)
+                self._begin = file.tell()
+        except FileNotFoundError:
+            raise damaged(path, "it is missing") from None
+        except ValueError as error:
+            raise damaged(path, str(error)) from error
+        if header != (shape, False, dtype) or dtype.hasobject:
+            raise damaged(
+                path, f"it holds {header[2]} of shape {header[0]}, but the folder's meta.json says "
+                f"{dtype} of shape {shape}")
+        self._row = dtype.itemsize * int(np.prod(shape[1:], dtype=np.int64))
+        size = self._begin + shape[0] * self._row
+        found = os.path.getsize(path)
+        if found != size:
+            raise damaged(
+                path, f"it has {found} bytes where {size} were expected"
+                + (" (it was cut short)" if found < size else ""))
+        self._whole = None
+
+    def rows(self, start, stop):
+        """Rows start ... stop - 1, mapped: a read-only view."""
+        if self._whole is None:
+            try:
+                self._whole = self._mapped(0, self.shape[0])
+            except (OSError, MemoryError, ValueError):
+                # a limit of the address space: each range is mapped when it is asked for
+                self._whole = False
+        if self._whole is False:
+            return self._mapped(start, stop)
+        return self._whole[start:stop]
+
+    def _mapped(self, start, stop):
+        shape = (stop - start, *self.shape[1:])
+        if not (stop - start) * self._row:
+            empty = np.empty(shape, dtype=self.dtype)
+            empty.flags.writeable = False
+            return empty
+        # not a subclass: indexing a memory map would give a memory map of the result
+        mapped = np.memmap(
+            self.path, dtype=self.dtype, mode="r", offset=self._begin + start * self._row,
+            shape=shape)
+        return mapped.view(np.ndarray)
+
+    def check(self, start, stop, finite=True):
+        """Refuse numbers that are not finite, in rows start ... stop - 1."""
+        if self.dtype.kind != "f" or not finite:
+            return
+        for first, rows in self.pieces(start, stop):
+            bad = ~np.isfinite(rows)
+            if bad.any():
+                place = np.argwhere(bad)[0]
+                column = f", column {place[1]}" if len(place) > 1 else ""
+                raise ValueError(
+                    f"{self.path} has {rows[tuple(place)]} in row {first + place[0]}{column}: "
+                    "features must be finite.")
+
+    def pieces(self, start, stop):
+        """Rows start ... stop - 1 by pieces, and where each begins."""
+        step = max(1, mmap.ALLOCATIONGRANULARITY * 256 // max(1, self._row))
+        for first in range(start, stop, step):
+            yield first, self.rows(first, min(first + step, stop))
+
+
+class StoredCSR:
+    """A CSR matrix in three npy files.
+
+    Parameters
+    ----------
+    data, indices, indptr : StoredArray
+    n_columns : int
+    make : type
+        `csr_matrix` or `csr_array`.
+    """
+
+    def __init__(self, data, indices, indptr, n_columns, make):
+        self.data, self.indices, self.indptr, self.make = data, indices, indptr, make
+        for file, kind in ((data, "biuf"), (indices, "i"), (indptr, "i")):
+            if len(file.shape) != 1 or file.dtype.kind not in kind:
+                raise damaged(file.path, "it is no part of a CSR matrix")
+        if indptr.dtype != np.int64 or indptr.shape[0] < 1:
+            raise damaged(indptr.path, "it must have 64 bits, and one entry at least")
+        wide = max(data.shape[0], indptr.shape[0] - 1, n_columns) > MOST
+        if indices.dtype != np.int64 and (wide or indices.dtype != np.int32):
+            raise damaged(indices.path, f"its {indices.dtype} cannot count entries and columns")
+        if indices.shape != data.shape:
+            raise damaged(
+                indices.path, f"it has {indices.shape[0]} entries, {data.path.name} "
+                f"{data.shape[0]}")
+        n_rows = indptr.shape[0] - 1
+        ends = int(indptr.rows(0, 1)[0]), int(indptr.rows(n_rows, n_rows + 1)[0])
+        if ends != (0, data.shape[0]):
+            raise damaged(
+                indptr.path, f"it goes from {ends[0]} to {ends[1]}, but there are {data.shape[0]} "
+                "entries")
+        self.shape = (n_rows, n_columns)
+        self.dtype = data.dtype
+
+    def rows(self, start, stop):
+        """Rows start ... stop - 1 as a CSR matrix, whose data and indices are mapped.
+
+        Only indptr is read, and checked: `check` looks at the columns.
+        """
+        indptr = self.indptr.rows(start, stop + 1)
+        self._check_indptr(indptr, start)
+        first, last = int(indptr[0]), int(indptr[-1])
+        # scipy takes indices and indptr of one dtype without a copy
+        if first or self.indices.dtype != np.int64:
+            indptr = (indptr - first).astype(self.indices.dtype, copy=False)
+        parts = self.data.rows(first, last), self.indices.rows(first, last), indptr
+        shape = (stop - start, self.shape[1])
+        if indptr.dtype == np.int32:
+            return self.make(parts, shape=shape)
+        # the constructor would read 64-bit indices, to see whether they fit in 32 bits
+        matrix = self.make(shape, dtype=self.dtype)
+        matrix.data, matrix.indices, matrix.indptr = parts
+        return matrix
+
+    def _check_indptr(self, indptr, start):
+        decrease = np.flatnonzero(indptr[1:] < indptr[:-1])
+        if len(decrease):
+            raise damaged(self.indptr.path, f"row {start + decrease[0]} ends before it begins")
+        if indptr[0] < 0 or indptr[-1] > self.data.shape[0]:
+            raise damaged(
+                self.indptr.path, f"rows {start} to {start + len(indptr) - 2} are outside of the "
+                f"{self.data.shape[0]} entries")
+
+    def check(self, start, stop, finite=True):
+        """Refuse what is no matrix in rows start ... stop - 1, and numbers that are not finite."""
+        indptr = self.indptr.rows(start, stop + 1)
+        self._check_indptr(indptr, start)
+        for first, columns in self.indices.pieces(int(indptr[0]), int(indptr[-1])):
+            def row_of(entry, first=first):
+                return start + int(np.searchsorted(indptr, first + entry, side="right")) - 1
+
+            outside = (columns < 0) | (columns >= self.shape[1])
+            if outside.any():
+                entry = outside.argmax()
+                raise damaged(
+                    self.indices.path, f"row {row_of(entry)} has an entry in column "
+                    f"{columns[entry]}, and there are {self.shape[1]} columns")
+            if not finite:
+                continue
+            good = np.isfinite(self.data.rows(first, first + len(columns)))
+            if not good.all():
+                entry = good.argmin()
+                raise ValueError(
+                    f"{self.data.path} has {self.data.rows(first + entry, first + entry + 1)[0]} "
+                    f"in row {row_of(entry)}, column {columns[entry]}: features must be finite.")

@@ -1,0 +1,205 @@
+"""Sequences whose rows are in a folder on disk."""
+
+from functools import cached_property
+
+import numpy as np
+
+from fastm4n._arrays_on_disk import StoredCSR
+from fastm4n._folders import Folder, check_not_input, writing_folder
+from fastm4n._ragged import taken
+from fastm4n.sequences import Sequences
+
+# rows that `save` and `equals` take at once, at most, where a sequence is no longer
+_ROWS = 1 << 16
+
+
+class StoredSequences(Sequences):
+    """Sequences start ... stop - 1 of a folder; slices are of the same folder, and read nothing.
+
+    Parameters
+    ----------
+    folder : Folder
+    name : str
+        The matrix: "values" or "y".
+    offsets : ndarray of int64
+        Where each sequence of the folder begins, counted in rows.
+    start, stop : int
+    """
+
+    def __init__(self, folder, name, offsets, start, stop):
+        self.folder = folder
+        self._name, self._all_offsets, self._start, self._stop = name, offsets, start, stop
+        self._column = folder.matrices[name]
+
+    @cached_property
+    def offsets(self):
+        offsets = self._all_offsets[self._start : self._stop + 1]
+        if self._start:
+            offsets = offsets - offsets[0]
+            offsets.flags.writeable = False
+        return offsets
+
+    @cached_property
+    def values(self):
+        return self._column.rows(self._first, self._last)
+
+    @property
+    def _first(self):
+        return int(self._all_offsets[self._start])
+
+    @property
+    def _last(self):
+        return int(self._all_offsets[self._stop])
+
+    @property
+    def n_tokens(self):
+        return self._last - self._first
+
+    @property
+    def dtype(self):
+        return self._column.dtype
+
+    @property
+    def fingerprint(self):
+        """A text that is the same for the same sequences of folders of the same contents."""
+        return f"{self.folder.fingerprint}-{self._name}-{self._start}-{self._stop}"
+
+    def check(self):
+        """Read all rows and refuse what is damaged, and numbers that are not finite.
+
+        Opening a folder looks at sizes only. Fits check what they read; use ``X[a:b].check()``
+        to look at some of the sequences.
+
+        Raises
+        ------
+        ValueError
+            That names the file and the row.
+        """
+        self._column.check(self._first, self._last)
+
+    def _check_rows(self):
+        self._column.check(self._first, self._last, finite=False)
+
+    def __len__(self):
+        return self._stop - self._start
+
+    def __iter__(self):
+        return (self._one(i) for i in range(len(self)))
+
+    def _one(self, i):
+        rows = self._all_offsets[self._start + i : self._start + i + 2].tolist()
+        if isinstance(self._column, StoredCSR):
+            self._column.check(*rows, finite=False)
+        return self._column.rows(*rows)
+
+    def _slice(self, start, stop):
+        return StoredSequences(
+            self.folder, self._name, self._all_offsets, self._start + start, self._start + stop)
+
+    def _take(self, numbers):
+        rows, offsets = taken(self.offsets, numbers)
+        # the constructor checks what was read
+        return Sequences(self.values[rows], offsets)
+
+    @classmethod
+    def _concatenate(cls, parts, axis=0):
+        return Sequences._concatenate(parts, axis)
+
+    def _kind(self):
+        return self._column.shape[1:], isinstance(self._column, StoredCSR)
+
+    def __repr__(self):
+        return f"{super().__repr__()[:-1]}, on disk in {str(self.folder.path)!r}>"
+
+    def __reduce__(self):
+        return reopened, (
+            str(self.folder.path), self._name, self._start, self._stop, self.folder.fingerprint)
+
+
+def opened(path, return_y):
+    """What `Sequences.open` returns."""
+    folder = Folder(path, "sequences")
+    offsets = folder.offsets("offsets", folder.matrices["values"].shape[0])
+    X = StoredSequences(folder, "values", offsets, 0, len(offsets) - 1)
+    if not return_y:
+        return X
+    if "y" not in folder.matrices:
+        raise ValueError(f"{path} has no labels: open it with return_y=False.")
+    return X, StoredSequences(folder, "y", offsets, 0, len(offsets) - 1)
+
+
+def reopened(path, name, start, stop, fingerprint):
+    """What was pickled, from the same folder."""
+    folder = Folder(path, "sequences")
+    if folder.fingerprint != fingerprint:
+        raise ValueError(
+            f"{path} has other contents than when the sequences were pickled: pickles of opened "
+            "sequences are the path of their folder.")
+    offsets = folder.offsets("offsets", folder.matrices[name].shape[0])
+    return StoredSequences(folder, name, offsets, start, stop)
+
+
+def pieces(X):
+    """Slices of a container of at most `_ROWS` rows, or of one sequence that has more."""
+    start = 0
+    while start < len(X):
+        most = X.offsets[start] + _ROWS
+        stop = max(start + 1, int(np.searchsorted(X.offsets, most, side="right")) - 1)
+        yield X[start:stop]
+        start = stop
+
+
+def write(batches, path, overwrite, total=None):
+    """Write batches of sequences, or pairs of them and their labels, and open the folder."""
+    with writing_folder(path, overwrite, total) as writer:
+        pairs = None
+        for k, batch in enumerate(batches):
+            place = f"batch {k}"
+            pair = isinstance(batch, tuple) and len(batch) == 2
+            if pairs is None:
+                pairs = pair
+            elif pair != pairs:
+                raise TypeError(
+                    f"Batch {k} is {'a pair (X, y)' if pair else 'no pair'}, but batch 0 is "
+                    f"{'a pair' if pairs else 'none'}; give labels with all batches or with none.")
+            check_not_input(path, batch if pair else [batch], place)
+            X, y = (_as_sequences(part, k) for part in (batch if pair else (batch, [])))
+            if pair:
+                _check_lengths(X, y, k)
+            # in pieces: a batch may be a container on disk
+            at = 0
+            for piece in pieces(X):
+                writer.append("values", piece.values, "X" if pair else "it", place)
+                writer.append_lengths("offsets", piece.lengths)
+                if pair:
+                    writer.append("y", y[at : at + len(piece)].values, "y", place)
+                at += len(piece)
+        if pairs is None:
+            raise ValueError("There are no batches: nothing is written.")
+        writer.append_lengths("offsets", [])
+        writer.append_if_none("values", np.empty(0))
+        if pairs:
+            writer.append_if_none("y", np.empty(0))
+        writer.finish("sequences")
+    return opened(path, pairs)
+
+
+def _as_sequences(batch, k):
+    if isinstance(batch, tuple):
+        batch = list(batch)
+    try:
+        return Sequences.from_list(batch)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"Batch {k}: {error}") from error
+
+
+def _check_lengths(X, y, k):
+    if len(X) != len(y):
+        raise ValueError(f"Batch {k} has {len(X)} sequences in X and {len(y)} in y.")
+    wrong = np.flatnonzero(X.lengths != y.lengths)
+    if len(wrong):
+        i = wrong[0]
+        raise ValueError(
+            f"Batch {k}: sequence {i} has {X.lengths[i]} rows in X and {y.lengths[i]} labels in y.")
+    if y.values.ndim != 1:
+        raise ValueError(f"Batch {k}: y must have one label for each row of X.")
