@@ -68,18 +68,18 @@ class _ArrayFile:
             self.crc = zlib.crc32(piece, self.crc)
         self.n_rows += len(array)
 
-    def widen(self, dtype):
-        """Write all rows anew, in a wider dtype."""
+    def rewrite(self, dtype, change=lambda rows: rows):
+        """Write all rows anew: in a wider dtype, or changed."""
         self.close()
-        narrow = self.path.with_suffix(".narrow")
-        os.rename(self.path, narrow)
-        old = StoredArray(narrow, (self.n_rows, *self.tail), self.dtype)
+        before = self.path.with_suffix(".before")
+        os.rename(self.path, before)
+        old = StoredArray(before, (self.n_rows, *self.tail), self.dtype)
         self.__init__(self.path, dtype, self.tail)
         row = max(1, self.dtype.itemsize * int(np.prod(self.tail, dtype=np.int64)))
         step = max(1, _PIECE // row)
         for start in range(0, old.shape[0], step):
-            self.append(old.rows(start, min(start + step, old.shape[0])))
-        narrow.unlink()
+            self.append(change(old.rows(start, min(start + step, old.shape[0]))))
+        before.unlink()
 
     def close(self):
         """Have the rows, and their number, on disk."""
@@ -104,12 +104,17 @@ class FolderWriter:
     ----------
     folder : path
         It is there and empty.
+
+    Attributes
+    ----------
+    matrices : dict
+        What meta.json has of each matrix.
     """
 
     def __init__(self, folder):
         self.folder = folder
         self._files = {}  # npy files by name
-        self._columns = {}  # what meta.json has of each matrix
+        self.matrices = {}
         self._first = {}  # where each began, for errors
         self._ends = {}  # the last of the offsets, by name
 
@@ -118,7 +123,7 @@ class FolderWriter:
         """Bytes of all rows so far."""
         return sum(file.n_bytes for file in self._files.values())
 
-    def append(self, name, values, noun, place):
+    def append(self, name, values, noun, place, grows=False):
         """Add rows to a matrix.
 
         Parameters
@@ -127,14 +132,18 @@ class FolderWriter:
         values : ndarray of 1 or 2 dimensions, or CSR matrix
         noun, place : str
             What they are and where they are from, for errors: "X" and "batch 3".
+        grows : bool
+            Whether a sparse matrix has as many columns as the widest batch.
         """
         if not sp.issparse(values) and values.ndim == 1 and not len(values):
             return  # of no positions: says nothing of columns or of a dtype
         given = _described(values, f"{place[0].upper()}{place[1:]}: {noun}")
-        if name not in self._columns:
-            self._columns[name], self._first[name] = given, place
+        if name not in self.matrices:
+            self.matrices[name], self._first[name] = given, place
             self._begin(name, given)
-        known = self._columns[name]
+        known = self.matrices[name]
+        if grows:
+            known["shape"][1] = given["shape"][1] = max(known["shape"][1], given["shape"][1])
         self._check(name, known, given, noun, place)
         if given["sparse"]:
             self._append_csr(name, known, values)
@@ -143,14 +152,14 @@ class FolderWriter:
         if np.dtype(given["dtype"]).kind in "US" and (
             np.dtype(given["dtype"]).itemsize > file.dtype.itemsize
         ):
-            file.widen(given["dtype"])
+            file.rewrite(given["dtype"])
             known["dtype"] = given["dtype"]
         file.append(values)
 
     def append_if_none(self, name, values):
         """Have a matrix of the rows of `values` where no batch has had any row."""
-        if name not in self._columns:
-            self._columns[name] = given = _described(values, name)
+        if name not in self.matrices:
+            self.matrices[name] = given = _described(values, name)
             self._begin(name, given)
 
     def append_lengths(self, name, lengths):
@@ -163,6 +172,13 @@ class FolderWriter:
         self._files[name].append(offsets)
         if len(offsets):
             self._ends[name] = int(offsets[-1])
+
+    def rewrite(self, name, dtype, change):
+        """Write a file anew, its rows changed by a function of them; None keeps the dtype."""
+        file = self._files[name]
+        file.rewrite(file.dtype if dtype is None else dtype, change)
+        if name in self.matrices:
+            self.matrices[name]["dtype"] = np.lib.format.dtype_to_descr(self._files[name].dtype)
 
     def _begin(self, name, given):
         if not given["sparse"]:
@@ -199,9 +215,10 @@ class FolderWriter:
         if not matrix.has_canonical_format:
             matrix = matrix.copy()
             matrix.sum_duplicates()
-        counts = data.n_rows + matrix.nnz, indptr.n_rows + matrix.shape[0]
+        counts = (
+            data.n_rows + matrix.nnz, indptr.n_rows + matrix.shape[0], known["shape"][1])
         if indices.dtype.itemsize == 4 and max(counts) > MOST:
-            indices.widen(np.int64)
+            indices.rewrite(np.int64)
         # what slices of arrays share with others
         first, last = int(matrix.indptr[0]), int(matrix.indptr[-1])
         step = _PIECE // 8
@@ -215,12 +232,12 @@ class FolderWriter:
         """Write meta.json, when all files are on disk."""
         for file in self._files.values():
             file.close()
-        for name, column in self._columns.items():
+        for name, column in self.matrices.items():
             file = self._files[f"{name}.indptr" if column["sparse"] else name]
             column["shape"][0] = file.n_rows - bool(column["sparse"])
         meta = {
             "format": "fastm4n folder", "version": VERSION, "kind": kind, **more,
-            "matrices": self._columns,
+            "matrices": self.matrices,
             "files": {
                 name: {
                     "dtype": np.lib.format.dtype_to_descr(file.dtype),
@@ -382,6 +399,13 @@ class Folder:
             [meta["matrices"], meta["files"]], sort_keys=True).encode()
         sizes = sum(file["crc32"] for file in meta["files"].values())
         self.fingerprint = f"{zlib.crc32(described):08x}{sizes & 0xFFFFFFFF:08x}"
+
+    def check_fingerprint(self, fingerprint):
+        """Refuse another folder than the one that a pickle was made of."""
+        if self.fingerprint != fingerprint:
+            raise ValueError(
+                f"{self.path} has other contents than it had when what was opened from it was "
+                "pickled: such pickles hold the path of the folder.")
 
     def _open_files(self, meta):
         self.files = {}

@@ -5,8 +5,8 @@ from numbers import Integral
 import numpy as np
 
 
-class Ragged:
-    """A vector of items that lie end to end in arrays.
+class Indexed:
+    """Items that are indexed like the first axis of an array.
 
     Subclasses have `_item` and `_items`, their names in messages, `__len__`, and `_one(i)`,
     `_slice(start, stop)` and `_take(numbers)`, which are given what exists: items 0 ... n - 1.
@@ -15,22 +15,12 @@ class Ragged:
     _item = "item"
     _items = "items"
 
-    @property
-    def shape(self):
-        """The tuple (number of items,)."""
-        return (len(self),)
-
-    @property
-    def ndim(self):
-        """1: the container is a vector of its items."""
-        return 1
-
     def __getitem__(self, key):
         # scikit-learn writes X[key, ...] for whatever has a shape
         if isinstance(key, tuple):
             if len(key) != 2 or key[1] is not Ellipsis:
                 raise IndexError(
-                    f"{type(self).__name__} have one axis: index them by one integer, slice, mask "
+                    f"{type(self).__name__} are indexed along one axis: by one integer, slice, mask "
                     "or array of integers."
                 )
             key = key[0]
@@ -65,6 +55,20 @@ class Ragged:
         if not -n <= i < n:
             raise IndexError(f"There is no {self._item} {i}: there are {n}.")
         return i % n
+
+
+class Ragged(Indexed):
+    """A vector of items that lie end to end in arrays."""
+
+    @property
+    def shape(self):
+        """The tuple (number of items,)."""
+        return (len(self),)
+
+    @property
+    def ndim(self):
+        """1: the container is a vector of its items."""
+        return 1
 
     def __array__(self, dtype=None, copy=None):
         # a vector of items, also where equal lengths would make a matrix

@@ -131,10 +131,7 @@ def opened(path, return_y):
 def reopened(path, name, start, stop, fingerprint):
     """What was pickled, from the same folder."""
     folder = Folder(path, "sequences")
-    if folder.fingerprint != fingerprint:
-        raise ValueError(
-            f"{path} has other contents than when the sequences were pickled: pickles of opened "
-            "sequences are the path of their folder.")
+    folder.check_fingerprint(fingerprint)
     offsets = folder.offsets("offsets", folder.matrices[name].shape[0])
     return StoredSequences(folder, name, offsets, start, stop)
 

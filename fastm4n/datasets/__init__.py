@@ -1,5 +1,6 @@
 """Readers of tables, sparse rows, labelled sequences and rankings; attributes of tokens."""
 
+from fastm4n._stored_rows import Rows, open_rows, rows_from_batches
 from fastm4n.datasets._attributes import chunking_attributes, window_attributes
 from fastm4n.datasets._conll import load_conll, load_conllu
 from fastm4n.datasets._crfsuite import load_crfsuite
@@ -8,10 +9,12 @@ from fastm4n.datasets._svmlight import (
     load_svmlight_multilabel,
     load_svmlight_sequences,
 )
+from fastm4n.datasets._svmlight_stream import iter_svmlight, svmlight_to_folder
 from fastm4n.datasets._tables import load_csv, load_label_ranking
 
 __all__ = [
-    "chunking_attributes", "load_conll", "load_conllu", "load_crfsuite", "load_csv",
-    "load_label_ranking", "load_svmlight", "load_svmlight_multilabel", "load_svmlight_sequences",
+    "Rows", "chunking_attributes", "iter_svmlight", "load_conll", "load_conllu", "load_crfsuite",
+    "load_csv", "load_label_ranking", "load_svmlight", "load_svmlight_multilabel",
+    "load_svmlight_sequences", "open_rows", "rows_from_batches", "svmlight_to_folder",
     "window_attributes",
 ]

@@ -175,6 +175,24 @@ def read_svmlight(path, *, n_features=None, zero_based="auto", dtype=np.float64,
     labels, None that they do if there is a comma between labels; labels are then a pair, those of
     all lines and where they end in it.
     """
+    check_options(dtype, zero_based, n_features)
+    lines = Lines(path)
+    batch, = svmlight_batches(lines, dtype, with_qid, multilabel)
+    if zero_based == "auto":
+        zero_based = not batch.indices.all()
+    needed = int(batch.indices.max(initial=-1)) + bool(zero_based)
+    if n_features is None and needed < 1:
+        raise ValueError(f"{lines.name} holds no features; pass n_features.")
+    rows = batch.rows(zero_based, needed if n_features is None else n_features)
+    labels = as_whole(batch.labels)
+    offsets = None
+    if batch.with_qid:
+        offsets = np.append(batch.starts, len(labels))
+    return (
+        rows, (labels, batch.ends) if batch.several else labels, offsets, batch.qids, zero_based)
+
+
+def check_options(dtype, zero_based, n_features):
     if np.dtype(dtype) not in (np.float64, np.float32):
         raise ValueError(f"dtype must be numpy.float64 or numpy.float32, got {dtype!r}.")
     if zero_based not in (True, False, "auto"):
@@ -183,12 +201,108 @@ def read_svmlight(path, *, n_features=None, zero_based="auto", dtype=np.float64,
         not isinstance(n_features, Integral) or isinstance(n_features, bool) or n_features < 1
     ):
         raise ValueError(f"n_features must be an integer >= 1 or None, got {n_features!r}.")
-    lines = Lines(path)
-    labels, data, indices = array("d"), array("d"), array("q")
-    ends, without, several = array("q", [0]), None, multilabel is True
-    indptr, numbers, starts = array("q", [0]), array("q"), array("q")
+
+
+def as_whole(labels):
+    """Labels as integers if all are whole numbers."""
+    if np.all(labels == np.trunc(labels)) and np.abs(labels).max(initial=0) < 2**53:
+        return labels.astype(np.int64)
+    return labels
+
+
+class _Batch:
+    """Some lines of a file, as arrays, checked.
+
+    Attributes
+    ----------
+    labels : ndarray of float64
+        Of all lines; those of line i are ``labels[ends[i]:ends[i + 1]]``.
+    ends : ndarray of int64
+    data, indices, indptr : ndarray
+        Entries of the rows, with the indices that the file has.
+    starts, qids : ndarray of int64
+        The lines at which sequences begin, and their numbers.
+    with_qid, several : bool
+        Whether lines have a qid, and whether there are several labels in a line.
+    """
+
+    def __init__(self, lines, dtype):
+        self._lines, self._dtype = lines, dtype
+        self.labels, self.data, self.indices = array("d"), array("d"), array("q")
+        self.ends, self.indptr, self.numbers = array("q", [0]), array("q", [0]), array("q")
+        self.starts, self.qids = array("q"), array("q")
+
+    def close(self, with_qid, several):
+        """Make arrays of what was read, and check it."""
+        self.with_qid, self.several = with_qid, several
+        for name in ("labels", "ends", "indices", "indptr", "numbers", "starts", "qids"):
+            setattr(self, name, np.array(getattr(self, name)))
+        with np.errstate(over="ignore"):
+            self.data = np.array(self.data, dtype=self._dtype)
+        labels, indices, data = self.labels, self.indices, self.data
+        if not np.isfinite(labels).all():
+            wrong = np.flatnonzero(~np.isfinite(labels))[0]
+            row = np.searchsorted(self.ends, wrong, side="right") - 1
+            raise self._lines.error(
+                f"the label is {labels[wrong]}; labels must be finite.", self.numbers[row])
+        self._check(
+            ~np.isfinite(data), f"the value of feature {{}} is {{}}, no finite {data.dtype}.")
+        self._check(indices < 0, "the index {} is negative.")
+        self._check(indices == np.iinfo(np.int64).max, "the index {} is too large.")
+        increases = np.ones(len(indices), dtype=bool)
+        increases[1:] = indices[1:] > indices[:-1]
+        # the first entries of their rows
+        increases[self.indptr[:-1][np.diff(self.indptr) > 0]] = True
+        self._check(
+            ~increases, "the index {} does not exceed the one before it; indices must increase.")
+        return self
+
+    def line_of(self, entry):
+        """The number of the line of an entry."""
+        return self.numbers[np.searchsorted(self.indptr, entry, side="right") - 1]
+
+    def _check(self, bad, what):
+        """Raise an error at the line of the first entry that is bad."""
+        if bad.any():
+            entry = bad.argmax()
+            raise self._lines.error(
+                what.format(self.indices[entry], self.data[entry]), self.line_of(entry))
+
+    def rows(self, zero_based, n_features):
+        """The rows as CSR."""
+        indices = self.indices
+        if not zero_based:
+            self._check(indices == 0, "the index {}, but zero_based=False.")
+            indices = indices - 1
+        needed = int(indices.max(initial=-1)) + 1
+        self._check(
+            indices >= n_features, f"an index needs {needed} columns, but n_features={n_features}.")
+        small = max(len(self.data), n_features) < 2**31
+        return sp.csr_matrix(
+            (self.data, indices.astype(np.int32 if small else np.int64, copy=False), self.indptr),
+            shape=(len(self.numbers), n_features),
+        )
+
+
+def svmlight_batches(lines, dtype, with_qid=None, multilabel=False, size=None):
+    """Lines of a file by batches.
+
+    Parameters
+    ----------
+    lines : Lines
+    dtype, with_qid, multilabel
+        As of `read_svmlight`.
+    size : int, default=None
+        Lines of a batch, and more if a sequence goes on. By default all are one.
+
+    Yields
+    ------
+    batch : _Batch
+    """
+    without, several = None, multilabel is True
     sequences = {}  # from qid to the line where it began
     current = None
+    batch = _Batch(lines, dtype)
     for line in lines:
         fields = line.partition("#")[0].split()
         if not fields:
@@ -208,6 +322,7 @@ def read_svmlight(path, *, n_features=None, zero_based="auto", dtype=np.float64,
             with_qid = has_qid
         if has_qid != with_qid:
             raise lines.error(_NO_QID if with_qid else _QID)
+        begins = True
         if with_qid:
             try:
                 qid = integer(fields[1][4:])
@@ -217,77 +332,39 @@ def read_svmlight(path, *, n_features=None, zero_based="auto", dtype=np.float64,
                 raise lines.error(
                     f"the sequence {fields[1]!r:.80} is not qid: and an integer of 64 bits."
                 )
-            if qid != current:
+            begins = qid != current
+            if begins:
                 if qid in sequences:
                     raise lines.error(
                         f"qid:{qid} comes back after another sequence; it began at line "
                         f"{sequences[qid]}. The tokens of a sequence must be consecutive."
                     )
                 current, sequences[qid] = qid, lines.number
-                starts.append(len(labels))
+        if begins and size is not None and len(batch.numbers) >= size:
+            yield batch.close(with_qid, several)
+            batch = _Batch(lines, dtype)
+        if with_qid and begins:
+            batch.starts.append(len(batch.numbers))
+            batch.qids.append(qid)
         fields = fields[2 if with_qid else 1:]
         try:
             pairs = [field.split(":") for field in fields]
-            indices.extend([integer(index) for index, _ in pairs])
-            data.extend([number(value) for _, value in pairs])
+            batch.indices.extend([integer(index) for index, _ in pairs])
+            batch.data.extend([number(value) for _, value in pairs])
         except (ValueError, OverflowError):
             raise lines.error(_bad_feature(fields)) from None
-        labels.extend(named)
-        ends.append(len(labels))
-        indptr.append(len(data))
-        numbers.append(lines.number)
-    if not numbers:
+        batch.labels.extend(named)
+        batch.ends.append(len(batch.labels))
+        batch.indptr.append(len(batch.data))
+        batch.numbers.append(lines.number)
+    if not batch.numbers:
         raise ValueError(f"{lines.name} holds no {'tokens' if with_qid else 'examples'}.")
 
     if without and not several:
         raise lines.error(_NO_LABEL.format(without[1]), without[0])
     if several and with_qid:
         raise ValueError(f"{lines.name} has several labels in a line, and a qid.")
-    labels, ends, indices, indptr, numbers = map(
-        np.array, (labels, ends, indices, indptr, numbers))
-    with np.errstate(over="ignore"):
-        data = np.array(data, dtype=dtype)
-
-    def check(bad, what):
-        """Raise an error at the row of the first entry that is bad."""
-        if bad.any():
-            entry = bad.argmax()
-            row = np.searchsorted(indptr, entry, side="right") - 1
-            raise lines.error(what.format(indices[entry], data[entry]), numbers[row])
-
-    if not np.isfinite(labels).all():
-        wrong = np.flatnonzero(~np.isfinite(labels))[0]
-        row = np.searchsorted(ends, wrong, side="right") - 1
-        raise lines.error(f"the label is {labels[wrong]}; labels must be finite.", numbers[row])
-    check(~np.isfinite(data), f"the value of feature {{}} is {{}}, no finite {data.dtype}.")
-    check(indices < 0, "the index {} is negative.")
-    check(indices == np.iinfo(np.int64).max, "the index {} is too large.")
-    increases = np.ones(len(indices), dtype=bool)
-    increases[1:] = indices[1:] > indices[:-1]
-    increases[indptr[:-1][np.diff(indptr) > 0]] = True  # the first entries of their rows
-    check(~increases, "the index {} does not exceed the one before it; indices must increase.")
-    if zero_based == "auto":
-        zero_based = not indices.all()
-    if not zero_based:
-        check(indices == 0, "the index {}, but zero_based=False.")
-        indices -= 1
-    needed = int(indices.max(initial=-1)) + 1
-    if n_features is None:
-        if not needed:
-            raise ValueError(f"{lines.name} holds no features; pass n_features.")
-        n_features = needed
-    check(indices >= n_features, f"an index needs {needed} columns, but n_features={n_features}.")
-
-    small = max(len(data), n_features) < 2**31
-    rows = sp.csr_matrix(
-        (data, indices.astype(np.int32 if small else np.int64, copy=False), indptr),
-        shape=(len(numbers), n_features),
-    )
-    if np.all(labels == np.trunc(labels)) and np.abs(labels).max(initial=0) < 2**53:
-        labels = labels.astype(np.int64)
-    offsets = np.append(np.array(starts), len(labels)) if with_qid else None
-    qids = np.fromiter(sequences, np.int64, len(sequences))
-    return rows, (labels, ends) if several else labels, offsets, qids, zero_based
+    yield batch.close(with_qid, several)
 
 
 def _bad_feature(fields):

@@ -7,6 +7,7 @@ from scipy import sparse
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fastm4n._parameters import is_flag, is_number
+from fastm4n._stored_rows import Rows
 from fastm4n.estimators._base import CertifiedEstimator
 from fastm4n.estimators._kernels import (
     add_expansion,
@@ -99,6 +100,7 @@ class VectorEstimator(CertifiedEstimator):
 
     def _validated(self, X, *y, reset=True):
         """X, canonical, and y where it is given, as `validate_data` makes them for the kernel."""
+        X = X.values if isinstance(X, Rows) else X
         check_compressed("X", X)
         found = validate_data(
             self, X, *y, accept_sparse="csr" if self.kernel != "precomputed" else False,

@@ -1,0 +1,156 @@
+"""Files in svmlight's format that do not fit in memory: batches of them, and folders."""
+
+from pathlib import Path
+
+import numpy as np
+
+from fastm4n._folders import writing_folder
+from fastm4n._parameters import check_flag, check_number
+from fastm4n._stored_rows import append_rows, finish_rows, open_rows
+from fastm4n.datasets._lines import Lines
+from fastm4n.datasets._svmlight import as_whole, check_options, svmlight_batches
+from fastm4n.sequences import Sequences
+
+
+def iter_svmlight(
+    path, *, n_features, zero_based, sequences=False, dtype=np.float64, batch_size=10_000
+):
+    """Read a file in svmlight's format by batches of rows.
+
+    Memory is that of a batch; with sequences, about 100 bytes for each of them are added.
+
+    Parameters
+    ----------
+    path : str, path or file object
+        UTF-8 text, plain or compressed by gzip, bzip2 or xz.
+    n_features : int
+        Number of columns. Who reads by batches cannot know the greatest index of the file.
+    zero_based : bool
+        Whether indices count from 0. They usually count from 1.
+    sequences : bool, default=False
+        Whether ``qid`` names sequences, as of :func:`load_svmlight_sequences`; they are not cut.
+    dtype : {numpy.float64, numpy.float32}, default=numpy.float64
+        Type of the features.
+    batch_size : int, default=10000
+        Lines of a batch, and the rest of the sequence at its end.
+
+    Yields
+    ------
+    X : CSR matrix of shape (n, n_features), or Sequences of CSR rows
+    y : ndarray of float64, shape (n,), or Sequences of it
+
+    Examples
+    --------
+    >>> import io
+    >>> from fastm4n.datasets import iter_svmlight
+    >>> lines = io.StringIO("1 1:0.5 3:1\\n2 2:1\\n1 1:1\\n")
+    >>> for X, y in iter_svmlight(lines, n_features=3, zero_based=False, batch_size=2):
+    ...     print(X.shape, y)
+    (2, 3) [1. 2.]
+    (1, 3) [1.]
+    """
+    check_options(dtype, zero_based, n_features)
+    _check(sequences, batch_size)
+    if n_features is None or zero_based == "auto":
+        raise ValueError(
+            "Batches need n_features and zero_based (True or False): neither is known before the "
+            "last line is read. svmlight_to_folder finds both.")
+    return _batches(path, n_features, zero_based, sequences, dtype, batch_size)
+
+
+def _batches(path, n_features, zero_based, sequences, dtype, batch_size):
+    for batch in svmlight_batches(Lines(path), dtype, with_qid=sequences, size=batch_size):
+        X = batch.rows(zero_based, n_features)
+        if not sequences:
+            yield X, batch.labels
+            continue
+        offsets = np.append(batch.starts, X.shape[0])
+        yield Sequences(X, offsets), Sequences(batch.labels, offsets)
+
+
+def _check(sequences, batch_size):
+    check_flag("sequences", sequences)
+    check_number("batch_size", batch_size, low=1, strict=False, integer=True)
+
+
+def svmlight_to_folder(
+    path, folder, *, n_features=None, zero_based="auto", sequences=False, dtype=np.float64,
+    batch_size=10_000, overwrite=False,
+):
+    """Write a file in svmlight's format to a folder, and open it.
+
+    Memory is that of a batch; with sequences, about 100 bytes for each of them are added.
+
+    Parameters
+    ----------
+    path : str, path or file object
+        UTF-8 text, plain or compressed by gzip, bzip2 or xz.
+    folder : str or path
+        A name that is free, in a folder that is there.
+    n_features : int, default=None
+        Number of columns; by default as many as the greatest index needs.
+    zero_based : bool or "auto", default="auto"
+        Whether indices count from 0. By default they do if one of them is 0.
+    sequences : bool, default=False
+        Whether ``qid`` names sequences, as of :func:`load_svmlight_sequences`.
+    dtype : {numpy.float64, numpy.float32}, default=numpy.float64
+        Type of the features.
+    batch_size : int, default=10000
+        Lines that are in memory at once, and the rest of the sequence at their end.
+    overwrite : bool, default=False
+        Whether to replace a folder of fastm4n of that name.
+
+    Returns
+    -------
+    X : Rows, or Sequences of CSR rows
+    y : ndarray of shape (n,), or Sequences
+        Integers if all labels of the file are whole numbers.
+
+    Examples
+    --------
+    >>> import io, os, tempfile
+    >>> from fastm4n.datasets import svmlight_to_folder
+    >>> lines = io.StringIO("1 1:0.5 3:1\\n2 2:1\\n1 1:1\\n")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     X, y = svmlight_to_folder(lines, os.path.join(folder, "train"))
+    ...     X.values.toarray().tolist(), y.tolist()
+    ([[0.5, 0.0, 1.0], [0.0, 1.0, 0.0], [1.0, 0.0, 0.0]], [1, 2, 1])
+    """
+    check_options(dtype, zero_based, n_features)
+    _check(sequences, batch_size)
+    lines = Lines(path)
+    if Path(folder).resolve() in Path(lines.name).resolve().parents:
+        raise ValueError(f"{path} is in {folder}, the folder that is written: give another name.")
+    auto, grows = zero_based == "auto", n_features is None or zero_based == "auto"
+    any_zero, whole, greatest, at = False, True, -1, None
+    with writing_folder(folder, overwrite) as writer:
+        batches = svmlight_batches(lines, dtype, with_qid=sequences, size=batch_size)
+        for k, batch in enumerate(batches):
+            if len(batch.indices) and batch.indices.max() > greatest:
+                greatest, at = int(batch.indices.max()), batch.line_of(batch.indices.argmax())
+            any_zero = any_zero or not batch.indices.all()
+            whole = whole and as_whole(batch.labels).dtype == np.int64
+            # as the file counts, until it is known whether that is from 0 or from 1
+            X = batch.rows(zero_based is not False, greatest + 1 if grows else n_features)
+            append_rows(writer, X, batch.labels, f"batch {k}", grows)
+            if sequences:
+                writer.append_lengths("offsets", np.diff(np.append(batch.starts, X.shape[0])))
+        one_based = not any_zero if auto else zero_based is False
+        needed = greatest + 1 - one_based
+        if n_features is None and needed < 1:
+            raise ValueError(f"{lines.name} holds no features; pass n_features.")
+        if n_features is not None and needed > n_features:
+            raise lines.error(
+                f"an index needs {needed} columns, but n_features={n_features}.", at)
+        if auto and one_based:
+            writer.rewrite("values.indices", None, lambda rows: rows - 1)
+        writer.matrices["values"]["shape"][1] = needed if n_features is None else n_features
+        if whole:
+            writer.rewrite("y", np.int64, lambda rows: rows.astype(np.int64))
+        if not sequences:
+            finish_rows(writer, True)
+        else:
+            writer.finish("sequences")
+    if sequences:
+        return Sequences.open(folder, return_y=True)
+    return open_rows(folder, return_y=True)
