@@ -162,6 +162,12 @@ class FolderWriter:
             self.matrices[name] = given = _described(values, name)
             self._begin(name, given)
 
+    def append_file(self, name, array):
+        """Add rows to a file that is no matrix: of one dimension and one dtype."""
+        if name not in self._files:
+            self._files[name] = _ArrayFile(self.folder / f"{name}.npy", array.dtype)
+        self._files[name].append(array)
+
     def append_lengths(self, name, lengths):
         """Add segments of these lengths to the offsets called `name`."""
         if name not in self._files:
@@ -423,11 +429,31 @@ class Folder:
                 make = sp.csr_array if column["sparse"] == "array" else sp.csr_matrix
                 self.matrices[name] = StoredCSR(*parts, int(column["shape"][1]), make)
 
-    def offsets(self, name, n_rows):
-        """Offsets, read and checked: where each item begins, of `n_rows` rows."""
+    def file(self, name):
+        """The array of this name, which must be there."""
         if name not in self.files:
             raise damaged(self.path / META, f"it has no array {name!r}")
-        file = self.files[name]
+        return self.files[name]
+
+    def matrix(self, name):
+        """The matrix of this name, which must be there."""
+        if name not in self.matrices:
+            raise damaged(self.path / META, f"it has no array {name!r}")
+        return self.matrices[name]
+
+    def check_n_rows(self, name, n_rows):
+        """Refuse a matrix, if it is there, of another number of rows."""
+        found = self.matrices[name].shape[0] if name in self.matrices else n_rows
+        if found != n_rows:
+            raise damaged(self.path / META, f"{name} has {found} rows where {n_rows} belong")
+
+    def check_same_length(self, one, other):
+        if self.file(one).shape != self.file(other).shape:
+            raise damaged(self.path / META, f"{one} and {other} are not of as many items")
+
+    def offsets(self, name, n_rows):
+        """Offsets, read and checked: where each item begins, of `n_rows` rows."""
+        file = self.file(name)
         if file.dtype != np.int64 or len(file.shape) != 1 or file.shape[0] < 1:
             raise damaged(file.path, "offsets must be a vector of int64")
         offsets = np.array(file.rows(0, file.shape[0]))
@@ -445,25 +471,34 @@ class Folder:
 _NAMES = "abcdefghijklmnopqrstuvwxyz_."
 
 
-def check_not_input(path, arrays, place):
-    """Refuse to write to the folder that what is written comes from.
+def batches_of(batches, path):
+    """Batches as pairs, whose second part is None where they are none.
 
     Parameters
     ----------
+    batches : iterable
+        Tuples of two are pairs: all are, or none is.
     path : str or path
-    arrays : iterable
-        Containers, arrays and matrices.
-    place : str
-        For errors: "batch 3".
+        The folder that is written; what comes from it is refused.
     """
-    target = Path(path).resolve()
-    if not target.exists():
-        return
-    for array in arrays:
-        if target in _origins(array):
-            raise ValueError(
-                f"{place[0].upper()}{place[1:]} comes from {path}, the folder that is written: "
-                "give another name.")
+    target, pairs = Path(path).resolve(), None
+    if isinstance(batches, (str, bytes, dict)) or not hasattr(batches, "__iter__"):
+        raise TypeError(f"batches must be an iterable of batches, not {type(batches).__name__}.")
+    for k, batch in enumerate(batches):
+        pair = isinstance(batch, tuple) and len(batch) == 2
+        if pairs is None:
+            pairs = pair
+        elif pair != pairs:
+            raise TypeError(
+                f"Batch {k} is {'a pair (X, y)' if pair else 'no pair'}, but batch 0 is "
+                f"{'a pair' if pairs else 'none'}; give labels with all batches or with none.")
+        for part in batch if pair else [batch]:
+            if target in _origins(part):
+                raise ValueError(
+                    f"Batch {k} comes from {path}, the folder that is written: give another name.")
+        yield batch if pair else (batch, None)
+    if pairs is None:
+        raise ValueError("There are no batches: nothing is written.")
 
 
 def _origins(array):

@@ -8,7 +8,7 @@ from fastm4n._ragged import as_offsets, cut
 from fastm4n.factors import CountFactor, FactorTables, as_factors
 
 # arrays of a file; an entry for each factor, and `nodes` and `sizes` for each node of a factor
-_IN_FILES = ("offsets", "node_offsets", "nodes", "sizes", "least", "most", "values")
+IN_FILES = ("offsets", "node_offsets", "nodes", "sizes", "least", "most", "values")
 
 
 def as_factor_lists(given, lengths, name="factors"):
@@ -133,7 +133,7 @@ def packed_factors(factors, n_graphs):
 
 def unpacked_factors(arrays):
     """The factors of each graph, of the arrays of a file, or None."""
-    given = {name: arrays.get(f"factors.{name}") for name in _IN_FILES}
+    given = {name: arrays.get(f"factors.{name}") for name in IN_FILES}
     missing = [name for name, array in given.items() if array is None]
     if missing:
         if len(missing) < len(given):

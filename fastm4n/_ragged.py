@@ -20,8 +20,8 @@ class Indexed:
         if isinstance(key, tuple):
             if len(key) != 2 or key[1] is not Ellipsis:
                 raise IndexError(
-                    f"{type(self).__name__} are indexed along one axis: by one integer, slice, mask "
-                    "or array of integers."
+                    f"{type(self).__name__} are indexed along one axis: by one integer, slice, "
+                    "mask or array of integers."
                 )
             key = key[0]
         n = len(self)

@@ -6,7 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fastm4n._arrays_on_disk import StoredCSR
-from fastm4n._folders import Folder, check_not_input, writing_folder
+from fastm4n._folders import Folder, batches_of, writing_folder
 from fastm4n._parameters import check_flag
 from fastm4n._ragged import Indexed
 from fastm4n.sequences import check_compressed
@@ -130,7 +130,7 @@ def open_rows(folder, *, return_y=False):
         If files are missing, cut short or of another version or kind.
     """
     check_flag("return_y", return_y)
-    opened = Folder(folder, "rows")
+    opened = _folder(folder)
     n = opened.matrices["values"].shape[0]
     if not return_y:
         return Rows(opened, 0, n)
@@ -174,20 +174,9 @@ def rows_from_batches(batches, folder, *, overwrite=False):
     ((8, 3), array([1, 1, 2]), 'b')
     """
     with writing_folder(folder, overwrite) as writer:
-        pairs = None
-        for k, batch in enumerate(batches):
-            place = f"batch {k}"
-            pair = isinstance(batch, tuple) and len(batch) == 2
-            if pairs is None:
-                pairs = pair
-            elif pair != pairs:
-                raise TypeError(
-                    f"Batch {k} is {'a pair (X, y)' if pair else 'no pair'}, but batch 0 is "
-                    f"{'a pair' if pairs else 'none'}; give labels with all batches or with none.")
-            check_not_input(folder, batch if pair else [batch], place)
-            append_rows(writer, *(batch if pair else (batch, None)), place)
-        if pairs is None:
-            raise ValueError("There are no batches: nothing is written.")
+        for k, (X, y) in enumerate(batches_of(batches, folder)):
+            pairs = y is not None
+            append_rows(writer, X, y, f"batch {k}")
         finish_rows(writer, pairs)
     return open_rows(folder, return_y=pairs)
 
@@ -223,7 +212,13 @@ def finish_rows(writer, pairs):
     writer.finish("rows")
 
 
-def _reopened(path, start, stop, fingerprint):
+def _folder(path):
     folder = Folder(path, "rows")
+    folder.check_n_rows("y", folder.matrix("values").shape[0])
+    return folder
+
+
+def _reopened(path, start, stop, fingerprint):
+    folder = _folder(path)
     folder.check_fingerprint(fingerprint)
     return Rows(folder, start, stop)

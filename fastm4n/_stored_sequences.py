@@ -5,7 +5,7 @@ from functools import cached_property
 import numpy as np
 
 from fastm4n._arrays_on_disk import StoredCSR
-from fastm4n._folders import Folder, check_not_input, writing_folder
+from fastm4n._folders import Folder, batches_of, writing_folder
 from fastm4n._ragged import taken
 from fastm4n.sequences import Sequences
 
@@ -30,6 +30,11 @@ class StoredSequences(Sequences):
         self.folder = folder
         self._name, self._all_offsets, self._start, self._stop = name, offsets, start, stop
         self._column = folder.matrices[name]
+
+    @classmethod
+    def of(cls, folder, name, offsets):
+        """All sequences of a matrix of the folder."""
+        return cls(folder, name, offsets, 0, len(offsets) - 1)
 
     @cached_property
     def offsets(self):
@@ -113,27 +118,36 @@ class StoredSequences(Sequences):
 
     def __reduce__(self):
         return reopened, (
-            str(self.folder.path), self._name, self._start, self._stop, self.folder.fingerprint)
+            str(self.folder.path), self.folder.meta["kind"], self._name, self._start, self._stop,
+            self.folder.fingerprint)
+
+
+# the kinds of folders that hold sequences, with the offsets that cut them
+_OFFSETS = {"sequences": "offsets", "graphs": "node_offsets"}
+
+
+def _opened(path, kind, name):
+    folder = Folder(path, kind)
+    return StoredSequences.of(folder, name, folder.offsets(
+        _OFFSETS[kind], folder.matrix(name).shape[0]))
 
 
 def opened(path, return_y):
     """What `Sequences.open` returns."""
-    folder = Folder(path, "sequences")
-    offsets = folder.offsets("offsets", folder.matrices["values"].shape[0])
-    X = StoredSequences(folder, "values", offsets, 0, len(offsets) - 1)
+    X = _opened(path, "sequences", "values")
+    X.folder.check_n_rows("y", X.n_tokens)
     if not return_y:
         return X
-    if "y" not in folder.matrices:
+    if "y" not in X.folder.matrices:
         raise ValueError(f"{path} has no labels: open it with return_y=False.")
-    return X, StoredSequences(folder, "y", offsets, 0, len(offsets) - 1)
+    return X, StoredSequences.of(X.folder, "y", X.offsets)
 
 
-def reopened(path, name, start, stop, fingerprint):
+def reopened(path, kind, name, start, stop, fingerprint):
     """What was pickled, from the same folder."""
-    folder = Folder(path, "sequences")
-    folder.check_fingerprint(fingerprint)
-    offsets = folder.offsets("offsets", folder.matrices[name].shape[0])
-    return StoredSequences(folder, name, offsets, start, stop)
+    sequences = _opened(path, kind, name)
+    sequences.folder.check_fingerprint(fingerprint)
+    return sequences[start:stop]
 
 
 def pieces(X):
@@ -149,30 +163,19 @@ def pieces(X):
 def write(batches, path, overwrite, total=None):
     """Write batches of sequences, or pairs of them and their labels, and open the folder."""
     with writing_folder(path, overwrite, total) as writer:
-        pairs = None
-        for k, batch in enumerate(batches):
-            place = f"batch {k}"
-            pair = isinstance(batch, tuple) and len(batch) == 2
-            if pairs is None:
-                pairs = pair
-            elif pair != pairs:
-                raise TypeError(
-                    f"Batch {k} is {'a pair (X, y)' if pair else 'no pair'}, but batch 0 is "
-                    f"{'a pair' if pairs else 'none'}; give labels with all batches or with none.")
-            check_not_input(path, batch if pair else [batch], place)
-            X, y = (_as_sequences(part, k) for part in (batch if pair else (batch, [])))
-            if pair:
+        for k, (X, y) in enumerate(batches_of(batches, path)):
+            pairs, place = y is not None, f"batch {k}"
+            X, y = _as_sequences(X, k), _as_sequences(y if pairs else [], k)
+            if pairs:
                 _check_lengths(X, y, k)
             # in pieces: a batch may be a container on disk
             at = 0
             for piece in pieces(X):
-                writer.append("values", piece.values, "X" if pair else "it", place)
+                writer.append("values", piece.values, "X" if pairs else "it", place)
                 writer.append_lengths("offsets", piece.lengths)
-                if pair:
+                if pairs:
                     writer.append("y", y[at : at + len(piece)].values, "y", place)
                 at += len(piece)
-        if pairs is None:
-            raise ValueError("There are no batches: nothing is written.")
         writer.append_lengths("offsets", [])
         writer.append_if_none("values", np.empty(0))
         if pairs:
@@ -182,8 +185,6 @@ def write(batches, path, overwrite, total=None):
 
 
 def _as_sequences(batch, k):
-    if isinstance(batch, tuple):
-        batch = list(batch)
     try:
         return Sequences.from_list(batch)
     except (TypeError, ValueError) as error:

@@ -3,8 +3,6 @@
 import numpy as np
 
 from fastm4n._parameters import check_number
-from fastm4n.inference._count import maximise_count
-from fastm4n.inference._elimination import TooLarge
 
 # entries of a table that stands for a count at most; longer counts go node by node
 _DIRECT = 64
@@ -282,6 +280,9 @@ class CountFactor:
         labels : ndarray of int of shape (n_nodes,)
         """
         scores = _as_scores("scores", scores, (self.nodes.size, 2))
+        # the package of inference imports this module
+        from fastm4n.inference._count import maximise_count
+
         return maximise_count(
             np.ascontiguousarray(scores[:, :2]), self.negated, self.least, self.most)
 
@@ -487,6 +488,8 @@ def _count_functions(factor, next_variable, rank):
     # counts above this are all alike
     top = factor.most + 1 if factor.most < n else factor.least
     if 2.0 * n * top * top > _MOST_COUNTED:
+        from fastm4n.inference._elimination import TooLarge
+
         raise TooLarge(
             f"a CountFactor of {n} nodes that counts to {top} needs tables of more than "
             f"{_MOST_COUNTED} entries; count over fewer nodes, or to less")

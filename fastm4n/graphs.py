@@ -8,7 +8,6 @@ from fastm4n._graph_arrays import (
     as_edges,
     as_features,
     as_graph,
-    as_node_labels,
     as_types,
     as_weights,
     check_counts,
@@ -26,12 +25,9 @@ from fastm4n._graph_factors import (
     as_factor_lists,
     left_of,
     merged,
-    packed_factors,
 )
-from fastm4n._graph_files import ARRAYS, graph_arrays, read_arrays, write_arrays
-from fastm4n._parameters import check_flag
+from fastm4n._graph_files import ARRAYS, InFiles
 from fastm4n._ragged import Ragged, as_offsets, cut, taken
-from fastm4n.sequences import Sequences
 
 __all__ = ["Graph", "Graphs"]
 
@@ -65,7 +61,7 @@ class Graph(NamedTuple):
     factors: tuple | None = None
 
 
-class Graphs(Ragged):
+class Graphs(Ragged, InFiles):
     """Graphs whose nodes and edges lie end to end in a few arrays.
 
     It is indexed like a list of graphs, and scikit-learn's splitters, cross-validation and
@@ -390,6 +386,9 @@ class Graphs(Ragged):
             factors=merged([of_graph for part in parts for of_graph in part._factors()]),
         )
 
+    def _has_factors(self):
+        return self.factors is not None
+
     def _factors(self):
         """The factors of each graph, None where it has none."""
         return (None,) * len(self) if self.factors is None else self.factors
@@ -513,69 +512,8 @@ class Graphs(Ragged):
             equal_arrays(getattr(self, name), getattr(other, name)) for name in ARRAYS
         ) and equal_arrays(*(all_contents(one.factors, len(one)) for one in (self, other)))
 
-    def save(self, path, y=None, **arrays):
-        """Write the graphs, and labels of their nodes, to an npz file.
-
-        The file has the arrays of the constructor by their names, a sparse one as its `data`,
-        `indices`, `indptr` and `shape` ("node_features.data", ...), factors as such parts, too, and
-        the labels of all nodes as "y". It is written whole or not at all.
-
-        Parameters
-        ----------
-        path : str or path
-        y : Sequences, list of arrays, or array of shape (n_nodes,), default=None
-            Numbers or strings.
-        **arrays : ndarray
-            Whatever else the file is to hold, by name: which graphs are for tests, say.
-
-        Examples
-        --------
-        >>> import os, tempfile
-        >>> from fastm4n import Graphs
-        >>> graphs = Graphs.from_list([([[1.0], [2.0]], [[0, 1]])])
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = os.path.join(folder, "graphs.npz")
-        ...     graphs.save(path, [["cat", "dog"]])
-        ...     again, y = Graphs.load(path, return_y=True)
-        >>> again.equals(graphs), y.values
-        (True, array(['cat', 'dog'], dtype='<U3'))
-        """
-        own = {
-            **{name: getattr(self, name) for name in ARRAYS},
-            "y": None if y is None else as_node_labels(y, self),
-            **packed_factors(self.factors, len(self)),
-        }
-        for name in arrays:
-            if name.split(".")[0] in (*own, "factors"):
-                raise ValueError(f"The array {name!r} is one of the graphs: give it another name.")
-        write_arrays(path, {**own, **arrays})
-
-    @classmethod
-    def load(cls, path, return_y=False):
-        """Read graphs from an npz file that has the arrays of :meth:`save`.
-
-        Parameters
-        ----------
-        path : str or path
-        return_y : bool, default=False
-
-        Returns
-        -------
-        graphs : Graphs
-        y : Sequences
-            Only if return_y.
-        """
-        check_flag("return_y", return_y)
-        arrays = read_arrays(path)
-        try:
-            graphs = cls(**graph_arrays(arrays))
-            if not return_y:
-                return graphs
-            if "y" not in arrays:
-                raise ValueError("it has no labels, the array 'y'")
-            return graphs, Sequences(as_node_labels(arrays["y"], graphs), graphs.node_offsets)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{path} is no file of graphs: {error}") from error
+    def _check_rows(self):
+        """Refuse what the constructor has refused, unless the graphs are on disk."""
 
     def __repr__(self):
         what = [
@@ -587,8 +525,8 @@ class Graphs(Ragged):
             name.replace("_", " ") for name in ("node_types", "edge_types", "node_weights")
             if getattr(self, name) is not None
         ]
-        more += [] if self.factors is None else ["factors"]
-        return f"<{type(self).__name__}: {'; '.join([', '.join(what), *more])}>"
+        more += ["factors"] if self._has_factors() else []
+        return f"<Graphs: {'; '.join([', '.join(what), *more])}>"
 
     def __reduce__(self):
         return type(self), (

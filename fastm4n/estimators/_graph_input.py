@@ -33,6 +33,7 @@ def as_graphs(X):
         X = Graphs.from_list(X)
     if len(X) == 0:
         raise ValueError("X has no graphs.")
+    X._check_rows()
     if X.node_features.shape[1] == 0:
         raise ValueError("X has no features of nodes: its matrices have no columns.")
     return X
