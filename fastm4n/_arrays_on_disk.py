@@ -114,6 +114,8 @@ class StoredCSR:
                 raise damaged(file.path, "it is no part of a CSR matrix")
         if indptr.dtype != np.int64 or indptr.shape[0] < 1:
             raise damaged(indptr.path, "it must have 64 bits, and one entry at least")
+        if n_columns < 0:
+            raise damaged(indices.path.with_name("meta.json"), f"there are {n_columns} columns")
         wide = max(data.shape[0], indptr.shape[0] - 1, n_columns) > MOST
         if indices.dtype != np.int64 and (wide or indices.dtype != np.int32):
             raise damaged(indices.path, f"its {indices.dtype} cannot count entries and columns")
@@ -143,9 +145,8 @@ class StoredCSR:
             indptr = (indptr - first).astype(self.indices.dtype, copy=False)
         parts = self.data.rows(first, last), self.indices.rows(first, last), indptr
         shape = (stop - start, self.shape[1])
-        if indptr.dtype == np.int32:
-            return self.make(parts, shape=shape)
-        # the constructor would read 64-bit indices, to see whether they fit in 32 bits
+        # the constructor would copy what is a small part of a file, and read 64-bit indices to see
+        # whether they fit in 32 bits
         matrix = self.make(shape, dtype=self.dtype)
         matrix.data, matrix.indices, matrix.indptr = parts
         return matrix

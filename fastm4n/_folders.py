@@ -399,8 +399,9 @@ class Folder:
         self.meta = meta
         try:
             self._open_files(meta)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise damaged(self.path / META, f"it says nothing sensible of {error}") from error
+        except (KeyError, IndexError, TypeError, AttributeError) as error:
+            raise damaged(
+                self.path / META, f"it does not say what the files hold: {error!r}") from error
         described = json.dumps(
             [meta["matrices"], meta["files"]], sort_keys=True).encode()
         sizes = sum(file["crc32"] for file in meta["files"].values())
@@ -420,6 +421,8 @@ class Folder:
                 raise damaged(self.path / META, f"{name!r} is no name of an array")
             self.files[name] = StoredArray(
                 self.path / f"{name}.npy", tuple(file["shape"]), np.dtype(file["dtype"]))
+            if len(self.files[name].shape) not in (1, 2):
+                raise damaged(self.files[name].path, "it has neither 1 dimension nor 2")
         self.matrices = {}
         for name, column in meta["matrices"].items():
             if not column["sparse"]:
@@ -502,7 +505,9 @@ def batches_of(batches, path):
 
 
 def _origins(array):
-    """Folders whose files are mapped by a container, an array or a matrix."""
+    """Folders whose files are mapped by a container, an array or a matrix, or a list of them."""
+    if isinstance(array, (list, tuple)):
+        return set().union(*map(_origins, array))
     folder = getattr(array, "folder", None)
     if isinstance(folder, Folder):
         return {folder.path}

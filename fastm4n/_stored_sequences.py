@@ -184,6 +184,21 @@ def write(batches, path, overwrite, total=None):
     return opened(path, pairs)
 
 
+def save(X, y, path, overwrite):
+    """What `Sequences.save` does: the size is known before."""
+    pair = (X, y if y is None else _as_sequences(y, 0))
+    columns, sparse = X._kind()
+    n_bytes = 8 * (len(X) + 1)
+    if sparse:
+        values = X.values
+        n_bytes += values.nnz * (X.dtype.itemsize + 4) + 8 * (X.n_tokens + 1)
+    else:
+        n_bytes += X.n_tokens * X.dtype.itemsize * int(np.prod(columns))
+    if y is not None:
+        n_bytes += pair[1].n_tokens * pair[1].dtype.itemsize
+    write([X if y is None else pair], path, overwrite, n_bytes)
+
+
 def _as_sequences(batch, k):
     try:
         return Sequences.from_list(batch)

@@ -238,9 +238,9 @@ class Sequences(Ragged):
         ...     again.equals(X), y.values.tolist()
         (True, ['B', 'I', 'O'])
         """
-        from fastm4n._stored_sequences import write
+        from fastm4n._stored_sequences import save
 
-        write([self if y is None else (self, y)], folder, overwrite)
+        save(self, y, folder, overwrite)
 
     @property
     def lengths(self):
