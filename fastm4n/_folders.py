@@ -142,7 +142,7 @@ class FolderWriter:
             self.matrices[name], self._first[name] = given, place
             self._begin(name, given)
         known = self.matrices[name]
-        if grows:
+        if grows and known["sparse"] and given["sparse"]:
             known["shape"][1] = given["shape"][1] = max(known["shape"][1], given["shape"][1])
         self._check(name, known, given, noun, place)
         if given["sparse"]:
@@ -305,6 +305,8 @@ def writing_folder(path, overwrite, total=None):
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
+        if writer is not None:
+            writer.abandon()  # files that are open take space, though they have no name any more
         raise OSError(error.errno, _no_space(path, error, writer, total), str(path)) from error
     finally:
         if writer is not None:

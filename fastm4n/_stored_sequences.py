@@ -160,8 +160,12 @@ def pieces(X):
         start = stop
 
 
-def write(batches, path, overwrite, total=None):
-    """Write batches of sequences, or pairs of them and their labels, and open the folder."""
+def write(batches, path, overwrite, total=None, grows=False):
+    """Write batches of sequences, or pairs of them and their labels, and open the folder.
+
+    total is the number of bytes, where it is known; grows says whether sparse rows have as many
+    columns as the widest batch.
+    """
     with writing_folder(path, overwrite, total) as writer:
         for k, (X, y) in enumerate(batches_of(batches, path)):
             pairs, place = y is not None, f"batch {k}"
@@ -171,7 +175,7 @@ def write(batches, path, overwrite, total=None):
             # in pieces: a batch may be a container on disk
             at = 0
             for piece in pieces(X):
-                writer.append("values", piece.values, "X" if pairs else "it", place)
+                writer.append("values", piece.values, "X" if pairs else "it", place, grows)
                 writer.append_lengths("offsets", piece.lengths)
                 if pairs:
                     writer.append("y", y[at : at + len(piece)].values, "y", place)

@@ -181,6 +181,85 @@ class Sequences(Ragged):
         return write(batches, folder, overwrite)
 
     @classmethod
+    def from_arrow(
+        cls, source, features, *, labels=None, n_features=None, folder=None, overwrite=False
+    ):
+        """Sequences of the list columns of an Arrow table or file, with a sequence in each row.
+
+        Needs pyarrow, ``pip install "fastm4n[arrow]"``.
+
+        Parameters
+        ----------
+        source : pyarrow Table, RecordBatch or RecordBatchReader, str or path
+            A path is that of an Arrow file (IPC, Feather of version 2), which is mapped into
+            memory. Numbers are not copied if there is one batch of rows.
+        features : str, or tuple of two str
+            The column. It holds lists with a number or a string for each position, or with a list
+            of numbers for each position, all of one length; or, sparse, a list of structs of index
+            and value, or a map of them, for each position. Two names are those of a column of lists
+            of lists of indices, and of one of values. Indices count from 0.
+        labels : str, default=None
+            The column of labels: lists of numbers or strings, dictionary-encoded or not.
+        n_features : int, default=None
+            Columns of sparse rows; by default as many as the greatest index needs.
+        folder : str or path, default=None
+            Write the sequences to this folder, a batch of rows of the source at a time, and open
+            it. By default they are in memory.
+        overwrite : bool, default=False
+            Whether to replace a folder of fastm4n of that name.
+
+        Returns
+        -------
+        sequences : Sequences, or a tuple (X, y) of two if there are labels
+
+        Raises
+        ------
+        ValueError
+            If there are nulls, or lists of different lengths, with the row of the source.
+
+        Examples
+        --------
+        >>> from fastm4n import Sequences
+        >>> import pyarrow as pa
+        >>> table = pa.table({"x": [[[0.5, 1], [2, 3]], [[4, 5]]], "tags": [["B", "I"], ["O"]]})
+        >>> X, y = Sequences.from_arrow(table, "x", labels="tags")
+        >>> X
+        <Sequences: 2 sequences, 3 rows, 2 columns, float64>
+        >>> y[0].tolist()
+        ['B', 'I']
+        """
+        from fastm4n._arrow import from_arrow
+
+        return from_arrow(source, features, labels, n_features, folder, overwrite)
+
+    @classmethod
+    def from_parquet(
+        cls, path, features, *, labels=None, n_features=None, folder=None, overwrite=False,
+        batch_size=10_000,
+    ):
+        """Sequences of the list columns of a Parquet file, with a sequence in each row.
+
+        As :meth:`from_arrow`. The file is read by batches of rows; with a `folder`, no more than
+        one of them is in memory.
+
+        Parameters
+        ----------
+        path : str or path
+        features, labels, n_features, folder, overwrite
+            As of :meth:`from_arrow`.
+        batch_size : int, default=10000
+            Sequences that are read at once.
+
+        Returns
+        -------
+        sequences : Sequences, or a tuple (X, y) of two if there are labels
+        """
+        from fastm4n._arrow import from_parquet
+
+        return from_parquet(
+            path, features, labels, n_features, folder, overwrite, batch_size)
+
+    @classmethod
     def open(cls, folder, *, return_y=False):
         """Open a folder that :meth:`save` or :meth:`from_batches` has written.
 
