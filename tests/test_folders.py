@@ -1,4 +1,4 @@
-"""Sequences and rows in folders on disk: what comes back, what is read, and what is refused."""
+"""Sequences in folders on disk: what comes back, what is read, and what is refused."""
 
 import copy
 import errno
@@ -14,47 +14,14 @@ import tracemalloc
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from folder_cases import KINDS, LENGTHS, N, contents, cut, dense, edit, hole, rewrite, sequences
 from numpy.testing import assert_array_equal
-from sklearn.datasets import dump_svmlight_file
 from sklearn.model_selection import cross_val_score
 
-from fastm4n import MulticlassClassifier, Sequences, SequenceTagger
+from fastm4n import Sequences, SequenceTagger
 from fastm4n import _arrays_on_disk as on_disk
 from fastm4n import _folders as folders
-from fastm4n.datasets import (
-    iter_svmlight,
-    load_svmlight,
-    load_svmlight_sequences,
-    open_rows,
-    rows_from_batches,
-    svmlight_to_folder,
-)
-
-LENGTHS = [3, 1, 0, 4, 2, 5, 1, 0]
-N = len(LENGTHS)
-KINDS = ("dense", "float32", "labels", "strings", "csr_matrix", "csr_array")
-
-
-def sequences(kind):
-    rng = np.random.default_rng(0)
-    n = sum(LENGTHS)
-    if kind == "labels":
-        values = rng.integers(0, 5, n)
-    elif kind == "strings":
-        values = rng.choice(["B-NP", "I", "O"], n)
-    else:
-        values = rng.integers(0, 3, (n, 6)).astype("f4" if kind == "float32" else float)
-        values = values if kind in ("dense", "float32") else getattr(sp, kind)(values)
-    return Sequences.from_lengths(values, LENGTHS)
-
-
-def dense(rows):
-    return rows.toarray() if sp.issparse(rows) else rows
-
-
-def contents(folder):
-    """Names and contents of the files below a folder."""
-    return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+from fastm4n.datasets import open_rows
 
 
 @pytest.fixture(params=KINDS)
@@ -215,20 +182,6 @@ def test_indices_of_64_bits_where_32_do_not_count_them(tmp_path, monkeypatch):
     wide = sp.csr_matrix(([1.0], [2**33], [0, 1]), shape=(1, 2**34))
     found = Sequences.from_batches([[wide], [wide]], tmp_path / "wide")
     assert found.values.indices.tolist() == [2**33] * 2 and found[1].shape == (1, 2**34)
-
-
-def hole(path, dtype, n, at):
-    """An npy file of n numbers, zeros but for those of the dict `at`, that takes no disk."""
-    dtype = np.dtype(dtype)
-    with open(path, "wb") as file:
-        np.lib.format.write_array_header_1_0(
-            file, {"descr": dtype.str, "fortran_order": False, "shape": (n,)})
-        begin = file.tell()
-        for i, value in at.items():
-            file.seek(begin + i * dtype.itemsize)
-            file.write(dtype.type(value).tobytes())
-        file.truncate(begin + n * dtype.itemsize)
-    return {"dtype": dtype.str, "shape": [n], "crc32": 0}
 
 
 @pytest.fixture
@@ -460,21 +413,6 @@ def test_a_replacement_that_was_killed_half_way(tmp_path, monkeypatch):
     assert Sequences.open(tmp_path / "x").equals(X[:3]) and len(list(tmp_path.iterdir())) == 1
 
 
-def edit(folder, change):
-    meta = json.loads((folder / "meta.json").read_text())
-    change(meta)
-    (folder / "meta.json").write_text(json.dumps(meta))
-
-
-def cut(folder, name, n_bytes):
-    with open(folder / name, "r+b") as file:
-        file.truncate(os.path.getsize(folder / name) + n_bytes)
-
-
-def rewrite(folder, name, i, value):
-    np.load(folder / f"{name}.npy", mmap_mode="r+")[i] = value
-
-
 @pytest.mark.parametrize(("damage", "message"), [
     (lambda f: edit(f, lambda m: m.update(version=2)), "is of version 2 of the format, and this f"),
     (lambda f: edit(f, lambda m: m.update(kind="rows")), "holds 'rows', not 'sequences': open it"),
@@ -556,141 +494,3 @@ def test_no_folder(tmp_path):
         Sequences.open(tmp_path / "x", return_y=True)
     with pytest.raises(ValueError, match="holds 'sequences', not 'rows': open it with fastm4n.Seq"):
         open_rows(tmp_path / "x")
-
-
-# ------------------------------------------------------------------------------------------ rows
-
-
-@pytest.mark.parametrize("kind", ["dense", "float32", "csr_matrix", "csr_array"])
-def test_rows(kind, tmp_path):
-    X = sequences(kind).values
-    n = X.shape[0]
-    y = np.arange(n) % 3
-    batches = [(X[:5], y[:5]), (X[5:5], y[5:5]), (X[5:], y[5:].tolist())]
-    rows, labels = rows_from_batches(batches, tmp_path / "x")
-    assert rows.shape == X.shape and len(rows) == n and rows.dtype == X.dtype
-    assert type(rows.values) is type(X) and "on disk in" in repr(rows)
-    assert_array_equal(dense(rows.values), dense(X))
-    assert_array_equal(labels, y)
-    part = rows[2:9]
-    assert_array_equal(dense(part.values), dense(X)[2:9])
-    assert_array_equal(dense(part[1:3].values), dense(X)[3:5])
-    for key in ([5, 0], y == 1, slice(None, None, -3)):
-        assert_array_equal(dense(rows[key]), dense(X)[key])
-    assert_array_equal(dense(rows[-1]).ravel(), dense(X)[-1])
-    assert sum(dense(row).sum() for row in rows) == X.sum()
-    again = pickle.loads(pickle.dumps(part))
-    assert_array_equal(dense(again.values), dense(part.values))
-    assert again.fingerprint == part.fingerprint
-    rows.check()
-    fits = [MulticlassClassifier(random_state=0).fit(*data) for data in ((X, y), (rows, labels))]
-    assert_array_equal(fits[0].coef_, fits[1].coef_)
-    assert_array_equal(fits[1].predict(rows[3:]), fits[0].predict(X[3:]))
-    assert_array_equal(
-        cross_val_score(fits[0], rows, labels, cv=2), cross_val_score(fits[0], X, y, cv=2))
-    copied = rows_from_batches([rows[:4], rows[4:]], tmp_path / "copied")
-    assert_array_equal(dense(copied.values), dense(X))
-    with pytest.raises(ValueError, match="Batch 0 comes from"):
-        rows_from_batches([rows], tmp_path / "x", overwrite=True)
-    if sp.issparse(X):
-        with pytest.raises(TypeError, match="are sparse: take their CSR matrix, `values`"):
-            np.asarray(rows)
-    else:
-        assert np.shares_memory(np.asarray(rows), rows.values)
-        assert np.array(rows, copy=True).flags.writeable
-
-
-@pytest.mark.parametrize(("batches", "message"), [
-    ([], "There are no batches"),
-    ([np.ones(3)], "Batch 0 must have 2 dimensions; it has 1"),
-    ([np.ones((1, 2)), np.ones((1, 3))], "Batch 1: X has 3 columns, but in batch 0"),
-    ([(np.ones((1, 2)), [1, 2])], "Batch 0: y must have one label for each of the 1 rows"),
-    ([np.array([["a"]], dtype=object)], "Batch 0: X is of object: folders hold"),
-    ([sp.csr_matrix(([1.0], [1], [0, 1]), shape=(1, 2)), "x"], "Batch 1 must have 2 dimensions"),
-])
-def test_bad_rows(batches, message, tmp_path):
-    with pytest.raises(ValueError, match=message):
-        rows_from_batches(batches, tmp_path / "x")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_damaged_rows(tmp_path):
-    X = sequences("csr_matrix").values
-    rows = rows_from_batches([(X, np.arange(X.shape[0]))], tmp_path / "x")[0]
-    rewrite(tmp_path / "x", "values.indices", 3, -5)
-    for read in (rows.check, lambda: rows[1], lambda: rows[[0, 1]],
-                 lambda: MulticlassClassifier().fit(rows, np.arange(X.shape[0]) % 2)):
-        with pytest.raises(ValueError, match="row 1 has an entry in column -5|no CSR matrix"):
-            read()
-    edit(tmp_path / "x", lambda meta: meta["matrices"].update(y=meta["matrices"]["values"]))
-    with pytest.raises(ValueError, match="meta.json is damaged"):
-        open_rows(tmp_path / "x", return_y=True)
-    rows_from_batches([X], tmp_path / "z")
-    with pytest.raises(ValueError, match="z has no labels"):
-        open_rows(tmp_path / "z", return_y=True)
-
-
-# -------------------------------------------------------------------------------------- svmlight
-
-
-@pytest.mark.parametrize("from_zero", [True, False])
-@pytest.mark.parametrize("options", [
-    {}, {"n_features": 12}, {"zero_based": ...}, {"zero_based": ..., "n_features": 10},
-    {"dtype": np.float32},
-])
-@pytest.mark.parametrize("whole", [True, False])
-def test_svmlight_to_folder_is_what_the_reader_reads(from_zero, options, whole, tmp_path):
-    options = {name: from_zero if value is ... else value for name, value in options.items()}
-    rng = np.random.default_rng(0)
-    X = rng.integers(0, 2, (57, 9)) * rng.normal(size=(57, 9))
-    X[3, 0] = X[50, 8] = 1
-    y = rng.integers(0, 4, 57) if whole else np.append(rng.integers(0, 4, 56), 0.5)
-    path = str(tmp_path / "a.svm")
-    dump_svmlight_file(X, y, path, zero_based=from_zero)
-    rows, labels = svmlight_to_folder(path, tmp_path / "x", batch_size=10, **options)
-    expected, expected_labels = load_svmlight(path, **options)
-    assert rows.shape == expected.shape and rows.dtype == expected.dtype
-    assert (rows.values != expected).nnz == 0 and rows.values.indices.dtype == np.int32
-    assert labels.dtype == expected_labels.dtype
-    assert_array_equal(labels, expected_labels)
-    rows.check()
-    dump_svmlight_file(X, y, path, zero_based=from_zero, query_id=np.repeat(np.arange(19), 3))
-    for size in (1, 4, 100):
-        sequences, labels = svmlight_to_folder(
-            path, tmp_path / "s", batch_size=size, sequences=True, overwrite=True, **options)
-        data = load_svmlight_sequences(path, **options)
-        assert sequences.equals(data.X) and labels.equals(data.y)
-    if len(options) < 2:
-        return
-    parts = list(iter_svmlight(path, sequences=True, batch_size=4, **options))
-    assert [len(part) for part, _ in parts] == [2] * 9 + [1]
-    assert np.concatenate([part for part, _ in parts]).equals(data.X)
-    assert np.concatenate([part for _, part in parts]).equals(data.y)
-
-
-@pytest.mark.parametrize(("text", "options", "message"), [
-    ("1 1:1\n2 3:1 2:1\n", {}, "line 2: the index 2 does not exceed"),
-    ("1 1:1\n2 1:x\n", {}, "line 2: '1:x' is not a feature"),
-    ("1 1:1\n2 7:1\n1 5:1\n", {"n_features": 5}, "line 2: an index needs 7 columns, but n_featur"),
-    ("1 1:1\n2 7:1\n", {"n_features": 5, "zero_based": True}, "line 2: an index needs 8 columns"),
-    ("1 1:1\n2 0:1\n", {"zero_based": False}, "line 2: the index 0, but zero_based=False"),
-    ("1\n2\n", {}, "holds no features; pass n_features"),
-    ("# c\n", {}, "holds no examples"),
-    ("1 qid:1 1:1\n", {}, "line 1: there is a qid"),
-    ("1 qid:1 1:1\n1 qid:2\n1 qid:1\n", {"sequences": True}, "line 3: qid:1 comes back"),
-    ("1 1:1\n", {"batch_size": 0}, "batch_size must be"),
-])
-def test_svmlight_errors_leave_no_folder(text, options, message, tmp_path):
-    with pytest.raises(ValueError, match=message):
-        svmlight_to_folder(io.StringIO(text), tmp_path / "x", **{"batch_size": 1, **options})
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_svmlight_options(tmp_path):
-    with pytest.raises(ValueError, match="Batches need n_features and zero_based"):
-        iter_svmlight(io.StringIO("1 1:1\n"), n_features=None, zero_based=True)
-    rows, labels = svmlight_to_folder(io.StringIO("1\n-2\n"), tmp_path / "x", n_features=3)
-    assert rows.shape == (2, 3) and labels.tolist() == [1, -2]
-    (tmp_path / "x" / "a.svm").write_text("1 1:1\n")
-    with pytest.raises(ValueError, match="is in .*x, the folder that is written"):
-        svmlight_to_folder(tmp_path / "x" / "a.svm", tmp_path / "x", overwrite=True)

@@ -1,10 +1,12 @@
 """Sentences in columns: CoNLL-2000 to 2003, CRF++, and CoNLL-U."""
 
 import re
+from inspect import signature
 from numbers import Integral
 
 from sklearn.utils import Bunch
 
+from fastm4n._parameters import check_number, unknown_parameter
 from fastm4n.datasets._lines import SPACE, Lines
 
 CONLLU_FIELDS = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
@@ -59,70 +61,135 @@ def load_conll(path, *, label_column=-1, columns=None, delimiter=None, comment=N
     >>> data.labels
     [['B-NP', 'I-NP'], ['B-NP']]
     """
-    if isinstance(columns, str):
-        raise TypeError(f"columns must be a list of names, not the string {columns!r}.")
-    names = None if columns is None else list(columns)
-    if names is None and isinstance(label_column, str):
-        raise ValueError(
-            f"label_column={label_column!r} is a name: pass the names of all columns as columns."
-        )
-    if delimiter is not None and (not isinstance(delimiter, str) or not delimiter):
-        raise ValueError(f"delimiter must be None or a string, got {delimiter!r}.")
-    if comment is not None and (not isinstance(comment, str) or not comment):
-        raise ValueError(f"comment must be None or a string, got {comment!r}.")
-    width = None if names is None else len(names)
-    column = None if width is None else _column(label_column, width, names)
-    lines = Lines(path)
+    reader = _Columns(
+        path, label_column, columns, delimiter, comment, skip_docstart, keep_empty)
+    batch, = batched(reader, None)
+    return reader.bunch(batch)
+
+
+def iter_conll(path, *, batch_size=1000, **options):
+    """Read sentences in columns as :func:`load_conll` does, by batches.
+
+    Parameters
+    ----------
+    path : str, path or file object
+    batch_size : int, default=1000
+        Sentences of a batch; memory is that of one batch.
+    **options
+        As of :func:`load_conll`.
+
+    Yields
+    ------
+    data : Bunch
+        As of :func:`load_conll`.
+
+    Examples
+    --------
+    >>> import io
+    >>> from fastm4n.datasets import iter_conll
+    >>> text = io.StringIO("the DT B-NP\\ncat NN I-NP\\n\\nit PRP B-NP\\n")
+    >>> [data.labels for data in iter_conll(text, batch_size=1)]
+    [[['B-NP', 'I-NP']], [['B-NP']]]
+    """
+    check_number("batch_size", batch_size, low=1, strict=False, integer=True)
+    defaults = {
+        name: parameter.default for name, parameter in signature(load_conll).parameters.items()
+        if name != "path"}
+    for name in options:
+        if name not in defaults:
+            raise TypeError(unknown_parameter("load_conll", name, list(defaults)))
+    reader = _Columns(path, **{**defaults, **options})
+    return map(reader.bunch, batched(reader, batch_size))
+
+
+def batched(sentences, size):
+    """Sentences, pairs of lists, by batches: pairs of lists of lists; None makes one of all."""
     tokens, labels = [], []
-    sentence, sentence_labels = [], []
-    after_docstart = False
-    known = {}  # one string object for each label
+    for sentence, sentence_labels in sentences:
+        tokens.append(sentence)
+        labels.append(sentence_labels)
+        if size is not None and len(tokens) >= size:
+            yield tokens, labels
+            tokens, labels = [], []
+    if tokens or size is None:
+        yield tokens, labels
 
-    def finish(blank=False):
-        nonlocal sentence, sentence_labels
-        if sentence or blank and keep_empty:
-            tokens.append(sentence)
-            labels.append(sentence_labels)
-            sentence, sentence_labels = [], []
 
-    for line in lines:
-        if comment is not None and line.startswith(comment):
-            continue
-        if delimiter is None:
-            fields = _words(line)
-        else:
-            fields = line.split(delimiter) if line.strip(SPACE) else []
-        if not fields:
-            finish(blank=not after_docstart)
+class _Columns:
+    """The sentences of a file in columns, one after another: pairs of tokens and labels.
+
+    Parameters are those of `load_conll`.
+    """
+
+    def __init__(self, path, label_column, columns, delimiter, comment, skip_docstart, keep_empty):
+        if isinstance(columns, str):
+            raise TypeError(f"columns must be a list of names, not the string {columns!r}.")
+        names = None if columns is None else list(columns)
+        if names is None and isinstance(label_column, str):
+            raise ValueError(
+                f"label_column={label_column!r} is a name: pass the names of all columns as "
+                "columns.")
+        if delimiter is not None and (not isinstance(delimiter, str) or not delimiter):
+            raise ValueError(f"delimiter must be None or a string, got {delimiter!r}.")
+        if comment is not None and (not isinstance(comment, str) or not comment):
+            raise ValueError(f"comment must be None or a string, got {comment!r}.")
+        self.lines = Lines(path)
+        self.label_column, self.names = label_column, names
+        self.delimiter, self.comment = delimiter, comment
+        self.skip_docstart, self.keep_empty = skip_docstart, keep_empty
+
+    def bunch(self, batch):
+        """What `load_conll` returns, of some sentences."""
+        tokens, labels = batch
+        names = self.names
+        if names is not None and self.label_column is not None:
+            names = list(names)
+            del names[_column(self.label_column, len(names), self.names)]
+        return Bunch(
+            tokens=tokens, labels=None if self.label_column is None else labels, columns=names)
+
+    def __iter__(self):
+        lines, names, delimiter, comment = self.lines, self.names, self.delimiter, self.comment
+        width = None if names is None else len(names)
+        column = None if width is None else _column(self.label_column, width, names)
+        sentence, sentence_labels = [], []
+        any_tokens = after_docstart = False
+        known = {}  # one string object for each label
+        for line in lines:
+            if comment is not None and line.startswith(comment):
+                continue
+            if delimiter is None:
+                fields = _words(line)
+            else:
+                fields = line.split(delimiter) if line.strip(SPACE) else []
+            is_docstart = self.skip_docstart and fields[:1] == ["-DOCSTART-"]
+            if not fields or is_docstart:
+                if sentence or (self.keep_empty and not is_docstart and not after_docstart):
+                    yield sentence, sentence_labels
+                    sentence, sentence_labels = [], []
+                after_docstart = is_docstart
+                continue
             after_docstart = False
-            continue
-        after_docstart = skip_docstart and fields[0] == "-DOCSTART-"
-        if after_docstart:
-            finish()
-            continue
-        if len(fields) != width:
-            if width is not None:
-                raise lines.error(
-                    f"{len(fields)} column(s) where {width} were expected: {line!r:.80}. Check the "
-                    "line, or delimiter and columns."
-                )
-            width = len(fields)
-            if width < 2 and label_column is not None:
-                raise lines.error(
-                    f"1 column where tokens and labels were expected: {line!r:.80}. Check the "
-                    "line, or pass label_column=None if the file has no labels."
-                )
-            column = _column(label_column, width, None)
-        if column is not None:
-            label = fields.pop(column)
-            sentence_labels.append(known.setdefault(label, label))
-        sentence.append(tuple(fields))
-    finish()
-    if not any(tokens):
-        raise ValueError(f"{lines.name} holds no tokens.")
-    if names is not None and column is not None:
-        del names[column]
-    return Bunch(tokens=tokens, labels=None if column is None else labels, columns=names)
+            if len(fields) != width:
+                if width is not None:
+                    raise lines.error(
+                        f"{len(fields)} column(s) where {width} were expected: {line!r:.80}. Check "
+                        "the line, or delimiter and columns.")
+                width = len(fields)
+                if width < 2 and self.label_column is not None:
+                    raise lines.error(
+                        f"1 column where tokens and labels were expected: {line!r:.80}. Check the "
+                        "line, or pass label_column=None if the file has no labels.")
+                column = _column(self.label_column, width, None)
+            if column is not None:
+                label = fields.pop(column)
+                sentence_labels.append(known.setdefault(label, label))
+            sentence.append(tuple(fields))
+            any_tokens = True
+        if not any_tokens:
+            raise ValueError(f"{lines.name} holds no tokens.")
+        if sentence:
+            yield sentence, sentence_labels
 
 
 def _column(label_column, width, names):

@@ -5,6 +5,8 @@ import re
 import numpy as np
 from sklearn.utils import Bunch
 
+from fastm4n._parameters import check_number
+from fastm4n.datasets._conll import batched
 from fastm4n.datasets._lines import SPACE, Lines, number
 
 # an attribute up to its first colon that is not escaped, and what follows it
@@ -48,16 +50,61 @@ def load_crfsuite(path, *, keep_empty=False):
     >>> load_crfsuite(io.StringIO("O\tlength:3\tbos\n")).sequences
     [[{'length': 3.0, 'bos': 1.0}]]
     """
-    lines = Lines(path)
-    sequences, labels = [], []
+    batch, = batched(_sequences(Lines(path), keep_empty), None)
+    return _bunch(batch)
+
+
+def iter_crfsuite(path, *, batch_size=1000, keep_empty=False):
+    r"""Read the attribute files of CRFsuite as :func:`load_crfsuite` does, by batches.
+
+    Parameters
+    ----------
+    path : str, path or file object
+    batch_size : int, default=1000
+        Sequences of a batch; memory is that of one batch, and one string for each attribute.
+    keep_empty : bool, default=False
+
+    Yields
+    ------
+    data : Bunch
+        As of :func:`load_crfsuite`. Tokens of a batch are dicts if any attribute of the batch has a
+        weight; for :class:`~fastm4n.SequenceVectorizer` it makes no difference.
+
+    Examples
+    --------
+    >>> import io
+    >>> from fastm4n.datasets import iter_crfsuite
+    >>> text = io.StringIO("B-NP\tw=the\nI-NP\tw=cat\n\nO\tw=it\n")
+    >>> [data.labels for data in iter_crfsuite(text, batch_size=1)]
+    [[['B-NP', 'I-NP']], [['O']]]
+    """
+    check_number("batch_size", batch_size, low=1, strict=False, integer=True)
+    return map(_bunch, batched(_sequences(Lines(path), keep_empty), batch_size))
+
+
+def _bunch(batch):
+    """What `load_crfsuite` returns, of some sequences of `_sequences`."""
+    sequences, labels = batch
+    any_weights = any(
+        explicit for sequence in sequences for _, _, explicit in sequence)
+    # in place, to hold no second copy of a large file
+    for sequence in sequences:
+        sequence[:] = [
+            _weighted(names, weights) if any_weights else names for names, weights, _ in sequence
+        ]
+    return Bunch(sequences=sequences, labels=labels)
+
+
+def _sequences(lines, keep_empty):
+    """The sequences of a file: for each token its attributes, their weights or None, and whether
+    the file has any of these; and the labels."""
     sequence, sequence_labels = [], []
-    any_weights = False
+    any_tokens = False
     known = {}  # one string object for each attribute and label, however often it occurs
     for line in lines:
         if not line.strip(SPACE):
             if sequence or keep_empty:
-                sequences.append(sequence)
-                labels.append(sequence_labels)
+                yield sequence, sequence_labels
                 sequence, sequence_labels = [], []
             continue
         label, *fields = line.split("\t")
@@ -71,32 +118,26 @@ def load_crfsuite(path, *, keep_empty=False):
                     f"the label {label!r} has a weight; a colon in a label is written '\\:'."
                 )
         fields = [known.setdefault(field, field) for field in fields if field]
-        if ":" in line or "\\" in line:
-            token, weights = [], []
-            for field in fields:
-                name, weight = _attribute(field)
-                if not name:
-                    raise lines.error(f"the attribute {field!r} has no name.")
-                if weight is not None:
-                    any_weights = True
-                    weight = _weight(weight, field, lines)
-                token.append(known.setdefault(name, name))
-                weights.append(1.0 if weight is None else weight)
-            sequence.append((token, weights))
-        else:
-            sequence.append((fields, None))
+        any_tokens = True
         sequence_labels.append(known.setdefault(label, label))
-    if sequence:
-        sequences.append(sequence)
-        labels.append(sequence_labels)
-    if not any(sequences):
+        if ":" not in line and "\\" not in line:
+            sequence.append((fields, None, False))
+            continue
+        token, weights, explicit = [], [], False
+        for field in fields:
+            name, weight = _attribute(field)
+            if not name:
+                raise lines.error(f"the attribute {field!r} has no name.")
+            if weight is not None:
+                explicit = True
+                weight = _weight(weight, field, lines)
+            token.append(known.setdefault(name, name))
+            weights.append(1.0 if weight is None else weight)
+        sequence.append((token, weights, explicit))
+    if not any_tokens:
         raise ValueError(f"{lines.name} holds no tokens.")
-    # in place, to hold no second copy of a large file
-    for sequence in sequences:
-        sequence[:] = [
-            _weighted(names, weights) if any_weights else names for names, weights in sequence
-        ]
-    return Bunch(sequences=sequences, labels=labels)
+    if sequence:
+        yield sequence, sequence_labels
 
 
 def _attribute(field):
