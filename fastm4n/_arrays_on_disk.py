@@ -5,6 +5,11 @@ import os
 
 import numpy as np
 
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None
+
 # what indices of 32 bits can count
 MOST = 2**31 - 1
 
@@ -13,6 +18,14 @@ def damaged(path, why):
     """The error of a file that is not what it should be."""
     return ValueError(
         f"{path} is damaged: {why}. Write the folder anew from the data it was made of.")
+
+
+def _leaves_room(n_bytes):
+    """Whether a map of so many bytes takes little of what the process may address."""
+    if resource is None:
+        return True
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return limit == resource.RLIM_INFINITY or n_bytes < limit // 16
 
 
 class StoredArray:
@@ -55,11 +68,9 @@ class StoredArray:
     def rows(self, start, stop):
         """Rows start ... stop - 1, mapped: a read-only view."""
         if self._whole is None:
-            try:
-                self._whole = self._mapped(0, self.shape[0])
-            except (OSError, MemoryError, ValueError):
-                # a limit of the address space: each range is mapped when it is asked for
-                self._whole = False
+            # else each range is mapped when it is asked for
+            self._whole = (
+                _leaves_room(self.shape[0] * self._row) and self._mapped(0, self.shape[0]))
         if self._whole is False:
             return self._mapped(start, stop)
         return self._whole[start:stop]

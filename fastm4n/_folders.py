@@ -20,6 +20,7 @@ import scipy.sparse as sp
 from fastm4n._arrays_on_disk import MOST, StoredArray, StoredCSR, damaged
 from fastm4n._atomic import left_aside, replacing_folder
 from fastm4n._parameters import check_flag
+from fastm4n._ragged import Indexed
 
 VERSION = 1
 META = "meta.json"
@@ -489,6 +490,10 @@ def batches_of(batches, path):
     target, pairs = Path(path).resolve(), None
     if isinstance(batches, (str, bytes, dict)) or not hasattr(batches, "__iter__"):
         raise TypeError(f"batches must be an iterable of batches, not {type(batches).__name__}.")
+    if isinstance(batches, Indexed) or (isinstance(batches, tuple) and len(batches) == 2):
+        raise TypeError(
+            f"batches must be an iterable of batches, and this {type(batches).__name__} is one of "
+            "them: one batch alone goes into a list, [X] or [(X, y)].")
     for k, batch in enumerate(batches):
         pair = isinstance(batch, tuple) and len(batch) == 2
         if pairs is None:

@@ -264,6 +264,8 @@ def test_taggers_fit_them_as_sequences_in_memory(kind, tmp_path):
 
 @pytest.mark.parametrize(("batches", "error", "message"), [
     ([], ValueError, "There are no batches"),
+    (sequences("dense"), TypeError, "Sequences is one of them: one batch alone goes into a list"),
+    (([[1]], [[2]]), TypeError, "tuple is one of them"),
     (3, TypeError, "batches must be an iterable of batches, not int"),
     ([[np.ones((1, 2))], [np.ones((1, 3))]], ValueError,
      "Batch 1: it has 3 columns, but in batch 0 it has 2 columns"),

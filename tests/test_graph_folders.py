@@ -1,6 +1,8 @@
 """Graphs in folders on disk: what comes back, and what is refused."""
 
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -96,6 +98,22 @@ def test_pickles_hold_the_path(kind, tmp_path):
     Graphs.from_batches([X[1:]], tmp_path / "x", overwrite=True)
     with pytest.raises(ValueError, match="x has other contents than it had"):
         pickle.loads(text)
+
+
+def test_another_process_opens_a_pickle(tmp_path):
+    X = graphs("factors")
+    found, y = Graphs.from_batches([(X, labels(X))], tmp_path / "x")
+    (tmp_path / "pickle").write_bytes(pickle.dumps((found[3:9], y)))
+    code = (
+        "import pickle, sys\n"
+        "X, y = pickle.load(open(sys.argv[1], 'rb'))\n"
+        "print(X.n_nodes, X.edges.sum(), len(X.factors), y.values.sum())\n"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "pickle")], check=True, timeout=60,
+        capture_output=True, text=True).stdout.split()
+    part = X[3:9]
+    assert list(map(int, out)) == [part.n_nodes, part.edges.sum(), 6, labels(X).values.sum()]
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse", "plain"])

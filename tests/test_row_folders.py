@@ -2,6 +2,9 @@
 
 import io
 import pickle
+import re
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -215,3 +218,16 @@ def test_crfsuite_by_batches_into_a_folder(size, keep_empty, tmp_path):
 def test_what_batches_of_sentences_refuse(read, text, options, message):
     with pytest.raises((TypeError, ValueError), match=message):
         list(read(io.StringIO(text), **{"batch_size": 1, **options}))
+
+
+def test_the_page_runs(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("pyarrow")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    page = Path(__file__).resolve().parents[1] / "docs" / "disk.md"
+    names = {}
+    for code in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
+        exec(compile(code, page.name, "exec"), names)
+    out = capsys.readouterr().out
+    assert "<Sequences: 80 sequences, 480 rows, 3 columns, float64, on disk" in out
+    assert "<Rows: 1000 rows, 8 columns, CSR of float64, on disk" in out
