@@ -1,5 +1,6 @@
 """Arrays and CSR matrices in npy files, of which only what is asked for is read."""
 
+import errno
 import mmap
 import os
 
@@ -82,9 +83,17 @@ class StoredArray:
             empty.flags.writeable = False
             return empty
         # not a subclass: indexing a memory map would give a memory map of the result
-        mapped = np.memmap(
-            self.path, dtype=self.dtype, mode="r", offset=self._begin + start * self._row,
-            shape=shape)
+        try:
+            mapped = np.memmap(
+                self.path, dtype=self.dtype, mode="r", offset=self._begin + start * self._row,
+                shape=shape)
+        except OSError as error:
+            if error.errno != errno.ENOMEM:
+                raise
+            raise MemoryError(
+                f"{self.path}: the address space of this process is too small for the "
+                f"{(stop - start) * self._row} bytes of rows {start} to {stop - 1}. Take slices of "
+                "fewer rows, X[a:b].") from error
         return mapped.view(np.ndarray)
 
     def check(self, start, stop, finite=True):

@@ -225,6 +225,12 @@ def test_what_is_larger_than_the_address_space_is_read_by_slices(beyond_32_bits)
         "resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))\n"
         "X[2:].check()\n"
         "assert X[2:].values.sum() == 7 and X[0].sum() == 3\n"
+        "try:\n"
+        "    X.values\n"
+        "except MemoryError as error:\n"
+        "    assert 'Take slices of fewer rows' in str(error)\n"
+        "else:\n"
+        "    raise AssertionError\n"
     )
     subprocess.run([sys.executable, "-c", code, str(beyond_32_bits)], check=True, timeout=60)
 
