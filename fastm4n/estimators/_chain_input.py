@@ -9,6 +9,8 @@ from fastm4n.features import row_norms
 from fastm4n.outputs import row_stride
 from fastm4n.sequences import Sequences
 
+# features that are copied to be counted
+COUNTED = 1 << 20
 # dense features of at most this share of non-zeros are trained on in CSR
 MOSTLY_ZERO = 0.3
 
@@ -191,18 +193,31 @@ def columns_of(values, selected):
     return np.ascontiguousarray(values[:, selected])
 
 
-def without_zeros(values):
-    """Dense features in CSR where most are zero: every visit then costs less."""
-    if sparse.issparse(values) or np.count_nonzero(values) > MOSTLY_ZERO * values.size:
+def without_zeros(values, rows=None):
+    """Dense features in CSR where most are zero: every visit then costs less.
+
+    Most of these rows, where they are not all that count.
+    """
+    if sparse.issparse(values) or _share_of_non_zeros(values, rows) > MOSTLY_ZERO:
         return values
     return canonical(sparse.csr_array(values))
 
 
+def _share_of_non_zeros(values, rows):
+    if rows is None:
+        return np.count_nonzero(values) / max(1, values.size)
+    step = max(1, COUNTED // values.shape[1])
+    chunks = (rows[start : start + step] for start in range(0, rows.size, step))
+    return sum(np.count_nonzero(values[chunk]) for chunk in chunks) / (rows.size * values.shape[1])
+
+
 def check_size(X, alpha, numbers):
-    """Refuse features whose weights would overflow; `numbers` are those of X's sequences."""
+    """Refuse features of the sequences of these numbers whose weights would overflow."""
+    filled, sums = np.flatnonzero(X.lengths), np.zeros(len(X))
     with np.errstate(over="ignore", invalid="ignore"):
+        sums[filled] = np.add.reduceat(row_norms(X.values, 0.0), X.offsets[filled])
         # what a step of a whole sequence changes w by, at most
-        norms = X.lengths * np.add.reduceat(row_norms(X.values, 0.0), X.offsets[:-1]) / alpha
+        norms = X.lengths[numbers] * sums[numbers] / alpha
     large = np.flatnonzero(~np.isfinite(norms))
     if large.size:
         raise ValueError(
@@ -215,13 +230,14 @@ def check_size(X, alpha, numbers):
 def observed(values, edge_values, codes, offsets, n_labels):
     """Masks of the weights of what occurs in the data: those of positions, and of transitions.
 
-    The latter are the last rows of the first mask where transitions depend on no features.
+    The latter are the last rows of the first mask where transitions depend on no features. `codes`
+    are -1 in sequences that do not count.
     """
     stride = row_stride(n_labels)
     # the transition into each position; the first of a sequence has none
     pairs = np.full(codes.size, -1, dtype=np.intp)
     pairs[1:] = codes[:-1].astype(np.intp) * stride + codes[1:]
-    pairs[offsets[:-1]] = -1
+    pairs[offsets[:-1][np.diff(offsets) > 0]] = -1
     # of intercept, start and end
     constant = np.ones((3, stride), dtype=np.uint8)
     emissions = np.vstack([_together(values, codes.astype(np.intp), stride), constant])
@@ -244,3 +260,12 @@ def _together(values, columns, n_columns):
     for column in np.unique(columns[columns >= 0]):
         table[:, column] = (values[columns == column] != 0).any(axis=0)
     return table
+
+
+def spread(numbers, positions, n, elsewhere):
+    """Numbers of these positions among n, None being all of them."""
+    if positions is None:
+        return numbers
+    spread = np.full(n, elsewhere, dtype=numbers.dtype)
+    spread[positions] = numbers
+    return spread

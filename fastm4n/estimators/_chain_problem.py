@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fastm4n.estimators._chain_weights import fitted_weights
+from fastm4n.estimators._chain_weights import edge_views, fitted_weights, weight_views
 from fastm4n.estimators._problem import Problem
 
 
@@ -54,3 +54,22 @@ class ChainProblem(Problem):
             whole = np.concatenate([whole[now], whole[d:]])
         start["average"] = ({**weights, "weights": whole}, *others)
         return start
+
+
+def penalise(features, resolved):
+    """Give a map of chains, and that of the transitions' features, the penalty of the weights."""
+    if resolved is None:
+        return
+    R, d, edges = features.n_labels, features.n_features, features.edges
+    n_ngrams = features.n_ngrams
+    names = ["coef", "intercept", "start_coef", "end_coef", "transition_coef", "ngram_coef"]
+    names = names[:4] if edges is not None else names if n_ngrams else names[:5]
+    parts = [(features, lambda packed: dict(
+        zip(names, weight_views(packed, d, R, n_ngrams), strict=True)))]
+    if edges is not None:
+        of_edges = "transition_coef", "transition_feature_coef"
+        parts.append(
+            (edges, lambda packed: dict(zip(of_edges, edge_views(packed, R), strict=True))))
+    for part, views_of in parts:
+        shape = part.all_weights().shape
+        part.set_penalty(resolved.of_rows(shape, part.n_features, views_of))

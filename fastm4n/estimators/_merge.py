@@ -10,6 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from fastm4n._graph_factors import all_contents
+from fastm4n._ragged import taken
 
 _CHUNK = 1 << 20
 
@@ -25,16 +26,18 @@ def _scramble(bits):
     return bits
 
 
-def hash_rows(X):
-    """64-bit hashes of the rows of X, equal for equal rows, dense or sparse; O(size of X)."""
+def hash_rows(X, rows=None):
+    """64-bit hashes of rows of X, of all by default: equal for equal rows; O(size of the rows)."""
     n, d = X.shape
     constants = np.random.default_rng(0).integers(0, 2**63, size=d, dtype=np.uint64) * 2 + 1
     constants = constants.astype(np.uint64)
-    hashes = np.zeros(n, dtype=np.uint64)
+    n_rows = n if rows is None else rows.size
+    hashes = np.zeros(n_rows, dtype=np.uint64)
     # a chunk of rows at a time: the temporary arrays are larger than the rows
     step = max(1, int(_CHUNK * n / max(1, X.nnz if sparse.issparse(X) else X.size)))
-    for start in range(0, n, step):
-        block = X[start : start + step]
+    for start in range(0, n_rows, step):
+        chunk = slice(start, start + step)
+        block = X[chunk if rows is None else rows[chunk]]
         if sparse.issparse(X):
             filled = np.flatnonzero(np.diff(block.indptr))
             mixed = _mix(block.data.astype(np.float64), constants[block.indices])
@@ -42,39 +45,46 @@ def hash_rows(X):
                 hashes[start + filled] = np.add.reduceat(mixed, block.indptr[filled])
         else:
             block = np.ascontiguousarray(block, dtype=np.float64)
-            hashes[start : start + step] = _mix(block, constants).sum(axis=1, dtype=np.uint64)
+            hashes[chunk] = _mix(block, constants).sum(axis=1, dtype=np.uint64)
     return hashes
 
 
-def merge_examples(X, y, weights):
+def merge_examples(X, y, weights, kept=None):
     """Blocks of equal examples.
 
     Parameters
     ----------
     X : ndarray or CSR matrix of shape (n_samples, n_features)
-    y : ndarray of shape (n_samples,)
+    y : ndarray of shape (n_kept,)
         Integer labels.
-    weights : ndarray of shape (n_samples,)
+    weights : ndarray of shape (n_kept,)
         Positive.
+    kept : ndarray of shape (n_kept,), default=None
+        The examples that count, as rows of X; all by default.
 
     Returns
     -------
     rows : ndarray of shape (n_blocks,)
-        An example of each block, in an order given by the contents.
+        An example of each block, of those that count, in an order given by the contents.
     block_weights : ndarray of shape (n_blocks,)
         Sums of the weights of the blocks' examples.
-    block_of : ndarray of shape (n_samples,)
+    block_of : ndarray of shape (n_kept,)
         The block of each example.
     """
     def equal(a, b):
+        left, right = (X[places if kept is None else kept[places]] for places in (a, b))
         if sparse.issparse(X):
-            return np.asarray((X[a] != X[b]).sum(axis=1)).ravel() == 0
-        return (X[a] == X[b]).all(axis=1)
+            return np.asarray((left != right).sum(axis=1)).ravel() == 0
+        return (left == right).all(axis=1)
 
-    return _merge(hash_rows(X), y, weights, equal)
+    return _merge(_hashes(X, kept), y, weights, equal)
 
 
-def merge_sequences(X, y, weights):
+def _hashes(X, rows):
+    return hash_rows(X) if rows is None else hash_rows(X, rows)
+
+
+def merge_sequences(X, y, weights, kept=None):
     """Blocks of equal sequences.
 
     Parameters
@@ -82,25 +92,29 @@ def merge_sequences(X, y, weights):
     X : Sequences
         Features.
     y : ndarray of shape (n_positions,)
-        Integer labels.
-    weights : ndarray of shape (n_sequences,)
+        Integer labels, of the sequences that count.
+    weights : ndarray of shape (n_kept,)
         Positive.
+    kept : ndarray of shape (n_kept,), default=None
+        The sequences that count, none of which is empty; all by default.
 
     Returns
     -------
     rows, block_weights, block_of
         As in `merge_examples`, in sequences.
     """
-    offsets = X.offsets
-    position = np.arange(offsets[-1]) - np.repeat(offsets[:-1], X.lengths)
-    labelled = hash_rows(X.values) + y.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    rows, offsets = (None, X.offsets) if kept is None else taken(X.offsets, kept)
+    lengths = np.diff(offsets)
+    position = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
+    labelled = _hashes(X.values, rows) + y.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     placed = _scramble(labelled) * (2 * position.astype(np.uint64) + np.uint64(1))
     hashes = np.add.reduceat(placed, offsets[:-1])
+    numbers = np.arange(len(X)) if kept is None else kept
 
     def equal(a, b):
-        same = X.lengths[a] == X.lengths[b]
+        same = lengths[a] == lengths[b]
         for i in np.flatnonzero(same):
-            left, right = X[a[i]], X[b[i]]
+            left, right = X[numbers[a[i]]], X[numbers[b[i]]]
             same[i] = (
                 np.array_equal(y[offsets[a[i]] : offsets[a[i] + 1]],
                                y[offsets[b[i]] : offsets[b[i] + 1]])
@@ -109,7 +123,7 @@ def merge_sequences(X, y, weights):
             )
         return same
 
-    return _merge(hashes, X.lengths, weights, equal)
+    return _merge(hashes, lengths, weights, equal)
 
 
 def merge_graphs(X, y, weights):

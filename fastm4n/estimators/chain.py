@@ -5,6 +5,7 @@ from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
 from fastm4n._parameters import check_choice, check_number
+from fastm4n._ragged import taken
 from fastm4n.complexities import Sample
 from fastm4n.estimators._base import CertifiedEstimator, needs_log
 from fastm4n.estimators._chain_automaton import (
@@ -23,16 +24,15 @@ from fastm4n.estimators._chain_input import (
     encode,
     observed,
     selected_columns,
+    spread,
     without_zeros,
 )
 from fastm4n.estimators._chain_predictions import ChainDecoder
-from fastm4n.estimators._chain_problem import ChainProblem
+from fastm4n.estimators._chain_problem import ChainProblem, penalise
 from fastm4n.estimators._chain_weights import (
-    edge_views,
     explained,
     fitted_weights,
     packed_weights,
-    weight_views,
 )
 from fastm4n.estimators._docs import BOOSTING, documented
 from fastm4n.estimators._merge import merge_sequences
@@ -299,24 +299,6 @@ class SequenceTagger(CertifiedEstimator):
         sample = Sample(lengths.size, R, lengths, selected, ngrams)
         return resolve_penalty(self.penalty, families, missing, sample)
 
-    def _penalise(self, features, resolved):
-        """Give the map, and that of the transitions' features, the penalty of the weights."""
-        if resolved is None:
-            return
-        R, d, edges = features.n_labels, features.n_features, features.edges
-        n_ngrams = features.n_ngrams
-        names = ["coef", "intercept", "start_coef", "end_coef", "transition_coef", "ngram_coef"]
-        names = names[:4] if edges is not None else names if n_ngrams else names[:5]
-        parts = [(features, lambda packed: dict(
-            zip(names, weight_views(packed, d, R, n_ngrams), strict=True)))]
-        if edges is not None:
-            of_edges = "transition_coef", "transition_feature_coef"
-            parts.append(
-                (edges, lambda packed: dict(zip(of_edges, edge_views(packed, R), strict=True))))
-        for part, views_of in parts:
-            shape = part.all_weights().shape
-            part.set_penalty(resolved.of_rows(shape, part.n_features, views_of))
-
     # -------------------------------------------------------------------------- fit
 
     def fit(self, X, y, sample_weight=None, *, lengths=None, allowed=None):
@@ -342,6 +324,10 @@ class SequenceTagger(CertifiedEstimator):
         """
         return self._fit_or_restore(X, y, sample_weight, lengths, allowed)
 
+    def _shared(self, X):
+        X = as_features(X, None)
+        return Sequences(without_zeros(X.values), X.offsets)
+
     def _problem_of_fit(self, *args):
         return self._problem(*args, screened=True)
 
@@ -354,39 +340,42 @@ class SequenceTagger(CertifiedEstimator):
         kept = np.flatnonzero((weights > 0) & (X.lengths > 0))  # an empty sequence costs nothing
         if kept.size == 0:
             raise ValueError("X has no positions in sequences of non-zero weight.")
+        # what is left out is skipped, not copied without: X may be that of several fits at a time
+        part, positions, offsets = None, None, X.offsets
         if kept.size < len(X):
-            chosen = Sequences(np.arange(len(labels)), X.offsets)[kept].values
-            inner, labels = X[kept], [labels[t] for t in chosen]
-        else:
-            inner = X
+            part, (positions, offsets) = kept, taken(X.offsets, kept)
+            labels = [labels[t] for t in positions.tolist()]
         weights = summable(weights[kept])
         classes, codes = encode(labels)
         cost = cost_matrix(self.cost, classes.size)
 
         within = Within(self, X, kept, codes, classes, allowed, lengths)
-        check_size(inner, self._alpha_of(kept.size), kept)
+        check_size(X, self._alpha_of(kept.size), kept)
         blocks = Blocks.of(
-            len(X), kept, weights, *merge_sequences(inner, within.contents(codes), weights))
-        values = without_zeros(inner.values)
+            len(X), kept, weights, *merge_sequences(X, within.contents(codes), weights, part))
+        values = without_zeros(X.values, positions)
         edge_values = None if selected is None else without_zeros(columns_of(values, selected))
         resolved = self._resolved_penalty(
-            classes.size, values.shape[1], selected, inner.lengths, within.ngrams)
+            classes.size, values.shape[1], selected, X.lengths[kept], within.ngrams)
         n_columns, columns = values.shape[1], None
         if screened:
-            share = np.repeat(weights, inner.lengths) / weights.sum()
+            share = np.repeat(weights, X.lengths[kept]) / weights.sum()
+            share = spread(share, positions, X.n_tokens, 0.0)
             values, columns = screen(values, share, resolved, self._alpha_of(kept.size))
         used = edge_used = None
         if self.states == "observed":
-            used, edge_used = observed(values, edge_values, codes, inner.offsets, classes.size)
+            used, edge_used = observed(
+                values, edge_values, spread(codes, positions, X.n_tokens, -1), X.offsets,
+                classes.size)
             used = within.used(used)
-        codes = Sequences(codes, inner.offsets)[blocks.first]
+        codes = Sequences(codes, offsets)[blocks.first]
         outputs = within.outputs(codes, cost, blocks)
         features = ChainFeatures(
-            values, inner.offsets[blocks.first], outputs.layout, float(self.fit_intercept),
+            values, X.offsets[blocks.examples], outputs.layout, float(self.fit_intercept),
             self.fit_start_end, self.fit_transitions, edge_values, used=used, edge_used=edge_used,
             n_ngrams=within.n_ngrams,
         )
-        self._penalise(features, resolved)
+        penalise(features, resolved)
         common = {"n_features_in_": X.values.shape[1], "classes_": classes, "cost_matrix_": cost}
         if selected is not None:
             common["transition_features_"] = selected

@@ -218,7 +218,7 @@ class Matcher(CertifiedEstimator):
         columns = np.concatenate([np.repeat(places[b], sizes[b]) for b in kept])
         weights = summable(weights[kept])
         blocks = Blocks.of(
-            sizes.size, kept, weights, *merge_sequences(pairs[kept], columns, weights))
+            sizes.size, kept, weights, *merge_sequences(pairs, columns, weights, kept))
         if not isinstance(self.cost, str) and (sizes != sizes[0]).any():
             raise ValueError(
                 "cost is a matrix, which needs examples of one size, but X has examples of "

@@ -46,8 +46,11 @@ cdef class PositionMap(LinearMap):
             starts.min() < 0 or lengths.min() < 0 or (starts + lengths).max() > X.shape[0]
         ):
             raise IndexError(f"blocks must lie in 0 ... {X.shape[0] - 1}.")
-        self.visit_cost = 2.0 * self.stride * (
-            (self.n_values / max(1, X.shape[0]) + 10) * np.mean(lengths))
+        n_values = self.n_values / max(1, X.shape[0]) * np.mean(lengths)
+        if self.is_sparse and self.n_blocks:
+            ends = np.asarray(self.indptr)
+            n_values = np.mean(ends[np.add(starts, lengths)] - ends[starts])
+        self.visit_cost = 2.0 * self.stride * (n_values + 10 * np.mean(lengths))
 
     def count_norms(self, zero):
         self.prepare_norms()

@@ -230,7 +230,11 @@ cdef class LinearFeatures(LinearMap):
         self.norms = self.all_norms = np.ascontiguousarray(norms, dtype=np.float64)
         if self.n_blocks and (rows.min() < 0 or rows.max() >= X.shape[0]):
             raise IndexError(f"rows must lie in 0 ... {X.shape[0] - 1}.")
-        self.visit_cost = 2.0 * (self.n_values / max(1, X.shape[0]) + 10) * self.stride
+        n_values = self.n_values / max(1, X.shape[0])
+        if self.is_sparse and self.n_blocks:
+            ends = np.asarray(self.indptr)
+            n_values = np.mean(ends[rows + 1] - ends[rows])
+        self.visit_cost = 2.0 * (n_values + 10) * self.stride
 
     def arguments(self):
         return (
