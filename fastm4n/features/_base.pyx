@@ -179,7 +179,10 @@ cdef class FeatureMap:
 
     def scale(self, double factor):
         """Multiply z by a factor."""
-        self.restore({name: factor * array for name, array in self.state().items()})
+        state = self.state()
+        for array in state.values():
+            array *= factor
+        self.restore(state)
 
     def state(self):
         """Copies of what `restore` needs to bring back the present w: z, as arrays by name."""
@@ -295,10 +298,10 @@ cdef class WeightMap(FeatureMap):
         return {"weights": np.array(self.weights)}
 
     def restore(self, state):
-        cdef const double[:, ::1] z = state["weights"]
-        if z.shape[0] != self.raw.shape[0] or z.shape[1] != self.raw.shape[1]:
+        z, raw = state["weights"], np.asarray(self.raw)
+        if z.shape != raw.shape:
             raise ValueError("the state is of other features or labels.")
-        self.raw[:, :] = z
+        np.copyto(raw, z)  # unlike the copy of a view without the interpreter's lock
         self.leave_out()
         if self.penalised:
             self.prox_all()

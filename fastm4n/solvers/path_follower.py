@@ -463,8 +463,7 @@ class PathFollower:
             return
         features = self.engine.features
         state = features.state()
-        features.restore({
-            name: array.astype(np.float32).astype(np.float64) for name, array in state.items()})
+        features.restore({name: array.astype(np.float32) for name, array in state.items()})
         try:
             yield
         finally:
