@@ -104,6 +104,18 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         """`_fitted_arrays` of these parameters, a new dict."""
         return dict(self._fitted_arrays)
 
+    def _noted(self):
+        """What validation has noted of the data, a new dict."""
+        names = "n_features_in_", "feature_names_in_"
+        return {name: vars(self)[name] for name in names if name in vars(self)}
+
+    def _shared(self, X):
+        """X, checked, in a form that several fits can use at a time without copies of their own.
+
+        They leave examples out by weights of zero.
+        """
+        return X
+
     def _columns(self, X):
         """The features whose columns may be out of scale: a matrix, or a list of them."""
         return X
@@ -277,15 +289,14 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
 
     def _fit_or_restore(self, *args):
         """Call `_fit`; where it fails, what validation has noted of the new data goes again."""
-        seen = {name: self.__dict__.get(name) for name in ("n_features_in_", "feature_names_in_")}
+        seen = self._noted()
         try:
             solution = self._fit(*args)
         except BaseException:
             # validation has noted the new X already; the model is still the old one
-            for name, value in seen.items():
-                self.__dict__.pop(name, None)
-                if value is not None:
-                    setattr(self, name, value)
+            for name in self._noted():
+                del self.__dict__[name]
+            self.__dict__.update(seen)
             raise
         if solution.interrupted:
             raise KeyboardInterrupt

@@ -101,6 +101,23 @@ def summable(weights):
         return weights if np.isfinite(weights.sum()) else weights / weights.max() / weights.size
 
 
+def frozen_copy(X):
+    """A read-only copy of a dense or CSR matrix, which nothing changes any more."""
+    X = X.copy()
+    for array in _arrays(X):
+        array.flags.writeable = False
+    return X
+
+
+def is_frozen(X):
+    """Whether X is of arrays of its own that are read-only."""
+    return not any(array.flags.writeable or array.base is not None for array in _arrays(X))
+
+
+def _arrays(X):
+    return (X.data, X.indices, X.indptr) if sparse.issparse(X) else (X,)
+
+
 def canonical(X):
     """CSR with int32 indices, sorted, without duplicates; dense arrays as they are."""
     if not sparse.issparse(X):

@@ -17,7 +17,7 @@ from fastm4n.estimators._kernels import (
     named_kernel,
 )
 from fastm4n.estimators._merge import merge_examples
-from fastm4n.estimators._parameters import canonical
+from fastm4n.estimators._parameters import canonical, frozen_copy, is_frozen
 from fastm4n.estimators._problem import Blocks, Problem
 from fastm4n.features._linear import LinearFeatures, row_norms
 from fastm4n.penalties import resolve_penalty
@@ -109,6 +109,12 @@ class VectorEstimator(CertifiedEstimator):
         # kernels of scikit-learn take entries in parts for entries of their own
         return (canonical(found[0]), *found[1:]) if y else canonical(found)
 
+    def _shared(self, X):
+        X = self._validated(X)
+        if self.kernel in ("linear", "precomputed"):
+            return X
+        return frozen_copy(X)  # the one that the fitted estimators keep
+
     def _check_square(self, X):
         if self.kernel == "precomputed" and X.shape[0] != X.shape[1]:
             raise ValueError(
@@ -199,7 +205,7 @@ class VectorEstimator(CertifiedEstimator):
             every = np.arange(kept.size)
             merged = every, weights, every
         else:
-            merged = merge_examples(X if kept.size == X.shape[0] else X[kept], keys, weights)
+            merged = merge_examples(X, keys, weights, None if kept.size == X.shape[0] else kept)
         return Blocks.of(X.shape[0], kept, weights, *merged)
 
     def _vector_problem(self, X, blocks, loss, common, task):
@@ -228,7 +234,8 @@ class VectorEstimator(CertifiedEstimator):
         else:
             common = {**common, "_kernel_parameters": parameters}
             if self.kernel != "precomputed":
-                common["X_fit_"] = X.copy()  # the caller may go on to change what is theirs
+                # the caller may go on to change what is theirs
+                common["X_fit_"] = X if is_frozen(X) else X.copy()
         free = intercept if self._has_free_intercept() else None
         return self._problem_class(loss, features, blocks, common, task, free, centre)
 

@@ -326,7 +326,8 @@ class SequenceTagger(CertifiedEstimator):
 
     def _shared(self, X):
         X = as_features(X, None)
-        return Sequences(without_zeros(X.values), X.offsets)
+        values = without_zeros(X.values)
+        return X if values is X.values else Sequences(values, X.offsets)
 
     def _problem_of_fit(self, *args):
         return self._problem(*args, screened=True)

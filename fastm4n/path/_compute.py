@@ -2,7 +2,6 @@
 
 import warnings
 
-import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from fastm4n.path._checkpoint import Checkpoint
@@ -129,14 +128,7 @@ def regularization_path(
     if checkpoint is not None:
         run.use(Checkpoint(checkpoint, run.fingerprint(X, y, sample_weight, lengths)))
     path = run.follow()
-    if not run.follower.converged:
-        worst = int(np.argmax(path.gaps)) if method == "grid" else -1
-        warnings.warn(
-            f"max_iter={estimator.max_iter} passes did not solve the breakpoint at alpha = "
-            f"{path.alphas[worst]:.4g}: its certified gap is {path.gaps[worst]:.3g}. Increase "
-            "max_iter of the estimator or eps, scale the features, or end the path at a larger "
-            "alpha_min.",
-            ConvergenceWarning,
-            stacklevel=2,
-        )
+    shortfall = run.shortfall(path)
+    if shortfall is not None:
+        warnings.warn(shortfall, ConvergenceWarning, stacklevel=2)
     return path

@@ -1,14 +1,18 @@
 """`RegularizationPathCV`: alpha by cross-validation."""
 
+import warnings
+from contextlib import closing
+
 import numpy as np
-from joblib import Parallel, delayed
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, is_classifier
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import check_cv
-from sklearn.utils.metaestimators import _safe_split, available_if
+from sklearn.utils import _safe_indexing
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from fastm4n._parameters import check_flag
-from fastm4n.path._compute import regularization_path
+from fastm4n.path._folds import paths_of_parts
 from fastm4n.path._path import scorer_of
 
 
@@ -47,7 +51,8 @@ class RegularizationPathCV(MetaEstimatorMixin, BaseEstimator):
         Whether `best_estimator_` takes `alpha_1se_`, for the simplest model that is as good as the
         best up to the error of the comparison, or `alpha_`.
     n_jobs : int, default=None
-        Paths computed at a time, by joblib. The result does not depend on it.
+        Paths computed at a time, in threads that share X, where passes are long enough for that.
+        The estimator's own threads are not used then. The result does not depend on it.
     verbose : int, default=0
         Passed on to :func:`regularization_path` for the path of all data.
 
@@ -127,6 +132,11 @@ class RegularizationPathCV(MetaEstimatorMixin, BaseEstimator):
         Returns
         -------
         self : object
+
+        Warns
+        -----
+        ConvergenceWarning
+            As `regularization_path` does, for all data and then fold by fold.
         """
         check_flag("one_standard_error", self.one_standard_error)
         options = dict(
@@ -138,19 +148,26 @@ class RegularizationPathCV(MetaEstimatorMixin, BaseEstimator):
         )
         splits = list(splitter.split(X, y, groups))
         weights = None if sample_weight is None else np.asarray(sample_weight)
-        parallel = Parallel(n_jobs=self.n_jobs)
-        whole, *folds = parallel(
-            delayed(_fold_path)(self.estimator, X, y, weights, train, options, verbose)
-            for train, verbose in [(None, self.verbose), *((train, 0) for train, _ in splits)]
-        )
-        alphas = np.unique(np.concatenate([path.alphas for path in (whole, *folds)]))[::-1]
-        scores = parallel(
-            delayed(_fold_scores)(path, self.estimator, X, y, weights, split, alphas, self.scoring)
-            for path, split in zip(folds, splits, strict=True)
-        )
+        scoring = _Scoring(X, y, weights, self.scoring)
+        parts = [None, *(train for train, _ in splits)]
+        paths, known = [], [{} for _ in parts]
+        with closing(paths_of_parts(
+            self.estimator, X, y, sample_weight, parts, self.n_jobs, self.verbose, **options
+        )) as computed:
+            for path, shortfall in computed:
+                if shortfall is not None:
+                    warnings.warn(shortfall, ConvergenceWarning, stacklevel=2)
+                if paths:
+                    # most of a path's scores are of its own breakpoints, and others are under way
+                    scoring(path, splits[len(paths) - 1][1], path.alphas, known[len(paths)])
+                paths.append(path)
+        whole, *folds = paths
+        alphas = np.unique(np.concatenate([path.alphas for path in paths]))[::-1]
         self.path_ = whole
         self.alphas_ = alphas
-        self.scores_ = np.stack(scores, axis=1)
+        self.scores_ = np.stack([
+            scoring(path, test, alphas, of_path)
+            for path, (_, test), of_path in zip(folds, splits, known[1:], strict=True)], axis=1)
         self.mean_score_ = self.scores_.mean(axis=1)
         self.std_score_ = self.scores_.std(axis=1)
         self.n_splits_ = len(splits)
@@ -183,19 +200,17 @@ class RegularizationPathCV(MetaEstimatorMixin, BaseEstimator):
     predict_marginals = _of_best("predict_marginals")
 
 
-def _fold_path(estimator, X, y, weights, train, options, verbose):
-    """The path of a fold's training data, or of all data where train is None."""
-    if train is not None:
-        X, y = _safe_split(estimator, X, y, train)
-        weights = None if weights is None else weights[train]
-    return regularization_path(estimator, X, y, sample_weight=weights, verbose=verbose, **options)
+class _Scoring:
+    """Scores of the paths of folds on the data that are not theirs."""
 
+    def __init__(self, X, y, weights, scoring):
+        self.X, self.y, self.weights, self.scoring = X, y, weights, scoring
 
-def _fold_scores(path, estimator, X, y, weights, split, alphas, scoring):
-    """Scores of a fold's path on the data that are not its own."""
-    train, test = split
-    X, y = _safe_split(estimator, X, y, test, train)
-    options = {}
-    if weights is not None and scoring is None:
-        options["sample_weight"] = weights[test]
-    return path.score(X, y, alphas=alphas, scoring=scoring, **options)
+    def __call__(self, path, test, alphas, known):
+        """Scores at these alphas; `known` keeps them by their weights."""
+        # of kernel values the columns of all examples: those left out have coefficients of zero
+        X, y = _safe_indexing(self.X, test), _safe_indexing(self.y, test)
+        options = {}
+        if self.weights is not None and self.scoring is None:
+            options["sample_weight"] = self.weights[test]
+        return path._scores(X, y, alphas, self.scoring, known, options)

@@ -206,9 +206,12 @@ class RegularizationPath:
             `duality_gap_` is the certified gap at alpha; `n_iter_` and `history_`, of one row,
             count from the start of the path.
         """
+        return self._at(alpha, clone(self._template))
+
+    def _at(self, alpha, model):
+        """The model, unfitted, with that alpha and the weights there."""
         j, factor = self._piece(alpha)
         gap, point = self.gap(alpha), self._points[j]
-        model = clone(self._template).set_params(alpha=float(alpha))
         # the loss is convex along the line to w = 0
         primal = point.primal(min(alpha, self.alphas[0]))
         at_rest = self._loss_at_rest + self.alphas[0] * self._points[0].l1
@@ -219,7 +222,8 @@ class RegularizationPath:
             "cache_hits": point.cache_hits, "policy": self._policy,
         }
         attributes = {
-            **self._common, **self._fitted(alpha), "alpha_": float(alpha), "n_iter_": point.passes,
+            **self._common, **self._fitted(alpha), "alpha": float(alpha),
+            "alpha_": float(alpha), "n_iter_": point.passes,
             "duality_gap_": gap, "relative_gap_": gap / self._scale, "primal_objective_": primal,
             "dual_objective_": primal - gap,
             "history_": {key: np.array([row[key]]) for key in HISTORY_KEYS},
@@ -258,13 +262,19 @@ class RegularizationPath:
         scores : ndarray of shape (n_alphas,)
         """
         alphas = self.alphas if alphas is None else np.atleast_1d(alphas)
-        scorer = scorer_of(scoring)
-        # many alphas have the same weights
-        known, scores = {}, []
+        return self._scores(X, y, alphas, scoring, {}, options)
+
+    def _scores(self, X, y, alphas, scoring, known, options):
+        """Scores at these alphas; of those that have the same weights one is kept in `known`."""
+        scorer, blank = scorer_of(scoring), clone(self._template)
+        scores = []
         for alpha in alphas.tolist():
             piece = self._piece(alpha)
             if piece not in known:
-                known[piece] = float(scorer(self.estimator(alpha), X, y, **options))
+                # a clone for each takes longer than many a score
+                model = object.__new__(type(blank))
+                model.__dict__.update(vars(blank))
+                known[piece] = float(scorer(self._at(alpha, model), X, y, **options))
             scores.append(known[piece])
         return np.array(scores)
 

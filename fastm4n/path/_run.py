@@ -193,6 +193,24 @@ class Run:
             bar.close()
         return self._path()
 
+    def shortfall(self, path):
+        """What a warning says where a breakpoint of the path was not solved; None otherwise."""
+        if self.follower.converged:
+            return None
+        worst = int(np.argmax(path.gaps)) if self.method == "grid" else -1
+        return (
+            f"max_iter={self.template.max_iter} passes did not solve the breakpoint at alpha = "
+            f"{path.alphas[worst]:.4g}: its certified gap is {path.gaps[worst]:.3g}. Increase "
+            "max_iter of the estimator or eps, scale the features, or end the path at a larger "
+            "alpha_min."
+        )
+
+    def pass_cost(self):
+        """What a pass over all blocks costs, in multiply-adds."""
+        engine = self.follower.engine
+        surrogate = engine.surrogate
+        return surrogate.n_blocks * (50 * surrogate.max_size + engine.features.visit_cost)
+
     def _advance(self):
         """Find and keep the next breakpoint; whether there was one."""
         follower, engine = self.follower, self.follower.engine
@@ -230,14 +248,9 @@ class Run:
         engine = follower.engine
         with follower.stored_weights():
             fitted = self.problem.fitted(engine.mu, engine.alpha)
-            fitted = {
-                name: np.array(array) for name, array in fitted.items() if not name.startswith("_")
-            }
-        if follower.rounded:
-            for name, array in fitted.items():
-                small = array.astype(np.float32)
-                fitted[name] = small if np.array_equal(small, array) else array
-        return fitted
+            return {
+                name: _copy(array, follower.rounded)
+                for name, array in fitted.items() if not name.startswith("_")}
 
     def _row(self):
         point = self.points[-1]
@@ -251,17 +264,23 @@ class Run:
 
     def _path(self):
         follower = self.follower
-        noted = {
-            name: value for name, value in vars(self.template).items()
-            if name in ("n_features_in_", "feature_names_in_")
-        }
+        common = {**self.template._noted(), **self.problem.common}
         return RegularizationPath(
-            self.template, {**noted, **self.problem.common}, self.points, self.weights,
-            self.seconds, eps=self.eps, method=self.method,
+            self.template, common, self.points, self.weights, self.seconds, eps=self.eps,
+            method=self.method,
             complete=follower.complete and follower.converged, certified=self.certifies,
             at_rest=(follower.at_rest, follower.gap_at_rest(self.points[0])),
             policy=follower.driver.policy_name,
         )
+
+
+def _copy(array, in_float32):
+    """A copy, in float32 where that is asked for and loses nothing."""
+    if in_float32:
+        small = array.astype(np.float32)
+        if np.array_equal(small, array):
+            return small
+    return np.array(array)
 
 
 def _as_grid(alphas):
