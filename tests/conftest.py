@@ -1,5 +1,6 @@
 """What the tests share."""
 
+import collections
 import itertools
 import os
 from pathlib import Path
@@ -16,6 +17,28 @@ from estimator_cases import CASES, SURROGATES  # noqa: E402
 from scipy.linalg import block_diag, eigh  # noqa: E402
 from scipy.optimize import linprog, minimize  # noqa: E402
 from scipy.special import logsumexp, softmax  # noqa: E402
+
+
+def pytest_collection_modifyitems(config, items):
+    """With FASTM4N_EVERY=n, every n-th of the cases that repeat one another.
+
+    Those are the seeds of a test under the same other parameters, and the cases of a test that is
+    marked `repeats`: it calls in other ways what another test calls with all of them.
+    """
+    every = int(os.environ.get("FASTM4N_EVERY", "1"))
+    numbers, stay, go = collections.Counter(), [], []
+    for item in items:
+        group = None
+        parameters = dict(item.callspec.params) if hasattr(item, "callspec") else {}
+        if item.get_closest_marker("repeats") is not None:
+            group = item.path, item.originalname
+        elif parameters.pop("seed", None) is not None:
+            group = item.path, item.originalname, repr(parameters)
+        (stay if numbers[group] % every == 0 or group is None else go).append(item)
+        numbers[group] += 1
+    if go:
+        items[:] = stay
+        config.hook.pytest_deselected(items=go)
 
 
 @pytest.fixture(scope="session")

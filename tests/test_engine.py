@@ -107,6 +107,7 @@ def test_every_policy(surrogate, kind, sampling, step, gram, weighted):
         assert_allclose(engine.features.coef(), expected.w[0].T, atol=1e-8)
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("surrogate", ["max_margin", "max_min"])
 @pytest.mark.parametrize("kind", ["squared", "asymmetric"])
 @pytest.mark.parametrize("sampling", SAMPLINGS)
@@ -132,6 +133,7 @@ def test_any_cost(surrogate, kind, sampling, step):
     assert_certified(found, blocks.certificate(zip(mu.reshape(10, 3))), rtol=1e-6)
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("warm_start", [True, False])
 @pytest.mark.parametrize("step", ["line_search", "fixed"])
 @pytest.mark.parametrize("kind", COSTS)

@@ -431,6 +431,7 @@ def test_extremes(kind, name, way, penalty):
 # fits
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize(("kind", "name", "way", "penalty"), [
     *cases(PENALTIES, SURROGATES, [way for way in WAYS if "atoms" not in way]),
     *cases(("l2",), ["mirror_prox"], ["line_search"], ["chains", "edges", "pairs", "rankings"])])
@@ -484,6 +485,7 @@ def test_fits(kind, name, way, penalty, monkeypatch):
     assert set(calls) == {problem.n}  # a thread has a block at least
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize(("kind", "name", "way", "penalty"), cases(ways=["line_search"]))
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_accurate_fits(kind, name, way, penalty, sampling):
@@ -504,6 +506,7 @@ def test_accurate_fits(kind, name, way, penalty, sampling):
 # warm starts
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize(("kind", "name", "way", "penalty"), cases(ways=["line_search"]))
 @pytest.mark.parametrize("shrink", [1.0, 0.7, 0.05])
 def test_a_shrunk_start_keeps_its_bound(kind, name, way, penalty, shrink):

@@ -485,6 +485,7 @@ def test_losses_of_outputs(pairs, shared, surrogate):
         assert_allclose(largest, block_losses(loss, zeros).upper, atol=1e-9)
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("surrogate", ["max_margin", "max_min"])
 @pytest.mark.parametrize("pairs, shared, cost", [
     ("equal", True, "zero-one"), ("both", False, "zero-one"), ("tables", True, "false positives"),
