@@ -292,10 +292,7 @@ class CalibratedTagger(_CalibratedEstimator):
         check_is_fitted(self)
         model = FittedTagger(self)
         X, decoder = model.sequences(X)
-        nodes = np.zeros((X.n_tokens, model.classes.size))
-        for b, unary, pairwise in model.chains(decoder):
-            nodes[X.offsets[b]:X.offsets[b + 1]] = model.marginals(unary, pairwise)[0]
-        return Sequences(nodes, X.offsets)
+        return Sequences(model.nodes(decoder), X.offsets)
 
 
 class CalibratedClassifier(ClassifierMixin, _CalibratedEstimator):
