@@ -17,6 +17,7 @@ from libc.string cimport memset
 
 from fastm4n._simd._loops cimport chain_f64_for, fastm4n_chain_f64
 from fastm4n.inference._chain cimport ChainScratch, log_sum_product, transpose
+from fastm4n.inference._centre cimport centre
 
 
 cdef class ChainTangent:
@@ -185,14 +186,3 @@ cdef class ChainTangent:
                 if pair_step:
                     for j in range(R, stride):
                         out[i * stride + j] = 0.0
-
-
-cdef double centre(const double* m, Py_ssize_t n, double* row) noexcept nogil:
-    """row -= its mean under m, which is returned."""
-    cdef Py_ssize_t j
-    cdef double mean = 0.0
-    for j in range(n):
-        mean += m[j] * row[j]
-    for j in range(n):
-        row[j] -= mean
-    return mean

@@ -12,6 +12,7 @@ import numpy as np
 from libc.math cimport INFINITY, exp
 from libc.string cimport memset
 
+from fastm4n.inference._centre cimport centre
 from fastm4n.inference._forest cimport ForestScratch
 from fastm4n.inference._graph cimport (
     DISPLACED, EQUAL, TABLES, choices, edge_add, edge_score, graph_t)
@@ -189,14 +190,3 @@ cdef class ForestTangent:
             x = 1.0 / total if total > 0.0 else 0.0
             for i in range(n_child):
                 row[i] *= x
-
-
-cdef double centre(const double* m, Py_ssize_t n, double* row) noexcept nogil:
-    """row -= its mean under m, which is returned."""
-    cdef Py_ssize_t j
-    cdef double mean = 0.0
-    for j in range(n):
-        mean += m[j] * row[j]
-    for j in range(n):
-        row[j] -= mean
-    return mean
