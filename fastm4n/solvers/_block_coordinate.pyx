@@ -19,23 +19,9 @@ from fastm4n.outputs._base cimport Workspace
 from fastm4n.solvers._engine_state cimport EngineState
 from fastm4n.surrogates._base cimport Surrogate
 
-cpdef enum Sampling:
-    UNIFORM
-    PERMUTATION
-    GAP
-
-cpdef enum Step:
-    LINE_SEARCH
-    FIXED
-    BLOCK
-    PAIRWISE
-    AWAY
-
 cdef enum:
     FETCH_AHEAD = 64
     MOST_HALVINGS = 20
-    # visits between asking for a block's memory and using it
-    PREFETCH = 4
     # visits of a block between two calls of its oracle: under acceleration atoms at hand gain anew
     # whenever the centre has moved, and the gaps that they are measured by get old
     MOST_HITS = 10
@@ -109,24 +95,32 @@ cdef class BlockCoordinateEngine(EngineState):
 
     cdef double met(
             self, Surrogate surrogate, Workspace work, Py_ssize_t b, double lower, double upper,
-            double current, bint sampling_by_gap) except -1.0 nogil:
-        """Note what the oracle has told of block b at work.scores; returns its gap.
+            double current, Visit* told) except -1.0 nogil:
+        """What the oracle has told of block b at work.scores; returns its gap.
 
         lower and upper bound the oracle's value, and current is that of mu_b.
         """
-        cdef double truth, gap = upper - current
-        truth = surrogate.true_score(b, &work.scores[0])
-        self.losses[b] = upper - truth
-        self.oracle_calls += 1
-        self.oracle_error += upper - lower
+        cdef double gap = upper - current
+        self.losses[b] = upper - surrogate.true_score(b, &work.scores[0])
+        told.asked = True
+        told.error = upper - lower
         if gap <= ROUNDING * (fabs(upper) + fabs(current)):
             # what cannot be told from rounding is not worth a draw, nor a step
             gap = 0.0
-        if sampling_by_gap:
-            self.set_gap(b, gap)
-        else:
-            self.gaps[b] = gap
+        self.gaps[b] = gap
         return gap
+
+    cdef void note(self, const Visit* told, bint sampling_by_gap) noexcept nogil:
+        """Count a visit, and what it has told."""
+        self.n_visits += 1
+        self.gained += told.gained
+        self.curvatures += told.curvature
+        self.n_curvatures += told.n_curvatures
+        if told.asked:
+            self.oracle_calls += 1
+            self.oracle_error += told.error
+            if sampling_by_gap:
+                self.set_gap(told.block, self.gaps[told.block])
 
     cdef int visit(self, Surrogate surrogate, FeatureMap features, Workspace work, Py_ssize_t b,
                    Step step, bint sampling_by_gap) except -1 nogil:
@@ -135,15 +129,32 @@ cdef class BlockCoordinateEngine(EngineState):
         surrogate, features and work are the engine's own: a nogil function may borrow
         objects, but not fetch them.
         """
+        cdef Visit told
+        self.move(surrogate, features, work, b, step, &told)
+        self.note(&told, sampling_by_gap)
+        if told.has_moved:
+            features.update(b, work.step)
+        return 0
+
+    cdef int move(self, Surrogate surrogate, FeatureMap features, Workspace work, Py_ssize_t b,
+                  Step step, Visit* told) except -1 nogil:
+        """All of a visit of block b but the update of w, whose coefficients are left in work.step.
+
+        It writes what is the block's own, and `told`: for different blocks, and workspaces, it is
+        safe from several threads at once.
+        """
         cdef Py_ssize_t j, rows, k = surrogate.size(b), offset = surrogate.offset(b)
         cdef double lower, upper, current, gap, curvature, gamma, numerator, value, moved
         cdef long long done, since
         cdef const fastm4n_loops* loops = features.loops
+        memset(told, 0, sizeof(Visit))
+        told.block = b
+        told.lift = -self.t[b]
         features.scores(b, work.scores)
         current = self.t[b] + loops.dot(&work.scores[0], &self.mu_[offset], k)
         work.current = current
         surrogate.oracle(b, work, &lower, &upper)
-        gap = self.met(surrogate, work, b, lower, upper, current, sampling_by_gap)
+        gap = self.met(surrogate, work, b, lower, upper, current, told)
         curvature = self.weights[b] / (self.alpha + self.kappa)
         gamma = 1.0
         moved = 0.0
@@ -154,36 +165,35 @@ cdef class BlockCoordinateEngine(EngineState):
             if step == BLOCK and surrogate.has_block_step and features.block_norm(b) > 0.0:
                 # of the oracle's direction: the step itself is as short as alpha is small
                 moved = loops.subtract(&work.atom[0], &self.mu_[offset], &work.step[0], k)
-                self.curvatures += self.weights[b] * moved * features.block_norm(b)
-                self.n_curvatures += 1
+                told.curvature += self.weights[b] * moved * features.block_norm(b)
+                told.n_curvatures += 1
                 surrogate.block_step(b, self.mu_, offset, work, curvature * features.block_norm(b))
             moved = loops.subtract(&work.atom[0], &self.mu_[offset], &work.step[0], k)
             if surrogate.has_natural_step:
-                moved = self.natural_step(surrogate, features, work, b, current)
+                moved = self.natural_step(surrogate, features, work, b, current, told)
             elif surrogate.has_line_search:
                 value = features.block_norm(b)
                 if value == 0.0 and moved > 0.0:
                     # of features whose curvature depends on the direction
                     value = features.direction_norm(b, work.step, k) / moved
-                self.curvatures += self.weights[b] * moved * value
-                self.n_curvatures += 1
+                told.curvature += self.weights[b] * moved * value
+                told.n_curvatures += 1
                 surrogate.line_search(b, self.mu_, offset, work, curvature * value, &gamma)
             elif step == LINE_SEARCH:
                 numerator = lower - current
                 if numerator > 0.0:
                     value = features.direction_norm(b, work.step, k)
-                    self.curvatures += self.weights[b] * value
-                    self.n_curvatures += 1
+                    told.curvature += self.weights[b] * value
+                    told.n_curvatures += 1
                     value *= curvature
                     if value > numerator:
                         gamma = numerator / value
-                    self.gained += self.weights[b] * gamma * (numerator - 0.5 * gamma * value)
+                    told.gained += self.weights[b] * gamma * (numerator - 0.5 * gamma * value)
                 else:
                     gamma = 0.0
-        self.n_visits += 1
         if self.averaging:
-            # until now mu_b has stood for the iterates since[b] ... n_visits - 1
-            done = self.n_visits
+            # until now mu_b has stood for the iterates since[b] ... n_visits
+            done = self.n_visits + 1
             since = self.since[b]
             value = 0.5 * (<double> done * (done - 1) - <double> since * (since - 1))
             for j in range(k):
@@ -206,7 +216,8 @@ cdef class BlockCoordinateEngine(EngineState):
         for j in range(k):
             work.step[j] *= -curvature
         surrogate.concave(b, &self.mu_[offset], work, &self.t[b])
-        features.update(b, work.step)
+        told.lift += self.t[b]
+        told.has_moved = True
         return 0
 
     cdef int visit_atoms(
@@ -228,9 +239,11 @@ cdef class BlockCoordinateEngine(EngineState):
         cdef bint hit = False
         cdef Step taken = step
         cdef const fastm4n_loops* loops = features.loops
+        cdef Visit told
+        memset(&told, 0, sizeof(Visit))
+        told.block = b
         features.scores(b, work.scores)
         sets.score(surrogate, b, &work.scores[0])
-        self.n_visits += 1
         sets.clock += 1
         current, chosen = sets.current, sets.best
         value = held.atoms[chosen].score
@@ -242,6 +255,7 @@ cdef class BlockCoordinateEngine(EngineState):
         if hit:
             self.cache_hits += 1
             held.hits += 1
+            self.note(&told, sampling_by_gap)
         else:
             held.hits = 0
             work.current = current
@@ -254,7 +268,9 @@ cdef class BlockCoordinateEngine(EngineState):
                 surrogate.oracle(b, work, &lower, &upper)
                 sets.offer_vector(&work.atom[0], k)
                 height = lower - loops.dot(&work.scores[0], &work.atom[0], k)
-            if self.met(surrogate, work, b, lower, upper, current, sampling_by_gap) == 0.0:
+            numerator = self.met(surrogate, work, b, lower, upper, current, &told)
+            self.note(&told, sampling_by_gap)
+            if numerator == 0.0:
                 return 0
             if lower > value:
                 chosen = sets.find_or_add(surrogate, b, height)
@@ -338,7 +354,7 @@ cdef class BlockCoordinateEngine(EngineState):
         return 0
 
     cdef double natural_step(self, Surrogate surrogate, FeatureMap features, Workspace work,
-                             Py_ssize_t b, double current) except? -1.0 nogil:
+                             Py_ssize_t b, double current, Visit* told) except? -1.0 nogil:
         """work.atom and t_b = the dual point of a step in theta; work.step = atom - mu_b.
 
         The step is halved until the dual rises by it.  Where that does not come about (mu_b may
@@ -350,8 +366,8 @@ cdef class BlockCoordinateEngine(EngineState):
         cdef double size, concave, gain, moved, upper
         cdef const fastm4n_loops* loops = features.loops
         moved = features.direction_norm(b, work.step, k)
-        self.curvatures += self.weights[b] * moved
-        self.n_curvatures += 1
+        told.curvature += self.weights[b] * moved
+        told.n_curvatures += 1
         surrogate.natural_size(b, work, curvature * moved, &size)
         for _attempt in range(MOST_HALVINGS):
             if size == 0.0:

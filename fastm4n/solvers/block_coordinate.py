@@ -6,10 +6,12 @@ One file although it is long: `solve` is the driver's run, and what it keeps, re
 from dataclasses import dataclass, replace
 
 import numpy as np
+from joblib import cpu_count
 
 from fastm4n._checkpoints import current
 from fastm4n._plain import flat, part
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
+from fastm4n.solvers._windows import Windows
 from fastm4n.solvers.acceleration import Acceleration, best_kappa
 from fastm4n.solvers.certificates import (
     Best,
@@ -140,6 +142,9 @@ class Driver:
             most = min(cache or MOST_ATOMS, np.iinfo(np.intc).max)
             engine.use_active_sets(most, cache is not None, cache_F, cache_nu)
         self.n_jobs = n_jobs
+        self.windows = None
+        if isinstance(engine, BlockCoordinateEngine) and Windows.pay(engine):
+            self.windows = Windows(engine, min(n_jobs, cpu_count()))
         self.on_check, self.on_pass = on_check, None
         self.is_running = False
         self.n_passes = self.updated_passes = 0
@@ -399,7 +404,7 @@ class Driver:
             *self._changed_at,
         )
         state = {"run": np.array(numbers, dtype=np.float64), **flat("engine", self.engine.state())}
-        for name in ("acceleration", "policy", "best"):
+        for name in ("acceleration", "policy", "best", "windows"):
             of = getattr(self, name)
             if of is not None:
                 state.update(flat(name, of.state()))
@@ -421,6 +426,8 @@ class Driver:
             self.acceleration = Acceleration.restored(self.engine, acceleration)
         if self.policy is not None:
             self.policy.restore(policy)
+        if self.windows is not None:
+            self.windows.restore(part("windows", state))
         if self.best is not None:
             mu = np.array(self.engine.mu)
             kept = mu if self.by_dual else self.engine.features.state()
@@ -429,11 +436,11 @@ class Driver:
 
     def _pass(self, sampling):
         """One pass of the step that was asked for, or of the one that the policy chooses."""
-        policy = self.policy
+        policy, passes = self.policy, self.engine if self.windows is None else self.windows
         if policy is None:
-            return self.engine.run_pass(sampling, self.kind)
+            return passes.run_pass(sampling, self.kind)
         policy.begin()
-        self.engine.run_pass(sampling, policy.kind)
+        passes.run_pass(sampling, policy.kind)
         self.policy_name = policy.name
         policy.end()
 
@@ -557,7 +564,7 @@ def solve(
         Number of passes of n_blocks visits.
     seed : int
     n_jobs : int
-        Threads of the certificate.
+        Threads of passes and certificates.
     verbose : int
     callback : callable, default=None
         Called with each row of the history as a dict; a true result stops the solver.

@@ -1,0 +1,354 @@
+"""Passes whose visits are made in windows of several blocks, by several threads.
+
+The blocks of a window are scored, and their oracles asked, at the same w, and each makes the step
+that would be best for it alone; then w is updated by all of them, one after another.  So the first
+part, which is nearly all of the work, can be done by any number of threads without a lock, and the
+bits that come out do not depend on how many there are.
+
+Steps of one window do not know of each other: by c_b, what block b moves w by, the dual rises by
+
+    sum_b gain_b - alpha / 2 (||sum_b Phi_b c_b||^2 - sum_b ||Phi_b c_b||^2),
+
+gain_b being what it would rise by for block b alone.  What is lost grows with the number of pairs of
+blocks, and so in proportion to the width, as a share of the gain: the mini-batches of [1]_.  It is
+measured now and then, at the cost of scoring a window twice, and windows are as wide as keeps it
+small.
+
+References
+----------
+.. [1] M. Takac, A. Bijral, P. Richtarik, N. Srebro (2013). Mini-batch primal and dual methods for
+   SVMs. ICML.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from cpython.exc cimport PyErr_CheckSignals
+
+from fastm4n._simd._loops cimport fastm4n_loops, fastm4n_prefetch
+from fastm4n.features._base cimport FeatureMap
+from fastm4n.outputs._base cimport Workspace
+from fastm4n.solvers._block_coordinate cimport (
+    PREFETCH, BlockCoordinateEngine, Sampling, Step, Visit)
+from fastm4n.surrogates._base cimport Surrogate
+
+cdef extern from "barrier.h" nogil:
+    long fastm4n_load(const long* at)
+    void fastm4n_store(long* at, long value)
+    long fastm4n_take(long* at, long more)
+    void fastm4n_await(const long* at, long value, const long* failed)
+    int fastm4n_meet(long* arrived, long* round, long n, const long* failed)
+
+cdef enum:
+    # widest window, and the one that passes begin with: conflicts are measured from there
+    WIDEST = 256
+    FIRST = 4
+    # windows that are measured before the width may change, and one in how many is measured when
+    # that has been done
+    MEASURED = 8
+    MEASURE_EVERY = 16
+
+# the share of its steps' gains that a window may lose
+cdef double CONFLICT = 0.06
+# multiply-adds of a window, about, below which waiting for each other costs more than threads
+# gain, and those that are enough; and of a pass that threads are begun for
+cdef double LEAST_WORK = 2e4, MOST_WORK = 4e6, LEAST_PASS = 2e7
+# passes without windows until conflicts are measured again
+cdef Py_ssize_t AGAIN = 10
+
+
+def cost_of_visit(engine):
+    """Multiply-adds of a visit, about."""
+    return (
+        engine.features.visit_cost + engine.surrogate.oracle_cost + 10 * engine.surrogate.max_size)
+
+
+cdef class Windows:
+    """Threads, and the memory of a window; `run_pass` in the place of the engine's.
+
+    Parameters
+    ----------
+    engine : BlockCoordinateEngine
+    n_threads : int
+        The bits of a fit do not depend on it.
+
+    Attributes
+    ----------
+    width : int
+        Blocks of a window, at present.
+    """
+
+    cdef readonly BlockCoordinateEngine engine
+    cdef readonly Py_ssize_t n_threads, width
+    cdef double visit_cost
+    # of any window
+    cdef Py_ssize_t widest
+    cdef Py_ssize_t n_alone
+    cdef object pool, workspaces, told_memory
+    cdef double[:, ::1] steps
+    cdef double[::1] pulls, shared, gains
+    cdef Py_ssize_t[::1] blocks, thread
+    cdef Visit* told
+    cdef unsigned char[::1] is_drawn
+    # of the pass under way
+    cdef Sampling sampling
+    cdef Step step
+    cdef Py_ssize_t n_left, count, n_windows, until_check, every
+    cdef bint is_measured
+    cdef long arrived, round, failed, next_block, turn, claim
+    cdef long n_running
+    # sums over measured windows since the width has changed
+    cdef double together, alone
+    cdef Py_ssize_t n_measured
+
+    def __init__(self, BlockCoordinateEngine engine, Py_ssize_t n_threads):
+        self.engine = engine
+        self.n_threads = min(n_threads, WIDEST)
+        self.width = FIRST
+        self.visit_cost = cost_of_visit(engine)
+        self.widest = FIRST
+        while self.widest < WIDEST and (
+                self.widest < 32 or 2 * self.widest * self.visit_cost <= MOST_WORK):
+            self.widest *= 2
+
+    @staticmethod
+    def pay(engine):
+        """Whether passes over the blocks of this engine are made in windows.
+
+        Not where w is not held, as of kernels, where dual points are combinations of atoms or are
+        averaged, and where a pass is short.  It does not depend on the number of threads.
+        """
+        if engine.averaging or engine.features.weight_norm() is None:
+            return False
+        return engine.surrogate.n_blocks * cost_of_visit(engine) >= LEAST_PASS
+
+    cdef int allocate(self) except -1:
+        cdef Py_ssize_t size = self.engine.features.size
+        cdef unsigned char[::1] bytes
+        self.steps = np.zeros((WIDEST, size))
+        self.pulls, self.shared, self.gains = np.zeros((3, WIDEST))
+        self.blocks = np.zeros(WIDEST, dtype=np.intp)
+        self.thread = np.zeros(WIDEST, dtype=np.intp)
+        self.is_drawn = np.zeros(self.engine.gaps.shape[0], dtype=np.uint8)
+        self.told_memory = bytes = np.zeros(WIDEST * sizeof(Visit), dtype=np.uint8)
+        self.told = <Visit*> &bytes[0]
+        self.workspaces = [
+            self.engine.surrogate.workspace(size) for _ in range(self.n_threads)]
+        if self.n_threads > 1:
+            self.pool = ThreadPoolExecutor(self.n_threads - 1)
+        return 0
+
+    def state(self):
+        """What later passes depend on, for `restore`."""
+        return {"numbers": np.array([
+            self.width, self.together, self.alone, self.n_measured, self.n_alone])}
+
+    def restore(self, state):
+        """Bring back what `state` gave."""
+        width, self.together, self.alone, n_measured, n_alone = state["numbers"].tolist()
+        self.width, self.n_measured, self.n_alone = int(width), int(n_measured), int(n_alone)
+
+    def run_pass(self, Sampling sampling, Step step):
+        """As `BlockCoordinateEngine.run_pass`, in windows."""
+        cdef BlockCoordinateEngine engine = self.engine
+        cdef Py_ssize_t n = engine.gaps.shape[0]
+        if engine.is_active:
+            return engine.run_pass(sampling, step)
+        if self.n_measured >= MEASURED and self.width * self.visit_cost < LEAST_WORK:
+            self.n_alone += 1
+            if self.n_alone % AGAIN:
+                return engine.run_pass(sampling, step)
+            self.width, self.n_measured, self.together, self.alone = FIRST, 0, 0.0, 0.0
+        if self.workspaces is None:
+            self.allocate()
+        self.sampling, self.step = sampling, step
+        self.n_left, self.n_windows = n, 0
+        self.every = self.until_check = engine.visits_between_checks()
+        self.arrived = self.failed = self.next_block = self.turn = 0
+        engine.oracle_error = 0.0
+        engine.position = -1
+        if sampling == Sampling.PERMUTATION:
+            engine.shuffle()
+        elif sampling == Sampling.GAP:
+            engine.rebuild_tree()
+        self.n_running = self.n_threads
+        waiting = []
+        try:
+            for number in range(1, self.n_threads):
+                waiting.append(self.pool.submit(self.take_part, number))
+            self.take_part(0)
+        except BaseException:
+            # the others may be waiting for this one
+            fastm4n_store(&self.failed, 1)
+            raise
+        finally:
+            for future in waiting:
+                future.result()
+
+    def take_part(self, Py_ssize_t number):
+        """The part of one thread in a pass; number 0 leads."""
+        cdef Workspace work = self.workspaces[number]
+        cdef bint done = False
+        work.tolerance = self.engine.certificate_error
+        try:
+            with nogil:
+                self.pass_of(self.engine, self.engine.surrogate, self.engine.features, work, number)
+            done = True
+        finally:
+            if not done:
+                fastm4n_store(&self.failed, 1)
+
+    cdef int pass_of(self, BlockCoordinateEngine engine, Surrogate surrogate, FeatureMap features,
+                     Workspace work, Py_ssize_t number) except -1 nogil:
+        cdef Py_ssize_t count
+        cdef bint is_measured
+        while True:
+            if number == 0:
+                self.begin(engine)
+                if self.until_check <= 0:
+                    self.until_check = self.every
+                    with gil:
+                        PyErr_CheckSignals()
+            if fastm4n_meet(&self.arrived, &self.round, self.n_running, &self.failed) < 0:
+                return 0
+            # read before the leader may go on to the next window
+            count, is_measured = self.count, self.is_measured
+            if count == 0:
+                return 0
+            self.ask(engine, surrogate, features, work, number)
+            if fastm4n_meet(&self.arrived, &self.round, self.n_running, &self.failed) < 0:
+                return 0
+            self.update(features, number)
+            if is_measured:
+                fastm4n_await(&self.turn, count, &self.failed)
+                self.measure(engine, surrogate, features, work, number)
+                if fastm4n_meet(&self.arrived, &self.round, self.n_running, &self.failed) < 0:
+                    return 0
+            if number == 0:
+                fastm4n_await(&self.turn, count, &self.failed)
+                if fastm4n_load(&self.failed):
+                    return 0
+                self.end(engine)
+
+    cdef void begin(self, BlockCoordinateEngine engine) noexcept nogil:
+        """Choose the blocks of the next window; none when the pass is over."""
+        cdef Py_ssize_t i, b, n = engine.gaps.shape[0], width = min(self.width, self.n_left)
+        cdef Py_ssize_t done = n - self.n_left
+        self.count = 0
+        self.next_block = self.turn = 0
+        self.is_measured = (
+            self.n_measured < MEASURED or self.n_windows % MEASURE_EVERY == 0) and width > 1
+        self.n_windows += 1
+        for i in range(width):
+            if self.sampling == Sampling.PERMUTATION:
+                b = engine.order[done + i]
+            elif self.sampling == Sampling.UNIFORM:
+                b = <Py_ssize_t> (engine.uniform() * n)
+            elif engine.tree[0] > 0.0:
+                b = engine.draw()
+            else:
+                self.n_left = 0
+                break
+            if b < 0 or self.is_drawn[b]:
+                # a block makes one step in a window
+                continue
+            self.is_drawn[b] = 1
+            self.blocks[self.count] = b
+            self.count += 1
+        self.n_left = max(0, self.n_left - width)
+        for i in range(self.count):
+            self.is_drawn[self.blocks[i]] = 0
+        self.until_check -= self.count
+        # of short visits a thread takes several at once
+        self.claim = max(1, self.count // (4 * self.n_running))
+        if self.count == 0 and self.n_left > 0:
+            self.begin(engine)
+
+    cdef int ask(self, BlockCoordinateEngine engine, Surrogate surrogate, FeatureMap features,
+                 Workspace work, Py_ssize_t number) except -1 nogil:
+        """Steps of the blocks that this thread takes, w being left as it is."""
+        cdef Py_ssize_t i, j, k, start, stop, b, ahead
+        cdef const fastm4n_loops* loops = features.loops
+        while True:
+            start = fastm4n_take(&self.next_block, self.claim)
+            if start >= self.count:
+                return 0
+            stop = min(self.count, start + self.claim)
+            for i in range(start, stop):
+                b = self.blocks[i]
+                self.thread[i] = number
+                if i + PREFETCH < self.count:
+                    ahead = self.blocks[i + PREFETCH]
+                    features.prefetch(ahead)
+                    fastm4n_prefetch(&engine.mu_[surrogate.offset(ahead)])
+                engine.move(surrogate, features, work, b, self.step, &self.told[i])
+                if self.told[i].has_moved:
+                    k = surrogate.size(b)
+                    for j in range(k):
+                        self.steps[i, j] = work.step[j]
+                    if self.is_measured:
+                        self.pulls[i] = loops.dot(&work.scores[0], &self.steps[i, 0], k)
+
+    cdef int update(self, FeatureMap features, Py_ssize_t number) except -1 nogil:
+        """Updates of w by the blocks that this thread has taken, each in its turn."""
+        cdef Py_ssize_t i
+        for i in range(self.count):
+            if self.thread[i] != number:
+                continue
+            fastm4n_await(&self.turn, i, &self.failed)
+            if self.told[i].has_moved:
+                features.update(self.told[i].block, self.steps[i])
+            fastm4n_store(&self.turn, i + 1)
+        return 0
+
+    cdef int measure(self, BlockCoordinateEngine engine, Surrogate surrogate, FeatureMap features, Workspace work,
+                     Py_ssize_t number) except -1 nogil:
+        """What all updates of the window have done to the scores of its steps, and each alone."""
+        cdef Py_ssize_t i, k, b
+        cdef double alpha = engine.alpha + engine.kappa, first, moved
+        for i in range(self.count):
+            if self.thread[i] != number or not self.told[i].has_moved:
+                continue
+            b = self.told[i].block
+            k = surrogate.size(b)
+            features.scores(b, work.scores)
+            # of <w, Phi c>, c being the step in w, before all steps and after
+            first = self.pulls[i]
+            moved = features.loops.dot(&work.scores[0], &self.steps[i, 0], k) - first
+            first = engine.weights[b] * self.told[i].lift - alpha * first
+            self.shared[i] = first - 0.5 * alpha * moved
+            self.gains[i] = first - 0.5 * alpha * features.direction_norm(b, self.steps[i], k)
+        return 0
+
+    cdef void end(self, BlockCoordinateEngine engine) noexcept nogil:
+        """Count the window's visits, and choose the width of the next."""
+        cdef Py_ssize_t i
+        for i in range(self.count):
+            if self.is_measured and self.told[i].has_moved:
+                self.together += self.shared[i]
+                self.alone += self.gains[i]
+            engine.note(&self.told[i], self.sampling == Sampling.GAP)
+        if self.is_measured:
+            self.n_measured += 1
+            if self.n_measured >= MEASURED:
+                self.choose_width()
+
+    cdef void choose_width(self) noexcept nogil:
+        """The width at which as much of the gain is lost as may be, but at most twice this one."""
+        cdef double conflict = 0.0
+        if self.alone > 0.0:
+            conflict = (1.0 - self.together / self.alone) / (self.width - 1)
+        if 2.0 * conflict * (2 * self.width - 1) <= CONFLICT and 2 * self.width <= self.widest:
+            self.width *= 2
+        elif conflict * (self.width - 1) > CONFLICT and self.width > 2:
+            while conflict * (self.width - 1) > CONFLICT and self.width > 2:
+                self.width //= 2
+        else:
+            # later windows count for more
+            self.together *= 0.5
+            self.alone *= 0.5
+            self.n_measured = MEASURED
+            return
+        self.together = self.alone = 0.0
+        self.n_measured = 0
