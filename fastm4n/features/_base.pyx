@@ -93,6 +93,9 @@ cdef class FeatureMap:
     def forget(self):
         """Drop what was fetched."""
 
+    def make_room(self, Py_ssize_t n_threads):
+        """Have scratch of `direction_norm` for so many threads at once; see `_threads`."""
+
     cdef void prefetch(self, Py_ssize_t b) noexcept nogil:
         """Ask for the memory that `scores` of b will read; no result."""
 

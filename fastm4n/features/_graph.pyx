@@ -10,6 +10,7 @@ import numpy as np
 from libc.string cimport memset
 
 from fastm4n.features._chain cimport EdgedMap, PositionMap
+from fastm4n.features._threads cimport thread_number
 from fastm4n.outputs._base cimport Layout
 
 # scores of an edge beside tables of pairs of labels
@@ -72,7 +73,7 @@ cdef class GraphFeatures(EdgedMap):
         if np.any(behind != edge_counts * numbers):
             raise ValueError("the layout does not fit the edges.")
         if symmetric or diagonal:
-            self.tables = np.zeros(int(behind.max(initial=1)))
+            self.tables = np.zeros((1, int(behind.max(initial=1))))
         for part, given in ((self, weights), (self.edges, edge_weights)):
             if weights is None:
                 part.prepare_norms()
@@ -93,23 +94,29 @@ cdef class GraphFeatures(EdgedMap):
         Its symmetric part, or the sums of the diagonals, where tables are so.
         """
         cdef Py_ssize_t e, i, j, at, stride = self.layout.stride, k = self.layout.n_labels
+        cdef double* tables
+        if not self.diagonal and not self.symmetric:
+            return more
+        tables = &self.tables[thread_number(), 0]
         if self.diagonal:
             for e in range(self.edges.lengths[b]):
                 for j in range(self.edges.stride):
-                    self.tables[e * self.edges.stride + j] = 0.0
+                    tables[e * self.edges.stride + j] = 0.0
                 for i in range(k):
-                    self.tables[e * self.edges.stride] += more[(e * k + i) * stride + i]
-            return &self.tables[0]
-        if not self.symmetric:
-            return more
+                    tables[e * self.edges.stride] += more[(e * k + i) * stride + i]
+            return tables
         for e in range(self.edges.lengths[b]):
             at = e * self.edges.stride
             for i in range(k):
-                self.tables[at + i * stride + i] = more[at + i * stride + i]
+                tables[at + i * stride + i] = more[at + i * stride + i]
                 for j in range(i):
-                    self.tables[at + i * stride + j] = self.tables[at + j * stride + i] = 0.5 * (
+                    tables[at + i * stride + j] = tables[at + j * stride + i] = 0.5 * (
                         more[at + i * stride + j] + more[at + j * stride + i])
-        return &self.tables[0]
+        return tables
+
+    def make_room(self, Py_ssize_t n_threads):
+        if self.tables is not None:
+            self.tables = np.zeros((n_threads, self.tables.shape[1]))
 
     cdef int scores(self, Py_ssize_t b, double[::1] v) except -1 nogil:
         self.position_scores(b, &v[0])
@@ -180,7 +187,7 @@ cdef class LabelGraphFeatures(GraphFeatures):
             self.types.shape[0] and not 0 <= types.min() <= types.max() < n_types
         ):
             raise ValueError("types must have an entry from 0 to n_types - 1 for each node.")
-        self.sums = np.zeros((n_types, channels))
+        self.sums = np.zeros((1, n_types, channels))
         self.visit_cost = self.edges.visit_cost + (
             2.0 * X.shape[1] * layout.n_parts_of_all / max(1, layout.n_blocks))
 
@@ -216,9 +223,10 @@ cdef class LabelGraphFeatures(GraphFeatures):
     cdef void channel_sums(self, Py_ssize_t b, const double* direction) noexcept nogil:
         """sums[t] = sum over nodes of type t and labels of direction times the features."""
         cdef Py_ssize_t t, l, f, node, k = self.layout.n_labels, stride = self.layout.stride
+        cdef Py_ssize_t number = thread_number()
         cdef const double* x
         cdef double d
-        self.sums[:, :] = 0.0
+        self.sums[number, :, :] = 0.0
         for t in range(self.lengths[b]):
             node = self.starts[b] + t
             for l in range(k):
@@ -227,25 +235,29 @@ cdef class LabelGraphFeatures(GraphFeatures):
                     continue
                 x = &self.rows[node, l * self.n_features]
                 for f in range(self.n_features):
-                    self.sums[self.types[node], f] += d * x[f]
+                    self.sums[number, self.types[node], f] += d * x[f]
+
+    def make_room(self, Py_ssize_t n_threads):
+        super().make_room(n_threads)
+        self.sums = np.zeros((n_threads, self.sums.shape[1], self.sums.shape[2]))
 
     cdef int position_update(self, Py_ssize_t b, const double* coefficients) noexcept nogil:
-        cdef Py_ssize_t t, f
+        cdef Py_ssize_t t, f, number = thread_number()
         self.channel_sums(b, coefficients)
         for t in range(self.n_labels):
             for f in range(self.n_features):
-                self.raw[f, t] += self.sums[t, f]
+                self.raw[f, t] += self.sums[number, t, f]
         if self.penalised:
             self.penalty.prox_features(
                 &self.raw[0, 0], NULL, self.n_features, &self.weights[0, 0])
         return 0
 
     cdef double position_norm(self, Py_ssize_t b, const double* direction) noexcept nogil:
-        cdef Py_ssize_t t, f
+        cdef Py_ssize_t t, f, number = thread_number()
         cdef double total = 0.0
         self.channel_sums(b, direction)
         for t in range(self.n_labels):
             for f in range(self.n_features):
                 if self.on_counted == NULL or self.on_counted[f * self.stride + t]:
-                    total += self.sums[t, f] * self.sums[t, f]
+                    total += self.sums[number, t, f] * self.sums[number, t, f]
         return total

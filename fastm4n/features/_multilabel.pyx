@@ -15,6 +15,7 @@ import numpy as np
 
 from fastm4n.features._base cimport FeatureMap, WeightMap
 from fastm4n.features._penalty cimport Penalty
+from fastm4n.features._threads cimport thread_number
 from fastm4n.outputs._base cimport Layout
 
 
@@ -95,8 +96,8 @@ cdef class LabelSetFeatures(FeatureMap):
     cdef Layout layout
     # labels; numbers of a label's row, and from one pair to the next; where the first of those is
     cdef Py_ssize_t n, row, step, first
-    # room for a block's numbers of the labels alone: passes ask for it, one thread
-    cdef double[::1] gathered
+    # room for a block's numbers of the labels alone, a row for each thread
+    cdef double[:, ::1] gathered
 
     def __init__(self, FeatureMap labels, Layout layout, Py_ssize_t n_pairs):
         super().__init__(layout.n_blocks, layout.max_size)
@@ -114,7 +115,7 @@ cdef class LabelSetFeatures(FeatureMap):
         self.first = self.n * self.row + place_of_both(self.row, self.step)
         self.pairs = PairWeights(n_pairs)
         self.size = max(self.size, labels.stride)
-        self.gathered = np.zeros(labels.stride)
+        self.gathered = np.zeros((1, labels.stride))
         self.visit_cost = labels.visit_cost + 4.0 * (self.n + n_pairs)
 
     def arguments(self):
@@ -146,21 +147,26 @@ cdef class LabelSetFeatures(FeatureMap):
         return 0
 
     cdef void gather(self, const double* numbers) noexcept nogil:
-        cdef Py_ssize_t t
+        cdef Py_ssize_t t, number = thread_number()
         for t in range(self.n):
-            self.gathered[t] = numbers[t * self.row + 1]
+            self.gathered[number, t] = numbers[t * self.row + 1]
+
+    def make_room(self, Py_ssize_t n_threads):
+        self.labels.make_room(n_threads)
+        self.gathered = np.zeros((n_threads, self.labels.stride))
 
     cdef int update(self, Py_ssize_t b, const double[::1] coefficients) except -1 nogil:
         self.gather(&coefficients[0])
-        self.labels.update(b, self.gathered)
+        self.labels.update(b, self.gathered[thread_number()])
         self.pairs.add(&coefficients[0] + self.first, self.step)
         return 0
 
     cdef double direction_norm(
         self, Py_ssize_t b, const double[::1] direction, Py_ssize_t k) noexcept nogil:
         self.gather(&direction[0])
-        return self.labels.direction_norm(b, self.gathered, self.n) + self.pairs.squares(
-            &direction[0] + self.first, self.step)
+        return (
+            self.labels.direction_norm(b, self.gathered[thread_number()], self.n)
+            + self.pairs.squares(&direction[0] + self.first, self.step))
 
     cdef double block_norm(self, Py_ssize_t b) noexcept nogil:
         # of steps between mixtures, where a label's two numbers move by as much: steps of whole

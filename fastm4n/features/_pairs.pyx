@@ -5,6 +5,7 @@ import numpy as np
 from fastm4n._simd._loops cimport fastm4n_prefetch
 from fastm4n.features._base cimport FeatureMap, WeightMap
 from fastm4n.features._penalty cimport Penalty
+from fastm4n.features._threads cimport thread_number
 from fastm4n.outputs._base cimport Layout
 
 
@@ -25,7 +26,8 @@ cdef class PairFeatures(WeightMap):
     cdef Layout layout
     cdef readonly Py_ssize_t n_features
     # room for X_b' direction of each thread's block: norms are asked for in passes only
-    cdef double[::1] sums
+    # a row for each thread
+    cdef double[:, ::1] sums
     # features that bounds hold at zero, which count in no norm
     cdef Py_ssize_t[::1] zero
 
@@ -38,7 +40,7 @@ cdef class PairFeatures(WeightMap):
             raise IndexError(f"blocks must lie in 0 ... {X.shape[0] - 1}.")
         self.n_features = X.shape[1]
         self.hold((1, self.n_features), 0)
-        self.sums = np.zeros(self.n_features)
+        self.make_room(1)
         self.zero = np.zeros(0, dtype=np.intp)
         self.visit_cost = mean_visit(layout, 4.0 * self.n_features)
 
@@ -86,12 +88,16 @@ cdef class PairFeatures(WeightMap):
         self, Py_ssize_t b, const double[::1] direction, Py_ssize_t k) noexcept nogil:
         """||X_b' direction||^2."""
         cdef Py_ssize_t f
+        cdef double* sums = &self.sums[thread_number(), 0]
         for f in range(self.n_features):
-            self.sums[f] = 0.0
-        self.add_rows_of(b, direction, &self.sums[0])
+            sums[f] = 0.0
+        self.add_rows_of(b, direction, sums)
         for f in range(self.zero.shape[0]):
-            self.sums[self.zero[f]] = 0.0
-        return self.smoothness * self.loops.dot(&self.sums[0], &self.sums[0], self.n_features)
+            sums[self.zero[f]] = 0.0
+        return self.smoothness * self.loops.dot(sums, sums, self.n_features)
+
+    def make_room(self, Py_ssize_t n_threads):
+        self.sums = np.zeros((n_threads, max(1, self.n_features)))
 
     cdef void prefetch(self, Py_ssize_t b) noexcept nogil:
         cdef Py_ssize_t f

@@ -9,10 +9,13 @@ Steps of one window do not know of each other: by c_b, what block b moves w by, 
 
     sum_b gain_b - alpha / 2 (||sum_b Phi_b c_b||^2 - sum_b ||Phi_b c_b||^2),
 
-gain_b being what it would rise by for block b alone.  What is lost grows with the number of pairs of
-blocks, and so in proportion to the width, as a share of the gain: the mini-batches of [1]_.  It is
-measured now and then, at the cost of scoring a window twice, and windows are as wide as keeps it
+gain_b being what it would rise by for block b alone.  What is lost grows with the number of pairs
+of blocks, and so in proportion to the width, as a share of the gain: the mini-batches of [1]_.  It
+is measured now and then, at the cost of scoring a window twice, and windows are as wide as keeps it
 small.
+
+As threads change no bit, a clock may say how many there are: some windows are the leader's alone,
+and where those take no longer a visit, as on a machine that has other work, the others are let go.
 
 References
 ----------
@@ -28,6 +31,7 @@ from cpython.exc cimport PyErr_CheckSignals
 
 from fastm4n._simd._loops cimport fastm4n_loops, fastm4n_prefetch
 from fastm4n.features._base cimport FeatureMap
+from fastm4n.features._threads cimport set_thread_number
 from fastm4n.outputs._base cimport Workspace
 from fastm4n.solvers._block_coordinate cimport (
     PREFETCH, BlockCoordinateEngine, Sampling, Step, Visit)
@@ -38,6 +42,7 @@ cdef extern from "barrier.h" nogil:
     void fastm4n_store(long* at, long value)
     long fastm4n_take(long* at, long more)
     void fastm4n_await(const long* at, long value, const long* failed)
+    double fastm4n_seconds()
     int fastm4n_meet(long* arrived, long* round, long n, const long* failed)
 
 cdef enum:
@@ -54,8 +59,11 @@ cdef double CONFLICT = 0.06
 # multiply-adds of a window, about, below which waiting for each other costs more than threads
 # gain, and those that are enough; and of a pass that threads are begun for
 cdef double LEAST_WORK = 2e4, MOST_WORK = 4e6, LEAST_PASS = 2e7
-# passes without windows until conflicts are measured again
+# passes without windows until conflicts are measured again, or without threads until they are
+# asked again
 cdef Py_ssize_t AGAIN = 10
+# one in how many windows is the leader's alone, and how many are enough to judge by
+cdef Py_ssize_t SOLO_EVERY = 32, JUDGED = 8
 
 
 def cost_of_visit(engine):
@@ -72,6 +80,8 @@ cdef class Windows:
     engine : BlockCoordinateEngine
     n_threads : int
         The bits of a fit do not depend on it.
+    least_work : float
+        Multiply-adds of a window below which passes are the engine's own.
 
     Attributes
     ----------
@@ -81,7 +91,7 @@ cdef class Windows:
 
     cdef readonly BlockCoordinateEngine engine
     cdef readonly Py_ssize_t n_threads, width
-    cdef double visit_cost
+    cdef double visit_cost, least_work
     # of any window
     cdef Py_ssize_t widest
     cdef Py_ssize_t n_alone
@@ -95,17 +105,24 @@ cdef class Windows:
     cdef Sampling sampling
     cdef Step step
     cdef Py_ssize_t n_left, count, n_windows, until_check, every
-    cdef bint is_measured
+    cdef bint is_measured, is_solo, is_dismissal
+    # seconds and visits of windows of one thread, and of all, and passes until all are asked again
+    cdef double began
+    cdef double[2] seconds
+    cdef long long[2] visits
+    cdef Py_ssize_t n_rests
     cdef long arrived, round, failed, next_block, turn, claim
     cdef long n_running
     # sums over measured windows since the width has changed
     cdef double together, alone
     cdef Py_ssize_t n_measured
 
-    def __init__(self, BlockCoordinateEngine engine, Py_ssize_t n_threads):
+    def __init__(self, BlockCoordinateEngine engine, Py_ssize_t n_threads,
+                 double least_work=LEAST_WORK):
         self.engine = engine
         self.n_threads = min(n_threads, WIDEST)
         self.width = FIRST
+        self.least_work = least_work
         self.visit_cost = cost_of_visit(engine)
         self.widest = FIRST
         while self.widest < WIDEST and (
@@ -133,6 +150,7 @@ cdef class Windows:
         self.is_drawn = np.zeros(self.engine.gaps.shape[0], dtype=np.uint8)
         self.told_memory = bytes = np.zeros(WIDEST * sizeof(Visit), dtype=np.uint8)
         self.told = <Visit*> &bytes[0]
+        self.engine.features.make_room(self.n_threads)
         self.workspaces = [
             self.engine.surrogate.workspace(size) for _ in range(self.n_threads)]
         if self.n_threads > 1:
@@ -155,7 +173,7 @@ cdef class Windows:
         cdef Py_ssize_t n = engine.gaps.shape[0]
         if engine.is_active:
             return engine.run_pass(sampling, step)
-        if self.n_measured >= MEASURED and self.width * self.visit_cost < LEAST_WORK:
+        if self.n_measured >= MEASURED and self.width * self.visit_cost < self.least_work:
             self.n_alone += 1
             if self.n_alone % AGAIN:
                 return engine.run_pass(sampling, step)
@@ -173,9 +191,13 @@ cdef class Windows:
         elif sampling == Sampling.GAP:
             engine.rebuild_tree()
         self.n_running = self.n_threads
+        self.is_dismissal = False
+        if self.n_rests > 0:
+            self.n_rests -= 1
+            self.n_running = 1
         waiting = []
         try:
-            for number in range(1, self.n_threads):
+            for number in range(1, self.n_running):
                 waiting.append(self.pool.submit(self.take_part, number))
             self.take_part(0)
         except BaseException:
@@ -189,15 +211,35 @@ cdef class Windows:
     def take_part(self, Py_ssize_t number):
         """The part of one thread in a pass; number 0 leads."""
         cdef Workspace work = self.workspaces[number]
+        cdef BlockCoordinateEngine engine = self.engine
+        cdef Surrogate surrogate = engine.surrogate
+        cdef FeatureMap features = engine.features
         cdef bint done = False
-        work.tolerance = self.engine.certificate_error
+        work.tolerance = engine.certificate_error
+        set_thread_number(number)
         try:
             with nogil:
-                self.pass_of(self.engine, self.engine.surrogate, self.engine.features, work, number)
+                self.pass_of(engine, surrogate, features, work, number)
             done = True
         finally:
+            set_thread_number(0)
             if not done:
                 fastm4n_store(&self.failed, 1)
+
+    cdef int dismiss(self) noexcept nogil:
+        """Let the other threads go, if they do not help."""
+        cdef double alone, all_of_them
+        if self.n_running == 1 or self.visits[0] < JUDGED * self.width:
+            return 0
+        alone, all_of_them = self.seconds[0] / self.visits[0], self.seconds[1] / self.visits[1]
+        self.seconds[0] = self.seconds[1] = 0.0
+        self.visits[0] = self.visits[1] = 0
+        if all_of_them < alone:
+            return 0
+        self.is_dismissal = True
+        fastm4n_meet(&self.arrived, &self.round, self.n_running, &self.failed)
+        self.n_running, self.n_rests = 1, AGAIN
+        return 0
 
     cdef int pass_of(self, BlockCoordinateEngine engine, Surrogate surrogate, FeatureMap features,
                      Workspace work, Py_ssize_t number) except -1 nogil:
@@ -205,6 +247,7 @@ cdef class Windows:
         cdef bint is_measured
         while True:
             if number == 0:
+                self.dismiss()
                 self.begin(engine)
                 if self.until_check <= 0:
                     self.until_check = self.every
@@ -212,11 +255,14 @@ cdef class Windows:
                         PyErr_CheckSignals()
             if fastm4n_meet(&self.arrived, &self.round, self.n_running, &self.failed) < 0:
                 return 0
+            if number > 0 and self.is_dismissal:
+                return 0
             # read before the leader may go on to the next window
             count, is_measured = self.count, self.is_measured
             if count == 0:
                 return 0
-            self.ask(engine, surrogate, features, work, number)
+            if number == 0 or not self.is_solo:
+                self.ask(engine, surrogate, features, work, number)
             if fastm4n_meet(&self.arrived, &self.round, self.n_running, &self.failed) < 0:
                 return 0
             self.update(features, number)
@@ -229,6 +275,9 @@ cdef class Windows:
                 fastm4n_await(&self.turn, count, &self.failed)
                 if fastm4n_load(&self.failed):
                     return 0
+                if not is_measured:
+                    self.seconds[not self.is_solo] += fastm4n_seconds() - self.began
+                    self.visits[not self.is_solo] += count
                 self.end(engine)
 
     cdef void begin(self, BlockCoordinateEngine engine) noexcept nogil:
@@ -239,6 +288,7 @@ cdef class Windows:
         self.next_block = self.turn = 0
         self.is_measured = (
             self.n_measured < MEASURED or self.n_windows % MEASURE_EVERY == 0) and width > 1
+        self.is_solo = self.n_running > 1 and self.n_windows % SOLO_EVERY == SOLO_EVERY // 2
         self.n_windows += 1
         for i in range(width):
             if self.sampling == Sampling.PERMUTATION:
@@ -262,6 +312,7 @@ cdef class Windows:
         self.until_check -= self.count
         # of short visits a thread takes several at once
         self.claim = max(1, self.count // (4 * self.n_running))
+        self.began = fastm4n_seconds()
         if self.count == 0 and self.n_left > 0:
             self.begin(engine)
 

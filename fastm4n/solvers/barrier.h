@@ -10,6 +10,14 @@
 #include <sched.h>
 #define fastm4n_yield() sched_yield()
 #endif
+#include <time.h>
+
+static inline double fastm4n_seconds(void)
+{
+    struct timespec now;
+    timespec_get(&now, TIME_UTC);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
 
 #if defined(__x86_64__) || defined(__i386__)
 #define fastm4n_pause() __builtin_ia32_pause()
