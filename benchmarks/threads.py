@@ -1,6 +1,6 @@
 """Two threads beside one: seconds by the clock, and what the machine has to give.
 
-    FASTM4N_DATA=... python benchmarks/threads.py paths [--repeats 5] [--only TEXT]
+    FASTM4N_DATA=... python benchmarks/threads.py fits paths [--repeats 5] [--only TEXT]
 
 For each problem one thread and two take turns, and so do two streams of SHA-256, over buffers of
 64 MB without the interpreter's lock, one after the other and at a time: what those gain is what
@@ -18,6 +18,7 @@ from _peers import describe, environment, table
 from conll2000 import vectorized
 from ocr import ocr_part
 from scipy import sparse
+from sklearn.base import clone
 from sklearn.datasets import load_digits
 from threadpoolctl import threadpool_limits
 
@@ -104,7 +105,48 @@ def paths(only, repeats):
     return "Cross-validated paths", rows
 
 
-SECTIONS = {"paths": paths}
+def sparse_rows(n, d, nnz, k):
+    """n rows of nnz entries each, some columns being frequent, and labels of a noisy linear rule."""
+    rng = np.random.default_rng(0)
+    shares = 1.0 / np.arange(1, d + 1) ** 0.7
+    columns = rng.choice(d, size=n * nnz, p=shares / shares.sum()).astype(np.int32)
+    values = np.abs(rng.standard_normal(n * nnz))
+    X = sparse.csr_matrix((values, columns, np.arange(0, n * nnz + 1, nnz)), shape=(n, d))
+    X.sum_duplicates()
+    scores = X @ rng.standard_normal((d, k))
+    scores += 0.1 * scores.std() * rng.standard_normal(scores.shape)
+    return X, scores.argmax(axis=1)
+
+
+def fit_problems():
+    """(name, estimator, arguments of fit)."""
+    n = 1_000_000
+    yield "CSR, 1e6 x 50 entries, 5 classes, M3N", MulticlassClassifier(
+        "max_margin", alpha=1e-5, tol=1e-2, random_state=0), lambda: sparse_rows(n, 50_000, 50, 5)
+    if folder() is None:
+        print("FASTM4N_DATA is not set: sparse rows only")
+        return
+    yield "CoNLL-2000, CRF", SequenceTagger("log", random_state=0), lambda: vectorized("train")[:2]
+    yield "CoNLL-2000, observed states, CRF", SequenceTagger(
+        "log", states="observed", random_state=0), lambda: vectorized("train")[:2]
+    for surrogate, title in (("max_min", "M4N"), ("log", "CRF")):
+        yield f"OCR-large, {title}", SequenceTagger(
+            surrogate, tol=1e-2, random_state=0), lambda: ocr_part(slice(1, None))
+
+
+def fits(only, repeats):
+    """Single fits: as far in both, as threads change no bit."""
+    rows = []
+    for name, estimator, data in fit_problems():
+        if only in name:
+            X, y = data()
+            rows.append(beside(
+                name, lambda n_jobs: clone(estimator).set_params(n_jobs=n_jobs).fit(X, y), repeats))
+            print(*rows[-1], sep=" | ", flush=True)
+    return "Fits", rows
+
+
+SECTIONS = {"fits": fits, "paths": paths}
 
 
 def main():

@@ -71,7 +71,7 @@ cache_size : float, default=2048
 """,
     "running": """
 n_jobs : int, default=None
-    Threads of the certificate{threads}. The result does not depend on it.
+    Threads of the fit{threads}. The result does not depend on it.
 random_state : int, RandomState instance or None, default=None
     Seed of the order of visits: an int gives the same bits on the same machine.
 verbose : int, default=0
