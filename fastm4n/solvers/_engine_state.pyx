@@ -215,6 +215,20 @@ cdef class EngineState:
                         &features.offset[0], &mu[offset], surrogate.size(b))
                 gap[b] = max(0.0, upper - score - concave[b])
 
+    def concave_of(self, const double[::1] mu, double[::1] concave):
+        """concave[b] = h_b(mu_b); a lower bound of it on entry, which stays where h_b is not known
+
+        from mu_b.
+        """
+        cdef Surrogate surrogate = self.surrogate
+        cdef Workspace work = self.work
+        cdef Py_ssize_t b
+        if mu.shape[0] != self.mu_.shape[0] or concave.shape[0] != self.t.shape[0]:
+            raise ValueError("mu or concave is of another problem.")
+        with nogil:
+            for b in range(self.t.shape[0]):
+                surrogate.concave(b, &mu[surrogate.offset(b)], work, &concave[b])
+
     def settle(self):
         """Make mu, t and w ready to be looked at: by several threads, if need be."""
         self.gather()

@@ -70,6 +70,17 @@ def in_threads(function, n, cost, n_jobs):
             future.result()
 
 
+def certificate_terms(engine, mu, n_jobs=1, concave=None):
+    """What `EngineState.certify_range` tells of all blocks: five arrays, of each block."""
+    n = engine.surrogate.n_blocks
+    terms = [np.empty(n) for _ in range(5)]
+    engine.settle()
+    terms[2][:] = engine.concave if concave is None else concave
+    cost = n * (50 * engine.surrogate.max_size + engine.features.visit_cost)
+    in_threads(lambda start, stop: engine.certify_range(start, stop, mu, *terms), n, cost, n_jobs)
+    return terms
+
+
 def certify(engine, mu, n_jobs=1, apart=None, concave=None):
     """Certificate at the dual point mu, the feature map holding w(mu).
 
@@ -94,12 +105,7 @@ def certify(engine, mu, n_jobs=1, apart=None, concave=None):
     concave : ndarray, default=None
         Lower bounds of h_b(mu_b); the engine's, of its own dual point, by default.
     """
-    n = engine.surrogate.n_blocks
-    terms = loss, gap, heights, inner, shift = [np.empty(n) for _ in range(5)]
-    engine.settle()
-    heights[:] = engine.concave if concave is None else concave
-    cost = n * (50 * engine.surrogate.max_size + engine.features.visit_cost)
-    in_threads(lambda start, stop: engine.certify_range(start, stop, mu, *terms), n, cost, n_jobs)
+    loss, gap, heights, inner, shift = certificate_terms(engine, mu, n_jobs, concave)
     p = np.asarray(engine.weights)
     features, alpha = engine.features, engine.alpha
     norm = features.weight_norm()

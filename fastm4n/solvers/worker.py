@@ -1,0 +1,318 @@
+"""One worker of a fit in rounds: the blocks of its part, and an engine over them."""
+
+import time
+
+import numpy as np
+from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Step
+from joblib import hash as content_hash
+
+from fastm4n._plain import flat, part
+from fastm4n.solvers.certificates import certificate_terms
+
+# seconds of a piece of a local pass, between two looks at whether to stop
+PIECE_SECONDS = 0.2
+# rows that have changed go by themselves where they are less than this share of all
+SPARSE = 0.4
+
+
+class Vectors:
+    """The arrays of a feature map's state as one flat vector, and back.
+
+    Parameters
+    ----------
+    shapes : dict of str to tuple of int
+        In the order in which they lie in the vector.
+    """
+
+    def __init__(self, shapes):
+        self.shapes = {name: tuple(shape) for name, shape in shapes.items()}
+        self.sizes = [int(np.prod(shape)) for shape in self.shapes.values()]
+        self.size = sum(self.sizes)
+
+    def pack(self, state):
+        """A new vector of the arrays."""
+        return np.concatenate([np.ravel(state[name]) for name in self.shapes])
+
+    def views(self, vector):
+        """The arrays as views of the vector."""
+        edges = np.cumsum([0, *self.sizes])
+        return {
+            name: vector[start:stop].reshape(shape) for (name, shape), start, stop in zip(
+                self.shapes.items(), edges[:-1].tolist(), edges[1:].tolist(), strict=True)}
+
+    def sparse(self, vector):
+        """The vector, or (numbers of rows, rows) where most rows are zero.
+
+        Rows are those of the longest line that all arrays are made of.
+        """
+        width = np.gcd.reduce([shape[-1] for shape in self.shapes.values()])
+        rows = vector.reshape(-1, width)
+        filled = np.flatnonzero(rows.any(axis=1))
+        return (filled, rows[filled]) if filled.size < SPARSE * len(rows) else vector
+
+    def add(self, to, change, factor=1.0):
+        """to += factor * change, of the form of `sparse`."""
+        if isinstance(change, tuple):
+            filled, rows = change
+            to.reshape(-1, rows.shape[1])[filled] += factor * rows
+        else:
+            to += factor * change
+
+
+def n_bytes(change):
+    """Bytes of what `Vectors.sparse` gives."""
+    return sum(array.nbytes for array in change) if isinstance(change, tuple) else change.nbytes
+
+
+class Worker:
+    """The blocks of one part of a problem, for the rounds of `solve_rounds`.
+
+    The problem is that of all workers: P(w) = sum_b p_b loss_b(w) + alpha Omega(w), the p_b of the
+    blocks of all workers summing to one. Vectors that go to and fro are flat, of the arrays of the
+    feature map's `state`: z before prox, of which z(mu) = sum_k z_k is the sum over workers.
+
+    The worker's visits maximise the dual of its own blocks with the others held, under a curvature
+    that is `sigma` times as large: BlockCoordinateEngine with n replaced by n / sigma.
+
+    Parameters
+    ----------
+    surrogate, features : Surrogate, FeatureMap
+        Of this part; the features hold weights.
+    weights : ndarray of shape (n_blocks,)
+        Weights of the blocks in units that all workers share, such as numbers of examples.
+    about : dict, default=None
+        What all parts must have in common, by name, such as the labels and the number of features:
+        plain data that can be told apart by content.
+
+    Attributes
+    ----------
+    stopping : callable or None
+        Set by a fleet: tells whether the present call is to end soon.
+    """
+
+    stopping = None
+
+    def __init__(self, surrogate, features, weights, about=None):
+        state = features.state()
+        if features.weight_norm() is None:
+            raise ValueError(
+                f"{type(features).__name__} holds no weights, which are what workers tell each "
+                "other: rounds need linear features, so kernel='linear', or features of "
+                "sklearn.kernel_approximation.Nystroem.")
+        self.surrogate, self.features = surrogate, features
+        self.raw_weights = np.ascontiguousarray(weights, dtype=np.float64)
+        if self.raw_weights.shape != (surrogate.n_blocks,) or not np.all(self.raw_weights > 0):
+            raise ValueError(
+                f"weights must be {surrogate.n_blocks} positive numbers, one for each block.")
+        self.about = {} if about is None else about
+        self.vectors = Vectors({name: array.shape for name, array in state.items()})
+        self.engine = self.before = None
+
+    @classmethod
+    def of(cls, problem, mass, about=None):
+        """A worker of an estimator's `Problem`, of its part alone.
+
+        mass : float
+            The sum of the weights of the part's examples, in units that all workers share.
+        """
+        return cls(problem.loss, problem.features, mass * problem.weights, about)
+
+    def describe(self):
+        """What the driver has to know, and what parts must agree in.
+
+        Returns
+        -------
+        description : dict
+            n_blocks : int; mass : float, the sum of the weights; largest : float, the sum of the
+            losses at w = 0 with these weights, from above; shapes : dict of the arrays of
+            the features' state; penalties : dict of their `Penalty`; modulus : float; is_linear,
+            is_smooth : bool, whether h is linear along a chord, and the surrogate the log one;
+            common : dict of short texts by name, of all that must be equal.
+        """
+        surrogate, features = self.surrogate, self.features
+        used = getattr(features, "which_used", None)
+        common = {
+            "surrogate": type(surrogate).__name__, "outputs": type(surrogate.outputs).__name__,
+            "features": type(features).__name__, "shapes": str(self.vectors.shapes),
+            "costs": content_hash(surrogate.outputs.cost_matrix),
+            "kept_under": content_hash(surrogate.kept_under()),
+            "used": content_hash(None if used is None else used()),
+            "penalties": content_hash(
+                {name: penalty.__reduce__()[1:] for name, penalty in features.penalties().items()}),
+        }
+        common.update({name: content_hash(value) for name, value in self.about.items()})
+        largest = surrogate.largest(features.size)
+        has_entropy = surrogate.outputs.has_entropy and surrogate.has_line_search
+        return {
+            "n_blocks": surrogate.n_blocks, "mass": float(np.sum(self.raw_weights)),
+            "largest": float(np.sum(self.raw_weights * largest)),
+            "shapes": self.vectors.shapes, "penalties": features.penalties(),
+            "modulus": features.modulus(), "is_searched": has_entropy,
+            "is_smooth": surrogate.has_natural_step or has_entropy, "common": common,
+            "has_offset": bool(features.has_offset),
+        }
+
+    # ---------------------------------------------------------------------------- state
+
+    def start(self, alpha, mass, seed):
+        """Begin at phi(y), where z_k = 0 and h = 0, for the problem of that alpha.
+
+        Parameters
+        ----------
+        alpha : float
+        mass : float
+            The sum of the weights of all workers.
+        seed : int
+            Another one for each worker.
+        """
+        self.features.clear()
+        self.engine = BlockCoordinateEngine(
+            self.surrogate, self.features, self.raw_weights / mass, alpha, seed)
+        self.seed, self.n_orders = seed, 0
+        self.before = None
+        self.per_second = 0.0
+
+    def _order(self):
+        """The order of the next pass."""
+        self.n_orders += 1
+        random = np.random.default_rng([self.seed, self.n_orders])
+        return random.permutation(self.surrogate.n_blocks).astype(np.intp)
+
+    def state(self):
+        """All that later rounds depend on: a flat dict of arrays, for `restore`."""
+        self.rollback()
+        engine = {
+            name: array for name, array in self.engine.state().items()
+            if not name.startswith("features/")}  # they are the driver's
+        return {**flat("engine", engine), "orders": np.array([self.seed, self.n_orders])}
+
+    def restore(self, state):
+        """Bring back what `state` gave, to a worker of the same part after `start`."""
+        engine = part("engine", state)
+        self.engine.restore({**engine, **flat("features", self.features.state())})
+        self.seed, self.n_orders = state["orders"].tolist()
+        self.before = None
+
+    def _natural(self):
+        return self.surrogate.state() if self.surrogate.has_natural_step else None
+
+    # ---------------------------------------------------------------------------- rounds
+
+    def local(self, z, sigma, kappa, passes, seconds=None):
+        """Visits of this part's blocks, the others being held; nothing is settled before `commit`.
+
+        Parameters
+        ----------
+        z : ndarray
+            Where all workers begin: (alpha z(mu) + kappa y) / (alpha + kappa) for a centre y.
+        sigma : float
+            What the curvature is multiplied by.
+        kappa : float
+            Of the further penalty around y; 0 without.
+        passes : float
+            Visits, in numbers of blocks.
+        seconds : float, default=None
+            Visits end after so many; results then depend on the clock.
+
+        Returns
+        -------
+        answer : dict
+            change : what z_k changes by, as `Vectors.sparse` gives it; heights : (sum p h before,
+            sum p h after); visits : int; seconds : float, of the clock; calls : int, of the oracle.
+        """
+        started = time.perf_counter()
+        engine, n = self.engine, self.surrogate.n_blocks
+        self.before = (np.array(engine.mu), np.array(engine.concave), self._natural())
+        self.features.restore(self.vectors.views(np.array(z)))
+        alpha, calls = engine.alpha, engine.oracle_calls
+        total = alpha + kappa
+        # p_b / ((alpha + kappa) / sigma) is sigma times the curvature
+        engine.set_kappa(total / sigma - alpha)
+        visits, wanted = 0, max(1, round(passes * n))
+        order, place, ended = self._order(), 0, False
+        while visits < wanted and not ended:
+            if place == n:
+                order, place = self._order(), 0
+            ahead = max(1, int(self.per_second * PIECE_SECONDS))
+            stop = min(n, place + ahead, place + wanted - visits)
+            begun = time.perf_counter()
+            engine.run_blocks(order[place:stop], Step.LINE_SEARCH)
+            taken = max(time.perf_counter() - begun, 1e-6)
+            visits, self.per_second, place = visits + stop - place, (stop - place) / taken, stop
+            ended = (self.stopping is not None and self.stopping()) or (
+                seconds is not None and time.perf_counter() - started >= seconds)
+        engine.set_kappa(0.0)
+        change = self.vectors.pack(self.features.state())
+        change -= z
+        change *= total / (alpha * sigma)
+        p = np.asarray(engine.weights)
+        return {
+            "change": self.vectors.sparse(change),
+            "heights": (float(np.sum(p * self.before[1])), float(np.sum(p * engine.concave))),
+            "visits": visits, "seconds": time.perf_counter() - started,
+            "calls": engine.oracle_calls - calls,
+        }
+
+    def slope(self, g):
+        """sum p h at the dual point a share g of the way that `local` went: one number.
+
+        From below where h is not known from the dual point.
+        """
+        mu, t = self._between(g)
+        self.engine.concave_of(mu, t)
+        return float(np.sum(np.asarray(self.engine.weights) * t))
+
+    def _between(self, g):
+        mu, t, _ = self.before
+        return mu + g * (self.engine.mu - mu), t + g * (self.engine.concave - t)
+
+    def commit(self, g):
+        """Move to the dual point a share g of the way that `local` went."""
+        if self.before is None:
+            return
+        if g != 1.0:
+            mu, t = self._between(g)
+            natural, before = self._natural(), self.before[2]
+            self.engine.concave_of(mu, t)
+            self.engine.mu[:], self.engine.concave[:] = mu, t
+            if natural is not None:
+                if g == 0.0:
+                    natural = before
+                else:
+                    natural["theta"] = (
+                        before["theta"] + g * (natural["theta"] - before["theta"]))
+                self.surrogate.restore(natural)
+        self.before = None
+
+    def rollback(self):
+        """Go back to where the last `local` began, unless it was committed."""
+        self.commit(0.0)
+
+    def certify(self, z, g=None):
+        """`commit` of g, if it is given, and sums over this part's blocks of what a certificate is made of.
+
+        They are of w = prox(z), which need not be that of the dual point.
+
+        Returns
+        -------
+        numbers : ndarray of shape (4,)
+            sum p_b of: the loss, bounded from above; the block gap at this part's dual point,
+            bounded from above and never negative; h_b(mu_b), or a lower bound, with what an offset
+            adds to it; the absolute values of the losses and of h_b, for rounding.
+        """
+        if g is not None:
+            self.commit(g)
+        engine = self.engine
+        self.features.restore(self.vectors.views(np.array(z)))
+        loss, gap, heights, _, shift = certificate_terms(engine, engine.mu)
+        engine.concave[:] = heights
+        p = np.asarray(engine.weights)
+        rounding = float(np.sum(p * (np.abs(loss) + np.abs(heights))))
+        return np.array([
+            float(np.sum(p * loss)), float(np.sum(p * gap)),
+            float(np.sum(p * (heights - shift))), rounding])
+
+    def part(self):
+        """z_k afresh from the dual point, as `Vectors.sparse` gives it."""
+        self.engine.rebuild_weights(self.engine.mu)
+        return self.vectors.sparse(self.vectors.pack(self.features.state()))
