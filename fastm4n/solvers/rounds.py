@@ -15,11 +15,16 @@ References
 """
 
 import time
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.optimize import minimize_scalar
 
+from fastm4n._parameters import check_number
+from fastm4n._plain import checked, flat, part
 from fastm4n.fleets import Lost, NoMember
+from fastm4n.solvers.acceleration import MOST_RATIO, best_kappa
 from fastm4n.solvers.certificates import ROUNDING, Certificate
 from fastm4n.solvers.worker import Vectors, n_bytes
 
@@ -27,6 +32,41 @@ ROUND_KEYS = (
     "round", "primal", "dual", "gap", "seconds", "bytes", "visits", "sigma", "kappa", "step",
     "lost",
 )
+
+# sigma of K workers, as a share of K: what they change adds up, and the line search takes care of
+# the rest; smaller where steps are whole although they could be longer, down to one
+SIGMA = 0.9
+# sigma is multiplied by it, or divided, where steps are shorter than the first share, or could be
+# longer than whole by the second for several rounds
+SIGMA_FACTOR, SHORT, LONG, LONG_ROUNDS = 1.5, 0.6, 1.5, 3
+# share of the newest point in the mean that is certified
+AVERAGED = 0.65
+# kappa grows with the number of workers by this power
+KAPPA_POWER = 0.2
+# rounds after which z is built afresh
+FRESH_ROUNDS = 50
+# values of a line search, and halvings of one on a derivative
+TRIALS, BISECTIONS = 8, 12
+# losses in a row while others are replaced
+ATTEMPTS = 5
+
+
+class _MemberLost(Exception):
+    def __init__(self, lost):
+        super().__init__(lost)
+        self.lost = lost
+
+
+def rounds_kappa(alpha, curvature, n_workers, is_smooth):
+    """kappa for blocks of that mean curvature over so many workers; see `best_kappa`.
+
+    Workers that do not hear of each other within a round are what makes the problem slow, and so
+    momentum pays at any alpha from two workers on.
+    """
+    if n_workers == 1 or curvature <= 0.0:
+        return best_kappa(alpha, curvature, is_smooth)
+    ratio = float(np.sqrt(curvature / alpha)) * n_workers**KAPPA_POWER
+    return alpha * min(MOST_RATIO, ratio)
 
 
 @dataclass
@@ -92,3 +132,448 @@ class Omega:
         for name in self.vectors.shapes:
             total += function(self.penalties[name], *(view[name] for view in views))
         return total
+
+
+    def slope(self, z, direction):
+        """<prox(z), direction>: the derivative of Omega* along it."""
+        return float(np.sum((self._prox(z) if self.penalties else z) * direction))
+
+
+def best_share(rise, omega, z, direction, scale, most=1.0):
+    """The s in [0, most] of largest s rise - scale Omega*(z + s direction), a concave function.
+
+    In closed form for ||z||^2 / 2; else from below.
+    """
+    if not omega.penalties:
+        square = scale * float(np.sum(direction * direction))
+        slope = rise - scale * float(np.sum(z * direction))
+        return min(most, max(0.0, slope / square)) if square > 0.0 else most * (slope >= 0.0)
+    low, high = 0.0, most
+    if rise >= scale * omega.slope(z + most * direction, direction):
+        return most
+    for _ in range(BISECTIONS):
+        middle = 0.5 * (low + high)
+        if rise >= scale * omega.slope(z + middle * direction, direction):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def searched_share(heights, omega, z, direction, scale):
+    """As `best_share`, of heights(s) - scale Omega*(z + s direction), heights being concave.
+
+    By a few values of it; heights costs each worker a pass without oracles, and one number.
+    """
+    square, inner = (float(np.sum(direction * other)) for other in (direction, z))
+
+    def value(s):
+        if omega.penalties:
+            return scale * omega.conjugate(z + s * direction) - heights(s)
+        return scale * (s * inner + 0.5 * s * s * square) - heights(s)
+
+    found = minimize_scalar(
+        value, bounds=(0.0, 1.0), method="bounded", options={"xatol": 0.01, "maxiter": TRIALS})
+    return min(((value(1.0), 1.0), (found.fun, float(found.x))))[1]
+
+
+class Rounds:
+    """The state of a fit in rounds, and one round after another; see `solve_rounds`.
+
+    Attributes
+    ----------
+    z : ndarray
+        z(mu), the sum over workers.
+    centre, last : ndarray
+        y, and where the round before last has led: momentum goes on from there.
+    mean : ndarray
+        Of the latest points, newest most: what is certified.
+    bundle : tuple of (float, ndarray)
+        sum p h and z of an average of the dual points so far: by concavity of h it is at least
+        that of the average, so that D of it is a lower bound like that of any dual point.
+    primal, dual : float
+        The best that were certified, and `best` the weights of the primal.
+    """
+
+    def __init__(self, fleet, alpha, *, local_passes, seconds, sigma, accelerate, seed):
+        self.fleet, self.alpha, self.seed = fleet, float(alpha), seed
+        self.local_passes, self.seconds = local_passes, seconds
+        K = fleet.n_members
+        self.described = [None] * K
+        self.generation = [0] * K
+        self._describe(range(K))
+        first = self.described[0]
+        self.vectors = Vectors(first["shapes"])
+        self.omega = Omega(self.vectors, first["penalties"])
+        self.is_searched = first["is_searched"]
+        self.mass = sum(one["mass"] for one in self.described)
+        self.sigma = max(1.0, SIGMA * K) if sigma is None else float(sigma)
+        self.is_adapting = sigma is None
+        self.z = np.zeros(self.vectors.size)
+        self.centre, self.last, self.mean = (self.z.copy() for _ in range(3))
+        self.best, self.primal = None, np.inf
+        self.bundle = 0.0, self.z.copy()
+        self.dual = -self.alpha * self.omega.conjugate(self.z)
+        self.n_rounds, self.n_lost, self.since_fresh, self.n_long = 0, 0, 0, 0
+        self.n_bytes, self.rounding = 0, 0.0
+        curvatures = self._started(range(K))
+        self.kappa = 0.0
+        if accelerate:
+            n = [one["n_blocks"] for one in self.described]
+            curvature = float(np.dot(curvatures, n) / np.sum(n))
+            self.kappa = rounds_kappa(self.alpha, curvature, K, first["is_smooth"])
+        self.rows = {key: [] for key in (*ROUND_KEYS, "member_seconds")}
+        self.begun = time.perf_counter()
+
+    # -------------------------------------------------------------------------- members
+
+    def _describe(self, members):
+        """Ask members what they have, and check that their parts are of one problem."""
+        members = list(members)
+        answers = self._all("describe", members=members)
+        for k, answer in zip(members, answers, strict=True):
+            before, first = self.described[k], self.described[0] or answer
+            if before is not None and (
+                    before["common"] != answer["common"] or before["mass"] != answer["mass"]
+                    or before["n_blocks"] != answer["n_blocks"]):
+                raise ValueError(
+                    f"partition {k} is not what it was before its worker was lost: "
+                    f"{answer['n_blocks']} blocks of weight {answer['mass']:g}, and "
+                    f"{before['n_blocks']} of {before['mass']:g} before. Its source of data must "
+                    "give the same data again.")
+            other = sorted(
+                name for name in first["common"].keys() | answer["common"].keys()
+                if first["common"].get(name) != answer["common"].get(name))
+            if other:
+                raise ValueError(
+                    f"partitions 0 and {k} do not fit together: their "
+                    f"{', '.join(other)} {'is' if len(other) == 1 else 'are'} not the same "
+                    f"(shapes of weights: {first['common']['shapes']} and "
+                    f"{answer['common']['shapes']}). Give all partitions the same columns and the "
+                    "labels of all.")
+            self.described[k] = answer
+
+    def _started(self, members):
+        """Begin at phi(y) in these members."""
+        each = [((self.seed, k, self.generation[k]),) for k in members]
+        return self._all("start", self.alpha, self.mass, each=each, members=list(members))
+
+    def _all(self, method, *args, each=None, members=None):
+        """`call_all`, a loss being an exception."""
+        answers = self.fleet.call_all(method, *args, each=each, members=members)
+        lost = [answer for answer in answers if isinstance(answer, Lost)]
+        if lost:
+            raise _MemberLost(lost)
+        return answers
+
+    def recover(self, lost):
+        """Replace members that were lost, their blocks beginning at phi(y) again."""
+        for attempt in range(ATTEMPTS):
+            try:
+                for member, reason in lost:
+                    warnings.warn(
+                        f"worker {member} was lost ({reason}); its blocks begin anew",
+                        RuntimeWarning, stacklevel=4)
+                    self.fleet.replace(member)
+                    self.generation[member] += 1
+                    self.n_lost += 1
+                members = [one.member for one in lost]
+                self._describe(members)
+                self._started(members)
+                self._all("rollback")
+                self.freshen()
+                return
+            except _MemberLost as more:
+                still = {one.member: one for one in lost}
+                still.update({one.member: one for one in more.lost})
+                lost = [still[k] for k in sorted(still)]
+                if attempt == ATTEMPTS - 1:
+                    raise NoMember(
+                        f"workers were lost {ATTEMPTS} times while others were replaced; the last "
+                        f"was {lost[-1].member}: {lost[-1].reason}") from more
+
+    def freshen(self):
+        """z(mu) afresh: the sum of the parts, without the rounding that rounds leave."""
+        parts = self._all("part")
+        self.z[:] = 0.0
+        for one in parts:
+            self.vectors.add(self.z, one)
+            self.n_bytes += n_bytes(one)
+        self.since_fresh = 0
+
+    # -------------------------------------------------------------------------- rounds
+
+    def run(self):
+        """One round and its certificate."""
+        if self.since_fresh >= FRESH_ROUNDS:
+            self.freshen()
+        alpha, kappa, omega = self.alpha, self.kappa, self.omega
+        total = alpha + kappa
+        start = (alpha * self.z + kappa * self.centre) / total
+        answers = self._all(
+            "local", start, self.sigma, kappa, self.local_passes, self.seconds)
+        change = np.zeros_like(self.z)
+        down = start.nbytes * len(answers)
+        for answer in answers:
+            self.vectors.add(change, answer["change"])
+            down += n_bytes(answer["change"])
+        self.n_bytes += down
+        direction = change * (alpha / total)
+        before, after = (sum(one["heights"][i] for one in answers) for i in (0, 1))
+        if self.is_searched:
+            share = longest = searched_share(
+                lambda s: sum(self._all("slope", s)), omega, start, direction, total)
+        else:
+            longest = best_share(after - before, omega, start, direction, total, LONG)
+            share = min(1.0, longest)
+        point = start + share * direction
+        newest = max(1.0 / (self.n_rounds + 1), AVERAGED) if kappa > 0.0 else 1.0
+        mean = self.mean + newest * (point - self.mean)
+        # until the workers have moved nothing has
+        numbers = self._all("certify", mean, share)
+        self.n_bytes += mean.nbytes * len(answers)
+        self.mean, self.z = mean, self.z + share * change
+        self.n_rounds += 1
+        self.since_fresh += 1
+        if kappa > 0.0:
+            root = np.sqrt(alpha / total)
+            self.centre = point + (1.0 - root) / (1.0 + root) * (point - self.last)
+            self.last = point
+        self._certified(numbers)
+        self._note(answers, share)
+        self._adapt(share, longest)
+
+    def _certified(self, numbers):
+        """Take notice of what workers said of `mean` and their dual points, in their order."""
+        alpha, omega = self.alpha, self.omega
+        loss, gap, height, size = (sum(one[i] for one in numbers).item() for i in range(4))
+        penalty, pull = alpha * omega.value(self.mean), alpha * omega.conjugate(self.z)
+        primal, dual = loss + penalty, height - pull
+        self.rounding = ROUNDING * (abs(penalty) + abs(pull) + size)
+        if not np.isfinite(primal + dual + gap):
+            return
+        if primal < self.primal:
+            self.primal, self.best = primal, self.mean.copy()
+        # of the averages of the new dual point and those before, the best
+        held, point = self.bundle
+        s = best_share(height - held, omega, point, self.z - point, alpha)
+        held, point = held + s * (height - held), point + s * (self.z - point)
+        average = held - alpha * omega.conjugate(point)
+        self.bundle = (held, point) if average >= dual else (height, self.z.copy())
+        self.dual = max(self.dual, dual, average)
+
+    @property
+    def gap(self):
+        """At least P(best) - P*."""
+        return max(0.0, self.primal - self.dual) + self.rounding
+
+    def _adapt(self, share, longest):
+        """Choose the next sigma: a trust region by the length of the best step."""
+        if not self.is_adapting:
+            return
+        K = self.fleet.n_members
+        self.n_long = self.n_long + 1 if longest > LONG else 0
+        if share < SHORT:
+            self.sigma = min(float(K), SIGMA_FACTOR * self.sigma)
+        elif self.n_long >= LONG_ROUNDS:
+            self.sigma, self.n_long = max(1.0, self.sigma / SIGMA_FACTOR), 0
+
+    # -------------------------------------------------------------------------- history
+
+    def _note(self, answers, share):
+        """A row of the history."""
+        values = (
+            self.n_rounds, self.primal, self.dual, self.gap, time.perf_counter() - self.begun,
+            self.n_bytes, sum(one["visits"] for one in answers), self.sigma, self.kappa, share,
+            self.n_lost, [one["seconds"] for one in answers],
+        )
+        for key, value in zip(self.rows, values, strict=True):
+            self.rows[key].append(value)
+
+    def row(self):
+        """The last row, as a dict."""
+        return {key: values[-1] for key, values in self.rows.items()}
+
+    # -------------------------------------------------------------------------- state
+
+    def state(self):
+        """All that later rounds depend on, members' states too: a flat dict of arrays."""
+        members = self._all("state")
+        numbers = (
+            self.alpha, self.sigma, self.kappa, self.primal, self.dual, self.bundle[0],
+            self.rounding, self.mass, time.perf_counter() - self.begun)
+        counts = (self.n_rounds, self.n_lost, self.since_fresh, self.n_long, self.n_bytes)
+        return {
+            "numbers": np.array(numbers), "counts": np.array(counts, dtype=np.int64),
+            "generation": np.array(self.generation, dtype=np.int64),
+            "z": self.z.copy(), "centre": self.centre.copy(), "last": self.last.copy(),
+            "mean": self.mean.copy(), "bundle": self.bundle[1].copy(),
+            "best": self.z[:0] if self.best is None else self.best.copy(),
+            **flat("history", self.history()),
+            **flat("member", {str(k): one for k, one in enumerate(members)}),
+        }
+
+    def restore(self, state):
+        """Bring back what `state` gave, for the same problem over the same parts.
+
+        Raises
+        ------
+        KeyError, ValueError
+            If it is of another problem; nothing of it is taken then.
+        """
+        numbers, counts = state["numbers"].tolist(), state["counts"].tolist()
+        if (numbers[0], numbers[7]) != (self.alpha, self.mass):
+            raise ValueError(
+                f"the state is of alpha={numbers[0]:g} and weights that add up to {numbers[7]:g}, "
+                f"not of {self.alpha:g} and {self.mass:g}.")
+        K = self.fleet.n_members
+        generation = checked(np.array(self.generation), "generation", state)
+        names = ("z", "centre", "last", "mean", "bundle")
+        vectors = {name: checked(self.z, name, state).copy() for name in names}
+        best = checked(self.z, "best", state).copy() if state["best"].size else None
+        self._all("restore", each=[(part(f"member/{k}", state),) for k in range(K)])
+        self.generation = generation.tolist()
+        self.z, self.centre, self.last, self.mean = (vectors[name] for name in names[:4])
+        (
+            _, self.sigma, self.kappa, self.primal, self.dual, held, self.rounding, _, seconds,
+        ) = numbers
+        self.n_rounds, self.n_lost, self.since_fresh, self.n_long, self.n_bytes = counts
+        self.bundle, self.best = (held, vectors["bundle"]), best
+        self.rows = {key: state[f"history/{key}"].tolist() for key in self.rows}
+        self.begun = time.perf_counter() - seconds
+
+    def history(self):
+        return {key: np.asarray(values) for key, values in self.rows.items()}
+
+    def certificate(self):
+        """Of the best weights, and the best dual value, that were certified."""
+        return Certificate(
+            primal=self.primal, dual=self.dual, gap=self.gap, block_gaps=None,
+            norm=2.0 * self.omega.value(self.best), rounding=self.rounding, bound=self.dual)
+
+
+def check_rounds(alpha, tol, max_rounds, local_passes, seconds, sigma):
+    check_number("alpha", alpha, low=0)
+    check_number("tol", tol, low=0, strict=False)
+    check_number("max_rounds", max_rounds, low=1, strict=False, integer=True)
+    check_number("local_passes", local_passes, low=0)
+    if seconds is not None:
+        check_number("seconds", seconds, low=0)
+    if sigma is not None:
+        check_number("sigma", sigma, low=1, strict=False)
+
+
+def solve_rounds(
+    fleet, alpha, *, tol=1e-3, max_rounds=100, local_passes=3, seconds=None, sigma=None,
+    accelerate=True, seed=0, callback=None, checkpoint=None,
+):
+    r"""Minimise the objective over all parts of a fleet of workers, until its gap is certified.
+
+    Solves
+
+    .. math::
+
+        \min_w \sum_b p_b \big[\max_{\mu} h_b(\mu) + \langle v_b, \mu - \varphi(y_b)\rangle\big]
+        + \alpha \Omega(w), \qquad v_b = w^\top \Phi(x_b),
+
+    over the blocks b of all members of the fleet, each a `Worker`.
+
+    In a round all members visit their own blocks, the others being held, with `sigma` times the
+    curvature.  The driver adds up what they change, and goes the share of that way by which the
+    dual gains most, so that it never falls under the objective with kappa; kappa / 2 ||w - y||^2 is
+    that of accelerated passes, the centre y moving on after each round.  A certificate is made of
+    a mean of the latest points, and of an average of the dual points so far: the gap bounds
+    P(w) - P* of the whole problem, also after members were lost. Results do not depend on which
+    member answers first, nor on the kind of fleet, unless `seconds` is given.
+
+    A member that is lost is replaced, and its blocks begin at phi(y) again.
+
+    Parameters
+    ----------
+    fleet : Fleet
+        Of `Worker`. It stays open.
+    alpha : float
+        Regularisation.
+    tol : float
+        Absolute duality gap to stop at.
+    max_rounds : int
+    local_passes : float
+        Visits of a member in a round, in numbers of its blocks.
+    seconds : float, default=None
+        A member's visits of a round end after so many, whatever is left of them, so that none has
+        to be waited for.
+    sigma : float, default=None
+        By default it begins at 0.9 of the number of members and follows the length of steps.
+    accelerate : bool
+    seed : int
+    callback : callable, default=None
+        Called with the last row of the history, a dict, after each round; a true result stops.
+    checkpoint : callable, default=None
+        Called as checkpoint(rounds) with a `Rounds` before the first round, whose state it may
+        `restore`, and after each, when it may take its `state`.
+
+    Returns
+    -------
+    solution : RoundsSolution
+        Of the best weights that were certified. After Ctrl-C `interrupted` is true: it is of the
+        rounds before. Before the first certificate KeyboardInterrupt is raised.
+
+    Raises
+    ------
+    ValueError
+        If parts do not fit together, or the fleet is closed.
+    NoMember
+        If a member that was lost cannot be replaced.
+    """
+    check_rounds(alpha, tol, max_rounds, local_passes, seconds, sigma)
+    rounds, interrupted = None, False
+    try:
+        rounds = _begun(
+            fleet, alpha, local_passes=local_passes, seconds=seconds, sigma=sigma,
+            accelerate=accelerate, seed=seed)
+        if checkpoint is not None:
+            checkpoint(rounds)
+        while rounds.gap > tol and rounds.n_rounds < max_rounds:
+            try:
+                rounds.run()
+            except _MemberLost as error:
+                rounds.recover(error.lost)
+                continue
+            if checkpoint is not None:
+                checkpoint(rounds)
+            if callback is not None and callback(rounds.row()):
+                break
+    except KeyboardInterrupt:
+        fleet.stop()
+        if rounds is None or rounds.best is None:
+            raise
+        interrupted = True
+    finally:
+        if interrupted:
+            _settle(fleet)
+    return RoundsSolution(
+        z=rounds.vectors.views(rounds.best), certificate=rounds.certificate(),
+        n_rounds=rounds.n_rounds, history=rounds.history(), converged=rounds.gap <= tol,
+        interrupted=interrupted)
+
+
+def _begun(fleet, alpha, **options):
+    """The rounds' beginning; members that are lost before it are replaced."""
+    for attempt in range(ATTEMPTS):
+        try:
+            return Rounds(fleet, alpha, **options)
+        except _MemberLost as error:
+            if attempt == ATTEMPTS - 1:
+                raise NoMember(
+                    f"workers were lost {ATTEMPTS} times before the first round; the last was "
+                    f"{error.lost[-1].member}: {error.lost[-1].reason}") from error
+            for member, _ in error.lost:
+                fleet.replace(member)
+
+
+def _settle(fleet):
+    """Wait until members have ended what they were in, and let them be called again."""
+    try:
+        fleet.call_all("rollback")
+    finally:
+        fleet.stop(False)

@@ -3,16 +3,18 @@
 import time
 
 import numpy as np
-from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Step
 from joblib import hash as content_hash
 
 from fastm4n._plain import flat, part
+from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Step
 from fastm4n.solvers.certificates import certificate_terms
 
 # seconds of a piece of a local pass, between two looks at whether to stop
 PIECE_SECONDS = 0.2
 # rows that have changed go by themselves where they are less than this share of all
 SPARSE = 0.4
+# blocks that are visited to measure the curvature
+PROBES = 64
 
 
 class Vectors:
@@ -106,7 +108,7 @@ class Worker:
                 f"weights must be {surrogate.n_blocks} positive numbers, one for each block.")
         self.about = {} if about is None else about
         self.vectors = Vectors({name: array.shape for name, array in state.items()})
-        self.engine = self.before = None
+        self.engine = self.before = self.fresh = None
 
     @classmethod
     def of(cls, problem, mass, about=None):
@@ -157,25 +159,39 @@ class Worker:
     def start(self, alpha, mass, seed):
         """Begin at phi(y), where z_k = 0 and h = 0, for the problem of that alpha.
 
+        Returns the mean curvature of some first steps, for the choice of kappa; they are undone.
+
         Parameters
         ----------
         alpha : float
         mass : float
             The sum of the weights of all workers.
-        seed : int
+        seed : tuple of int
             Another one for each worker.
         """
-        self.features.clear()
-        self.engine = BlockCoordinateEngine(
-            self.surrogate, self.features, self.raw_weights / mass, alpha, seed)
-        self.seed, self.n_orders = seed, 0
+        surrogate, features = self.surrogate, self.features
+        # of a problem that was begun before, or by the probe
+        if self.fresh is None:
+            self.fresh = surrogate.state()
+        weights, n = self.raw_weights / mass, surrogate.n_blocks
+        for probing in (True, False):
+            surrogate.restore(self.fresh)
+            features.clear()
+            self.engine = BlockCoordinateEngine(surrogate, features, weights, alpha, 0)
+            if probing:
+                probes = np.linspace(0, n, min(n, PROBES), endpoint=False).astype(np.intp)
+                self.engine.run_blocks(probes, Step.LINE_SEARCH)
+                self.engine.measure_curvature()
+                curvature = self.engine.curvature
+        self.seed, self.n_orders = tuple(seed), 0
         self.before = None
         self.per_second = 0.0
+        return curvature
 
     def _order(self):
         """The order of the next pass."""
         self.n_orders += 1
-        random = np.random.default_rng([self.seed, self.n_orders])
+        random = np.random.default_rng([*self.seed, self.n_orders])
         return random.permutation(self.surrogate.n_blocks).astype(np.intp)
 
     def state(self):
@@ -184,13 +200,14 @@ class Worker:
         engine = {
             name: array for name, array in self.engine.state().items()
             if not name.startswith("features/")}  # they are the driver's
-        return {**flat("engine", engine), "orders": np.array([self.seed, self.n_orders])}
+        return {**flat("engine", engine), "orders": np.array([*self.seed, self.n_orders])}
 
     def restore(self, state):
         """Bring back what `state` gave, to a worker of the same part after `start`."""
         engine = part("engine", state)
         self.engine.restore({**engine, **flat("features", self.features.state())})
-        self.seed, self.n_orders = state["orders"].tolist()
+        *seed, self.n_orders = state["orders"].tolist()
+        self.seed = tuple(seed)
         self.before = None
 
     def _natural(self):
