@@ -160,21 +160,26 @@ def best_share(rise, omega, z, direction, scale, most=1.0):
     return low
 
 
-def searched_share(heights, omega, z, direction, scale):
+def searched_share(heights, omega, z, direction, scale, height):
     """As `best_share`, of heights(s) - scale Omega*(z + s direction), heights being concave.
 
-    By a few values of it; heights costs each worker a pass without oracles, and one number.
+    By a few values of it, which cost each worker a pass without oracles and one number; `height` is
+    that at zero, which is known.
     """
     square, inner = (float(np.sum(direction * other)) for other in (direction, z))
 
-    def value(s):
+    def penalty(s):
         if omega.penalties:
-            return scale * omega.conjugate(z + s * direction) - heights(s)
-        return scale * (s * inner + 0.5 * s * s * square) - heights(s)
+            return scale * omega.conjugate(z + s * direction)
+        return scale * (s * inner + 0.5 * s * s * square)
+
+    def value(s):
+        return penalty(s) - heights(s)
 
     found = minimize_scalar(
         value, bounds=(0.0, 1.0), method="bounded", options={"xatol": 0.01, "maxiter": TRIALS})
-    return min(((value(1.0), 1.0), (found.fun, float(found.x))))[1]
+    ends = (penalty(0.0) - height, 0.0), (value(1.0), 1.0)
+    return min((*ends, (found.fun, float(found.x))))[1]
 
 
 class Rounds:
@@ -322,7 +327,7 @@ class Rounds:
         before, after = (sum(one["heights"][i] for one in answers) for i in (0, 1))
         if self.is_searched:
             share = longest = searched_share(
-                lambda s: sum(self._all("slope", s)), omega, start, direction, total)
+                lambda s: sum(self._all("slope", s)), omega, start, direction, total, before)
         else:
             longest = best_share(after - before, omega, start, direction, total, LONG)
             share = min(1.0, longest)
@@ -544,10 +549,10 @@ def solve_rounds(
             if callback is not None and callback(rounds.row()):
                 break
     except KeyboardInterrupt:
+        interrupted = True
         fleet.stop()
         if rounds is None or rounds.best is None:
             raise
-        interrupted = True
     finally:
         if interrupted:
             _settle(fleet)

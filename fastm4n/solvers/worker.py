@@ -133,10 +133,13 @@ class Worker:
         """
         surrogate, features = self.surrogate, self.features
         used = getattr(features, "which_used", None)
+        outputs = surrogate.outputs
+        # of permutations parts have costs of as many places as they need
+        costs = outputs.cost_matrix if outputs.layout.stride else None
         common = {
-            "surrogate": type(surrogate).__name__, "outputs": type(surrogate.outputs).__name__,
+            "surrogate": type(surrogate).__name__, "outputs": type(outputs).__name__,
             "features": type(features).__name__, "shapes": str(self.vectors.shapes),
-            "costs": content_hash(surrogate.outputs.cost_matrix),
+            "costs": content_hash(costs),
             "kept_under": content_hash(surrogate.kept_under()),
             "used": content_hash(None if used is None else used()),
             "penalties": content_hash(
@@ -144,7 +147,7 @@ class Worker:
         }
         common.update({name: content_hash(value) for name, value in self.about.items()})
         largest = surrogate.largest(features.size)
-        has_entropy = surrogate.outputs.has_entropy and surrogate.has_line_search
+        has_entropy = outputs.has_entropy and surrogate.has_line_search
         return {
             "n_blocks": surrogate.n_blocks, "mass": float(np.sum(self.raw_weights)),
             "largest": float(np.sum(self.raw_weights * largest)),
@@ -306,7 +309,7 @@ class Worker:
         self.commit(0.0)
 
     def certify(self, z, g=None):
-        """`commit` of g, if it is given, and sums over this part's blocks of what a certificate is made of.
+        """`commit` of g, if it is given, and sums over this part's blocks for a certificate.
 
         They are of w = prox(z), which need not be that of the dual point.
 
