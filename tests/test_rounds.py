@@ -6,11 +6,11 @@ import warnings
 import numpy as np
 import pytest
 from automaton_cases import KINDS
+from fastm4n.features._penalty import Penalty
 from numpy.testing import assert_allclose, assert_array_equal
 from rounds_cases import factories, make_worker, part_of, parts_of
 from test_engine_contract import is_allowed
 
-from fastm4n.features._penalty import Penalty
 from fastm4n.fleets import InProcessFleet, NoMember
 from fastm4n.solvers.certificates import certify
 from fastm4n.solvers.rounds import Omega, best_share, searched_share, solve_rounds

@@ -68,6 +68,7 @@ def _serve(pipe, flag, factory):
                 answer = error
             args = None
             _send(pipe, number, answer)
+            answer = None  # it may be a view of the memory, which then could not be closed
 
 
 def _send(pipe, number, answer):
@@ -75,8 +76,7 @@ def _send(pipe, number, answer):
     failed = isinstance(answer, BaseException)
     if failed:
         where = "".join(traceback.format_exception(answer))
-        answer.add_note(f"in a member of the fleet:\n{where}") if hasattr(
-            answer, "add_note") else None
+        answer.add_note(f"in a member of the fleet:\n{where}")
     try:
         data = pickle.dumps((number, failed, answer), protocol=5)
         pickle.loads(data)  # exceptions may pickle, and not come back
@@ -99,8 +99,8 @@ class ProcessFleet(Fleet):
     factories : sequence of callables
         One for each member, called without arguments in its process.
     timeout : float, default=None
-        Seconds after which a member that has not answered a call counts as lost, and is killed.
-        By default it is waited for as long as its process is there.
+        Seconds after which a member that has not answered a call counts as lost, and is killed;
+        it may take longer to be made. By default it is waited for as long as its process is there.
     """
 
     def __init__(self, factories, *, timeout=None):
@@ -168,7 +168,7 @@ class ProcessFleet(Fleet):
     # -------------------------------------------------------------------------- calls
 
     def _call(self, method, members, args, each):
-        self._collect([k for k in members if self.waiting[k]], dropped=True)  # of an interrupt
+        self._collect([k for k in members if self.waiting[k]], True, self.timeout)  # of an interrupt
         args = self._shared(args)
         name = None if self.memory is None else self.memory.name
         for k, more in zip(members, each, strict=True):
@@ -178,7 +178,7 @@ class ProcessFleet(Fleet):
                     self.pipes[k].send_bytes(
                         pickle.dumps((self.numbers[k], name, method, (*args, *more)), protocol=5))
                 self.waiting[k] = True
-        return self._collect(members)
+        return self._collect(members, timeout=self.timeout)
 
     def _shared(self, args):
         """The arguments, large arrays being put in shared memory; none of it is in use."""
@@ -201,10 +201,10 @@ class ProcessFleet(Fleet):
             put.append(arg)
         return put
 
-    def _collect(self, members, dropped=False):
+    def _collect(self, members, dropped=False, timeout=None):
         """The answers of these members, or `Lost`."""
         answers, errors = {}, {}
-        until = None if self.timeout is None else time.monotonic() + self.timeout
+        until = None if timeout is None else time.monotonic() + timeout
         waiting = set(members)
         while waiting:
             for k in list(waiting):
@@ -218,7 +218,7 @@ class ProcessFleet(Fleet):
             if not ready and owners:
                 for k in list(waiting):
                     self._end(k)
-                    answers[k] = Lost(k, f"it gave no answer in {self.timeout:g} seconds")
+                    answers[k] = Lost(k, f"it gave no answer in {timeout:g} seconds")
                 break
             for k in {owners[one] for one in ready}:
                 answer = self._received(k)
