@@ -11,9 +11,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 from rounds_cases import factories, make_worker, part_of, parts_of
 from test_engine_contract import is_allowed
 
+from fastm4n._checkpoints import Pace
 from fastm4n.fleets import InProcessFleet, NoMember
+from fastm4n.model_files import ModelFileError
 from fastm4n.solvers.certificates import certify
-from fastm4n.solvers.rounds import Omega, best_share, searched_share, solve_rounds
+from fastm4n.solvers.rounds import solve_rounds
+from fastm4n.solvers.rounds_file import RoundsFile
+from fastm4n.solvers.shares import Omega, best_share, searched_share
 from fastm4n.solvers.worker import Vectors, Worker
 
 TESTED = ("labels", "costs", "chains", "edges", "forests", "pairs", "rankings")
@@ -244,6 +248,36 @@ def test_states_go_on_to_the_same_bits(kind, name, penalty):
     with InProcessFleet(factories(kind, name, 3, penalty=penalty)) as fleet, \
             pytest.raises(ValueError, match="the state is of alpha="):
         solve_rounds(fleet, 77.0, checkpoint=wrong)
+
+
+def test_a_killed_fit_goes_on_from_its_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(Pace, "is_due", lambda pace: True)
+    file = tmp_path / "rounds.fm4n"
+    options = dict(tol=0.0, max_rounds=6)
+
+    def killed(row):
+        if row["round"] == 4:
+            raise SystemExit
+
+    plain = solved("chains", "log", 2, **options)
+    with pytest.raises(SystemExit):
+        solved("chains", "log", 2, checkpoint=RoundsFile(file), callback=killed, **options)
+    with pytest.raises(ValueError, match="another fit: alpha is not what it was begun with"):
+        with InProcessFleet(factories("chains", "log", 2)) as fleet:
+            solve_rounds(fleet, 0.2, checkpoint=RoundsFile(file))
+    with pytest.raises(ValueError, match="n_members, masses, blocks are not"):
+        solved("chains", "log", 3, checkpoint=RoundsFile(file))
+    rows = []
+    resumed = solved(
+        "chains", "log", 2, checkpoint=RoundsFile(file), callback=rows.append, **options)
+    assert [row["round"] for row in rows] == [5, 6]
+    for key, array in plain.z.items():
+        assert_array_equal(array, resumed.z[key])
+    file.write_bytes(file.read_bytes()[:-50])
+    with pytest.raises(ModelFileError):
+        solved("chains", "log", 2, checkpoint=RoundsFile(file), **options)
+    with pytest.raises(ValueError, match="is a folder"):
+        RoundsFile(tmp_path)
 
 
 def test_parts_that_do_not_fit_together():

@@ -100,7 +100,7 @@ class ProcessFleet(Fleet):
         One for each member, called without arguments in its process.
     timeout : float, default=None
         Seconds after which a member that has not answered a call counts as lost, and is killed;
-        it may take longer to be made. By default it is waited for as long as its process is there.
+        it may take longer to be made. By default it is waited for while its process is there.
     """
 
     def __init__(self, factories, *, timeout=None):
