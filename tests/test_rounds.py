@@ -161,6 +161,14 @@ def test_members_that_are_lost_for_ever():
     with pytest.raises(NoMember, match="lost 5 times"), pytest.warns(RuntimeWarning):
         solved("chains", "log", 2, on_call=on_call)
 
+    def each_round(fleet, method, member):
+        if method == "local" and member == 1:
+            fleet.lose(1)
+
+    with pytest.raises(NoMember, match="lost 5 times in the same round"), \
+            pytest.warns(RuntimeWarning):
+        solved("chains", "log", 2, on_call=each_round)
+
     def always(fleet, method, member):
         fleet.lose(0)
 
@@ -345,13 +353,13 @@ def test_a_worker_by_itself_is_the_engine(kind, name):
     z = np.zeros(worker.vectors.size)
     answer = worker.local(z, 1.0, 0.0, 2)
     Vectors(worker.vectors.shapes).add(z, answer["change"])
-    loss, gap, height, _ = worker.certify(z, 1.0)
+    loss, height, _ = worker.certify(z, 1.0)
     engine = problem.engine(name)
     engine.set_mu(worker.engine.mu, worker.engine.concave)
     expected = certify(engine, engine.mu)
     square = 0.5 * problem.alpha * np.sum(z**2)
-    assert_allclose([loss + square, height - square, gap], [
-        expected.primal, expected.dual, expected.gap], atol=1e-10)
+    assert_allclose(
+        [loss + square, height - square], [expected.primal, expected.dual], atol=1e-10)
     back = np.zeros_like(z)
     worker.vectors.add(back, worker.part())
     assert_allclose(back, z, atol=1e-12)

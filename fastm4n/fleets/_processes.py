@@ -168,7 +168,8 @@ class ProcessFleet(Fleet):
     # -------------------------------------------------------------------------- calls
 
     def _call(self, method, members, args, each):
-        self._collect([k for k in members if self.waiting[k]], True, self.timeout)  # of an interrupt
+        # what was left of a call that was interrupted
+        self._collect([k for k in members if self.waiting[k]], True, self.timeout)
         args = self._shared(args)
         name = None if self.memory is None else self.memory.name
         for k, more in zip(members, each, strict=True):

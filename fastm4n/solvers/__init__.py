@@ -1,6 +1,6 @@
 """The block solver: passes, certificates, stopping, history, and what is built on them."""
 
-__all__ = ["solve", "solve_path"]
+__all__ = ["RoundsFile", "Worker", "solve", "solve_path", "solve_rounds"]
 
 
 def __getattr__(name):
@@ -13,4 +13,16 @@ def __getattr__(name):
         from fastm4n.solvers.paths import solve_path
 
         return solve_path
+    if name == "solve_rounds":
+        from fastm4n.solvers.rounds import solve_rounds
+
+        return solve_rounds
+    if name == "Worker":
+        from fastm4n.solvers.worker import Worker
+
+        return Worker
+    if name == "RoundsFile":
+        from fastm4n.solvers.rounds_file import RoundsFile
+
+        return RoundsFile
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -203,9 +203,7 @@ class Rounds:
                 still.update({one.member: one for one in more.lost})
                 lost = [still[k] for k in sorted(still)]
                 if attempt == ATTEMPTS - 1:
-                    raise NoMember(
-                        f"workers were lost {ATTEMPTS} times while others were replaced; the last "
-                        f"was {lost[-1].member}: {lost[-1].reason}") from more
+                    raise _given_up("while others were replaced", more) from more
 
     def freshen(self):
         """z(mu) afresh: the sum of the parts, without the rounding that rounds leave."""
@@ -261,12 +259,12 @@ class Rounds:
     def _certified(self, numbers):
         """Take notice of what workers said of `mean` and their dual points, in their order."""
         alpha, omega = self.alpha, self.omega
-        loss, gap, height, size = (sum(one[i] for one in numbers).item() for i in range(4))
+        loss, height, size = (sum(one[i] for one in numbers).item() for i in range(3))
         penalty, pull = alpha * omega.value(self.mean), alpha * omega.conjugate(self.z)
         primal, dual = loss + penalty, height - pull
-        self.rounding = ROUNDING * (abs(penalty) + abs(pull) + size)
-        if not np.isfinite(primal + dual + gap):
+        if not np.isfinite(primal + dual + size):
             return
+        self.rounding = ROUNDING * (abs(penalty) + abs(pull) + size)
         if primal < self.primal:
             self.primal, self.best = primal, self.mean.copy()
         # of the averages of the new dual point and those before, the best
@@ -438,10 +436,30 @@ def solve_rounds(
     ValueError
         If parts do not fit together, or the fleet is closed.
     NoMember
-        If a member that was lost cannot be replaced.
+        If a member that was lost cannot be replaced, or members are lost again and again.
+
+    Examples
+    --------
+    >>> from functools import partial
+    >>> import numpy as np
+    >>> from fastm4n.features._linear import LinearFeatures, row_norms
+    >>> from fastm4n.fleets import InProcessFleet
+    >>> from fastm4n.outputs import SimplexOutputs
+    >>> from fastm4n.solvers import Worker, solve_rounds
+    >>> from fastm4n.surrogates import make_surrogate
+    >>> X, y = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.1], [0.1, 1.0]]), np.array([0, 1, 0, 1])
+    >>> def make(rows):
+    ...     outputs = SimplexOutputs(y[rows], 1.0 - np.eye(2))
+    ...     features = LinearFeatures(
+    ...         X, np.asarray(rows), row_norms(X, 0.0)[rows], n_labels=2, intercept=0.0)
+    ...     return Worker(make_surrogate("log", outputs), features, np.ones(len(rows)))
+    >>> with InProcessFleet([partial(make, [0, 1]), partial(make, [2, 3])]) as fleet:
+    ...     solution = solve_rounds(fleet, alpha=0.1, tol=1e-6)
+    >>> solution.converged, solution.z["weights"][:2, :2].round(2).tolist()
+    (True, [[0.82, -0.82], [-0.82, 0.82]])
     """
     check_rounds(alpha, tol, max_rounds, local_passes, seconds, sigma)
-    rounds, interrupted = None, False
+    rounds, interrupted, n_losses = None, False, 0
     try:
         rounds = _begun(
             fleet, alpha, local_passes=local_passes, seconds=seconds, sigma=sigma,
@@ -452,8 +470,12 @@ def solve_rounds(
             try:
                 rounds.run()
             except _MemberLost as error:
+                n_losses += 1
+                if n_losses == ATTEMPTS:
+                    raise _given_up("in the same round", error) from error
                 rounds.recover(error.lost)
                 continue
+            n_losses = 0
             if checkpoint is not None:
                 checkpoint(rounds)
             if callback is not None and callback(rounds.row()):
@@ -466,10 +488,20 @@ def solve_rounds(
     finally:
         if interrupted:
             _settle(fleet)
+    if rounds.best is None:
+        raise ValueError(
+            "no certificate was finite: the scores of the workers overflow. Scale the features, or "
+            "take a larger alpha.")
     return RoundsSolution(
         z=rounds.vectors.views(rounds.best), certificate=rounds.certificate(),
         n_rounds=rounds.n_rounds, history=rounds.history(), converged=rounds.gap <= tol,
         interrupted=interrupted)
+
+
+def _given_up(when, error):
+    member, reason = error.lost[-1]
+    return NoMember(
+        f"workers were lost {ATTEMPTS} times {when}; the last was {member}: {reason}")
 
 
 def _begun(fleet, alpha, **options):
@@ -479,9 +511,7 @@ def _begun(fleet, alpha, **options):
             return Rounds(fleet, alpha, **options)
         except _MemberLost as error:
             if attempt == ATTEMPTS - 1:
-                raise NoMember(
-                    f"workers were lost {ATTEMPTS} times before the first round; the last was "
-                    f"{error.lost[-1].member}: {error.lost[-1].reason}") from error
+                raise _given_up("before the first round", error) from error
             for member, _ in error.lost:
                 fleet.replace(member)
 

@@ -315,22 +315,20 @@ class Worker:
 
         Returns
         -------
-        numbers : ndarray of shape (4,)
-            sum p_b of: the loss, bounded from above; the block gap at this part's dual point,
-            bounded from above and never negative; h_b(mu_b), or a lower bound, with what an offset
-            adds to it; the absolute values of the losses and of h_b, for rounding.
+        numbers : ndarray of shape (3,)
+            sum p_b of: the loss, bounded from above; h_b(mu_b), or a lower bound, with what an
+            offset adds to it; their absolute values, for rounding.
         """
         if g is not None:
             self.commit(g)
         engine = self.engine
         self.features.restore(self.vectors.views(np.array(z)))
-        loss, gap, heights, _, shift = certificate_terms(engine, engine.mu)
+        loss, _, heights, _, shift = certificate_terms(engine, engine.mu)
         engine.concave[:] = heights
         p = np.asarray(engine.weights)
         rounding = float(np.sum(p * (np.abs(loss) + np.abs(heights))))
         return np.array([
-            float(np.sum(p * loss)), float(np.sum(p * gap)),
-            float(np.sum(p * (heights - shift))), rounding])
+            float(np.sum(p * loss)), float(np.sum(p * (heights - shift))), rounding])
 
     def part(self):
         """z_k afresh from the dual point, as `Vectors.sparse` gives it."""
