@@ -13,6 +13,7 @@ every part) writes the tables of docs/scale.md from them.
 """
 
 import argparse
+import itertools
 import json
 import time
 from functools import partial
@@ -201,13 +202,12 @@ def main():
         raise SystemExit("The environment variable FASTM4N_DATA does not name a folder of data.")
     for name in tasks:
         data, rows = read(name), []
-        for alpha in ALPHAS:
-            for K in given.workers:
-                rows.append(measured(data, alpha, K))
-                print(name, {key: rows[-1][key] for key in ("alpha", "K", "rounds")}, flush=True)
-        results["data"][name] = rows
-        results["environment"] = environment()
-        FILE.write_text(json.dumps(results, indent=1) + "\n")
+        for K, alpha in itertools.product(given.workers, ALPHAS):
+            rows.append(measured(data, alpha, K))
+            print(name, {key: rows[-1][key] for key in ("alpha", "K", "rounds")}, flush=True)
+            results["data"][name] = sorted(rows, key=lambda row: (-row["alpha"], row["K"]))
+            results["environment"] = environment()
+            FILE.write_text(json.dumps(results, indent=1) + "\n")
     page(results)
 
 

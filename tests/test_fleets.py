@@ -174,6 +174,28 @@ def test_an_interrupted_call_is_dropped():
         fleet.stop(False)
 
 
+@POSIX
+@pytest.mark.parametrize("kind", [InProcessFleet, ProcessFleet])
+def test_interrupts_at_any_moment_leave_a_certified_round(kind):
+    with kind(factories("chains", "log", 2)) as fleet:
+        for delay in (0.0, 0.003, 0.011, 0.05, 0.1):
+            timers = []
+
+            def begin(row, delay=delay, timers=timers):
+                if row["round"] == 2:
+                    main = threading.main_thread().ident
+                    timers.append(
+                        threading.Timer(delay, signal.pthread_kill, (main, signal.SIGINT)))
+                    timers[0].start()
+
+            solution = solve_rounds(fleet, 0.1, tol=0.0, max_rounds=10**6, callback=begin)
+            timers[0].join()
+            assert solution.interrupted and solution.n_rounds >= 2
+            assert 0 < solution.certificate.gap < 1
+        again = solve_rounds(fleet, 0.1, tol=1e-4)
+        assert again.converged and not again.interrupted
+
+
 CODE = """
 import os, sys, time
 from functools import partial

@@ -33,6 +33,24 @@ class _Shared:
         return array
 
 
+@contextlib.contextmanager
+def _unbroken():
+    """Put Ctrl-C off to the end of the block: half a message would be the end of a pipe."""
+    ours = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGINT) if ours else None
+    if not callable(before):  # it interrupts nothing here
+        yield
+        return
+    put_off = []
+    signal.signal(signal.SIGINT, lambda *args: put_off.append(args))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if put_off:
+        before(*put_off[0])
+
+
 def _end_with(parent):
     """End this process when its parent has ended, killed or not."""
     connection.wait([parent.sentinel])
@@ -174,11 +192,12 @@ class ProcessFleet(Fleet):
         name = None if self.memory is None else self.memory.name
         for k, more in zip(members, each, strict=True):
             self.numbers[k] += 1
+            data = pickle.dumps((self.numbers[k], name, method, (*args, *more)), protocol=5)
             if self.pipes[k] is not None:
-                with contextlib.suppress(OSError):  # it has gone: what follows tells
-                    self.pipes[k].send_bytes(
-                        pickle.dumps((self.numbers[k], name, method, (*args, *more)), protocol=5))
-                self.waiting[k] = True
+                with _unbroken():
+                    self.waiting[k] = True
+                    with contextlib.suppress(OSError):  # it has gone: what follows tells
+                        self.pipes[k].send_bytes(data)
         return self._collect(members, timeout=self.timeout)
 
     def _shared(self, args):
@@ -235,14 +254,15 @@ class ProcessFleet(Fleet):
     def _received(self, k):
         """(whether it is an exception, answer) of member k, or None for that of an earlier call."""
         try:
-            number, failed, value = pickle.loads(self.pipes[k].recv_bytes())
+            with _unbroken():
+                number, failed, value = pickle.loads(self.pipes[k].recv_bytes())
+                if number != self.numbers[k]:
+                    return None
+                self.waiting[k] = False
         except (EOFError, OSError):
             code = self._code(k)
             self._end(k)
             return False, Lost(k, f"its process has ended ({code})")
-        if number != self.numbers[k]:
-            return None
-        self.waiting[k] = False
         return failed, value
 
     def _code(self, k):

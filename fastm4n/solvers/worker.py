@@ -243,7 +243,7 @@ class Worker:
         started = time.perf_counter()
         engine, n = self.engine, self.surrogate.n_blocks
         self.before = (np.array(engine.mu), np.array(engine.concave), self._natural())
-        self.features.restore(self.vectors.views(np.array(z)))
+        self.features.restore(self.vectors.views(z))
         alpha, calls = engine.alpha, engine.oracle_calls
         total = alpha + kappa
         # p_b / ((alpha + kappa) / sigma) is sigma times the curvature
@@ -262,16 +262,26 @@ class Worker:
             ended = (self.stopping is not None and self.stopping()) or (
                 seconds is not None and time.perf_counter() - started >= seconds)
         engine.set_kappa(0.0)
-        change = self.vectors.pack(self.features.state())
-        change -= z
-        change *= total / (alpha * sigma)
+        change = self._change(z, total / (alpha * sigma))
         p = np.asarray(engine.weights)
         return {
-            "change": self.vectors.sparse(change),
+            "change": change,
             "heights": (float(np.sum(p * self.before[1])), float(np.sum(p * engine.concave))),
             "visits": visits, "seconds": time.perf_counter() - started,
             "calls": engine.oracle_calls - calls,
         }
+
+    def _change(self, z, factor):
+        """factor times what the features' z has changed by since it was z."""
+        change = np.empty(self.vectors.size)
+        live, before = self.features.live(), self.vectors.views(z)
+        for name, to in self.vectors.views(change).items():
+            np.subtract(live[name][0], before[name], out=to)
+        change = self.vectors.sparse(change)
+        if isinstance(change, tuple):
+            return change[0], factor * change[1]
+        change *= factor
+        return change
 
     def slope(self, g):
         """sum p h at the dual point a share g of the way that `local` went: one number.
@@ -322,7 +332,7 @@ class Worker:
         if g is not None:
             self.commit(g)
         engine = self.engine
-        self.features.restore(self.vectors.views(np.array(z)))
+        self.features.restore(self.vectors.views(z))
         loss, _, heights, _, shift = certificate_terms(engine, engine.mu)
         engine.concave[:] = heights
         p = np.asarray(engine.weights)
