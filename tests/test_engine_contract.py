@@ -282,6 +282,20 @@ ORDER = ("permutation", "gap", "permutation", "uniform", "gap")
 ORDER_OF_TIES = ("permutation",) * 5
 
 
+@pytest.mark.parametrize("kind, name, way, penalty", cases(ways=("line_search",)))
+def test_h_of_points_is_that_of_certificates(kind, name, way, penalty):
+    problem = problem_of(kind, penalty)
+    engine = problem.engine(name)
+    run(engine, "permutation", Step.LINE_SEARCH, 2)
+    mu, concave = np.array(engine.mu), np.array(engine.concave)
+    engine.settle()
+    expected = certify(engine, mu).concave
+    engine.concave_of(mu, concave)
+    assert_allclose(concave, expected, atol=1e-12)
+    with pytest.raises(ValueError, match="another problem"):
+        engine.concave_of(mu[:-1], concave)
+
+
 @pytest.mark.parametrize(("kind", "name", "way", "penalty"), cases(PENALTIES, NAMES))
 def test_passes(kind, name, way, penalty):
     """Bounds of P*, the reference pass by pass, and a state that the passes go on from."""

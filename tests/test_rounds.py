@@ -11,6 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from rounds_cases import factories, make_worker, part_of, parts_of
 from test_engine_contract import is_allowed
 
+import fastm4n.solvers.worker as worker_module
 from fastm4n._checkpoints import Pace
 from fastm4n.fleets import InProcessFleet, NoMember
 from fastm4n.model_files import ModelFileError
@@ -331,6 +332,21 @@ def test_a_budget_of_time_and_callbacks():
     n = KINDS["chains"]().n
     assert 0 < rows[0]["visits"] < 1e6 * n  # it is far from what was asked for
     assert rows[1]["bytes"] > rows[0]["bytes"] > 0
+
+
+@pytest.mark.parametrize("kind, name", [("chains", "log"), ("labels", "max_margin")])
+def test_pieces_of_a_local_pass_make_the_same_bits(kind, name, monkeypatch):
+    states = []
+    for seconds in (0.0, 1e-5, 100.0):
+        monkeypatch.setattr(worker_module, "PIECE_SECONDS", seconds)
+        worker = make_worker(kind, name, [0, 1, 2, 3])
+        worker.start(0.1, 1.0, (0, 0, 0))
+        answer = worker.local(np.zeros(worker.vectors.size), 2.0, 0.3, 2.6)
+        assert answer["visits"] == 10
+        states.append((worker.features.state()["weights"], np.array(worker.engine.mu)))
+    for other in states[1:]:
+        for one, two in zip(states[0], other, strict=True):
+            assert_array_equal(one, two)
 
 
 def test_a_local_pass_ends_where_the_driver_asks_for_it():
