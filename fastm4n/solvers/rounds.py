@@ -36,9 +36,9 @@ ROUND_KEYS = (
 # sigma of K workers, as a share of K: what they change adds up, and the line search takes care of
 # the rest; smaller where steps are whole although they could be longer, down to one
 SIGMA = 0.9
-# sigma is multiplied by it, or divided, where steps are shorter than the first share, or could be
-# longer than whole by the second for several rounds
-SIGMA_FACTOR, SHORT, LONG, LONG_ROUNDS = 1.5, 0.6, 1.5, 3
+# sigma is multiplied by it where steps are shorter than the first share, and divided where without
+# acceleration they could be so much longer than whole for several rounds
+SIGMA_FACTOR, SHORT, LONG, LONG_ROUNDS = 1.5, 0.6, 3.0, 3
 # share of the newest point in the mean that is certified
 AVERAGED = 0.65
 # kappa grows with the number of workers by this power
@@ -285,10 +285,11 @@ class Rounds:
         if not self.is_adapting:
             return
         K = self.fleet.n_members
-        self.n_long = self.n_long + 1 if longest > LONG else 0
+        self.n_long = self.n_long + 1 if longest >= LONG else 0
         if share < SHORT:
             self.sigma = min(float(K), SIGMA_FACTOR * self.sigma)
-        elif self.n_long >= LONG_ROUNDS:
+        elif self.kappa == 0.0 and self.n_long >= LONG_ROUNDS:
+            # under momentum long steps are its own, and say nothing of sigma
             self.sigma, self.n_long = max(1.0, self.sigma / SIGMA_FACTOR), 0
 
     # -------------------------------------------------------------------------- history
