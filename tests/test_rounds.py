@@ -80,13 +80,21 @@ def test_certificates_of_each_round_and_the_same_optimum(kind, name, penalty):
         assert np.all(np.diff(watched.gaps) <= 1e-12)  # of the best so far
 
 
-def test_as_many_workers_as_blocks():
-    kind, name = "labels", "log"
-    n = KINDS[kind]().n
-    watched = Watched(kind, name)
-    solution = solved(kind, name, n, tol=1e-5, max_rounds=400, checkpoint=watched)
+EIGHT = {"labels": {"n": 8}, "chains": {"lengths": (3, 1, 2, 3, 2, 1, 2, 3)}}
+
+
+@pytest.mark.parametrize("kind", EIGHT)
+@pytest.mark.parametrize("name", ROUGH)
+def test_as_many_workers_as_blocks(kind, name):
+    """Each has one block, so that all of a visit is coupling."""
+    problem = KINDS[kind](**EIGHT[kind])
+    best = problem.optimum(name)
+    with InProcessFleet(factories(kind, name, 8, **EIGHT[kind])) as fleet:
+        solution = solve_rounds(fleet, problem.alpha, tol=ROUGH[name], max_rounds=500)
     assert solution.converged
-    assert solution.history["member_seconds"].shape == (solution.n_rounds, n)
+    assert solution.history["member_seconds"].shape == (solution.n_rounds, 8)
+    assert solution.certificate.dual <= best.upper + 1e-10
+    assert best.lower - 1e-9 <= solution.certificate.primal <= best.upper + ROUGH[name]
 
 
 @pytest.mark.parametrize("kind, name", [("chains", "log"), ("labels", "log"), ("pairs", "max_min")])
@@ -115,14 +123,15 @@ class Loses:
                 fleet.lose(member)
 
 
-@pytest.mark.parametrize(
-    "kind, name", [("chains", "log"), ("labels", "log"), ("edges", "max_margin")])
-@pytest.mark.parametrize("method, number", [
-    ("describe", 1), ("start", 1), ("local", 1), ("local", 4), ("slope", 5), ("certify", 1),
-    ("certify", 4)])
+STAGES = [
+    ("describe", 1), ("start", 1), ("local", 1), ("local", 4), ("certify", 1), ("certify", 4)]
+
+
+@pytest.mark.parametrize("kind, name, method, number", [
+    *[(*problem, *stage) for stage in STAGES
+      for problem in (("chains", "log"), ("labels", "log"), ("edges", "max_margin"))],
+    ("labels", "log", "slope", 5)])
 def test_a_lost_member_costs_its_progress_alone(kind, name, method, number):
-    if method == "slope" and (kind, name) != ("labels", "log"):
-        pytest.skip("h is not searched along there")
     watched = Watched(kind, name)
     loses = Loses(method, number)
     with warnings.catch_warnings():
@@ -175,6 +184,16 @@ def test_members_that_are_lost_for_ever():
 
     with pytest.raises(NoMember, match="before the first round"):
         solved("chains", "log", 2, on_call=always)
+
+
+def test_a_part_without_blocks_changes_nothing_but_what_is_shared():
+    makers = factories("labels", "log", 1)
+    makers.append(functools.partial(make_worker, "labels", "log", np.array([], dtype=int)))
+    with InProcessFleet(makers) as fleet:
+        solution = solve_rounds(fleet, KINDS["labels"]().alpha, tol=1e-5, max_rounds=400)
+    found = optimum("labels", "log")
+    assert solution.converged
+    assert found.lower - 1e-9 <= solution.certificate.primal <= found.upper + 1e-5
 
 
 def test_parts_of_other_data_after_a_loss():

@@ -248,7 +248,7 @@ class Worker:
         total = alpha + kappa
         # p_b / ((alpha + kappa) / sigma) is sigma times the curvature
         engine.set_kappa(total / sigma - alpha)
-        visits, wanted = 0, max(1, round(passes * n))
+        visits, wanted = 0, max(1, round(passes * n)) if n else 0
         order, place, ended = self._order(), 0, False
         while visits < wanted and not ended:
             if place == n:
