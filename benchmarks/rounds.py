@@ -22,6 +22,7 @@ import numpy as np
 from _data import folder
 from _peers import RESULTS, ROOT, describe, environment, table
 from fastm4n.features._chain import ChainFeatures
+from scipy.optimize import nnls
 
 from fastm4n import SequenceVectorizer
 from fastm4n.datasets import chunking_attributes, load_conll, load_conllu, window_attributes
@@ -106,32 +107,35 @@ def measured(data, alpha, K, accelerate=True):
 
 
 def fitted(rows):
-    """Seconds of a visit and of a certificate a token, of the driver a number and member, rounds.
+    """Seconds of a round a token and a number, of the driver a number and member, and rounds.
 
-    Visits and certificates from one worker, the driver from all; rounds are a + b log2 K from two
+    By least squares over all rows, relative to what was measured; rounds are a + b log2 K from two
     workers on, for each alpha.
     """
-    ones = [row for row in rows if row["K"] == 1]
-    visit = np.mean([row["local"] / (3 * row["rounds"] * row["tokens"]) for row in ones])
-    certify = np.mean([row["certify"] / (row["rounds"] * row["tokens"]) for row in ones])
-    work = np.array([row["rounds"] * row["numbers"] * np.array([1, row["K"]]) for row in rows])
-    driver = np.maximum(0.0, np.linalg.lstsq(work, [row["driver"] for row in rows], rcond=None)[0])
+    def of(work, found):
+        work, found = np.array(work) / np.array(found)[:, np.newaxis], np.ones(len(found))
+        return nnls(work, found)[0].tolist()
+
+    worker = of(
+        [[row["tokens"] / row["K"], row["numbers"]] for row in rows],
+        [(row["local"] + row["certify"]) / row["rounds"] for row in rows])
+    driver = of(
+        [[row["numbers"], row["K"] * row["numbers"]] for row in rows],
+        [row["driver"] / row["rounds"] for row in rows])
     rounds = {}
     for alpha in ALPHAS:
         many = [row for row in rows if row["alpha"] == alpha and row["K"] > 1]
         logs, counts = np.log2([row["K"] for row in many]), [row["rounds"] for row in many]
         slope, first = np.polyfit(logs, counts, 1)
         rounds[alpha] = float(first), float(slope)
-    return {
-        "visit": float(visit), "certify": float(certify), "driver": driver.tolist(),
-        "rounds": rounds}
+    return {"worker": worker, "driver": driver, "rounds": rounds}
 
 
 def seconds(model, alpha, K, tokens, numbers, network=False):
     """What the model says: (rounds, seconds of a round, of them on the network)."""
     first, slope = model["rounds"][alpha]
     rounds = first + slope * np.log2(K)
-    work = tokens / K * (3 * model["visit"] + model["certify"])
+    work = tokens / K * model["worker"][0] + numbers * model["worker"][1]
     work += numbers * (model["driver"][0] + K * model["driver"][1])
     wire = 0.0
     if network:  # two vectors to each worker and one back, through the driver, and two answers
@@ -170,8 +174,8 @@ def page(results):
             f"{first:.1f} + {slope:.2f} log2 K at alpha = {alpha:g}"
             for alpha, (first, slope) in model["rounds"].items())
         parts.append(
-            f"Fitted: a visit {1e6 * model['visit']:.2f} us a token, a certificate "
-            f"{1e6 * model['certify']:.2f} us; the driver {driver} ns a number of w and round; "
+            f"Fitted, of a round: a worker {1e6 * model['worker'][0]:.2f} us for each of its tokens and "
+            f"{1e9 * model['worker'][1]:.1f} ns a number of w; the driver {driver} ns a number of w; "
             f"rounds {rounds}.\n")
     model = fitted(list(results["data"].values())[-1])
     lines = []
@@ -182,9 +186,9 @@ def page(results):
                 alpha, K, f"{rounds:.0f}", f"{each:.0f}", f"{wire:.0f}",
                 f"{rounds * each / 3600:.2f}"])
     parts.append("#" + table(
-        f"Predicted: {TOKENS:.0e} tokens, {NUMBERS:.0e} numbers in w",
+        f"Predicted: {TOKENS:,.0f} tokens, {NUMBERS:,.0f} numbers in w",
         ["alpha", "machines", "rounds", "seconds a round", "of them network", "hours"], lines))
-    parts.append(f"Measured {describe(results['environment'])}.\n")
+    parts.append(f"Measured on {describe(results['environment'])}\n")
     text = PAGE.read_text(encoding="utf-8")
     before, rest = text.split(BEGIN)
     after = rest.split(END)[1]

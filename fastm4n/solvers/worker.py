@@ -127,8 +127,8 @@ class Worker:
         description : dict
             n_blocks : int; mass : float, the sum of the weights; largest : float, the sum of the
             losses at w = 0 with these weights, from above; shapes : dict of the arrays of
-            the features' state; penalties : dict of their `Penalty`; modulus : float; is_linear,
-            is_smooth : bool, whether h is linear along a chord, and the surrogate the log one;
+            the features' state; penalties : dict of their `Penalty`; is_searched, is_smooth : bool,
+            whether h is known between two dual points, and the surrogate is a log one;
             common : dict of short texts by name, of all that must be equal.
         """
         surrogate, features = self.surrogate, self.features
@@ -152,9 +152,8 @@ class Worker:
             "n_blocks": surrogate.n_blocks, "mass": float(np.sum(self.raw_weights)),
             "largest": float(np.sum(self.raw_weights * largest)),
             "shapes": self.vectors.shapes, "penalties": features.penalties(),
-            "modulus": features.modulus(), "is_searched": has_entropy,
+            "is_searched": has_entropy,
             "is_smooth": surrogate.has_natural_step or has_entropy, "common": common,
-            "has_offset": bool(features.has_offset),
         }
 
     # ---------------------------------------------------------------------------- state
