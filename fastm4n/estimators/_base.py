@@ -94,6 +94,8 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
     _oracle_warm_start = False
     # fitted attributes that an earlier fit may have left and a later one does not have
     _replaced = ()
+    # where the data of a fit are one of several parts, what all say together: a `Whole`
+    _whole = None
 
     @classmethod
     def _labels_attribute(cls):
@@ -156,7 +158,8 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         return isinstance(self.alpha, str) and self.alpha == "auto"
 
     def _alpha_of(self, n):
-        """alpha as a number, for n examples of non-zero weight."""
+        """alpha as a number, for n examples of non-zero weight in all the data."""
+        n = n if self._whole is None else self._whole.n_examples
         return float(self._auto_alpha / n if self._has_auto_alpha() else self.alpha)
 
     def _check_flags(self, *names):

@@ -108,9 +108,12 @@ def as_labels(y, X, lengths):
     return labels
 
 
-def encode(labels, examples="sequences"):
-    """The labels that occur, sorted where they can be, and the number of each label."""
-    names = distinct(labels)
+def encode(labels, examples="sequences", whole=None):
+    """The labels that occur, sorted where they can be, and the number of each label.
+
+    Those of all parts of the data where `whole` is what these say together.
+    """
+    names = distinct(labels) if whole is None else whole.labels
     try:
         names = sorted(names)
     except TypeError:  # of several types

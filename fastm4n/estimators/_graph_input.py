@@ -144,7 +144,7 @@ def as_node_labels(y, X):
     return labels
 
 
-def encoded(labels, types, n_types):
+def encoded(labels, types, n_types, whole=None):
     """Labels of nodes as numbers, each type of node having labels of its own.
 
     Parameters
@@ -152,6 +152,8 @@ def encoded(labels, types, n_types):
     labels : list
     types : ndarray of shape (n_nodes,), or None
     n_types : int
+    whole : Whole, default=None
+        What all parts of the data say together, where these are of one.
 
     Returns
     -------
@@ -161,10 +163,14 @@ def encoded(labels, types, n_types):
     codes : ndarray of shape (n_nodes,)
         Numbers in the row of the node's type.
     """
-    classes, codes = encode(labels, "graphs")
+    classes, codes = encode(labels, "graphs", whole)
     if n_types == 1:
         return classes, np.arange(classes.size)[np.newaxis], codes
     found = np.unique(types.astype(np.intp) * classes.size + codes)
+    if whole is not None:
+        number = {label: i for i, label in enumerate(classes.tolist())}
+        found = np.array(sorted(
+            of_type * classes.size + number[label] for of_type, label in whole.typed))
     of_type, label = np.divmod(found, classes.size)
     counts = np.bincount(of_type, minlength=n_types)
     place = np.arange(found.size) - np.repeat(np.cumsum(counts) - counts, counts)

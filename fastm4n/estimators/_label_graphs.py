@@ -33,7 +33,7 @@ def check_graph(graph):
         )
 
 
-def label_edges(graph, Y, weights):
+def label_edges(graph, Y, weights, counts=None):
     """Edges between labels, the lower label first.
 
     Parameters
@@ -44,6 +44,8 @@ def label_edges(graph, Y, weights):
         Indicators, of which "tree" is learnt.
     weights : ndarray of shape (n_samples,)
         Positive.
+    counts : ndarray, default=None
+        The sum of `pair_counts` over all parts of the data, where Y is one of them.
 
     Returns
     -------
@@ -57,7 +59,7 @@ def label_edges(graph, Y, weights):
         return np.zeros((0, 2), dtype=np.intp)
     if graph == "complete":
         return np.stack(np.triu_indices(n_labels, 1), axis=1)
-    return chow_liu(Y, weights)
+    return chow_liu(Y, weights, counts)
 
 
 def _checked_edges(given, n_labels):
@@ -83,12 +85,32 @@ def _checked_edges(given, n_labels):
     return edges
 
 
-def mutual_information(Y, weights):
-    """Mutual information of all pairs of labels, in nats, (n_labels, n_labels)."""
-    # by a power of two: sums of whole numbers stay exact, and a weight is a repetition
-    weights = np.ldexp(weights, -np.frexp(weights.max())[1])
-    both = (Y * weights[:, np.newaxis]).T @ Y.astype(np.float64)
-    total, ones = weights.sum(), np.diagonal(both)
+def pair_counts(Y, weights):
+    """The weight of the samples that have both of two labels; the last label is one that all have.
+
+    Parameters
+    ----------
+    Y : ndarray of shape (n_samples, n_labels)
+    weights : ndarray of shape (n_samples,)
+
+    Returns
+    -------
+    counts : ndarray of shape (n_labels + 1, n_labels + 1)
+    """
+    Y = np.column_stack([Y, np.ones(len(Y))])
+    return (Y * weights[:, np.newaxis]).T @ Y
+
+
+def mutual_information(Y, weights, counts=None):
+    """Mutual information of all pairs of labels, in nats, (n_labels, n_labels).
+
+    Of samples Y and their weights, or of `pair_counts` of more of them.
+    """
+    if counts is None:
+        # by a power of two: sums of whole numbers stay exact, and a weight is a repetition
+        counts = pair_counts(Y, np.ldexp(weights, -np.frexp(weights.max())[1]))
+    both, total = counts[:-1, :-1], counts[-1, -1]
+    ones = np.diagonal(both)
     information = np.zeros_like(both)
     for a, b, table in (
         (ones, ones, both),
@@ -103,7 +125,7 @@ def mutual_information(Y, weights):
     return np.maximum(information, 0.0)
 
 
-def chow_liu(Y, weights):
+def chow_liu(Y, weights, counts=None):
     """The tree of largest mutual information between labels: edges in lexicographic order.
 
     Of ties the edge of the lowest labels is taken. Labels that tell nothing of the others, as
@@ -115,7 +137,7 @@ def chow_liu(Y, weights):
        dependence trees. IEEE Transactions on Information Theory 14.
     """
     # rounded: of equal pairs neither is better by the order of additions
-    information = np.round(mutual_information(Y, weights), 12)
+    information = np.round(mutual_information(Y, weights, counts), 12)
     n_labels = Y.shape[1]
     edges, outside = [], np.ones(n_labels, dtype=bool)
     best, source = np.full(n_labels, -1.0), np.full(n_labels, -1)

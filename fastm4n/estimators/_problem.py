@@ -31,6 +31,8 @@ class Blocks:
         An example of each block, as its place in `kept`.
     weights : ndarray of shape (n_blocks,)
         p_b > 0, summing to one.
+    total : float
+        What their sum was before.
     """
 
     n_examples: int
@@ -39,13 +41,15 @@ class Blocks:
     shares: np.ndarray
     first: np.ndarray
     weights: np.ndarray
+    total: float
 
     @classmethod
     def of(cls, n_examples, kept, weights, first, block_weights, block_of):
         """Blocks of examples with these weights, the last three being what merging gives."""
+        total = block_weights.sum()
         return cls(
             n_examples, kept, block_of, weights / block_weights[block_of], first,
-            block_weights / block_weights.sum())
+            block_weights / total, float(total))
 
     @property
     def examples(self):

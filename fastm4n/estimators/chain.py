@@ -44,6 +44,7 @@ from fastm4n.estimators._parameters import (
     summable,
     warn_of_unknown,
 )
+from fastm4n.estimators._parts import sequence_census
 from fastm4n.estimators._problem import Blocks
 from fastm4n.estimators._screening import screen
 from fastm4n.features._chain import ChainFeatures
@@ -206,6 +207,7 @@ class SequenceTagger(CertifiedEstimator):
     _replaced = (
         "_packed_edges", "transition_feature_coef_", "transition_features_", "ngram_coef_",
         "ngrams_")
+    _census = sequence_census
 
     def __init__(
         self, surrogate="max_min", *, alpha="auto", cost="zero_one", cost_scale="sum",
@@ -347,9 +349,8 @@ class SequenceTagger(CertifiedEstimator):
             part, (positions, offsets) = kept, taken(X.offsets, kept)
             labels = [labels[t] for t in positions.tolist()]
         weights = summable(weights[kept])
-        classes, codes = encode(labels)
+        classes, codes = encode(labels, whole=self._whole)
         cost = cost_matrix(self.cost, classes.size)
-
         within = Within(self, X, kept, codes, classes, allowed, lengths)
         check_size(X, self._alpha_of(kept.size), kept)
         blocks = Blocks.of(
@@ -382,7 +383,6 @@ class SequenceTagger(CertifiedEstimator):
             common["transition_features_"] = selected
         if self.order > 1:
             common["ngrams_"] = within.ngrams
-
         task = {
             "surrogate": self.surrogate, "cost_scale": self.cost_scale, "lengths": X.lengths,
             "per_edge": selected is not None, "classes": classes, **within.content(),

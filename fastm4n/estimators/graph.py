@@ -35,6 +35,7 @@ from fastm4n.estimators._parameters import (
     summable,
     warn_of_unknown,
 )
+from fastm4n.estimators._parts import graph_census
 from fastm4n.estimators._problem import Blocks
 from fastm4n.estimators._soft import SoftProblem, check_inference
 from fastm4n.outputs._base import COST_SCALES
@@ -208,6 +209,7 @@ class GraphTagger(CertifiedEstimator):
     _auto_alpha = 1.0
     _fitted_values = ("oracle_", "exact_", "integrality_gap_", "n_edge_features_in_")
     _replaced = ("_packed", "shifts_")
+    _census = graph_census
 
     def __init__(
         self, surrogate="max_min", *, alpha="auto", cost="zero_one", cost_scale="sum",
@@ -333,11 +335,15 @@ class GraphTagger(CertifiedEstimator):
             inner, labels = inner[kept], [labels[t] for t in chosen]
         weights = summable(weights[kept])
         n_types, n_edge_types = number_of(X.node_types), number_of(X.edge_types)
+        whole = self._whole
+        if whole is not None:
+            n_types, n_edge_types = whole.n_types, whole.n_edge_types
         if self.pairwise == "displacement":
             classes, codes = as_places(labels, self.grid_shape)
             node_classes = np.arange(classes.size)[np.newaxis].repeat(n_types, axis=0)
         else:
-            classes, node_classes, codes = encoded(labels, inner.node_types, n_types)
+            classes, node_classes, codes = encoded(
+                labels, inner.node_types, n_types, whole)
         n_features, R = X.node_features.shape[1], node_classes.shape[1]
         if self.label_features and n_features % R:
             raise ValueError(

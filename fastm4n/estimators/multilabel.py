@@ -28,6 +28,7 @@ from fastm4n.estimators._parameters import (
     cost_matrix,
     summable,
 )
+from fastm4n.estimators._parts import label_set_census
 from fastm4n.estimators._soft import SoftProblem, check_inference
 from fastm4n.estimators._vectors import VectorEstimator, VectorProblem
 from fastm4n.factors import as_factors, check_constraints, constraints_of, factor_scores
@@ -194,6 +195,7 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
     }
     _fitted_values = ("oracle_", "exact_", "integrality_gap_", "_kind", "_dtype")
     _problem_class = LabelSetProblem
+    _census = label_set_census
 
     def __init__(
         self, surrogate="max_min", *, graph="tree", alpha=0.01, cost="zero_one", cost_scale="sum",
@@ -335,7 +337,8 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         cost = cost_matrix(self.cost, 2, "values, 0 and 1")
         constraints = self._constraints(Y.shape[1])
         check_sets(Y, kept, constraints)
-        edges = label_edges(self.graph, Y[kept], weights)
+        counts = None if self._whole is None else self._whole.sums["pairs"]
+        edges = label_edges(self.graph, Y[kept], weights, counts)
         sets, which = np.unique(Y[kept], axis=0, return_inverse=True)
         blocks = self._blocks(X, kept, which.ravel(), weights)
         Y = sets[which.ravel()[blocks.first]]

@@ -13,6 +13,7 @@ from fastm4n.estimators._parameters import (
     cost_matrix,
     summable,
 )
+from fastm4n.estimators._parts import ranking_census
 from fastm4n.estimators._permutations import (
     best_permutations,
     distribution,
@@ -146,6 +147,7 @@ class LabelRanker(VectorEstimator):
     _fitted_values = ("form_", "_base")
     _fitted_marker = "items_"
     _problem_class = RankingProblem
+    _census = ranking_census
 
     def __init__(
         self, surrogate="max_min", *, alpha=0.01, cost="zero_one", cost_scale="sum",

@@ -18,6 +18,7 @@ from fastm4n.estimators._parameters import (
     summable,
     warn_of_unknown,
 )
+from fastm4n.estimators._parts import class_census
 from fastm4n.estimators._vectors import VectorEstimator
 from fastm4n.inference import max_min_absolute, max_min_game, max_min_zero_one, softmax
 from fastm4n.outputs import SimplexOutputs
@@ -35,6 +36,7 @@ class _SimplexClassifier(ClassifierMixin, VectorEstimator):
     }
     _free_intercepts = True
     _oracle_warm_start = True
+    _census = class_census
 
     def __init__(
         self, surrogate="max_min", *, alpha=0.01, cost="zero_one", cost_augmented=False,
@@ -72,6 +74,8 @@ class _SimplexClassifier(ClassifierMixin, VectorEstimator):
 
     def _encode(self, y, kept):
         """classes_, and the index in it of each label among the samples kept."""
+        if self._whole is not None:
+            return self._whole.labels, np.searchsorted(self._whole.labels, y[kept])
         return np.unique(y[kept], return_inverse=True)
 
     def _class_weights(self, classes, labels, weights):
@@ -85,6 +89,10 @@ class _SimplexClassifier(ClassifierMixin, VectorEstimator):
                     f"got {self.class_weight!r}."
                 )
             mass = np.bincount(labels, weights=weights, minlength=classes.size)
+            if self._whole is not None:
+                mass = np.zeros(classes.size)
+                there = np.flatnonzero(np.isin(classes, self._whole.labels))
+                mass[there] = self._whole.mass[np.searchsorted(self._whole.labels, classes[there])]
             return mass.sum() / (np.count_nonzero(mass) * np.where(mass > 0, mass, 1.0))
         if not isinstance(self.class_weight, dict):
             raise ValueError(
@@ -138,7 +146,7 @@ class _SimplexClassifier(ClassifierMixin, VectorEstimator):
         kept = np.flatnonzero(weights)
         classes, labels = self._encode(y, kept)
         weights = weights[kept]
-        if np.unique(labels).size < 2:
+        if self._whole is None and np.unique(labels).size < 2:
             raise ValueError(
                 f"y has one class only, {classes[labels[:1]].tolist()[0]!r} (among the samples of "
                 "non-zero weight); a classifier needs at least two."
