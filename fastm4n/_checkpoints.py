@@ -158,6 +158,17 @@ def keeping(estimator, data):
         _current.reset(token)
 
 
+def rounds_file():
+    """What keeps the state of a fit in rounds, if it is in `checkpointing`; else None."""
+    from fastm4n.solvers.rounds_file import RoundsFile  # it needs what is here
+
+    file, used = _file.get()
+    if file is None:
+        return None
+    used.append(RoundsFile(file))
+    return used[-1]
+
+
 def current():
     """The checkpoint of the fit that is under way, or None."""
     return _current.get()

@@ -1,0 +1,26 @@
+"""Fits on a Dask cluster: the estimators, their data being partitions on the workers.
+
+``pip install "fastm4n[dask]"``. `fastm4n` itself imports none of this.
+"""
+
+try:
+    import dask  # noqa: F401
+    import distributed  # noqa: F401
+except ImportError as error:
+    raise ImportError(
+        'fastm4n.dask needs dask and distributed: pip install "fastm4n[dask]"') from error
+
+from fastm4n.dask._estimators import (
+    DaskGraphTagger,
+    DaskLabelRanker,
+    DaskMulticlassClassifier,
+    DaskMultiLabelClassifier,
+    DaskOrdinalClassifier,
+    DaskSequenceTagger,
+)
+from fastm4n.dask._fleet import ClusterGone, DaskFleet
+
+__all__ = [
+    "ClusterGone", "DaskFleet", "DaskGraphTagger", "DaskLabelRanker", "DaskMultiLabelClassifier",
+    "DaskMulticlassClassifier", "DaskOrdinalClassifier", "DaskSequenceTagger",
+]

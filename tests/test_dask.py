@@ -1,0 +1,710 @@
+"""Fits on Dask: partitions of all forms, one certificate, and workers that go."""
+
+import _thread
+import contextlib
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+
+pytest.importorskip("distributed")
+
+import dask.array as da
+import dask.bag as db
+from dask import delayed
+from distributed import Client, LocalCluster
+
+from fastm4n import (
+    GraphTagger,
+    LabelRanker,
+    MulticlassClassifier,
+    MultiLabelClassifier,
+    OrdinalClassifier,
+    SequenceTagger,
+    checkpointing,
+    load_model,
+    save_model,
+)
+from fastm4n.dask import (
+    ClusterGone,
+    DaskFleet,
+    DaskGraphTagger,
+    DaskLabelRanker,
+    DaskMulticlassClassifier,
+    DaskMultiLabelClassifier,
+    DaskOrdinalClassifier,
+    DaskSequenceTagger,
+)
+from fastm4n.dask._fleet import Input
+from fastm4n.dask._inputs import cut_between
+from fastm4n.fleets import Lost, NoMember
+
+THREADS = dict(n_workers=2, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0")
+
+
+@contextlib.contextmanager
+def cluster_of(**options):
+    with LocalCluster(**{**THREADS, **options}) as cluster, Client(cluster) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def client():
+    with cluster_of() as found:
+        yield found
+
+
+# ------------------------------------------------------------------------------- data
+
+RANDOM = np.random.default_rng(0)
+X = RANDOM.normal(size=(48, 4))
+Y = {
+    "classes": np.array(["c", "a", "b"])[np.argmax(X[:, :3] + 0.5 * RANDOM.normal(size=(48, 3)), 1)],
+    "levels": np.digitize(X[:, 0] + 0.3 * RANDOM.normal(size=48), [-0.5, 0.5]),
+    "sets": (X[:, :3] + 0.5 * RANDOM.normal(size=(48, 3)) > 0).astype(int),
+    "rankings": np.argsort(np.argsort(-X[:, :3], axis=1), axis=1) + 1,
+}
+SENTENCES = [RANDOM.normal(size=(n, 4)) for n in RANDOM.integers(1, 6, 20)]
+TAGS = [np.array(["N", "V"])[(x[:, 0] > 0).astype(int)].tolist() for x in SENTENCES]
+TAGS[-1] = ["D"] * len(TAGS[-1])  # a label of the last partition alone
+GRAPHS = [
+    (RANDOM.normal(size=(n, 3)), [[i, i + 1] for i in range(n - 1)])
+    for n in RANDOM.integers(2, 5, 16)]
+NODES = [(x[:, 0] > 0).astype(int).tolist() for x, _ in GRAPHS]
+
+CASES = {
+    "multiclass": (MulticlassClassifier("log", alpha=0.1), X, Y["classes"]),
+    "multiclass max_min": (MulticlassClassifier(alpha=0.1), X, Y["classes"]),
+    "balanced": (
+        MulticlassClassifier("max_margin", alpha=0.1, class_weight="balanced"), X, Y["classes"]),
+    "elastic net": (MulticlassClassifier("log", alpha=0.1, penalty="elasticnet"), X, Y["classes"]),
+    "ordinal": (OrdinalClassifier(alpha=0.1), X, Y["levels"]),
+    "levels": (OrdinalClassifier(alpha=0.1, levels=[-1, 0, 1, 2]), X, Y["levels"]),
+    "sets": (MultiLabelClassifier("log", alpha=0.1), X, Y["sets"]),
+    "rankings": (LabelRanker("max_margin", alpha=0.1), X, Y["rankings"]),
+    "chains": (SequenceTagger("log", alpha=0.1), SENTENCES, TAGS),
+    "chains max_min": (SequenceTagger(alpha=0.1), SENTENCES, TAGS),
+    "chains auto": (SequenceTagger("max_margin", alpha="auto"), SENTENCES, TAGS),
+    "graphs": (GraphTagger("log", alpha=0.1), GRAPHS, NODES),
+}
+ON_DASK = {
+    MulticlassClassifier: DaskMulticlassClassifier, OrdinalClassifier: DaskOrdinalClassifier,
+    MultiLabelClassifier: DaskMultiLabelClassifier, LabelRanker: DaskLabelRanker,
+    SequenceTagger: DaskSequenceTagger, GraphTagger: DaskGraphTagger,
+}
+
+
+def on_dask(local, **parameters):
+    """The Dask estimator of the same parameters, two passes a round."""
+    given = {**local.get_params(deep=False), "max_iter": 300, "local_passes": 2.0, **parameters}
+    return ON_DASK[type(local)](**given)
+
+
+def pairs(X, y, n=3):
+    """Delayed pairs of n partitions."""
+    edges = np.linspace(0, len(X), n + 1).astype(int)
+    return [delayed((X[a:b], y[a:b])) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+
+
+# ---------------------------------------------------------------------------- optimum
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_same_optimum(client, name):
+    local, X, y = CASES[name]
+    local = clone(local).set_params(random_state=0, tol=1e-6)
+    tol = 1e-5 if local.surrogate == "log" else 3e-4
+    found = on_dask(local, tol=tol).fit(pairs(X, y))
+    local.fit(X, y)
+    best = local.dual_objective_
+    assert found.relative_gap_ <= tol
+    assert found.primal_objective_ - best <= found.duality_gap_ + local.duality_gap_
+    assert found.primal_objective_ >= best - 1e-12
+    assert found.alpha_ == local.alpha_
+    assert_array_equal(getattr(found, "classes_", 0), getattr(local, "classes_", 0))
+    mine = found.to_local()
+    assert type(mine) is type(local)
+    # ||w - w*||^2 <= 2 gap / alpha on either side
+    modulus = found.alpha_ * (0.85 if name == "elastic net" else 1.0)
+    radius = np.sqrt(2 * found.duality_gap_ / modulus) + np.sqrt(2 * local.duality_gap_ / modulus)
+    assert np.linalg.norm(mine.coef_ - local.coef_) <= radius
+    assert mine.score(X, y) == pytest.approx(found.score(X, y))
+    assert list(found.history_["gap"])[-1] == pytest.approx(found.duality_gap_, rel=1e-9)
+    assert found.history_["member_seconds"].shape[1] == 2
+    assert (found.history_["bytes"] >= 0).all()
+
+
+def test_chains_of_rows_bags_and_frames(client):
+    """All forms of the same partitions give the same bits, and predictions of their own form."""
+    X, y = SENTENCES, TAGS
+    lengths = [len(x) for x in X]
+    parts = [[0, 7], [7, 13], [13, 20]]
+    rows = [np.concatenate(X[a:b]) for a, b in parts]
+    labels = [np.concatenate(y[a:b]) for a, b in parts]
+    fit = lambda *data, **more: on_dask(
+        SequenceTagger("log", alpha=0.1, random_state=0)).fit(*data, **more)
+    first = fit([delayed((X[a:b], y[a:b])) for a, b in parts])
+    truth = np.concatenate(list(first.to_local().predict(X)))
+
+    futures = client.scatter([X[a:b] for a, b in parts], hash=False)
+    found = fit(futures, [delayed(y[a:b]) for a, b in parts])
+    assert_array_equal(found.coef_, first.coef_)
+    predicted = found.predict(futures)
+    assert_array_equal(np.concatenate([np.concatenate(list(f.result())) for f in predicted]), truth)
+
+    both = db.from_delayed([delayed(list(zip(X[a:b], y[a:b]))) for a, b in parts])
+    found = fit(both)
+    assert_array_equal(found.coef_, first.coef_)
+    predicted = found.predict(both.map(lambda pair: pair[0]))
+    assert_array_equal(np.concatenate(predicted.compute()), truth)
+
+    edges = tuple(len(part) for part in rows)
+    dX = da.from_array(np.concatenate(rows), chunks=(edges, 2))
+    dy = da.from_array(np.concatenate(labels), chunks=7)
+    for cut in (np.array(lengths), [lengths[a:b] for a, b in parts]):
+        found = fit(dX, dy, lengths=cut)
+        assert_array_equal(found.coef_, first.coef_)
+        predicted = found.predict(dX, lengths=cut)
+        assert predicted.shape == dy.shape and predicted.dtype == dy.dtype
+        assert_array_equal(predicted.compute(), truth)
+    sparse_X = dX.rechunk({1: -1}).map_blocks(sparse.csr_matrix)
+    assert_allclose(fit(sparse_X, dy, lengths=np.array(lengths)).coef_, first.coef_, atol=1e-2)
+
+    pd, dd = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
+    number = np.repeat(np.arange(len(X)), lengths)
+    frame = pd.DataFrame(np.concatenate(rows), columns=list("abcd"))
+    frame["tag"], frame["sentence"] = np.concatenate(labels), number
+    frames = dd.concat([
+        dd.from_pandas(frame[(number >= a) & (number < b)], npartitions=1) for a, b in parts])
+    found = fit(frames, "tag", group="sentence")
+    assert_array_equal(found.coef_, first.coef_)
+    predicted = found.predict(frames[["a", "b", "c", "d", "sentence"]], group="sentence").compute()
+    assert_array_equal(predicted.to_numpy(), truth)
+    cut = dd.from_pandas(frame, npartitions=4)
+    with pytest.raises(ValueError, match=r"group \d+ is in the partitions \d and \d"):
+        fit(cut, "tag", group="sentence")
+
+
+def test_rows_of_vectors(client):
+    X, y = CASES["multiclass"][1:]
+    local = MulticlassClassifier("log", alpha=0.1, random_state=0)
+    dX, dy = da.from_array(X, chunks=(20, 3)), da.from_array(y, chunks=11)
+    first = on_dask(local).fit(pairs_at(X, y, [0, 20, 40, 48]))
+    for data in ((dX, dy), (dX, y), (db.from_sequence(list(zip(X, y)), partition_size=20),)):
+        assert_array_equal(on_dask(local).fit(*data).coef_, first.coef_)
+    predicted = first.predict(dX)
+    assert predicted.chunks == ((20, 20, 8),)
+    assert_array_equal(predicted.compute(), first.to_local().predict(X))
+    assert_array_equal(first.predict(X), predicted.compute())
+    assert_array_equal(first.predict(delayed(X)).compute(), predicted.compute())
+    weights = np.arange(48) % 3
+    found = on_dask(local, tol=1e-6).fit(dX, dy, da.from_array(weights, chunks=48))
+    other = clone(local).set_params(tol=1e-6).fit(X, y, weights)
+    assert found.primal_objective_ == pytest.approx(other.primal_objective_, rel=1e-5)
+
+    pd, dd = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
+    frame = dd.from_pandas(pd.DataFrame(X, columns=list("abcd")).assign(y=y), npartitions=3)
+    found = on_dask(local).fit(frame, "y")
+    assert found.feature_names_in_.tolist() == list("abcd")
+    assert_array_equal(found.predict(frame[list("abcd")]).compute(), found.to_local().predict(
+        frame[list("abcd")].compute()))
+
+
+def pairs_at(X, y, edges):
+    return [delayed((X[a:b], y[a:b])) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+
+
+@pytest.mark.parametrize("lengths, sizes", [
+    ([3, 3, 3, 3], (6, 6)), ([5, 5, 2], (5, 5, 2)), ([12], (12,)), ([0, 12, 0], (12,)),
+    ([1] * 12, (4, 4, 4)), ([7, 0, 0, 5], (7, 5)),
+])
+def test_sequences_are_not_cut(lengths, sizes):
+    rows = da.from_array(np.arange(12.0)[:, np.newaxis], chunks=(4, 1))
+    X, found = cut_between(rows, np.array(lengths))
+    assert sum(X.chunks[0]) == 12
+    assert [int(np.sum(part)) for part in found] == list(X.chunks[0])
+    assert np.concatenate(found).tolist() == lengths
+    assert 0 not in X.chunks[0]
+    assert_array_equal(X.compute(), rows.compute())
+    if sizes != (6, 6):
+        assert X.chunks[0] == sizes
+
+
+# -------------------------------------------------------------------------- estimators
+
+
+def test_parameters_and_files(client, tmp_path):
+    X, y = SENTENCES, TAGS
+    tagger = DaskSequenceTagger("log", alpha=0.1, client=client, random_state=0)
+    assert tagger.get_params()["client"] is client and tagger.get_params()["max_iter"] == 200
+    assert clone(tagger).client is client
+    tagger.set_params(local_passes=2.0, tol=1e-4)
+    assert tagger.fit(pairs(X, y)) is tagger
+    assert tagger.client_ is client
+    kept = pickle.loads(pickle.dumps(tagger))
+    assert kept.client is None and same(kept.predict(X), tagger.predict(X))
+    local = tagger.to_local()
+    assert local.get_params()["alpha"] == 0.1
+    save_model(local, tmp_path / "tagger")
+    assert same(load_model(tmp_path / "tagger").predict(X), tagger.predict(X))
+    with pytest.raises(TypeError, match="alhpa"):
+        DaskSequenceTagger(alhpa=1)
+    assert repr(DaskOrdinalClassifier(levels=[1, 2])) == "DaskOrdinalClassifier(levels=[1, 2])"
+
+
+def same(one, other):
+    return [list(a) for a in one] == [list(b) for b in other]
+
+
+def test_same_bits(client):
+    """Two fits are the same, whichever worker answers first."""
+    fits = [on_dask(SequenceTagger("log", alpha=0.05, random_state=3)).fit(pairs(SENTENCES, TAGS))
+            for _ in range(2)]
+    for name in ("coef_", "transition_coef_", "duality_gap_", "primal_objective_"):
+        assert_array_equal(getattr(fits[0], name), getattr(fits[1], name))
+
+
+def test_callback_and_rounds(client):
+    rows = []
+    local = SequenceTagger("log", alpha=0.01, random_state=0, tol=1e-9)
+    found = on_dask(local, callback=lambda row: rows.append(row) or len(rows) == 3, verbose=1)
+    with pytest.warns(ConvergenceWarning, match="3 rounds"):
+        found.fit(pairs(SENTENCES, TAGS))
+    assert len(rows) == len(found.history_["round"]) == 3
+    with pytest.warns(ConvergenceWarning, match="2 rounds"):
+        found = on_dask(local, max_iter=2).fit(pairs(SENTENCES, TAGS))
+    assert found.n_iter_ == 2
+
+
+def test_levels_that_are_no_numbers(client):
+    y = np.array(["low", "mid", "high"])[Y["levels"]]
+    with pytest.warns(UserWarning, match="taken in the order of sorting, high < low < mid"):
+        DaskOrdinalClassifier(alpha=0.1, tol=0.1).fit(pairs(X, y))
+
+
+def test_linear_programs(client):
+    """What is not exact is told of the graphs of all partitions; oracles are of all."""
+    random = np.random.default_rng(0)
+    ring = [[i, (i + 1) % 9] for i in range(9)] + [[0, 4], [2, 7], [3, 8]]
+    graphs = [(random.normal(size=(9, 3)), ring) for _ in range(6)]
+    labels = [random.integers(0, 3, 9).tolist() for _ in range(6)]
+    local = GraphTagger("max_margin", alpha=0.02, random_state=0, inference="lp", tol=1e-3)
+    found = on_dask(local, tol=0.02).fit(pairs(graphs, labels))
+    local.fit(graphs, labels)
+    assert found.oracle_ == local.oracle_ == "decomposition"
+    assert found.primal_objective_ - local.dual_objective_ <= (
+        found.duality_gap_ + local.duality_gap_)
+    assert (found.integrality_gap_ is None) == (local.integrality_gap_ is None)
+    every = [[i, j] for i in range(16) for j in range(i)]
+    dense = [(random.normal(size=(16, 3)), every)], [random.integers(0, 3, 16).tolist()]
+    with pytest.raises(ValueError, match="'few_states' for the graphs of partition 0 and 'decomp"):
+        on_dask(local, inference="auto").fit([delayed((graphs, labels)), delayed(dense)])
+
+
+def test_no_import():
+    """`import fastm4n` knows nothing of Dask."""
+    code = "import sys, fastm4n, fastm4n.estimators; assert 'dask' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, env={
+        **os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+
+
+# --------------------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize("parts, words", [
+    ([(X, Y["levels"]), (X[:, :3], Y["levels"])], "partition 1 has columns 3, but partition 0"),
+    ([(X, Y["levels"]), (X, Y["classes"])], "partition 1 has labels that are strings"),
+    ([(X, Y["levels"]), (X[:0], Y["levels"][:0])], "partition 1 cannot be computed: it is empty"),
+    ([(X, Y["levels"]), (X, None)], "partition 1 cannot be computed: y is missing"),
+    ([(X, Y["levels"]), X], "partition 1 cannot be computed: it must be a pair"),
+    ([(X, Y["levels"]), (X, Y["levels"][1:])], "partition 1: .*inconsistent"),
+    ([(X, Y["levels"]), (np.where(X > 1, np.nan, X), Y["levels"])], "partition 1: .*NaN"),
+    ([(X, Y["levels"]), (sparse.csr_array(X), Y["levels"])], "partition 1 has rows that are sparse"),
+    ([(X, Y["levels"] * 0)] * 2, "one label only"),
+    ([(X, Y["levels"], np.zeros(48))] * 2, "partition 0: Sample weights must contain"),
+    ([], "X has no partitions"),
+])
+def test_bad_partitions(client, parts, words):
+    with pytest.raises(ValueError, match=words):
+        DaskMulticlassClassifier().fit([delayed(part) for part in parts])
+
+
+def test_bad_labels_of_taggers(client):
+    with pytest.raises(ValueError, match="partition 1 has labels of type int, but partition 0 of"):
+        DaskSequenceTagger().fit(
+            [delayed((SENTENCES, TAGS)), delayed((SENTENCES, [[1] * len(x) for x in SENTENCES]))])
+    wide = [(np.ones((2, 4)), [[0, 1]])]
+    with pytest.raises(ValueError, match="partition 1 has columns 4, but partition 0 has 3"):
+        DaskGraphTagger().fit([delayed((GRAPHS, NODES)), delayed((wide, [[0, 1]]))])
+    ranks = [[1, 2, 3, 4]] * 48
+    with pytest.raises(ValueError, match="partition 1 has items"):
+        DaskLabelRanker().fit([delayed((X, Y["rankings"])), delayed((X, ranks))])
+
+
+@pytest.mark.parametrize("parameters, words", [
+    ({"kernel": "rbf"}, "kernel='rbf' is not supported for data in partitions"),
+    ({"fit_intercept": "free"}, "fit_intercept='free'"),
+    ({"warm_start": True}, "warm_start=True"), ({"penalty": "l1"}, "penalty='l1'"),
+    ({"solver__step": "fixed", "solver": None}, "step='fixed'"),
+    ({"local_passes": 0}, "local_passes must be"), ({"timeout": -1}, "timeout"),
+    ({"client": 3}, "client must be a distributed.Client"), ({"alpha": -1}, "alpha"),
+])
+def test_bad_parameters(client, parameters, words):
+    if "solver__step" in parameters:
+        from fastm4n import BlockFrankWolfe
+
+        parameters = {"solver": BlockFrankWolfe(step="fixed"), "surrogate": "max_margin"}
+    with pytest.raises((ValueError, TypeError), match=words):
+        DaskMulticlassClassifier(**parameters).fit(pairs(X, Y["classes"]))
+
+
+@pytest.mark.parametrize("estimator, words", [
+    (DaskSequenceTagger(states="observed"), "states='observed'"),
+    (DaskSequenceTagger(order=2), "order=2"),
+    (DaskGraphTagger(pairwise="displacement", grid_shape=(2, 2)), "pairwise='displacement'"),
+    (DaskGraphTagger("max_margin", inference="soft"), "inference='soft'"),
+])
+def test_not_divisible(client, estimator, words):
+    with pytest.raises(ValueError, match=f"{words} is not supported for data in partitions"):
+        estimator.fit(pairs(SENTENCES, TAGS))
+
+
+def test_bad_data(client):
+    tagger = DaskSequenceTagger()
+    rows = da.ones((12, 2), chunks=(4, 2))
+    for data, words in (
+        (dict(X=SENTENCES, y=TAGS), r"X\[0\] is of type ndarray"),
+        (dict(X=X, y=X), "got ndarray"),
+        (dict(X=rows, y=rows[:, 0]), "give lengths or group"),
+        (dict(X=rows), "y is missing"),
+        (dict(X=rows, y=rows[:, 0], lengths=[6, 5]), "add up to the 12 rows of X"),
+        (dict(X=rows, y=rows[:, 0], lengths=[[4], [8]]), "lengths has 2 partitions, but X has 3"),
+        (dict(X=rows, y=[1, 2], lengths=[12]), "y has 2 partitions, but X has"),
+        (dict(X=pairs(SENTENCES, TAGS), lengths=[3]), "leave them out"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            tagger.fit(**data)
+
+
+def test_error_of_a_partition(client):
+    def fails():
+        raise OSError("no such file")
+
+    with pytest.raises(ValueError, match="partition 1 cannot be computed: no such file"):
+        DaskMulticlassClassifier().fit([delayed((X, Y["classes"])), delayed(fails)()])
+
+
+def test_checkpoint(client, tmp_path, monkeypatch):
+    """In `checkpointing` a fit that ended goes on, to the same bits."""
+    monkeypatch.setattr("fastm4n._checkpoints.Pace.is_due", lambda pace: True)
+    file = tmp_path / "fit"
+    local = SequenceTagger("log", alpha=0.05, random_state=0)
+
+    def dies():
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        with checkpointing(file):
+            on_dask(local, callback=at_round(4, dies)).fit(pairs(SENTENCES, TAGS))
+    assert file.exists()
+    with checkpointing(file):
+        found = on_dask(local).fit(pairs(SENTENCES, TAGS))
+    assert not file.exists()
+    whole = on_dask(local).fit(pairs(SENTENCES, TAGS))
+    assert found.n_iter_ == whole.n_iter_ > 5
+    assert_array_equal(found.coef_, whole.coef_)
+
+
+# -------------------------------------------------------------------------- the cluster
+
+
+class Sums:
+    """A member: sums of its inputs."""
+
+    stopping = None
+
+    def __init__(self, *parts):
+        self.total = float(sum(np.sum(part) for part in parts))
+
+    def more(self, by):
+        return self.total + by
+
+    def long(self, seconds):
+        start = time.perf_counter()
+        while time.perf_counter() - start < seconds and not self.stopping():
+            time.sleep(0.01)
+        return time.perf_counter() - start
+
+    def fail(self):
+        raise LookupError(f"not {self.total:g}")
+
+    def fail_strangely(self):
+        class Strange(Exception):
+            def __reduce__(self):
+                raise TypeError("no")
+
+        raise Strange("words")
+
+
+def sums(client, n=2, **options):
+    sources = [delayed(np.full)(3, k + 1.0) for k in range(2 * n)]
+    inputs = [[Input(sources[k], "a"), Input(sources[k + n], "b")] for k in range(n)]
+    return DaskFleet(client, [Sums] * n, inputs, **options)
+
+
+@pytest.mark.parametrize("direct", [False, True])
+def test_fleet(client, monkeypatch, direct):
+    """Also where workers are reached by way of the scheduler alone."""
+    if not direct:
+        monkeypatch.setattr("fastm4n.dask._fleet.DIRECT_WITHIN", -1.0)
+    with sums(client, 3) as fleet:
+        assert fleet.is_direct == [direct] * 3
+        assert fleet.call_all("more", 1.0) == [16.0, 22.0, 28.0]
+        assert fleet.call_all("more", each=[(1.0,), (2.0,)], members=[2, 0]) == [28.0, 17.0]
+        assert fleet.alive() == [True] * 3
+        with pytest.raises(LookupError, match="not 15"):
+            fleet.call_all("fail")
+        with pytest.raises(RuntimeError, match="Strange: words"):
+            fleet.call_all("fail_strangely")
+        fleet.replace(1)
+        assert fleet.call_all("more", 0.0) == [15.0, 21.0, 27.0]
+        fleet.stop()
+        assert max(fleet.call_all("long", 60.0)) < 30.0
+        fleet.stop(False)
+    with pytest.raises(ValueError, match="closed"):
+        fleet.call_all("more", 1.0)
+
+
+class Late:
+    """An answer that comes between the end of a wait and the look at what has become of it."""
+
+    calls = 0
+
+    def result(self, timeout):
+        self.calls += 1
+        if self.calls == 1:
+            raise TimeoutError
+        return 5
+
+    def done(self):
+        return True
+
+    def cancelled(self):
+        return False
+
+    def exception(self):
+        return None
+
+
+def test_answer_at_the_last_moment(client):
+    with sums(client) as fleet:
+        assert fleet._collect([0, 1], {0: Late(), 1: Late()}) == [5, 5]
+
+
+def remove(client, address):
+    """Take a worker off the cluster, with all that it holds."""
+    async def at(dask_scheduler):
+        await dask_scheduler.remove_worker(address, stimulus_id="test", close=True)
+
+    client.run_on_scheduler(at)
+
+
+def test_lost_member():
+    """Of a worker that leaves the member is lost, and made anew on another one."""
+    with cluster_of() as client, sums(client) as fleet:
+        gone = fleet.addresses[1]
+        remove(client, gone)
+        while all(fleet.alive()):
+            time.sleep(0.01)
+        found = fleet.call_all("more", 0.0)
+        assert found[0] == 12.0 and isinstance(found[1], Lost) and found[1].member == 1
+        assert fleet.alive() == [True, False]
+        fleet.replace(1)
+        assert fleet.call_all("more", 0.0) == [12.0, 18.0]
+        assert fleet.addresses[1] != gone
+
+
+def test_silent_worker(monkeypatch):
+    """A member whose worker says nothing any more is lost, and its worker is taken off."""
+    with cluster_of() as client, sums(client, timeout=1.5) as fleet:
+        silent, note = fleet.addresses[0], fleet._note
+
+        def unheard(workers, now):
+            if silent in workers:
+                workers[silent]["last_seen"] = 0.0
+            note(workers, now)
+
+        monkeypatch.setattr(fleet, "_note", unheard)
+        fleet._look()
+        found = fleet.call_all("long", each=[(6.0,), (0.1,)])
+        assert isinstance(found[0], Lost) and "silent for 1.5 s" in found[0].reason
+        assert found[1] >= 0.1
+        fleet.replace(0)
+        assert fleet.call_all("more", 0.0) == [12.0, 18.0]
+        assert fleet.addresses[0] != silent
+
+
+def test_silent_scheduler(client, monkeypatch):
+    """A scheduler that does not answer for long is an error, and no wait without end."""
+    def late(*args, **options):
+        raise TimeoutError
+
+    with sums(client, timeout=0.5) as fleet:
+        monkeypatch.setattr(client, "sync", late)
+        assert fleet.call_all("more", 0.0) == [12.0, 18.0]
+        time.sleep(0.6)
+        with pytest.raises(ClusterGone, match="scheduler does not answer"):
+            fleet.call_all("more", 0.0)
+
+
+def test_lost_data():
+    """Scattered data that are gone are named; what delayed objects give is computed anew."""
+    with cluster_of() as client:
+        parts = client.scatter([(X, Y["classes"])] * 2, hash=False)
+        inputs = [[Input(parts[1], "partition 1")]]
+        with DaskFleet(client, [Count], inputs) as fleet:
+            assert fleet.call_all("size") == [48]
+            for holder in client.who_has(parts[1])[parts[1].key]:
+                remove(client, holder)
+            with pytest.raises(NoMember, match="partition 1"):
+                fleet.replace(0)
+
+
+class Count:
+    def __init__(self, part):
+        self.part = part
+
+    def size(self):
+        return len(self.part[0])
+
+
+def test_no_cluster(monkeypatch):
+    def none():
+        raise ValueError("No clients found")
+
+    monkeypatch.setattr("fastm4n.dask._estimators.default_client", none)
+    with pytest.raises(ValueError, match="there is no Dask client"):
+        DaskMulticlassClassifier().fit(pairs(X, Y["classes"]))
+    with cluster_of() as client:
+        pass
+    with pytest.raises(ClusterGone, match="closed"):
+        DaskMulticlassClassifier(client=client).fit(pairs(X, Y["classes"]))
+    with cluster_of(n_workers=0) as client:
+        with pytest.raises(ClusterGone, match="no worker for 0.5 s"):
+            DaskMulticlassClassifier(client=client, timeout=0.5).fit(pairs(X, Y["classes"]))
+
+
+# ---------------------------------------------------------------------- ends of a fit
+
+
+def at_round(number, act):
+    """A callback that acts once, after that round."""
+    done = []
+
+    def callback(row):
+        if row["round"] >= number and not done:
+            done.append(act())
+
+    return callback
+
+
+def test_interrupt(client):
+    """Ctrl-C leaves the last certified round, and workers that can be asked again."""
+    def act():
+        threading.Timer(0.1, _thread.interrupt_main).start()
+
+    tagger = on_dask(
+        SequenceTagger(alpha=1e-3, random_state=0, tol=0.0), max_iter=10**6, local_passes=50.0,
+        callback=at_round(2, act))
+    with pytest.warns(ConvergenceWarning, match=r"Interrupted after \d+ rounds .* gap is"):
+        tagger.fit(pairs(SENTENCES, TAGS))
+    assert tagger.n_iter_ >= 2
+    local = SequenceTagger(alpha=1e-3, random_state=0, tol=1e-4).fit(SENTENCES, TAGS)
+    assert tagger.primal_objective_ - tagger.duality_gap_ <= local.primal_objective_
+    assert tagger.primal_objective_ >= local.dual_objective_ - 1e-12
+    on_dask(SequenceTagger("log", alpha=0.1)).fit(pairs(SENTENCES, TAGS))
+
+
+def test_cluster_goes():
+    """Of a cluster that goes during the fit the last certified round is kept."""
+    with LocalCluster(**THREADS) as cluster, Client(cluster) as client:
+        tagger = on_dask(
+            SequenceTagger("log", alpha=0.1, random_state=0, tol=0.0), client=client,
+            callback=at_round(3, cluster.close), timeout=5.0)
+        with pytest.raises(NoMember, match="model of the last certified round is kept"):
+            tagger.fit(pairs(SENTENCES, TAGS))
+        assert tagger.n_iter_ == 3 and np.isfinite(tagger.duality_gap_)
+        assert len(tagger.to_local().predict(SENTENCES)) == len(SENTENCES)
+
+
+@pytest.mark.parametrize("method", ["census", "begin", "describe", "template", "start"])
+def test_lost_before_the_rounds(monkeypatch, method):
+    """A worker that goes before there are rounds changes nothing of the result."""
+    local = SequenceTagger("log", alpha=0.1, random_state=0)
+    call, gone = DaskFleet._call, []
+
+    def removing(fleet, name, *args):
+        if name == method and not gone:
+            gone.append(fleet.addresses[1])
+            remove(fleet.client, gone[0])
+            while all(fleet.alive()):
+                time.sleep(0.01)
+        return call(fleet, name, *args)
+
+    with cluster_of() as client:
+        whole = on_dask(local, client=client).fit(pairs(SENTENCES, TAGS))
+        monkeypatch.setattr(DaskFleet, "_call", removing)
+        found = on_dask(local, client=client).fit(pairs(SENTENCES, TAGS))
+    assert gone
+    assert_array_equal(found.coef_, whole.coef_)
+
+
+def test_lost_for_good():
+    """Scattered data that are gone end the fit: no certificate is claimed without them."""
+    with cluster_of() as client:
+        parts = client.scatter([(SENTENCES[:10], TAGS[:10]), (SENTENCES[10:], TAGS[10:])], hash=False)
+
+        def act():
+            for holder in client.who_has(parts[1])[parts[1].key]:
+                remove(client, holder)
+
+        tagger = on_dask(
+            SequenceTagger("log", alpha=0.1, random_state=0, tol=0.0), client=client,
+            callback=at_round(3, act))
+        with pytest.warns(RuntimeWarning, match="was lost"):
+            with pytest.raises(NoMember, match="partition 1"):
+                tagger.fit(parts)
+        assert tagger.n_iter_ == 3
+
+
+def test_killed_worker():
+    """A worker is killed: the certificate is of the whole problem, at the same optimum."""
+    import psutil
+
+    before = set(psutil.Process().children(recursive=True))
+    X, y = SENTENCES * 4, TAGS * 4
+    local = SequenceTagger("log", alpha=0.02, random_state=0, tol=1e-8).fit(X, y)
+    with cluster_of(processes=True, host="127.0.0.1") as client:
+        pids = client.run(os.getpid)
+        tagger = on_dask(
+            SequenceTagger("log", alpha=0.02, random_state=0, tol=1e-7), client=client,
+            callback=at_round(4, lambda: os.kill(min(pids.values()), signal.SIGKILL)))
+        with pytest.warns(RuntimeWarning, match="worker . was lost"):
+            tagger.fit(pairs(X, y, 4))
+    assert tagger.history_["lost"][-1] == 1 and tagger.relative_gap_ <= 1e-7
+    assert tagger.primal_objective_ == pytest.approx(local.primal_objective_, rel=1e-6)
+    assert tagger.primal_objective_ - local.dual_objective_ <= (
+        tagger.duality_gap_ + local.duality_gap_)
+    left = [child for child in set(psutil.Process().children(recursive=True)) - before
+            if child.is_running() and "resource_tracker" not in " ".join(child.cmdline())]
+    assert not left
