@@ -1,14 +1,9 @@
-"""Fits on Dask: partitions of all forms, one certificate, and workers that go."""
+"""Estimators on Dask: partitions of all forms, one certificate, bad input."""
 
-import _thread
-import contextlib
 import os
 import pickle
-import signal
 import subprocess
 import sys
-import threading
-import time
 
 import numpy as np
 import pytest
@@ -22,99 +17,26 @@ pytest.importorskip("distributed")
 import dask.array as da
 import dask.bag as db
 from dask import delayed
-from distributed import Client, LocalCluster
+from dask_cases import CASES, GRAPHS, NODES, SENTENCES, TAGS, X, Y, at_round, client, on_dask, pairs
 
 from fastm4n import (
     GraphTagger,
-    LabelRanker,
     MulticlassClassifier,
-    MultiLabelClassifier,
-    OrdinalClassifier,
     SequenceTagger,
     checkpointing,
     load_model,
     save_model,
 )
 from fastm4n.dask import (
-    ClusterGone,
-    DaskFleet,
     DaskGraphTagger,
     DaskLabelRanker,
     DaskMulticlassClassifier,
-    DaskMultiLabelClassifier,
     DaskOrdinalClassifier,
     DaskSequenceTagger,
 )
-from fastm4n.dask._fleet import Input
 from fastm4n.dask._inputs import cut_between
-from fastm4n.fleets import Lost, NoMember
 
-THREADS = dict(n_workers=2, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0")
-
-
-@contextlib.contextmanager
-def cluster_of(**options):
-    with LocalCluster(**{**THREADS, **options}) as cluster, Client(cluster) as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
-def client():
-    with cluster_of() as found:
-        yield found
-
-
-# ------------------------------------------------------------------------------- data
-
-RANDOM = np.random.default_rng(0)
-X = RANDOM.normal(size=(48, 4))
-Y = {
-    "classes": np.array(["c", "a", "b"])[np.argmax(X[:, :3] + 0.5 * RANDOM.normal(size=(48, 3)), 1)],
-    "levels": np.digitize(X[:, 0] + 0.3 * RANDOM.normal(size=48), [-0.5, 0.5]),
-    "sets": (X[:, :3] + 0.5 * RANDOM.normal(size=(48, 3)) > 0).astype(int),
-    "rankings": np.argsort(np.argsort(-X[:, :3], axis=1), axis=1) + 1,
-}
-SENTENCES = [RANDOM.normal(size=(n, 4)) for n in RANDOM.integers(1, 6, 20)]
-TAGS = [np.array(["N", "V"])[(x[:, 0] > 0).astype(int)].tolist() for x in SENTENCES]
-TAGS[-1] = ["D"] * len(TAGS[-1])  # a label of the last partition alone
-GRAPHS = [
-    (RANDOM.normal(size=(n, 3)), [[i, i + 1] for i in range(n - 1)])
-    for n in RANDOM.integers(2, 5, 16)]
-NODES = [(x[:, 0] > 0).astype(int).tolist() for x, _ in GRAPHS]
-
-CASES = {
-    "multiclass": (MulticlassClassifier("log", alpha=0.1), X, Y["classes"]),
-    "multiclass max_min": (MulticlassClassifier(alpha=0.1), X, Y["classes"]),
-    "balanced": (
-        MulticlassClassifier("max_margin", alpha=0.1, class_weight="balanced"), X, Y["classes"]),
-    "elastic net": (MulticlassClassifier("log", alpha=0.1, penalty="elasticnet"), X, Y["classes"]),
-    "ordinal": (OrdinalClassifier(alpha=0.1), X, Y["levels"]),
-    "levels": (OrdinalClassifier(alpha=0.1, levels=[-1, 0, 1, 2]), X, Y["levels"]),
-    "sets": (MultiLabelClassifier("log", alpha=0.1), X, Y["sets"]),
-    "rankings": (LabelRanker("max_margin", alpha=0.1), X, Y["rankings"]),
-    "chains": (SequenceTagger("log", alpha=0.1), SENTENCES, TAGS),
-    "chains max_min": (SequenceTagger(alpha=0.1), SENTENCES, TAGS),
-    "chains auto": (SequenceTagger("max_margin", alpha="auto"), SENTENCES, TAGS),
-    "graphs": (GraphTagger("log", alpha=0.1), GRAPHS, NODES),
-}
-ON_DASK = {
-    MulticlassClassifier: DaskMulticlassClassifier, OrdinalClassifier: DaskOrdinalClassifier,
-    MultiLabelClassifier: DaskMultiLabelClassifier, LabelRanker: DaskLabelRanker,
-    SequenceTagger: DaskSequenceTagger, GraphTagger: DaskGraphTagger,
-}
-
-
-def on_dask(local, **parameters):
-    """The Dask estimator of the same parameters, two passes a round."""
-    given = {**local.get_params(deep=False), "max_iter": 300, "local_passes": 2.0, **parameters}
-    return ON_DASK[type(local)](**given)
-
-
-def pairs(X, y, n=3):
-    """Delayed pairs of n partitions."""
-    edges = np.linspace(0, len(X), n + 1).astype(int)
-    return [delayed((X[a:b], y[a:b])) for a, b in zip(edges[:-1], edges[1:], strict=True)]
-
+__all__ = ["client"]  # a fixture
 
 # ---------------------------------------------------------------------------- optimum
 
@@ -313,7 +235,17 @@ def test_linear_programs(client):
 
 def test_no_import():
     """`import fastm4n` knows nothing of Dask."""
-    code = "import sys, fastm4n, fastm4n.estimators; assert 'dask' not in sys.modules"
+    code = """
+import sys, fastm4n, fastm4n.estimators
+assert "dask" not in sys.modules
+sys.modules["distributed"] = None
+try:
+    import fastm4n.dask
+except ImportError as error:
+    assert 'pip install "fastm4n[dask]"' in str(error)
+else:
+    raise AssertionError
+"""
     subprocess.run([sys.executable, "-c", code], check=True, env={
         **os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
 
@@ -423,288 +355,3 @@ def test_checkpoint(client, tmp_path, monkeypatch):
     whole = on_dask(local).fit(pairs(SENTENCES, TAGS))
     assert found.n_iter_ == whole.n_iter_ > 5
     assert_array_equal(found.coef_, whole.coef_)
-
-
-# -------------------------------------------------------------------------- the cluster
-
-
-class Sums:
-    """A member: sums of its inputs."""
-
-    stopping = None
-
-    def __init__(self, *parts):
-        self.total = float(sum(np.sum(part) for part in parts))
-
-    def more(self, by):
-        return self.total + by
-
-    def long(self, seconds):
-        start = time.perf_counter()
-        while time.perf_counter() - start < seconds and not self.stopping():
-            time.sleep(0.01)
-        return time.perf_counter() - start
-
-    def fail(self):
-        raise LookupError(f"not {self.total:g}")
-
-    def fail_strangely(self):
-        class Strange(Exception):
-            def __reduce__(self):
-                raise TypeError("no")
-
-        raise Strange("words")
-
-
-def sums(client, n=2, **options):
-    sources = [delayed(np.full)(3, k + 1.0) for k in range(2 * n)]
-    inputs = [[Input(sources[k], "a"), Input(sources[k + n], "b")] for k in range(n)]
-    return DaskFleet(client, [Sums] * n, inputs, **options)
-
-
-@pytest.mark.parametrize("direct", [False, True])
-def test_fleet(client, monkeypatch, direct):
-    """Also where workers are reached by way of the scheduler alone."""
-    if not direct:
-        monkeypatch.setattr("fastm4n.dask._fleet.DIRECT_WITHIN", -1.0)
-    with sums(client, 3) as fleet:
-        assert fleet.is_direct == [direct] * 3
-        assert fleet.call_all("more", 1.0) == [16.0, 22.0, 28.0]
-        assert fleet.call_all("more", each=[(1.0,), (2.0,)], members=[2, 0]) == [28.0, 17.0]
-        assert fleet.alive() == [True] * 3
-        with pytest.raises(LookupError, match="not 15"):
-            fleet.call_all("fail")
-        with pytest.raises(RuntimeError, match="Strange: words"):
-            fleet.call_all("fail_strangely")
-        fleet.replace(1)
-        assert fleet.call_all("more", 0.0) == [15.0, 21.0, 27.0]
-        fleet.stop()
-        assert max(fleet.call_all("long", 60.0)) < 30.0
-        fleet.stop(False)
-    with pytest.raises(ValueError, match="closed"):
-        fleet.call_all("more", 1.0)
-
-
-class Late:
-    """An answer that comes between the end of a wait and the look at what has become of it."""
-
-    calls = 0
-
-    def result(self, timeout):
-        self.calls += 1
-        if self.calls == 1:
-            raise TimeoutError
-        return 5
-
-    def done(self):
-        return True
-
-    def cancelled(self):
-        return False
-
-    def exception(self):
-        return None
-
-
-def test_answer_at_the_last_moment(client):
-    with sums(client) as fleet:
-        assert fleet._collect([0, 1], {0: Late(), 1: Late()}) == [5, 5]
-
-
-def remove(client, address):
-    """Take a worker off the cluster, with all that it holds."""
-    async def at(dask_scheduler):
-        await dask_scheduler.remove_worker(address, stimulus_id="test", close=True)
-
-    client.run_on_scheduler(at)
-
-
-def test_lost_member():
-    """Of a worker that leaves the member is lost, and made anew on another one."""
-    with cluster_of() as client, sums(client) as fleet:
-        gone = fleet.addresses[1]
-        remove(client, gone)
-        while all(fleet.alive()):
-            time.sleep(0.01)
-        found = fleet.call_all("more", 0.0)
-        assert found[0] == 12.0 and isinstance(found[1], Lost) and found[1].member == 1
-        assert fleet.alive() == [True, False]
-        fleet.replace(1)
-        assert fleet.call_all("more", 0.0) == [12.0, 18.0]
-        assert fleet.addresses[1] != gone
-
-
-def test_silent_worker(monkeypatch):
-    """A member whose worker says nothing any more is lost, and its worker is taken off."""
-    with cluster_of() as client, sums(client, timeout=1.5) as fleet:
-        silent, note = fleet.addresses[0], fleet._note
-
-        def unheard(workers, now):
-            if silent in workers:
-                workers[silent]["last_seen"] = 0.0
-            note(workers, now)
-
-        monkeypatch.setattr(fleet, "_note", unheard)
-        fleet._look()
-        found = fleet.call_all("long", each=[(6.0,), (0.1,)])
-        assert isinstance(found[0], Lost) and "silent for 1.5 s" in found[0].reason
-        assert found[1] >= 0.1
-        fleet.replace(0)
-        assert fleet.call_all("more", 0.0) == [12.0, 18.0]
-        assert fleet.addresses[0] != silent
-
-
-def test_silent_scheduler(client, monkeypatch):
-    """A scheduler that does not answer for long is an error, and no wait without end."""
-    def late(*args, **options):
-        raise TimeoutError
-
-    with sums(client, timeout=0.5) as fleet:
-        monkeypatch.setattr(client, "sync", late)
-        assert fleet.call_all("more", 0.0) == [12.0, 18.0]
-        time.sleep(0.6)
-        with pytest.raises(ClusterGone, match="scheduler does not answer"):
-            fleet.call_all("more", 0.0)
-
-
-def test_lost_data():
-    """Scattered data that are gone are named; what delayed objects give is computed anew."""
-    with cluster_of() as client:
-        parts = client.scatter([(X, Y["classes"])] * 2, hash=False)
-        inputs = [[Input(parts[1], "partition 1")]]
-        with DaskFleet(client, [Count], inputs) as fleet:
-            assert fleet.call_all("size") == [48]
-            for holder in client.who_has(parts[1])[parts[1].key]:
-                remove(client, holder)
-            with pytest.raises(NoMember, match="partition 1"):
-                fleet.replace(0)
-
-
-class Count:
-    def __init__(self, part):
-        self.part = part
-
-    def size(self):
-        return len(self.part[0])
-
-
-def test_no_cluster(monkeypatch):
-    def none():
-        raise ValueError("No clients found")
-
-    monkeypatch.setattr("fastm4n.dask._estimators.default_client", none)
-    with pytest.raises(ValueError, match="there is no Dask client"):
-        DaskMulticlassClassifier().fit(pairs(X, Y["classes"]))
-    with cluster_of() as client:
-        pass
-    with pytest.raises(ClusterGone, match="closed"):
-        DaskMulticlassClassifier(client=client).fit(pairs(X, Y["classes"]))
-    with cluster_of(n_workers=0) as client:
-        with pytest.raises(ClusterGone, match="no worker for 0.5 s"):
-            DaskMulticlassClassifier(client=client, timeout=0.5).fit(pairs(X, Y["classes"]))
-
-
-# ---------------------------------------------------------------------- ends of a fit
-
-
-def at_round(number, act):
-    """A callback that acts once, after that round."""
-    done = []
-
-    def callback(row):
-        if row["round"] >= number and not done:
-            done.append(act())
-
-    return callback
-
-
-def test_interrupt(client):
-    """Ctrl-C leaves the last certified round, and workers that can be asked again."""
-    def act():
-        threading.Timer(0.1, _thread.interrupt_main).start()
-
-    tagger = on_dask(
-        SequenceTagger(alpha=1e-3, random_state=0, tol=0.0), max_iter=10**6, local_passes=50.0,
-        callback=at_round(2, act))
-    with pytest.warns(ConvergenceWarning, match=r"Interrupted after \d+ rounds .* gap is"):
-        tagger.fit(pairs(SENTENCES, TAGS))
-    assert tagger.n_iter_ >= 2
-    local = SequenceTagger(alpha=1e-3, random_state=0, tol=1e-4).fit(SENTENCES, TAGS)
-    assert tagger.primal_objective_ - tagger.duality_gap_ <= local.primal_objective_
-    assert tagger.primal_objective_ >= local.dual_objective_ - 1e-12
-    on_dask(SequenceTagger("log", alpha=0.1)).fit(pairs(SENTENCES, TAGS))
-
-
-def test_cluster_goes():
-    """Of a cluster that goes during the fit the last certified round is kept."""
-    with LocalCluster(**THREADS) as cluster, Client(cluster) as client:
-        tagger = on_dask(
-            SequenceTagger("log", alpha=0.1, random_state=0, tol=0.0), client=client,
-            callback=at_round(3, cluster.close), timeout=5.0)
-        with pytest.raises(NoMember, match="model of the last certified round is kept"):
-            tagger.fit(pairs(SENTENCES, TAGS))
-        assert tagger.n_iter_ == 3 and np.isfinite(tagger.duality_gap_)
-        assert len(tagger.to_local().predict(SENTENCES)) == len(SENTENCES)
-
-
-@pytest.mark.parametrize("method", ["census", "begin", "describe", "template", "start"])
-def test_lost_before_the_rounds(monkeypatch, method):
-    """A worker that goes before there are rounds changes nothing of the result."""
-    local = SequenceTagger("log", alpha=0.1, random_state=0)
-    call, gone = DaskFleet._call, []
-
-    def removing(fleet, name, *args):
-        if name == method and not gone:
-            gone.append(fleet.addresses[1])
-            remove(fleet.client, gone[0])
-            while all(fleet.alive()):
-                time.sleep(0.01)
-        return call(fleet, name, *args)
-
-    with cluster_of() as client:
-        whole = on_dask(local, client=client).fit(pairs(SENTENCES, TAGS))
-        monkeypatch.setattr(DaskFleet, "_call", removing)
-        found = on_dask(local, client=client).fit(pairs(SENTENCES, TAGS))
-    assert gone
-    assert_array_equal(found.coef_, whole.coef_)
-
-
-def test_lost_for_good():
-    """Scattered data that are gone end the fit: no certificate is claimed without them."""
-    with cluster_of() as client:
-        parts = client.scatter([(SENTENCES[:10], TAGS[:10]), (SENTENCES[10:], TAGS[10:])], hash=False)
-
-        def act():
-            for holder in client.who_has(parts[1])[parts[1].key]:
-                remove(client, holder)
-
-        tagger = on_dask(
-            SequenceTagger("log", alpha=0.1, random_state=0, tol=0.0), client=client,
-            callback=at_round(3, act))
-        with pytest.warns(RuntimeWarning, match="was lost"):
-            with pytest.raises(NoMember, match="partition 1"):
-                tagger.fit(parts)
-        assert tagger.n_iter_ == 3
-
-
-def test_killed_worker():
-    """A worker is killed: the certificate is of the whole problem, at the same optimum."""
-    import psutil
-
-    before = set(psutil.Process().children(recursive=True))
-    X, y = SENTENCES * 4, TAGS * 4
-    local = SequenceTagger("log", alpha=0.02, random_state=0, tol=1e-8).fit(X, y)
-    with cluster_of(processes=True, host="127.0.0.1") as client:
-        pids = client.run(os.getpid)
-        tagger = on_dask(
-            SequenceTagger("log", alpha=0.02, random_state=0, tol=1e-7), client=client,
-            callback=at_round(4, lambda: os.kill(min(pids.values()), signal.SIGKILL)))
-        with pytest.warns(RuntimeWarning, match="worker . was lost"):
-            tagger.fit(pairs(X, y, 4))
-    assert tagger.history_["lost"][-1] == 1 and tagger.relative_gap_ <= 1e-7
-    assert tagger.primal_objective_ == pytest.approx(local.primal_objective_, rel=1e-6)
-    assert tagger.primal_objective_ - local.dual_objective_ <= (
-        tagger.duality_gap_ + local.duality_gap_)
-    left = [child for child in set(psutil.Process().children(recursive=True)) - before
-            if child.is_running() and "resource_tracker" not in " ".join(child.cmdline())]
-    assert not left
