@@ -1,6 +1,6 @@
 """CoNLL-2000 on a Dask cluster of two workers, one of which is killed in the middle of the fit.
 
-    FASTM4N_DATA=... python benchmarks/dask_cluster.py [--alpha 1] [--tol 1e-8] [--rounds 1000]
+    FASTM4N_DATA=... python benchmarks/dask_cluster.py [--alpha 100] [--tol 7e-8] [--rounds 1000]
 
 The CRF of benchmarks/conll2000.py (its attributes, all weights), fitted by `SequenceTagger` in this
 process, and by `DaskSequenceTagger` on a `LocalCluster` of two workers of one thread each on 127.0.0.1, of
@@ -45,8 +45,8 @@ def read(path):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--alpha", type=float, default=1.0)
-    parser.add_argument("--tol", type=float, default=1e-8)
+    parser.add_argument("--alpha", type=float, default=100.0)
+    parser.add_argument("--tol", type=float, default=7e-8)
     parser.add_argument("--rounds", type=int, default=1000)
     given = parser.parse_args()
     if data_folder() is None:
