@@ -40,7 +40,7 @@ def equal(one, other):
         np.array_equal(value, other[name]) for name, value in one.items())
 
 
-@pytest.mark.parametrize(("kind", "name", "penalty"), cases())
+@pytest.mark.parametrize(("kind", "name", "penalty"), list(cases()))
 def test_threads_change_no_bit(kind, name, penalty):
     states, engines = [], []
     for n_threads in (1, 2, 3):
@@ -56,7 +56,7 @@ def test_threads_change_no_bit(kind, name, penalty):
     assert engines[0].n_visits > 0
 
 
-@pytest.mark.parametrize(("kind", "name", "penalty"), cases())
+@pytest.mark.parametrize(("kind", "name", "penalty"), list(cases()))
 def test_optimum(kind, name, penalty):
     problem = KINDS[kind](2, penalty=penalty)
     solution, _ = problem.solve(name, tol=1e-4, max_iter=1000)

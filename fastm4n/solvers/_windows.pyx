@@ -14,8 +14,9 @@ of blocks, and so in proportion to the width, as a share of the gain: the mini-b
 is measured now and then, at the cost of scoring a window twice, and windows are as wide as keeps it
 small.
 
-As threads change no bit, a clock may say how many there are: some windows are the leader's alone,
-and where those take no longer a visit, as on a machine that has other work, the others are let go.
+As threads change no bit, a clock may say how many there are: now and then a pass begins with one,
+and where visits of all take no less time, as on a machine that has other work, the others are let
+go.
 
 References
 ----------
@@ -49,21 +50,29 @@ cdef enum:
     # widest window, and the one that passes begin with: conflicts are measured from there
     WIDEST = 256
     FIRST = 4
-    # windows that are measured before the width may change, and one in how many is measured when
-    # that has been done
-    MEASURED = 8
+    # windows that are measured before the width may change, fewer where half of the gains is lost;
+    # one in how many is measured where it was right before, or so many in a pass
+    MEASURED = 16
+    FEW_MEASURED = 4
     MEASURE_EVERY = 16
+    MEASURED_IN_PASS = 32
+    # the first steps of natural parameters are short and say nothing of the next ones: so wide at
+    # most are windows of the first pass
+    WIDEST_FIRST = 8
 
-# the share of its steps' gains that a window may lose
-cdef double CONFLICT = 0.06
+# the share of their gains by which steps of one window may be in each other's way, and that by
+# which they are so little that windows of twice as many, which lose up to seven times as much, may
+# be tried: beyond a fifth or so it runs away within a pass
+cdef double MOST_CONFLICT = 0.12, LITTLE_CONFLICT = 0.015
 # multiply-adds of a window, about, below which waiting for each other costs more than threads
 # gain, and those that are enough; and of a pass that threads are begun for
 cdef double LEAST_WORK = 2e4, MOST_WORK = 4e6, LEAST_PASS = 2e7
-# passes without windows until conflicts are measured again, or without threads until they are
-# asked again
+# passes without windows until conflicts are measured again; and without threads until they are
+# asked again, or with them until the time of one is taken again
 cdef Py_ssize_t AGAIN = 10
-# one in how many windows is the leader's alone, and how many are enough to judge by
-cdef Py_ssize_t SOLO_EVERY = 32, JUDGED = 8
+# the share of a pass that one thread begins, and windows by which all are judged
+cdef double SOLO = 0.05
+cdef Py_ssize_t JUDGED = 64
 
 
 def cost_of_visit(engine):
@@ -104,13 +113,14 @@ cdef class Windows:
     # of the pass under way
     cdef Sampling sampling
     cdef Step step
-    cdef Py_ssize_t n_left, count, n_windows, until_check, every
-    cdef bint is_measured, is_solo, is_dismissal
-    # seconds and visits of windows of one thread, and of all, and passes until all are asked again
-    cdef double began
-    cdef double[2] seconds
-    cdef long long[2] visits
-    cdef Py_ssize_t n_rests
+    cdef Py_ssize_t n_left, count, n_windows, until_check, every, measure_every
+    cdef bint is_measured, is_settled, is_dismissal, has_passed
+    # where in n_left this part of the pass ends
+    cdef Py_ssize_t stop_at
+    # seconds of a visit by one thread; when all began, and visits that were left then; passes until
+    # they are asked again, and since the time of one was taken
+    cdef double alone_seconds, began
+    cdef Py_ssize_t began_at, n_rests, n_since
     cdef long arrived, round, failed, next_block, turn, claim
     cdef long n_running
     # sums over measured windows since the width has changed
@@ -159,12 +169,15 @@ cdef class Windows:
 
     def state(self):
         """What later passes depend on, for `restore`."""
-        return {"numbers": np.array([
-            self.width, self.together, self.alone, self.n_measured, self.n_alone])}
+        numbers = (
+            self.width, self.together, self.alone, self.n_measured, self.n_alone, self.has_passed)
+        return {"numbers": np.array(numbers, dtype=np.float64)}
 
     def restore(self, state):
         """Bring back what `state` gave."""
-        width, self.together, self.alone, n_measured, n_alone = state["numbers"].tolist()
+        width, self.together, self.alone, n_measured, n_alone, has_passed = (
+            state["numbers"].tolist())
+        self.has_passed = bool(has_passed)
         self.width, self.n_measured, self.n_alone = int(width), int(n_measured), int(n_alone)
 
     def run_pass(self, Sampling sampling, Step step):
@@ -173,15 +186,18 @@ cdef class Windows:
         cdef Py_ssize_t n = engine.gaps.shape[0]
         if engine.is_active:
             return engine.run_pass(sampling, step)
-        if self.n_measured >= MEASURED and self.width * self.visit_cost < self.least_work:
+        if self.has_passed and self.width * self.visit_cost < self.least_work:
             self.n_alone += 1
             if self.n_alone % AGAIN:
                 return engine.run_pass(sampling, step)
-            self.width, self.n_measured, self.together, self.alone = FIRST, 0, 0.0, 0.0
+            self.set_width(FIRST)
         if self.workspaces is None:
             self.allocate()
         self.sampling, self.step = sampling, step
         self.n_left, self.n_windows = n, 0
+        self.has_passed = True
+        # conflicts may be others by now
+        self.is_settled = False
         self.every = self.until_check = engine.visits_between_checks()
         self.arrived = self.failed = self.next_block = self.turn = 0
         engine.oracle_error = 0.0
@@ -190,14 +206,24 @@ cdef class Windows:
             engine.shuffle()
         elif sampling == Sampling.GAP:
             engine.rebuild_tree()
-        self.n_running = self.n_threads
+        if self.n_threads == 1 or self.n_rests > 0:
+            self.n_rests = max(0, self.n_rests - 1)
+            self.run_part(1, 0)
+            return
+        if self.n_since % AGAIN == 0:
+            self.run_part(1, n - <Py_ssize_t> (SOLO * n))
+            self.alone_seconds = (fastm4n_seconds() - self.began) / max(1, n - self.n_left)
+        self.n_since += 1
+        self.run_part(self.n_threads, 0)
+
+    cdef int run_part(self, Py_ssize_t n_threads, Py_ssize_t stop_at) except -1:
+        """Visits of a pass, until no more than stop_at of its visits are left."""
+        self.n_running, self.stop_at = n_threads, stop_at
         self.is_dismissal = False
-        if self.n_rests > 0:
-            self.n_rests -= 1
-            self.n_running = 1
+        self.began, self.began_at = fastm4n_seconds(), self.n_left
         waiting = []
         try:
-            for number in range(1, self.n_running):
+            for number in range(1, n_threads):
                 waiting.append(self.pool.submit(self.take_part, number))
             self.take_part(0)
         except BaseException:
@@ -207,6 +233,7 @@ cdef class Windows:
         finally:
             for future in waiting:
                 future.result()
+        return 0
 
     def take_part(self, Py_ssize_t number):
         """The part of one thread in a pass; number 0 leads."""
@@ -228,13 +255,10 @@ cdef class Windows:
 
     cdef int dismiss(self) noexcept nogil:
         """Let the other threads go, if they do not help."""
-        cdef double alone, all_of_them
-        if self.n_running == 1 or self.visits[0] < JUDGED * self.width:
+        cdef Py_ssize_t n_visits = self.began_at - self.n_left
+        if self.n_running == 1 or self.n_windows % JUDGED or n_visits == 0:
             return 0
-        alone, all_of_them = self.seconds[0] / self.visits[0], self.seconds[1] / self.visits[1]
-        self.seconds[0] = self.seconds[1] = 0.0
-        self.visits[0] = self.visits[1] = 0
-        if all_of_them < alone:
+        if fastm4n_seconds() - self.began < self.alone_seconds * n_visits:
             return 0
         self.is_dismissal = True
         fastm4n_meet(&self.arrived, &self.round, self.n_running, &self.failed)
@@ -261,8 +285,7 @@ cdef class Windows:
             count, is_measured = self.count, self.is_measured
             if count == 0:
                 return 0
-            if number == 0 or not self.is_solo:
-                self.ask(engine, surrogate, features, work, number)
+            self.ask(engine, surrogate, features, work, number)
             if fastm4n_meet(&self.arrived, &self.round, self.n_running, &self.failed) < 0:
                 return 0
             self.update(features, number)
@@ -275,9 +298,6 @@ cdef class Windows:
                 fastm4n_await(&self.turn, count, &self.failed)
                 if fastm4n_load(&self.failed):
                     return 0
-                if not is_measured:
-                    self.seconds[not self.is_solo] += fastm4n_seconds() - self.began
-                    self.visits[not self.is_solo] += count
                 self.end(engine)
 
     cdef void begin(self, BlockCoordinateEngine engine) noexcept nogil:
@@ -285,10 +305,11 @@ cdef class Windows:
         cdef Py_ssize_t i, b, n = engine.gaps.shape[0], width = min(self.width, self.n_left)
         cdef Py_ssize_t done = n - self.n_left
         self.count = 0
+        if self.n_left <= self.stop_at:
+            return
         self.next_block = self.turn = 0
         self.is_measured = (
-            self.n_measured < MEASURED or self.n_windows % MEASURE_EVERY == 0) and width > 1
-        self.is_solo = self.n_running > 1 and self.n_windows % SOLO_EVERY == SOLO_EVERY // 2
+            not self.is_settled or self.n_windows % self.measure_every == 0) and width > 1
         self.n_windows += 1
         for i in range(width):
             if self.sampling == Sampling.PERMUTATION:
@@ -312,8 +333,7 @@ cdef class Windows:
         self.until_check -= self.count
         # of short visits a thread takes several at once
         self.claim = max(1, self.count // (4 * self.n_running))
-        self.began = fastm4n_seconds()
-        if self.count == 0 and self.n_left > 0:
+        if self.count == 0 and self.n_left > self.stop_at:
             self.begin(engine)
 
     cdef int ask(self, BlockCoordinateEngine engine, Surrogate surrogate, FeatureMap features,
@@ -382,24 +402,30 @@ cdef class Windows:
             engine.note(&self.told[i], self.sampling == Sampling.GAP)
         if self.is_measured:
             self.n_measured += 1
-            if self.n_measured >= MEASURED:
-                self.choose_width()
+            if self.n_measured >= MEASURED or (
+                    self.n_measured >= FEW_MEASURED and self.together < 0.5 * self.alone):
+                self.choose_width(engine)
 
-    cdef void choose_width(self) noexcept nogil:
-        """The width at which as much of the gain is lost as may be, but at most twice this one."""
-        cdef double conflict = 0.0
+    cdef void choose_width(self, BlockCoordinateEngine engine) noexcept nogil:
+        """The width of the windows to come, by what those that were measured have lost."""
+        cdef double lost = 0.0
+        cdef Py_ssize_t n = engine.gaps.shape[0], widest = self.widest
+        if engine.surrogate.has_natural_step and engine.n_visits < n:
+            widest = WIDEST_FIRST
         if self.alone > 0.0:
-            conflict = (1.0 - self.together / self.alone) / (self.width - 1)
-        if 2.0 * conflict * (2 * self.width - 1) <= CONFLICT and 2 * self.width <= self.widest:
-            self.width *= 2
-        elif conflict * (self.width - 1) > CONFLICT and self.width > 2:
-            while conflict * (self.width - 1) > CONFLICT and self.width > 2:
-                self.width //= 2
+            lost = 1.0 - self.together / self.alone
+        if lost > MOST_CONFLICT and self.width > 2:
+            # what has run away is not brought back by half as many
+            self.set_width(max(2, self.width // (2 if lost < 0.5 else 4)))
+        elif lost < LITTLE_CONFLICT and 2 * self.width <= widest:
+            self.set_width(2 * self.width)
         else:
-            # later windows count for more
-            self.together *= 0.5
-            self.alone *= 0.5
-            self.n_measured = MEASURED
-            return
+            self.set_width(self.width)
+            self.is_settled = True
+            self.measure_every = max(
+                1, min(MEASURE_EVERY, n // (self.width * MEASURED_IN_PASS)))
+
+    cdef void set_width(self, Py_ssize_t width) noexcept nogil:
+        self.width, self.is_settled = width, False
         self.together = self.alone = 0.0
         self.n_measured = 0
