@@ -55,7 +55,7 @@ def extensions():
             ".".join(relative.with_suffix("").parts),
             [relative.as_posix()],
             include_dirs=["fastm4n/_simd"],
-            depends=sorted(p.relative_to(ROOT).as_posix() for p in ROOT.glob("fastm4n/_simd/*.h")),
+            depends=sorted(p.relative_to(ROOT).as_posix() for p in ROOT.glob("fastm4n/*/*.h")),
             extra_compile_args=compile_args,
             extra_link_args=link_args,
         )

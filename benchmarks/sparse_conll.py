@@ -135,8 +135,8 @@ one run, which vary by a tenth or two.
 
 Most of the 335,674 attributes occur so seldom that no probabilities of the labels could give them a weight:
 the 117,203 others are all that is worked on. Without c2 the gap is a loose bound, and says less than the objective.
-CRFsuite needs less memory, about 100 MiB beside the data against 450 here: the dual point and its scores are
-kept, and rows of all 22 labels for each feature, where CRFsuite has the pairs that occur.
+The memory of fastm4n is that of weights in rows of all 22 labels; weights of pairs that occur are now held by the
+pairs: [memory.md](memory.md) has the figures.
 """
 
 

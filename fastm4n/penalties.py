@@ -111,7 +111,7 @@ class ResolvedPenalty:
     by_rows: bool
     families: dict
 
-    def of_rows(self, shape, n_shared, views_of):
+    def of_rows(self, shape, n_shared, views_of, pairs=None):
         """The compiled penalty of rows of weights.
 
         Parameters
@@ -122,6 +122,9 @@ class ResolvedPenalty:
             How many of them, the first, are of features.
         views_of : callable
             For an array of that shape, a dict from family to the view of its weights.
+        pairs : tuple (name, numbers), default=None
+            The family whose weights are held by pairs, in the first rows, and a callable that
+            makes the numbers of the pairs of an array of its shape.
         """
         packed = []
         for none, *arrays in zip((-np.inf, np.inf, 0.0), *self.families.values(), strict=True):
@@ -134,6 +137,11 @@ class ResolvedPenalty:
             for name, values in given.items():
                 if name in views:
                     views[name][...] = values.reshape(views[name].shape)
+                elif pairs is not None and name == pairs[0]:
+                    # no weights are behind the last pair: what is there makes rows alike
+                    of_pairs, to = pairs[1](values), array[:n_shared].reshape(-1)
+                    to[: of_pairs.size] = of_pairs
+                    to[of_pairs.size :] = of_pairs[-1] if of_pairs.size else none
             packed.append(array)
         lower, upper, thresholds = packed
         if self.by_rows:
@@ -161,7 +169,7 @@ class _Penalty(NamesParameters, BaseEstimator):
                 if isinstance(self.bounds, dict):
                     of += f"[{name!r}]"
                 lower, upper = as_bounds(of, given[name], shape, name + "_")
-            out[name] = lower, upper, thresholds.get(name, np.zeros(shape))
+            out[name] = lower, upper, thresholds.get(name, np.broadcast_to(0.0, shape))
         return ResolvedPenalty(1.0 - ratio, isinstance(self, Group), out)
 
     def _ratio(self):

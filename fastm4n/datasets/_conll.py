@@ -16,6 +16,9 @@ _words = re.compile(r"[^ \t\r\v\f]+").findall
 
 _CONLLU_ID = re.compile(r"([0-9]{1,9})(?:(-|\.)([0-9]{1,9}))?")
 
+# strings and tokens that are kept to be shared
+MOST_SHARED = 200_000
+
 
 def load_conll(path, *, label_column=-1, columns=None, delimiter=None, comment=None,
                skip_docstart=True, keep_empty=False):
@@ -155,6 +158,7 @@ class _Columns:
         sentence, sentence_labels = [], []
         any_tokens = after_docstart = False
         known = {}  # one string object for each label
+        shared = {}  # and one object for all tokens that are equal, while they are few
         for line in lines:
             if comment is not None and line.startswith(comment):
                 continue
@@ -184,7 +188,10 @@ class _Columns:
             if column is not None:
                 label = fields.pop(column)
                 sentence_labels.append(known.setdefault(label, label))
-            sentence.append(tuple(fields))
+            if len(shared) > MOST_SHARED:
+                shared.clear()  # files are read by batches as well, whatever their length
+            token = tuple([shared.setdefault(field, field) for field in fields])
+            sentence.append(shared.setdefault(token, token))
             any_tokens = True
         if not any_tokens:
             raise ValueError(f"{lines.name} holds no tokens.")

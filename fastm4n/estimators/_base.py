@@ -237,7 +237,13 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
             solution = solve_proximal(
                 *parts, tol=self.tol * scale, modulus=modulus, **start, **self._solver_options())
         else:
-            solution = solve(*parts, tol=self.tol * scale, **start, **self._solver_options())
+            # weights alone are made of no dual point, but by kernels, which keep theirs
+            solution = solve(
+                *parts, tol=self.tol * scale, keep_dual=not problem.is_last, **start,
+                **self._solver_options())
+        del parts
+        if problem.is_last:
+            problem.drop_dual(solution)
         return solution, problem.fitted(solution.mu, alpha)
 
     def _is_pure_l1(self):
@@ -267,6 +273,7 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         state = getattr(self, "_warm_state", None) if self.warm_start else None
         start = {} if state is None else problem.start(state, alpha)
         scale = problem.scale()
+        problem.is_last = not self.warm_start
         with keeping(self, args):
             solution, fitted = self._solved(problem, alpha, scale, **start)
         if self.warm_start:

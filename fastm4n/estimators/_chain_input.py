@@ -5,6 +5,7 @@ from scipy import sparse
 
 from fastm4n._parameters import check_choice
 from fastm4n.estimators._parameters import canonical
+from fastm4n.estimators._screening import screen
 from fastm4n.features import row_norms
 from fastm4n.outputs import row_stride
 from fastm4n.sequences import Sequences
@@ -230,35 +231,116 @@ def check_size(X, alpha, numbers):
         )
 
 
-def observed(values, edge_values, codes, offsets, n_labels):
-    """Masks of the weights of what occurs in the data: those of positions, and of transitions.
+# values of CSR rows that are worked on at a time
+AT_ONCE = 1 << 18
+# places and positions of pairs are uint16
+MOST_OF_PAIRS = 65535
 
-    The latter are the last rows of the first mask where transitions depend on no features. `codes`
-    are -1 in sequences that do not count.
+
+def held_weights(is_observed, values, edge_values, codes, offsets, n_labels, resolved, share,
+                 alpha):
+    """Which weights there are: by the penalty, and by what occurs.
+
+    Parameters
+    ----------
+    is_observed : bool
+        Whether weights are of what occurs alone.
+    values, edge_values, codes, offsets, n_labels
+        As in `observed`.
+    resolved : ResolvedPenalty or None
+    share : ndarray of shape (n_positions,) or None
+        p_b of each position's block, for columns to be left out that the penalty keeps at zero.
+    alpha : float
+
+    Returns
+    -------
+    values : features of positions
+        Without the columns that are left out, unless pairs are held: those have no pairs.
+    columns : ndarray or None
+        The columns that `values` have left, where some are left out.
+    arguments : dict
+        Of `ChainFeatures`.
+    """
+    by_pairs = is_observed and sparse.issparse(values) and not (
+        resolved is not None and resolved.by_rows)
+    columns = None
+    if share is not None:
+        values, columns = screen(values, share, resolved, alpha, only_look=by_pairs)
+    if not is_observed:
+        return values, columns, {}
+    left = columns if by_pairs else None
+    held = observed(values, edge_values, codes, offsets, n_labels, by_pairs, left)
+    return values, None if by_pairs else columns, held
+
+
+def observed(values, edge_values, codes, offsets, n_labels, pairs=True, kept=None):
+    """The weights of what occurs in the data: arguments of `ChainFeatures`.
+
+    Parameters
+    ----------
+    values, edge_values : features of positions, and of transitions or None
+    codes : ndarray of shape (n_positions,)
+        Labels; -1 in sequences that do not count.
+    offsets : ndarray of shape (n_sequences + 1,)
+    n_labels : int
+    pairs : bool
+        Whether weights of CSR features may be held by pairs, and not in rows with a mask.
+    kept : ndarray, default=None
+        The columns of `values` that may have weights, where pairs are held; all by default.
+
+    Returns
+    -------
+    arguments : dict
+        `used` and `pairs`, and the same of edges.
     """
     stride = row_stride(n_labels)
     # the transition into each position; the first of a sequence has none
-    pairs = np.full(codes.size, -1, dtype=np.intp)
-    pairs[1:] = codes[:-1].astype(np.intp) * stride + codes[1:]
-    pairs[offsets[:-1][np.diff(offsets) > 0]] = -1
+    into = np.full(codes.size, -1, dtype=np.intp)
+    into[1:] = codes[:-1].astype(np.intp) * stride + codes[1:]
+    into[offsets[:-1][np.diff(offsets) > 0]] = -1
     # of intercept, start and end
     constant = np.ones((3, stride), dtype=np.uint8)
-    emissions = np.vstack([_together(values, codes.astype(np.intp), stride), constant])
     transitions = np.zeros((1, n_labels * stride), dtype=np.uint8)
-    transitions[0, pairs[pairs >= 0]] = 1
+    transitions[0, into[into >= 0]] = 1
     if edge_values is None:
-        return np.vstack([emissions, transitions.reshape(n_labels, stride)]), None
-    edges = _together(edge_values, pairs, n_labels * stride)
-    return emissions, np.vstack([edges, transitions])
+        constant = np.vstack([constant, transitions.reshape(n_labels, stride)])
+    table = _together(values, codes.astype(np.intp), stride)
+    if kept is not None:
+        left_out = np.ones(table.shape[0], dtype=bool)
+        left_out[kept] = False
+        table[left_out] = 0
+    pairs = pairs and offsets.size > 1 and np.diff(offsets).max() <= MOST_OF_PAIRS
+    used, found = _held(table, constant, pairs and sparse.issparse(values))
+    if edge_values is None:
+        return {"used": used, "pairs": found}
+    table = _together(edge_values, into, n_labels * stride)
+    edge_used, edge_pairs = _held(table, transitions, pairs and sparse.issparse(edge_values))
+    return {"used": used, "pairs": found, "edge_used": edge_used, "edge_pairs": edge_pairs}
+
+
+def _held(table, behind, by_pairs):
+    """`used` and `pairs` of a map with these rows behind the weights of features."""
+    if not by_pairs or table.shape[1] > MOST_OF_PAIRS:
+        return np.vstack([table, behind]), None
+    starts = np.zeros(table.shape[0] + 1, dtype=np.int64)
+    np.cumsum(table.sum(axis=1, dtype=np.int64), out=starts[1:])
+    if starts[-1] >= 2**31:
+        return np.vstack([table, behind]), None
+    places = np.flatnonzero(table)
+    places %= table.shape[1]
+    return behind, (starts.astype(np.int32), places.astype(np.uint16))
 
 
 def _together(values, columns, n_columns):
     """One for each feature and column that a row has in common, the column being >= 0."""
     table = np.zeros((values.shape[1], n_columns), dtype=np.uint8)
     if sparse.issparse(values):
-        columns = np.repeat(columns, np.diff(values.indptr))
-        kept = (values.data != 0) & (columns >= 0)
-        table[values.indices[kept], columns[kept]] = 1
+        step = max(1, int(AT_ONCE * values.shape[0] / max(1, values.nnz)))
+        for start in range(0, values.shape[0], step):
+            ends = values.indptr[start : start + step + 1]
+            of_rows = np.repeat(columns[start : start + step], np.diff(ends))
+            kept = (values.data[ends[0] : ends[-1]] != 0) & (of_rows >= 0)
+            table[values.indices[ends[0] : ends[-1]][kept], of_rows[kept]] = 1
         return table
     for column in np.unique(columns[columns >= 0]):
         table[:, column] = (values[columns == column] != 0).any(axis=0)

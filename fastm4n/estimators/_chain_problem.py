@@ -4,8 +4,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fastm4n.estimators._chain_weights import edge_views, fitted_weights, weight_views
+from fastm4n.estimators._chain_weights import (
+    edge_views,
+    fitted_weights,
+    penalised_places,
+    weight_views,
+)
 from fastm4n.estimators._problem import Problem
+
+
+def _same_pairs(one, other):
+    if one is None or other is None:
+        return one is other
+    return all(map(np.array_equal, one, other))
 
 
 @dataclass
@@ -35,41 +46,58 @@ class ChainProblem(Problem):
             packed, None if edges is None else edges.all_weights(), d, features.n_labels,
             features.n_ngrams)
 
+    def drop_dual(self, solution):
+        # weights in rows for all features then come into the memory that it has taken
+        solution.mu = self.loss = None
+
     def warm(self, solution, alpha):
-        return {**super().warm(solution, alpha), "columns": self.columns}
+        return {
+            **super().warm(solution, alpha), "columns": self.columns,
+            "pairs": self.features.pairs(),
+        }
 
     def start(self, state, alpha):
         """As of `Problem`; rows of features that were left out then are zero."""
         start = super().start(state, alpha)
         then, now = state.get("columns"), self.columns
-        if not start or start["average"] is None or (then is None and now is None):
+        old, new = state.get("pairs"), self.features.pairs()
+        if not start or start["average"] is None or (
+                then is None and now is None and _same_pairs(old, new)):
             return start
         (weights, *others), d = start["average"], self.n_columns
-        old = weights["weights"]
-        n_old = d if then is None else then.size
-        whole = np.zeros((old.shape[0] - n_old + d, old.shape[1]))
-        whole[slice(d) if then is None else then] = old[:n_old]
-        whole[d:] = old[n_old:]
+        rows = weights["weights"]
+        n_old = rows.shape[0] - self.n_behind()
+        whole = np.zeros((d + self.n_behind(), rows.shape[1]))
+        if old is not None:
+            features = np.repeat(np.arange(d), np.diff(old[0]))
+            whole[features, old[1]] = rows[:n_old].reshape(-1)[: features.size]
+        else:
+            whole[slice(d) if then is None else then] = rows[:n_old]
+        whole[d:] = rows[n_old:]
         if now is not None:
             whole = np.concatenate([whole[now], whole[d:]])
+        whole = self.features.gathered(whole)
         start["average"] = ({**weights, "weights": whole}, *others)
         return start
 
+    def n_behind(self):
+        """Rows of weights behind those of features."""
+        return self.features.live()["weights"][0].shape[0] - self.features.behind
 
 def penalise(features, resolved):
     """Give a map of chains, and that of the transitions' features, the penalty of the weights."""
     if resolved is None:
         return
-    R, d, edges = features.n_labels, features.n_features, features.edges
-    n_ngrams = features.n_ngrams
+    R, edges, n_ngrams = features.n_labels, features.edges, features.n_ngrams
     names = ["coef", "intercept", "start_coef", "end_coef", "transition_coef", "ngram_coef"]
     names = names[:4] if edges is not None else names if n_ngrams else names[:5]
-    parts = [(features, lambda packed: dict(
+    parts = [(features, names[0], lambda packed, d: dict(
         zip(names, weight_views(packed, d, R, n_ngrams), strict=True)))]
     if edges is not None:
         of_edges = "transition_coef", "transition_feature_coef"
-        parts.append(
-            (edges, lambda packed: dict(zip(of_edges, edge_views(packed, R), strict=True))))
-    for part, views_of in parts:
-        shape = part.all_weights().shape
-        part.set_penalty(resolved.of_rows(shape, part.n_features, views_of))
+        parts.append((edges, of_edges[1], lambda packed, _: dict(
+            zip(of_edges, edge_views(packed, R), strict=True))))
+    for part, of_features, views_of in parts:
+        part.set_penalty(resolved.of_rows(
+            part.live()["weights"][0].shape, part.behind,
+            *penalised_places(part, of_features, views_of)))

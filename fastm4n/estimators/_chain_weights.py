@@ -79,6 +79,34 @@ def packed_weights(tagger):
     return packed, packed_edges
 
 
+def penalised_places(part, name, views_of):
+    """Arguments of `ResolvedPenalty.of_rows` that say where the weights of a map are.
+
+    Parameters
+    ----------
+    part : PositionMap
+    name : str
+        The family of weights of features.
+    views_of : callable
+        Views by family in the rows that have d features, called as views_of(rows, d).
+    """
+    if part.pairs() is None:
+        return (lambda packed: views_of(packed, part.n_features),)
+    features, places = part.pair_features(), part.pairs()[1]
+
+    def behind(packed):
+        views = views_of(packed[part.behind :], 0)
+        del views[name]
+        return views
+
+    def of_pairs(values):
+        if values.ndim == 2:
+            return values[places, features]
+        return values[(features, *np.divmod(places, part.stride // part.n_labels))]
+
+    return behind, (name, of_pairs)
+
+
 class Explanation(NamedTuple):
     """The strongest weights of a tagger: rows of (weight, ...), strongest first.
 

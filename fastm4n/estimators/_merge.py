@@ -12,7 +12,7 @@ from scipy import sparse
 from fastm4n._graph_factors import all_contents
 from fastm4n._ragged import taken
 
-_CHUNK = 1 << 20
+_CHUNK = 1 << 16
 
 
 def _mix(values, constants):

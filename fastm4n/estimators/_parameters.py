@@ -1,6 +1,7 @@
 """What estimators take: costs, bounds, weights and features, validated."""
 
 import warnings
+from copy import copy
 
 import numpy as np
 from scipy import sparse
@@ -129,6 +130,6 @@ def canonical(X):
         raise ValueError(f"X has {X.shape[1]} features; at most {2**31 - 1} are supported.")
     if X.indices.dtype != np.int32:
         indices = X.indices.astype(np.int32)
-        X = X.copy()
+        X = copy(X)  # which shares the other arrays
         X.indices = indices
     return X

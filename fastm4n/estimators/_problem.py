@@ -47,9 +47,15 @@ class Blocks:
     def of(cls, n_examples, kept, weights, first, block_weights, block_of):
         """Blocks of examples with these weights, the last three being what merging gives."""
         total = block_weights.sum()
+        if first.size == kept.size:
+            shares = np.broadcast_to(1.0, kept.shape)  # nothing is merged
+        else:
+            shares = weights / block_weights[block_of]
+        if n_examples < 2**31:
+            kept, block_of, first = (
+                array.astype(np.int32) for array in (kept, block_of, first))
         return cls(
-            n_examples, kept, block_of, weights / block_weights[block_of], first,
-            block_weights / total, float(total))
+            n_examples, kept, block_of, shares, first, block_weights / total, float(total))
 
     @property
     def examples(self):
@@ -85,6 +91,8 @@ class Problem:
     blocks: Blocks
     common: dict
     task: dict
+    # whether no other fit starts from this one
+    is_last = False
 
     @property
     def weights(self):
@@ -101,6 +109,9 @@ class Problem:
         what the features hold.
         """
         raise NotImplementedError(f"{type(self).__name__} has no method `fitted`.")
+
+    def drop_dual(self, solution):
+        """Let go of the dual point where fitted attributes are not made of it."""
 
     def values(self):
         """Fitted attributes that are no arrays and depend on w, which `features` hold."""

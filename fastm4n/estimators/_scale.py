@@ -3,6 +3,7 @@
 import numpy as np
 from scipy import sparse
 
+from fastm4n.features._linear import AT_ONCE
 from fastm4n.sequences import Sequences
 
 # a column whose root mean square is so many times the median of the others'
@@ -13,12 +14,14 @@ def _squares(X):
     """Sums over the rows of squares, and numbers of entries that are not zero, by column."""
     if sparse.issparse(X):
         X = X.tocsr()
-        squares = np.square(X.data, dtype=np.float64)
-        filled = squares > 0
-        return (
-            np.bincount(X.indices, weights=squares, minlength=X.shape[1]),
-            np.bincount(X.indices[filled], minlength=X.shape[1]),
-        )
+        sums, counts = np.zeros(X.shape[1]), np.zeros(X.shape[1], dtype=np.intp)
+        step = max(AT_ONCE, X.shape[1])
+        for start in range(0, X.nnz, step):
+            squares = np.square(X.data[start : start + step], dtype=np.float64)
+            columns = X.indices[start : start + step]
+            sums += np.bincount(columns, weights=squares, minlength=X.shape[1])
+            counts += np.bincount(columns[squares > 0], minlength=X.shape[1])
+        return sums, counts
     rows = np.asarray(X, dtype=np.float64)
     rows = rows.reshape(-1, rows.shape[-1])
     return np.einsum("ij,ij->j", rows, rows), np.count_nonzero(rows, axis=0)

@@ -3,6 +3,8 @@
 import numpy as np
 from scipy import sparse
 
+from fastm4n.features._linear import AT_ONCE
+
 # what a bound is above its threshold by rounding, as a share: where the two are equal, as for
 # features that occur once and c1 = 1, the weight is zero.  The dual changes by its square
 ROUNDING = 1e-12
@@ -27,8 +29,16 @@ def reachable_columns(values, weights, thresholds, lower, upper, alpha):
     """
     if not sparse.issparse(values) or not np.any(thresholds):
         return None
-    entries = np.abs(values.data) * np.repeat(weights, np.diff(values.indptr))
-    reach = np.bincount(values.indices, weights=entries, minlength=values.shape[1]) / alpha
+    reach = np.zeros(values.shape[1])
+    # some rows at a time: the entries are as many as X has
+    step = max(1, int(max(AT_ONCE, reach.size) * values.shape[0] / max(1, values.nnz)))
+    for start in range(0, values.shape[0], step):
+        ends = values.indptr[start : start + step + 1]
+        entries = np.abs(values.data[ends[0] : ends[-1]]) * np.repeat(
+            weights[start : start + step], np.diff(ends))
+        reach += np.bincount(
+            values.indices[ends[0] : ends[-1]], weights=entries, minlength=reach.size)
+    reach /= alpha
     held = ((lower > 0.0) | (upper < 0.0)).any(axis=0)
     kept = np.flatnonzero((reach > thresholds.min(axis=0) * (1.0 + ROUNDING)) | held)
     return kept if kept.size <= (1.0 - SHARE) * values.shape[1] else None
@@ -46,17 +56,18 @@ def without_columns(values, kept):
         shape=(values.shape[0], kept.size))
 
 
-def screen(values, weights, resolved, alpha):
+def screen(values, weights, resolved, alpha, only_look=False):
     """The matrix without the columns that the penalty keeps at zero, and which columns it has left.
 
     Of `resolved`, a `ResolvedPenalty` or None, "coef" loses them as well; None where none are left
-    out. The other arguments are those of `reachable_columns`.
+    out. With only_look nothing loses them: it only is to be known which are left. The other
+    arguments are those of `reachable_columns`.
     """
     if resolved is None or resolved.by_rows:
         return values, None
     lower, upper, thresholds = resolved.families["coef"]
     kept = reachable_columns(values, weights, thresholds, lower, upper, alpha)
-    if kept is None:
-        return values, None
+    if kept is None or only_look:
+        return values, kept
     resolved.families["coef"] = tuple(array[:, kept] for array in resolved.families["coef"])
     return without_columns(values, kept), kept

@@ -22,7 +22,7 @@ from fastm4n.estimators._chain_input import (
     columns_of,
     distinct,
     encode,
-    observed,
+    held_weights,
     selected_columns,
     spread,
     without_zeros,
@@ -46,7 +46,6 @@ from fastm4n.estimators._parameters import (
 )
 from fastm4n.estimators._parts import sequence_census
 from fastm4n.estimators._problem import Blocks
-from fastm4n.estimators._screening import screen
 from fastm4n.features._chain import ChainFeatures
 from fastm4n.inference._contexts import check_ngrams
 from fastm4n.outputs._base import COST_SCALES
@@ -359,23 +358,21 @@ class SequenceTagger(CertifiedEstimator):
         edge_values = None if selected is None else without_zeros(columns_of(values, selected))
         resolved = self._resolved_penalty(
             classes.size, values.shape[1], selected, X.lengths[kept], within.ngrams)
-        n_columns, columns = values.shape[1], None
+        n_columns, share = values.shape[1], None
         if screened:
             share = np.repeat(weights, X.lengths[kept]) / weights.sum()
             share = spread(share, positions, X.n_tokens, 0.0)
-            values, columns = screen(values, share, resolved, self._alpha_of(kept.size))
-        used = edge_used = None
-        if self.states == "observed":
-            used, edge_used = observed(
-                values, edge_values, spread(codes, positions, X.n_tokens, -1), X.offsets,
-                classes.size)
-            used = within.used(used)
+        values, columns, held = held_weights(
+            self.states == "observed", values, edge_values,
+            spread(codes, positions, X.n_tokens, -1), X.offsets, classes.size, resolved, share,
+            self._alpha_of(kept.size))
+        if "used" in held:
+            held["used"] = within.used(held["used"])
         codes = Sequences(codes, offsets)[blocks.first]
         outputs = within.outputs(codes, cost, blocks)
         features = ChainFeatures(
             values, X.offsets[blocks.examples], outputs.layout, float(self.fit_intercept),
-            self.fit_start_end, self.fit_transitions, edge_values, used=used, edge_used=edge_used,
-            n_ngrams=within.n_ngrams,
+            self.fit_start_end, self.fit_transitions, edge_values, n_ngrams=within.n_ngrams, **held,
         )
         penalise(features, resolved)
         common = {"n_features_in_": X.values.shape[1], "classes_": classes, "cost_matrix_": cost}

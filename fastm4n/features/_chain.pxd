@@ -14,12 +14,16 @@ cdef class PositionMap(LinearMap):
     cdef Py_ssize_t[::1] entry_start
     cdef int[::1] entry_position, entry_feature
     cdef double[::1] entry_value
+    # the same of pairs: places of entries among those of the block, and their positions
+    cdef int[::1] entry_order
+    cdef unsigned short[::1] entry_row
 
     cdef bint has_gram(self, Py_ssize_t b) noexcept nogil
     cdef int fill_gram(self, Py_ssize_t b, double[::1] dense) noexcept nogil
     cdef int position_scores(self, Py_ssize_t b, double* v) noexcept nogil
     cdef int position_update(self, Py_ssize_t b, const double* coefficients) noexcept nogil
     cdef double position_norm(self, Py_ssize_t b, const double* direction) noexcept nogil
+    cdef double pair_norm(self, Py_ssize_t b, const double* direction) noexcept nogil
     cdef double long_norm(self, Py_ssize_t b, const double* direction) noexcept nogil
 
 cdef class EdgedMap(PositionMap):

@@ -21,6 +21,8 @@ cdef enum:
     CACHED = 1 << 15
     # entries that are sorted at a time
     SORTED_AT_ONCE = 1 << 18
+    # positions of a block of pairs are uint16
+    MOST_POSITIONS = 65535
 
 
 cdef class PositionMap(LinearMap):
@@ -32,13 +34,13 @@ cdef class PositionMap(LinearMap):
         Positions of all sequences; not copied.
     starts, lengths : ndarray of shape (n_blocks,)
         The rows of X that belong to each block.
-    n_labels, n_more, intercept, n_rows, used
+    n_labels, n_more, intercept, n_rows, used, pairs
         As in `LinearMap`.
     """
 
     def __init__(self, X, starts, lengths, Py_ssize_t n_labels, Py_ssize_t n_more,
-                 double intercept, Py_ssize_t n_rows=1, used=None):
-        super().__init__(X, starts.shape[0], n_labels, n_more, intercept, n_rows, used)
+                 double intercept, Py_ssize_t n_rows=1, used=None, pairs=None):
+        super().__init__(X, starts.shape[0], n_labels, n_more, intercept, n_rows, used, pairs)
         self.prefetches = self.is_sparse and self.weights.size > CACHED
         self.starts = np.ascontiguousarray(starts, dtype=np.intp)
         self.lengths = np.ascontiguousarray(lengths, dtype=np.intp)
@@ -85,9 +87,16 @@ cdef class PositionMap(LinearMap):
         sizes[blocks + 1] = indptr[starts + lengths] - indptr[starts]
         self.entry_start = np.cumsum(sizes)
         n = int(sizes.sum())
-        self.entry_position = np.empty(n, dtype=np.intc)
-        self.entry_feature = np.empty(n, dtype=np.intc)
-        self.entry_value = np.empty(n)
+        if self.first_pair != NULL:
+            # as many as X has: not their values again, but where in the block they are
+            if blocks.size and lengths.max() > MOST_POSITIONS:
+                raise ValueError(f"pairs are for blocks of at most {MOST_POSITIONS} positions.")
+            self.entry_order = np.empty(n, dtype=np.intc)
+            self.entry_row = np.empty(n, dtype=np.uint16)
+        else:
+            self.entry_position = np.empty(n, dtype=np.intc)
+            self.entry_feature = np.empty(n, dtype=np.intc)
+            self.entry_value = np.empty(n)
         # some blocks at a time: what sorting takes is several times as large as the entries
         chunk = np.cumsum(sizes[blocks + 1]) // SORTED_AT_ONCE
         for part in np.split(blocks, np.flatnonzero(np.diff(chunk)) + 1):
@@ -107,6 +116,12 @@ cdef class PositionMap(LinearMap):
         order = np.argsort(key, kind="stable")
         first = self.entry_start[blocks[0]]
         where = slice(first, first + order.size)
+        if self.first_pair != NULL:
+            firsts = np.asarray(self.entry_start)[blocks] - first
+            firsts = np.repeat(firsts, np.diff(np.append(firsts, order.size)))
+            np.asarray(self.entry_order)[where] = order - firsts
+            np.asarray(self.entry_row)[where] = np.repeat(position, counts)[order]
+            return
         np.asarray(self.entry_position)[where] = np.repeat(position, counts)[order]
         np.asarray(self.entry_feature)[where] = rows.indices[order]
         np.asarray(self.entry_value)[where] = rows.data[order]
@@ -148,16 +163,10 @@ cdef class PositionMap(LinearMap):
 
     cdef int position_scores(self, Py_ssize_t b, double* v) noexcept nogil:
         """v = the scores of each position, a row of stride numbers after the other."""
-        cdef Py_ssize_t t, j, nnz, start, stride = self.stride, T = self.lengths[b]
-        cdef Py_ssize_t constant = self.n_features
-        cdef const int* idx
+        cdef Py_ssize_t t, j, stride = self.stride, T = self.lengths[b], constant = self.behind
         for t in range(T):
             if self.prefetches and t + AHEAD < T:
-                self.row(self.starts[b] + t + AHEAD, &start, &nnz, &idx)
-                self.loops.prefetch_rows(idx, nnz, &self.weights[0, 0], stride)
-                if self.penalised:
-                    # for the update that follows
-                    self.loops.prefetch_rows(idx, nnz, &self.raw[0, 0], stride)
+                self.prefetch_weights(self.starts[b] + t + AHEAD)
             for j in range(stride):
                 v[t * stride + j] = self.intercept * self.weights[constant, j]
             self.add_scores(self.starts[b] + t, v + t * stride)
@@ -165,7 +174,7 @@ cdef class PositionMap(LinearMap):
 
     cdef int position_update(self, Py_ssize_t b, const double* coefficients) noexcept nogil:
         """z += sum_t x_t coefficients_t', with the constant feature, whose row is still to do."""
-        cdef Py_ssize_t t, j, stride = self.stride, constant = self.n_features
+        cdef Py_ssize_t t, j, stride = self.stride, constant = self.behind
         cdef const double* c = coefficients
         for t in range(self.lengths[b]):
             if self.loops.dot(c, c, stride) != 0.0:
@@ -192,12 +201,14 @@ cdef class PositionMap(LinearMap):
     cdef double long_norm(self, Py_ssize_t b, const double* direction) noexcept nogil:
         """The same by features, for blocks without a Gram matrix."""
         cdef Py_ssize_t T = self.lengths[b], stride = self.stride, f, t, j, label, width
-        cdef Py_ssize_t entry, first = self.starts[b] * self.n_features
+        cdef Py_ssize_t entry, row, first = self.starts[b] * self.n_features
         cdef Py_ssize_t start = self.n_features if self.is_sparse else 0
         cdef double total = 0.0, x
         # a tile of labels at a time: the sums live on the stack
         cdef double[64] sums
-        if self.is_sparse and self.entry_start[b + 1] > self.entry_start[b]:
+        if self.first_pair != NULL:
+            total += self.pair_norm(b, direction)
+        elif self.is_sparse and self.entry_start[b + 1] > self.entry_start[b]:
             entry = self.entry_start[b]
             total += self.loops.entries_norm(
                 &self.entry_value[entry], &self.entry_position[entry], &self.entry_feature[entry],
@@ -207,6 +218,7 @@ cdef class PositionMap(LinearMap):
             width = min(64, stride - label)
             for f in range(start, self.n_features + 1):
                 memset(sums, 0, sizeof(sums))
+                row = self.behind if f == self.n_features else f
                 for t in range(T):
                     if f == self.n_features:
                         x = self.intercept
@@ -218,8 +230,40 @@ cdef class PositionMap(LinearMap):
                     for j in range(width):
                         sums[j] += x * direction[t * stride + label + j]
                 for j in range(width):
-                    if self.on_counted == NULL or self.on_counted[f * stride + label + j]:
+                    if self.on_counted == NULL or self.on_counted[row * stride + label + j]:
                         total += sums[j] * sums[j]
+        return total
+
+    cdef double pair_norm(self, Py_ssize_t b, const double* direction) noexcept nogil:
+        """sum of (sum_t x_tf direction_tl)^2 over the pairs (f, l) that count."""
+        cdef Py_ssize_t entry = self.entry_start[b], end = self.entry_start[b + 1]
+        cdef Py_ssize_t first = self.indptr[self.starts[b]], i, e, q, stop
+        cdef double total = 0.0, part, x
+        cdef int feature
+        cdef bint all_count = self.on_counted == self.on
+        if self.pair_loops != NULL and all_count and end > entry:
+            if self.data64 != NULL:
+                return self.pair_loops.norm_f64(
+                    self.data64 + first, self.indices + first, &self.entry_order[entry],
+                    &self.entry_row[entry], end - entry, self.bits, direction, self.stride)
+            return self.pair_loops.norm_f32(
+                self.data32 + first, self.indices + first, &self.entry_order[entry],
+                &self.entry_row[entry], end - entry, self.bits, direction, self.stride)
+        while entry < end:
+            feature = self.indices[first + self.entry_order[entry]]
+            stop = entry + 1
+            while stop < end and self.indices[first + self.entry_order[stop]] == feature:
+                stop += 1
+            for q in range(self.first_pair[feature], self.first_pair[feature + 1]):
+                if not (all_count or self.on_counted[q]):
+                    continue
+                part = 0.0
+                for e in range(entry, stop):
+                    i = first + self.entry_order[e]
+                    x = self.data64[i] if self.data64 != NULL else self.data32[i]
+                    part += x * direction[self.entry_row[e] * self.stride + self.place[q]]
+                total += part * part
+            entry = stop
         return total
 
     cdef void prefetch(self, Py_ssize_t b) noexcept nogil:
@@ -342,6 +386,9 @@ cdef class ChainFeatures(EdgedMap):
     n_ngrams : int, default=0
         Weights of longer n-grams of labels, whose rows are behind those of the transitions as their
         scores are: the layout is then that of an automaton's outputs.
+    pairs, edge_pairs : tuples (starts, places), default=None
+        The weights of features, and of transitions' features, that there are; see `LinearMap`. used
+        and edge_used are then of the rows behind them.
 
     Attributes
     ----------
@@ -351,7 +398,7 @@ cdef class ChainFeatures(EdgedMap):
 
     def __init__(self, X, starts, Layout layout, double intercept, bint ends, bint transitions,
                  edge_X=None, weights=None, edge_weights=None, used=None, edge_used=None,
-                 Py_ssize_t n_ngrams=0):
+                 Py_ssize_t n_ngrams=0, pairs=None, edge_pairs=None):
         n_labels, lengths = layout.n_labels, layout.counts()
         if (edge_X is not None) != (layout.pair_step > 0):
             raise ValueError("edge_X is for transitions with scores of their own, which need it.")
@@ -365,7 +412,7 @@ cdef class ChainFeatures(EdgedMap):
         if n_rows and layout.n_blocks and (
                 self.n_shared_scores + layout.behind(0) != layout.size(0)):
             raise ValueError("n_ngrams does not fit the layout.")
-        super().__init__(X, starts, lengths, n_labels, 3 + n_rows, intercept, used=used)
+        super().__init__(X, starts, lengths, n_labels, 3 + n_rows, intercept, 1, used, pairs)
         if self.n_blocks and lengths.min() < 1:
             raise IndexError("blocks must have positions.")
         self.layout = layout
@@ -377,7 +424,7 @@ cdef class ChainFeatures(EdgedMap):
                 raise ValueError(f"edge_X has {edge_X.shape[0]} rows, but X has {X.shape[0]}.")
             # a position's features score the transition into it; the first has none
             self.edges = PositionMap(
-                edge_X, starts + 1, lengths - 1, n_labels, 1, 1.0, n_labels, edge_used)
+                edge_X, starts + 1, lengths - 1, n_labels, 1, 1.0, n_labels, edge_used, edge_pairs)
             self.visit_cost += self.edges.visit_cost
         self.visit_cost += 2.0 * max(self.n_shared_scores, self.stride * n_labels)
         for part, given in ((self, weights), (self.edges, edge_weights)):
@@ -389,14 +436,17 @@ cdef class ChainFeatures(EdgedMap):
     def arguments(self):
         cdef PositionMap edges = self.edges
         # without weights that were given, which are in the state
-        edge_X, edge_used = (None, None) if edges is None else (edges.X, edges.which_used())
+        edge_X, edge_used, edge_pairs = None, None, None
+        if edges is not None:
+            edge_X, edge_used, edge_pairs = edges.X, edges.used_rows(), edges.pairs()
         return (
             self.X, np.asarray(self.starts), self.layout, self.intercept, self.ends,
-            self.transitions, edge_X, None, None, self.which_used(), edge_used, self.n_ngrams)
+            self.transitions, edge_X, None, None, self.used_rows(), edge_used, self.n_ngrams,
+            self.pairs(), edge_pairs)
 
     cdef int scores(self, Py_ssize_t b, double[::1] v) except -1 nogil:
         cdef Py_ssize_t j, stride = self.stride, nodes = self.layout.behind(b)
-        cdef Py_ssize_t constant = self.n_features
+        cdef Py_ssize_t constant = self.behind
         self.position_scores(b, &v[0])
         if self.ends:
             for j in range(stride):
@@ -411,7 +461,7 @@ cdef class ChainFeatures(EdgedMap):
 
     cdef int update(self, Py_ssize_t b, const double[::1] coefficients) except -1 nogil:
         cdef Py_ssize_t j, i, stride = self.stride, nodes = self.layout.behind(b)
-        cdef Py_ssize_t constant = self.n_features
+        cdef Py_ssize_t constant = self.behind
         self.position_update(b, &coefficients[0])
         if self.ends:
             for j in range(stride):
@@ -431,13 +481,13 @@ cdef class ChainFeatures(EdgedMap):
         if self.penalised:
             self.prox_rows(constant, self.weights.shape[0])
         if self.edges is not None and self.edges.penalised:
-            self.edges.prox_rows(self.edges.n_features, self.edges.n_features + 1)
+            self.edges.prox_rows(self.edges.behind, self.edges.behind + 1)
         return 0
 
     cdef double direction_norm(
         self, Py_ssize_t b, const double[::1] direction, Py_ssize_t k) noexcept nogil:
         cdef Py_ssize_t stride = self.stride, nodes = self.layout.behind(b)
-        cdef Py_ssize_t i, behind = self.n_features + 1
+        cdef Py_ssize_t i, behind = self.behind + 1
         cdef const double* last = &direction[nodes - stride]
         cdef const unsigned char* on = self.more_counted
         cdef double total = self.position_norm(b, &direction[0])
@@ -464,6 +514,6 @@ cdef class ChainFeatures(EdgedMap):
     def leave_out(self):
         super().leave_out()
         if not self.ends:
-            self.raw[self.n_features + 1 : self.n_features + 3, :] = 0.0
+            self.raw[self.behind + 1 : self.behind + 3, :] = 0.0
         if not self.transitions:
-            self.raw[self.n_features + 3 :, :] = 0.0
+            self.raw[self.behind + 3 :, :] = 0.0

@@ -2,6 +2,32 @@
 
 from fastm4n.features._base cimport WeightMap
 
+cdef extern from "../features/pair_loops.h" nogil:
+    ctypedef unsigned long long uint64_t
+    ctypedef struct fastm4n_pairs:
+        void (*scores_f64)(
+            const double*, const int*, Py_ssize_t, const int*, const uint64_t*, const double*,
+            Py_ssize_t, double*) noexcept nogil
+        void (*scores_f32)(
+            const float*, const int*, Py_ssize_t, const int*, const uint64_t*, const double*,
+            Py_ssize_t, double*) noexcept nogil
+        void (*update_f64)(
+            const double*, const int*, Py_ssize_t, const double*, const int*, const uint64_t*,
+            double*, Py_ssize_t) noexcept nogil
+        void (*update_f32)(
+            const float*, const int*, Py_ssize_t, const double*, const int*, const uint64_t*,
+            double*, Py_ssize_t) noexcept nogil
+        double (*norm_f64)(
+            const double*, const int*, const int*, const unsigned short*, Py_ssize_t,
+            const uint64_t*, const double*, Py_ssize_t) noexcept nogil
+        double (*norm_f32)(
+            const float*, const int*, const int*, const unsigned short*, Py_ssize_t,
+            const uint64_t*, const double*, Py_ssize_t) noexcept nogil
+        void (*prox)(
+            const double*, const double*, int, const double*, const double*, int, double,
+            const int*, Py_ssize_t, const int*, double*) noexcept nogil
+
+
 cdef class LinearMap(WeightMap):
     cdef object X
     cdef const double* data64
@@ -18,12 +44,31 @@ cdef class LinearMap(WeightMap):
     cdef const unsigned char[:, ::1] counted
     cdef const unsigned char* on_counted
     cdef const unsigned char* more_counted
+    # where the pairs of each feature begin, and the place in a row of n_rows x labels of each; NULL
+    # where there are rows of weights for all features. `behind` is the row of the constant feature
+    cdef const int[::1] pair_start
+    cdef const unsigned short[::1] pair_place
+    cdef const int* first_pair
+    cdef const unsigned short* place
+    cdef readonly Py_ssize_t behind
+    # bits of the places of each feature's pairs, and vector loops by them; NULL where rows are
+    # longer than 64 or vectors have no such loops
+    cdef const unsigned long long[::1] pair_bits
+    cdef const uint64_t* bits
+    cdef const fastm4n_pairs* pair_loops
+    # whether thresholds and bounds that are held once are one number each
+    cdef bint is_even
     cdef readonly Py_ssize_t n_features
     cdef readonly double intercept
 
     cdef int row(
         self, Py_ssize_t r, Py_ssize_t* start, Py_ssize_t* nnz, const int** idx) noexcept nogil
     cdef int add_scores(self, Py_ssize_t r, double* v) noexcept nogil
+    cdef int add_pair_scores(self, Py_ssize_t start, Py_ssize_t nnz, double* v) noexcept nogil
+    cdef int add_pairs(
+        self, Py_ssize_t start, Py_ssize_t nnz, const double* coefficients) noexcept nogil
+    cdef void prox_pairs(self, Py_ssize_t start, Py_ssize_t stop) noexcept nogil
+    cdef void prefetch_weights(self, Py_ssize_t r) noexcept nogil
     cdef int add_row(self, Py_ssize_t r, const double* coefficients) noexcept nogil
     cdef void prox_features(self, Py_ssize_t r) noexcept nogil
     cdef void prox_rows(self, Py_ssize_t start, Py_ssize_t stop) noexcept nogil

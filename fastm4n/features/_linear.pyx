@@ -2,8 +2,9 @@
 
 w is held feature-major, one row of `stride` numbers for each feature: a feature's scores for
 all labels are contiguous, and a sparse row of X costs as many contiguous rows of w as it
-has non-zeros. Updates change z, and w = prox(z) is a second array only where there is a penalty
-beyond ||w||^2 / 2.
+has non-zeros. Where few pairs of a feature and a label have weights, sparse X may have just those,
+feature by feature, end to end, and the rows of constant features behind them. Updates change z, and
+w = prox(z) is a second array only where there is a penalty beyond ||w||^2 / 2.
 """
 
 import numpy as np
@@ -13,6 +14,13 @@ from fastm4n._simd._loops cimport fastm4n_prefetch
 from fastm4n.features._base cimport WeightMap
 from fastm4n.features._penalty cimport Penalty
 
+cdef extern from "../features/pair_loops.h" nogil:
+    const fastm4n_pairs* fastm4n_select_pairs(int width, Py_ssize_t stride)
+
+
+# values of CSR rows that are worked on at a time
+AT_ONCE = 1 << 16
+
 
 def row_norms(X, intercept):
     """Squared norms of the rows of X with a constant feature, in float64.
@@ -21,12 +29,16 @@ def row_norms(X, intercept):
     """
     with np.errstate(over="ignore"):
         if sparse.issparse(X):
-            squares = X.data.astype(np.float64)
-            np.multiply(squares, squares, out=squares)
-            norms = np.zeros(X.shape[0])
-            filled = np.flatnonzero(np.diff(X.indptr))
-            if filled.size:
-                norms[filled] = np.add.reduceat(squares, X.indptr[filled])
+            norms, indptr = np.zeros(X.shape[0]), X.indptr
+            # some rows at a time: a copy of all values would be what takes most of the memory
+            step = max(1, int(AT_ONCE * X.shape[0] / max(1, X.nnz)))
+            for start in range(0, X.shape[0], step):
+                ends = indptr[start : start + step + 1]
+                squares = X.data[ends[0] : ends[-1]].astype(np.float64)
+                np.multiply(squares, squares, out=squares)
+                filled = np.flatnonzero(np.diff(ends))
+                if filled.size:
+                    norms[start + filled] = np.add.reduceat(squares, ends[filled] - ends[0])
         else:
             norms = np.einsum("ij,ij->i", X, X, dtype=np.float64)
         return norms + float(intercept) ** 2
@@ -47,15 +59,27 @@ cdef class LinearMap(WeightMap):
     n_rows : int
         Rows of n_labels scores that a row of X has, each padded.
     used : uint8 array of the shape of the weights, default=None
-        One for the weights that there are; the others stay zero.
+        One for the weights that there are; the others stay zero. With pairs, of the n_more rows.
+    pairs : tuple (starts, places), default=None
+        The weights of features that there are, for CSR X: feature f has those of the places
+        places[starts[f]:starts[f + 1]], uint16, of a row of n_rows times the padded labels.
+        `starts`, int32, has n_features + 1 numbers.
+
+    Attributes
+    ----------
+    behind : int
+        The row of the weights where those of the constant feature are: n_features, or with pairs
+        the first that they do not fill.
     """
 
     def __init__(self, X, Py_ssize_t n_blocks, Py_ssize_t n_labels, Py_ssize_t n_more,
-                 double intercept, Py_ssize_t n_rows=1, used=None):
+                 double intercept, Py_ssize_t n_rows=1, used=None, pairs=None):
         super().__init__(n_blocks, n_labels, n_rows)
-        self.n_features = X.shape[1]
+        self.n_features = self.behind = X.shape[1]
         self.intercept = intercept
-        self.hold((self.n_features + n_more, self.stride), self.n_features)
+        if pairs is not None:
+            used = self.take_pairs(X, pairs, n_more, used)
+        self.hold((self.behind + n_more, self.stride), self.behind)
         if used is not None:
             if used.shape != (self.weights.shape[0], self.stride):
                 raise ValueError("used does not fit the features and labels.")
@@ -87,11 +111,81 @@ cdef class LinearMap(WeightMap):
             if view64.shape[0]:
                 self.data64 = &view64[0]
 
+    def take_pairs(self, X, pairs, n_more, used):
+        """Have weights of these pairs alone; returns a byte for each number that is held."""
+        starts, places = pairs
+        if not sparse.issparse(X):
+            raise ValueError("pairs are for sparse X.")
+        if (starts.shape != (self.n_features + 1,) or starts[0] != 0
+                or starts[-1] != places.size or (np.diff(starts) < 0).any()):
+            raise ValueError("starts of pairs do not fit the features.")
+        if places.size and places.max() >= self.stride:
+            raise IndexError("pairs have a place outside of a row of weights.")
+        self.pair_start, self.pair_place = starts, places
+        self.first_pair = &self.pair_start[0]
+        self.place = &self.pair_place[0] if places.size else NULL
+        self.behind = max(1, -(-places.size // self.stride))
+        self.pair_loops = fastm4n_select_pairs(self.loops.width, self.stride)
+        if self.pair_loops != NULL:
+            bits = np.zeros(self.n_features, dtype=np.uint64)
+            np.bitwise_or.at(bits, self.pair_features(), np.uint64(1) << places.astype(np.uint64))
+            self.pair_bits = bits.astype(np.ulonglong)
+            self.bits = <const uint64_t*> &self.pair_bits[0] if bits.size else NULL
+        of_pairs = np.zeros((self.behind, self.stride), dtype=np.uint8)
+        of_pairs.reshape(-1)[: places.size] = 1
+        if used is None:
+            used = np.ones((n_more, self.stride), dtype=np.uint8)
+        return np.concatenate([of_pairs, used])
+
+    def pairs(self):
+        """The pairs of features and places that there are, as given; None where all are."""
+        if self.first_pair == NULL:
+            return None
+        return np.asarray(self.pair_start), np.asarray(self.pair_place)
+
+    def pair_features(self):
+        """The feature of each pair."""
+        return np.repeat(
+            np.arange(self.n_features, dtype=np.int32), np.diff(np.asarray(self.pair_start)))
+
+    def spread(self, rows):
+        """Weights in rows for all features, of an array as `state` has it of the pairs."""
+        if self.first_pair == NULL:
+            return rows
+        more = rows.shape[0] - self.behind
+        whole = np.zeros((self.n_features + more, self.stride))
+        values = rows.reshape(-1)[: self.pair_place.shape[0]]
+        # what is not written takes no memory
+        filled = np.flatnonzero(values)
+        whole[self.pair_features()[filled], np.asarray(self.pair_place)[filled]] = values[filled]
+        whole[self.n_features :] = rows[self.behind :]
+        return whole
+
+    def gathered(self, whole):
+        """Undo `spread`: the numbers that are held, of rows for all features."""
+        if self.first_pair == NULL:
+            return whole
+        rows = np.zeros((self.behind + whole.shape[0] - self.n_features, self.stride))
+        rows.reshape(-1)[: self.pair_place.shape[0]] = whole[
+            self.pair_features(), np.asarray(self.pair_place)]
+        rows[self.behind :] = whole[self.n_features :]
+        return rows
+
+    def all_weights(self):
+        return self.spread(np.asarray(self.weights))
+
     def set_penalty(self, Penalty penalty):
         """As in `WeightMap`; weights that are not used stay zero whatever their bounds."""
         cdef const unsigned char* before = self.on_counted
         if self.on != NULL:
             penalty = penalty.where_used(self.which_used() != 0)
+        if self.first_pair != NULL and penalty.by_rows:
+            raise ValueError("groups of weights are not held by pairs.")
+        self.is_even = all(
+            step != 0 or bool((rows[0] == rows[0, 0]).all()) for step, rows in (
+                (penalty.threshold_step, penalty.threshold_rows()),
+                (penalty.bound_step, penalty.lower_rows()),
+                (penalty.bound_step, penalty.upper_rows())))
         super().set_penalty(penalty)
         zero = penalty.fixed_at_zero()
         counted = self.which_used()
@@ -99,7 +193,7 @@ cdef class LinearMap(WeightMap):
         if zero is not None:
             counted = np.where(zero, 0, 1 if counted is None else counted)
             self.counted = np.ascontiguousarray(counted, dtype=np.uint8)
-            first, behind = zero[: self.n_features + 1], zero[self.n_features + 1 :]
+            first, behind = zero[: self.behind + 1], zero[self.behind + 1 :]
             if first.any():
                 self.on_counted = &self.counted[0, 0]
             if behind.any():
@@ -110,6 +204,11 @@ cdef class LinearMap(WeightMap):
     def which_used(self):
         """A byte for each weight, zero for those that stay zero; None where all may be used."""
         return None if self.on == NULL else np.asarray(self.used)
+
+    def used_rows(self):
+        """`used` as it was given."""
+        used = self.which_used()
+        return used if self.first_pair == NULL else used[self.behind :]
 
     def count_norms(self, zero):
         """Take notice of which weights are held at zero; None for none."""
@@ -133,7 +232,9 @@ cdef class LinearMap(WeightMap):
         cdef Py_ssize_t start, nnz
         cdef const int* idx
         self.row(r, &start, &nnz, &idx)
-        if nnz > 0:
+        if self.first_pair != NULL:
+            self.add_pair_scores(start, nnz, v)
+        elif nnz > 0:
             if self.data64 != NULL:
                 self.loops.scores_f64(
                     self.data64 + start, idx, nnz, &self.weights[0, 0], self.stride, v)
@@ -150,6 +251,8 @@ cdef class LinearMap(WeightMap):
         self.row(r, &start, &nnz, &idx)
         if nnz == 0:
             return 0
+        if self.first_pair != NULL:
+            return self.add_pairs(start, nnz, coefficients)
         if self.data64 != NULL and self.on == NULL:
             self.loops.update_f64(self.data64 + start, idx, nnz, coefficients, weights, self.stride)
         elif self.data64 != NULL:
@@ -167,11 +270,114 @@ cdef class LinearMap(WeightMap):
         cdef Py_ssize_t start, nnz
         cdef const int* idx
         self.row(r, &start, &nnz, &idx)
+        if self.first_pair != NULL:
+            self.prox_pairs(start, start + nnz)
+            return
         self.penalty.prox_features(&self.raw[0, 0], idx, nnz, &self.weights[0, 0])
 
     cdef void prox_rows(self, Py_ssize_t start, Py_ssize_t stop) noexcept nogil:
         """Bring the rows start ... stop - 1 of the weights, behind the features, to prox(z)."""
         self.penalty.prox_rows(&self.raw[0, 0], start, stop, &self.weights[0, 0])
+
+    # the same of pairs: entries begin at `start` in the values of X
+
+    cdef int add_pair_scores(self, Py_ssize_t start, Py_ssize_t nnz, double* v) noexcept nogil:
+        cdef Py_ssize_t i, q
+        cdef double x
+        cdef const double* w = &self.weights[0, 0]
+        if self.pair_loops != NULL and self.data64 != NULL:
+            self.pair_loops.scores_f64(
+                self.data64 + start, self.indices + start, nnz, self.first_pair, self.bits, w,
+                self.stride, v)
+            return 0
+        if self.pair_loops != NULL:
+            self.pair_loops.scores_f32(
+                self.data32 + start, self.indices + start, nnz, self.first_pair, self.bits, w,
+                self.stride, v)
+            return 0
+        for i in range(start, start + nnz):
+            x = self.data64[i] if self.data64 != NULL else self.data32[i]
+            for q in range(self.first_pair[self.indices[i]], self.first_pair[self.indices[i] + 1]):
+                v[self.place[q]] += x * w[q]
+        return 0
+
+    cdef int add_pairs(
+            self, Py_ssize_t start, Py_ssize_t nnz, const double* coefficients) noexcept nogil:
+        cdef Py_ssize_t i, q
+        cdef double x
+        cdef double* z = &self.raw[0, 0]
+        if self.pair_loops != NULL and self.data64 != NULL:
+            self.pair_loops.update_f64(
+                self.data64 + start, self.indices + start, nnz, coefficients, self.first_pair,
+                self.bits, z, self.stride)
+            return 0
+        if self.pair_loops != NULL:
+            self.pair_loops.update_f32(
+                self.data32 + start, self.indices + start, nnz, coefficients, self.first_pair,
+                self.bits, z, self.stride)
+            return 0
+        for i in range(start, start + nnz):
+            x = self.data64[i] if self.data64 != NULL else self.data32[i]
+            for q in range(self.first_pair[self.indices[i]], self.first_pair[self.indices[i] + 1]):
+                z[q] += x * coefficients[self.place[q]]
+        return 0
+
+    cdef void prox_pairs(self, Py_ssize_t start, Py_ssize_t stop) noexcept nogil:
+        """w = prox(z) of the pairs of the features of the entries start ... stop - 1.
+
+        As `Penalty.prox_features` has it, whose rows are here those that the pairs fill.
+        """
+        cdef Py_ssize_t i, q, first, last, column, stride = self.stride
+        cdef bint by_bound = self.penalty.bound_step != 0
+        cdef bint by_threshold = self.penalty.threshold_step != 0
+        cdef const double* z = &self.raw[0, 0]
+        cdef double* w = &self.weights[0, 0]
+        cdef const double* thresholds = &self.penalty.thresholds[0, 0]
+        cdef const double* lower = &self.penalty.lower[0, 0]
+        cdef const double* upper = &self.penalty.upper[0, 0]
+        cdef double t, low, high, value, scale = 1.0 / self.penalty.modulus
+        if self.pair_loops != NULL and self.is_even:
+            self.pair_loops.prox(
+                z, thresholds, by_threshold, lower, upper, by_bound, scale, self.indices + start,
+                stop - start, self.first_pair, w)
+            return
+        for i in range(start, stop):
+            first = self.first_pair[self.indices[i]]
+            last = self.first_pair[self.indices[i] + 1]
+            column = first % stride
+            for q in range(first, last):
+                t = thresholds[q if by_threshold else column]
+                low = lower[q if by_bound else column]
+                high = upper[q if by_bound else column]
+                value = z[q] - t if z[q] > t else z[q] + t if z[q] < -t else 0.0
+                value *= scale
+                value = low if value < low else value
+                w[q] = high if value > high else value
+                column += 1
+                if column == stride:
+                    column = 0
+
+    cdef void prefetch_weights(self, Py_ssize_t r) noexcept nogil:
+        """Ask for the weights of the features of row r, and for what updates change."""
+        cdef Py_ssize_t start, nnz, i, q, last
+        cdef const int* idx
+        self.row(r, &start, &nnz, &idx)
+        if self.first_pair == NULL:
+            self.loops.prefetch_rows(idx, nnz, &self.weights[0, 0], self.stride)
+            if self.penalised:
+                # for the update that follows
+                self.loops.prefetch_rows(idx, nnz, &self.raw[0, 0], self.stride)
+            return
+        for i in range(nnz):
+            # both ends: a loop over the lines between them costs more than it saves
+            q, last = self.first_pair[idx[i]], self.first_pair[idx[i] + 1] - 1
+            fastm4n_prefetch(&self.weights[0, 0] + q)
+            fastm4n_prefetch(&self.weights[0, 0] + last)
+            if self.bits != NULL:
+                fastm4n_prefetch(self.bits + idx[i])
+            if self.penalised:
+                fastm4n_prefetch(&self.raw[0, 0] + q)
+                fastm4n_prefetch(&self.raw[0, 0] + last)
 
     cdef void prefetch_row(self, Py_ssize_t r) noexcept nogil:
         """Ask for the first half KiB of row r; the hardware follows from there."""
@@ -191,14 +397,14 @@ cdef class LinearMap(WeightMap):
         if self.on != NULL:
             np.multiply(self.raw, self.which_used(), out=np.asarray(self.raw))
         if self.intercept == 0.0:
-            self.raw[self.n_features, :] = 0.0
+            self.raw[self.behind, :] = 0.0
 
     def constant_scores(self):
-        return self.intercept * np.asarray(self.weights)[self.n_features, :self.n_labels]
+        return self.intercept * np.asarray(self.weights)[self.behind, :self.n_labels]
 
     def coef(self):
         """Weights of the features alone, (n_labels, n_features), a new array."""
-        return np.asarray(self.weights)[:self.n_features, :self.n_labels].T.copy()
+        return self.all_weights()[:self.n_features, :self.n_labels].T.copy()
 
 
 cdef class LinearFeatures(LinearMap):

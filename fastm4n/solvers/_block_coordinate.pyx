@@ -67,7 +67,8 @@ cdef class BlockCoordinateEngine(EngineState):
         cdef Py_ssize_t b, node, child
         for b in range(self.gaps.shape[0]):
             self.tree[self.first_leaf + b] = self.weights[b] * self.gaps[b]
-        for node in range(self.first_leaf - 1, -1, -1):
+        # parents of no block stay zero
+        for node in range((self.first_leaf + self.gaps.shape[0] - 2) >> 2, -1, -1):
             child = 4 * node + 1
             self.tree[node] = (
                 (self.tree[child] + self.tree[child + 1])
@@ -80,6 +81,8 @@ cdef class BlockCoordinateEngine(EngineState):
         cdef double before[4]
         before[0] = 0.0
         while node < self.first_leaf:
+            if self.tree[node] == 0.0:
+                return -1  # below it there may be no memory
             # the table keeps the compiler from branches, which would be coin tosses
             child = 4 * node + 1
             before[1] = self.tree[child]

@@ -83,7 +83,8 @@ cdef class EngineState:
         while n_leaves < n:
             self.first_leaf += n_leaves
             n_leaves *= 4
-        self.tree = np.zeros(self.first_leaf + n_leaves)
+        # whole families of children; no more leaves than that are looked at
+        self.tree = np.zeros(self.first_leaf + 4 * max(1, (n + 3) // 4))
         self.random_state = seed
         self.averaging = averaging
         if averaging:
@@ -188,8 +189,9 @@ cdef class EngineState:
         loss[b] = max_m h_b(m) + <v, m> - <v, phi(y_b)>, bounded from above;
         gap[b] = that maximum - h_b(mu_b) - <v, mu_b>; concave[b] = h_b(mu_b), holding a
         lower bound of it on entry, which stays where h_b is not known from mu_b;
-        inner[b] = <v, phi(y_b) - mu_b>, and shift[b] the offset's part of it.  Safe from
-        several threads at once after `settle`, for disjoint ranges.
+        inner[b] = <v, phi(y_b) - mu_b>, and shift[b] the offset's part of it; either may be empty,
+        and is then left out.  Safe from several threads at once after `settle`, for disjoint
+        ranges.
         """
         cdef Surrogate surrogate = self.surrogate
         cdef FeatureMap features = self.features
@@ -207,9 +209,9 @@ cdef class EngineState:
                 surrogate.bound(b, work, &upper)
                 truth = surrogate.true_score(b, &work.scores[0])
                 loss[b] = upper - truth
-                inner[b] = truth - score
-                shift[b] = 0.0
-                if features.has_offset:
+                if inner.shape[0]:
+                    inner[b] = truth - score
+                if shift.shape[0]:
                     shift[b] = surrogate.true_score(b, &features.offset[0])
                     shift[b] -= features.loops.dot(
                         &features.offset[0], &mu[offset], surrogate.size(b))

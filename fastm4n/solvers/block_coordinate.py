@@ -18,6 +18,7 @@ from fastm4n.solvers.certificates import (
     Certificate,
     certify,
     certify_average,
+    certify_cleared,
     certify_elsewhere,
     certify_zero,
 )
@@ -98,6 +99,9 @@ class Driver:
     keep_best : bool
         Whether what is returned are the best weights that were certified, w = 0 among them, and
         not those where the passes ended. For runs under one alpha.
+    keep_dual : bool
+        With keep_best, whether the dual point that is returned is that of the best dual value. A
+        copy is kept of it where passes are accelerated; otherwise it is where they ended.
 
     Attributes
     ----------
@@ -119,9 +123,9 @@ class Driver:
 
     def __init__(self, engine, *, sampling="gap", step="line_search", n_jobs=1, on_check=None,
                  accelerate=False, cache=None, cache_F=0.25, cache_nu=0.01, auto=False,
-                 keep_best=False):
+                 keep_best=False, keep_dual=True):
         self.engine = engine
-        self.best = Best() if keep_best else None
+        self.keep_dual = keep_dual
         self.sampling = sampling
         self.kind = step_kind(step, engine.surrogate)
         self.has_weights = engine.features.weight_norm() is not None
@@ -132,6 +136,7 @@ class Driver:
         self._last_dual, self._changed_at = -np.inf, (0, np.inf)
         # what is returned is a dual point, and the weights are those of it
         self.by_dual = engine.averaging or not self.has_weights
+        self.best = Best(keep_dual or self.by_dual) if keep_best else None
         self._zero_known = False
         self.acceleration = None
         self.policy = AutoPolicy(engine, MOST_ATOMS, cache_F, cache_nu) if auto else None
@@ -160,6 +165,7 @@ class Driver:
     def certify(self):
         """The point where the passes stand, and its certificate; gaps are refreshed."""
         engine = self.engine
+        self.certificate, self._certified_at = None, -1  # its numbers of blocks take memory
         if self.acceleration is None:
             certificate = certify(engine, engine.mu, self.n_jobs)
         else:
@@ -222,8 +228,9 @@ class Driver:
         best, engine = self.best, self.engine
         if best is None:
             return
-        if best.mu is None and self.acceleration is not None and not self.by_dual:
-            # only then the dual may fall
+        # the dual may fall where passes are accelerated
+        is_ahead = best.mu is None and self.acceleration is not None and not self.by_dual
+        if self.keep_dual and is_ahead:
             best.mu = np.array(engine.mu)
         if best.kept is not None:
             return
@@ -244,13 +251,11 @@ class Driver:
         if (is_plain and best.primal <= certificate.height) or (done and not is_plain):
             return certificate
         self._zero_known = True
-        point, zero = certify_zero(engine, self.n_jobs)
+        if self.by_dual:
+            point, zero = certify_zero(engine, self.n_jobs)
+        else:
+            point, zero = certify_cleared(engine, self.n_jobs)
         if zero.primal < best.primal:
-            if not self.by_dual:
-                features_now = features.state()
-                features.clear()
-                point = features.state()
-                features.restore(features_now)
             best.offer(replace(zero, bound=-np.inf), point)
         return best.improved(certificate)
 
@@ -510,7 +515,7 @@ def solve(
     surrogate, features, weights, alpha, *, mu=None, concave=None, shrink=1.0, average=None,
     sampling="gap", step="line_search", accelerate=False, cache=None, cache_F=0.25, cache_nu=0.01,
     auto=False, tol=1e-3, max_iter=1000, seed=0, n_jobs=1, verbose=0, callback=None,
-    keep_on_interrupt=False, keep_best=True,
+    keep_on_interrupt=False, keep_best=True, keep_dual=True,
 ):
     r"""Maximise the dual by block-coordinate Frank-Wolfe until its gap is certified.
 
@@ -571,6 +576,9 @@ def solve(
     keep_best : bool
         Whether the best certified weights and dual value are returned, or those of the last dual
         point, as the papers have it.
+    keep_dual : bool
+        Whether the dual point that is returned is that of the best dual value, which takes memory
+        for a second one where passes are accelerated, or the last one.
     keep_on_interrupt : bool
         Whether KeyboardInterrupt ends the solver with what it has, `interrupted` being
         set, or is passed on.
@@ -607,7 +615,7 @@ def solve(
     driver = Driver(
         engine, sampling=sampling, step=step, n_jobs=n_jobs, on_check=on_check,
         accelerate=accelerate, cache=cache, cache_F=cache_F, cache_nu=cache_nu, auto=auto,
-        keep_best=keep_best,
+        keep_best=keep_best, keep_dual=keep_dual,
     )
     checkpoint = current()
     if checkpoint is not None:

@@ -70,13 +70,21 @@ def in_threads(function, n, cost, n_jobs):
             future.result()
 
 
-def certificate_terms(engine, mu, n_jobs=1, concave=None):
-    """What `EngineState.certify_range` tells of all blocks: five arrays, of each block."""
-    n = engine.surrogate.n_blocks
-    terms = [np.empty(n) for _ in range(5)]
+def certificate_terms(engine, mu, n_jobs=1, concave=None, only_needed=False):
+    """What `EngineState.certify_range` tells of all blocks: five arrays, of each block.
+
+    With only_needed those that `certify` makes nothing of are empty: numbers of blocks are not few
+    beside those of a dual point.
+    """
+    n, features = engine.surrogate.n_blocks, engine.features
+    sizes = [n] * 5
+    if only_needed:
+        sizes[3] = n if features.weight_norm() is None else 0
+        sizes[4] = n if features.has_offset else 0
+    terms = [np.empty(size) for size in sizes]
     engine.settle()
     terms[2][:] = engine.concave if concave is None else concave
-    cost = n * (50 * engine.surrogate.max_size + engine.features.visit_cost)
+    cost = n * (50 * engine.surrogate.max_size + features.visit_cost)
     in_threads(lambda start, stop: engine.certify_range(start, stop, mu, *terms), n, cost, n_jobs)
     return terms
 
@@ -105,10 +113,11 @@ def certify(engine, mu, n_jobs=1, apart=None, concave=None):
     concave : ndarray, default=None
         Lower bounds of h_b(mu_b); the engine's, of its own dual point, by default.
     """
-    loss, gap, heights, inner, shift = certificate_terms(engine, mu, n_jobs, concave)
-    p = np.asarray(engine.weights)
+    loss, gap, heights, inner, shift = certificate_terms(engine, mu, n_jobs, concave, True)
     features, alpha = engine.features, engine.alpha
     norm = features.weight_norm()
+    p = np.asarray(engine.weights)
+    shift = shift if features.has_offset else 0.0
     if norm is None:
         norm = float(np.sum(p * (inner - shift))) / alpha
         if norm < 0.0 and _is_indefinite(engine, mu, norm):
@@ -122,8 +131,11 @@ def certify(engine, mu, n_jobs=1, apart=None, concave=None):
     excess = 0.0
     if apart is not None:
         excess, conjugate = apart
-    primal = float(np.sum(p * loss)) + alpha * penalty
-    height, pull = float(np.sum(p * (heights - shift))), alpha * conjugate
+    product = p * loss
+    primal = float(np.sum(product)) + alpha * penalty
+    np.subtract(heights, shift, out=product)
+    product *= p
+    height, pull = float(np.sum(product)), alpha * conjugate
     dual = height - pull
     bound = dual
     if features.has_penalty():
@@ -133,7 +145,8 @@ def certify(engine, mu, n_jobs=1, apart=None, concave=None):
             bound = max(bound, scale * height - alpha * features.along(scale)[0])
     elif height < 2.0 * pull:
         bound = max(dual, 0.25 * max(height, 0.0) ** 2 / pull)
-    total, rounding = float(np.sum(p * gap)), ROUNDING * (abs(primal) + abs(height) + abs(pull))
+    np.multiply(p, gap, out=product)
+    total, rounding = float(np.sum(product)), ROUNDING * (abs(primal) + abs(height) + abs(pull))
     if not np.isfinite(rounding):  # w or its scores overflowed, and nothing is known of them
         primal, dual, bound, total, rounding = np.inf, -np.inf, -np.inf, np.inf, 0.0
     return Certificate(
@@ -190,11 +203,31 @@ def certify_zero(engine, n_jobs=1):
         engine.features.restore(state)
 
 
+def certify_cleared(engine, n_jobs=1):
+    """The weights of `certify_zero`, as a state, and a certificate whose objective is of them.
+
+    The engine's own dual point serves, which takes no memory for another: the objective does not
+    depend on it. w is left as it was.
+    """
+    state = engine.features.state()
+    try:
+        engine.features.clear()
+        found = certify(engine, engine.mu, n_jobs)
+        return engine.features.state(), found
+    finally:
+        engine.features.restore(state)
+
+
 class Best:
     """The best weights and the best dual value that were certified of one problem.
 
     The two are of different points: primal - dual bounds what is left to gain all the same. What
     the engine stands at is kept only when it moves on.
+
+    Parameters
+    ----------
+    keeps_heights : bool, default=True
+        Whether dual points are asked for, with which h_b go.
 
     Attributes
     ----------
@@ -208,7 +241,8 @@ class Best:
         A copy of the dual point of `dual`, None where the engine stands at it, and h_b there.
     """
 
-    def __init__(self):
+    def __init__(self, keeps_heights=True):
+        self.keeps_heights = keeps_heights
         self.forget()
 
     def forget(self):
@@ -233,12 +267,13 @@ class Best:
 
     def offer(self, certificate, kept=None):
         """Take notice of a certificate, of where the engine stands or of what is to be kept."""
+        concave = certificate.concave if self.keeps_heights else None
         if certificate.bound >= self.dual:
-            self.dual, self.mu, self.heights = certificate.bound, None, certificate.concave
+            self.dual, self.mu, self.heights = certificate.bound, None, concave
         margin = certificate.rounding if kept is None else -certificate.rounding
         if certificate.primal <= self.primal + margin:
             self.primal, self.kept = certificate.primal, kept
-            self.concave = certificate.concave
+            self.concave = concave
 
     def improved(self, certificate):
         """The certificate with the best values in the place of its own."""

@@ -11,7 +11,10 @@ cdef class Log(Surrogate):
     # whether h is the entropy and nothing else, and u is v
     cdef bint is_plain
     cdef const fastm4n_loops* loops
+    # one of the two
     cdef double[::1] theta
+    cdef float[::1] short_theta
+    cdef bint is_short
     # zero where a step has been made, and one more than the proposals made where not
     cdef unsigned char[::1] is_first
     cdef double first_score

@@ -6,7 +6,10 @@ scores u = (v + costs) / tau, and its value is tau times their log-partition.  T
 is the limit of tau to 0.
 
 Where the entropy follows from marginals the dual point is all there is.  Elsewhere a dual point
-is kept together with the tempered scores whose marginals it is.
+is kept together with the tempered scores whose marginals it is: in single precision where they are
+many. They only say where a step begins: marginals, entropies and gains are those of the scores in
+double precision that a step proposes, so that a dual point is feasible and its value exact, and the
+step that is made is as far from the best one as scores are rounded, which costs the square of that.
 
 References
 ----------
@@ -31,6 +34,8 @@ cdef double RELAXATION = 0.5
 
 # the first theta gives the true label of a part this probability, by itself
 cdef double FIRST_PROBABILITY = 0.99
+# from so many numbers on theta is in single precision
+MANY_SCORES = 1 << 22
 cdef double LOG_2 = 0.6931471805599453
 
 
@@ -84,9 +89,13 @@ cdef class Log(Surrogate):
         n_labels = self.outputs.layout.n_labels
         self.first_score = np.log(
             FIRST_PROBABILITY / (1 - FIRST_PROBABILITY) * max(1, n_labels - 1))
-        theta = np.zeros(self.outputs.layout.n_numbers)
+        n_numbers = self.outputs.layout.n_numbers
+        theta = np.zeros(n_numbers, np.float32 if n_numbers >= MANY_SCORES else np.float64)
         theta[self.outputs.layout.places(np.asarray(self.outputs.y))] = self.first_score
-        self.theta = theta
+        if theta.dtype == np.float32:
+            self.short_theta, self.is_short = theta, True
+        else:
+            self.theta = theta
         self.is_first = np.ones(self.n_blocks, dtype=np.uint8)
 
     def arguments(self):
@@ -112,28 +121,34 @@ cdef class Log(Surrogate):
         if not self.has_natural_step:
             return super().state()
         return {
-            **super().state(), "theta": np.array(self.theta), "is_first": np.array(self.is_first)}
+            **super().state(), "theta": np.array(self.scores_kept()),
+            "is_first": np.array(self.is_first)}
+
+    def scores_kept(self):
+        """theta, a view."""
+        return np.asarray(self.short_theta) if self.is_short else np.asarray(self.theta)
 
     def restore(self, state):
         super().restore(state)
         if self.has_natural_step:
-            np.asarray(self.theta)[:] = state["theta"]
+            self.scores_kept()[:] = state["theta"]
             np.asarray(self.is_first)[:] = state["is_first"]
 
     def rest(self):
         cdef Workspace work
-        cdef Py_ssize_t b, j
+        cdef Py_ssize_t b
         if not self.has_natural_step:
             return
-        self.theta[:] = 0.0
+        theta = self.scores_kept()
+        theta[:] = 0.0
         self.is_first[:] = 0
         if self.cost_augmented:
             work = self.workspace(self.max_size)
             work.scores[:] = 0.0
             for b in range(self.n_blocks):
                 self.temper(b, work)
-                for j in range(self.size(b)):
-                    self.theta[self.offset(b) + j] = work.scratch[j]
+                first, size = self.offset(b), self.size(b)
+                theta[first : first + size] = work.scratch[:size]
 
     cdef void temper(self, Py_ssize_t b, Workspace work) noexcept nogil:
         """work.scratch = u, the tempered scores of work.scores."""
@@ -183,15 +198,18 @@ cdef class Log(Surrogate):
 
     cdef int natural_size(
         self, Py_ssize_t b, Workspace work, double curvature, double* step) except -1 nogil:
-        cdef Py_ssize_t k = self.size(b)
-        cdef double slope, best
+        cdef Py_ssize_t j, k = self.size(b), offset = self.offset(b)
+        cdef double slope, best, along = 0.0
         cdef const double* scores = &work.scores[0]
         if not self.is_plain:
             self.temper(b, work)
             scores = &work.scratch[0]
-        slope = self.temperature * (
-            self.loops.dot(scores, &work.step[0], k)
-            - self.loops.dot(&self.theta[self.offset(b)], &work.step[0], k))
+        if self.is_short:
+            for j in range(k):
+                along += self.short_theta[offset + j] * work.step[j]
+        else:
+            along = self.loops.dot(&self.theta[offset], &work.step[0], k)
+        slope = self.temperature * (self.loops.dot(scores, &work.step[0], k) - along)
         best = slope / (slope + curvature)
         step[0] = best * (1.0 + RELAXATION * (1.0 - best)) if slope > 0.0 else 0.0
         return 0
@@ -205,8 +223,12 @@ cdef class Log(Surrogate):
             # each further proposal halves the mass that leaves the true labels
             keep = 1.0 + (self.is_first[b] - 1) * LOG_2 / self.first_score
             self.is_first[b] = min(200, self.is_first[b] + 1)
-        for j in range(self.size(b)):
-            work.scratch[j] = keep * self.theta[offset + j] + step * scores[j]
+        if self.is_short:
+            for j in range(self.size(b)):
+                work.scratch[j] = keep * self.short_theta[offset + j] + step * scores[j]
+        else:
+            for j in range(self.size(b)):
+                work.scratch[j] = keep * self.theta[offset + j] + step * scores[j]
 
     cdef int propose(
         self, Py_ssize_t b, Workspace work, double step, double* concave) except -1 nogil:
@@ -226,7 +248,11 @@ cdef class Log(Surrogate):
 
     cdef int accept(self, Py_ssize_t b, Workspace work) except -1 nogil:
         cdef Py_ssize_t j, offset = self.offset(b)
-        for j in range(self.size(b)):
-            self.theta[offset + j] = work.scratch[j]
+        if self.is_short:
+            for j in range(self.size(b)):
+                self.short_theta[offset + j] = <float> work.scratch[j]
+        else:
+            for j in range(self.size(b)):
+                self.theta[offset + j] = work.scratch[j]
         self.is_first[b] = 0
         return 0

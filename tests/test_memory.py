@@ -1,0 +1,88 @@
+"""What fits allocate, in units of the dual point: n k doubles."""
+
+import tracemalloc
+import warnings
+
+import numpy as np
+import pytest
+from fastm4n.features._linear import row_norms
+from making import made
+from scipy import sparse
+from sklearn.exceptions import ConvergenceWarning
+
+from fastm4n import MulticlassClassifier, OrdinalClassifier
+from fastm4n._checkpoints import current
+from fastm4n.outputs import ChainOutputs
+from fastm4n.surrogates import make_surrogate
+
+N, D, K, NNZ = 20_000, 300, 40, 6
+
+
+def csr(dtype, indices=np.int32):
+    rng = np.random.default_rng(0)
+    columns = np.sort(rng.integers(0, D // NNZ, (N, NNZ)) + np.arange(NNZ) * (D // NNZ), axis=1)
+    return sparse.csr_matrix(
+        (rng.standard_normal(N * NNZ).astype(dtype), columns.ravel().astype(indices),
+         np.arange(0, N * NNZ + 1, NNZ, dtype=indices)), shape=(N, D))
+
+
+def peak_of_fit(model, X, y):
+    """The most that a fit has allocated beside what was there before, in bytes."""
+    assert current() is None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(X[:200], y[:200])  # what a first fit imports and keeps
+        tracemalloc.start()
+        try:
+            before = tracemalloc.get_traced_memory()[0]
+            model.fit(X, y)
+            return tracemalloc.get_traced_memory()[1] - before
+        finally:
+            tracemalloc.stop()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("surrogate", ["max_min", "max_margin", "log"])
+def test_csr_fits(surrogate, dtype):
+    """1.5 n k doubles, and some arrays of weights."""
+    X, y = csr(dtype), np.arange(N) % K
+    model = made(
+        MulticlassClassifier, surrogate, alpha=1e-3, max_iter=11, tol=1e-12, random_state=0)
+    allowed = 1.5 * N * K * 8 + 6 * (D + 1) * K * 8
+    assert peak_of_fit(model, X, y) < allowed
+
+
+def test_many_values():
+    """Rows with many more values than classes: what goes over them does so in parts."""
+    rng = np.random.default_rng(0)
+    X = sparse.csr_matrix(rng.standard_normal((4000, 200)))
+    model = made(OrdinalClassifier, "max_min", alpha=1e-2, max_iter=3, tol=1e-12, random_state=0)
+    y = np.arange(4000) % 5
+    # a copy of the values alone would be 6.1 MiB
+    assert peak_of_fit(model, X, y) < 5 * 2**20
+
+
+def test_row_norms_in_parts():
+    X = sparse.random(3000, 100, 0.4, format="csr", random_state=0)
+    X = sparse.vstack([X[:5], sparse.csr_matrix((3, 100)), X]).tocsr()
+    expected = np.asarray(X.multiply(X).sum(axis=1)).ravel() + 4.0
+    np.testing.assert_allclose(row_norms(X, 2.0), expected, rtol=1e-14)
+
+
+def test_long_indices_become_short_ones_once():
+    X, y = csr(np.float64, np.int64), np.arange(N) % K
+    model = made(
+        MulticlassClassifier, "max_margin", alpha=1e-3, max_iter=2, tol=1e-12, random_state=0)
+    allowed = 1.5 * N * K * 8 + X.nnz * 4 + N * 4 + 6 * (D + 1) * K * 8
+    assert peak_of_fit(model, X, y) < allowed
+
+
+def test_scores_of_many_chains_are_in_single_precision():
+    """They say where steps begin, and no more: fits go on as with double precision."""
+    R, T, n = 30, 40, 2100
+    outputs = ChainOutputs(np.zeros(n * T, dtype=np.intc), np.full(n, T), 1.0 - np.eye(R))
+    assert outputs.layout.n_numbers >= 1 << 22
+    loss = make_surrogate("log", outputs)
+    assert loss.state()["theta"].dtype == np.float32
+    few = ChainOutputs(np.zeros(T, dtype=np.intc), np.array([T]), 1.0 - np.eye(R))
+    assert make_surrogate("log", few).state()["theta"].dtype == np.float64
