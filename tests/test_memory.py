@@ -48,7 +48,8 @@ def test_csr_fits(surrogate, dtype):
     X, y = csr(dtype), np.arange(N) % K
     model = made(
         MulticlassClassifier, surrogate, alpha=1e-3, max_iter=11, tol=1e-12, random_state=0)
-    allowed = 1.5 * N * K * 8 + 6 * (D + 1) * K * 8
+    # and 128 KiB for what does not grow
+    allowed = 1.5 * N * K * 8 + 6 * (D + 1) * K * 8 + 2**17
     assert peak_of_fit(model, X, y) < allowed
 
 

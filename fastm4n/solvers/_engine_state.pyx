@@ -212,6 +212,8 @@ cdef class EngineState:
                 if inner.shape[0]:
                     inner[b] = truth - score
                 if shift.shape[0]:
+                    shift[b] = 0.0
+                if shift.shape[0] and features.has_offset:
                     shift[b] = surrogate.true_score(b, &features.offset[0])
                     shift[b] -= features.loops.dot(
                         &features.offset[0], &mu[offset], surrogate.size(b))
