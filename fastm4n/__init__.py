@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from fastm4n.sequences import Sequences
     from fastm4n.solvers.block_frank_wolfe import BlockFrankWolfe
     from fastm4n.solvers.newton_cg import NewtonCG
+    from fastm4n.solvers.out_of_core import OutOfCore
     from fastm4n.vectorizer import SequenceScaler, SequenceVectorizer
 
 if find_spec("fastm4n.solvers._block_coordinate") is None:
@@ -76,7 +77,7 @@ _NAMES = {
     "FactorTables": "factors", "GraphTagger": "estimators", "Graphs": "graphs",
     "LabelRanker": "estimators", "Matcher": "estimators", "MultiLabelClassifier": "estimators",
     "MulticlassClassifier": "estimators", "NewtonCG": "solvers.newton_cg",
-    "OrdinalClassifier": "estimators",
+    "OrdinalClassifier": "estimators", "OutOfCore": "solvers.out_of_core",
     "PathInterrupted": "path", "RegularizationPath": "path",
     "RegularizationPathCV": "path", "SequenceScaler": "vectorizer", "SequenceTagger": "estimators",
     "SequenceVectorizer": "vectorizer", "Sequences": "sequences", "checkpointing": "_checkpoints",

@@ -143,6 +143,10 @@ def keeping(estimator, data):
     if file is None:
         yield
         return
+    if hasattr(estimator.solver, "work_folder"):
+        raise ValueError(
+            "checkpointing keeps no state of a fit with solver=OutOfCore(), which keeps it in its "
+            "work_folder: give that, and leave checkpointing out.")
     if isinstance(getattr(estimator, "fit_intercept", False), str):
         raise ValueError(
             "checkpointing keeps no state of a fit with fit_intercept='free'; use a large number "

@@ -29,6 +29,7 @@ from fastm4n.solvers.block_coordinate import solve
 from fastm4n.solvers.block_frank_wolfe import check_solver
 from fastm4n.solvers.certificates import n_threads
 from fastm4n.solvers.newton_cg import NewtonCG
+from fastm4n.solvers.out_of_core import OutOfCore
 from fastm4n.solvers.proximal import is_proximal, solve_proximal
 from fastm4n.surrogates import make_surrogate
 
@@ -202,8 +203,8 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
             self.surrogate, outputs, solver.oracle, solver.oracle_iter, self._oracle_warm_start,
             bool(self.cost_augmented), float(self.temperature))
 
-    def _solver_options(self):
-        """Arguments of `solve` that are parameters of the estimator, but for the tolerance."""
+    def _seed(self):
+        """The seed of a solver, by `random_state`."""
         try:
             random_state = check_random_state(self.random_state)
         except ValueError as error:
@@ -211,11 +212,15 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
                 "random_state must be an integer from 0 to 2**32 - 1, a RandomState or None, got "
                 f"{self.random_state!r}."
             ) from error
+        return int(random_state.randint(2**31))
+
+    def _solver_options(self):
+        """Arguments of `solve` that are parameters of the estimator, but for the tolerance."""
         return dict(
             check_solver(self.solver).options(),
             auto=isinstance(self.solver, str),
             max_iter=self.max_iter,
-            seed=int(random_state.randint(2**31)),
+            seed=self._seed(),
             n_jobs=n_threads(self.n_jobs),
             verbose=self.verbose,
             callback=self.callback,
@@ -229,7 +234,16 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         average = start.get("average")
         if average is not None and is_proximal(average) != (modulus is not None):
             del start["average"]
-        if isinstance(solver, NewtonCG):
+        if problem.chunks is not None:
+            solution = problem.chunks.solver.solve(
+                problem.chunks, problem.weights, alpha, tol=self.tol * scale,
+                max_iter=self.max_iter, seed=self._seed(), n_jobs=n_threads(self.n_jobs),
+                verbose=self.verbose, callback=self.callback)
+        elif isinstance(solver, OutOfCore):
+            raise ValueError(
+                "solver=OutOfCore() is for SequenceTagger, MulticlassClassifier and "
+                f"OrdinalClassifier; {type(self).__name__} has no such fits.")
+        elif isinstance(solver, NewtonCG):
             solution = solver.solve(
                 *parts, tol=self.tol * scale, max_iter=self.max_iter, verbose=self.verbose,
                 callback=self.callback, **start)

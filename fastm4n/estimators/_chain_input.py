@@ -16,10 +16,11 @@ COUNTED = 1 << 20
 MOSTLY_ZERO = 0.3
 
 
-def as_features(X, lengths, n_features=None):
+def as_features(X, lengths, n_features=None, first=0):
     """Sequences of float32 or float64 rows, dense and C-ordered or canonical CSR, all finite.
 
-    Where none has a position, empty lists may stand for matrices of n_features columns.
+    Where none has a position, empty lists may stand for matrices of n_features columns. Errors
+    call the first of the sequences `first`.
     """
     if lengths is not None:
         if isinstance(X, (list, tuple)) and X and np.ndim(X[0]) != 1:
@@ -67,14 +68,17 @@ def as_features(X, lengths, n_features=None):
             row, column, value = int(bad[0]), int(bad[1]), data[tuple(bad)]
         b = int(np.searchsorted(X.offsets, row, side="right")) - 1
         raise ValueError(
-            f"X[{b}] has {value} at position {row - X.offsets[b]}, feature {column}: features must "
+            f"X[{first + b}] has {value} at position {row - X.offsets[b]}, feature {column}: features must "
             "be finite."
         )
     return X if values is X.values else Sequences(values, X.offsets)
 
 
-def as_labels(y, X, lengths):
-    """The labels of all positions in one list, after checking that they fit X."""
+def as_labels(y, X, lengths, first=0):
+    """The labels of all positions in one list, after checking that they fit X.
+
+    Errors call the first of the sequences `first`.
+    """
     if lengths is not None and not isinstance(y, Sequences):
         labels = _listed(y)
         if len(labels) != X.n_tokens:
@@ -90,7 +94,7 @@ def as_labels(y, X, lengths):
             parts = []
             for i, part in enumerate(y):
                 if isinstance(part, (str, bytes)) or not hasattr(part, "__iter__"):
-                    raise ValueError(f"y[{i}] must be a sequence of labels, got {part!r}.")
+                    raise ValueError(f"y[{first + i}] must be a sequence of labels, got {part!r}.")
                 parts.append(_listed(part))
             y_lengths = np.array([len(part) for part in parts])
             labels = [label for part in parts for label in part]
@@ -98,13 +102,14 @@ def as_labels(y, X, lengths):
         if wrong.size:
             b = int(wrong[0])
             raise ValueError(
-                f"y[{b}] has {y_lengths[b]} labels, but X[{b}] has {X.lengths[b]} positions."
+                f"y[{first + b}] has {y_lengths[b]} labels, but X[{first + b}] has "
+                f"{X.lengths[b]} positions."
             )
     for place, label in enumerate(labels):
         if label is None or label != label:
             b = int(np.searchsorted(X.offsets, place, side="right")) - 1
             raise ValueError(
-                f"y[{b}] has {label!r} at position {place - X.offsets[b]}: not a label."
+                f"y[{first + b}] has {label!r} at position {place - X.offsets[b]}: not a label."
             )
     return labels
 

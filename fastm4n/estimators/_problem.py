@@ -86,6 +86,9 @@ class Problem:
         What an earlier fit must have in common for this one to start from it.
     """
 
+    # the `Chunks` of data that are not in memory
+    chunks = None
+
     loss: Any
     features: Any
     blocks: Blocks

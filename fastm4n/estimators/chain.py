@@ -15,6 +15,7 @@ from fastm4n.estimators._chain_automaton import (
     as_masks,
     check_constraints,
 )
+from fastm4n.estimators._chain_chunks import chain_problem
 from fastm4n.estimators._chain_input import (
     as_features,
     as_labels,
@@ -34,6 +35,7 @@ from fastm4n.estimators._chain_weights import (
     fitted_weights,
     packed_weights,
 )
+from fastm4n.estimators._chunks import out_of_core
 from fastm4n.estimators._docs import BOOSTING, documented
 from fastm4n.estimators._merge import merge_sequences
 from fastm4n.estimators._parameters import (
@@ -331,6 +333,9 @@ class SequenceTagger(CertifiedEstimator):
         return X if values is X.values else Sequences(values, X.offsets)
 
     def _problem_of_fit(self, *args):
+        solver = out_of_core(self, args[0])
+        if solver is not None:
+            return chain_problem(self, solver, *args)
         return self._problem(*args, screened=True)
 
     def _problem(self, X, y, sample_weight, lengths=None, allowed=None, screened=False):

@@ -284,6 +284,11 @@ cdef class EdgedMap(PositionMap):
 
     # what `LinearMap` has of w, with the weights of edges
 
+    def share(self, LinearMap other):
+        super().share(other)
+        if self.edges is not None:
+            self.edges.share((<EdgedMap?> other).edges)
+
     def weight_norm(self):
         norm = super().weight_norm()
         return norm if self.edges is None else norm + self.edges.weight_norm()

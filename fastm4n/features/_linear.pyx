@@ -201,6 +201,34 @@ cdef class LinearMap(WeightMap):
         if self.on_counted != before or self.on_counted != self.on:
             self.count_norms(zero)
 
+    def share(self, LinearMap other):
+        """Have the weights of another map, and its penalty, as one's own from now on.
+
+        Updates of either are then updates of both; what comes to the other's penalty later does
+        not come here.
+
+        Parameters
+        ----------
+        other : LinearMap
+            Of the same features and labels; its data may be others.
+        """
+        cdef const unsigned char* before = self.on_counted
+        if (other.weights.shape[0] != self.weights.shape[0]
+                or other.weights.shape[1] != self.weights.shape[1]
+                or other.intercept != self.intercept):
+            raise ValueError("weights of other features or labels cannot be shared.")
+        self.weights, self.raw = other.weights, other.raw
+        self.penalty, self.penalised = other.penalty, other.penalised
+        self.smoothness = other.smoothness
+        self.on, self.on_counted, self.more_counted = (
+            other.on, other.on_counted, other.more_counted)
+        if other.on != NULL:
+            self.used = other.used
+        if other.on_counted != other.on or other.more_counted != other.on:
+            self.counted = other.counted
+        if self.on_counted != before or self.on_counted != self.on:
+            self.count_norms(None if self.penalty is None else self.penalty.fixed_at_zero())
+
     def which_used(self):
         """A byte for each weight, zero for those that stay zero; None where all may be used."""
         return None if self.on == NULL else np.asarray(self.used)

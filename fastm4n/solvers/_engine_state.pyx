@@ -275,6 +275,20 @@ cdef class EngineState:
         """t_b = h_b(mu_b), or a lower bound of it, for each block: a view."""
         return np.asarray(self.t)
 
+    @property
+    def block_gaps(self):
+        """The gap of each block when it was last looked at: a view."""
+        return np.asarray(self.gaps)
+
+    @property
+    def block_losses(self):
+        """The loss of each block, bounded from above, when it was last looked at: a view."""
+        return np.asarray(self.losses)
+
+    def at_truth(self):
+        """An engine of the same problem at phi(y); it shares the feature map."""
+        return type(self)(self.surrogate, self.features, self.weights, self.alpha, 0)
+
     def set_mu(self, const double[::1] mu, const double[::1] concave=None, double shrink=1.0):
         """Move to the dual point phi(y) + shrink (mu - phi(y)): t and w follow.
 
@@ -444,12 +458,16 @@ cdef class EngineState:
 
     def build_weights(self, const double[::1] mu):
         """w = w(mu); left half built where a feature map is interrupted."""
+        self.features.clear()
+        self.add_weights(mu)
+
+    def add_weights(self, const double[::1] mu):
+        """w += w(mu): what the blocks of this engine make of it."""
         cdef Py_ssize_t b, j, offset, k
         cdef bint moved
         cdef Workspace work = self.work
         cdef Surrogate surrogate = self.surrogate
         cdef FeatureMap features = self.features
-        features.clear()
         with nogil:
             for b in range(self.gaps.shape[0]):
                 offset = surrogate.offset(b)

@@ -595,14 +595,37 @@ def solve(
     .. [2] A. Nowak-Vila, F. Bach, A. Rudi (2020). Consistent structured prediction with
        max-min margin Markov networks. ICML.
     """
-    history = History()
     averaging = step_kind(step, surrogate) == Step.FIXED
     engine = BlockCoordinateEngine(surrogate, features, weights, alpha, seed, averaging)
     if mu is not None:
         engine.set_mu(mu, concave, shrink)
         if average is not None:
             engine.take_average(*average)
-    progress = Progress(verbose, max_iter, tol)
+    return solve_engine(
+        engine, is_warm=mu is not None, checkpoint=current(), tol=tol, max_iter=max_iter,
+        verbose=verbose, callback=callback, keep_on_interrupt=keep_on_interrupt, sampling=sampling,
+        step=step, n_jobs=n_jobs, accelerate=accelerate, cache=cache, cache_F=cache_F,
+        cache_nu=cache_nu, auto=auto, keep_best=keep_best, keep_dual=keep_dual,
+    )
+
+
+def solve_engine(
+    engine, *, is_warm, checkpoint, tol, max_iter, verbose, callback, keep_on_interrupt, **options,
+):
+    """`solve` for an engine that stands where the fit begins.
+
+    Parameters
+    ----------
+    engine : BlockCoordinateEngine or ChunkedEngine
+    is_warm : bool
+        Whether that is not phi(y).
+    checkpoint : FitCheckpoint or None
+    tol, max_iter, verbose, callback, keep_on_interrupt
+        As in `solve`.
+    **options
+        Of `Driver`.
+    """
+    history, progress, features = History(), Progress(verbose, max_iter, tol), engine.features
 
     def on_check(driver, certificate, oracle_error):
         row = history.add(
@@ -612,18 +635,13 @@ def solve(
         progress.update(row)
         return callback is not None and bool(callback(row))
 
-    driver = Driver(
-        engine, sampling=sampling, step=step, n_jobs=n_jobs, on_check=on_check,
-        accelerate=accelerate, cache=cache, cache_F=cache_F, cache_nu=cache_nu, auto=auto,
-        keep_best=keep_best, keep_dual=keep_dual,
-    )
-    checkpoint = current()
+    driver = Driver(engine, on_check=on_check, **options)
     if checkpoint is not None:
         checkpoint.resume(driver, history)
         driver.on_pass = lambda driver: checkpoint.keep(driver, history)
     interrupted = False
     try:
-        driver.run(tol, max_iter, look_first=mu is not None, sweep_first=mu is None)
+        driver.run(tol, max_iter, look_first=is_warm, sweep_first=not is_warm)
     except KeyboardInterrupt:
         if not keep_on_interrupt:
             raise

@@ -10,6 +10,7 @@ from fastm4n._parameters import (
 )
 from fastm4n.solvers.block_coordinate import SAMPLINGS, STEPS
 from fastm4n.solvers.newton_cg import NewtonCG
+from fastm4n.solvers.out_of_core import OutOfCore
 
 ORACLES = ("exact", "mirror_prox")
 
@@ -149,10 +150,11 @@ class BlockFrankWolfe(NamesParameters, BaseEstimator):
 
 def check_solver(solver):
     """The solver of an estimator's `solver`: its own, or the `BlockFrankWolfe` of "auto"."""
-    if isinstance(solver, (BlockFrankWolfe, NewtonCG)):
+    if isinstance(solver, (BlockFrankWolfe, NewtonCG, OutOfCore)):
         return solver
     if isinstance(solver, str) and solver == "auto":
         return BlockFrankWolfe()
     what = solver.__name__ + ", the class" if isinstance(solver, type) else repr(solver)
     raise ValueError(
-        f"solver must be 'auto', a BlockFrankWolfe(...) or a NewtonCG(...), got {what}.")
+        f"solver must be 'auto', a BlockFrankWolfe(...), a NewtonCG(...) or an OutOfCore(...), got "
+        f"{what}.")

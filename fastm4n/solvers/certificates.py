@@ -9,7 +9,6 @@ from joblib import effective_n_jobs
 from fastm4n._parameters import is_number
 from fastm4n._plain import formed
 from fastm4n.features._base import NotPositiveSemidefinite
-from fastm4n.solvers._block_coordinate import BlockCoordinateEngine
 
 # threads pay for themselves from about this many multiply-adds in a pass over all blocks
 PARALLEL_COST = 5e6
@@ -196,8 +195,7 @@ def certify_zero(engine, n_jobs=1):
     state = engine.features.state()
     try:
         engine.features.clear()
-        origin = BlockCoordinateEngine(
-            engine.surrogate, engine.features, engine.weights, engine.alpha, 0)
+        origin = engine.at_truth()
         return origin.mu, certify(origin, origin.mu, n_jobs)
     finally:
         engine.features.restore(state)

@@ -1,0 +1,219 @@
+"""Problems of data that are read chunk by chunk: what is common to sequences and single rows."""
+
+import hashlib
+
+import numpy as np
+from scipy import sparse
+
+from fastm4n._checkpoints import IDLE, fingerprint
+from fastm4n.features import row_norms
+from fastm4n.solvers._dual_store import DualStore
+from fastm4n.solvers.chunks import Chunks, Kind
+from fastm4n.solvers.out_of_core import OutOfCore
+
+# rows of the first piece that is read, by which the size of the others is told
+FIRST_ROWS = 256
+# dual points in memory: that of a chunk, and a copy on the way to or from disk; with what the
+# surrogate keeps beside, which is copied twice
+DUAL_COPIES, WITH_STATE = 2, 5
+
+
+def in_memory(values):
+    """Rows whose buffers are this process's own: what is mapped is read, and copied."""
+    if not sparse.issparse(values):
+        return np.array(values) if _is_mapped(values) else values
+    parts = values.data, values.indices, values.indptr
+    if not any(map(_is_mapped, parts)):
+        return values
+    made = type(values)(values.shape, dtype=values.dtype)
+    made.data, made.indices, made.indptr = map(np.array, parts)
+    return made
+
+
+def _is_mapped(array):
+    while isinstance(array, np.ndarray):
+        if isinstance(array, np.memmap):
+            return True
+        array = array.base
+    return not (array is None or isinstance(array, (bytes, bytearray)))
+
+
+def n_bytes(values):
+    """Bytes of rows, dense or CSR."""
+    if sparse.issparse(values):
+        return values.data.nbytes + values.indices.nbytes + values.indptr.nbytes
+    return values.nbytes
+
+
+def cut_by(sizes, most):
+    """Edges of chunks of consecutive blocks of at most `most` bytes, or of one that has more."""
+    ends = np.cumsum(sizes)
+    edges = [0]
+    while edges[-1] < sizes.size:
+        begun = ends[edges[-1] - 1] if edges[-1] else 0.0
+        stop = int(np.searchsorted(ends, begun + most, side="right"))
+        edges.append(max(edges[-1] + 1, stop))
+    return np.array(edges)
+
+
+class Digest:
+    """A fingerprint of data that come in pieces."""
+
+    def __init__(self):
+        self.hash = hashlib.blake2b(digest_size=16)
+
+    def update(self, *arrays):
+        for array in arrays:
+            if sparse.issparse(array):
+                self.update(array.data, array.indices, array.indptr)
+                continue
+            array = np.ascontiguousarray(array)
+            self.hash.update(f"{array.dtype.str}{array.shape}".encode())
+            if array.size:
+                self.hash.update(memoryview(array).cast("B"))
+
+    def text(self):
+        return self.hash.hexdigest()
+
+
+class EstimatorChunks(Chunks):
+    """The chunks of an estimator's data; a subclass reads them.
+
+    Parameters
+    ----------
+    estimator : estimator
+    solver : OutOfCore
+
+    Attributes
+    ----------
+    solver : OutOfCore
+    store : DualStore
+    kept : ndarray of bool of shape (n_examples,)
+        Examples that make up blocks: those of non-zero weight that are not empty.
+    weights : ndarray of shape (n_blocks,)
+    fingerprint : dict
+        Of the fit, where the store lasts.
+    """
+
+    def __init__(self, estimator, solver):
+        if getattr(estimator, "warm_start", False):
+            raise ValueError(
+                "warm_start=True keeps the dual point, which is on disk here until the fit ends: "
+                "use warm_start=False with data that are read in chunks.")
+        self.estimator, self.solver = estimator, solver
+        self.digest = Digest()
+        self.store = DualStore(solver.work_folder)
+
+    def begin(self, kept, weights):
+        """Note which examples count, and how much."""
+        self.kept = kept
+        weights = weights[kept]
+        self.weights = weights / weights.sum()
+        # the number of blocks before each example
+        self.before = np.concatenate([[0], np.cumsum(kept)])
+
+    def pieces(self, n_rows_of):
+        """Ranges of examples that are read at once; n_rows_of[i] is the rows before example i.
+
+        Send the bytes of a piece after each: the next one is of as many as chunks are.
+        """
+        n, start, rows = n_rows_of.size - 1, 0, FIRST_ROWS
+        while start < n:
+            most = n_rows_of[start] + rows
+            stop = max(start + 1, int(np.searchsorted(n_rows_of, most, side="right")) - 1)
+            size = yield start, stop
+            read = n_rows_of[stop] - n_rows_of[start]
+            if size and read:
+                of_chunk = self.solver.chunk_bytes * read / size
+                rows = int(max(FIRST_ROWS, min(of_chunk, 8 * rows)))
+            start = stop
+
+    def stream(self, n_rows_of, read):
+        """Call read(start, stop), which gives the bytes of it, for all examples in pieces."""
+        pieces, size = self.pieces(n_rows_of), None
+        try:
+            while True:
+                size = read(*pieces.send(size))
+        except StopIteration:
+            return
+
+    def finish(self, features, max_size, sizes, layout_numbers):
+        """Cut the blocks into chunks, and note what they have in common.
+
+        Parameters
+        ----------
+        features : FeatureMap
+            That holds w.
+        max_size : int
+            Largest number of scores of a block.
+        sizes : ndarray of shape (n_blocks,)
+            Bytes of the data of each, and of what is made of them.
+        layout_numbers : ndarray of shape (n_blocks,)
+            Numbers of the dual point of each.
+        """
+        self.features = features
+        first = self.surrogate_of(np.zeros(1, dtype=np.intp))
+        copies = WITH_STATE if first.has_natural_step else DUAL_COPIES
+        self.edges = cut_by(sizes + 8.0 * copies * layout_numbers, self.solver.chunk_bytes)
+        # examples at which the chunks begin
+        self.examples = np.searchsorted(self.before, self.edges, side="left")
+        self.examples[-1] = self.kept.size
+        self.kind = Kind.of(first, self.weights.size, max_size, self.largest)
+        if self.store.is_lasting:
+            estimator = self.estimator
+            self.digest.update(self.weights, self.kept)
+            self.fingerprint = fingerprint(
+                estimator, {"data": self.digest.text()},
+                idle=(*IDLE, "solver__work_folder", "work_folder"), memory=self.solver.memory)
+
+    def blocks(self, c):
+        """The numbers of the blocks of chunk c."""
+        return np.arange(self.edges[c], self.edges[c + 1])
+
+    def surrogate_of(self, blocks):
+        """The surrogate of some blocks."""
+        raise NotImplementedError
+
+    def largest(self, size):
+        """`Surrogate.largest` of all blocks, chunk by chunk."""
+        return np.concatenate([
+            self.surrogate_of(self.blocks(c)).largest(size) for c in range(self.edges.size - 1)])
+
+
+def norms_of(values, constant, estimator, alpha, first):
+    """Squared norms of rows with a constant feature; refuses what overflows."""
+    norms = row_norms(values, constant)
+    with np.errstate(over="ignore"):
+        large = np.flatnonzero(~np.isfinite(norms / alpha))
+    if large.size:
+        raise ValueError(
+            f"X has values too large for float64: the squared norm of row {first + large[0]} "
+            f"divided by alpha={alpha:g} overflows. Scale the features, for example with "
+            "StandardScaler.")
+    return norms
+
+
+def out_of_core(estimator, X):
+    """The `OutOfCore` by which the estimator fits X, or None for a fit in memory."""
+    solver = estimator.solver
+    if isinstance(solver, OutOfCore):
+        return solver
+    size = getattr(X, "n_bytes_on_disk", None)
+    default = OutOfCore()
+    if isinstance(solver, str) and size is not None and size > default.memory * 2**20:
+        return default
+    return None
+
+
+def check_readable(X):
+    """Have a container on disk look at its rows, naming the file and the row."""
+    check = getattr(X, "check", None)
+    if callable(check):
+        check()
+
+
+def as_kept(values, kept):
+    """The rows of the examples that count."""
+    return values if kept.all() else values[np.flatnonzero(kept)]
+
+

@@ -1,0 +1,317 @@
+"""Fits of data that do not fit in memory: the block solver, one chunk of blocks at a time.
+
+A chunk is loaded, visited and put aside; the next one is loaded meanwhile. As the chunks are
+visited one after another, each with the weights that the last has left, this is block-coordinate
+ascent as in memory, without damping; only the order of the blocks is another. In memory are the
+weights, two chunks, and a few doubles for each block; on disk the data and the dual points.
+
+References
+----------
+.. [1] H.-F. Yu, C.-J. Hsieh, K.-W. Chang, C.-J. Lin (2010). Large linear classification when data
+   cannot fit in memory. KDD.
+.. [2] K.-W. Chang, D. Roth (2011). Selective block minimization for faster convergence of limited
+   memory large-scale linear models. KDD.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fastm4n._plain import checked, flat, formed
+from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling
+from fastm4n.solvers.certificates import in_threads
+
+# the dual point of a chunked engine: it is on disk, and handed to no one
+ON_DISK = np.zeros(0)
+
+# multiply-adds that a byte takes to be read, checked and written, about
+BYTE_COST = 4.0
+# a chunk is visited twice each time it is loaded where loading costs this share of a pass over it,
+# three times where it costs that
+TWICE, THRICE = 0.15, 0.5
+
+# gap sampling leaves out chunks whose share of all gaps is less than this part of a fair one
+NEGLIGIBLE = 0.05
+
+# apart in the sequence of seeds, by the golden ratio
+_STRIDE = 0x9E3779B97F4A7C15
+_MASK = (1 << 63) - 1
+
+
+@dataclass
+class Kind:
+    """What the surrogates of all chunks have in common, as the driver asks for it."""
+
+    outputs: Any
+    n_blocks: int
+    max_size: int
+    has_block_step: bool
+    has_natural_step: bool
+    has_line_search: bool
+    largest: Any
+
+    @classmethod
+    def of(cls, surrogate, n_blocks, max_size, largest):
+        """What there is to say of all, by the surrogate of some; `largest` is a method of all."""
+        return cls(
+            surrogate.outputs, n_blocks, max_size, surrogate.has_block_step,
+            surrogate.has_natural_step, surrogate.has_line_search, largest)
+
+
+class Chunks:
+    """What a `ChunkedEngine` is made of: the interface of the data.
+
+    Attributes
+    ----------
+    edges : ndarray of shape (n_chunks + 1,)
+        Chunk c is the blocks edges[c] ... edges[c + 1] - 1.
+    kind : Kind
+    features : FeatureMap
+        That holds w.
+    """
+
+    def load(self, c):
+        """The surrogate and the features of chunk c, with weights of their own, and its bytes.
+
+        Called in another thread.
+        """
+        raise NotImplementedError
+
+
+class ChunkedEngine:
+    """The interface of `BlockCoordinateEngine`, for blocks that come in chunks.
+
+    Parameters
+    ----------
+    data : Chunks
+    weights : ndarray of shape (n_blocks,)
+        p_b > 0, summing to one.
+    alpha : float
+    seed : int
+    store : DualStore or None
+        Where dual points are kept; None for an engine that stays at phi(y).
+    local_sampling : Sampling
+        Of the second and third visit of a chunk that is loaded.
+    visits : int or None
+        How often a chunk is visited each time it is loaded; by counts of work if None.
+    n_jobs : int
+        Threads of a certificate.
+    """
+
+    averaging = False
+    sets = None
+    cache_hits = 0
+
+    def __init__(self, data, weights, alpha, seed, store, local_sampling=Sampling.GAP, visits=None,
+                 n_jobs=1):
+        n = data.kind.n_blocks
+        self.data, self.surrogate, self.features = data, data.kind, data.features
+        self.weights, self.alpha, self.kappa = weights, alpha, 0.0
+        self.seed, self.store, self.n_jobs = int(seed), store, n_jobs
+        self.local_sampling, self.visits = local_sampling, visits
+        self.edges = data.edges
+        self.concave, self.gaps, self.losses = np.zeros(n), np.zeros(n), np.zeros(n)
+        self.curvature, self._curvatures = 0.0, []
+        self.n_visits = self.oracle_calls = self.n_loads = 0
+        self.oracle_error = 0.0
+        self.holds_average = False
+        self._pool = None
+        if store is not None:
+            store.begin(self.n_chunks)
+
+    @property
+    def n_chunks(self):
+        return self.edges.size - 1
+
+    @property
+    def mu(self):
+        """Nothing: the dual point is on disk, and all that takes it here means that one."""
+        return ON_DISK
+
+    def close(self):
+        """End the thread that reads ahead."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+            self._pool = None
+
+    def at_truth(self):
+        """An engine of the same problem at phi(y); it shares the feature map."""
+        return ChunkedEngine(self.data, self.weights, self.alpha, 0, None, n_jobs=self.n_jobs)
+
+    # -------------------------------------------------------------------------- chunks
+
+    def _load(self, c, seed):
+        """The engine of chunk c, where it was left, and what loading it costs."""
+        blocks = slice(self.edges[c], self.edges[c + 1])
+        surrogate, features, n_bytes = self.data.load(c)
+        features.share(self.features)
+        engine = BlockCoordinateEngine(
+            surrogate, features, self.weights[blocks], self.alpha, seed)
+        kept = None if self.store is None else self.store.read(c)
+        if kept is not None:
+            engine.mu[:] = checked(engine.mu, "mu", kept)
+            n_bytes += 2 * sum(array.nbytes for array in kept.values())
+            surrogate.restore(formed(surrogate.state(), "surrogate", kept))
+        engine.concave[:] = self.concave[blocks]
+        engine.set_gaps(self.gaps[blocks], self.losses[blocks])
+        engine.set_kappa(self.kappa)
+        return engine, BYTE_COST * n_bytes
+
+    def _for_each(self, order, visit):
+        """Call visit(c, engine, cost) for each chunk of the order, the next one being loaded.
+
+        What a chunk is loaded with does not depend on visits of others, w apart.
+        """
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(1, thread_name_prefix="fastm4n-read")
+        seeds = [(self.seed + _STRIDE * (self.n_loads + i)) & _MASK for i in range(len(order))]
+        waiting = list(zip(order, seeds, strict=True))
+        ahead = self._pool.submit(self._load, *waiting[0]) if waiting else None
+        try:
+            for i, (c, _) in enumerate(waiting):
+                loaded = ahead.result()
+                ahead = None
+                if i + 1 < len(waiting):
+                    ahead = self._pool.submit(self._load, *waiting[i + 1])
+                visit(c, *loaded)
+                # before the chunk after the next one is loaded
+                loaded = None
+        finally:
+            if ahead is not None and not ahead.cancel():
+                ahead.exception()
+
+    def _order(self, sampling):
+        """The chunks of a pass: those of the largest gaps first."""
+        of_chunks = np.add.reduceat(self.weights * self.gaps, self.edges[:-1])
+        order = np.argsort(-of_chunks, kind="stable")
+        if sampling == Sampling.GAP:
+            total = of_chunks.sum()
+            order = order[of_chunks[order] > NEGLIGIBLE * total / self.n_chunks]
+        return order.tolist()
+
+    # -------------------------------------------------------------------------- passes
+
+    def run_pass(self, sampling, step):
+        """Visits of all chunks, each of as many blocks as it has and more than once where it pays.
+
+        Under gap sampling chunks with next to nothing to gain are left out. An interrupted pass
+        leaves all consistent.
+        """
+        self.oracle_error = 0.0
+        order = self._order(sampling)
+
+        def visit(c, engine, cost):
+            if self.visits is None:
+                surrogate, features = engine.surrogate, engine.features
+                of_pass = engine.concave.size * (features.visit_cost + surrogate.oracle_cost)
+                share = cost / of_pass
+                self.visits = 1 + (share >= TWICE) + (share >= THRICE)
+            try:
+                for time in range(self.visits):
+                    engine.run_pass(self.local_sampling if time else sampling, step)
+                    self.oracle_error += engine.oracle_error
+            finally:
+                self._put_aside(c, engine)
+
+        self._for_each(order, visit)
+        self.n_loads += len(order)
+
+    def _put_aside(self, c, engine):
+        """Keep what visits of a chunk have changed."""
+        blocks = slice(self.edges[c], self.edges[c + 1])
+        self.concave[blocks] = engine.concave
+        self.gaps[blocks] = engine.block_gaps
+        self.losses[blocks] = engine.block_losses
+        self.n_visits += engine.n_visits
+        self.oracle_calls += engine.oracle_calls
+        if self.curvature == 0.0:
+            engine.measure_curvature()
+            if engine.curvature > 0.0:
+                self._curvatures.append((engine.curvature, engine.n_visits))
+        self.store.write(c, {"mu": engine.mu, **flat("surrogate", engine.surrogate.state())})
+
+    def measure_curvature(self):
+        """Set `curvature`, unless it was set before: the mean over chunks visited so far."""
+        if self.curvature == 0.0 and self._curvatures:
+            values, visits = np.array(self._curvatures).T
+            self.curvature = float(np.sum(values * visits) / np.sum(visits))
+            self._curvatures = []
+
+    def set_kappa(self, kappa):
+        """As of `BlockCoordinateEngine`."""
+        self.kappa = kappa
+
+    # ------------------------------------------------------------------- certificates
+
+    def settle(self):
+        """Nothing is put off here."""
+
+    def certify_range(self, start, stop, mu, loss, gap, concave, inner, shift):
+        """As of `BlockCoordinateEngine`, for all blocks at once."""
+        terms = loss, gap, concave, inner, shift
+
+        def visit(c, engine, cost):
+            first, last = self.edges[c], self.edges[c + 1]
+            parts = [term[first:last] for term in terms]
+            cost = (last - first) * (50 * engine.surrogate.max_size + engine.features.visit_cost)
+            in_threads(
+                lambda a, b: engine.certify_range(a, b, engine.mu, *parts), last - first, cost,
+                self.n_jobs)
+
+        self._for_each(range(self.n_chunks), visit)
+
+    def set_gaps(self, gap, loss):
+        """Replace the stale gaps and losses, after a full pass over them."""
+        self.gaps[:], self.losses[:] = gap, loss
+
+    def stale_gap(self):
+        """sum_b p_b g_b with each g_b as it was when its block was last looked at."""
+        return float(np.sum(self.weights * self.gaps))
+
+    def rebuild_weights(self, mu):
+        """w = w(mu), afresh; if it is interrupted w is what it was before."""
+        before = self.features.state()
+        self.features.clear()
+        try:
+            self._for_each(
+                range(self.n_chunks), lambda c, engine, cost: engine.add_weights(engine.mu))
+        except BaseException:
+            self.features.restore(before)
+            raise
+
+    # --------------------------------------------------------------------------- state
+
+    def state(self):
+        """Copies of all that later passes depend on, for `restore`; dual points are in files."""
+        numbers = self.alpha, self.kappa, self.curvature
+        counts = (
+            self.n_visits, self.oracle_calls, self.n_loads, self.holds_average, self.visits or 0,
+            self.seed)
+        return {
+            "concave": self.concave.copy(), "gaps": self.gaps.copy(),
+            "losses": self.losses.copy(), "slots": self.store.slots.copy(),
+            "checks": self.store.checks.copy(),
+            "curvatures": np.array(self._curvatures, dtype=np.float64).reshape(-1, 2),
+            "numbers": np.array(numbers, dtype=np.float64),
+            "counts": np.array(counts, dtype=np.int64),
+            **flat("features", self.features.state()),
+        }
+
+    def restore(self, state):
+        """Bring back what `state` gave, to an engine of the same problem and folder."""
+        of_blocks = {name: checked(self.concave, name, state) for name in (
+            "concave", "gaps", "losses")}
+        features = formed(self.features.state(), "features", state)
+        self.store.restore(
+            checked(self.store.slots, "slots", state), checked(self.store.checks, "checks", state))
+        for name, array in of_blocks.items():
+            getattr(self, name)[:] = array
+        self.alpha, self.kappa, self.curvature = state["numbers"].tolist()
+        (
+            self.n_visits, self.oracle_calls, self.n_loads, average, visits, self.seed,
+        ) = state["counts"].tolist()
+        self.holds_average, self.visits = bool(average), visits or None
+        self._curvatures = [tuple(pair) for pair in state["curvatures"].tolist()]
+        self.features.restore(features)

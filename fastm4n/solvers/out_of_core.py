@@ -1,0 +1,121 @@
+"""The solver of data that do not fit in memory, as an object."""
+
+from sklearn.base import BaseEstimator
+
+from fastm4n._parameters import (
+    NamesParameters,
+    check_choice,
+    check_file,
+    check_flag,
+    check_number,
+)
+from fastm4n.solvers._dual_store import ChunkCheckpoint
+from fastm4n.solvers.block_coordinate import SAMPLINGS, solve_engine
+from fastm4n.solvers.chunks import ChunkedEngine
+
+STEPS = ("line_search", "exact")
+
+
+class OutOfCore(NamesParameters, BaseEstimator):
+    """Fits by chunks, for data that do not fit in memory, with the same certified gap.
+
+    A `solver` of `SequenceTagger`, `MulticlassClassifier` and `OrdinalClassifier` with linear
+    features. The data are read chunk by chunk, each being visited while the next one is read; their
+    dual points are kept on disk. In memory are the weights, about four numbers for each example,
+    and `memory`. The optimum is that of a fit in memory, and the gap is of all the data.
+
+    Parameters
+    ----------
+    memory : float, default=256
+        MiB for chunks: of the data, their dual points and what is made of them.
+    work_folder : str or path, default=None
+        Where the dual points are kept, and the state of the fit, every few seconds: a fit that was
+        killed goes on from there when it is called again, with the same result to the bit. It is
+        emptied when the fit ends. By default a temporary folder, from which no fit goes on. It
+        takes 8 bytes for each number of the dual point, twice for "log" on sequences, and as much
+        again with a `work_folder`.
+    visits : int, default=None
+        How often the examples of a chunk are visited, on the average, each time it is read; by
+        default 1, 2 or 3 by counts of the work that reading and visiting take.
+    step : {"line_search", "exact"}, default="line_search"
+        As of `BlockFrankWolfe`.
+    sampling : {"gap", "uniform", "permutation"}, default="gap"
+        Which example of a chunk is next, as of `BlockFrankWolfe`; "gap" also visits the chunks of
+        the largest gaps first, and leaves out those with next to nothing to gain.
+    accelerate : bool, default=True
+        As of `BlockFrankWolfe`.
+
+    See Also
+    --------
+    BlockFrankWolfe : The solver in memory.
+    fastm4n.Sequences.open : Sequences on disk.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from fastm4n import MulticlassClassifier, OutOfCore
+    >>> X, y = load_iris(return_X_y=True)
+    >>> clf = MulticlassClassifier("log", solver=OutOfCore(memory=0.01), random_state=0)
+    >>> bool(clf.fit(X, y).relative_gap_ <= 1e-3)
+    True
+    """
+
+    # what estimators ask of a solver beside
+    oracle, oracle_iter = "exact", None
+
+    def __init__(
+        self, *, memory=256, work_folder=None, visits=None, step="line_search", sampling="gap",
+        accelerate=True,
+    ):
+        self.memory = memory
+        self.work_folder = work_folder
+        self.visits = visits
+        self.step = step
+        self.sampling = sampling
+        self.accelerate = accelerate
+
+    def check(self, surrogate):
+        """Refuse options that make no sense."""
+        check_number("memory", self.memory, low=0)
+        check_choice("step", self.step, STEPS)
+        check_choice("sampling", self.sampling, SAMPLINGS)
+        check_flag("accelerate", self.accelerate)
+        if self.work_folder is not None:
+            check_file("work_folder", self.work_folder)
+        if self.visits is not None:
+            check_number("visits", self.visits, low=0, integer=True)
+
+    def options(self):
+        raise ValueError(
+            "solver=OutOfCore() fits one alpha: for paths, intercepts without penalty and "
+            "inference='soft' use solver='auto'.")
+
+    @property
+    def chunk_bytes(self):
+        """Bytes of a chunk: one is visited, the next one read, and of either parts are copied."""
+        return self.memory * 2**20 / 3
+
+    def solve(self, chunks, weights, alpha, *, tol, max_iter, seed, n_jobs, verbose, callback):
+        """Minimise until the gap is at most tol; arguments and result as of `solvers.solve`.
+
+        chunks : Chunks
+            With a `store` and, where that lasts, the `fingerprint` of the fit.
+        """
+        store = chunks.store
+        checkpoint = None
+        if store.is_lasting:
+            checkpoint = ChunkCheckpoint(store, chunks.fingerprint)
+        engine = ChunkedEngine(
+            chunks, weights, alpha, seed, store, SAMPLINGS[self.sampling], self.visits, n_jobs)
+        done = False
+        try:
+            solution = solve_engine(
+                engine, is_warm=False, checkpoint=checkpoint, tol=tol, max_iter=max_iter,
+                verbose=verbose, callback=callback, keep_on_interrupt=False,
+                sampling=self.sampling, step=self.step, accelerate=bool(self.accelerate),
+                keep_best=True)
+            done = True
+        finally:
+            engine.close()
+            store.close(done)
+        return solution
