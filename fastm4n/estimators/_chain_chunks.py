@@ -71,12 +71,12 @@ class ChainChunks(EstimatorChunks):
             raise ValueError("X has no sequences.")
         weights = as_weights(sample_weight, len(X), "sequence")
         lengths = X.lengths
+        kept = (weights > 0) & (lengths > 0)
+        if not kept.any():
+            raise ValueError("X has no positions in sequences of non-zero weight.")
         super().__init__(tagger, solver)
         self.X, self.y = X, y
-        self.begin((weights > 0) & (lengths > 0), weights)
-        if self.weights.size == 0:
-            raise ValueError("X has no positions in sequences of non-zero weight.")
-        self.weights = summable(self.weights)
+        self.begin(kept, summable(weights[kept]))
         self.lengths = lengths[self.kept]
         # where the labels of each block are
         self.starts = np.concatenate([[0], np.cumsum(self.lengths)])

@@ -68,8 +68,8 @@ def as_features(X, lengths, n_features=None, first=0):
             row, column, value = int(bad[0]), int(bad[1]), data[tuple(bad)]
         b = int(np.searchsorted(X.offsets, row, side="right")) - 1
         raise ValueError(
-            f"X[{first + b}] has {value} at position {row - X.offsets[b]}, feature {column}: features must "
-            "be finite."
+            f"X[{first + b}] has {value} at position {row - X.offsets[b]}, feature {column}: "
+            "features must be finite."
         )
     return X if values is X.values else Sequences(values, X.offsets)
 

@@ -6,7 +6,6 @@ import numpy as np
 from scipy import sparse
 
 from fastm4n._checkpoints import IDLE, fingerprint
-from fastm4n.features import row_norms
 from fastm4n.solvers._dual_store import DualStore
 from fastm4n.solvers.chunks import Chunks, Kind
 from fastm4n.solvers.out_of_core import OutOfCore
@@ -105,9 +104,8 @@ class EstimatorChunks(Chunks):
         self.store = DualStore(solver.work_folder)
 
     def begin(self, kept, weights):
-        """Note which examples count, and how much."""
+        """Note which examples count, and how much each of those does."""
         self.kept = kept
-        weights = weights[kept]
         self.weights = weights / weights.sum()
         # the number of blocks before each example
         self.before = np.concatenate([[0], np.cumsum(kept)])
@@ -180,19 +178,6 @@ class EstimatorChunks(Chunks):
             self.surrogate_of(self.blocks(c)).largest(size) for c in range(self.edges.size - 1)])
 
 
-def norms_of(values, constant, estimator, alpha, first):
-    """Squared norms of rows with a constant feature; refuses what overflows."""
-    norms = row_norms(values, constant)
-    with np.errstate(over="ignore"):
-        large = np.flatnonzero(~np.isfinite(norms / alpha))
-    if large.size:
-        raise ValueError(
-            f"X has values too large for float64: the squared norm of row {first + large[0]} "
-            f"divided by alpha={alpha:g} overflows. Scale the features, for example with "
-            "StandardScaler.")
-    return norms
-
-
 def out_of_core(estimator, X):
     """The `OutOfCore` by which the estimator fits X, or None for a fit in memory."""
     solver = estimator.solver
@@ -210,10 +195,3 @@ def check_readable(X):
     check = getattr(X, "check", None)
     if callable(check):
         check()
-
-
-def as_kept(values, kept):
-    """The rows of the examples that count."""
-    return values if kept.all() else values[np.flatnonzero(kept)]
-
-

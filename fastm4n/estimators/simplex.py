@@ -9,6 +9,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, colu
 
 from fastm4n._parameters import check_number, extended
 from fastm4n.estimators._base import needs_log
+from fastm4n.estimators._chunks import out_of_core
 from fastm4n.estimators._docs import BOOSTING, documented
 from fastm4n.estimators._parameters import (
     BOOSTED,
@@ -19,6 +20,7 @@ from fastm4n.estimators._parameters import (
     warn_of_unknown,
 )
 from fastm4n.estimators._parts import class_census
+from fastm4n.estimators._vector_chunks import vector_problem
 from fastm4n.estimators._vectors import VectorEstimator
 from fastm4n.inference import max_min_absolute, max_min_game, max_min_zero_one, softmax
 from fastm4n.outputs import SimplexOutputs
@@ -127,9 +129,12 @@ class _SimplexClassifier(ClassifierMixin, VectorEstimator):
         """
         return self._fit_or_restore(X, y, sample_weight)
 
-    def _problem(self, X, y, sample_weight):
-        self._check_parameters()
-        X, y = self._validated(X, y)
+    def _problem_of_fit(self, *args):
+        solver = out_of_core(self, args[0])
+        return self._problem(*args) if solver is None else vector_problem(self, solver, *args)
+
+    def _labelled(self, y, weights):
+        """Of samples with these weights: the classes, those that count, their labels, weights."""
         try:
             check_classification_targets(y)
         except TypeError as error:
@@ -141,8 +146,6 @@ class _SimplexClassifier(ClassifierMixin, VectorEstimator):
                 "of one type, such as strings."
             ) from error
         y = column_or_1d(y, warn=True)
-        self._check_square(X)
-        weights = check_weights(_check_sample_weight(sample_weight, X, dtype=np.float64))
         kept = np.flatnonzero(weights)
         classes, labels = self._encode(y, kept)
         weights = weights[kept]
@@ -160,6 +163,14 @@ class _SimplexClassifier(ClassifierMixin, VectorEstimator):
             )
         weights = summable(weights)
         weights = summable(weights * self._class_weights(classes, labels, weights)[labels])
+        return classes, kept, labels, weights
+
+    def _problem(self, X, y, sample_weight):
+        self._check_parameters()
+        X, y = self._validated(X, y)
+        self._check_square(X)
+        weights = check_weights(_check_sample_weight(sample_weight, X, dtype=np.float64))
+        classes, kept, labels, weights = self._labelled(y, weights)
         cost = cost_matrix(self.cost, classes.size)
         blocks = self._blocks(X, kept, labels, weights)
         return self._vector_problem(
@@ -457,7 +468,7 @@ class OrdinalClassifier(_SimplexClassifier):
                 warnings.warn(
                     f"the levels of y are no numbers and are taken in the order of sorting, "
                     f"{' < '.join(map(str, classes[:5].tolist()))}{' ...' * (classes.size > 5)}: "
-                    "pass levels, lowest first.", UserWarning, stacklevel=6)
+                    "pass levels, lowest first.", UserWarning, stacklevel=7)
             return classes, found
         levels = np.asarray(self.levels)
         try:

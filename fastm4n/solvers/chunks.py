@@ -35,10 +35,6 @@ TWICE, THRICE = 0.15, 0.5
 # gap sampling leaves out chunks whose share of all gaps is less than this part of a fair one
 NEGLIGIBLE = 0.05
 
-# apart in the sequence of seeds, by the golden ratio
-_STRIDE = 0x9E3779B97F4A7C15
-_MASK = (1 << 63) - 1
-
 
 @dataclass
 class Kind:
@@ -166,7 +162,10 @@ class ChunkedEngine:
         """
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1, thread_name_prefix="fastm4n-read")
-        seeds = [(self.seed + _STRIDE * (self.n_loads + i)) & _MASK for i in range(len(order))]
+        # mixed: SplitMix64 counts, and seeds in a row would be draws in a row
+        seeds = [
+            int(np.random.SeedSequence([self.seed, self.n_loads + i]).generate_state(1, np.uint64)[0])
+            for i in range(len(order))]
         waiting = list(zip(order, seeds, strict=True))
         ahead = self._pool.submit(self._load, *waiting[0]) if waiting else None
         try:

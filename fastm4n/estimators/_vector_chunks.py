@@ -1,0 +1,145 @@
+"""The problem of a classifier whose rows are read chunk by chunk."""
+
+import numpy as np
+from scipy import sparse
+
+from fastm4n.estimators._chunks import EstimatorChunks, check_readable, in_memory, n_bytes
+from fastm4n.estimators._parameters import as_weights, canonical, cost_matrix
+from fastm4n.estimators._problem import Blocks
+from fastm4n.features import LinearFeatures, row_norms
+from fastm4n.outputs import SimplexOutputs
+
+
+def vector_problem(classifier, solver, X, y, sample_weight):
+    """The problem of a fit out of core; arguments as of `MulticlassClassifier.fit`."""
+    classifier._check_parameters()
+    if classifier.kernel != "linear" or classifier._has_free_intercept():
+        raise ValueError(
+            f"kernel={classifier.kernel!r} with fit_intercept={classifier.fit_intercept!r} is not "
+            "supported by fits that read the data in chunks, which are of kernel='linear' and an "
+            "intercept with a penalty: use another solver, in memory.")
+    if sparse.issparse(X):
+        X = X.tocsr()
+    elif not hasattr(X, "shape"):
+        X = np.asarray(X)
+    if len(X.shape) != 2:
+        raise ValueError(f"X must have two dimensions, got shape {X.shape}.")
+    chunks = VectorChunks(classifier, solver, X, y, sample_weight)
+    try:
+        return chunks.problem()
+    except BaseException:
+        chunks.store.close(False)
+        raise
+
+
+class VectorChunks(EstimatorChunks):
+    """The chunks of rows.
+
+    Parameters
+    ----------
+    classifier : MulticlassClassifier or OrdinalClassifier
+    solver : OutOfCore
+    X : container of rows, of a shape and with slices
+    y : array-like
+    sample_weight : array-like or None
+    """
+
+    def __init__(self, classifier, solver, X, y, sample_weight):
+        y = np.asarray(y)
+        if len(y) != X.shape[0]:
+            raise ValueError(f"y has {len(y)} labels, but X has {X.shape[0]} rows.")
+        if X.shape[0] == 0:
+            raise ValueError("X has no rows.")
+        weights = as_weights(sample_weight, X.shape[0], "row")
+        self.classes, kept, labels, weights = classifier._labelled(y, weights)
+        super().__init__(classifier, solver)
+        self.X, self.labels = X, labels.astype(np.intc)
+        mask = np.zeros(X.shape[0], dtype=bool)
+        mask[kept] = True
+        self.begin(mask, weights)
+
+    def _rows(self, start, stop):
+        """The rows start ... stop - 1 that count, checked and in memory."""
+        values = in_memory(self.X[start:stop])
+        if values.dtype not in (np.float32, np.float64):
+            try:
+                values = values.astype(np.float64)
+            except (TypeError, ValueError) as error:
+                raise ValueError(f"X must hold numbers: {error}.") from error
+        if sparse.issparse(values):
+            values = canonical(values)
+            data = values.data
+        else:
+            values = data = np.ascontiguousarray(values)
+        if not np.isfinite(np.sum(data, dtype=np.float64)) and not np.isfinite(data).all():
+            bad = np.argwhere(~np.isfinite(data))[0]
+            row, column = bad[0], bad[-1]
+            if sparse.issparse(values):
+                row = int(np.searchsorted(values.indptr, bad[0], side="right")) - 1
+                column = values.indices[bad[0]]
+            raise ValueError(
+                f"X has {data[tuple(bad)]} in row {start + row}, column {column}: features must "
+                "be finite.")
+        kept = self.kept[start:stop]
+        return values if kept.all() else values[np.flatnonzero(kept)]
+
+    def problem(self):
+        classifier, X = self.estimator, self.X
+        self.cost = cost_matrix(classifier.cost, self.classes.size)
+        self.constant = classifier._constant()
+        classifier._validated(in_memory(X[:1]))  # notes the number of features
+        self.sizes = np.zeros(self.weights.size)
+        self.stream(np.arange(X.shape[0] + 1), self._look)
+        row = int(np.argmax(self.kept))
+        features = self._features(self._rows(row, row + 1), row)
+        classifier._penalise(features)
+        numbers = np.full(self.weights.size, float(self.classes.size))
+        self.finish(features, self.classes.size, self.sizes, numbers)
+        kept = np.flatnonzero(self.kept)
+        blocks = Blocks(self.kept.size, kept, None, None, None, self.weights)
+        common = {"classes_": self.classes, "cost_matrix_": self.cost}
+        problem = classifier._problem_class(
+            self.kind, features, blocks, common, {"classes": self.classes})
+        problem.chunks = self
+        return problem
+
+    def _look(self, start, stop):
+        """Validate rows, and note their sizes."""
+        check_readable(self.X[start:stop])
+        values = self._rows(start, stop)
+        first, last = self.before[[start, stop]]
+        if self.store.is_lasting:
+            self.digest.update(values, self.labels[first:last])
+        if sparse.issparse(values):
+            size = values.data.itemsize + 2 * values.indices.itemsize
+            self.sizes[first:last] = 16.0 + size * np.diff(values.indptr)
+        else:
+            self.sizes[first:last] = values.shape[1] * values.itemsize
+        return n_bytes(values)
+
+    def _features(self, values, first):
+        norms = norms_of(values, self.constant, self.estimator.alpha, first)
+        return LinearFeatures(
+            values, np.arange(values.shape[0]), norms, self.classes.size, self.constant)
+
+    def surrogate_of(self, blocks):
+        first, last = blocks[0], blocks[-1] + 1
+        return self.estimator._surrogate(SimplexOutputs(self.labels[first:last], self.cost))
+
+    def load(self, c):
+        start, stop = self.examples[[c, c + 1]]
+        values = self._rows(start, stop)
+        return self.surrogate_of(self.blocks(c)), self._features(values, start), n_bytes(values)
+
+
+def norms_of(values, constant, alpha, first):
+    """Squared norms of rows with a constant feature; refuses what overflows."""
+    norms = row_norms(values, constant)
+    with np.errstate(over="ignore"):
+        large = np.flatnonzero(~np.isfinite(norms / alpha))
+    if large.size:
+        raise ValueError(
+            f"X has values too large for float64: the squared norm of row {first + large[0]} "
+            f"divided by alpha={alpha:g} overflows. Scale the features, for example with "
+            "StandardScaler.")
+    return norms
