@@ -101,14 +101,13 @@ class OutOfCore(NamesParameters, BaseEstimator):
         chunks : Chunks
             With a `store` and, where that lasts, the `fingerprint` of the fit.
         """
-        store = chunks.store
-        checkpoint = None
-        if store.is_lasting:
-            checkpoint = ChunkCheckpoint(store, chunks.fingerprint)
+        store, checkpoint = chunks.store, None
         engine = ChunkedEngine(
             chunks, weights, alpha, seed, store, SAMPLINGS[self.sampling], self.visits, n_jobs)
         done = False
         try:
+            if store.is_lasting:
+                checkpoint = ChunkCheckpoint(store, chunks.fingerprint)
             solution = solve_engine(
                 engine, is_warm=False, checkpoint=checkpoint, tol=tol, max_iter=max_iter,
                 verbose=verbose, callback=callback, keep_on_interrupt=False,

@@ -1,0 +1,444 @@
+"""Fits by chunks: the optimum and the certificate of a fit in memory, state that lasts, bad input."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from processes import ENVIRONMENT
+from scipy import sparse
+
+from fastm4n import (
+    MulticlassClassifier,
+    MultiLabelClassifier,
+    OrdinalClassifier,
+    OutOfCore,
+    SequenceTagger,
+    Sequences,
+    _checkpoints,
+    checkpointing,
+)
+from fastm4n.model_files import ModelFileError
+from fastm4n.solvers import _dual_store
+from fastm4n.solvers._dual_store import DualStore
+from fastm4n.solvers.block_coordinate import Driver
+from fastm4n.solvers.chunks import ChunkedEngine
+from fastm4n.solvers.newton_cg import NewtonCG
+
+SURROGATES = ("max_margin", "max_min", "log")
+
+
+def sequences(n=60, seed=0, d=5, k=3, longest=8):
+    """Some of them empty, with labels that are strings."""
+    rng = np.random.default_rng(seed)
+    X = [rng.normal(size=(T, d)) for T in rng.integers(0, longest, size=n)]
+    W = rng.normal(size=(d, k))
+    names = np.array([f"label {j}" for j in range(k)])
+    return X, [names[(x @ W + rng.normal(size=(len(x), k))).argmax(axis=1)].tolist() for x in X]
+
+
+def rows(n=120, seed=0, d=6, k=3):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    X[rng.random(X.shape) < 0.5] = 0.0
+    return X, (X @ rng.normal(size=(d, k)) + rng.normal(size=(n, k))).argmax(axis=1)
+
+
+@pytest.fixture
+def n_chunks(monkeypatch):
+    """Numbers of chunks of the fits that are made."""
+    made, init = [], ChunkedEngine.__init__
+
+    def noted(self, *args, **options):
+        init(self, *args, **options)
+        made.append(self.n_chunks)
+
+    monkeypatch.setattr(ChunkedEngine, "__init__", noted)
+    return made
+
+
+def assert_same_optimum(one, other):
+    """Each dual value is below the other's objective: both gaps are bounds of one problem."""
+    for a, b in ((one, other), (other, one)):
+        assert a.dual_objective_ <= b.primal_objective_ * (1 + 1e-12)
+        assert_allclose(
+            a.primal_objective_ - a.dual_objective_, a.duality_gap_, atol=1e-12)
+
+
+TAGGERS = [
+    {}, {"penalty": "elasticnet"}, {"states": "observed"}, {"transition_features": [0, 2]},
+    {"cost_scale": "mean", "fit_start_end": False}, {"alpha": 1e-3, "fit_intercept": False},
+]
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES)
+@pytest.mark.parametrize("options", TAGGERS, ids=str)
+def test_a_tagger_by_chunks_has_the_optimum_of_one_in_memory(surrogate, options, n_chunks):
+    X, y = sequences()
+    options = {"alpha": 0.02, "tol": 1e-3, "random_state": 0, **options}
+    whole = SequenceTagger(surrogate, **options).fit(X, y)
+    parts = SequenceTagger(surrogate, solver=OutOfCore(memory=0.02), **options).fit(X, y)
+    assert n_chunks[0] > 3 and parts.relative_gap_ <= 1e-3
+    assert_same_optimum(whole, parts)
+    assert_array_equal(parts.classes_, whole.classes_)
+    if options.get("states") == "observed":
+        zero = whole.coef_ == 0
+        assert_array_equal(parts.coef_[zero], 0.0)
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES)
+@pytest.mark.parametrize("options", [
+    {}, {"penalty": "elasticnet"}, {"class_weight": "balanced", "fit_intercept": 2.0}], ids=str)
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix], ids=["dense", "CSR"])
+def test_a_classifier_by_chunks_has_the_optimum_of_one_in_memory(
+        surrogate, options, kind, n_chunks):
+    X, y = rows()
+    weights = np.arange(len(y)) % 3
+    options = {"alpha": 0.02, "tol": 1e-3, "random_state": 0, **options}
+    for cls in (MulticlassClassifier, OrdinalClassifier):
+        whole = cls(surrogate, **options).fit(kind(X), y, weights)
+        parts = cls(surrogate, solver=OutOfCore(memory=0.01), **options).fit(kind(X), y, weights)
+        assert n_chunks[-1] > 2 and parts.relative_gap_ <= 1e-3
+        assert_same_optimum(whole, parts)
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES)
+@pytest.mark.parametrize("options", [{}, {"penalty": "elasticnet"}], ids=str)
+def test_every_gap_bounds_the_distance_to_the_optimum(surrogate, options):
+    X, y = sequences()
+    options = {"alpha": 0.02, "random_state": 0, **options}
+    best = SequenceTagger(surrogate, tol=1e-5, **options).fit(X, y)
+    # some certificates in the middle, under momentum
+    solver = OutOfCore(memory=0.03, visits=1)
+    history = SequenceTagger(surrogate, solver=solver, tol=1e-4, **options).fit(X, y).history_
+    assert history["gap"].size > 1
+    optimum = best.dual_objective_  # from below: P - this is more than P - P*
+    slack = best.duality_gap_ + 1e-9
+    assert (history["gap"] >= history["primal"] - optimum - slack).all()
+    assert (history["dual"] <= best.primal_objective_ + 1e-12).all()
+
+
+def test_one_chunk_is_the_engine_in_memory():
+    """Visits of one chunk alone are those of a fit in memory, but for the blocks' order."""
+    X, y = rows()
+    options = dict(alpha=0.05, tol=1e-10, max_iter=2000, random_state=0)
+    whole = MulticlassClassifier("log", **options).fit(X, y)
+    parts = MulticlassClassifier("log", solver=OutOfCore(visits=1), **options).fit(X, y)
+    assert_allclose(parts.coef_, whole.coef_, atol=1e-5)
+
+
+def test_the_solvers_agree():
+    X, y = sequences()
+    options = dict(alpha=0.1, random_state=0, tol=1e-6)
+    newton = SequenceTagger("log", solver=NewtonCG(), **options).fit(X, y)
+    parts = SequenceTagger("log", solver=OutOfCore(memory=0.03), **options).fit(X, y)
+    assert_allclose(parts.primal_objective_, newton.primal_objective_, rtol=2e-6)
+    assert_allclose(parts.coef_, newton.coef_, atol=1e-2)
+
+
+def test_weights_of_zero_and_empty_sequences_leave_their_chunks():
+    X, y = sequences()
+    weights = (np.arange(len(X)) >= 30).astype(float)  # a whole chunk and more is left out
+    options = dict(surrogate="log", alpha=0.02, random_state=0, solver=OutOfCore(memory=0.02))
+    part = SequenceTagger(**options).fit(X, y, weights)
+    alone = SequenceTagger(**options).fit(X[30:], y[30:])
+    assert_same_optimum(part, alone)
+    longest = int(np.argmax([len(set(labels)) for labels in y]))
+    one = SequenceTagger(**options).fit(X, y, np.arange(len(X)) == longest)
+    assert one.relative_gap_ <= 1e-3
+
+
+def test_mapped_data_are_read_and_folders_left(tmp_path):
+    X, y = rows()
+    np.save(tmp_path / "X.npy", X)
+    mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
+    solver = OutOfCore(memory=0.01, work_folder=tmp_path / "work")
+    parts = MulticlassClassifier("log", alpha=0.02, solver=solver, random_state=0).fit(mapped, y)
+    whole = MulticlassClassifier("log", alpha=0.02, random_state=0).fit(X, y)
+    assert_same_optimum(whole, parts)
+    assert list((tmp_path / "work").iterdir()) == []
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_no_temporary_folder_is_left(fails, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    X, y = rows()
+
+    def callback(row):
+        assert list(tmp_path.iterdir())
+        if fails:
+            raise KeyError("callback")
+
+    model = MulticlassClassifier("log", solver=OutOfCore(memory=0.01), callback=callback)
+    if fails:
+        with pytest.raises(KeyError, match="callback"):
+            model.fit(X, y)
+    else:
+        model.fit(X, y)
+    assert list(tmp_path.iterdir()) == []
+
+
+# ------------------------------------------------------------------------ state that lasts
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.fixture
+def always(monkeypatch):
+    """State is written after every pass."""
+    monkeypatch.setattr(_checkpoints, "SECONDS", 0.0)
+    monkeypatch.setattr(_checkpoints, "TIMES", 0.0)
+    monkeypatch.setattr(os, "fsync", lambda file: None)
+
+
+def assert_same_fit(one, other):
+    for name in ("coef_", "intercept_", "duality_gap_", "primal_objective_", "n_iter_"):
+        assert_array_equal(getattr(one, name), getattr(other, name))
+    for key in other.history_.keys() - {"seconds"}:
+        assert_array_equal(one.history_[key], other.history_[key])
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES)
+@pytest.mark.parametrize("options", [{}, {"penalty": "elasticnet"}], ids=str)
+def test_a_killed_fit_goes_on_with_the_same_bits(surrogate, options, always, tmp_path, monkeypatch):
+    """It is killed while chunks are written, at all stages of a pass."""
+    X, y = sequences()
+    solver = OutOfCore(memory=0.03, work_folder=tmp_path / "work")
+    # accelerated, so that all of its state counts
+    model = SequenceTagger(
+        surrogate, alpha=0.01, solver=solver, random_state=3, tol=1e-2, **options)
+    whole = SequenceTagger(**model.get_params(deep=False)).fit(X, y)
+    write, rng, kills = DualStore.write, np.random.default_rng(0), 0
+    while True:
+        left = [int(rng.integers(1, 25))]
+
+        def written(self, c, arrays, left=left):
+            left[0] -= 1
+            if left[0] == 0:
+                write(self, c, {name: array[:1] for name, array in arrays.items()})
+                raise Killed
+            write(self, c, arrays)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(DualStore, "write", written)
+            try:
+                model.fit(X, y)
+                break
+            except Killed:
+                kills += 1
+    assert kills >= 2
+    assert_same_fit(model, whole)
+    assert list((tmp_path / "work").iterdir()) == []
+
+
+PROGRAM = """
+import sys, numpy as np
+from fastm4n import SequenceTagger, OutOfCore, _checkpoints
+_checkpoints.SECONDS = _checkpoints.TIMES = 0.0
+sys.path.insert(0, sys.argv[3])
+from test_chunks import sequences
+X, y = sequences(n=100)
+solver = OutOfCore(memory=0.05, work_folder=sys.argv[1])
+model = SequenceTagger("log", alpha=1e-2, tol=1e-5, solver=solver, random_state=0)
+model.fit(X, y)
+np.savez(sys.argv[2], coef=model.coef_, gap=model.history_["gap"])
+"""
+
+
+def test_sigkill_at_any_moment(tmp_path):
+    """Processes are killed; the last one ends with the bits of one that was left alone."""
+    def process(work, out):
+        return subprocess.Popen(
+            [sys.executable, "-P", "-c", PROGRAM, str(tmp_path / work), str(tmp_path / out),
+             os.path.dirname(__file__)], env=ENVIRONMENT, stderr=subprocess.PIPE)
+
+    alone = process("work", "alone.npz")
+    assert alone.wait(200) == 0, alone.stderr.read()
+    rng, killed = np.random.default_rng(0), 0
+    for _ in range(2):
+        one = process("killed", "killed.npz")
+        state = tmp_path / "killed" / _dual_store.STATE
+        # importing takes longer than all the rest
+        while one.poll() is None and not state.exists():
+            time.sleep(0.005)
+        time.sleep(rng.uniform(0.0, 0.15))
+        if one.poll() is None:
+            one.send_signal(signal.SIGKILL)
+            killed += 1
+        one.wait(200)
+        one.stderr.close()
+    last = process("killed", "killed.npz")
+    assert last.wait(200) == 0, last.stderr.read()
+    for one in (alone, last):
+        one.stderr.close()
+    assert killed
+    with np.load(tmp_path / "alone.npz") as a, np.load(tmp_path / "killed.npz") as b:
+        for name in ("coef", "gap"):
+            assert_array_equal(a[name], b[name])
+
+
+def killed_fit(model, X, y, monkeypatch, after=30):
+    write, left = DualStore.write, [after]
+
+    def written(self, c, arrays):
+        left[0] -= 1
+        if left[0] < 0:
+            raise Killed
+        write(self, c, arrays)
+
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(DualStore, "write", written)
+        model.fit(X, y)
+
+
+def test_folders_of_other_fits_and_damaged_ones(always, tmp_path, monkeypatch):
+    X, y = sequences()
+    work = tmp_path / "work"
+    model = SequenceTagger(
+        "log", alpha=0.01, solver=OutOfCore(memory=0.03, work_folder=work), random_state=0)
+    killed_fit(model, X, y, monkeypatch)
+    state = (work / _dual_store.STATE).read_bytes()
+    with pytest.raises(ValueError, match="another fit: alpha is not what it was begun with"):
+        SequenceTagger(**{**model.get_params(deep=False), "alpha": 0.1}).fit(X, y)
+    with pytest.raises(ValueError, match="another fit: data is not what it was begun with"):
+        model.fit([2 * x for x in X], y)
+    assert (work / _dual_store.STATE).read_bytes() == state
+    chunk = sorted(work.glob("fastm4n-dual-*-0.bin"))[0]
+    other = chunk.with_name(chunk.name.replace("-0.bin", "-1.bin"))
+    whole = chunk.read_bytes(), other.read_bytes()
+    for damaged in (whole[0][:-9], b"", whole[0][:-8] + b"12345678"):
+        chunk.write_bytes(damaged)
+        other.write_bytes(damaged)
+        with pytest.raises(ModelFileError, match="missing, cut short or damaged"):
+            model.fit(X, y)
+    (work / _dual_store.STATE).write_bytes(state[:-20])
+    with pytest.raises(ModelFileError):
+        model.fit(X, y)
+    chunk.write_bytes(whole[0])
+    other.write_bytes(whole[1])
+    (work / _dual_store.STATE).write_bytes(state)
+    assert model.fit(X, y).relative_gap_ <= 1e-3
+
+
+def test_a_full_disk_loses_nothing(always, tmp_path, monkeypatch):
+    X, y = sequences()
+    solver = OutOfCore(memory=0.03, work_folder=tmp_path / "work")
+    model = SequenceTagger("log", alpha=1e-3, solver=solver, random_state=0)
+    whole = SequenceTagger(**model.get_params(deep=False)).fit(X, y)
+    explained, left = DualStore.write, [25]
+
+    def full(self, c, arrays):
+        left[0] -= 1
+        if left[0] < 0:
+            with self.explained():
+                raise OSError(errno.ENOSPC, "No space left on device")
+        explained(self, c, arrays)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(DualStore, "write", full)
+        with pytest.raises(OSError, match="free some space and fit again") as raised:
+            model.fit(X, y)
+    assert raised.value.errno == errno.ENOSPC and str(tmp_path) in str(raised.value)
+    assert_same_fit(model.fit(X, y), whole)
+
+
+def test_two_fits_in_one_folder_are_refused(tmp_path):
+    store = DualStore(tmp_path / "work")
+    X, y = rows()
+    model = MulticlassClassifier("log", solver=OutOfCore(work_folder=tmp_path / "work"))
+    with pytest.raises(ValueError, match="in use by another fit"):
+        model.fit(X, y)
+    store.close(True)
+    model.fit(X, y)
+
+
+def test_an_interrupt_leaves_dual_points_and_weights_together(monkeypatch):
+    """What a pass has done until then is not lost, and w is w(mu)."""
+    X, y = rows()
+    engines, run = [], ChunkedEngine.run_pass
+
+    def interrupted(self, sampling, step):
+        write, left = self.store.write, [2]
+
+        def written(c, arrays):
+            write(c, arrays)
+            left[0] -= 1
+            if left[0] == 0:
+                raise KeyboardInterrupt
+
+        self.store.write = written
+        engines.append(self)
+        run(self, sampling, step)
+
+    found = []
+
+    def looked(self, tol, max_iter, **options):
+        with pytest.raises(KeyboardInterrupt):
+            run_driver(self, tol, max_iter, **options)
+        engine = self.engine
+        now = engine.features.state()["weights"]
+        engine.rebuild_weights(engine.mu)
+        found.append((now, engine.features.state()["weights"]))
+        raise KeyboardInterrupt
+
+    run_driver = Driver.run
+    monkeypatch.setattr(ChunkedEngine, "run_pass", interrupted)
+    monkeypatch.setattr(Driver, "run", looked)
+    with pytest.raises(KeyboardInterrupt):
+        MulticlassClassifier("log", solver=OutOfCore(memory=0.01), random_state=0).fit(X, y)
+    now, afresh = found[0]
+    assert np.abs(now).max() > 0
+    assert_allclose(now, afresh, atol=1e-12)
+
+
+# -------------------------------------------------------------------------------- bad input
+
+
+def test_bad_values_are_named():
+    X, y = sequences()
+    X[41] = np.full((3, 5), 1.0)
+    X[41][1, 2] = np.nan
+    y[41] = y[40][:0] + ["label 0"] * 3
+    tagger = SequenceTagger(solver=OutOfCore(memory=0.02))
+    with pytest.raises(ValueError, match=r"X\[41\] has nan at position 1, feature 2"):
+        tagger.fit(X, y)
+    X[41][1, 2] = 0.0
+    with pytest.raises(ValueError, match=r"y\[41\] has 2 labels, but X\[41\] has 3"):
+        tagger.fit(Sequences.from_list(X), [*y[:41], ["label 0"] * 2, *y[42:]])
+    with pytest.raises(ValueError, match=r"y\[41\] has None at position 2"):
+        tagger.fit(X, [*y[:41], ["label 0", "label 0", None], *y[42:]])
+    Z, labels = rows(n=400)
+    Z[333, 4] = np.inf
+    for kind in (np.asarray, sparse.csr_matrix):
+        with pytest.raises(ValueError, match="X has inf in row 333, column 4"):
+            MulticlassClassifier(solver=OutOfCore(memory=0.01)).fit(kind(Z), labels)
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    ({"solver": OutOfCore(memory=0)}, "memory"), ({"solver": OutOfCore(visits=0)}, "visits"),
+    ({"solver": OutOfCore(step="pairwise")}, "step"), ({"order": 2}, "order=2 is not supported"),
+    ({"constraints": "a*"}, "constraints is not supported"), ({"warm_start": True}, "warm_start"),
+    ({"solver": OutOfCore(work_folder=3)}, "work_folder"),
+], ids=str)
+def test_what_chunks_cannot_do_is_said(options, message):
+    X, y = sequences()
+    with pytest.raises((ValueError, TypeError), match=message):
+        SequenceTagger(**{"solver": OutOfCore(), **options}).fit(X, y)
+
+
+def test_other_estimators_and_checkpointing_refuse(tmp_path):
+    X, y = rows()
+    with pytest.raises(ValueError, match="MultiLabelClassifier has no such fits"):
+        MultiLabelClassifier(solver=OutOfCore()).fit(X, np.eye(3, dtype=int)[y])
+    for options in ({"kernel": "rbf"}, {"fit_intercept": "free"}):
+        with pytest.raises(ValueError, match="is not supported by fits that read"):
+            MulticlassClassifier(solver=OutOfCore(), **options).fit(X, y)
+    with checkpointing(tmp_path / "fit.fm4n"), pytest.raises(ValueError, match="work_folder"):
+        MulticlassClassifier(solver=OutOfCore()).fit(X, y)
