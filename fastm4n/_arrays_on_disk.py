@@ -76,6 +76,10 @@ class StoredArray:
             return self._mapped(start, stop)
         return self._whole[start:stop]
 
+    def n_bytes(self, start, stop):
+        """Bytes of rows start ... stop - 1."""
+        return (stop - start) * self._row
+
     def _mapped(self, start, stop):
         shape = (stop - start, *self.shape[1:])
         if not (stop - start) * self._row:
@@ -151,6 +155,11 @@ class StoredCSR:
                 "entries")
         self.shape = (n_rows, n_columns)
         self.dtype = data.dtype
+
+    def n_bytes(self, start, stop):
+        """Bytes of the entries of rows start ... stop - 1."""
+        first, last = (int(self.indptr.rows(row, row + 1)[0]) for row in (start, stop))
+        return self.data.n_bytes(first, last) + self.indices.n_bytes(first, last)
 
     def rows(self, start, stop):
         """Rows start ... stop - 1 as a CSR matrix, whose data and indices are mapped.

@@ -52,6 +52,11 @@ class Rows(Indexed):
         return self._column.dtype
 
     @property
+    def n_bytes_on_disk(self):
+        """Bytes of the rows' numbers."""
+        return self._column.n_bytes(self._start, self._stop)
+
+    @property
     def fingerprint(self):
         """A text that is the same for the same rows of folders of the same contents."""
         return f"{self.folder.fingerprint}-{self._start}-{self._stop}"

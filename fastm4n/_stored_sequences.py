@@ -65,6 +65,11 @@ class StoredSequences(Sequences):
         return self._column.dtype
 
     @property
+    def n_bytes_on_disk(self):
+        """Bytes of the rows' numbers."""
+        return self._column.n_bytes(self._first, self._last)
+
+    @property
     def fingerprint(self):
         """A text that is the same for the same sequences of folders of the same contents."""
         return f"{self.folder.fingerprint}-{self._name}-{self._start}-{self._stop}"

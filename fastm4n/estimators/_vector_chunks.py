@@ -58,9 +58,14 @@ class VectorChunks(EstimatorChunks):
         mask[kept] = True
         self.begin(mask, weights)
 
+    def _slice(self, start, stop):
+        """These rows as an array or CSR matrix, which may be mapped."""
+        rows = self.X[start:stop]
+        return getattr(rows, "values", rows)
+
     def _rows(self, start, stop):
         """The rows start ... stop - 1 that count, checked and in memory."""
-        values = in_memory(self.X[start:stop])
+        values = in_memory(self._slice(start, stop))
         if values.dtype not in (np.float32, np.float64):
             try:
                 values = values.astype(np.float64)
@@ -87,7 +92,7 @@ class VectorChunks(EstimatorChunks):
         classifier, X = self.estimator, self.X
         self.cost = cost_matrix(classifier.cost, self.classes.size)
         self.constant = classifier._constant()
-        classifier._validated(in_memory(X[:1]))  # notes the number of features
+        classifier._validated(in_memory(self._slice(0, 1)))  # notes the number of features
         self.sizes = np.zeros(self.weights.size)
         self.stream(np.arange(X.shape[0] + 1), self._look)
         row = int(np.argmax(self.kept))
