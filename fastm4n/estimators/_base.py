@@ -284,13 +284,13 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         """Validate, solve and, when nothing can fail any more, replace the fitted state."""
         problem = self._problem_of_fit(*args)
         alpha = self._alpha_of(problem.blocks.kept.size)
-        state = getattr(self, "_warm_state", None) if self.warm_start else None
+        state = self._start_of(problem)
         start = {} if state is None else problem.start(state, alpha)
         scale = problem.scale()
         problem.is_last = not self.warm_start
         with keeping(self, args):
             solution, fitted = self._solved(problem, alpha, scale, **start)
-        if self.warm_start:
+        if self.warm_start or "_growing" in self.__dict__:
             fitted["_warm_state"] = problem.warm(solution, alpha)
         fitted.update(problem.values())
         # from here on nothing fails: the fitted state changes as a whole
@@ -304,9 +304,13 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         self.history_ = solution.history
         return solution
 
+    def _start_of(self, problem):
+        """What the last fit has left for this one, as `Problem.warm` gave it; or None."""
+        return self.__dict__.get("_warm_state") if self.warm_start else None
+
     def _keep(self, common, fitted):
         """Replace the fitted attributes."""
-        for name in ("_warm_state", *self._replaced):
+        for name in ("_warm_state", "_seen", *self._replaced):
             self.__dict__.pop(name, None)
         self.__dict__.update(common)
         self.__dict__.update(fitted)

@@ -46,6 +46,7 @@ from fastm4n.estimators._parameters import (
     summable,
     warn_of_unknown,
 )
+from fastm4n.estimators._partial import PartialFit
 from fastm4n.estimators._parts import sequence_census
 from fastm4n.estimators._problem import Blocks
 from fastm4n.features._chain import ChainFeatures
@@ -69,7 +70,7 @@ MOST_ORDER = 32
     whole="sequence",
     elements="positions",
 )
-class SequenceTagger(CertifiedEstimator):
+class SequenceTagger(PartialFit, CertifiedEstimator):
     """Sequence labelling by M4N, structural SVM or CRF on a chain, with a certified gap.
 
     Minimises mean_i S(scores of x_i, y_i) + alpha / 2 ||w||^2, S being the surrogate of the
@@ -203,6 +204,7 @@ class SequenceTagger(CertifiedEstimator):
         "transition_features_": (("s",), "i"), "transition_feature_coef_": (("s", "k", "k"), "f"),
     }}
     _noun = "sequence"
+    _more_of_fit = (None, None)
     _surrogates = BOOSTED
     _auto_alpha = 1.0
     _replaced = (
@@ -353,7 +355,7 @@ class SequenceTagger(CertifiedEstimator):
             part, (positions, offsets) = kept, taken(X.offsets, kept)
             labels = [labels[t] for t in positions.tolist()]
         weights = summable(weights[kept])
-        classes, codes = encode(labels, whole=self._whole)
+        classes, codes = encode(labels, whole=self._whole, known=self._known_classes())
         cost = cost_matrix(self.cost, classes.size)
         within = Within(self, X, kept, codes, classes, allowed, lengths)
         check_size(X, self._alpha_of(kept.size), kept)
@@ -391,6 +393,11 @@ class SequenceTagger(CertifiedEstimator):
         }
         return ChainProblem(
             self._surrogate(outputs), features, blocks, common, task, columns, n_columns)
+
+    def _as_examples(self, X, y):
+        """X and y as `partial_fit` puts them together."""
+        X = as_features(X, None)
+        return X, Sequences.from_lengths(np.asarray(as_labels(y, X, None)), X.lengths)
 
     # ---------------------------------------------------------------------- predict
 

@@ -3,6 +3,7 @@
 import warnings
 
 import numpy as np
+from scipy import sparse
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d
@@ -19,6 +20,7 @@ from fastm4n.estimators._parameters import (
     summable,
     warn_of_unknown,
 )
+from fastm4n.estimators._partial import PartialFit, coded
 from fastm4n.estimators._parts import class_census
 from fastm4n.estimators._vector_chunks import vector_problem
 from fastm4n.estimators._vectors import VectorEstimator
@@ -28,7 +30,7 @@ from fastm4n.outputs._simplex import closed_form
 
 
 @documented()
-class _SimplexClassifier(ClassifierMixin, VectorEstimator):
+class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
     """What the two estimators share: everything but the default cost and how labels are read."""
 
     _surrogates = BOOSTED
@@ -78,7 +80,16 @@ class _SimplexClassifier(ClassifierMixin, VectorEstimator):
         """classes_, and the index in it of each label among the samples kept."""
         if self._whole is not None:
             return self._whole.labels, np.searchsorted(self._whole.labels, y[kept])
+        known = self._known_classes()
+        if known is not None:
+            return known, coded(y[kept], known)
         return np.unique(y[kept], return_inverse=True)
+
+    def _as_examples(self, X, y):
+        """X and y as `partial_fit` puts them together."""
+        if sparse.issparse(X):
+            return X.tocsr(), np.asarray(y)
+        return np.asarray(X), np.asarray(y)
 
     def _class_weights(self, classes, labels, weights):
         """One factor per class from class_weight."""
@@ -149,7 +160,8 @@ class _SimplexClassifier(ClassifierMixin, VectorEstimator):
         kept = np.flatnonzero(weights)
         classes, labels = self._encode(y, kept)
         weights = weights[kept]
-        if self._whole is None and np.unique(labels).size < 2:
+        is_part = self._whole is not None or self._known_classes() is not None
+        if not is_part and np.unique(labels).size < 2:
             raise ValueError(
                 f"y has one class only, {classes[labels[:1]].tolist()[0]!r} (among the samples of "
                 "non-zero weight); a classifier needs at least two."

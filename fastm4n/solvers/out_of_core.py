@@ -35,8 +35,9 @@ class OutOfCore(NamesParameters, BaseEstimator):
         takes 8 bytes for each number of the dual point, twice for "log" on sequences, and as much
         again with a `work_folder`.
     visits : int, default=None
-        How often the examples of a chunk are visited, on the average, each time it is read; by
-        default 1, 2 or 3 by counts of the work that reading and visiting take.
+        How often the examples of a chunk are visited, on the average, each time it is read, as
+        long as passes are not accelerated; by default 1 or 2, by counts of the work that reading
+        and visiting take.
     step : {"line_search", "exact"}, default="line_search"
         As of `BlockFrankWolfe`.
     sampling : {"gap", "uniform", "permutation"}, default="gap"

@@ -1,0 +1,128 @@
+"""Fits that go on with more data: the problem of all the data, begun where the last one ended."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from test_chunks import assert_same_optimum, rows, sequences
+
+from fastm4n import (
+    BlockFrankWolfe,
+    MulticlassClassifier,
+    OrdinalClassifier,
+    OutOfCore,
+    SequenceTagger,
+    Sequences,
+)
+
+SURROGATES = ("max_margin", "max_min", "log")
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES)
+@pytest.mark.parametrize("cls", [MulticlassClassifier, OrdinalClassifier])
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array], ids=["dense", "CSR"])
+def test_classifiers_have_the_optimum_of_all_data(surrogate, cls, kind):
+    X, y = rows(90)
+    weights = 1.0 + np.arange(90) % 3
+    model, whole = (cls(surrogate, alpha=0.02, random_state=0) for _ in range(2))
+    for part in (slice(0, 30), slice(30, 31), slice(31, 90)):
+        assert model.partial_fit(
+            kind(X[part]), y[part], [0, 1, 2], weights[part]) is model
+        assert model.relative_gap_ <= 1e-3
+    assert_same_optimum(model, whole.fit(kind(X), y, weights))
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES)
+@pytest.mark.parametrize("options", [{}, {"alpha": 0.02}, {"penalty": "elasticnet"}], ids=str)
+def test_taggers_have_the_optimum_of_all_data(surrogate, options):
+    X, y = sequences(40)
+    classes = sorted({label for labels in y for label in labels})
+    model, whole = (SequenceTagger(surrogate, random_state=0, **options) for _ in range(2))
+    model.partial_fit(X[:3], y[:3], classes).partial_fit(X[3:25], y[3:25])
+    model.partial_fit(Sequences.from_list(X[25:]), y[25:])
+    assert_same_optimum(model, whole.fit(X, y))
+    assert_array_equal(model.classes_, whole.classes_)
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES)
+@pytest.mark.parametrize("accelerate", [False, True])
+def test_the_gap_begins_with_that_of_before_and_the_new_losses(surrogate, accelerate):
+    """With alpha = 1 / n the weights stay, and the gap is a mean over old and new examples."""
+    X, y = sequences(60)
+    X, y = ([part for part in whole if len(part)] for whole in (X, y))
+    n, more = 40, len(X) - 40
+    model = SequenceTagger(
+        surrogate, solver=BlockFrankWolfe(accelerate=accelerate), random_state=0, tol=1e-4)
+    model.partial_fit(X[:n], y[:n], sorted({label for labels in y for label in labels}))
+    old_gap, coef = model.duality_gap_, model.coef_.copy()
+    # the losses of the new ones at those weights: P of a fit that makes no step, less its penalty
+    losses = losses_of(model, X[n:], y[n:])
+    seen = []
+
+    def stop(row):
+        seen.append((row["pass"], row["gap"]))
+        return True
+
+    model.set_params(callback=stop)
+    with pytest.warns(UserWarning):
+        model.partial_fit(X[n:], y[n:])
+    assert seen[0][0] == 0  # a certificate before the first pass
+    assert_allclose(model.coef_, coef, atol=1e-9)
+    assert seen[0][1] <= (old_gap * n + losses) / (n + more) + 1e-9
+
+
+def losses_of(tagger, X, y):
+    """The sum of the losses by enumeration of all labellings."""
+    from itertools import product
+
+    classes, total = tagger.classes_.tolist(), 0.0
+    for x, labels in zip(X, y, strict=True):
+        outputs = list(product(range(len(classes)), repeat=len(x)))
+        unary = x @ tagger.coef_.T + tagger.intercept_
+        unary[0] += tagger.start_coef_
+        unary[-1] += tagger.end_coef_
+        truth = [classes.index(label) for label in labels]
+        scores = np.array([
+            sum(unary[t, label] for t, label in enumerate(out))
+            + sum(tagger.transition_coef_[a, b] for a, b in zip(out, out[1:], strict=False))
+            for out in outputs])
+        cost = np.array([sum(a != b for a, b in zip(out, truth, strict=True)) for out in outputs])
+        score = scores[outputs.index(tuple(truth))]
+        if tagger.surrogate == "log":
+            total += np.logaddexp.reduce(scores) - score
+        else:  # max-min is no larger than max-margin
+            total += np.max(scores + cost) - score
+    return total
+
+
+def test_a_fit_between_begins_anew():
+    X, y = rows(90)
+    model = MulticlassClassifier("log", alpha=0.02, random_state=0)
+    model.partial_fit(X[:30], y[:30]).fit(X[:60], y[:60]).partial_fit(X[60:], y[60:])
+    alone = MulticlassClassifier("log", alpha=0.02, random_state=0).fit(X[60:], y[60:])
+    assert_array_equal(model.coef_, alone.coef_)
+
+
+def test_what_does_not_fit_leaves_the_model_and_the_data():
+    X, y = rows(60)
+    model = MulticlassClassifier("log", alpha=0.02, random_state=0).partial_fit(X[:30], y[:30])
+    coef = model.coef_.copy()
+    for arguments, message in (
+        ((X[30:, :4], y[30:]), "X has 4 features"),
+        ((X[30:], np.full(30, 7)), "y has the label 7, which is not among the classes"),
+        ((X[30:], y[30:], [0, 1]), r"classes are \[0, 1\]"),
+        ((np.full_like(X[30:], np.nan), y[30:]), "NaN"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model.partial_fit(*arguments)
+        assert_array_equal(model.coef_, coef)
+    whole = MulticlassClassifier("log", alpha=0.02, random_state=0).fit(X, y)
+    assert_same_optimum(model.partial_fit(X[30:], y[30:]), whole)
+    tagged, labels = sequences(20)
+    tagger = SequenceTagger("log").partial_fit(tagged, labels)
+    with pytest.raises(ValueError, match="y has the label 'other'"):
+        tagger.partial_fit([tagged[3]], [["other"] * len(labels[3])])
+    with pytest.raises(ValueError, match="X has 4 features"):
+        tagger.partial_fit([tagged[3][:, :4]], [labels[3]])
+    with pytest.raises(ValueError, match="in memory"):
+        SequenceTagger(solver=OutOfCore()).partial_fit(tagged, labels)
