@@ -30,8 +30,8 @@ from fastm4n import (
     BlockFrankWolfe,
     MulticlassClassifier,
     OutOfCore,
-    SequenceTagger,
     Sequences,
+    SequenceTagger,
     _checkpoints,
 )
 

@@ -18,8 +18,8 @@ from fastm4n import (
     MultiLabelClassifier,
     OrdinalClassifier,
     OutOfCore,
-    SequenceTagger,
     Sequences,
+    SequenceTagger,
     _checkpoints,
     checkpointing,
 )

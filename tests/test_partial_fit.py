@@ -11,8 +11,8 @@ from fastm4n import (
     MulticlassClassifier,
     OrdinalClassifier,
     OutOfCore,
-    SequenceTagger,
     Sequences,
+    SequenceTagger,
 )
 
 SURROGATES = ("max_margin", "max_min", "log")

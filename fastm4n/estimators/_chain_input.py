@@ -125,8 +125,8 @@ def encode(labels, examples="sequences", whole=None, known=None):
         unknown = names - set(known.tolist())
         if unknown:
             raise ValueError(
-                f"y has the label {min(unknown, key=repr)!r}, which is not among the classes of the "
-                "first call of partial_fit: give all labels as `classes` there.")
+                f"y has the label {min(unknown, key=repr)!r}, which is not among the classes of "
+                "the first call of partial_fit: give all labels as `classes` there.")
         names = known.tolist()
     try:
         names = sorted(names)

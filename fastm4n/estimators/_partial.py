@@ -40,8 +40,8 @@ def _joined(name, old, new):
                 return sparse.vstack([old, new], format="csr")
             return np.concatenate([old, new])
     raise ValueError(
-        f"{name} has {widths[1][0] if widths[1] else 'no'} features, but {name} of earlier calls of "
-        f"partial_fit has {widths[0][0] if widths[0] else 'no'}.")
+        f"{name} has {widths[1][0] if widths[1] else 'no'} features, but {name} of earlier calls "
+        f"of partial_fit has {widths[0][0] if widths[0] else 'no'}.")
 
 
 class PartialFit:
@@ -53,8 +53,8 @@ class PartialFit:
         The certified gap is that of all the data, which are kept: in memory, those of earlier calls
         being copied to be put together with the new ones. New examples begin at the dual point of
         their true outputs; where alpha times the sum of all weights stays what it was, as it does
-        under ``alpha="auto"`` of `SequenceTagger`, so do the weights, and the gap is at first that of
-        the last call, as the mean over all examples, and the mean of the new examples' losses.
+        under ``alpha="auto"`` of `SequenceTagger`, so do the weights, and the gap is at first that
+        of the last call, as the mean over all examples, and the mean of the new examples' losses.
 
         Parameters
         ----------

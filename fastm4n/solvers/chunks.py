@@ -170,9 +170,9 @@ class ChunkedEngine:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1, thread_name_prefix="fastm4n-read")
         # mixed: SplitMix64 counts, and seeds in a row would be draws in a row
-        seeds = [
-            int(np.random.SeedSequence([self.seed, self.n_loads + i]).generate_state(1, np.uint64)[0])
-            for i in range(len(order))]
+        sequences = (
+            np.random.SeedSequence([self.seed, self.n_loads + i]) for i in range(len(order)))
+        seeds = [int(sequence.generate_state(1, np.uint64)[0]) for sequence in sequences]
         waiting = list(zip(order, seeds, strict=True))
         ahead = self._pool.submit(self._load, *waiting[0]) if waiting else None
         try:
