@@ -176,13 +176,14 @@ def kills(work):
                 while process.poll() is None and not state.exists():
                     time.sleep(0.01)
                 # from the middle of the imports to well into the passes
-                wait = rng.uniform(0.0, 8.0) if done < KILLS else 1e9
+                wait = rng.uniform(0.0, 4.0) if done < KILLS else 1e9
                 try:
                     process.wait(wait)
                 except subprocess.TimeoutExpired:
                     process.send_signal(signal.SIGKILL)
                     process.wait()
                     done, since = done + 1, since + 1
+                    print(f"{done} kills", flush=True)
                     continue
                 assert process.returncode == 0
                 break

@@ -424,13 +424,16 @@ def test_bad_values_are_named():
 @pytest.mark.parametrize(("options", "message"), [
     ({"solver": OutOfCore(memory=0)}, "memory"), ({"solver": OutOfCore(visits=0)}, "visits"),
     ({"solver": OutOfCore(step="pairwise")}, "step"), ({"order": 2}, "order=2 is not supported"),
-    ({"constraints": "a*"}, "constraints is not supported"), ({"warm_start": True}, "warm_start"),
+    ({"constraints": "a*"}, "constraints='a\\*' is not"), ({"warm_start": True}, "warm_start"),
+    ({"penalty": "l1"}, "penalty='l1' is not supported"),
     ({"solver": OutOfCore(work_folder=3)}, "work_folder"),
 ], ids=str)
 def test_what_chunks_cannot_do_is_said(options, message):
     X, y = sequences()
     with pytest.raises((ValueError, TypeError), match=message):
         SequenceTagger(**{"solver": OutOfCore(), **options}).fit(X, y)
+    with pytest.raises(ValueError, match="allowed is not supported"):
+        SequenceTagger(solver=OutOfCore()).fit(X, y, allowed=[np.ones((len(x), 3), bool) for x in X])
 
 
 def test_other_estimators_and_checkpointing_refuse(tmp_path):

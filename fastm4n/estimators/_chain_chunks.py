@@ -14,7 +14,13 @@ from fastm4n.estimators._chain_input import (
     without_zeros,
 )
 from fastm4n.estimators._chain_problem import ChainProblem
-from fastm4n.estimators._chunks import EstimatorChunks, check_readable, in_memory, n_bytes
+from fastm4n.estimators._chunks import (
+    EstimatorChunks,
+    check_readable,
+    check_supported,
+    in_memory,
+    n_bytes,
+)
 from fastm4n.estimators._parameters import as_weights, cost_matrix, summable
 from fastm4n.estimators._problem import Blocks
 from fastm4n.features._chain import ChainFeatures
@@ -30,14 +36,7 @@ SHORT, SORTED_ENTRY = 64, 16
 def chain_problem(tagger, solver, X, y, sample_weight, lengths, allowed):
     """The problem of a fit out of core; arguments as of `SequenceTagger.fit`."""
     tagger._check_parameters()
-    for given, name in (
-        (tagger.order > 1, f"order={tagger.order}"), (allowed is not None, "allowed"),
-        (tagger.constraints is not None, "constraints"),
-    ):
-        if given:
-            raise ValueError(
-                f"{name} is not supported by fits that read the data in chunks: leave it as it is "
-                "by default, or use solver=BlockFrankWolfe() in memory.")
+    check_supported(tagger, allowed)
     if lengths is not None:
         X, y = (Sequences.from_lengths(part, lengths) for part in (X, y))
     elif not isinstance(X, Sequences):

@@ -95,10 +95,6 @@ class EstimatorChunks(Chunks):
     """
 
     def __init__(self, estimator, solver):
-        if getattr(estimator, "warm_start", False):
-            raise ValueError(
-                "warm_start=True keeps the dual point, which is on disk here until the fit ends: "
-                "use warm_start=False with data that are read in chunks.")
         self.estimator, self.solver = estimator, solver
         self.digest = Digest()
         self.store = DualStore(solver.work_folder)
@@ -178,14 +174,37 @@ class EstimatorChunks(Chunks):
             self.surrogate_of(self.blocks(c)).largest(size) for c in range(self.edges.size - 1)])
 
 
-def out_of_core(estimator, X):
+def unsupported(estimator):
+    """What of the parameters fits by chunks do not have, or None."""
+    given = estimator.get_params(deep=False)
+    for name, plain in (
+        ("order", 1), ("constraints", None), ("kernel", "linear"), ("warm_start", False),
+    ):
+        value = given.get(name, plain)
+        if value is not plain and value != plain:
+            return f"{name}={value!r:.80}"
+    if isinstance(given["fit_intercept"], str):
+        return f"fit_intercept={given['fit_intercept']!r}"
+    return f"penalty={given['penalty']!r:.80}" if estimator._is_pure_l1() else None
+
+
+def check_supported(estimator, allowed=None):
+    """Refuse parameters that fits by chunks do not have."""
+    found = "allowed" if allowed is not None else unsupported(estimator)
+    if found is not None:
+        raise ValueError(
+            f"{found} is not supported by fits that read the data in chunks: leave it as it is by "
+            "default, or use solver=BlockFrankWolfe(), in memory.")
+
+
+def out_of_core(estimator, X, allowed=None):
     """The `OutOfCore` by which the estimator fits X, or None for a fit in memory."""
     solver = estimator.solver
     if isinstance(solver, OutOfCore):
         return solver
-    size = getattr(X, "n_bytes_on_disk", None)
-    default = OutOfCore()
-    if isinstance(solver, str) and size is not None and size > default.memory * 2**20:
+    size, default = getattr(X, "n_bytes_on_disk", None), OutOfCore()
+    is_large = size is not None and size > default.memory * 2**20
+    if is_large and isinstance(solver, str) and allowed is None and not unsupported(estimator):
         return default
     return None
 

@@ -3,7 +3,13 @@
 import numpy as np
 from scipy import sparse
 
-from fastm4n.estimators._chunks import EstimatorChunks, check_readable, in_memory, n_bytes
+from fastm4n.estimators._chunks import (
+    EstimatorChunks,
+    check_readable,
+    check_supported,
+    in_memory,
+    n_bytes,
+)
 from fastm4n.estimators._parameters import as_weights, canonical, cost_matrix
 from fastm4n.estimators._problem import Blocks
 from fastm4n.features import LinearFeatures, row_norms
@@ -13,11 +19,7 @@ from fastm4n.outputs import SimplexOutputs
 def vector_problem(classifier, solver, X, y, sample_weight):
     """The problem of a fit out of core; arguments as of `MulticlassClassifier.fit`."""
     classifier._check_parameters()
-    if classifier.kernel != "linear" or classifier._has_free_intercept():
-        raise ValueError(
-            f"kernel={classifier.kernel!r} with fit_intercept={classifier.fit_intercept!r} is not "
-            "supported by fits that read the data in chunks, which are of kernel='linear' and an "
-            "intercept with a penalty: use another solver, in memory.")
+    check_supported(classifier)
     if sparse.issparse(X):
         X = X.tocsr()
     elif not hasattr(X, "shape"):

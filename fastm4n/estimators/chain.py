@@ -335,7 +335,7 @@ class SequenceTagger(PartialFit, CertifiedEstimator):
         return X if values is X.values else Sequences(values, X.offsets)
 
     def _problem_of_fit(self, *args):
-        solver = out_of_core(self, args[0])
+        solver = out_of_core(self, args[0], *args[4:])
         if solver is not None:
             return chain_problem(self, solver, *args)
         return self._problem(*args, screened=True)

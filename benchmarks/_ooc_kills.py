@@ -1,0 +1,218 @@
+"""Fits by chunks: what they cost beside fits in memory, under a limit, and when they are killed.
+
+    FASTM4N_DATA=... python benchmarks/out_of_core.py [--parts ratio limit kills] [--gigabytes 1.5]
+
+"ratio": seconds of processor time to a certified gap of 1e-3 with `OutOfCore` over those in memory,
+where both fit, and visits of an example; chunks are a tenth of the data or less. "limit":
+sequences on disk that are ten times as large as what the process may take beyond the bare
+interpreter with the package (`ulimit -v`). "kills": a fit that is killed with SIGKILL at 50 random
+moments ends with the same bits as one that is left alone.
+"""
+
+import argparse
+import json
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+from _data import folder
+from scipy import sparse
+
+from fastm4n import (
+    BlockFrankWolfe,
+    MulticlassClassifier,
+    OutOfCore,
+    Sequences,
+    SequenceTagger,
+    _checkpoints,
+)
+
+RESULTS = Path(__file__).parent / "results" / "out_of_core_kills.json"
+N_LABELS, N_FEATURES, NON_ZEROS, LENGTH = 8, 20000, 50, 20
+KILLS = 50
+
+
+def sequences(n, seed, n_features=N_FEATURES):
+    """Sequences of CSR rows and labels that a chain with weights of its own has drawn, noisily."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(1, 2 * LENGTH, size=n)
+    n_tokens = int(lengths.sum())
+    # some features are frequent, most are rare
+    columns = (n_features * rng.random((n_tokens, NON_ZEROS)) ** 3).astype(np.int32)
+    columns.sort(axis=1)
+    values = rng.random(columns.shape, dtype=np.float32)
+    # features say which label by their number
+    votes = np.zeros((n_tokens, N_LABELS))
+    for j in range(N_LABELS):
+        votes[:, j] = np.where(columns % N_LABELS == j, values, 0.0).sum(axis=1)
+    labels = (votes + rng.gumbel(size=votes.shape)).argmax(axis=1)
+    X = sparse.csr_matrix(
+        (values.ravel(), columns.ravel(), np.arange(0, values.size + 1, NON_ZEROS)),
+        shape=(n_tokens, n_features))
+    X.sum_duplicates()
+    return Sequences.from_lengths(X, lengths), Sequences.from_lengths(labels, lengths)
+
+
+def timed(model, X, y):
+    start = time.process_time()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # all reach the gap
+        model.fit(X, y)
+    seconds = time.process_time() - start
+    return seconds, model.history_["oracle_calls"][-1] / len(y), model
+
+
+def ratio():
+    """Rows of a table: a fit in memory and by chunks."""
+    rng = np.random.default_rng(0)
+    n = 60000
+    columns = np.sort((20000 * rng.random((n, 50)) ** 2).astype(np.int32), axis=1)
+    X = sparse.csr_matrix(
+        (rng.random(columns.size), columns.ravel(), np.arange(0, columns.size + 1, 50)),
+        shape=(n, 20000))
+    X.sum_duplicates()
+    y = np.asarray(X @ rng.normal(size=(20000, 6)) + 4 * rng.gumbel(size=(n, 6))).argmax(axis=1)
+    cases = [("synthetic sequences", SequenceTagger, {}, *sequences(2500, 0), 12.0)]
+    if folder() is not None and (folder() / "conll2000").exists():
+        from conll2000 import vectorized
+
+        words, tags, _ = vectorized("train")
+        cases.append(("CoNLL-2000, 4000 sentences", SequenceTagger, {}, words[:4000], tags[:4000],
+                      40.0))
+    cases.append(("60,000 rows of 50", MulticlassClassifier, {"alpha": 1e-4}, X, y, 8.0))
+    found = []
+    for name, cls, options, X, y, memory in cases:
+        for surrogate in ("log", "max_margin"):
+            options = {**options, "random_state": 0, "surrogate": surrogate}
+            seconds, visits, whole = timed(cls(solver=BlockFrankWolfe(), **options), X, y)
+            chunked, chunk_visits, parts = timed(
+                cls(solver=OutOfCore(memory=memory), **options), X, y)
+            assert parts.dual_objective_ <= whole.primal_objective_
+            assert whole.dual_objective_ <= parts.primal_objective_
+            row = dict(
+                data=name, surrogate=surrogate, seconds=seconds, chunked=chunked,
+                ratio=chunked / seconds, visits=float(visits), chunk_visits=float(chunk_visits))
+            found.append(row)
+            print(row, flush=True)
+    return found
+
+
+def size_now(what):
+    """Kilobytes of this process: VmSize or VmPeak, VmRSS or VmHWM."""
+    return int(re.search(rf"{what}:\s+(\d+)", Path("/proc/self/status").read_text())[1])
+
+
+def limited(data, limit):
+    """Fit a folder, in a process that may take `limit` MB beyond what it has now."""
+    base = size_now("VmSize")
+    most = base * 1024 + int(limit * 1e6)
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    X, y = Sequences.open(data, return_y=True)
+    try:
+        SequenceTagger("log", solver=BlockFrankWolfe()).fit(X, y)
+        in_memory = "fits"
+    except MemoryError:
+        in_memory = "MemoryError"
+    start, cpu = time.perf_counter(), time.process_time()
+    tagger = SequenceTagger(
+        "log", tol=1e-2, solver=OutOfCore(memory=limit / 5), random_state=0).fit(X, y)
+    print(json.dumps(dict(
+        in_memory=in_memory, seconds=time.perf_counter() - start,
+        cpu=time.process_time() - cpu, gap=tagger.relative_gap_, passes=tagger.n_iter_,
+        megabytes=X.n_bytes_on_disk / 1e6, sequences=len(X), tokens=X.n_tokens, limit=limit,
+        address_space=(size_now("VmPeak") - base) / 1000, resident=size_now("VmHWM") / 1000)))
+
+
+def limit(gigabytes, work):
+    """Write data of that size, and fit them in a tenth of it."""
+    data = Path(work) / "data"
+    n_batches = max(1, round(gigabytes * 1e9 / (8 * NON_ZEROS * LENGTH * 2000)))
+    Sequences.from_batches((sequences(2000, i) for i in range(n_batches)), data)
+    run = subprocess.run(
+        [sys.executable, __file__, "--limited", str(data), str(gigabytes * 100)],
+        capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    if run.returncode:
+        raise RuntimeError(run.stderr)
+    print(run.stdout, flush=True)
+    return json.loads(run.stdout.splitlines()[-1])
+
+
+def killed(work, out):
+    """A fit that keeps its state in `work` after each pass."""
+    _checkpoints.SECONDS = _checkpoints.TIMES = 0.0
+    X, y = sequences(400, 0, 2000)
+    solver = OutOfCore(memory=2.0, work_folder=work, visits=1)
+    model = SequenceTagger("max_margin", alpha=1e-3, tol=1e-6, max_iter=60, solver=solver,
+                           random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(X, y)
+    np.savez(out, coef=model.coef_, gap=model.history_["gap"], primal=model.history_["primal"])
+
+
+def kills(work):
+    """Kill fits at random moments, and compare what they end with to one that was left alone."""
+    def start(name):
+        return subprocess.Popen(
+            [sys.executable, __file__, "--killed", str(Path(work) / name),
+             str(Path(work) / f"{name}.npz")], env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+    assert start("alone").wait() == 0
+    rng, done, fits, restarts = np.random.default_rng(0), 0, 0, []
+    with np.load(Path(work) / "alone.npz") as alone:
+        while done < KILLS:
+            since = 0
+            while True:
+                process = start("killed")
+                state = Path(work) / "killed" / "fastm4n-fit.fm4n"
+                while process.poll() is None and not state.exists():
+                    time.sleep(0.01)
+                # from the middle of the imports to well into the passes
+                wait = rng.uniform(0.0, 4.0) if done < KILLS else 1e9
+                try:
+                    process.wait(wait)
+                except subprocess.TimeoutExpired:
+                    process.send_signal(signal.SIGKILL)
+                    process.wait()
+                    done, since = done + 1, since + 1
+                    print(f"{done} kills", flush=True)
+                    continue
+                assert process.returncode == 0
+                break
+            with np.load(Path(work) / "killed.npz") as ended:
+                assert all(np.array_equal(ended[name], alone[name]) for name in alone.files)
+            fits, restarts = fits + 1, [*restarts, since]
+            print(f"{done} kills, {fits} fits with the same bits", flush=True)
+    return dict(kills=done, fits=fits, restarts=restarts)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--parts", nargs="+", default=["ratio", "limit", "kills"])
+    parser.add_argument("--gigabytes", type=float, default=1.5)
+    parser.add_argument("--limited", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--killed", nargs=2, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.limited:
+        return limited(args.limited[0], float(args.limited[1]))
+    if args.killed:
+        return killed(*args.killed)
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    for name in args.parts:
+        with tempfile.TemporaryDirectory() as work:
+            results[name] = {
+                "ratio": ratio, "limit": lambda: limit(args.gigabytes, work),  # noqa: B023
+                "kills": lambda: kills(work)}[name]()  # noqa: B023
+        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

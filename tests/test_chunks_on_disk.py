@@ -1,0 +1,100 @@
+"""Fits of opened folders: out of core by themselves, under a limit of the address space."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+from processes import run_code
+from scipy import sparse
+from test_chunks import assert_same_optimum, rows, sequences
+
+from fastm4n import MulticlassClassifier, OutOfCore, Sequences, SequenceTagger
+from fastm4n.datasets import rows_from_batches
+
+
+def test_folders_go_out_of_core_by_themselves(tmp_path, monkeypatch):
+    """From the default of `memory` on; the result is that of the solver given."""
+    X, y = sequences()
+    stored, labels = Sequences.from_batches([(X[:25], y[:25]), (X[25:], y[25:])], tmp_path / "a")
+    table, classes = rows(n=400)
+    opened, truth = rows_from_batches([(sparse.csr_matrix(table), classes)], tmp_path / "b")
+    ran, solve = [], OutOfCore.solve
+
+    def noted(self, *args, **options):
+        ran.append(self.memory)
+        return solve(self, *args, **options)
+
+    monkeypatch.setattr(OutOfCore, "solve", noted)
+    whole = SequenceTagger("log", random_state=0).fit(stored, labels)
+    assert not ran
+    init = OutOfCore.__init__
+    monkeypatch.setattr(OutOfCore, "__init__", lambda self, *, memory=0.005, **options: init(
+        self, memory=memory, **options))
+    parts = SequenceTagger("log", random_state=0).fit(stored, labels)
+    given = SequenceTagger("log", random_state=0, solver=OutOfCore(memory=0.005)).fit(X, y)
+    assert ran == [0.005, 0.005]
+    assert_same_optimum(whole, parts)
+    assert_array_equal(parts.coef_, given.coef_)
+    MulticlassClassifier("log", random_state=0).fit(opened, truth)
+    assert ran == [0.005] * 3
+    # what chunks do not have is fitted in memory, and what is in memory stays there
+    MulticlassClassifier("log", fit_intercept="free", random_state=0).fit(opened, truth)
+    SequenceTagger("log", penalty="l1", tol=0.1, random_state=0).fit(stored, labels)
+    SequenceTagger("log", random_state=0).fit(X, y)
+    assert len(ran) == 3
+
+
+def test_damage_is_found_before_the_first_step(tmp_path):
+    X, y = sequences()
+    X[50] = np.array([[1.0, 2.0, np.nan, 4.0, 5.0]])
+    y[50] = ["label 0"]
+    row = sum(map(len, X[:50]))
+    stored, labels = Sequences.from_batches([(X, y)], tmp_path / "a")
+    with pytest.raises(ValueError, match=rf"values.npy has nan in row {row}, column 2"):
+        SequenceTagger(solver=OutOfCore(memory=0.02)).fit(stored, labels)
+    table, classes = rows()
+    opened, truth = rows_from_batches([(sparse.csr_matrix(table), classes)], tmp_path / "b")
+    file = tmp_path / "b" / "values.indices.npy"
+    content = bytearray(file.read_bytes())
+    content[-4:] = (77).to_bytes(4, "little")
+    file.write_bytes(content)
+    with pytest.raises(ValueError, match="row 119 has an entry in column 77"):
+        MulticlassClassifier(solver=OutOfCore(memory=0.01)).fit(opened, truth)
+
+
+PROGRAM = """
+import json, re, resource, sys
+from pathlib import Path
+from fastm4n import OutOfCore, SequenceTagger, Sequences
+base = int(re.search(r"VmSize:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) * 1024
+resource.setrlimit(resource.RLIMIT_AS, (base + int(sys.argv[2]),) * 2)
+X, y = Sequences.open(sys.argv[1], return_y=True)
+try:
+    SequenceTagger("log").fit(X, y)
+    found = "fits"
+except MemoryError:
+    found = "MemoryError"
+tagger = SequenceTagger("log", solver=OutOfCore(memory=15), tol=0.1, random_state=0).fit(X, y)
+print(json.dumps([found, tagger.relative_gap_, X.n_bytes_on_disk]))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of the address space are Linux's")
+def test_data_larger_than_the_address_space(tmp_path):
+    """What a process may take beyond the package, with a thread's stack and arena, is 110 MB."""
+    rng = np.random.default_rng(0)
+
+    def batches():
+        for _ in range(24):
+            lengths = np.full(1000, 10)
+            values = rng.normal(size=(10000, 120)).astype(np.float32)
+            yield (Sequences.from_lengths(values, lengths),
+                   Sequences.from_lengths(values[:, :3].argmax(axis=1), lengths))
+
+    Sequences.from_batches(batches(), tmp_path / "a")
+    run = run_code(PROGRAM, tmp_path / "a", 110_000_000, OMP_NUM_THREADS="1")
+    assert run.returncode == 0, run.stderr
+    found, gap, size = json.loads(run.stdout)
+    assert found == "MemoryError" and gap <= 0.1 and size > 110_000_000
