@@ -24,6 +24,7 @@ from fastm4n import (
     checkpointing,
 )
 from fastm4n.model_files import ModelFileError
+from fastm4n.penalties import L2
 from fastm4n.solvers import _dual_store
 from fastm4n.solvers._dual_store import DualStore
 from fastm4n.solvers.block_coordinate import Driver
@@ -70,8 +71,11 @@ def assert_same_optimum(one, other):
             a.primal_objective_ - a.dual_objective_, a.duality_gap_, atol=1e-12)
 
 
+# some weights are held at zero
+BOUND = np.array([[-0.3], [-0.0], [-1.0]])
 TAGGERS = [
     {}, {"penalty": "elasticnet"}, {"states": "observed"}, {"transition_features": [0, 2]},
+    {"penalty": L2(bounds={"coef": (BOUND, -BOUND), "start_coef": (0.0, 0.0)})},
     {"cost_scale": "mean", "fit_start_end": False}, {"alpha": 1e-3, "fit_intercept": False},
 ]
 
@@ -93,7 +97,8 @@ def test_a_tagger_by_chunks_has_the_optimum_of_one_in_memory(surrogate, options,
 
 @pytest.mark.parametrize("surrogate", SURROGATES)
 @pytest.mark.parametrize("options", [
-    {}, {"penalty": "elasticnet"}, {"class_weight": "balanced", "fit_intercept": 2.0}], ids=str)
+    {}, {"penalty": "elasticnet"}, {"class_weight": "balanced", "fit_intercept": 2.0},
+    {"penalty": L2(bounds=(BOUND, -BOUND))}], ids=str)
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix], ids=["dense", "CSR"])
 def test_a_classifier_by_chunks_has_the_optimum_of_one_in_memory(
         surrogate, options, kind, n_chunks):
