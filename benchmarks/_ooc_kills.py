@@ -37,7 +37,8 @@ from fastm4n import (
 
 RESULTS = Path(__file__).parent / "results" / "out_of_core_kills.json"
 N_LABELS, N_FEATURES, NON_ZEROS, LENGTH = 8, 20000, 50, 20
-KILLS = 50
+# how many, and most seconds from the beginning of a fit to its end
+KILLS, MOST_SECONDS = 50, 3.0
 
 
 def sequences(n, seed, n_features=N_FEATURES):
@@ -152,6 +153,7 @@ def killed(work, out):
     solver = OutOfCore(memory=2.0, work_folder=work, visits=1)
     model = SequenceTagger("max_margin", alpha=1e-3, tol=1e-6, max_iter=60, solver=solver,
                            random_state=0)
+    (Path(work).parent / "begun").touch()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.fit(X, y)
@@ -171,14 +173,13 @@ def kills(work):
         while done < KILLS:
             since = 0
             while True:
+                begun = Path(work) / "begun"
+                begun.unlink(missing_ok=True)
                 process = start("killed")
-                state = Path(work) / "killed" / "fastm4n-fit.fm4n"
-                while process.poll() is None and not state.exists():
+                while process.poll() is None and not begun.exists():
                     time.sleep(0.01)
-                # from the middle of the imports to well into the passes
-                wait = rng.uniform(0.0, 4.0) if done < KILLS else 1e9
                 try:
-                    process.wait(wait)
+                    process.wait(rng.uniform(0.0, MOST_SECONDS) if done < KILLS else None)
                 except subprocess.TimeoutExpired:
                     process.send_signal(signal.SIGKILL)
                     process.wait()
