@@ -13,7 +13,7 @@ from fastm4n.estimators._chain_input import (
     selected_columns,
     without_zeros,
 )
-from fastm4n.estimators._chain_problem import ChainProblem
+from fastm4n.estimators._chain_problem import ChainProblem, penalise
 from fastm4n.estimators._chunks import (
     EstimatorChunks,
     check_readable,
@@ -113,7 +113,7 @@ class ChainChunks(EstimatorChunks):
         numbers = (self.lengths + R * (self.lengths - 1 if per_edge else 1)) * stride
         first = int(np.argmax(self.kept))
         features = self._features(self._piece(first, first + 1)[0], np.zeros(1, dtype=np.intp))
-        tagger._penalise(features, resolved)
+        penalise(features, resolved)
         self.finish(features, int(numbers.max()), sizes, numbers)
 
         common = {"n_features_in_": self.n_columns, "classes_": classes, "cost_matrix_": self.cost}
@@ -143,7 +143,7 @@ class ChainChunks(EstimatorChunks):
         except TypeError as error:
             raise ValueError(f"labels must be hashable: {error}.") from error
         file.write(codes.tobytes())
-        check_size(X, self.alpha, numbers)
+        check_size(X, self.alpha, np.arange(numbers.size), numbers)
         if self.store.is_lasting:
             self.digest.update(X.values, X.lengths, codes)
         data_bytes.append(self._sizes(X))

@@ -228,8 +228,11 @@ def _share_of_non_zeros(values, rows):
     return sum(np.count_nonzero(values[chunk]) for chunk in chunks) / (rows.size * values.shape[1])
 
 
-def check_size(X, alpha, numbers):
-    """Refuse features of the sequences of these numbers whose weights would overflow."""
+def check_size(X, alpha, numbers, names=None):
+    """Refuse features of the sequences of these numbers whose weights would overflow.
+
+    Errors call them by their numbers, or by `names`.
+    """
     filled, sums = np.flatnonzero(X.lengths), np.zeros(len(X))
     with np.errstate(over="ignore", invalid="ignore"):
         sums[filled] = np.add.reduceat(row_norms(X.values, 0.0), X.offsets[filled])
@@ -237,9 +240,10 @@ def check_size(X, alpha, numbers):
         norms = X.lengths[numbers] * sums[numbers] / alpha
     large = np.flatnonzero(~np.isfinite(norms))
     if large.size:
+        name = (numbers if names is None else names)[large[0]]
         raise ValueError(
-            f"X has values too large for float64: the squared norm of X[{numbers[large[0]]}] "
-            f"divided by alpha={alpha:g} overflows. Scale the features, for example with "
+            f"X has values too large for float64: the squared norm of X[{name}] divided "
+            f"by alpha={alpha:g} overflows. Scale the features, for example with "
             "SequenceScaler."
         )
 
