@@ -21,14 +21,14 @@ class Seen:
     def __init__(self, X, y, weights, classes):
         self.X, self.y, self.weights, self.classes = X, y, weights, classes
 
-    def with_more(self, more):
-        """These and other data."""
+    def with_more(self, more, taker):
+        """These and other data, for the estimator of that name."""
         return Seen(
-            _joined("X", self.X, more.X), _joined("y", self.y, more.y),
+            _joined("X", self.X, more.X, taker), _joined("y", self.y, more.y, taker),
             np.concatenate([self.weights, more.weights]), self.classes)
 
 
-def _joined(name, old, new):
+def _joined(name, old, new, taker):
     if isinstance(old, Sequences) and isinstance(new, Sequences):
         widths = old.values.shape[1:], new.values.shape[1:]
         if widths[0] == widths[1]:
@@ -39,9 +39,10 @@ def _joined(name, old, new):
             if sparse.issparse(old) or sparse.issparse(new):
                 return sparse.vstack([old, new], format="csr")
             return np.concatenate([old, new])
+    old_width, width = (shape[0] if shape else "no" for shape in widths)
     raise ValueError(
-        f"{name} has {widths[1][0] if widths[1] else 'no'} features, but {name} of earlier calls "
-        f"of partial_fit has {widths[0][0] if widths[0] else 'no'}.")
+        f"{name} has {width} features, but {taker} is expecting {old_width} features as input, as "
+        "in earlier calls of partial_fit.")
 
 
 class PartialFit:
@@ -93,7 +94,7 @@ class PartialFit:
                 raise ValueError(
                     f"classes are {classes.tolist()}, but the first call of partial_fit had "
                     f"{known.tolist()}.")
-            seen = before.with_more(Seen(X, y, weights, None))
+            seen = before.with_more(Seen(X, y, weights, None), type(self).__name__)
             seen.classes = known
         else:
             seen = Seen(X, y, weights, classes)
