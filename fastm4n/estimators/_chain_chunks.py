@@ -120,7 +120,7 @@ class ChainChunks(EstimatorChunks):
         if per_edge:
             common["transition_features_"] = self.selected
         kept = np.flatnonzero(self.kept)
-        blocks = Blocks(self.kept.size, kept, None, None, None, self.weights)
+        blocks = Blocks(self.kept.size, kept, None, None, None, self.weights, self.total)
         problem = ChainProblem(self.kind, features, blocks, common, {})
         problem.chunks = self
         return problem

@@ -102,7 +102,8 @@ class EstimatorChunks(Chunks):
     def begin(self, kept, weights):
         """Note which examples count, and how much each of those does."""
         self.kept = kept
-        self.weights = weights / weights.sum()
+        self.total = float(weights.sum())
+        self.weights = weights / self.total
         # the number of blocks before each example
         self.before = np.concatenate([[0], np.cumsum(kept)])
 

@@ -103,7 +103,7 @@ class VectorChunks(EstimatorChunks):
         numbers = np.full(self.weights.size, float(self.classes.size))
         self.finish(features, self.classes.size, self.sizes, numbers)
         kept = np.flatnonzero(self.kept)
-        blocks = Blocks(self.kept.size, kept, None, None, None, self.weights)
+        blocks = Blocks(self.kept.size, kept, None, None, None, self.weights, self.total)
         common = {"classes_": self.classes, "cost_matrix_": self.cost}
         problem = classifier._problem_class(
             self.kind, features, blocks, common, {"classes": self.classes})
