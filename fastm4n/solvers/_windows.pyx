@@ -373,8 +373,8 @@ cdef class Windows:
             fastm4n_store(&self.turn, i + 1)
         return 0
 
-    cdef int measure(self, BlockCoordinateEngine engine, Surrogate surrogate, FeatureMap features, Workspace work,
-                     Py_ssize_t number) except -1 nogil:
+    cdef int measure(self, BlockCoordinateEngine engine, Surrogate surrogate, FeatureMap features,
+                     Workspace work, Py_ssize_t number) except -1 nogil:
         """What all updates of the window have done to the scores of its steps, and each alone."""
         cdef Py_ssize_t i, k, b
         cdef double alpha = engine.alpha + engine.kappa, first, moved
