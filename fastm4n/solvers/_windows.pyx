@@ -14,9 +14,8 @@ of blocks, and so in proportion to the width, as a share of the gain: the mini-b
 is measured now and then, at the cost of scoring a window twice, and windows are as wide as keeps it
 small.
 
-As threads change no bit, a clock may say how many there are: now and then a pass begins with one,
-and where visits of all take no less time, as on a machine that has other work, the others are let
-go.
+As threads change no bit, a clock may say how many there are: where visits of all take no less time
+than those of one, as on a machine that has other work, the others are let go for some passes.
 
 References
 ----------
@@ -67,12 +66,13 @@ cdef double MOST_CONFLICT = 0.12, LITTLE_CONFLICT = 0.015
 # multiply-adds of a window, about, below which waiting for each other costs more than threads
 # gain, and those that are enough; and of a pass that threads are begun for
 cdef double LEAST_WORK = 2e4, MOST_WORK = 4e6, LEAST_PASS = 2e7
-# passes without windows until conflicts are measured again; and without threads until they are
-# asked again, or with them until the time of one is taken again
+# passes without windows until conflicts are measured again, or without threads until they are
+# asked again
 cdef Py_ssize_t AGAIN = 10
-# the share of a pass that one thread begins, and windows by which all are judged
-cdef double SOLO = 0.05
-cdef Py_ssize_t JUDGED = 64
+# the share of a pass that one thread begins, and seconds by which all are judged
+cdef double SOLO = 0.05, JUDGED = 0.02
+# what a window that is measured takes beside one that is not, about
+cdef double MEASURING = 1.5
 
 
 def cost_of_visit(engine):
@@ -114,13 +114,14 @@ cdef class Windows:
     cdef Sampling sampling
     cdef Step step
     cdef Py_ssize_t n_left, count, n_windows, until_check, every, measure_every
-    cdef bint is_measured, is_settled, is_dismissal, has_passed
+    cdef bint is_measured, is_settled, is_dismissal, is_judged, has_passed
     # where in n_left this part of the pass ends
     cdef Py_ssize_t stop_at
-    # seconds of a visit by one thread; when all began, and visits that were left then; passes until
-    # they are asked again, and since the time of one was taken
-    cdef double alone_seconds, began
-    cdef Py_ssize_t began_at, n_rests, n_since
+    # seconds for a number of a block, by one thread and by all; when counting began, and numbers
+    # since; whether it is not known that all help; passes until they are asked again
+    cdef double alone_seconds, team_seconds, began, work
+    cdef Py_ssize_t n_rests
+    cdef bint is_doubted
     cdef long arrived, round, failed, next_block, turn, claim
     cdef long n_running
     # sums over measured windows since the width has changed
@@ -132,6 +133,7 @@ cdef class Windows:
         self.engine = engine
         self.n_threads = min(n_threads, WIDEST)
         self.width = FIRST
+        self.is_doubted = True
         self.least_work = least_work
         self.visit_cost = cost_of_visit(engine)
         self.widest = FIRST
@@ -206,21 +208,24 @@ cdef class Windows:
             engine.shuffle()
         elif sampling == Sampling.GAP:
             engine.rebuild_tree()
-        if self.n_threads == 1 or self.n_rests > 0:
-            self.n_rests = max(0, self.n_rests - 1)
-            self.run_part(1, 0)
-            return
-        if self.n_since % AGAIN == 0:
-            self.run_part(1, n - <Py_ssize_t> (SOLO * n))
-            self.alone_seconds = (fastm4n_seconds() - self.began) / max(1, n - self.n_left)
-        self.n_since += 1
-        self.run_part(self.n_threads, 0)
+        self.n_rests = max(0, self.n_rests - 1)
+        while self.n_left > 0:
+            if self.n_threads == 1 or self.n_rests > 0:
+                self.run_part(1, 0)
+            elif self.is_doubted:
+                self.run_part(1, max(0, self.n_left - 1 - <Py_ssize_t> (SOLO * n)))
+                self.alone_seconds = (fastm4n_seconds() - self.began) / max(1.0, self.work)
+                self.is_doubted = False
+                if self.team_seconds >= self.alone_seconds:
+                    self.n_rests, self.team_seconds, self.is_doubted = AGAIN, 0.0, True
+            else:
+                self.run_part(self.n_threads, 0)
 
     cdef int run_part(self, Py_ssize_t n_threads, Py_ssize_t stop_at) except -1:
         """Visits of a pass, until no more than stop_at of its visits are left."""
         self.n_running, self.stop_at = n_threads, stop_at
-        self.is_dismissal = False
-        self.began, self.began_at = fastm4n_seconds(), self.n_left
+        self.is_dismissal = self.is_judged = False
+        self.began, self.work = fastm4n_seconds(), 0.0
         waiting = []
         try:
             for number in range(1, n_threads):
@@ -253,17 +258,21 @@ cdef class Windows:
             if not done:
                 fastm4n_store(&self.failed, 1)
 
-    cdef int dismiss(self) noexcept nogil:
-        """Let the other threads go, if they do not help."""
-        cdef Py_ssize_t n_visits = self.began_at - self.n_left
-        if self.n_running == 1 or self.n_windows % JUDGED or n_visits == 0:
-            return 0
-        if fastm4n_seconds() - self.began < self.alone_seconds * n_visits:
-            return 0
-        self.is_dismissal = True
+    cdef bint dismiss(self) noexcept nogil:
+        """Let the other threads go, if it is in doubt whether they help."""
+        cdef double now
+        if self.n_running == 1:
+            return False
+        now = fastm4n_seconds()
+        if now - self.began < JUDGED:
+            return False
+        self.team_seconds = (now - self.began) / max(1.0, self.work)
+        self.began, self.work = now, 0.0
+        if self.team_seconds < self.alone_seconds:
+            return False
+        self.is_dismissal = self.is_doubted = True
         fastm4n_meet(&self.arrived, &self.round, self.n_running, &self.failed)
-        self.n_running, self.n_rests = 1, AGAIN
-        return 0
+        return True
 
     cdef int pass_of(self, BlockCoordinateEngine engine, Surrogate surrogate, FeatureMap features,
                      Workspace work, Py_ssize_t number) except -1 nogil:
@@ -271,7 +280,8 @@ cdef class Windows:
         cdef bint is_measured
         while True:
             if number == 0:
-                self.dismiss()
+                if self.dismiss():
+                    return 0
                 self.begin(engine)
                 if self.until_check <= 0:
                     self.until_check = self.every
@@ -281,6 +291,10 @@ cdef class Windows:
                 return 0
             if number > 0 and self.is_dismissal:
                 return 0
+            if number == 0 and not self.is_judged:
+                # all are there
+                self.began, self.work = fastm4n_seconds(), 0.0
+                self.is_judged = True
             # read before the leader may go on to the next window
             count, is_measured = self.count, self.is_measured
             if count == 0:
@@ -399,6 +413,8 @@ cdef class Windows:
             if self.is_measured and self.told[i].has_moved:
                 self.together += self.shared[i]
                 self.alone += self.gains[i]
+            self.work += (MEASURING if self.is_measured else 1.0) * engine.surrogate.size(
+                self.told[i].block)
             engine.note(&self.told[i], self.sampling == Sampling.GAP)
         if self.is_measured:
             self.n_measured += 1
