@@ -38,10 +38,8 @@ from fastm4n.solvers._block_coordinate cimport (
 from fastm4n.surrogates._base cimport Surrogate
 
 cdef extern from "barrier.h" nogil:
-    long fastm4n_load(const long* at)
     void fastm4n_store(long* at, long value)
     long fastm4n_take(long* at, long more)
-    void fastm4n_await(const long* at, long value, const long* failed)
     double fastm4n_seconds()
     int fastm4n_meet(long* arrived, long* round, long n, const long* failed)
 
@@ -71,6 +69,8 @@ cdef double LEAST_WORK = 2e4, MOST_WORK = 4e6, LEAST_PASS = 2e7
 cdef Py_ssize_t AGAIN = 10
 # the share of a pass that one thread begins, and seconds by which all are judged
 cdef double SOLO = 0.05, JUDGED = 0.02
+# looks, a window apart, at which they have been slow since the first
+cdef Py_ssize_t SLOW = 200
 # what a window that is measured takes beside one that is not, about
 cdef double MEASURING = 1.5
 
@@ -107,7 +107,7 @@ cdef class Windows:
     cdef object pool, workspaces, told_memory
     cdef double[:, ::1] steps
     cdef double[::1] pulls, shared, gains
-    cdef Py_ssize_t[::1] blocks, thread
+    cdef Py_ssize_t[::1] blocks
     cdef Visit* told
     cdef unsigned char[::1] is_drawn
     # of the pass under way
@@ -120,9 +120,9 @@ cdef class Windows:
     # seconds for a number of a block, by one thread and by all; when counting began, and numbers
     # since; whether it is not known that all help; passes until they are asked again
     cdef double alone_seconds, team_seconds, began, work
-    cdef Py_ssize_t n_rests
+    cdef Py_ssize_t n_rests, n_slow
     cdef bint is_doubted
-    cdef long arrived, round, failed, next_block, turn, claim
+    cdef long arrived, round, failed, next_block, claim
     cdef long n_running
     # sums over measured windows since the width has changed
     cdef double together, alone
@@ -158,7 +158,6 @@ cdef class Windows:
         self.steps = np.zeros((WIDEST, size))
         self.pulls, self.shared, self.gains = np.zeros((3, WIDEST))
         self.blocks = np.zeros(WIDEST, dtype=np.intp)
-        self.thread = np.zeros(WIDEST, dtype=np.intp)
         self.is_drawn = np.zeros(self.engine.gaps.shape[0], dtype=np.uint8)
         self.told_memory = bytes = np.zeros(WIDEST * sizeof(Visit), dtype=np.uint8)
         self.told = <Visit*> &bytes[0]
@@ -201,7 +200,7 @@ cdef class Windows:
         # conflicts may be others by now
         self.is_settled = False
         self.every = self.until_check = engine.visits_between_checks()
-        self.arrived = self.failed = self.next_block = self.turn = 0
+        self.arrived = self.failed = self.next_block = 0
         engine.oracle_error = 0.0
         engine.position = -1
         if sampling == Sampling.PERMUTATION:
@@ -267,16 +266,20 @@ cdef class Windows:
         if now - self.began < JUDGED:
             return False
         self.team_seconds = (now - self.began) / max(1.0, self.work)
-        self.began, self.work = now, 0.0
         if self.team_seconds < self.alone_seconds:
+            self.began, self.work, self.n_slow = now, 0.0, 0
             return False
+        self.n_slow += 1
+        if self.n_slow < SLOW:
+            return False
+        self.n_slow = 0
         self.is_dismissal = self.is_doubted = True
         fastm4n_meet(&self.arrived, &self.round, self.n_running, &self.failed)
         return True
 
     cdef int pass_of(self, BlockCoordinateEngine engine, Surrogate surrogate, FeatureMap features,
                      Workspace work, Py_ssize_t number) except -1 nogil:
-        cdef Py_ssize_t count
+        cdef Py_ssize_t count, i
         cdef bint is_measured
         while True:
             if number == 0:
@@ -299,19 +302,21 @@ cdef class Windows:
             count, is_measured = self.count, self.is_measured
             if count == 0:
                 return 0
-            self.ask(engine, surrogate, features, work, number)
+            self.ask(engine, surrogate, features, work)
             if fastm4n_meet(&self.arrived, &self.round, self.n_running, &self.failed) < 0:
                 return 0
-            self.update(features, number)
+            # the second thread, while the leader goes on to the blocks of the next window
+            if number == 1 or self.n_running == 1:
+                for i in range(count):
+                    if self.told[i].has_moved:
+                        features.update(self.told[i].block, self.steps[i])
             if is_measured:
-                fastm4n_await(&self.turn, count, &self.failed)
+                if fastm4n_meet(&self.arrived, &self.round, self.n_running, &self.failed) < 0:
+                    return 0
                 self.measure(engine, surrogate, features, work, number)
                 if fastm4n_meet(&self.arrived, &self.round, self.n_running, &self.failed) < 0:
                     return 0
             if number == 0:
-                fastm4n_await(&self.turn, count, &self.failed)
-                if fastm4n_load(&self.failed):
-                    return 0
                 self.end(engine)
 
     cdef void begin(self, BlockCoordinateEngine engine) noexcept nogil:
@@ -321,7 +326,7 @@ cdef class Windows:
         self.count = 0
         if self.n_left <= self.stop_at:
             return
-        self.next_block = self.turn = 0
+        self.next_block = 0
         self.is_measured = (
             not self.is_settled or self.n_windows % self.measure_every == 0) and width > 1
         self.n_windows += 1
@@ -351,7 +356,7 @@ cdef class Windows:
             self.begin(engine)
 
     cdef int ask(self, BlockCoordinateEngine engine, Surrogate surrogate, FeatureMap features,
-                 Workspace work, Py_ssize_t number) except -1 nogil:
+                 Workspace work) except -1 nogil:
         """Steps of the blocks that this thread takes, w being left as it is."""
         cdef Py_ssize_t i, j, k, start, stop, b, ahead
         cdef const fastm4n_loops* loops = features.loops
@@ -362,7 +367,6 @@ cdef class Windows:
             stop = min(self.count, start + self.claim)
             for i in range(start, stop):
                 b = self.blocks[i]
-                self.thread[i] = number
                 if i + PREFETCH < self.count:
                     ahead = self.blocks[i + PREFETCH]
                     features.prefetch(ahead)
@@ -375,25 +379,13 @@ cdef class Windows:
                     if self.is_measured:
                         self.pulls[i] = loops.dot(&work.scores[0], &self.steps[i, 0], k)
 
-    cdef int update(self, FeatureMap features, Py_ssize_t number) except -1 nogil:
-        """Updates of w by the blocks that this thread has taken, each in its turn."""
-        cdef Py_ssize_t i
-        for i in range(self.count):
-            if self.thread[i] != number:
-                continue
-            fastm4n_await(&self.turn, i, &self.failed)
-            if self.told[i].has_moved:
-                features.update(self.told[i].block, self.steps[i])
-            fastm4n_store(&self.turn, i + 1)
-        return 0
-
     cdef int measure(self, BlockCoordinateEngine engine, Surrogate surrogate, FeatureMap features,
                      Workspace work, Py_ssize_t number) except -1 nogil:
         """What all updates of the window have done to the scores of its steps, and each alone."""
         cdef Py_ssize_t i, k, b
         cdef double alpha = engine.alpha + engine.kappa, first, moved
         for i in range(self.count):
-            if self.thread[i] != number or not self.told[i].has_moved:
+            if i % self.n_running != number or not self.told[i].has_moved:
                 continue
             b = self.told[i].block
             k = surrogate.size(b)

@@ -56,18 +56,6 @@ static inline void fastm4n_await_change(const long *at, long old, const long *fa
     }
 }
 
-/* Wait until the number at `at` is `value`, or that at `failed` other than 0. */
-static inline void fastm4n_await(const long *at, long value, const long *failed)
-{
-    int spins = 0;
-    while (fastm4n_load(at) != value && !fastm4n_load(failed)) {
-        if (++spins < FASTM4N_SPINS)
-            fastm4n_pause();
-        else
-            fastm4n_yield();
-    }
-}
-
 /* Wait for the others of n threads; 0 when all are there, -1 when one has failed. */
 static inline int fastm4n_meet(long *arrived, long *round, long n, const long *failed)
 {
