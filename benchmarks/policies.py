@@ -43,6 +43,7 @@ from threadpoolctl import threadpool_limits
 
 from fastm4n import GraphTagger
 from fastm4n.solvers import block_coordinate
+from fastm4n.solvers.certificates import certify
 
 FILE = RESULTS / "policies.json"
 # gaps are computed after these numbers of passes, and at every refresh
@@ -115,10 +116,10 @@ def recorder(seconds, looks=()):
             outputs = engine.surrogate.outputs
             kept = outputs.state()
             if self.acceleration is None:
-                certificate = block_coordinate.certify(engine, engine.mu)
+                certificate = certify(engine, engine.mu)
             else:
                 certificate = self.acceleration.certified(
-                    lambda apart: block_coordinate.certify(engine, engine.mu, 1, apart)
+                    lambda apart: certify(engine, engine.mu, 1, apart)
                 )
             outputs.restore(kept)
             self.add(self.calls(), start, certificate.gap)

@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import fastm4n.reference as ref
 import fastm4n.solvers.acceleration as acceleration
-import fastm4n.solvers.block_coordinate as driver
+import fastm4n.solvers.driver as driver
 from fastm4n import (
     BlockFrankWolfe,
     GraphTagger,

@@ -23,8 +23,9 @@ from fastm4n import (
 from fastm4n.estimators._scale import column_out_of_scale
 from fastm4n.outputs import SimplexOutputs
 from fastm4n.solvers.acceleration import Acceleration
-from fastm4n.solvers.block_coordinate import Driver, solve
+from fastm4n.solvers.block_coordinate import solve
 from fastm4n.solvers.certificates import Best, Certificate, certify, certify_zero
+from fastm4n.solvers.driver import Driver
 from fastm4n.surrogates import make_surrogate
 
 SURROGATES = ("max_min", "max_margin", "log")

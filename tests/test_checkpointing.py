@@ -13,7 +13,7 @@ from fastm4n import MulticlassClassifier, SequenceTagger, _checkpoints, checkpoi
 from fastm4n._checkpoints import FitCheckpoint
 from fastm4n._plain import part
 from fastm4n.model_files import ModelFileError
-from fastm4n.solvers.block_coordinate import Driver
+from fastm4n.solvers.driver import Driver
 
 
 class Killed(BaseException):
@@ -161,7 +161,7 @@ KILLED = """
 import os, signal, sys
 import numpy as np
 from fastm4n import MulticlassClassifier, _checkpoints, checkpointing
-from fastm4n.solvers.block_coordinate import Driver
+from fastm4n.solvers.driver import Driver
 
 X, y = np.load(sys.argv[1]).values()
 _checkpoints.SECONDS = _checkpoints.TIMES = 0.0

@@ -27,8 +27,8 @@ from fastm4n.model_files import ModelFileError
 from fastm4n.penalties import L2
 from fastm4n.solvers import _dual_store
 from fastm4n.solvers._dual_store import DualStore
-from fastm4n.solvers.block_coordinate import Driver
 from fastm4n.solvers.chunks import ChunkedEngine
+from fastm4n.solvers.driver import Driver
 from fastm4n.solvers.newton_cg import NewtonCG
 
 SURROGATES = ("max_margin", "max_min", "log")

@@ -31,8 +31,9 @@ import fastm4n.reference as ref
 import fastm4n.solvers.acceleration as acceleration
 import fastm4n.solvers.certificates as certificates
 from fastm4n.solvers.acceleration import Acceleration
-from fastm4n.solvers.block_coordinate import STEPS, solve
+from fastm4n.solvers.block_coordinate import solve
 from fastm4n.solvers.certificates import certify, certify_average
+from fastm4n.solvers.driver import STEPS
 from fastm4n.solvers.history import HISTORY_KEYS
 
 

@@ -38,9 +38,9 @@ from fastm4n import (
 )
 from fastm4n.model_files import ModelFileError
 from fastm4n.outputs import SimplexOutputs
-from fastm4n.solvers.block_coordinate import Driver
 from fastm4n.solvers.breakpoints import Breakpoint, largest_gap, smallest_alpha
 from fastm4n.solvers.certificates import certify
+from fastm4n.solvers.driver import Driver
 from fastm4n.solvers.path_follower import PathFollower
 from fastm4n.surrogates import make_surrogate
 

@@ -19,7 +19,8 @@ import fastm4n.reference as ref
 from fastm4n import BlockFrankWolfe, LabelRanker, Matcher, MulticlassClassifier, SequenceTagger
 from fastm4n.outputs import ChainOutputs, Layout, SimplexOutputs
 from fastm4n.penalties import L2, ElasticNet, Group, resolve_penalty, safe_zeros
-from fastm4n.solvers.block_coordinate import certify, solve
+from fastm4n.solvers.block_coordinate import solve
+from fastm4n.solvers.certificates import certify
 from fastm4n.surrogates import make_surrogate
 
 SURROGATES = ("max_margin", "max_min", "log")

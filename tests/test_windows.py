@@ -14,9 +14,10 @@ from numpy.testing import assert_array_equal
 from scipy import sparse
 
 from fastm4n.outputs import SimplexOutputs
-from fastm4n.solvers import block_coordinate
-from fastm4n.solvers.block_coordinate import Driver, solve
+from fastm4n.solvers import driver as driver_module
+from fastm4n.solvers.block_coordinate import solve
 from fastm4n.solvers.certificates import certify
+from fastm4n.solvers.driver import Driver
 from fastm4n.surrogates import make_surrogate
 
 LINEAR = [kind for kind in KINDS if "kernel" not in kind]
@@ -139,8 +140,8 @@ def always(monkeypatch):
         def __new__(cls, engine, n_threads):
             return Windows(engine, n_threads, 0.0)
 
-    monkeypatch.setattr(block_coordinate, "Windows", Always)
-    monkeypatch.setattr(block_coordinate, "cpu_count", lambda: 8)
+    monkeypatch.setattr(driver_module, "Windows", Always)
+    monkeypatch.setattr(driver_module, "cpu_count", lambda: 8)
 
 
 @pytest.mark.parametrize(("kind", "name", "options"), [

@@ -20,10 +20,10 @@ from fastm4n.estimators._base import CertifiedEstimator
 from fastm4n.estimators._kernels import named_kernel
 from fastm4n.path._path import METHODS, RegularizationPath
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine
-from fastm4n.solvers.block_coordinate import Driver
 from fastm4n.solvers.block_frank_wolfe import check_solver
 from fastm4n.solvers.certificates import ROUNDING
 from fastm4n.solvers.certificates import certify as certificate_of
+from fastm4n.solvers.driver import Driver
 from fastm4n.solvers.history import tqdm_bar
 from fastm4n.solvers.path_follower import PathFollower
 

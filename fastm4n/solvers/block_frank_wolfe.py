@@ -8,7 +8,7 @@ from fastm4n._parameters import (
     check_flag,
     check_number,
 )
-from fastm4n.solvers.block_coordinate import SAMPLINGS, STEPS
+from fastm4n.solvers.driver import SAMPLINGS, STEPS
 from fastm4n.solvers.newton_cg import NewtonCG
 from fastm4n.solvers.out_of_core import OutOfCore
 

@@ -10,8 +10,9 @@ from fastm4n._parameters import (
     check_number,
 )
 from fastm4n.solvers._dual_store import ChunkCheckpoint
-from fastm4n.solvers.block_coordinate import SAMPLINGS, solve_engine
+from fastm4n.solvers.block_coordinate import solve_engine
 from fastm4n.solvers.chunks import ChunkedEngine
+from fastm4n.solvers.driver import SAMPLINGS
 
 STEPS = ("line_search", "exact")
 

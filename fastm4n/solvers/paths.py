@@ -1,7 +1,7 @@
 """`solve_path`: the regularisation path of any surrogate over any outputs."""
 
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine
-from fastm4n.solvers.block_coordinate import Driver
+from fastm4n.solvers.driver import Driver
 from fastm4n.solvers.path_follower import PathFollower
 
 

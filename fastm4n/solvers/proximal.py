@@ -33,8 +33,9 @@ import numpy as np
 
 from fastm4n._checkpoints import current
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling
-from fastm4n.solvers.block_coordinate import Driver, Solution
+from fastm4n.solvers.block_coordinate import Solution
 from fastm4n.solvers.certificates import Certificate, certify
+from fastm4n.solvers.driver import Driver
 from fastm4n.solvers.history import History, Progress
 
 # a is so much of the mean curvature p_b ||Phi_b d||^2 / ||d||^2 of a first pass, over alpha

@@ -16,8 +16,8 @@ from fastm4n.features import SoftFeatures
 from fastm4n.outputs import FactorBlocks
 from fastm4n.solvers._engine_state import EngineState
 from fastm4n.solvers._soft import SoftEngine
-from fastm4n.solvers.block_coordinate import Driver
 from fastm4n.solvers.certificates import certify
+from fastm4n.solvers.driver import Driver
 from fastm4n.surrogates import MaxMargin, SmoothMargin
 
 COLUMNS = (
