@@ -115,7 +115,7 @@ cdef class GraphFeatures(EdgedMap):
         return tables
 
     def make_room(self, Py_ssize_t n_threads):
-        if self.tables is not None:
+        if self.symmetric or self.diagonal:
             self.tables = np.zeros((n_threads, self.tables.shape[1]))
 
     cdef int scores(self, Py_ssize_t b, double[::1] v) except -1 nogil:
