@@ -232,7 +232,8 @@ def test_what_is_larger_than_the_address_space_is_read_by_slices(beyond_32_bits)
         "else:\n"
         "    raise AssertionError\n"
     )
-    subprocess.run([sys.executable, "-c", code, str(beyond_32_bits)], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code, str(beyond_32_bits)], check=True, timeout=60,
+        cwd=beyond_32_bits.parent)
 
 
 def test_memory_of_writing_is_that_of_a_batch(tmp_path):
@@ -391,7 +392,7 @@ def test_what_a_killed_process_left_is_removed(tmp_path):
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
         "Sequences.from_batches(batches(), sys.argv[1])\n"
     )
-    killed = subprocess.run([sys.executable, "-c", code, str(tmp_path / "x")], timeout=60)
+    killed = subprocess.run([sys.executable, "-c", code, str(tmp_path / "x")], timeout=60, cwd=tmp_path)
     assert killed.returncode == -9
     assert len(list(tmp_path.iterdir())) == 2 and not (tmp_path / "x").exists()
     sequences("dense").save(tmp_path / "x")

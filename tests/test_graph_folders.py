@@ -111,7 +111,7 @@ def test_another_process_opens_a_pickle(tmp_path):
     )
     out = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path / "pickle")], check=True, timeout=60,
-        capture_output=True, text=True).stdout.split()
+        capture_output=True, text=True, cwd=tmp_path).stdout.split()
     part = X[3:9]
     assert list(map(int, out)) == [part.n_nodes, part.edges.sum(), 6, labels(X).values.sum()]
 

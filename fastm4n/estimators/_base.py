@@ -287,7 +287,7 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         state = self._start_of(problem)
         start = {} if state is None else problem.start(state, alpha)
         scale = problem.scale()
-        problem.is_last = not self.warm_start
+        problem.is_last = not (self.warm_start or "_growing" in self.__dict__)
         with keeping(self, args):
             solution, fitted = self._solved(problem, alpha, scale, **start)
         if self.warm_start or "_growing" in self.__dict__:

@@ -174,9 +174,12 @@ class ChainChunks(EstimatorChunks):
         if numbers.size:
             codes = self._codes(*self.before[[start, stop]])
             values, edge_values = self._values(X.values)
-            found = observed(values, edge_values, codes, X.offsets, self.n_labels)
-            for name, mask in zip(("used", "edge_used"), found, strict=True):
-                known = getattr(self, name)
+            # as masks of rows, which those of the next chunks are joined to
+            found = observed(values, edge_values, codes, X.offsets, self.n_labels, pairs=False)
+            for name in ("used", "edge_used"):
+                known, mask = getattr(self, name), found.get(name)
+                if mask is None:
+                    continue
                 if known is None:
                     setattr(self, name, mask)
                 else:
