@@ -41,12 +41,7 @@ def chain_problem(tagger, solver, X, y, sample_weight, lengths, allowed):
         X, y = (Sequences.from_lengths(part, lengths) for part in (X, y))
     elif not isinstance(X, Sequences):
         X = as_features(X, None)
-    chunks = ChainChunks(tagger, solver, X, y, sample_weight)
-    try:
-        return chunks.problem()
-    except BaseException:
-        chunks.store.close(False)
-        raise
+    return ChainChunks(tagger, solver, X, y, sample_weight).made()
 
 
 class ChainChunks(EstimatorChunks):

@@ -165,6 +165,18 @@ class EstimatorChunks(Chunks):
         """The numbers of the blocks of chunk c."""
         return np.arange(self.edges[c], self.edges[c + 1])
 
+    def made(self):
+        """`problem`; where that fails, no folder is left open."""
+        try:
+            return self.problem()
+        except BaseException:
+            self.store.close(False)
+            raise
+
+    def problem(self):
+        """The `Problem` of all chunks."""
+        raise NotImplementedError
+
     def surrogate_of(self, blocks):
         """The surrogate of some blocks."""
         raise NotImplementedError

@@ -26,12 +26,7 @@ def vector_problem(classifier, solver, X, y, sample_weight):
         X = np.asarray(X)
     if len(X.shape) != 2:
         raise ValueError(f"X must have two dimensions, got shape {X.shape}.")
-    chunks = VectorChunks(classifier, solver, X, y, sample_weight)
-    try:
-        return chunks.problem()
-    except BaseException:
-        chunks.store.close(False)
-        raise
+    return VectorChunks(classifier, solver, X, y, sample_weight).made()
 
 
 class VectorChunks(EstimatorChunks):

@@ -153,13 +153,15 @@ cdef class Windows:
         return engine.surrogate.n_blocks * cost_of_visit(engine) >= LEAST_PASS
 
     cdef int allocate(self) except -1:
-        cdef Py_ssize_t size = self.engine.features.size
+        cdef Py_ssize_t size = self.engine.features.size, n = self.engine.gaps.shape[0]
+        # a window has each block once: few long ones need little room
+        cdef Py_ssize_t most = max(1, min(self.widest, n))
         cdef unsigned char[::1] bytes
-        self.steps = np.zeros((WIDEST, size))
-        self.pulls, self.shared, self.gains = np.zeros((3, WIDEST))
-        self.blocks = np.zeros(WIDEST, dtype=np.intp)
-        self.is_drawn = np.zeros(self.engine.gaps.shape[0], dtype=np.uint8)
-        self.told_memory = bytes = np.zeros(WIDEST * sizeof(Visit), dtype=np.uint8)
+        self.steps = np.zeros((most, size))
+        self.pulls, self.shared, self.gains = np.zeros((3, most))
+        self.blocks = np.zeros(most, dtype=np.intp)
+        self.is_drawn = np.zeros(n, dtype=np.uint8)
+        self.told_memory = bytes = np.zeros(most * sizeof(Visit), dtype=np.uint8)
         self.told = <Visit*> &bytes[0]
         self.engine.features.make_room(self.n_threads)
         self.workspaces = [
