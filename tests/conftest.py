@@ -3,6 +3,7 @@
 import collections
 import itertools
 import os
+import signal
 from pathlib import Path
 
 # scikit-learn's common checks include one of its array API support, which they skip
@@ -17,6 +18,9 @@ from estimator_cases import CASES, SURROGATES  # noqa: E402
 from scipy.linalg import block_diag, eigh  # noqa: E402
 from scipy.optimize import linprog, minimize  # noqa: E402
 from scipy.special import logsumexp, softmax  # noqa: E402
+
+# what a shell starts in the background ignores interrupts, and what that starts does too
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(config, items):

@@ -173,11 +173,11 @@ def test_a_restored_driver_goes_on_alike(always):
 
     states, whole = [], begun()
     whole.on_pass = lambda driver: states.append(driver.state())
-    whole.run(0.0, 12, sweep_first=True)
-    for state in (states[0], states[6]):
+    whole.run(0.0, 14, sweep_first=True)
+    for state in (states[0], states[6], states[12]):
         other = begun()
         other.restore(state)
-        other.run(0.0, 12)
+        other.run(0.0, 14)
         assert equal(other.state(), whole.state())
 
 

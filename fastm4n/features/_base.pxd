@@ -12,6 +12,9 @@ cdef class FeatureMap:
 
     cdef int scores(self, Py_ssize_t b, double[::1] v) except -1 nogil
     cdef int update(self, Py_ssize_t b, const double[::1] coefficients) except -1 nogil
+    cdef Py_ssize_t n_parts(self) noexcept nogil
+    cdef int update_part(
+        self, Py_ssize_t b, const double[::1] coefficients, Py_ssize_t part) except -1 nogil
     cdef double direction_norm(
         self, Py_ssize_t b, const double[::1] direction, Py_ssize_t k) noexcept nogil
     cdef double block_norm(self, Py_ssize_t b) noexcept nogil

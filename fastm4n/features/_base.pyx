@@ -74,6 +74,15 @@ cdef class FeatureMap:
         """w += Phi(x_b) coefficients'; the padding of coefficients is zero."""
         return 0
 
+    cdef Py_ssize_t n_parts(self) noexcept nogil:
+        """The number of parts of w that may be updated at a time, after `make_room`."""
+        return 1
+
+    cdef int update_part(
+        self, Py_ssize_t b, const double[::1] coefficients, Py_ssize_t part) except -1 nogil:
+        """`update` of one part of w; those of all parts are an `update`, bit for bit."""
+        return self.update(b, coefficients)
+
     cdef double block_norm(self, Py_ssize_t b) noexcept nogil:
         """||Phi(x_b)||^2, with the constant feature."""
         return 0.0
@@ -94,7 +103,7 @@ cdef class FeatureMap:
         """Drop what was fetched."""
 
     def make_room(self, Py_ssize_t n_threads):
-        """Have scratch of `direction_norm` for so many threads at once; see `_threads`."""
+        """Be ready for so many threads at once: scratch, see `_threads`, and parts of w."""
 
     cdef void prefetch(self, Py_ssize_t b) noexcept nogil:
         """Ask for the memory that `scores` of b will read; no result."""
@@ -190,8 +199,12 @@ cdef class FeatureMap:
     def state(self):
         """Copies of what `restore` needs to bring back the present w: z, as arrays by name."""
 
+    def held(self):
+        """As `state`, and the map's own arrays where it can, to be changed and then restored."""
+        return self.state()
+
     def restore(self, state):
-        """Bring back the w of `state`."""
+        """Bring back the w of `state`, or the one that goes with what `held` gave."""
 
 
 cdef class WeightMap(FeatureMap):
@@ -300,11 +313,15 @@ cdef class WeightMap(FeatureMap):
     def present(self):
         return {"weights": np.array(self.weights)}
 
+    def held(self):
+        return {name: z for name, (z, _) in self.live().items()}
+
     def restore(self, state):
         z, raw = state["weights"], np.asarray(self.raw)
         if z.shape != raw.shape:
             raise ValueError("the state is of other features or labels.")
-        np.copyto(raw, z)  # unlike the copy of a view without the interpreter's lock
+        if z.ctypes.data != raw.ctypes.data:
+            np.copyto(raw, z)  # unlike the copy of a view without the interpreter's lock
         self.leave_out()
         if self.penalised:
             self.prox_all()

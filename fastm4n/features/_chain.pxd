@@ -22,6 +22,9 @@ cdef class PositionMap(LinearMap):
     cdef int fill_gram(self, Py_ssize_t b, double[::1] dense) noexcept nogil
     cdef int position_scores(self, Py_ssize_t b, double* v) noexcept nogil
     cdef int position_update(self, Py_ssize_t b, const double* coefficients) noexcept nogil
+    cdef bint has_parts(self) noexcept nogil
+    cdef int position_part(
+        self, Py_ssize_t b, const double* coefficients, Py_ssize_t part) noexcept nogil
     cdef double position_norm(self, Py_ssize_t b, const double* direction) noexcept nogil
     cdef double pair_norm(self, Py_ssize_t b, const double* direction) noexcept nogil
     cdef double long_norm(self, Py_ssize_t b, const double* direction) noexcept nogil

@@ -10,7 +10,7 @@ import numpy as np
 
 from libc.string cimport memcpy, memset
 
-from fastm4n.features._linear cimport LinearMap
+from fastm4n.features._linear cimport WHOLE, LinearMap
 from fastm4n.outputs._base cimport Layout
 
 cdef enum:
@@ -174,21 +174,30 @@ cdef class PositionMap(LinearMap):
 
     cdef int position_update(self, Py_ssize_t b, const double* coefficients) noexcept nogil:
         """z += sum_t x_t coefficients_t', with the constant feature, whose row is still to do."""
+        return self.position_part(b, coefficients, WHOLE)
+
+    cdef bint has_parts(self) noexcept nogil:
+        """Whether parts of the weights can be updated one by one."""
+        return self.cuts.shape[0] > 2 and (self.is_sparse or not self.penalised)
+
+    cdef int position_part(
+            self, Py_ssize_t b, const double* coefficients, Py_ssize_t part) noexcept nogil:
+        """`position_update` of one part of the weights; the constant feature is in the first."""
         cdef Py_ssize_t t, j, stride = self.stride, constant = self.behind
         cdef const double* c = coefficients
         for t in range(self.lengths[b]):
             if self.loops.dot(c, c, stride) != 0.0:
-                self.add_row(self.starts[b] + t, c)
+                self.add_row(self.starts[b] + t, c, part)
                 if self.penalised and self.is_sparse:
-                    self.prox_features(self.starts[b] + t)
-                if self.intercept != 0.0:
+                    self.prox_features(self.starts[b] + t, part)
+                if self.intercept != 0.0 and part <= 0:
                     for j in range(stride):
                         if self.on == NULL or self.used[constant, j]:
                             self.raw[constant, j] += self.intercept * c[j]
             c += stride
         if self.penalised and not self.is_sparse:
             # every row has every feature: once for all positions
-            self.prox_features(self.starts[b])
+            self.prox_features(self.starts[b], WHOLE)
         return 0
 
     cdef double position_norm(self, Py_ssize_t b, const double* direction) noexcept nogil:
@@ -464,22 +473,39 @@ cdef class ChainFeatures(EdgedMap):
                 &v[nodes], &self.weights[constant + 3, 0], self.n_shared_scores * sizeof(double))
         return 0
 
+    def make_room(self, Py_ssize_t n_threads):
+        self.cut(n_threads)
+        if self.edges is not None:
+            self.edges.cut(n_threads)
+
+    cdef Py_ssize_t n_parts(self) noexcept nogil:
+        cdef bint has_parts = self.has_parts() and (
+            self.edges is None or self.edges.has_parts())
+        return self.cuts.shape[0] - 1 if has_parts else 1
+
     cdef int update(self, Py_ssize_t b, const double[::1] coefficients) except -1 nogil:
+        return self.update_part(b, coefficients, WHOLE)
+
+    cdef int update_part(
+            self, Py_ssize_t b, const double[::1] coefficients, Py_ssize_t part) except -1 nogil:
         cdef Py_ssize_t j, i, stride = self.stride, nodes = self.layout.behind(b)
         cdef Py_ssize_t constant = self.behind
-        self.position_update(b, &coefficients[0])
+        self.position_part(b, &coefficients[0], part)
+        if self.edges is not None:
+            self.edges.position_part(b, &coefficients[0] + nodes, part)
+        if part > 0:
+            # what all blocks share is in the first
+            return 0
         if self.ends:
             for j in range(stride):
                 self.raw[constant + 1, j] += coefficients[j]
                 self.raw[constant + 2, j] += coefficients[nodes - stride + j]
-        if self.edges is not None:
-            self.edges.position_update(b, &coefficients[0] + nodes)
-        elif self.transitions and self.on != NULL:
+        if self.transitions and self.edges is None and self.on != NULL:
             for i in range(self.n_shared_scores // stride):
                 for j in range(stride):
                     if self.used[constant + 3 + i, j]:
                         self.raw[constant + 3 + i, j] += coefficients[nodes + i * stride + j]
-        elif self.transitions:
+        elif self.transitions and self.edges is None:
             for i in range(self.n_shared_scores // stride):
                 for j in range(stride):
                     self.raw[constant + 3 + i, j] += coefficients[nodes + i * stride + j]

@@ -28,6 +28,11 @@ cdef extern from "../features/pair_loops.h" nogil:
             const int*, Py_ssize_t, const int*, double*) noexcept nogil
 
 
+cdef enum:
+    # the part of the weights that is all of them
+    WHOLE = -1
+
+
 cdef class LinearMap(WeightMap):
     cdef object X
     cdef const double* data64
@@ -60,6 +65,8 @@ cdef class LinearMap(WeightMap):
     cdef bint is_even
     cdef readonly Py_ssize_t n_features
     cdef readonly double intercept
+    # the features with which parts of the weights begin, and end
+    cdef Py_ssize_t[::1] cuts
 
     cdef int row(
         self, Py_ssize_t r, Py_ssize_t* start, Py_ssize_t* nnz, const int** idx) noexcept nogil
@@ -69,7 +76,11 @@ cdef class LinearMap(WeightMap):
         self, Py_ssize_t start, Py_ssize_t nnz, const double* coefficients) noexcept nogil
     cdef void prox_pairs(self, Py_ssize_t start, Py_ssize_t stop) noexcept nogil
     cdef void prefetch_weights(self, Py_ssize_t r) noexcept nogil
-    cdef int add_row(self, Py_ssize_t r, const double* coefficients) noexcept nogil
-    cdef void prox_features(self, Py_ssize_t r) noexcept nogil
+    cdef int row_part(
+        self, Py_ssize_t r, Py_ssize_t part, Py_ssize_t* start, Py_ssize_t* nnz,
+        const int** idx) noexcept nogil
+    cdef int add_row(
+        self, Py_ssize_t r, const double* coefficients, Py_ssize_t part) noexcept nogil
+    cdef void prox_features(self, Py_ssize_t r, Py_ssize_t part) noexcept nogil
     cdef void prox_rows(self, Py_ssize_t start, Py_ssize_t stop) noexcept nogil
     cdef void prefetch_row(self, Py_ssize_t r) noexcept nogil

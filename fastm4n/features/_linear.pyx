@@ -20,6 +20,8 @@ cdef extern from "../features/pair_loops.h" nogil:
 
 # values of CSR rows that are worked on at a time
 AT_ONCE = 1 << 16
+# most values of X, about, whose features are counted
+MOST_COUNTED = 1 << 20
 
 
 def row_norms(X, intercept):
@@ -255,6 +257,51 @@ cdef class LinearMap(WeightMap):
             idx[0] = self.indices + start[0] if nnz[0] > 0 else NULL
         return 0
 
+    def cut(self, Py_ssize_t n_parts):
+        """Cut the features into ranges with about as many values of X each."""
+        counts = np.ones(self.n_features)
+        if self.is_sparse:
+            # of some values where there are many
+            step = 1 + self.n_values // MOST_COUNTED
+            counts = np.bincount(self.X.indices[::step], minlength=self.n_features)
+            if self.first_pair != NULL:
+                counts = counts * np.diff(self.pair_start)
+        total = np.cumsum(counts, dtype=np.float64)
+        shares = np.arange(1, n_parts) / n_parts * (total[-1] if total.size else 0.0)
+        self.cuts = np.concatenate(
+            [[0], np.searchsorted(total, shares), [self.n_features]]).astype(np.intp)
+
+    cdef int row_part(
+            self, Py_ssize_t r, Py_ssize_t part, Py_ssize_t* start, Py_ssize_t* nnz,
+            const int** idx) noexcept nogil:
+        """As `row`, of the features of one part of the weights."""
+        cdef Py_ssize_t first, last, low, high, middle, i
+        self.row(r, start, nnz, idx)
+        if part == WHOLE:
+            return 0
+        first, last = self.cuts[part], self.cuts[part + 1]
+        if idx[0] == NULL:
+            if nnz[0] > 0:
+                start[0] += first
+                nnz[0] = last - first
+            return 0
+        # where the features of the part begin and end in those of the row, which are in order
+        for i in range(2):
+            low, high = 0, nnz[0]
+            while low < high:
+                middle = (low + high) // 2
+                if idx[0][middle] < (first if i == 0 else last):
+                    low = middle + 1
+                else:
+                    high = middle
+            if i == 0:
+                start[0] += low
+                idx[0] += low
+                nnz[0] -= low
+            else:
+                nnz[0] = low
+        return 0
+
     cdef int add_scores(self, Py_ssize_t r, double* v) noexcept nogil:
         """v += w' x_r."""
         cdef Py_ssize_t start, nnz
@@ -271,33 +318,41 @@ cdef class LinearMap(WeightMap):
                     self.data32 + start, idx, nnz, &self.weights[0, 0], self.stride, v)
         return 0
 
-    cdef int add_row(self, Py_ssize_t r, const double* coefficients) noexcept nogil:
-        """z += x_r coefficients', in the weights that are used, before prox."""
+    cdef int add_row(
+            self, Py_ssize_t r, const double* coefficients, Py_ssize_t part) noexcept nogil:
+        """z += x_r coefficients', in the weights of a part that are used, before prox."""
         cdef Py_ssize_t start, nnz
         cdef const int* idx
         cdef double* weights = &self.raw[0, 0]
-        self.row(r, &start, &nnz, &idx)
+        cdef const unsigned char* on = self.on
+        self.row_part(r, part, &start, &nnz, &idx)
         if nnz == 0:
             return 0
+        if idx == NULL and part != WHOLE:
+            weights += self.cuts[part] * self.stride
+            if on != NULL:
+                on += self.cuts[part] * self.stride
         if self.first_pair != NULL:
             return self.add_pairs(start, nnz, coefficients)
-        if self.data64 != NULL and self.on == NULL:
+        if self.data64 != NULL and on == NULL:
             self.loops.update_f64(self.data64 + start, idx, nnz, coefficients, weights, self.stride)
         elif self.data64 != NULL:
             self.loops.update_some_f64(
-                self.data64 + start, idx, nnz, coefficients, self.on, weights, self.stride)
-        elif self.on == NULL:
+                self.data64 + start, idx, nnz, coefficients, on, weights, self.stride)
+        elif on == NULL:
             self.loops.update_f32(self.data32 + start, idx, nnz, coefficients, weights, self.stride)
         else:
             self.loops.update_some_f32(
-                self.data32 + start, idx, nnz, coefficients, self.on, weights, self.stride)
+                self.data32 + start, idx, nnz, coefficients, on, weights, self.stride)
         return 0
 
-    cdef void prox_features(self, Py_ssize_t r) noexcept nogil:
-        """Bring the weights of the features of row r to prox(z)."""
+    cdef void prox_features(self, Py_ssize_t r, Py_ssize_t part) noexcept nogil:
+        """Bring the weights of the features of row r to prox(z), those of a part if X is sparse."""
         cdef Py_ssize_t start, nnz
         cdef const int* idx
-        self.row(r, &start, &nnz, &idx)
+        self.row_part(r, part if self.is_sparse else WHOLE, &start, &nnz, &idx)
+        if nnz == 0:
+            return
         if self.first_pair != NULL:
             self.prox_pairs(start, start + nnz)
             return
@@ -483,12 +538,12 @@ cdef class LinearFeatures(LinearMap):
 
     cdef int update(self, Py_ssize_t b, const double[::1] coefficients) except -1 nogil:
         cdef Py_ssize_t j
-        self.add_row(self.rows[b], &coefficients[0])
+        self.add_row(self.rows[b], &coefficients[0], WHOLE)
         if self.intercept != 0.0:
             for j in range(self.stride):
                 self.raw[self.n_features, j] += self.intercept * coefficients[j]
         if self.penalised:
-            self.prox_features(self.rows[b])
+            self.prox_features(self.rows[b], WHOLE)
             self.prox_rows(self.n_features, self.n_features + 1)
         return 0
 

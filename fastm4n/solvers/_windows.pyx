@@ -47,9 +47,12 @@ cdef enum:
     # widest window, and the one that passes begin with: conflicts are measured from there
     WIDEST = 256
     FIRST = 4
-    # windows that are measured before the width may change, fewer where half of the gains is lost;
-    # one in how many is measured where it was right before, or so many in a pass
+    # blocks of a window that are put in order
+    MOST_SORTED = 16
+    # windows, and blocks, that are measured before the width may change, fewer where half of the
+    # gains is lost; one in how many is measured where it was right before, or so many in a pass
     MEASURED = 16
+    BLOCKS_MEASURED = 256
     FEW_MEASURED = 4
     MEASURE_EVERY = 16
     MEASURED_IN_PASS = 32
@@ -58,15 +61,18 @@ cdef enum:
     WIDEST_FIRST = 8
 
 # the share of their gains by which steps of one window may be in each other's way, and that by
-# which they are so little that windows of twice as many, which lose up to seven times as much, may
-# be tried: beyond a fifth or so it runs away within a pass
-cdef double MOST_CONFLICT = 0.12, LITTLE_CONFLICT = 0.015
+# which they are so little that windows of twice as many, which lose three to seven times as much,
+# may be tried: beyond a fifth or so it runs away within a pass
+cdef double MOST_CONFLICT = 0.12, LITTLE_CONFLICT = 0.025
 # multiply-adds of a window, about, below which waiting for each other costs more than threads
 # gain, and those that are enough; and of a pass that threads are begun for
 cdef double LEAST_WORK = 2e4, MOST_WORK = 4e6, LEAST_PASS = 2e7
-# passes without windows until conflicts are measured again, or without threads until they are
-# asked again
+# passes without windows until conflicts are measured again
 cdef Py_ssize_t AGAIN = 10
+# passes, at first and at most, without threads that were slow until they are asked again: what
+# takes their time may be gone soon
+cdef double FIRST_REST = 0.2
+cdef Py_ssize_t MOST_REST = 10
 # the share of a pass that one thread begins, and seconds by which all are judged
 cdef double SOLO = 0.05, JUDGED = 0.02
 # looks, a window apart, at which they have been slow since the first
@@ -107,9 +113,11 @@ cdef class Windows:
     cdef object pool, workspaces, told_memory
     cdef double[:, ::1] steps
     cdef double[::1] pulls, shared, gains
-    cdef Py_ssize_t[::1] blocks
+    cdef Py_ssize_t[::1] blocks, turns
     cdef Visit* told
     cdef unsigned char[::1] is_drawn
+    # of each block's last visit
+    cdef float[::1] seconds
     # of the pass under way
     cdef Sampling sampling
     cdef Step step
@@ -118,9 +126,10 @@ cdef class Windows:
     # where in n_left this part of the pass ends
     cdef Py_ssize_t stop_at
     # seconds for a number of a block, by one thread and by all; when counting began, and numbers
-    # since; whether it is not known that all help; passes until they are asked again
+    # since; whether it is not known that all help; visits until they are asked again, this time
+    # and the next
     cdef double alone_seconds, team_seconds, began, work
-    cdef Py_ssize_t n_rests, n_slow
+    cdef Py_ssize_t rest, next_rest, n_slow
     cdef bint is_doubted
     cdef long arrived, round, failed, next_block, claim
     cdef long n_running
@@ -134,6 +143,7 @@ cdef class Windows:
         self.n_threads = min(n_threads, WIDEST)
         self.width = FIRST
         self.is_doubted = True
+        self.next_rest = <Py_ssize_t> (FIRST_REST * engine.surrogate.n_blocks)
         self.least_work = least_work
         self.visit_cost = cost_of_visit(engine)
         self.widest = FIRST
@@ -153,14 +163,18 @@ cdef class Windows:
         return engine.surrogate.n_blocks * cost_of_visit(engine) >= LEAST_PASS
 
     cdef int allocate(self) except -1:
-        cdef Py_ssize_t size = self.engine.features.size, n = self.engine.gaps.shape[0]
+        cdef Py_ssize_t size = self.engine.features.size, n = self.engine.gaps.shape[0], b
         # a window has each block once: few long ones need little room
         cdef Py_ssize_t most = max(1, min(self.widest, n))
         cdef unsigned char[::1] bytes
         self.steps = np.zeros((most, size))
         self.pulls, self.shared, self.gains = np.zeros((3, most))
-        self.blocks = np.zeros(most, dtype=np.intp)
+        self.blocks, self.turns = np.zeros((2, most), dtype=np.intp)
         self.is_drawn = np.zeros(n, dtype=np.uint8)
+        self.seconds = np.zeros(n if self.n_threads > 1 else 0, dtype=np.float32)
+        for b in range(self.seconds.shape[0]):
+            # the longest first where nothing is known
+            self.seconds[b] = 1e-9 * self.engine.surrogate.size(b)
         self.told_memory = bytes = np.zeros(most * sizeof(Visit), dtype=np.uint8)
         self.told = <Visit*> &bytes[0]
         self.engine.features.make_room(self.n_threads)
@@ -186,7 +200,7 @@ cdef class Windows:
     def run_pass(self, Sampling sampling, Step step):
         """As `BlockCoordinateEngine.run_pass`, in windows."""
         cdef BlockCoordinateEngine engine = self.engine
-        cdef Py_ssize_t n = engine.gaps.shape[0]
+        cdef Py_ssize_t n = engine.gaps.shape[0], before
         if engine.is_active:
             return engine.run_pass(sampling, step)
         if self.has_passed and self.width * self.visit_cost < self.least_work:
@@ -209,18 +223,23 @@ cdef class Windows:
             engine.shuffle()
         elif sampling == Sampling.GAP:
             engine.rebuild_tree()
-        self.n_rests = max(0, self.n_rests - 1)
         while self.n_left > 0:
-            if self.n_threads == 1 or self.n_rests > 0:
+            if self.n_threads == 1:
                 self.run_part(1, 0)
-            elif self.is_doubted:
-                self.run_part(1, max(0, self.n_left - 1 - <Py_ssize_t> (SOLO * n)))
+            elif self.is_doubted or self.rest > 0:
+                before = self.n_left
+                self.run_part(1, max(0, before - max(self.rest, 1 + <Py_ssize_t> (SOLO * n))))
                 self.alone_seconds = (fastm4n_seconds() - self.began) / max(1.0, self.work)
+                self.rest = max(0, self.rest - (before - self.n_left))
+                if self.is_doubted and self.team_seconds >= self.alone_seconds:
+                    # for longer each time
+                    self.rest, self.team_seconds = self.next_rest, 0.0
+                    self.next_rest = min(2 * self.next_rest, MOST_REST * n)
                 self.is_doubted = False
-                if self.team_seconds >= self.alone_seconds:
-                    self.n_rests, self.team_seconds, self.is_doubted = AGAIN, 0.0, True
             else:
                 self.run_part(self.n_threads, 0)
+                if not self.is_dismissal:
+                    self.next_rest = <Py_ssize_t> (FIRST_REST * n)
 
     cdef int run_part(self, Py_ssize_t n_threads, Py_ssize_t stop_at) except -1:
         """Visits of a pass, until no more than stop_at of its visits are left."""
@@ -281,7 +300,7 @@ cdef class Windows:
 
     cdef int pass_of(self, BlockCoordinateEngine engine, Surrogate surrogate, FeatureMap features,
                      Workspace work, Py_ssize_t number) except -1 nogil:
-        cdef Py_ssize_t count, i
+        cdef Py_ssize_t count
         cdef bint is_measured
         while True:
             if number == 0:
@@ -307,11 +326,7 @@ cdef class Windows:
             self.ask(engine, surrogate, features, work)
             if fastm4n_meet(&self.arrived, &self.round, self.n_running, &self.failed) < 0:
                 return 0
-            # the second thread, while the leader goes on to the blocks of the next window
-            if number == 1 or self.n_running == 1:
-                for i in range(count):
-                    if self.told[i].has_moved:
-                        features.update(self.told[i].block, self.steps[i])
+            self.update(features, number, count)
             if is_measured:
                 if fastm4n_meet(&self.arrived, &self.round, self.n_running, &self.failed) < 0:
                     return 0
@@ -320,6 +335,26 @@ cdef class Windows:
                     return 0
             if number == 0:
                 self.end(engine)
+
+    cdef int update(
+            self, FeatureMap features, Py_ssize_t number, Py_ssize_t count) except -1 nogil:
+        """Bring w to the steps of a window: all of it, or the part of w that is this thread's.
+
+        Where there are no parts the second thread does it, while the leader goes on to the blocks
+        of the next window.
+        """
+        cdef Py_ssize_t i
+        cdef bint in_parts = self.n_running > 1 and features.n_parts() == self.n_running
+        if not in_parts and number != min(1, self.n_running - 1):
+            return 0
+        for i in range(count):
+            if not self.told[i].has_moved:
+                continue
+            if in_parts:
+                features.update_part(self.told[i].block, self.steps[i], number)
+            else:
+                features.update(self.told[i].block, self.steps[i])
+        return 0
 
     cdef void begin(self, BlockCoordinateEngine engine) noexcept nogil:
         """Choose the blocks of the next window; none when the pass is over."""
@@ -351,29 +386,53 @@ cdef class Windows:
         self.n_left = max(0, self.n_left - width)
         for i in range(self.count):
             self.is_drawn[self.blocks[i]] = 0
+            self.turns[i] = i
+        if self.n_running > 1 and self.count <= MOST_SORTED:
+            self.sort()
         self.until_check -= self.count
         # of short visits a thread takes several at once
         self.claim = max(1, self.count // (4 * self.n_running))
         if self.count == 0 and self.n_left > self.stop_at:
             self.begin(engine)
 
+    cdef void sort(self) noexcept nogil:
+        """Have the blocks that took longest last time taken first: no thread waits for one long.
+
+        In which order blocks are taken changes no bit: it is the order of updates that counts.
+        """
+        cdef Py_ssize_t i, j
+        cdef float seconds
+        for i in range(self.count):
+            j, seconds = i, self.seconds[self.blocks[i]]
+            while j > 0 and self.seconds[self.blocks[self.turns[j - 1]]] < seconds:
+                self.turns[j] = self.turns[j - 1]
+                j -= 1
+            self.turns[j] = i
+
     cdef int ask(self, BlockCoordinateEngine engine, Surrogate surrogate, FeatureMap features,
                  Workspace work) except -1 nogil:
         """Steps of the blocks that this thread takes, w being left as it is."""
-        cdef Py_ssize_t i, j, k, start, stop, b, ahead
+        cdef Py_ssize_t at, i, j, k, start, stop, b, ahead
+        cdef double began = 0.0
+        cdef bint is_timed = self.n_running > 1 and self.count <= MOST_SORTED
         cdef const fastm4n_loops* loops = features.loops
         while True:
             start = fastm4n_take(&self.next_block, self.claim)
             if start >= self.count:
                 return 0
             stop = min(self.count, start + self.claim)
-            for i in range(start, stop):
+            for at in range(start, stop):
+                i = self.turns[at]
                 b = self.blocks[i]
-                if i + PREFETCH < self.count:
-                    ahead = self.blocks[i + PREFETCH]
+                if at + PREFETCH < self.count:
+                    ahead = self.blocks[self.turns[at + PREFETCH]]
                     features.prefetch(ahead)
                     fastm4n_prefetch(&engine.mu_[surrogate.offset(ahead)])
+                if is_timed:
+                    began = fastm4n_seconds()
                 engine.move(surrogate, features, work, b, self.step, &self.told[i])
+                if is_timed:
+                    self.seconds[b] = <float> (fastm4n_seconds() - began)
                 if self.told[i].has_moved:
                     k = surrogate.size(b)
                     for j in range(k):
@@ -412,7 +471,7 @@ cdef class Windows:
             engine.note(&self.told[i], self.sampling == Sampling.GAP)
         if self.is_measured:
             self.n_measured += 1
-            if self.n_measured >= MEASURED or (
+            if self.n_measured >= max(MEASURED, BLOCKS_MEASURED // self.width) or (
                     self.n_measured >= FEW_MEASURED and self.together < 0.5 * self.alone):
                 self.choose_width(engine)
 

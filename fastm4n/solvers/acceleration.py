@@ -26,6 +26,7 @@ References
 import numpy as np
 
 from fastm4n._plain import checked
+from fastm4n.solvers.certificates import in_threads
 
 # passes between two moves of the centre, at first and at most
 INNER_PASSES = 3
@@ -39,8 +40,8 @@ ENOUGH = 0.9
 # the problem with kappa is solved, and the centre moves at once, when its gap is less than this
 # share of the last certified one
 SOLVED = 0.01
-# numbers of a piece of weights that is worked on at a time
-PIECE = 1 << 15
+# numbers of a piece of weights that is worked on at a time, and what one takes, in multiply-adds
+PIECE, COST = 1 << 15, 4
 # most kappa / alpha: w(mu) is told from w by a difference that grows inner errors by as much; on
 # 3 sequences of 1500 letters a cap of 1e4 stands still where this one gets on
 MOST_RATIO = 1e3
@@ -65,12 +66,34 @@ def best_kappa(alpha, curvature, is_smooth=False):
     return alpha * min(MOST_RATIO, float(np.sqrt(curvature / alpha)))
 
 
-def _pieces(*lists):
-    """The arrays of all lists side by side, in flat pieces that fit in a cache."""
+def _by_pieces(function, n_jobs, *lists):
+    """Call function on the arrays of all lists side by side, in flat pieces that fit in a cache.
+
+    In at most n_jobs threads. Returns what it returned of each piece, in order.
+    """
+    found = []
     for arrays in zip(*lists, strict=True):
         flat = [array.reshape(-1) for array in arrays]
-        for start in range(0, flat[0].size, PIECE):
-            yield tuple(array[start : start + PIECE] for array in flat)
+        size = flat[0].size
+        of_pieces = [None] * -(-size // PIECE)
+
+        def call(start, stop, flat=flat, of_pieces=of_pieces):
+            for i in range(start, stop):
+                of_pieces[i] = function(*(a[i * PIECE : (i + 1) * PIECE] for a in flat))
+
+        in_threads(call, len(of_pieces), COST * size, n_jobs)
+        found += of_pieces
+    return found
+
+
+def _copy(to, array):
+    to[:] = array
+
+
+def _swap(one, other):
+    was = one.copy()
+    one[:] = other
+    other[:] = was
 
 
 class Acceleration:
@@ -86,10 +109,13 @@ class Acceleration:
     kappa : float
     centre : dict, default=None
         First y, a state of the feature map; w(mu) by default.
+    n_jobs : int
+        Threads that work on weights.
     """
 
-    def __init__(self, engine, kappa, centre=None):
+    def __init__(self, engine, kappa, centre=None, n_jobs=1):
         self.engine = engine
+        self.n_jobs = n_jobs
         self.alpha = engine.alpha
         self.inner = INNER_PASSES
         self.n_passes = 0
@@ -130,8 +156,12 @@ class Acceleration:
         return dict(zip(self.names, arrays, strict=True))
 
     def _now(self):
-        """Where the engine's w is."""
+        """Where the engine's w is: a copy."""
         return list(self.engine.features.state().values())
+
+    def _held(self):
+        """The same, to be changed in place and `put`, where the feature map holds w."""
+        return list(self.engine.features.held().values())
 
     def _of_mu(self, now):
         """w(mu)."""
@@ -146,25 +176,32 @@ class Acceleration:
 
     def after_pass(self):
         """Count a pass, and move the centre when it is time."""
-        now = self._now()
+        held = self._held()
         self.n_passes += 1
         self.since_move += 1
         self.is_moving = True
-        share = max(1.0 / self.n_passes, 1.0 / AVERAGED)
-        for mean, w in _pieces(self.mean, now):
-            mean += share * (w - mean)
+        weight = max(1.0 / self.n_passes, 1.0 / AVERAGED)
+
+        def average(mean, w):
+            mean += weight * (w - mean)
+
+        _by_pieces(average, self.n_jobs, self.mean, held)
         # of the gaps met in the pass, which are those under kappa
         self.is_solved = self.engine.stale_gap() <= SOLVED * self.last_gap < np.inf
         if self.since_move >= self.inner or self.is_solved:
             self.since_move = 0
             share = self.kappa / (self.alpha + self.kappa)
-            for w, last, centre in _pieces(now, self.moved_to, self.centre):
-                # in place: the next centre, and the weights that go with it
+
+            def move(w, last, centre):
+                # the next centre, and the weights that go with it
                 last += (1.0 + self.momentum) * (w - last)
                 centre *= -share
                 centre += w + share * last
-            self.put(self.centre)
-            self.moved_to, self.centre = now, self.moved_to
+                _swap(w, centre)
+                _swap(last, centre)
+
+            _by_pieces(move, self.n_jobs, held, self.moved_to, self.centre)
+            self.put(held)
         self.is_moving = False
 
     def mend(self):
@@ -182,12 +219,12 @@ class Acceleration:
         """
         if gap > self.last_gap:
             # the restart of O'Donoghue and Candes (2015): momentum has gone too far
-            self.moved_to = self._now()
+            _by_pieces(_copy, self.n_jobs, self.moved_to, self._held())
         if gap > ENOUGH * self.last_gap and not self.is_solved:
             self.inner = min(MOST_INNER_PASSES, self.inner + 1)
             has_atoms = self.engine.sets is not None
             if has_atoms and gap > self.last_gap and self.inner > WELL_SOLVED:
-                self._begin(LESS * self.kappa, self._of_mu(self._now()))
+                self._begin(LESS * self.kappa, self._of_mu(self._held()))
         self.last_gap = gap
 
     def forget(self):
@@ -210,11 +247,11 @@ class Acceleration:
         }
 
     @classmethod
-    def restored(cls, engine, state):
+    def restored(cls, engine, state, n_jobs=1):
         """Accelerated passes as they were when `state` was taken, as the engine's state was."""
         self = cls.__new__(cls)
-        self.engine = engine
-        now = engine.features.state()
+        self.engine, self.n_jobs = engine, n_jobs
+        now = engine.features.held()
         self.names = list(now)
         (
             self.alpha, self.kappa, self.momentum, inner, n_passes, self.last_gap, is_solved, since,
@@ -253,14 +290,26 @@ class Acceleration:
         certify(apart) is called with the feature map holding the average; see `certify` of the
         solver.
         """
-        now = self._now()
-        try:
-            if self.engine.features.weight_norm() is None:
+        if self.engine.features.weight_norm() is None:
+            now = self._now()
+            try:
                 self.put(self._of_mu(now))
                 return certify(None)
-            return certify(self._apart(now))
+            finally:
+                self.put(now)
+        self.is_moving = True
+        self._change_places(self.mean)
+        try:
+            return certify(self._apart())
         finally:
-            self.put(now)
+            self._change_places(self.mean)
+            self.is_moving = False
+
+    def _change_places(self, arrays):
+        """Make these the weights of the feature map, and its weights what the arrays hold."""
+        held = self._held()
+        _by_pieces(_swap, self.n_jobs, arrays, held)
+        self.put(held)
 
     def is_dual_ahead(self, certificate):
         """Whether the dual stands while the average falls behind: w(mu) is worth a certificate."""
@@ -275,39 +324,43 @@ class Acceleration:
 
     def certified_dual(self, certify):
         """The certificate of w(mu), and those weights; the engine goes on from where it was."""
-        now = self._now()
+        dual = self._of_mu(self._held())
+        self.is_moving = True
+        self._change_places(dual)
         try:
-            self.put(self._of_mu(now))
-            return certify(), self.engine.features.state()
+            found = certify()
         finally:
-            self.put(now)
+            self._change_places(dual)
+            self.is_moving = False
+        return found, self._state(dual)
 
     def average(self):
         """A copy of the average, as a state of the feature map."""
         return self._state([array.copy() for array in self.mean])
 
-    def _apart(self, now):
+    def _apart(self):
         """Of the average w, and of z = w(mu) before prox: two numbers.
 
         By Omega(w) + Omega*(z) - <w, z> the gap over alpha is more than the sum of the block
         gaps, and Omega*(z) is what the dual has less than sum p h, over alpha: without a penalty
-        beyond ||w||^2 / 2 they are ||w - z||^2 / 2 and ||z||^2 / 2. Leaves the feature map at the
-        average.
+        beyond ||w||^2 / 2 they are ||w - z||^2 / 2 and ||z||^2 / 2. The feature map holds the
+        average, and the array of the average what the map is to have again.
         """
         features = self.engine.features
         if features.has_plain_state():
             a, k = self.alpha, self.kappa
-            apart = conjugate = 0.0
-            for mean, w, centre in _pieces(self.mean, now, self.centre):
+
+            def squares(mean, w, centre):
                 dual = ((a + k) * w - k * centre) / a
-                apart += 0.5 * float(np.sum((mean - dual) ** 2))
-                conjugate += 0.5 * float(np.sum(dual * dual))
-            self.put(self.mean)
-            return apart, conjugate
-        dual = self._of_mu(now)
-        self.put(dual)
+                return np.sum((mean - dual) ** 2), np.sum(dual * dual)
+
+            found = _by_pieces(squares, self.n_jobs, self._held(), self.mean, self.centre)
+            apart, conjugate = 0.5 * np.sum(found, axis=0)
+            return float(apart), float(conjugate)
+        dual = self._of_mu(self.mean)
+        self._change_places(dual)
         conjugate = features.conjugate_value()
-        self.put(self.mean)
+        self._change_places(dual)
         return features.divergence(self._state(dual)), conjugate
 
     def finish(self):

@@ -351,7 +351,9 @@ class Driver:
         self.updated_passes += 1
         if self.acceleration is not None:
             self.acceleration.after_pass()
-        elif self.accelerate and engine.curvature == 0.0:
+        elif self.accelerate and engine.curvature == 0.0 and (
+                not self._is_smooth() or self._last_check >= GAP_EVERY):
+            # smooth problems are mostly solved before momentum helps
             self._accelerate()
         n_passes, stale = self.n_passes, engine.stale_gap()
         if self._sweep:
@@ -407,7 +409,7 @@ class Driver:
         acceleration, policy = part("acceleration", state), part("policy", state)
         self.acceleration = None
         if acceleration:
-            self.acceleration = Acceleration.restored(self.engine, acceleration)
+            self.acceleration = Acceleration.restored(self.engine, acceleration, self.n_jobs)
         if self.policy is not None:
             self.policy.restore(policy)
         if self.windows is not None:
@@ -452,11 +454,14 @@ class Driver:
         """Make accelerated passes from here on, where that is worth while."""
         engine = self.engine
         engine.measure_curvature()
-        surrogate = engine.surrogate
-        is_smooth = surrogate.has_natural_step or surrogate.has_line_search
-        kappa = best_kappa(engine.alpha, engine.curvature, is_smooth)
+        kappa = best_kappa(engine.alpha, engine.curvature, self._is_smooth())
         if kappa > 0.0:
-            self.acceleration = Acceleration(engine, kappa, centre)
+            self.acceleration = Acceleration(engine, kappa, centre, self.n_jobs)
+
+    def _is_smooth(self):
+        """Whether the surrogate's loss is smooth."""
+        surrogate = self.engine.surrogate
+        return surrogate.has_natural_step or surrogate.has_line_search
 
     def settled(self):
         """The point that is returned, w being left at what goes with it, and its certificate."""
