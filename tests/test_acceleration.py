@@ -72,6 +72,16 @@ def test_kappa():
         assert best_kappa(alpha, curvature) <= alpha * acceleration.MOST_RATIO * (1 + 1e-12)
 
 
+@pytest.mark.parametrize(("name", "first"), [("max_margin", 1), ("max_min", 1), ("log", 11)])
+def test_smooth_problems_wait(name, first):
+    """Most are solved before momentum helps."""
+    begun = []
+    running = driver.Driver(chains(alpha=1e-4).engine(name), accelerate=True)
+    running.on_pass = lambda run: begun.append(run.acceleration is not None)
+    running.run(0.0, 13, sweep_first=True)
+    assert begun.index(True) + 1 == first
+
+
 # certificates
 
 
