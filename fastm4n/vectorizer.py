@@ -144,6 +144,7 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=
         # columns are numbered as first seen until all names are known
         rank = np.empty(len(names), dtype=np.int32)
         rank[np.fromiter(map(columns.get, names), np.int32, len(names))] = np.arange(len(names))
+        columns.clear()  # before the memory for rows and for another vocabulary is taken
         rows = entries.rows(rank, len(names), dtype)
         if self.min_count > 1:
             count = np.bincount(rows.indices, minlength=len(names))

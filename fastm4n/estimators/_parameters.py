@@ -119,8 +119,11 @@ def _arrays(X):
     return (X.data, X.indices, X.indptr) if sparse.issparse(X) else (X,)
 
 
-def canonical(X):
-    """CSR with int32 indices, sorted, without duplicates; dense arrays as they are."""
+def canonical(X, long_indices=False):
+    """CSR with int32 indices, sorted, without duplicates; dense arrays as they are.
+
+    With long_indices those of 64 bits stay.
+    """
     if not sparse.issparse(X):
         return X
     if not X.has_canonical_format:
@@ -128,7 +131,7 @@ def canonical(X):
         X.sum_duplicates()
     if X.shape[1] >= 2**31:
         raise ValueError(f"X has {X.shape[1]} features; at most {2**31 - 1} are supported.")
-    if X.indices.dtype != np.int32:
+    if X.indices.dtype != np.int32 and not (long_indices and X.indices.dtype == np.int64):
         indices = X.indices.astype(np.int32)
         X = copy(X)  # which shares the other arrays
         X.indices = indices

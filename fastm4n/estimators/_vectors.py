@@ -107,7 +107,8 @@ class VectorEstimator(CertifiedEstimator):
             dtype=[np.float64, np.float32], order="C", reset=reset,
         )
         # kernels of scikit-learn take entries in parts for entries of their own
-        return (canonical(found[0]), *found[1:]) if y else canonical(found)
+        rows = canonical(found[0] if y else found, long_indices=self.kernel == "linear")
+        return (rows, *found[1:]) if y else rows
 
     def _shared(self, X):
         X = self._validated(X)

@@ -7,6 +7,7 @@ of labels lie behind shared ones.
 """
 
 import numpy as np
+from scipy import sparse
 
 from libc.string cimport memcpy, memset
 
@@ -40,6 +41,8 @@ cdef class PositionMap(LinearMap):
 
     def __init__(self, X, starts, lengths, Py_ssize_t n_labels, Py_ssize_t n_more,
                  double intercept, Py_ssize_t n_rows=1, used=None, pairs=None):
+        if sparse.issparse(X) and X.indices.dtype != np.int32:
+            raise ValueError("X must have int32 indices.")
         super().__init__(X, starts.shape[0], n_labels, n_more, intercept, n_rows, used, pairs)
         self.prefetches = self.is_sparse and self.weights.size > CACHED
         self.starts = np.ascontiguousarray(starts, dtype=np.intp)

@@ -37,7 +37,9 @@ cdef class LinearMap(WeightMap):
     cdef object X
     cdef const double* data64
     cdef const float* data32
+    # one of them is NULL; both where X has no values, or is dense
     cdef const int* indices
+    cdef const long long* long_indices
     cdef bint is_sparse
     cdef const long long[::1] indptr
     cdef readonly Py_ssize_t n_values
@@ -70,6 +72,8 @@ cdef class LinearMap(WeightMap):
 
     cdef int row(
         self, Py_ssize_t r, Py_ssize_t* start, Py_ssize_t* nnz, const int** idx) noexcept nogil
+    cdef Py_ssize_t piece(
+        self, Py_ssize_t start, Py_ssize_t stop, int* room, const int** idx) noexcept nogil
     cdef int add_scores(self, Py_ssize_t r, double* v) noexcept nogil
     cdef int add_pair_scores(self, Py_ssize_t start, Py_ssize_t nnz, double* v) noexcept nogil
     cdef int add_pairs(

@@ -23,6 +23,10 @@ AT_ONCE = 1 << 16
 # most values of X, about, whose features are counted
 MOST_COUNTED = 1 << 20
 
+cdef enum:
+    # 64-bit indices that are made short ones at a time
+    PIECE = 256
+
 
 def row_norms(X, intercept):
     """Squared norms of the rows of X with a constant feature, in float64.
@@ -51,8 +55,8 @@ cdef class LinearMap(WeightMap):
 
     Parameters
     ----------
-    X : C-ordered ndarray or canonical CSR with int32 indices, float32 or float64
-        Not copied.
+    X : C-ordered ndarray or canonical CSR, float32 or float64
+        Not copied. Indices are int32, or int64 where rows are read by `piece` alone.
     n_blocks, n_labels : int
     n_more : int
         Rows of weights behind the features', for the subclass to use.
@@ -91,14 +95,18 @@ cdef class LinearMap(WeightMap):
         cdef const double[::1] view64
         cdef const float[::1] view32
         cdef const int[::1] view_indices
+        cdef const long long[::1] view_long
         self.is_sparse = sparse.issparse(X)
         if self.is_sparse:
             data, self.indptr = X.data, np.ascontiguousarray(X.indptr, dtype=np.int64)
-            view_indices = X.indices
-            if view_indices.shape[0]:
-                if X.indices.min() < 0 or X.indices.max() >= self.n_features:
-                    raise IndexError("X has a column index outside its shape.")
-                self.indices = &view_indices[0]
+            if X.indices.size and (X.indices.min() < 0 or X.indices.max() >= self.n_features):
+                raise IndexError("X has a column index outside its shape.")
+            if X.indices.dtype == np.int64:
+                view_long = X.indices
+                self.long_indices = &view_long[0] if view_long.shape[0] else NULL
+            else:
+                view_indices = X.indices
+                self.indices = &view_indices[0] if view_indices.shape[0] else NULL
             self.n_values = X.nnz
         else:
             if not X.flags.c_contiguous:
@@ -253,8 +261,10 @@ cdef class LinearMap(WeightMap):
         else:
             start[0] = self.indptr[r]
             nnz[0] = self.indptr[r + 1] - start[0]
-            # a NULL index means dense; a row without non-zeros never reads it
-            idx[0] = self.indices + start[0] if nnz[0] > 0 else NULL
+            # a NULL index means dense, or long ones; a row without non-zeros never reads it
+            idx[0] = NULL
+            if nnz[0] > 0 and self.indices != NULL:
+                idx[0] = self.indices + start[0]
         return 0
 
     def cut(self, Py_ssize_t n_parts):
@@ -302,61 +312,89 @@ cdef class LinearMap(WeightMap):
                 nnz[0] = low
         return 0
 
+    cdef Py_ssize_t piece(
+        self, Py_ssize_t start, Py_ssize_t stop, int* room, const int** idx) noexcept nogil:
+        """Indices of the values start ... stop - 1, or of the first of them: how many.
+
+        Those of 64 bits are made short ones in `room`, for PIECE of them.
+        """
+        cdef Py_ssize_t i
+        if self.long_indices == NULL:
+            idx[0] = self.indices + start if self.is_sparse else NULL
+            return stop - start
+        stop = min(stop, start + PIECE)
+        for i in range(start, stop):
+            room[i - start] = <int> self.long_indices[i]
+        idx[0] = room
+        return stop - start
+
     cdef int add_scores(self, Py_ssize_t r, double* v) noexcept nogil:
         """v += w' x_r."""
-        cdef Py_ssize_t start, nnz
+        cdef Py_ssize_t start, nnz, stop
         cdef const int* idx
+        cdef int[PIECE] room
         self.row(r, &start, &nnz, &idx)
         if self.first_pair != NULL:
-            self.add_pair_scores(start, nnz, v)
-        elif nnz > 0:
+            return self.add_pair_scores(start, nnz, v)
+        stop = start + nnz
+        while start < stop:
+            nnz = self.piece(start, stop, room, &idx)
             if self.data64 != NULL:
                 self.loops.scores_f64(
                     self.data64 + start, idx, nnz, &self.weights[0, 0], self.stride, v)
             else:
                 self.loops.scores_f32(
                     self.data32 + start, idx, nnz, &self.weights[0, 0], self.stride, v)
+            start += nnz
         return 0
 
     cdef int add_row(
             self, Py_ssize_t r, const double* coefficients, Py_ssize_t part) noexcept nogil:
         """z += x_r coefficients', in the weights of a part that are used, before prox."""
-        cdef Py_ssize_t start, nnz
+        cdef Py_ssize_t start, nnz, stop
         cdef const int* idx
+        cdef int[PIECE] room
         cdef double* weights = &self.raw[0, 0]
         cdef const unsigned char* on = self.on
         self.row_part(r, part, &start, &nnz, &idx)
-        if nnz == 0:
-            return 0
-        if idx == NULL and part != WHOLE:
+        if self.first_pair != NULL:
+            return self.add_pairs(start, nnz, coefficients)
+        if not self.is_sparse and part != WHOLE:
             weights += self.cuts[part] * self.stride
             if on != NULL:
                 on += self.cuts[part] * self.stride
-        if self.first_pair != NULL:
-            return self.add_pairs(start, nnz, coefficients)
-        if self.data64 != NULL and on == NULL:
-            self.loops.update_f64(self.data64 + start, idx, nnz, coefficients, weights, self.stride)
-        elif self.data64 != NULL:
-            self.loops.update_some_f64(
-                self.data64 + start, idx, nnz, coefficients, on, weights, self.stride)
-        elif on == NULL:
-            self.loops.update_f32(self.data32 + start, idx, nnz, coefficients, weights, self.stride)
-        else:
-            self.loops.update_some_f32(
-                self.data32 + start, idx, nnz, coefficients, on, weights, self.stride)
+        stop = start + nnz
+        while start < stop:
+            nnz = self.piece(start, stop, room, &idx)
+            if self.data64 != NULL and on == NULL:
+                self.loops.update_f64(
+                    self.data64 + start, idx, nnz, coefficients, weights, self.stride)
+            elif self.data64 != NULL:
+                self.loops.update_some_f64(
+                    self.data64 + start, idx, nnz, coefficients, on, weights, self.stride)
+            elif on == NULL:
+                self.loops.update_f32(
+                    self.data32 + start, idx, nnz, coefficients, weights, self.stride)
+            else:
+                self.loops.update_some_f32(
+                    self.data32 + start, idx, nnz, coefficients, on, weights, self.stride)
+            start += nnz
         return 0
 
     cdef void prox_features(self, Py_ssize_t r, Py_ssize_t part) noexcept nogil:
         """Bring the weights of the features of row r to prox(z), those of a part if X is sparse."""
-        cdef Py_ssize_t start, nnz
+        cdef Py_ssize_t start, nnz, stop
         cdef const int* idx
+        cdef int[PIECE] room
         self.row_part(r, part if self.is_sparse else WHOLE, &start, &nnz, &idx)
-        if nnz == 0:
-            return
+        stop = start + nnz
         if self.first_pair != NULL:
-            self.prox_pairs(start, start + nnz)
+            self.prox_pairs(start, stop)
             return
-        self.penalty.prox_features(&self.raw[0, 0], idx, nnz, &self.weights[0, 0])
+        while start < stop:
+            nnz = self.piece(start, stop, room, &idx)
+            self.penalty.prox_features(&self.raw[0, 0], idx, nnz, &self.weights[0, 0])
+            start += nnz
 
     cdef void prox_rows(self, Py_ssize_t start, Py_ssize_t stop) noexcept nogil:
         """Bring the rows start ... stop - 1 of the weights, behind the features, to prox(z)."""
@@ -473,7 +511,9 @@ cdef class LinearMap(WeightMap):
                 fastm4n_prefetch(self.data64 + j)
             else:
                 fastm4n_prefetch(self.data32 + j)
-            if self.is_sparse:
+            if self.long_indices != NULL:
+                fastm4n_prefetch(self.long_indices + j)
+            elif self.is_sparse:
                 fastm4n_prefetch(self.indices + j)
 
     def leave_out(self):
@@ -495,7 +535,7 @@ cdef class LinearFeatures(LinearMap):
 
     Parameters
     ----------
-    X : C-ordered ndarray or canonical CSR with int32 indices, float32 or float64
+    X : C-ordered ndarray or canonical CSR with int32 or int64 indices, float32 or float64
         The examples; not copied.
     rows : ndarray of shape (n_blocks,) and dtype intp
         The row of X that belongs to each block.
