@@ -249,7 +249,8 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
                 callback=self.callback, **start)
         elif modulus is not None:
             solution = solve_proximal(
-                *parts, tol=self.tol * scale, modulus=modulus, **start, **self._solver_options())
+                *parts, tol=self.tol * scale, modulus=modulus, keep_dual=not problem.is_last,
+                **start, **self._solver_options())
         else:
             # weights alone are made of no dual point, but by kernels, which keep theirs
             solution = solve(

@@ -250,7 +250,7 @@ def check_size(X, alpha, numbers, names=None):
 
 # values of CSR rows that are worked on at a time
 AT_ONCE = 1 << 18
-# places and positions of pairs are uint16
+# places of pairs, positions and numbers of values in a row are uint16 there
 MOST_OF_PAIRS = 65535
 
 
@@ -327,11 +327,11 @@ def observed(values, edge_values, codes, offsets, n_labels, pairs=True, kept=Non
         left_out[kept] = False
         table[left_out] = 0
     pairs = pairs and offsets.size > 1 and np.diff(offsets).max() <= MOST_OF_PAIRS
-    used, found = _held(table, constant, pairs and sparse.issparse(values))
+    used, found = _held(table, constant, pairs and _has_short_rows(values))
     if edge_values is None:
         return {"used": used, "pairs": found}
     table = _together(edge_values, into, n_labels * stride)
-    edge_used, edge_pairs = _held(table, transitions, pairs and sparse.issparse(edge_values))
+    edge_used, edge_pairs = _held(table, transitions, pairs and _has_short_rows(edge_values))
     return {"used": used, "pairs": found, "edge_used": edge_used, "edge_pairs": edge_pairs}
 
 
@@ -339,13 +339,21 @@ def _held(table, behind, by_pairs):
     """`used` and `pairs` of a map with these rows behind the weights of features."""
     if not by_pairs or table.shape[1] > MOST_OF_PAIRS:
         return np.vstack([table, behind]), None
-    starts = np.zeros(table.shape[0] + 1, dtype=np.int64)
-    np.cumsum(table.sum(axis=1, dtype=np.int64), out=starts[1:])
-    if starts[-1] >= 2**31:
+    if np.count_nonzero(table) >= 2**31:
         return np.vstack([table, behind]), None
-    places = np.flatnonzero(table)
-    places %= table.shape[1]
-    return behind, (starts.astype(np.int32), places.astype(np.uint16))
+    starts, places = np.zeros(table.shape[0] + 1, dtype=np.int32), []
+    # some features at a time: places of all in 64 bits are more than the pairs take
+    step = max(1, AT_ONCE // table.shape[1])
+    for start in range(0, table.shape[0], step):
+        features, found = np.nonzero(table[start : start + step])
+        places.append(found.astype(np.uint16))
+        counts = np.bincount(features, minlength=min(step, table.shape[0] - start))
+        starts[start + 1 : start + step + 1] = counts
+    return behind, (np.cumsum(starts, dtype=np.int32), np.concatenate(places))
+
+
+def _has_short_rows(values):
+    return sparse.issparse(values) and np.diff(values.indptr).max(initial=0) <= MOST_OF_PAIRS
 
 
 def _together(values, columns, n_columns):

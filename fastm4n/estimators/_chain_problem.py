@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fastm4n.estimators._chain_weights import (
+    WeightsOfPairs,
     edge_views,
     fitted_weights,
     penalised_places,
@@ -35,8 +36,14 @@ class ChainProblem(Problem):
     n_columns: int = 0
 
     def fitted(self, mu, alpha):
-        """Weights, as views of the rows that the compiled loops read."""
+        """Weights, as views of the rows that the compiled loops read, or by observed pairs."""
         features, edges = self.features, self.features.edges
+        if self.is_last and features.pairs() is not None:
+            rows = [None if part is None else part.live()["weights"][1]
+                    for part in (features, edges)]
+            return {"_of_pairs": WeightsOfPairs(
+                rows[0], features.pairs(), rows[1], None if edges is None else edges.pairs(),
+                features.n_labels, features.n_ngrams)}
         packed, d = features.all_weights(), features.n_features
         if self.columns is not None:
             whole = np.zeros((packed.shape[0] - d + self.n_columns, packed.shape[1]))
@@ -47,7 +54,6 @@ class ChainProblem(Problem):
             features.n_ngrams)
 
     def drop_dual(self, solution):
-        # weights in rows for all features then come into the memory that it has taken
         solution.mu = self.loss = None
 
     def warm(self, solution, alpha):

@@ -6,7 +6,77 @@ import numpy as np
 from scipy import sparse
 
 from fastm4n.estimators._views import is_same_view
+from fastm4n.features._linear import spread_pairs
 from fastm4n.outputs import row_stride
+
+WEIGHTS = (
+    "coef_", "intercept_", "start_coef_", "end_coef_", "transition_coef_", "ngram_coef_",
+    "transition_feature_coef_", "_packed", "_packed_edges")
+
+
+class WeightsOfPairs(NamedTuple):
+    """Weights as a map of observed pairs holds them, and those of transitions' features or None.
+
+    Attributes
+    ----------
+    rows, edge_rows : ndarray
+        As `LinearMap` has them.
+    pairs, edge_pairs : tuple of ndarray, or None where rows are of all features
+    n_labels, n_ngrams : int
+    """
+
+    rows: np.ndarray
+    pairs: tuple
+    edge_rows: np.ndarray
+    edge_pairs: tuple
+    n_labels: int
+    n_ngrams: int
+
+    def fitted(self):
+        """Fitted weights of all labels."""
+        edges = self.edge_rows
+        if self.edge_pairs is not None:
+            edges = spread_pairs(edges, self.edge_pairs)
+        return fitted_weights(
+            spread_pairs(self.rows, self.pairs), edges, self.pairs[0].size - 1, self.n_labels,
+            self.n_ngrams)
+
+
+class PackedWeights:
+    """Base of `SequenceTagger`: fitted weights are views of the rows that the compiled loops read.
+
+    Those of observed pairs stay by the pairs until they are first asked for.
+    """
+
+    def __getattr__(self, name):
+        if name in WEIGHTS:
+            self._spread()
+        # found now, or with the error that there was
+        return super().__getattribute__(name)
+
+    def _spread(self):
+        """Have weights of all labels, if they are still by the pairs."""
+        held = self.__dict__.get("_of_pairs")
+        if held is not None:
+            self.__dict__.update(held.fitted())
+            self.__dict__.pop("_of_pairs", None)
+
+    def __getstate__(self):
+        self._spread()
+        state = super().__getstate__()
+        for name in ("_packed", "_packed_edges"):  # coef_ and its like hold the same numbers
+            state.pop(name, None)
+        return state
+
+    def __setstate__(self, state):
+        super().__setstate__(state)
+        if hasattr(self, "coef_"):
+            coef = self.coef_
+            n_ngrams = len(self.__dict__.get("ngrams_", ()))
+            self.__dict__.update(
+                fitted_weights(*packed_weights(self), *np.shape(coef)[::-1], n_ngrams))
+            if sparse.issparse(coef):
+                self.coef_ = coef
 
 
 def fitted_weights(packed, packed_edges, d, R, n_ngrams=0):

@@ -29,8 +29,9 @@ def _scramble(bits):
 def hash_rows(X, rows=None):
     """64-bit hashes of rows of X, of all by default: equal for equal rows; O(size of the rows)."""
     n, d = X.shape
-    constants = np.random.default_rng(0).integers(0, 2**63, size=d, dtype=np.uint64) * 2 + 1
-    constants = constants.astype(np.uint64)
+    constants = np.random.default_rng(0).integers(0, 2**63, size=d, dtype=np.uint64)
+    constants *= np.uint64(2)
+    constants += np.uint64(1)
     n_rows = n if rows is None else rows.size
     hashes = np.zeros(n_rows, dtype=np.uint64)
     # a chunk of rows at a time: the temporary arrays are larger than the rows

@@ -1,7 +1,6 @@
 """Sequence labelling: outputs that are chains of labels."""
 
 import numpy as np
-from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
 from fastm4n._parameters import check_choice, check_number
@@ -30,11 +29,7 @@ from fastm4n.estimators._chain_input import (
 )
 from fastm4n.estimators._chain_predictions import ChainDecoder
 from fastm4n.estimators._chain_problem import ChainProblem, penalise
-from fastm4n.estimators._chain_weights import (
-    explained,
-    fitted_weights,
-    packed_weights,
-)
+from fastm4n.estimators._chain_weights import WEIGHTS, PackedWeights, explained
 from fastm4n.estimators._chunks import out_of_core
 from fastm4n.estimators._docs import BOOSTING, documented
 from fastm4n.estimators._merge import merge_sequences
@@ -70,7 +65,7 @@ MOST_ORDER = 32
     whole="sequence",
     elements="positions",
 )
-class SequenceTagger(PartialFit, CertifiedEstimator):
+class SequenceTagger(PackedWeights, PartialFit, CertifiedEstimator):
     """Sequence labelling by M4N, structural SVM or CRF on a chain, with a certified gap.
 
     Minimises mean_i S(scores of x_i, y_i) + alpha / 2 ||w||^2, S being the surrogate of the
@@ -207,9 +202,7 @@ class SequenceTagger(PartialFit, CertifiedEstimator):
     _more_of_fit = (None, None)
     _surrogates = BOOSTED
     _auto_alpha = 1.0
-    _replaced = (
-        "_packed_edges", "transition_feature_coef_", "transition_features_", "ngram_coef_",
-        "ngrams_")
+    _replaced = (*WEIGHTS, "_of_pairs", "transition_features_", "ngrams_")
     _census = sequence_census
 
     def __init__(
@@ -410,22 +403,6 @@ class SequenceTagger(PartialFit, CertifiedEstimator):
             if ngrams.shape[1] != self.order + 1:
                 raise ValueError("ngrams_ are not of this order")
             check_ngrams(ngrams, attributes["classes_"].size)
-
-    def __getstate__(self):
-        state = super().__getstate__()
-        for name in ("_packed", "_packed_edges"):  # coef_ and its like hold the same numbers
-            state.pop(name, None)
-        return state
-
-    def __setstate__(self, state):
-        super().__setstate__(state)
-        if hasattr(self, "coef_"):
-            coef = self.coef_
-            n_ngrams = len(self.__dict__.get("ngrams_", ()))
-            self.__dict__.update(
-                fitted_weights(*packed_weights(self), *np.shape(coef)[::-1], n_ngrams))
-            if sparse.issparse(coef):
-                self.coef_ = coef
 
     def _prepare(self, X, lengths, constraints=None, allowed=None):
         """Validated sequences, and what decodes those of them that are not empty."""

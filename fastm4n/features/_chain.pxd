@@ -14,9 +14,8 @@ cdef class PositionMap(LinearMap):
     cdef Py_ssize_t[::1] entry_start
     cdef int[::1] entry_position, entry_feature
     cdef double[::1] entry_value
-    # the same of pairs: places of entries among those of the block, and their positions
-    cdef int[::1] entry_order
-    cdef unsigned short[::1] entry_row
+    # the same of pairs: places of entries among those of their position, and positions
+    cdef unsigned short[::1] entry_place, entry_row
 
     cdef bint has_gram(self, Py_ssize_t b) noexcept nogil
     cdef int fill_gram(self, Py_ssize_t b, double[::1] dense) noexcept nogil

@@ -21,8 +21,8 @@ cdef enum:
     AHEAD = 2
     CACHED = 1 << 15
     # entries that are sorted at a time
-    SORTED_AT_ONCE = 1 << 18
-    # positions of a block of pairs are uint16
+    SORTED_AT_ONCE = 1 << 16
+    # positions of a block of pairs, and places in a row, are uint16
     MOST_POSITIONS = 65535
 
 
@@ -94,7 +94,9 @@ cdef class PositionMap(LinearMap):
             # as many as X has: not their values again, but where in the block they are
             if blocks.size and lengths.max() > MOST_POSITIONS:
                 raise ValueError(f"pairs are for blocks of at most {MOST_POSITIONS} positions.")
-            self.entry_order = np.empty(n, dtype=np.intc)
+            if np.diff(indptr).max(initial=0) > MOST_POSITIONS:
+                raise ValueError(f"pairs are for rows of at most {MOST_POSITIONS} values.")
+            self.entry_place = np.empty(n, dtype=np.uint16)
             self.entry_row = np.empty(n, dtype=np.uint16)
         else:
             self.entry_position = np.empty(n, dtype=np.intc)
@@ -120,9 +122,8 @@ cdef class PositionMap(LinearMap):
         first = self.entry_start[blocks[0]]
         where = slice(first, first + order.size)
         if self.first_pair != NULL:
-            firsts = np.asarray(self.entry_start)[blocks] - first
-            firsts = np.repeat(firsts, np.diff(np.append(firsts, order.size)))
-            np.asarray(self.entry_order)[where] = order - firsts
+            places = np.arange(order.size) - np.repeat(rows.indptr[:-1], counts)
+            np.asarray(self.entry_place)[where] = places[order]
             np.asarray(self.entry_row)[where] = np.repeat(position, counts)[order]
             return
         np.asarray(self.entry_position)[where] = np.repeat(position, counts)[order]
@@ -249,31 +250,37 @@ cdef class PositionMap(LinearMap):
     cdef double pair_norm(self, Py_ssize_t b, const double* direction) noexcept nogil:
         """sum of (sum_t x_tf direction_tl)^2 over the pairs (f, l) that count."""
         cdef Py_ssize_t entry = self.entry_start[b], end = self.entry_start[b + 1]
-        cdef Py_ssize_t first = self.indptr[self.starts[b]], i, e, q, stop
+        cdef Py_ssize_t i, e, q, stop
+        cdef const long long* ends = &self.indptr[self.starts[b]]
+        cdef const unsigned short* place
+        cdef const unsigned short* row
         cdef double total = 0.0, part, x
         cdef int feature
         cdef bint all_count = self.on_counted == self.on
-        if self.pair_loops != NULL and all_count and end > entry:
+        if end == entry:
+            return 0.0
+        place, row = &self.entry_place[0], &self.entry_row[0]
+        if self.pair_loops != NULL and all_count:
             if self.data64 != NULL:
                 return self.pair_loops.norm_f64(
-                    self.data64 + first, self.indices + first, &self.entry_order[entry],
-                    &self.entry_row[entry], end - entry, self.bits, direction, self.stride)
+                    self.data64, self.indices, ends, place + entry, row + entry, end - entry,
+                    self.bits, direction, self.stride)
             return self.pair_loops.norm_f32(
-                self.data32 + first, self.indices + first, &self.entry_order[entry],
-                &self.entry_row[entry], end - entry, self.bits, direction, self.stride)
+                self.data32, self.indices, ends, place + entry, row + entry, end - entry,
+                self.bits, direction, self.stride)
         while entry < end:
-            feature = self.indices[first + self.entry_order[entry]]
+            feature = self.indices[ends[row[entry]] + place[entry]]
             stop = entry + 1
-            while stop < end and self.indices[first + self.entry_order[stop]] == feature:
+            while stop < end and self.indices[ends[row[stop]] + place[stop]] == feature:
                 stop += 1
             for q in range(self.first_pair[feature], self.first_pair[feature + 1]):
                 if not (all_count or self.on_counted[q]):
                     continue
                 part = 0.0
                 for e in range(entry, stop):
-                    i = first + self.entry_order[e]
+                    i = ends[row[e]] + place[e]
                     x = self.data64[i] if self.data64 != NULL else self.data32[i]
-                    part += x * direction[self.entry_row[e] * self.stride + self.place[q]]
+                    part += x * direction[row[e] * self.stride + self.place[q]]
                 total += part * part
             entry = stop
         return total

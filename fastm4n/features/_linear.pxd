@@ -18,11 +18,13 @@ cdef extern from "../features/pair_loops.h" nogil:
             const float*, const int*, Py_ssize_t, const double*, const int*, const uint64_t*,
             double*, Py_ssize_t) noexcept nogil
         double (*norm_f64)(
-            const double*, const int*, const int*, const unsigned short*, Py_ssize_t,
-            const uint64_t*, const double*, Py_ssize_t) noexcept nogil
+            const double*, const int*, const long long*, const unsigned short*,
+            const unsigned short*, Py_ssize_t, const uint64_t*, const double*,
+            Py_ssize_t) noexcept nogil
         double (*norm_f32)(
-            const float*, const int*, const int*, const unsigned short*, Py_ssize_t,
-            const uint64_t*, const double*, Py_ssize_t) noexcept nogil
+            const float*, const int*, const long long*, const unsigned short*,
+            const unsigned short*, Py_ssize_t, const uint64_t*, const double*,
+            Py_ssize_t) noexcept nogil
         void (*prox)(
             const double*, const double*, int, const double*, const double*, int, double,
             const int*, Py_ssize_t, const int*, double*) noexcept nogil

@@ -50,6 +50,25 @@ def row_norms(X, intercept):
         return norms + float(intercept) ** 2
 
 
+def n_pair_rows(n_pairs, stride):
+    """Rows of weights that so many pairs fill, end to end."""
+    return max(1, -(-n_pairs // stride))
+
+
+def spread_pairs(rows, pairs):
+    """Weights in rows for all features, of an array as a `LinearMap` with these pairs holds it."""
+    starts, places = pairs
+    n_features, behind = starts.size - 1, n_pair_rows(places.size, rows.shape[1])
+    whole = np.zeros((n_features + rows.shape[0] - behind, rows.shape[1]))
+    values = rows.reshape(-1)[: places.size]
+    # what is not written takes no memory
+    filled = np.flatnonzero(values)
+    features = np.repeat(np.arange(n_features, dtype=np.int32), np.diff(starts))
+    whole[features[filled], places[filled]] = values[filled]
+    whole[n_features:] = rows[behind:]
+    return whole
+
+
 cdef class LinearMap(WeightMap):
     """Rows of one matrix X and the weights that they meet; base of the linear maps.
 
@@ -134,12 +153,18 @@ cdef class LinearMap(WeightMap):
         self.pair_start, self.pair_place = starts, places
         self.first_pair = &self.pair_start[0]
         self.place = &self.pair_place[0] if places.size else NULL
-        self.behind = max(1, -(-places.size // self.stride))
+        self.behind = n_pair_rows(places.size, self.stride)
         self.pair_loops = fastm4n_select_pairs(self.loops.width, self.stride)
         if self.pair_loops != NULL:
-            bits = np.zeros(self.n_features, dtype=np.uint64)
-            np.bitwise_or.at(bits, self.pair_features(), np.uint64(1) << places.astype(np.uint64))
-            self.pair_bits = bits.astype(np.ulonglong)
+            bits = np.zeros(self.n_features, dtype=np.ulonglong)
+            # some features at a time, as with values
+            for start in range(0, self.n_features, AT_ONCE):
+                ends = starts[start : start + AT_ONCE + 1]
+                filled = np.flatnonzero(np.diff(ends))
+                ones = np.ulonglong(1) << places[ends[0] : ends[-1]].astype(np.ulonglong)
+                if filled.size:
+                    bits[start + filled] = np.bitwise_or.reduceat(ones, ends[filled] - ends[0])
+            self.pair_bits = bits
             self.bits = <const uint64_t*> &self.pair_bits[0] if bits.size else NULL
         of_pairs = np.zeros((self.behind, self.stride), dtype=np.uint8)
         of_pairs.reshape(-1)[: places.size] = 1
@@ -160,16 +185,7 @@ cdef class LinearMap(WeightMap):
 
     def spread(self, rows):
         """Weights in rows for all features, of an array as `state` has it of the pairs."""
-        if self.first_pair == NULL:
-            return rows
-        more = rows.shape[0] - self.behind
-        whole = np.zeros((self.n_features + more, self.stride))
-        values = rows.reshape(-1)[: self.pair_place.shape[0]]
-        # what is not written takes no memory
-        filled = np.flatnonzero(values)
-        whole[self.pair_features()[filled], np.asarray(self.pair_place)[filled]] = values[filled]
-        whole[self.n_features :] = rows[self.behind :]
-        return whole
+        return rows if self.first_pair == NULL else spread_pairs(rows, self.pairs())
 
     def gathered(self, whole):
         """Undo `spread`: the numbers that are held, of rows for all features."""

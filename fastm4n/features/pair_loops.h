@@ -24,12 +24,14 @@ typedef struct {
                        const int *first, const uint64_t *mask, double *w, ptrdiff_t stride);
     void (*update_f32)(const float *x, const int *idx, ptrdiff_t nnz, const double *c,
                        const int *first, const uint64_t *mask, double *w, ptrdiff_t stride);
-    /* sum over pairs of (sum_t x_tf d_tl)^2: of n entries, order[e] are places in x and idx and
-       row[e] positions, those of a feature standing together */
-    double (*norm_f64)(const double *x, const int *idx, const int *order, const uint16_t *row,
-                       ptrdiff_t n, const uint64_t *mask, const double *d, ptrdiff_t stride);
-    double (*norm_f32)(const float *x, const int *idx, const int *order, const uint16_t *row,
-                       ptrdiff_t n, const uint64_t *mask, const double *d, ptrdiff_t stride);
+    /* sum over pairs of (sum_t x_tf d_tl)^2: of n entries, row[e] are positions and
+       ends[row[e]] + place[e] where they are in x and idx, those of a feature standing together */
+    double (*norm_f64)(const double *x, const int *idx, const long long *ends,
+                       const uint16_t *place, const uint16_t *row, ptrdiff_t n,
+                       const uint64_t *mask, const double *d, ptrdiff_t stride);
+    double (*norm_f32)(const float *x, const int *idx, const long long *ends,
+                       const uint16_t *place, const uint16_t *row, ptrdiff_t n,
+                       const uint64_t *mask, const double *d, ptrdiff_t stride);
     /* w = min(max(scale soft(z, t), low), high) in the pairs of the features that idx names; t, and
        low and high, are the same number for all pairs where by_threshold, and by_bound, are zero */
     void (*prox)(const double *z, const double *t, int by_threshold, const double *low,

@@ -76,22 +76,27 @@
         PAIR_TILES(PAIR(update_tiles_##TAG), x, idx, nnz, c, first, mask, w)                   \
     }                                                                                          \
     static PAIR_INLINE void PAIR(norm_tiles_##TAG)(                                            \
-        const int T, const REAL *x, const int *idx, const int *order, const uint16_t *row,     \
-        ptrdiff_t n, const uint64_t *mask, const double *d, ptrdiff_t stride, double *out)     \
+        const int T, const REAL *x, const int *idx, const long long *ends,                     \
+        const uint16_t *place, const uint16_t *row, ptrdiff_t n, const uint64_t *mask,         \
+        const double *d, ptrdiff_t stride, double *out)                                        \
     {                                                                                          \
         const PVEC zero = PAIR(set)(0.0);                                                      \
         PVEC acc[64 / PVLEN], total = zero;                                                    \
         double lanes[PVLEN];                                                                   \
+        long long at = n ? ends[row[0]] + place[0] : 0, next = at;                             \
         for (int t = 0; t < T; ++t)                                                            \
             acc[t] = zero;                                                                     \
-        for (ptrdiff_t e = 0; e < n; ++e) {                                                    \
+        for (ptrdiff_t e = 0; e < n; ++e, at = next) {                                         \
             const double *from = d + row[e] * stride;                                          \
-            const PVEC value = PAIR(set)((double)x[order[e]]);                                 \
-            const int feature = idx[order[e]];                                                 \
+            const PVEC value = PAIR(set)((double)x[at]);                                       \
+            const int feature = idx[at];                                                       \
             for (int t = 0; t < T; ++t)                                                        \
                 acc[t] = PAIR(fma)(value, PAIR(load)(from + t * PVLEN), acc[t]);               \
-            if (e + 1 < n && idx[order[e + 1]] == feature)                                     \
-                continue;                                                                      \
+            if (e + 1 < n) {                                                                   \
+                next = ends[row[e + 1]] + place[e + 1];                                        \
+                if (idx[next] == feature)                                                      \
+                    continue;                                                                  \
+            }                                                                                  \
             for (int t = 0; t < T; ++t) {                                                      \
                 const PVEC kept = PAIR(only)(PAIR_BITS(mask[feature], t), acc[t]);             \
                 total = PAIR(fma)(kept, kept, total);                                          \
@@ -103,12 +108,13 @@
         for (int j = 0; j < PVLEN; ++j)                                                        \
             *out += lanes[j];                                                                  \
     }                                                                                          \
-    static double PAIR(norm_##TAG)(const REAL *x, const int *idx, const int *order,            \
-                                   const uint16_t *row, ptrdiff_t n, const uint64_t *mask,     \
-                                   const double *d, ptrdiff_t stride)                          \
+    static double PAIR(norm_##TAG)(const REAL *x, const int *idx, const long long *ends,       \
+                                   const uint16_t *place, const uint16_t *row, ptrdiff_t n,    \
+                                   const uint64_t *mask, const double *d, ptrdiff_t stride)    \
     {                                                                                          \
         double total;                                                                          \
-        PAIR_TILES(PAIR(norm_tiles_##TAG), x, idx, order, row, n, mask, d, stride, &total)     \
+        PAIR_TILES(PAIR(norm_tiles_##TAG), x, idx, ends, place, row, n, mask, d, stride,       \
+                   &total)                                                                     \
         return total;                                                                          \
     }
 

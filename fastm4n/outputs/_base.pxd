@@ -47,6 +47,8 @@ cdef class Layout:
 cdef class Workspace:
     cdef double current, tolerance
     cdef double[::1] scores, atom, step, scratch
+    # of dual points that are not held; for surrogates that tell them
+    cdef double[::1] point
     # of tangents: a direction of parts, and derivatives; for surrogates that ask for them
     cdef double[::1] direction, change
     cdef double[:, ::1] table
@@ -60,7 +62,7 @@ cdef class Outputs:
     cdef readonly object cost_matrix
     cdef readonly bint mean_cost
     # what is there beside the max oracle; see the .pyx
-    cdef readonly bint has_marginals, has_tangent
+    cdef readonly bint has_marginals, has_steady_marginals, has_tangent
     cdef readonly bint has_entropy, has_projection, has_max_min, has_max_min_step
     cdef readonly bint has_relaxation, has_signs
     cdef const label_t[::1] y

@@ -190,6 +190,9 @@ cdef class Outputs:
     ----------
     has_marginals : bool
         Whether `sum_product` is there; the log surrogate needs it.
+    has_steady_marginals : bool
+        Whether it says the same, to the bit, whenever and in whatever thread it is asked of the
+        same scores: dual points need not be held then.
     has_tangent : bool
         Whether `tangent` is there: the derivative of marginals along a direction of scores.
     has_entropy : bool

@@ -50,7 +50,7 @@ cdef class ChainOutputs(Outputs):
         super().__init__(Layout.of_chains(lengths, len(cost), per_edge), y, cost, cost_scale)
         self.stride = self.layout.stride
         self.pair_step = self.layout.pair_step
-        self.has_marginals = self.has_tangent = True
+        self.has_marginals = self.has_steady_marginals = self.has_tangent = True
 
     def arguments(self):
         return (

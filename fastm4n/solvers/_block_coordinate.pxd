@@ -60,6 +60,6 @@ cdef class BlockCoordinateEngine(EngineState):
         Py_ssize_t b, Step step, bint sampling_by_gap) except -1 nogil
     cdef double natural_step(
         self, Surrogate surrogate, FeatureMap features, Workspace work, Py_ssize_t b,
-        double current, Visit* told) except? -1.0 nogil
+        const double* mu, double current, Visit* told) except? -1.0 nogil
     cdef Py_ssize_t visits_between_checks(self)
     cdef int visit_in_order(self, const Py_ssize_t[::1] blocks, Step step) except -1

@@ -149,12 +149,14 @@ cdef class BlockCoordinateEngine(EngineState):
         cdef Py_ssize_t j, rows, k = surrogate.size(b), offset = surrogate.offset(b)
         cdef double lower, upper, current, gap, curvature, gamma, numerator, value, moved
         cdef long long done, since
+        cdef const double* mu
         cdef const fastm4n_loops* loops = features.loops
         memset(told, 0, sizeof(Visit))
         told.block = b
         told.lift = -self.t[b]
         features.scores(b, work.scores)
-        current = self.t[b] + loops.dot(&work.scores[0], &self.mu_[offset], k)
+        mu = self.dual(surrogate, work, b, self.mu_)
+        current = self.t[b] + loops.dot(&work.scores[0], mu, k)
         work.current = current
         surrogate.oracle(b, work, &lower, &upper)
         gap = self.met(surrogate, work, b, lower, upper, current, told)
@@ -163,17 +165,17 @@ cdef class BlockCoordinateEngine(EngineState):
         moved = 0.0
         if step == FIXED:
             gamma = 2.0 * self.gaps.shape[0] / (self.n_visits + 2.0 * self.gaps.shape[0])
-            moved = loops.subtract(&work.atom[0], &self.mu_[offset], &work.step[0], k)
+            moved = loops.subtract(&work.atom[0], mu, &work.step[0], k)
         elif gap > 0.0:
             if step == BLOCK and surrogate.has_block_step and features.block_norm(b) > 0.0:
                 # of the oracle's direction: the step itself is as short as alpha is small
-                moved = loops.subtract(&work.atom[0], &self.mu_[offset], &work.step[0], k)
+                moved = loops.subtract(&work.atom[0], mu, &work.step[0], k)
                 told.curvature += self.weights[b] * moved * features.block_norm(b)
                 told.n_curvatures += 1
                 surrogate.block_step(b, self.mu_, offset, work, curvature * features.block_norm(b))
-            moved = loops.subtract(&work.atom[0], &self.mu_[offset], &work.step[0], k)
+            moved = loops.subtract(&work.atom[0], mu, &work.step[0], k)
             if surrogate.has_natural_step:
-                moved = self.natural_step(surrogate, features, work, b, current, told)
+                moved = self.natural_step(surrogate, features, work, b, mu, current, told)
             elif surrogate.has_line_search:
                 value = features.block_norm(b)
                 if value == 0.0 and moved > 0.0:
@@ -207,7 +209,9 @@ cdef class BlockCoordinateEngine(EngineState):
         if not features.ready(b):
             with gil:
                 self.fetch(b)
-        if gamma == 1.0:
+        if self.is_told:
+            pass  # by what the natural step has accepted
+        elif gamma == 1.0:
             for j in range(k):
                 self.mu_[offset + j] = work.atom[j]
         else:
@@ -218,7 +222,7 @@ cdef class BlockCoordinateEngine(EngineState):
                 self.mu_[offset + j] += work.step[j]
         for j in range(k):
             work.step[j] *= -curvature
-        surrogate.concave(b, &self.mu_[offset], work, &self.t[b])
+        surrogate.concave(b, &work.atom[0] if self.is_told else mu, work, &self.t[b])
         told.lift += self.t[b]
         told.has_moved = True
         return 0
@@ -357,14 +361,16 @@ cdef class BlockCoordinateEngine(EngineState):
         return 0
 
     cdef double natural_step(self, Surrogate surrogate, FeatureMap features, Workspace work,
-                             Py_ssize_t b, double current, Visit* told) except? -1.0 nogil:
+                             Py_ssize_t b, const double* mu, double current,
+                             Visit* told) except? -1.0 nogil:
         """work.atom and t_b = the dual point of a step in theta; work.step = atom - mu_b.
 
         The step is halved until the dual rises by it.  Where that does not come about (mu_b may
         be no dual point of any theta, after a warm start) a step along the chord to the
-        oracle's atom does raise it.  Returns ||work.step||^2, 0 for no step.
+        oracle's atom does raise it; of dual points that are told, which are always that of some
+        theta, it is rounding.  Returns ||work.step||^2, 0 for no step.
         """
-        cdef Py_ssize_t j, k = surrogate.size(b), offset = surrogate.offset(b), _attempt
+        cdef Py_ssize_t j, k = surrogate.size(b), _attempt
         cdef double curvature = self.weights[b] / (self.alpha + self.kappa)
         cdef double size, concave, gain, moved, upper
         cdef const fastm4n_loops* loops = features.loops
@@ -376,7 +382,7 @@ cdef class BlockCoordinateEngine(EngineState):
             if size == 0.0:
                 break
             surrogate.propose(b, work, size, &concave)
-            moved = loops.subtract(&work.atom[0], &self.mu_[offset], &work.step[0], k)
+            moved = loops.subtract(&work.atom[0], mu, &work.step[0], k)
             gain = (
                 concave + loops.dot(&work.scores[0], &work.atom[0], k) - current
                 - 0.5 * curvature * features.direction_norm(b, work.step, k))
@@ -385,19 +391,21 @@ cdef class BlockCoordinateEngine(EngineState):
                 self.t[b] = concave
                 return moved
             size *= 0.5
+        if self.is_told:
+            return 0.0
         surrogate.oracle(b, work, &concave, &upper)
         gain = concave - current
         if gain <= ROUNDING * fabs(current):
             return 0.0
-        loops.subtract(&work.atom[0], &self.mu_[offset], &work.step[0], k)
+        loops.subtract(&work.atom[0], mu, &work.step[0], k)
         moved = curvature * features.direction_norm(b, work.step, k)
         size = gain / moved if moved > gain else 1.0
         for j in range(k):
-            work.atom[j] = self.mu_[offset + j] + size * work.step[j]
+            work.atom[j] = mu[j] + size * work.step[j]
         concave -= loops.dot(&work.scores[0], &work.step[0], k) + loops.dot(
-            &work.scores[0], &self.mu_[offset], k)
+            &work.scores[0], mu, k)
         self.t[b] += size * (concave - self.t[b])
-        return loops.subtract(&work.atom[0], &self.mu_[offset], &work.step[0], k)
+        return loops.subtract(&work.atom[0], mu, &work.step[0], k)
 
     def fetch(self, Py_ssize_t b):
         """Make block b ready, and the blocks that are likely to need it next."""
@@ -442,7 +450,7 @@ cdef class BlockCoordinateEngine(EngineState):
                 if i + PREFETCH < n:
                     ahead = blocks[i + PREFETCH]
                     features.prefetch(ahead)
-                    if not self.is_active:
+                    if not self.is_active and not self.is_told:
                         fastm4n_prefetch(&self.mu_[surrogate.offset(ahead)])
                 if self.is_active:
                     self.visit_atoms(surrogate, features, work, sets, b, step, False)

@@ -19,7 +19,9 @@ cdef class EngineState:
     cdef public bint holds_average
     # mean of p_b ||Phi_b d||^2 over the directions d of the first steps; 0 before it was measured
     cdef readonly double curvature
+    # empty where the surrogate tells dual points
     cdef double[::1] mu_, t, gaps
+    cdef readonly bint is_told
     # loss of each block, bounded from above, when its gap was last looked at
     cdef double[::1] losses
     cdef readonly long long n_visits, oracle_calls
@@ -51,6 +53,15 @@ cdef class EngineState:
     # sum of p_b ||Phi_b d||^2 over the directions of steps, and how many
     cdef double curvatures
     cdef long long n_curvatures
+
+    cdef inline const double* dual(
+            self, Surrogate surrogate, Workspace work, Py_ssize_t b,
+            const double[::1] mu) except? NULL nogil:
+        """mu_b, or the point of block b where the surrogate tells it: then in work.point."""
+        if not self.is_told:
+            return &mu[surrogate.offset(b)]
+        surrogate.point(b, work, &work.point[0])
+        return &work.point[0]
 
     cdef int gather(self) except -1
     cdef int draw_to_truth(self, double shrink) except -1

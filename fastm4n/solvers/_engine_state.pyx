@@ -44,6 +44,9 @@ cdef class EngineState:
     mu : ndarray of float64, default=None
         Memory for the dual point, flat and writable, such as a memory map; it is set to phi(y).
         By default the engine takes its own.
+    is_told : bool
+        Whether the dual point is not held: the surrogate, which has `has_points`, is asked for it.
+        The dual point is then that of the passes, and is moved by nothing else.
 
     Attributes
     ----------
@@ -52,7 +55,7 @@ cdef class EngineState:
     """
 
     def __init__(self, Surrogate surrogate, FeatureMap features, weights, double alpha, seed,
-                 bint averaging=False, mu=None):
+                 bint averaging=False, mu=None, bint is_told=False):
         cdef Py_ssize_t b, n = surrogate.n_blocks, size, n_leaves
         surrogate.check()
         if features.n_blocks != n or features.size < surrogate.max_size:
@@ -65,7 +68,12 @@ cdef class EngineState:
         self.weights = np.ascontiguousarray(weights, dtype=np.float64)
         self.alpha = alpha
         size = 0 if n == 0 else surrogate.offset(n - 1) + surrogate.size(n - 1)
-        if mu is None:
+        if is_told and not surrogate.has_points:
+            raise ValueError(f"{type(surrogate).__name__} does not tell dual points.")
+        self.is_told = is_told
+        if is_told:
+            mu = np.zeros(0)
+        elif mu is None:
             mu = np.zeros(size)
         elif mu.dtype != np.float64 or mu.shape != (size,) or not (
                 mu.flags.c_contiguous and mu.flags.writeable and mu.flags.aligned):
@@ -73,7 +81,7 @@ cdef class EngineState:
                 f"mu must be a flat, writable array of {size} float64 numbers, got shape "
                 f"{mu.shape} of {mu.dtype}.")
         self.mu_ = mu
-        for b in range(n):
+        for b in range(0 if is_told else n):
             surrogate.truth(b, &self.mu_[surrogate.offset(b)])
         self.t = np.zeros(n)
         self.gaps = np.zeros(n)
@@ -196,15 +204,16 @@ cdef class EngineState:
         cdef Surrogate surrogate = self.surrogate
         cdef FeatureMap features = self.features
         cdef Workspace work = surrogate.workspace(features.size)
-        cdef Py_ssize_t b, offset
+        cdef Py_ssize_t b
+        cdef const double* dual
         cdef double upper, truth, score
         work.tolerance = self.certificate_error
         with nogil:
             for b in range(start, stop):
-                offset = surrogate.offset(b)
                 features.scores(b, work.scores)
-                surrogate.concave(b, &mu[offset], work, &concave[b])
-                score = features.loops.dot(&work.scores[0], &mu[offset], surrogate.size(b))
+                dual = self.dual(surrogate, work, b, mu)
+                surrogate.concave(b, dual, work, &concave[b])
+                score = features.loops.dot(&work.scores[0], dual, surrogate.size(b))
                 work.current = concave[b] + score
                 surrogate.bound(b, work, &upper)
                 truth = surrogate.true_score(b, &work.scores[0])
@@ -215,8 +224,7 @@ cdef class EngineState:
                     shift[b] = 0.0
                 if shift.shape[0] and features.has_offset:
                     shift[b] = surrogate.true_score(b, &features.offset[0])
-                    shift[b] -= features.loops.dot(
-                        &features.offset[0], &mu[offset], surrogate.size(b))
+                    shift[b] -= features.loops.dot(&features.offset[0], dual, surrogate.size(b))
                 gap[b] = max(0.0, upper - score - concave[b])
 
     def concave_of(self, const double[::1] mu, double[::1] concave):
@@ -252,7 +260,10 @@ cdef class EngineState:
 
     @property
     def mu(self):
-        """The dual point, a flat view; with active sets as it was when last settled."""
+        """The dual point, a flat view; with active sets as it was when last settled.
+
+        Empty where the surrogate tells it: what takes a dual point then takes that for its own.
+        """
         return np.asarray(self.mu_)
 
     def averaged_mu(self):
@@ -463,19 +474,20 @@ cdef class EngineState:
 
     def add_weights(self, const double[::1] mu):
         """w += w(mu): what the blocks of this engine make of it."""
-        cdef Py_ssize_t b, j, offset, k
+        cdef Py_ssize_t b, j, k
         cdef bint moved
+        cdef const double* dual
         cdef Workspace work = self.work
         cdef Surrogate surrogate = self.surrogate
         cdef FeatureMap features = self.features
         with nogil:
             for b in range(self.gaps.shape[0]):
-                offset = surrogate.offset(b)
                 k = surrogate.size(b)
+                dual = self.dual(surrogate, work, b, mu)
                 surrogate.truth(b, &work.step[0])
                 moved = False
                 for j in range(k):
-                    work.step[j] = (work.step[j] - mu[offset + j]) * (self.weights[b] / self.alpha)
+                    work.step[j] = (work.step[j] - dual[j]) * (self.weights[b] / self.alpha)
                     moved = moved or work.step[j] != 0.0
                 if not moved:
                     continue

@@ -427,7 +427,8 @@ cdef class Windows:
                 if at + PREFETCH < self.count:
                     ahead = self.blocks[self.turns[at + PREFETCH]]
                     features.prefetch(ahead)
-                    fastm4n_prefetch(&engine.mu_[surrogate.offset(ahead)])
+                    if not engine.is_told:
+                        fastm4n_prefetch(&engine.mu_[surrogate.offset(ahead)])
                 if is_timed:
                     began = fastm4n_seconds()
                 engine.move(surrogate, features, work, b, self.step, &self.told[i])

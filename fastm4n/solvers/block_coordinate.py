@@ -11,9 +11,22 @@ from fastm4n.solvers.driver import Driver, step_kind
 from fastm4n.solvers.history import History, Progress
 
 
+def can_be_told(surrogate, features, step, cache):
+    """Whether passes from phi(y) need not hold the dual point, as the surrogate tells it.
+
+    Which takes one more sum-product a visit, and saves two thirds of the memory.
+    """
+    return (
+        surrogate.has_points and features.weight_norm() is not None and cache is None
+        and step == "line_search")
+
+
 @dataclass
 class Solution:
-    """What `solve` returns: a feasible dual point and its certificate."""
+    """What `solve` returns: a feasible dual point and its certificate.
+
+    mu is empty where the dual point was not held, as `can_be_told` allows.
+    """
 
     mu: np.ndarray
     certificate: Certificate
@@ -93,7 +106,8 @@ def solve(
         point, as the papers have it.
     keep_dual : bool
         Whether the dual point that is returned is that of the best dual value, which takes memory
-        for a second one where passes are accelerated, or the last one.
+        for a second one where passes are accelerated, or the last one, if it is held at all: see
+        `can_be_told`.
     keep_on_interrupt : bool
         Whether KeyboardInterrupt ends the solver with what it has, `interrupted` being
         set, or is passed on.
@@ -111,7 +125,9 @@ def solve(
        max-min margin Markov networks. ICML.
     """
     averaging = step_kind(step, surrogate) == Step.FIXED
-    engine = BlockCoordinateEngine(surrogate, features, weights, alpha, seed, averaging)
+    is_told = not keep_dual and mu is None and can_be_told(surrogate, features, step, cache)
+    engine = BlockCoordinateEngine(
+        surrogate, features, weights, alpha, seed, averaging, is_told=is_told)
     if mu is not None:
         engine.set_mu(mu, concave, shrink)
         if average is not None:

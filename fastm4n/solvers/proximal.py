@@ -33,7 +33,7 @@ import numpy as np
 
 from fastm4n._checkpoints import current
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling
-from fastm4n.solvers.block_coordinate import Solution
+from fastm4n.solvers.block_coordinate import Solution, can_be_told
 from fastm4n.solvers.certificates import Certificate, certify
 from fastm4n.solvers.driver import Driver
 from fastm4n.solvers.history import History, Progress
@@ -257,7 +257,7 @@ def solve_proximal(
     surrogate, features, weights, alpha, *, mu=None, concave=None, shrink=1.0, average=None,
     sampling="gap", step="line_search", accelerate=False, cache=None, cache_F=0.25, cache_nu=0.01,
     auto=False, tol=1e-3, max_iter=1000, seed=0, n_jobs=1, verbose=0, callback=None,
-    keep_on_interrupt=False, modulus=0.0,
+    keep_on_interrupt=False, keep_dual=True, modulus=0.0,
 ):
     """`solve` for Omega(w) = modulus / 2 ||w||^2 + sum_j t_j |w_j|.
 
@@ -271,6 +271,8 @@ def solve_proximal(
         The fit ends at a certified gap of this, or where it is settled: the objective has come
         down by less than a tenth of it in 20 passes, and the proximal problem is solved as well;
         with a modulus only the gap tells.
+    keep_dual : bool
+        Whether a dual point is returned: see `can_be_told`.
     modulus : float
     average : tuple
         (weights, a, alpha, "proximal") of an earlier solution.
@@ -291,7 +293,8 @@ def solve_proximal(
         raise ValueError(
             "checkpointing keeps no state of a fit with l1_ratio=1; use l1_ratio=0.99, or fit "
             "without checkpoints.")
-    engine = BlockCoordinateEngine(surrogate, features, weights, alpha, seed)
+    is_told = not keep_dual and mu is None and can_be_told(surrogate, features, step, cache)
+    engine = BlockCoordinateEngine(surrogate, features, weights, alpha, seed, is_told=is_told)
     if mu is not None:
         engine.set_mu(mu, concave, shrink)
     options = dict(

@@ -7,6 +7,7 @@ cdef class Surrogate:
     cdef readonly Outputs outputs
     cdef readonly Py_ssize_t n_blocks, max_size
     cdef readonly bint has_line_search, has_block_step, has_natural_step, has_labellings
+    cdef readonly bint has_points
 
     cdef inline Py_ssize_t offset(self, Py_ssize_t b) noexcept nogil:
         return self.outputs.layout.offset(b)
@@ -40,6 +41,7 @@ cdef class Surrogate:
     cdef int propose(
         self, Py_ssize_t b, Workspace work, double step, double* concave) except -1 nogil
     cdef int accept(self, Py_ssize_t b, Workspace work) except -1 nogil
+    cdef int point(self, Py_ssize_t b, Workspace work, double* mu) except -1 nogil
     cdef int best_labelling(
         self, Py_ssize_t b, Workspace work, label_t* labels, double* value) except -1 nogil
     cdef double labelling_height(self, Py_ssize_t b, const label_t* labels) noexcept nogil

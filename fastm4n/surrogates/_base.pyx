@@ -3,7 +3,7 @@
 A surrogate knows the concave function h_b of its loss on the marginal polytope of each block b,
 and makes its oracle of what the outputs offer.  It never sees features: it is given the scores v
 of a block.  It is written once, over any outputs; which of the optional parts it has is declared
-by `has_line_search`, `has_block_step`, `has_natural_step` and `has_labellings`.
+by `has_line_search`, `has_block_step`, `has_natural_step`, `has_points` and `has_labellings`.
 """
 
 import numpy as np
@@ -32,6 +32,9 @@ cdef class Surrogate:
     has_natural_step : bool
         Whether dual points are the oracle's answers to scores theta that are kept here, and steps
         move those: `natural_size`, `propose`, `accept` and `rest` are there.
+    has_points : bool
+        Whether theta says what the dual point is, to the bit: `point` is there, and who asks for it
+        need not hold dual points.
     has_labellings : bool
         Whether the oracle's answers are outputs: `best_labelling` and `labelling_height` are
         there.
@@ -196,6 +199,13 @@ cdef class Surrogate:
     cdef int accept(self, Py_ssize_t b, Workspace work) except -1 nogil:
         """Make the last proposal theta."""
         return missing(self, b"accept", b"has_natural_step")
+
+    cdef int point(self, Py_ssize_t b, Workspace work, double* mu) except -1 nogil:
+        """mu = the dual point of block b, whose steps were all made by `accept`.
+
+        It may use work.scratch, and mu may be work.point.
+        """
+        return missing(self, b"point", b"has_points")
 
     cdef int best_labelling(
         self, Py_ssize_t b, Workspace work, label_t* labels, double* value) except -1 nogil:

@@ -107,6 +107,7 @@ cdef class Boost(Log):
         if not self.has_natural_step:
             self.has_line_search = False
             self.keep_theta()
+        self.has_points = False  # dual points are other marginals than those of theta
 
     def arguments(self):
         return (self.outputs,)

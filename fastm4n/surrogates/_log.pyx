@@ -5,11 +5,12 @@ With a temperature tau, and with costs added to the scores ([1]_, equation 10; t
 scores u = (v + costs) / tau, and its value is tau times their log-partition.  The max-margin loss
 is the limit of tau to 0.
 
-Where the entropy follows from marginals the dual point is all there is.  Elsewhere a dual point
-is kept together with the tempered scores whose marginals it is: in single precision where they are
-many. They only say where a step begins: marginals, entropies and gains are those of the scores in
-double precision that a step proposes, so that a dual point is feasible and its value exact, and the
-step that is made is as far from the best one as scores are rounded, which costs the square of that.
+Where the entropy follows from marginals the dual point is all there is.  Elsewhere the tempered
+scores theta are kept whose marginals it is: in single precision where they are many.  What a step
+proposes is rounded before its marginals, entropy and gain are computed, in double precision: dual
+points are those of the scores that are kept, feasible, and their values exact, and the step that is
+made is as far from the best one as scores are rounded, which costs the square of that.  So dual
+points need not be held beside scores in single precision, where their marginals may be had again.
 
 References
 ----------
@@ -37,6 +38,8 @@ cdef double FIRST_PROBABILITY = 0.99
 # from so many numbers on theta is in single precision
 MANY_SCORES = 1 << 22
 cdef double LOG_2 = 0.6931471805599453
+# scores in single precision are no larger than that
+cdef double LARGEST_SHORT = 3e38
 
 
 cdef void swap(double* a, double* b, Py_ssize_t n) noexcept nogil:
@@ -82,6 +85,7 @@ cdef class Log(Surrogate):
             self.has_line_search = True
         else:
             self.keep_theta()
+            self.has_points = self.is_short and outputs.has_steady_marginals
 
     def keep_theta(self):
         """Have natural steps: dual points go with scores theta."""
@@ -115,7 +119,10 @@ cdef class Log(Surrogate):
         return None if largest is None else self.temperature * largest
 
     def workspace(self, Py_ssize_t size):
-        return self.outputs.workspace(size, True)
+        cdef Workspace work = self.outputs.workspace(size, True)
+        if self.has_points:
+            work.point = np.zeros(size)
+        return work
 
     def state(self):
         if not self.has_natural_step:
@@ -159,6 +166,16 @@ cdef class Log(Surrogate):
         if self.temperature != 1.0:
             for j in range(self.size(b)):
                 work.scratch[j] /= self.temperature
+
+    cdef int point(self, Py_ssize_t b, Workspace work, double* mu) except -1 nogil:
+        cdef Py_ssize_t j, offset = self.offset(b)
+        cdef double value
+        if self.is_first[b]:
+            self.truth(b, mu)
+            return 0
+        for j in range(self.size(b)):
+            work.scratch[j] = self.short_theta[offset + j]
+        return self.outputs.sum_product(b, &work.scratch[0], work, mu, &value)
 
     cdef int concave(
         self, Py_ssize_t b, const double* mu, Workspace work, double* value) except -1 nogil:
@@ -216,16 +233,18 @@ cdef class Log(Surrogate):
 
     cdef void move(
         self, Py_ssize_t b, Workspace work, double step, const double* scores) noexcept nogil:
-        """work.scratch = theta, a step towards scores."""
+        """work.scratch = theta, a step towards scores, as it can be kept."""
         cdef Py_ssize_t j, offset = self.offset(b)
-        cdef double keep = 1.0 - step
+        cdef double score, keep = 1.0 - step
         if self.is_first[b]:
             # each further proposal halves the mass that leaves the true labels
             keep = 1.0 + (self.is_first[b] - 1) * LOG_2 / self.first_score
             self.is_first[b] = min(200, self.is_first[b] + 1)
         if self.is_short:
             for j in range(self.size(b)):
-                work.scratch[j] = keep * self.short_theta[offset + j] + step * scores[j]
+                score = keep * self.short_theta[offset + j] + step * scores[j]
+                score = min(max(score, -LARGEST_SHORT), LARGEST_SHORT)
+                work.scratch[j] = <float> score
         else:
             for j in range(self.size(b)):
                 work.scratch[j] = keep * self.theta[offset + j] + step * scores[j]
