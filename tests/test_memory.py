@@ -1,19 +1,22 @@
 """What fits allocate, in units of the dual point: n k doubles."""
 
+import pickle
 import tracemalloc
 import warnings
 
 import numpy as np
 import pytest
+from fastm4n.features._chain import ChainFeatures
 from fastm4n.features._linear import row_norms
 from making import made
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
-from fastm4n import MulticlassClassifier, OrdinalClassifier
+from fastm4n import MulticlassClassifier, OrdinalClassifier, Sequences, SequenceTagger
 from fastm4n._checkpoints import current
 from fastm4n.outputs import ChainOutputs
 from fastm4n.penalties import ElasticNet
+from fastm4n.solvers.block_coordinate import solve
 from fastm4n.surrogates import make_surrogate
 
 N, D, K, NNZ = 20_000, 300, 40, 6
@@ -115,3 +118,99 @@ def test_scores_of_many_chains_are_in_single_precision():
     assert loss.state()["theta"].dtype == np.float32
     few = ChainOutputs(np.zeros(T, dtype=np.intc), np.array([T]), 1.0 - np.eye(R))
     assert make_surrogate("log", few).state()["theta"].dtype == np.float64
+
+
+MANY, LENGTH, LABELS = 2100, 40, 30
+
+
+def many_chains():
+    """Sequences whose scores are kept in single precision."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(LABELS, size=MANY * LENGTH) // 2 * 2
+    columns = np.stack([rng.integers(50, size=labels.size), 50 + labels // 2], axis=1)
+    X = sparse.csr_matrix(
+        (np.ones(columns.size), columns.ravel(), np.arange(0, columns.size + 1, 2)),
+        shape=(labels.size, 50 + LABELS))
+    labels[: LABELS] = np.arange(LABELS)
+    offsets = np.arange(0, labels.size + 1, LENGTH)
+    return Sequences(X, offsets), Sequences(labels, offsets)
+
+
+@pytest.mark.parametrize("penalty", ["l2", ElasticNet(0.99)], ids=["l2", "elastic net"])
+def test_dual_points_that_are_told(penalty):
+    """Fits that hold no dual point are those that hold one, to the bit, and take less."""
+    X, y = many_chains()
+    options = dict(
+        states="observed", alpha=1e-3, max_iter=3, tol=1e-12, random_state=0, penalty=penalty)
+    told = made(SequenceTagger, "log", **options)
+    held = made(SequenceTagger, "log", warm_start=True, **options)
+    numbers = MANY * (LENGTH + LABELS) * 32
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        tracemalloc.start()
+        try:
+            told.fit(X, y)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        held.fit(X, y)
+    assert peak < 5 * numbers + 16 * X.values.nnz + 2**22
+    assert 0.0 <= told.duality_gap_ == held.duality_gap_
+    for name in ("coef_", "transition_coef_", "intercept_", "start_coef_"):
+        np.testing.assert_array_equal(getattr(told, name), getattr(held, name))
+
+
+def test_scores_that_are_not_kept():
+    """Those of transitions without a weight: they are zero, and everything else is as with them."""
+    rng = np.random.default_rng(1)
+    n = MANY * LENGTH
+    X = sparse.csr_matrix(rng.standard_normal((n, 2)))
+    y, lengths = rng.integers(LABELS, size=n), np.full(MANY, LENGTH)
+    used = np.ones((2 + 3 + LABELS, 32), dtype=np.uint8)
+    used[5:] = rng.random((LABELS, 32)) < 0.2
+    found = []
+    for unscored in (None, np.flatnonzero(used[5:] == 0)):
+        outputs = ChainOutputs(y, lengths, 1.0 - np.eye(LABELS), False, "sum", unscored)
+        features = ChainFeatures(
+            X, np.arange(MANY) * LENGTH, outputs.layout, 1.0, True, True, used=used)
+        loss = make_surrogate("log", outputs)
+        solution = solve(
+            loss, features, np.full(MANY, 1.0 / MANY), 0.1, max_iter=2, tol=0.0, keep_dual=False)
+        found.append((features.state()["weights"], solution.certificate.gap, loss.state()))
+        # and so is a copy
+        copied = pickle.loads(pickle.dumps(loss)).state()
+        for name, array in found[-1][2].items():
+            np.testing.assert_array_equal(copied[name], array)
+    (weights, gap, state), (others, other_gap, other_state) = found
+    np.testing.assert_allclose(others, weights, rtol=1e-9, atol=1e-12)
+    assert other_gap == pytest.approx(gap, rel=1e-9)
+    np.testing.assert_allclose(other_state["theta"], state["theta"], rtol=1e-5, atol=1e-6)
+    with pytest.raises(ValueError, match="unscored does not fit"):
+        ChainOutputs(y, lengths, 1.0 - np.eye(LABELS), True, "sum", np.arange(2))
+
+
+def test_weights_of_pairs_are_spread_when_they_are_asked_for():
+    """Fits leave them by the pairs; what is seen of a tagger is as if they had not."""
+    rng = np.random.default_rng(0)
+    X = Sequences(sparse.random(60, 30, 0.2, format="csr", random_state=0), np.arange(0, 61, 6))
+    y = Sequences(rng.integers(3, size=60), X.offsets)
+    tagger = made(SequenceTagger, "max_margin", states="observed", random_state=0).fit(X, y)
+    assert "coef_" not in vars(tagger)
+    copied = pickle.loads(pickle.dumps(tagger))
+    assert tagger.coef_.shape == (3, 30)
+    assert tagger.coef_ is tagger.coef_
+    np.testing.assert_array_equal(copied.coef_, tagger.coef_)
+    assert tagger.n_nonzero_ == np.count_nonzero(tagger.coef_) > 0
+    np.testing.assert_array_equal(copied.predict(X).values, tagger.predict(X).values)
+    with pytest.raises(AttributeError, match="ngram_coef_"):
+        tagger.ngram_coef_  # noqa: B018
+    with pytest.raises(AttributeError, match="needs surrogate='log'"):
+        tagger.predict_marginals(X)
+    before = tagger.coef_
+    tagger.set_params(states="all").fit(X, y)
+    assert tagger.coef_ is not before and "coef_" in vars(tagger)
+    tagger.set_params(states="observed", alpha=2.0).fit(X, y)
+    assert "coef_" not in vars(tagger) and tagger.coef_.any()
+    unfitted = SequenceTagger()
+    with pytest.raises(AttributeError, match="coef_"):
+        unfitted.coef_  # noqa: B018

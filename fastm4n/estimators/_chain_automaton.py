@@ -128,11 +128,17 @@ class Within:
         more = np.ones((-(-self.n_ngrams // used.shape[1]), used.shape[1]), dtype=np.uint8)
         return np.vstack([used, more]) if self.n_ngrams else used
 
-    def outputs(self, y, cost, blocks):
-        """The outputs of the blocks, y being theirs; an error names what is not accepted."""
+    def outputs(self, y, cost, blocks, used=None):
+        """The outputs of the blocks, y being theirs; an error names what is not accepted.
+
+        `used` is the mask of weights that `observed` gives, if any.
+        """
         per_edge, scale = self.tagger.transition_features is not None, self.tagger.cost_scale
         if self.automaton is None:
-            return ChainOutputs(y.values, y.lengths, cost, per_edge, scale)
+            unscored = None
+            if used is not None and not per_edge:
+                unscored = np.flatnonzero(used[-len(cost) :] == 0)
+            return ChainOutputs(y.values, y.lengths, cost, per_edge, scale, unscored)
         masks = self.masks
         if masks is not None:
             masks = Sequences(masks, self.offsets)[blocks.first].values

@@ -249,7 +249,7 @@ def check_size(X, alpha, numbers, names=None):
 
 
 # values of CSR rows that are worked on at a time
-AT_ONCE = 1 << 18
+AT_ONCE = 1 << 16
 # places of pairs, positions and numbers of values in a row are uint16 there
 MOST_OF_PAIRS = 65535
 

@@ -369,7 +369,7 @@ class SequenceTagger(PackedWeights, PartialFit, CertifiedEstimator):
         if "used" in held:
             held["used"] = within.used(held["used"])
         codes = Sequences(codes, offsets)[blocks.first]
-        outputs = within.outputs(codes, cost, blocks)
+        outputs = within.outputs(codes, cost, blocks, held.get("used"))
         features = ChainFeatures(
             values, X.offsets[blocks.examples], outputs.layout, float(self.fit_intercept),
             self.fit_start_end, self.fit_transitions, edge_values, n_ngrams=within.n_ngrams, **held,

@@ -280,6 +280,12 @@ cdef class Outputs:
         """Multiply-adds of `best`, about."""
         return float(self.layout.max_size)
 
+    def unscored(self):
+        """Places behind the rows of every block whose scores are zero whatever w is, in order.
+
+        None where there are none, or blocks are not alike behind their rows.
+        """
+
     def largest_cost(self):
         """The dearest output of each block, L(y_b, .), or None where that has no closed form."""
 

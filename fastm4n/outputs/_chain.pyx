@@ -42,20 +42,30 @@ cdef class ChainOutputs(Outputs):
         Whether each transition has scores of its own, or all of a block share theirs.
     cost_scale : {"sum", "mean"}, default="sum"
         Whether the costs of the positions are added up, or averaged.
+    unscored : ndarray of int, default=None
+        Where transitions share their scores, places among those that are zero whatever w is.
     """
 
     cdef Py_ssize_t stride, pair_step
+    cdef object zeros
 
-    def __init__(self, y, lengths, cost, per_edge=False, cost_scale="sum"):
+    def __init__(self, y, lengths, cost, per_edge=False, cost_scale="sum", unscored=None):
         super().__init__(Layout.of_chains(lengths, len(cost), per_edge), y, cost, cost_scale)
         self.stride = self.layout.stride
         self.pair_step = self.layout.pair_step
+        if unscored is not None and (per_edge or np.min(unscored, initial=0) < 0 or np.max(
+                unscored, initial=-1) >= self.layout.n_labels * self.stride):
+            raise ValueError("unscored does not fit the transitions.")
+        self.zeros = unscored
         self.has_marginals = self.has_steady_marginals = self.has_tangent = True
 
     def arguments(self):
         return (
             np.asarray(self.y), self.layout.counts(), self.cost_matrix,
-            self.pair_step > 0, "mean" if self.mean_cost else "sum")
+            self.pair_step > 0, "mean" if self.mean_cost else "sum", self.zeros)
+
+    def unscored(self):
+        return self.zeros
 
     @property
     def oracle_cost(self):

@@ -23,11 +23,11 @@ References
 import numpy as np
 
 from fastm4n._simd._loops cimport loops_for
-from fastm4n.outputs._base cimport Outputs, Workspace
+from fastm4n.outputs._base cimport Layout, Outputs, Workspace
 from fastm4n.surrogates._base cimport Surrogate
 
 from libc.math cimport INFINITY
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 # A step that is small, as the curvature is large, goes by this share further than is best for its
 # block alone: as in over-relaxation of coordinate descent, the blocks that follow make up for it
@@ -90,16 +90,28 @@ cdef class Log(Surrogate):
     def keep_theta(self):
         """Have natural steps: dual points go with scores theta."""
         self.has_natural_step = True
-        n_labels = self.outputs.layout.n_labels
+        cdef Layout layout = self.outputs.layout
+        cdef Py_ssize_t b, t, at
         self.first_score = np.log(
-            FIRST_PROBABILITY / (1 - FIRST_PROBABILITY) * max(1, n_labels - 1))
-        n_numbers = self.outputs.layout.n_numbers
-        theta = np.zeros(n_numbers, np.float32 if n_numbers >= MANY_SCORES else np.float64)
-        theta[self.outputs.layout.places(np.asarray(self.outputs.y))] = self.first_score
-        if theta.dtype == np.float32:
-            self.short_theta, self.is_short = theta, True
+            FIRST_PROBABILITY / (1 - FIRST_PROBABILITY) * max(1, layout.n_labels - 1))
+        self.is_short = layout.n_numbers >= MANY_SCORES
+        if self.is_short:
+            unscored, more = self.outputs.unscored(), layout.size(0) - layout.behind(0)
+            if unscored is not None:
+                self.n_unscored = len(unscored)
+                self.unscored = np.ascontiguousarray(unscored, dtype=np.intp)
+                self.scored = np.setdiff1d(np.arange(more), unscored).astype(np.intp)
+            self.short_theta = np.zeros(
+                layout.n_numbers - self.n_unscored * self.n_blocks, dtype=np.float32)
         else:
-            self.theta = theta
+            self.theta = np.zeros(layout.n_numbers)
+        for b in range(self.n_blocks):
+            for t in range(layout.n_parts(b)):
+                at = t * layout.row(b) + self.outputs.y[layout.first_part(b) + t]
+                if self.is_short:
+                    self.short_theta[self.short_offset(b) + at] = self.first_score
+                else:
+                    self.theta[self.offset(b) + at] = self.first_score
         self.is_first = np.ones(self.n_blocks, dtype=np.uint8)
 
     def arguments(self):
@@ -127,35 +139,86 @@ cdef class Log(Surrogate):
     def state(self):
         if not self.has_natural_step:
             return super().state()
-        return {
-            **super().state(), "theta": np.array(self.scores_kept()),
-            "is_first": np.array(self.is_first)}
+        theta = self.whole() if self.n_unscored else np.array(self.held())
+        return {**super().state(), "theta": theta, "is_first": np.array(self.is_first)}
 
-    def scores_kept(self):
-        """theta, a view."""
+    def held(self):
+        """theta as it is held, a view."""
         return np.asarray(self.short_theta) if self.is_short else np.asarray(self.theta)
 
+    def whole(self):
+        """theta of all scores, as they lie in dual points."""
+        cdef Py_ssize_t b, j
+        cdef double[::1] scores = np.zeros(self.max_size)
+        theta = np.empty(self.outputs.layout.n_numbers, dtype=np.float32)
+        cdef float[::1] out = theta
+        for b in range(self.n_blocks):
+            self.load(b, &scores[0])
+            for j in range(self.size(b)):
+                out[self.offset(b) + j] = <float> scores[j]
+        return theta
+
     def restore(self, state):
+        cdef Py_ssize_t b, j
+        cdef double[::1] scores
+        cdef const float[::1] whole
         super().restore(state)
-        if self.has_natural_step:
-            self.scores_kept()[:] = state["theta"]
-            np.asarray(self.is_first)[:] = state["is_first"]
+        if not self.has_natural_step:
+            return
+        np.asarray(self.is_first)[:] = state["is_first"]
+        if not self.n_unscored:
+            self.held()[:] = state["theta"]
+            return
+        scores = np.zeros(self.max_size)
+        whole = np.ascontiguousarray(state["theta"], dtype=np.float32)
+        if whole.shape[0] != self.outputs.layout.n_numbers:
+            raise ValueError("theta is of other outputs.")
+        for b in range(self.n_blocks):
+            for j in range(self.size(b)):
+                scores[j] = whole[self.offset(b) + j]
+            self.keep(b, &scores[0])
 
     def rest(self):
         cdef Workspace work
         cdef Py_ssize_t b
         if not self.has_natural_step:
             return
-        theta = self.scores_kept()
-        theta[:] = 0.0
         self.is_first[:] = 0
-        if self.cost_augmented:
-            work = self.workspace(self.max_size)
-            work.scores[:] = 0.0
-            for b in range(self.n_blocks):
+        work = self.workspace(self.max_size)
+        work.scores[:] = 0.0
+        for b in range(self.n_blocks):
+            work.scratch[:] = 0.0
+            if self.cost_augmented:
                 self.temper(b, work)
-                first, size = self.offset(b), self.size(b)
-                theta[first : first + size] = work.scratch[:size]
+            self.keep(b, &work.scratch[0])
+
+    cdef void load(self, Py_ssize_t b, double* scores) noexcept nogil:
+        """scores = theta of block b."""
+        cdef Py_ssize_t j, k = self.size(b), n = k, offset = self.short_offset(b)
+        if not self.is_short:
+            memcpy(scores, &self.theta[self.offset(b)], k * sizeof(double))
+            return
+        if self.n_unscored:
+            n = self.outputs.layout.behind(b)
+        for j in range(n):
+            scores[j] = self.short_theta[offset + j]
+        if self.n_unscored:
+            memset(scores + n, 0, (k - n) * sizeof(double))
+            for j in range(self.scored.shape[0]):
+                scores[n + self.scored[j]] = self.short_theta[offset + n + j]
+
+    cdef void keep(self, Py_ssize_t b, const double* scores) noexcept nogil:
+        """theta of block b = scores."""
+        cdef Py_ssize_t j, n = self.size(b), offset = self.short_offset(b)
+        if not self.is_short:
+            memcpy(&self.theta[self.offset(b)], scores, n * sizeof(double))
+            return
+        if self.n_unscored:
+            n = self.outputs.layout.behind(b)
+            for j in range(self.scored.shape[0]):
+                self.short_theta[offset + n + j] = <float> scores[n + self.scored[j]]
+        for j in range(n):
+            self.short_theta[offset + j] = <float> scores[j]
 
     cdef void temper(self, Py_ssize_t b, Workspace work) noexcept nogil:
         """work.scratch = u, the tempered scores of work.scores."""
@@ -168,13 +231,11 @@ cdef class Log(Surrogate):
                 work.scratch[j] /= self.temperature
 
     cdef int point(self, Py_ssize_t b, Workspace work, double* mu) except -1 nogil:
-        cdef Py_ssize_t j, offset = self.offset(b)
         cdef double value
         if self.is_first[b]:
             self.truth(b, mu)
             return 0
-        for j in range(self.size(b)):
-            work.scratch[j] = self.short_theta[offset + j]
+        self.load(b, &work.scratch[0])
         return self.outputs.sum_product(b, &work.scratch[0], work, mu, &value)
 
     cdef int concave(
@@ -215,17 +276,22 @@ cdef class Log(Surrogate):
 
     cdef int natural_size(
         self, Py_ssize_t b, Workspace work, double curvature, double* step) except -1 nogil:
-        cdef Py_ssize_t j, k = self.size(b), offset = self.offset(b)
+        cdef Py_ssize_t j, k = self.size(b), n = k, offset
         cdef double slope, best, along = 0.0
         cdef const double* scores = &work.scores[0]
         if not self.is_plain:
             self.temper(b, work)
             scores = &work.scratch[0]
         if self.is_short:
-            for j in range(k):
+            offset = self.short_offset(b)
+            if self.n_unscored:
+                n = self.outputs.layout.behind(b)
+                for j in range(self.scored.shape[0]):
+                    along += self.short_theta[offset + n + j] * work.step[n + self.scored[j]]
+            for j in range(n):
                 along += self.short_theta[offset + j] * work.step[j]
         else:
-            along = self.loops.dot(&self.theta[offset], &work.step[0], k)
+            along = self.loops.dot(&self.theta[self.offset(b)], &work.step[0], k)
         slope = self.temperature * (self.loops.dot(scores, &work.step[0], k) - along)
         best = slope / (slope + curvature)
         step[0] = best * (1.0 + RELAXATION * (1.0 - best)) if slope > 0.0 else 0.0
@@ -234,20 +300,31 @@ cdef class Log(Surrogate):
     cdef void move(
         self, Py_ssize_t b, Workspace work, double step, const double* scores) noexcept nogil:
         """work.scratch = theta, a step towards scores, as it can be kept."""
-        cdef Py_ssize_t j, offset = self.offset(b)
+        cdef Py_ssize_t j, k = self.size(b), n = k, offset = self.short_offset(b)
         cdef double score, keep = 1.0 - step
         if self.is_first[b]:
             # each further proposal halves the mass that leaves the true labels
             keep = 1.0 + (self.is_first[b] - 1) * LOG_2 / self.first_score
             self.is_first[b] = min(200, self.is_first[b] + 1)
-        if self.is_short:
-            for j in range(self.size(b)):
-                score = keep * self.short_theta[offset + j] + step * scores[j]
-                score = min(max(score, -LARGEST_SHORT), LARGEST_SHORT)
-                work.scratch[j] = <float> score
-        else:
-            for j in range(self.size(b)):
+        if not self.is_short:
+            offset = self.offset(b)
+            for j in range(k):
                 work.scratch[j] = keep * self.theta[offset + j] + step * scores[j]
+            return
+        if self.n_unscored:
+            n = self.outputs.layout.behind(b)
+        for j in range(n):
+            score = keep * self.short_theta[offset + j] + step * scores[j]
+            work.scratch[j] = <float> min(max(score, -LARGEST_SHORT), LARGEST_SHORT)
+        if n == k:
+            return
+        # scores may be work.scratch itself
+        for j in range(self.scored.shape[0]):
+            score = keep * self.short_theta[offset + n + j] + step * scores[n + self.scored[j]]
+            work.scratch[n + self.scored[j]] = <float> min(
+                max(score, -LARGEST_SHORT), LARGEST_SHORT)
+        for j in range(self.n_unscored):
+            work.scratch[n + self.unscored[j]] = 0.0
 
     cdef int propose(
         self, Py_ssize_t b, Workspace work, double step, double* concave) except -1 nogil:
@@ -266,12 +343,6 @@ cdef class Log(Surrogate):
         return 0
 
     cdef int accept(self, Py_ssize_t b, Workspace work) except -1 nogil:
-        cdef Py_ssize_t j, offset = self.offset(b)
-        if self.is_short:
-            for j in range(self.size(b)):
-                self.short_theta[offset + j] = <float> work.scratch[j]
-        else:
-            for j in range(self.size(b)):
-                self.theta[offset + j] = work.scratch[j]
+        self.keep(b, &work.scratch[0])
         self.is_first[b] = 0
         return 0
