@@ -35,6 +35,7 @@ from fastm4n import (
     SequenceTagger,
     SequenceVectorizer,
 )
+from fastm4n.outputs import row_stride
 from fastm4n.penalties import ElasticNet
 
 FILE = RESULTS / "memory.json"
@@ -94,7 +95,8 @@ def run_vectors(kind, surrogate, dtype, indices, k):
         warnings.simplefilter("ignore")
         model.fit(X[:500], y[:500])
     d, size = X.shape[1], k * k if kind == "ranks" else k
-    return {**measured(lambda: model.fit(X, y), n * size), "weights": 8 * d * size / 2**20}
+    weights = 8 * (d + 1) * row_stride(size) / 2**20
+    return {**measured(lambda: model.fit(X, y), n * size), "weights": weights}
 
 
 def run_conll(contestant, penalty):
@@ -167,11 +169,11 @@ def write_page():
     rows = [
         (row["kind"], row["surrogate"], f"{row['dtype']}, {row['indices']}", row["k"],
          f"{row['unit']:.1f}", f"{row['weights']:.1f}", f"{row['more']:.1f}",
-         f"{row['units']:.2f}", f"{(row['more'] - row['weights']) / row['unit']:.2f}")
+         f"{row['units']:.2f}", f"{(row['more'] - 2 * row['weights']) / row['unit']:.2f}")
         for row in results["vectors"]]
     head = (
         "X", "surrogate", "values, indices", "k", "n k doubles, MiB", "one array of weights, MiB",
-        "MiB more at the peak", "in units of n k", "less one array of weights")
+        "MiB more at the peak", "in units of n k", "less two arrays of weights")
     names = {
         "crfsuite": "python-crfsuite, observed", "observed": "fastm4n, observed",
         "observed, float32": "fastm4n, observed, X in single precision",
@@ -194,29 +196,32 @@ ABOUT = """
 A fit holds, beside the data, which are not copied:
 
 - the dual point, n k doubles for n examples of k labels, or of k numbers in all; under the log surrogate of
-  sequences and the like the scores that it goes with as well: half as much again from 4 million numbers on,
-  where these are in single precision, and as much again below;
+  sequences and the like the scores that it goes with as well, as much again. From 4 million numbers on these are
+  in single precision, half as much, and chains that leave no dual point to a warm start hold them alone: a visit
+  takes their marginals again;
 - about 16 numbers for each example: weights, gaps, an order, and what a certificate is made of;
 - two arrays of weights, those of the fit and the best ones; up to nine where passes are accelerated, for the average,
   the centre, the last point and copies while they change places: much where weights are many beside n k, as in
   the row of rankings below, with 50,000 features.
 
-CSR matrices with 64-bit indices, and rows that are not sorted or have duplicates, are the exception: their indices are
-copied to 32 bits, or the matrix is put in order. `tests/test_memory.py` holds CSR fits of 40 classes to
-1.5 n k doubles and six arrays of weights.
+Indices of 64 bits are read as they are, those of sequences and graphs excepted, which are copied to 32 bits. Rows that
+are not sorted or have duplicates are put in order, in a copy. `tests/test_memory.py` holds CSR fits of 40 classes to
+1.5 n k doubles and six arrays of weights. Rows of weights are padded to whole vectors: 24 numbers for 20 labels.
 
 With `states="observed"` and sparse features the weights are those of the pairs of a feature and a label that occur, end
 to end: 8 bytes for the weight, 2 for its label and a few for each feature. Features that an L1 term leaves out have
-no pairs. Groups of weights (`Group`), dense features and features of more than 65,535 places have rows of all labels. The
-fitted `coef_` is an array of all labels all the same, made when the dual point is no longer held.
+no pairs, and transitions without a weight have no scores beside the dual point. Groups of weights (`Group`), dense
+features and features of more than 65,535 places have rows of all labels. The fitted `coef_` is an array of all labels
+all the same, made when it, or a prediction, is first asked for.
 """
 
 READING = """
 Peaks are of the whole process, by VmHWM. CRFsuite ended after 8 iterations and fastm4n after 11 passes at most, as
 more change nothing of what they hold. Imports are those of NumPy, SciPy, scikit-learn and what it finds installed, on
-both sides. fastm4n holds more than CRFsuite does with the same weights: the dual point takes 75 MiB, almost half
-of it for pairs of labels of each sentence, and the scores that it goes with 37 MiB. Values of X in single
-precision, `SequenceVectorizer(dtype=np.float32)`, would be 15 MiB less.
+both sides, and data those of the sentences, with the vectorizer's dictionary. Of what the fit takes, the scores that
+the dual point is made of are 24 MiB, and the entries of X in the order of features 15 MiB. In single precision are the
+values of X of `SequenceVectorizer(dtype=np.float32)`, which are ones here. With all weights the fitted `coef_`
+is what the peak is made of.
 """
 
 
