@@ -622,7 +622,7 @@ for warm_start, kernel in itertools.product((False, True), ("linear", "rbf")):
         assert np.array_equal(clf.decision_function(X), scores)
 
 # a pass of seconds is left at once, with the dual point and the weights in step
-from fastm4n.features._linear import LinearFeatures, row_norms
+from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
 from fastm4n.solvers.certificates import certify
 from fastm4n.outputs import SimplexOutputs

@@ -7,13 +7,13 @@ import warnings
 import numpy as np
 import pytest
 from fastm4n.features._chain import ChainFeatures
-from fastm4n.features._linear import row_norms
 from making import made
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from fastm4n import MulticlassClassifier, OrdinalClassifier, Sequences, SequenceTagger
 from fastm4n._checkpoints import current
+from fastm4n.features import row_norms
 from fastm4n.outputs import ChainOutputs
 from fastm4n.penalties import ElasticNet
 from fastm4n.solvers.block_coordinate import solve
@@ -96,6 +96,19 @@ def test_long_indices_are_not_copied(penalty):
         expected = model.fit(short, y[few]).coef_.copy()
         np.testing.assert_array_equal(model.fit(long, y[few]).coef_, expected)
     np.testing.assert_array_equal(model.predict(long), model.predict(short))
+
+
+def test_long_indices_in_threads():
+    """Threads update parts of the weights each, and find where those begin in a row."""
+    X, y = csr(np.float64, np.int64), np.arange(N) % K
+    short = X.copy()
+    short.indices, short.indptr = X.indices.astype(np.intc), X.indptr.astype(np.intc)
+    options = dict(alpha=1e-2, max_iter=3, tol=1e-12, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        alone = made(MulticlassClassifier, "max_min", **options).fit(short, y)
+        both = made(MulticlassClassifier, "max_min", n_jobs=2, **options).fit(X, y)
+    np.testing.assert_array_equal(both.coef_, alone.coef_)
 
 
 def test_long_indices_of_long_rows():

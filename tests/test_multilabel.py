@@ -6,7 +6,6 @@ import pickle
 import numpy as np
 import pytest
 from estimator_cases import SURROGATES
-from fastm4n.features._linear import LinearFeatures, row_norms
 from fastm4n.features._multilabel import LabelSetFeatures
 from fastm4n.outputs._labels import LabelOutputs
 from numpy.testing import assert_allclose, assert_array_equal
@@ -28,6 +27,7 @@ from fastm4n import (
     save_model,
 )
 from fastm4n.estimators._label_graphs import chow_liu, label_edges, mutual_information
+from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.penalties import L2, ElasticNet, Group
 from fastm4n.solvers import solve
 from fastm4n.surrogates import make_surrogate

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fastm4n.features._linear import LinearFeatures, row_norms
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine
 from joblib import parallel_config
 from making import made
@@ -36,6 +35,7 @@ from fastm4n import (
     SequenceTagger,
     regularization_path,
 )
+from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.model_files import ModelFileError
 from fastm4n.outputs import SimplexOutputs
 from fastm4n.solvers.breakpoints import Breakpoint, largest_gap, smallest_alpha

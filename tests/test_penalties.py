@@ -5,7 +5,6 @@ import pickle
 import numpy as np
 import pytest
 from fastm4n.features._chain import ChainFeatures
-from fastm4n.features._linear import LinearFeatures, row_norms
 from fastm4n.features._pairs import PairFeatures
 from fastm4n.features._penalty import Penalty
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
@@ -17,6 +16,7 @@ from sklearn.model_selection import GridSearchCV
 
 import fastm4n.reference as ref
 from fastm4n import BlockFrankWolfe, LabelRanker, Matcher, MulticlassClassifier, SequenceTagger
+from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.outputs import ChainOutputs, Layout, SimplexOutputs
 from fastm4n.penalties import L2, ElasticNet, Group, resolve_penalty, safe_zeros
 from fastm4n.solvers.block_coordinate import solve

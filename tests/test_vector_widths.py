@@ -11,7 +11,7 @@ import numpy as np
 from scipy import sparse
 from fastm4n._simd._loops import simd_width
 from fastm4n.features._kernel import KernelFeatures
-from fastm4n.features._linear import LinearFeatures, row_norms
+from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.inference import chain_entropy, max_min_chain, sum_product, viterbi, viterbi_kbest
 from fastm4n.outputs import SimplexOutputs
 from fastm4n.surrogates import MaxMin

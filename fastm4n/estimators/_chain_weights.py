@@ -6,7 +6,7 @@ import numpy as np
 from scipy import sparse
 
 from fastm4n.estimators._views import is_same_view
-from fastm4n.features._linear import spread_pairs
+from fastm4n.features._rows import spread_pairs
 from fastm4n.outputs import row_stride
 
 WEIGHTS = (

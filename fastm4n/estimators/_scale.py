@@ -3,7 +3,7 @@
 import numpy as np
 from scipy import sparse
 
-from fastm4n.features._linear import AT_ONCE
+from fastm4n.features._rows import AT_ONCE
 from fastm4n.sequences import Sequences
 
 # a column whose root mean square is so many times the median of the others'

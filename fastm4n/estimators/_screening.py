@@ -3,7 +3,7 @@
 import numpy as np
 from scipy import sparse
 
-from fastm4n.features._linear import AT_ONCE
+from fastm4n.features._rows import AT_ONCE
 
 # what a bound is above its threshold by rounding, as a share: where the two are equal, as for
 # features that occur once and c1 = 1, the weight is zero.  The dual changes by its square

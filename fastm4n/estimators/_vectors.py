@@ -19,7 +19,7 @@ from fastm4n.estimators._kernels import (
 from fastm4n.estimators._merge import merge_examples
 from fastm4n.estimators._parameters import canonical, frozen_copy, is_frozen
 from fastm4n.estimators._problem import Blocks, Problem
-from fastm4n.features._linear import LinearFeatures, row_norms
+from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.penalties import resolve_penalty
 from fastm4n.sequences import check_compressed
 from fastm4n.solvers.free_intercept import solve_free_intercept

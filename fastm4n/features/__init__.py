@@ -1,6 +1,7 @@
 """The inputs: scores of a block, updates of w, norms."""
 
-from fastm4n.features._linear import LinearFeatures, row_norms
+from fastm4n.features._linear import LinearFeatures
+from fastm4n.features._rows import row_norms
 from fastm4n.features._soft import SoftFeatures
 
 __all__ = ["LinearFeatures", "SoftFeatures", "row_norms"]

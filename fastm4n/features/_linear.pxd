@@ -74,6 +74,10 @@ cdef class LinearMap(WeightMap):
 
     cdef int row(
         self, Py_ssize_t r, Py_ssize_t* start, Py_ssize_t* nnz, const int** idx) noexcept nogil
+    cdef inline Py_ssize_t feature(self, Py_ssize_t i) noexcept nogil:
+        """The feature of value i of sparse X."""
+        return self.indices[i] if self.long_indices == NULL else self.long_indices[i]
+
     cdef Py_ssize_t piece(
         self, Py_ssize_t start, Py_ssize_t stop, int* room, const int** idx) noexcept nogil
     cdef int add_scores(self, Py_ssize_t r, double* v) noexcept nogil
@@ -83,8 +87,7 @@ cdef class LinearMap(WeightMap):
     cdef void prox_pairs(self, Py_ssize_t start, Py_ssize_t stop) noexcept nogil
     cdef void prefetch_weights(self, Py_ssize_t r) noexcept nogil
     cdef int row_part(
-        self, Py_ssize_t r, Py_ssize_t part, Py_ssize_t* start, Py_ssize_t* nnz,
-        const int** idx) noexcept nogil
+        self, Py_ssize_t r, Py_ssize_t part, Py_ssize_t* start, Py_ssize_t* stop) noexcept nogil
     cdef int add_row(
         self, Py_ssize_t r, const double* coefficients, Py_ssize_t part) noexcept nogil
     cdef void prox_features(self, Py_ssize_t r, Py_ssize_t part) noexcept nogil

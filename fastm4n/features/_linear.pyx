@@ -10,6 +10,8 @@ w = prox(z) is a second array only where there is a penalty beyond ||w||^2 / 2.
 import numpy as np
 from scipy import sparse
 
+from fastm4n.features._rows import AT_ONCE, n_pair_rows, spread_pairs
+
 from fastm4n._simd._loops cimport fastm4n_prefetch
 from fastm4n.features._base cimport WeightMap
 from fastm4n.features._penalty cimport Penalty
@@ -18,55 +20,12 @@ cdef extern from "../features/pair_loops.h" nogil:
     const fastm4n_pairs* fastm4n_select_pairs(int width, Py_ssize_t stride)
 
 
-# values of CSR rows that are worked on at a time
-AT_ONCE = 1 << 16
 # most values of X, about, whose features are counted
 MOST_COUNTED = 1 << 20
 
 cdef enum:
     # 64-bit indices that are made short ones at a time
     PIECE = 256
-
-
-def row_norms(X, intercept):
-    """Squared norms of the rows of X with a constant feature, in float64.
-
-    Overflow is left as inf, for the caller to name.
-    """
-    with np.errstate(over="ignore"):
-        if sparse.issparse(X):
-            norms, indptr = np.zeros(X.shape[0]), X.indptr
-            # some rows at a time: a copy of all values would be what takes most of the memory
-            step = max(1, int(AT_ONCE * X.shape[0] / max(1, X.nnz)))
-            for start in range(0, X.shape[0], step):
-                ends = indptr[start : start + step + 1]
-                squares = X.data[ends[0] : ends[-1]].astype(np.float64)
-                np.multiply(squares, squares, out=squares)
-                filled = np.flatnonzero(np.diff(ends))
-                if filled.size:
-                    norms[start + filled] = np.add.reduceat(squares, ends[filled] - ends[0])
-        else:
-            norms = np.einsum("ij,ij->i", X, X, dtype=np.float64)
-        return norms + float(intercept) ** 2
-
-
-def n_pair_rows(n_pairs, stride):
-    """Rows of weights that so many pairs fill, end to end."""
-    return max(1, -(-n_pairs // stride))
-
-
-def spread_pairs(rows, pairs):
-    """Weights in rows for all features, of an array as a `LinearMap` with these pairs holds it."""
-    starts, places = pairs
-    n_features, behind = starts.size - 1, n_pair_rows(places.size, rows.shape[1])
-    whole = np.zeros((n_features + rows.shape[0] - behind, rows.shape[1]))
-    values = rows.reshape(-1)[: places.size]
-    # what is not written takes no memory
-    filled = np.flatnonzero(values)
-    features = np.repeat(np.arange(n_features, dtype=np.int32), np.diff(starts))
-    whole[features[filled], places[filled]] = values[filled]
-    whole[n_features:] = rows[behind:]
-    return whole
 
 
 cdef class LinearMap(WeightMap):
@@ -277,10 +236,8 @@ cdef class LinearMap(WeightMap):
         else:
             start[0] = self.indptr[r]
             nnz[0] = self.indptr[r + 1] - start[0]
-            # a NULL index means dense, or long ones; a row without non-zeros never reads it
-            idx[0] = NULL
-            if nnz[0] > 0 and self.indices != NULL:
-                idx[0] = self.indices + start[0]
+            # a NULL index means dense; a row without non-zeros never reads it
+            idx[0] = self.indices + start[0] if nnz[0] > 0 else NULL
         return 0
 
     def cut(self, Py_ssize_t n_parts):
@@ -298,34 +255,33 @@ cdef class LinearMap(WeightMap):
             [[0], np.searchsorted(total, shares), [self.n_features]]).astype(np.intp)
 
     cdef int row_part(
-            self, Py_ssize_t r, Py_ssize_t part, Py_ssize_t* start, Py_ssize_t* nnz,
-            const int** idx) noexcept nogil:
-        """As `row`, of the features of one part of the weights."""
+            self, Py_ssize_t r, Py_ssize_t part, Py_ssize_t* start,
+            Py_ssize_t* stop) noexcept nogil:
+        """Where the values of row r begin and end that belong to one part of the weights."""
         cdef Py_ssize_t first, last, low, high, middle, i
-        self.row(r, start, nnz, idx)
+        cdef const int* idx
+        self.row(r, start, stop, &idx)
+        stop[0] += start[0]
         if part == WHOLE:
             return 0
         first, last = self.cuts[part], self.cuts[part + 1]
-        if idx[0] == NULL:
-            if nnz[0] > 0:
-                start[0] += first
-                nnz[0] = last - first
+        if not self.is_sparse:
+            stop[0] = start[0] + last
+            start[0] += first
             return 0
         # where the features of the part begin and end in those of the row, which are in order
         for i in range(2):
-            low, high = 0, nnz[0]
+            low, high = start[0], stop[0]
             while low < high:
                 middle = (low + high) // 2
-                if idx[0][middle] < (first if i == 0 else last):
+                if self.feature(middle) < (first if i == 0 else last):
                     low = middle + 1
                 else:
                     high = middle
             if i == 0:
-                start[0] += low
-                idx[0] += low
-                nnz[0] -= low
+                start[0] = low
             else:
-                nnz[0] = low
+                stop[0] = low
         return 0
 
     cdef Py_ssize_t piece(
@@ -346,71 +302,70 @@ cdef class LinearMap(WeightMap):
 
     cdef int add_scores(self, Py_ssize_t r, double* v) noexcept nogil:
         """v += w' x_r."""
-        cdef Py_ssize_t start, nnz, stop
+        cdef Py_ssize_t start, stop, n
         cdef const int* idx
         cdef int[PIECE] room
-        self.row(r, &start, &nnz, &idx)
+        self.row_part(r, WHOLE, &start, &stop)
         if self.first_pair != NULL:
-            return self.add_pair_scores(start, nnz, v)
-        stop = start + nnz
+            return self.add_pair_scores(start, stop - start, v)
         while start < stop:
-            nnz = self.piece(start, stop, room, &idx)
+            n = self.piece(start, stop, room, &idx)
             if self.data64 != NULL:
                 self.loops.scores_f64(
-                    self.data64 + start, idx, nnz, &self.weights[0, 0], self.stride, v)
+                    self.data64 + start, idx, n, &self.weights[0, 0], self.stride, v)
             else:
                 self.loops.scores_f32(
-                    self.data32 + start, idx, nnz, &self.weights[0, 0], self.stride, v)
-            start += nnz
+                    self.data32 + start, idx, n, &self.weights[0, 0], self.stride, v)
+            start += n
         return 0
 
     cdef int add_row(
             self, Py_ssize_t r, const double* coefficients, Py_ssize_t part) noexcept nogil:
         """z += x_r coefficients', in the weights of a part that are used, before prox."""
-        cdef Py_ssize_t start, nnz, stop
+        cdef Py_ssize_t start, stop, n
         cdef const int* idx
         cdef int[PIECE] room
         cdef double* weights = &self.raw[0, 0]
         cdef const unsigned char* on = self.on
-        self.row_part(r, part, &start, &nnz, &idx)
-        if self.first_pair != NULL:
-            return self.add_pairs(start, nnz, coefficients)
+        self.row_part(r, part, &start, &stop)
+        if start == stop:
+            return 0
         if not self.is_sparse and part != WHOLE:
             weights += self.cuts[part] * self.stride
             if on != NULL:
                 on += self.cuts[part] * self.stride
-        stop = start + nnz
+        if self.first_pair != NULL:
+            return self.add_pairs(start, stop - start, coefficients)
         while start < stop:
-            nnz = self.piece(start, stop, room, &idx)
+            n = self.piece(start, stop, room, &idx)
             if self.data64 != NULL and on == NULL:
                 self.loops.update_f64(
-                    self.data64 + start, idx, nnz, coefficients, weights, self.stride)
+                    self.data64 + start, idx, n, coefficients, weights, self.stride)
             elif self.data64 != NULL:
                 self.loops.update_some_f64(
-                    self.data64 + start, idx, nnz, coefficients, on, weights, self.stride)
+                    self.data64 + start, idx, n, coefficients, on, weights, self.stride)
             elif on == NULL:
                 self.loops.update_f32(
-                    self.data32 + start, idx, nnz, coefficients, weights, self.stride)
+                    self.data32 + start, idx, n, coefficients, weights, self.stride)
             else:
                 self.loops.update_some_f32(
-                    self.data32 + start, idx, nnz, coefficients, on, weights, self.stride)
-            start += nnz
+                    self.data32 + start, idx, n, coefficients, on, weights, self.stride)
+            start += n
         return 0
 
     cdef void prox_features(self, Py_ssize_t r, Py_ssize_t part) noexcept nogil:
         """Bring the weights of the features of row r to prox(z), those of a part if X is sparse."""
-        cdef Py_ssize_t start, nnz, stop
+        cdef Py_ssize_t start, stop, n
         cdef const int* idx
         cdef int[PIECE] room
-        self.row_part(r, part if self.is_sparse else WHOLE, &start, &nnz, &idx)
-        stop = start + nnz
-        if self.first_pair != NULL:
+        self.row_part(r, part if self.is_sparse else WHOLE, &start, &stop)
+        if self.first_pair != NULL and start < stop:
             self.prox_pairs(start, stop)
             return
         while start < stop:
-            nnz = self.piece(start, stop, room, &idx)
-            self.penalty.prox_features(&self.raw[0, 0], idx, nnz, &self.weights[0, 0])
-            start += nnz
+            n = self.piece(start, stop, room, &idx)
+            self.penalty.prox_features(&self.raw[0, 0], idx, n, &self.weights[0, 0])
+            start += n
 
     cdef void prox_rows(self, Py_ssize_t start, Py_ssize_t stop) noexcept nogil:
         """Bring the rows start ... stop - 1 of the weights, behind the features, to prox(z)."""

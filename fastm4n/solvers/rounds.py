@@ -443,7 +443,7 @@ def solve_rounds(
     --------
     >>> from functools import partial
     >>> import numpy as np
-    >>> from fastm4n.features._linear import LinearFeatures, row_norms
+    >>> from fastm4n.features import LinearFeatures, row_norms
     >>> from fastm4n.fleets import InProcessFleet
     >>> from fastm4n.outputs import SimplexOutputs
     >>> from fastm4n.solvers import Worker, solve_rounds

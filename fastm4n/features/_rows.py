@@ -1,0 +1,48 @@
+"""Rows of features and of weights, outside of the compiled loops."""
+
+import numpy as np
+from scipy import sparse
+
+# values of CSR rows that are worked on at a time
+AT_ONCE = 1 << 16
+
+
+def row_norms(X, intercept):
+    """Squared norms of the rows of X with a constant feature, in float64.
+
+    Overflow is left as inf, for the caller to name.
+    """
+    with np.errstate(over="ignore"):
+        if sparse.issparse(X):
+            norms, indptr = np.zeros(X.shape[0]), X.indptr
+            # some rows at a time: a copy of all values would be what takes most of the memory
+            step = max(1, int(AT_ONCE * X.shape[0] / max(1, X.nnz)))
+            for start in range(0, X.shape[0], step):
+                ends = indptr[start : start + step + 1]
+                squares = X.data[ends[0] : ends[-1]].astype(np.float64)
+                np.multiply(squares, squares, out=squares)
+                filled = np.flatnonzero(np.diff(ends))
+                if filled.size:
+                    norms[start + filled] = np.add.reduceat(squares, ends[filled] - ends[0])
+        else:
+            norms = np.einsum("ij,ij->i", X, X, dtype=np.float64)
+        return norms + float(intercept) ** 2
+
+
+def n_pair_rows(n_pairs, stride):
+    """Rows of weights that so many pairs fill, end to end."""
+    return max(1, -(-n_pairs // stride))
+
+
+def spread_pairs(rows, pairs):
+    """Weights in rows for all features, of an array as a `LinearMap` with these pairs holds it."""
+    starts, places = pairs
+    n_features, behind = starts.size - 1, n_pair_rows(places.size, rows.shape[1])
+    whole = np.zeros((n_features + rows.shape[0] - behind, rows.shape[1]))
+    values = rows.reshape(-1)[: places.size]
+    # what is not written takes no memory
+    filled = np.flatnonzero(values)
+    features = np.repeat(np.arange(n_features, dtype=np.int32), np.diff(starts))
+    whole[features[filled], places[filled]] = values[filled]
+    whole[n_features:] = rows[behind:]
+    return whole
