@@ -169,23 +169,54 @@ def test_mapped_data_are_read_and_folders_left(tmp_path):
     assert list((tmp_path / "work").iterdir()) == []
 
 
-@pytest.mark.parametrize("fails", [False, True])
-def test_no_temporary_folder_is_left(fails, tmp_path, monkeypatch):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    X, y = rows()
+LEFT_ALONE = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from test_chunks import rows
+from fastm4n import MulticlassClassifier, OutOfCore
+
+def callback(row):
+    print("certified", flush=True)
+    sys.stdin.read()  # until it is killed
+
+X, y = rows()
+MulticlassClassifier("log", solver=OutOfCore(memory=0.01), callback=callback).fit(X, y)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="files without a name are POSIX's")
+def test_nothing_is_left_of_a_fit_that_was_killed(tmp_path):
+    """Without a work folder: not even while the fit is at work is there a file with a name."""
+    with subprocess.Popen(
+        [sys.executable, "-P", "-c", LEFT_ALONE, os.path.dirname(__file__)],
+        env={**ENVIRONMENT, "TMPDIR": str(tmp_path)}, cwd=tmp_path, stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.stdout.readline() == b"certified\n"
+        process.send_signal(signal.SIGKILL)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("work_folder", [False, True])
+def test_a_fit_that_fails_leaves_no_file_open(work_folder, tmp_path, monkeypatch):
+    made, init = [], _dual_store.Scratch.__init__
+
+    def noted(self, folder):
+        init(self, folder)
+        made.append(self)
+
+    monkeypatch.setattr(_dual_store.Scratch, "__init__", noted)
+    solver = OutOfCore(memory=0.02, work_folder=tmp_path / "work" if work_folder else None)
 
     def callback(row):
-        assert list(tmp_path.iterdir())
-        if fails:
-            raise KeyError("callback")
+        raise KeyError("callback")
 
-    model = MulticlassClassifier("log", solver=OutOfCore(memory=0.01), callback=callback)
-    if fails:
-        with pytest.raises(KeyError, match="callback"):
-            model.fit(X, y)
-    else:
-        model.fit(X, y)
-    assert list(tmp_path.iterdir()) == []
+    X, y = sequences()
+    with pytest.raises(KeyError, match="callback"):
+        SequenceTagger("log", solver=solver, callback=callback).fit(X, y)
+    with pytest.raises(ValueError, match="None at position"):
+        SequenceTagger("log", solver=solver).fit(X, [*y[:-1], [None] * len(y[-1])])
+    assert len(made) == 4 and all(file._file.closed for file in made)
 
 
 # ------------------------------------------------------------------------ state that lasts

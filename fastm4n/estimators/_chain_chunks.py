@@ -3,6 +3,7 @@
 import numpy as np
 from scipy import sparse
 
+from fastm4n._plain import flat, part
 from fastm4n.estimators._chain_input import (
     as_features,
     as_labels,
@@ -16,9 +17,12 @@ from fastm4n.estimators._chain_input import (
 from fastm4n.estimators._chain_problem import ChainProblem, penalise
 from fastm4n.estimators._chunks import (
     EstimatorChunks,
+    as_arrays,
     check_readable,
     check_supported,
+    from_arrays,
     in_memory,
+    looked_at,
     n_bytes,
 )
 from fastm4n.estimators._parameters import as_weights, cost_matrix, summable
@@ -26,7 +30,6 @@ from fastm4n.estimators._problem import Blocks
 from fastm4n.features._chain import ChainFeatures
 from fastm4n.outputs import ChainOutputs, row_stride
 from fastm4n.sequences import Sequences
-from fastm4n.solvers._dual_store import CODES
 
 # sequences of at most so many positions have a Gram matrix: GRAM_LENGTH of the features; of longer
 # ones entries are sorted, of so many bytes each
@@ -80,7 +83,10 @@ class ChainChunks(EstimatorChunks):
         """The sequences start ... stop - 1 that count, in memory, and their numbers."""
         piece = self.X[start:stop]
         numbers = start + np.flatnonzero(self.kept[start:stop])
-        X = as_features(Sequences(in_memory(piece.values), piece.offsets), None, None, start)
+        values = in_memory(piece.values)
+        self.is_sparse = sparse.issparse(values)
+        self.is_canonical &= not self.is_sparse or values.has_canonical_format
+        X = as_features(Sequences(values, piece.offsets), None, None, start)
         if numbers.size < stop - start:
             X = X[numbers - start]
         return X, numbers
@@ -91,9 +97,9 @@ class ChainChunks(EstimatorChunks):
         tagger, where = self.estimator, {}
         self.n_columns = self.selected = None
         data_bytes = []
-        with self.store.explained(), open(self.store.folder / CODES, "wb") as file:
-            self.stream(
-                self.X.offsets, lambda a, b: self._look(a, b, where, data_bytes, file))
+        with self.store.explained():
+            self.codes = self.store.scratch()
+            self.stream(self.X.offsets, lambda a, b: self._look(a, b, where, data_bytes))
         sizes = np.concatenate(data_bytes)
         classes, self.rank = encode(list(where))
         self.n_labels = R = classes.size
@@ -107,7 +113,9 @@ class ChainChunks(EstimatorChunks):
         per_edge = self.selected is not None
         numbers = (self.lengths + R * (self.lengths - 1 if per_edge else 1)) * stride
         first = int(np.argmax(self.kept))
-        features = self._features(self._piece(first, first + 1)[0], np.zeros(1, dtype=np.intp))
+        some = self._values(self._piece(first, first + 1)[0].values)
+        blocks = np.zeros(1, dtype=np.intp)
+        features = self._features(*some, blocks, self._outputs(blocks).layout)
         penalise(features, resolved)
         self.finish(features, int(numbers.max()), sizes, numbers)
 
@@ -120,7 +128,7 @@ class ChainChunks(EstimatorChunks):
         problem.chunks = self
         return problem
 
-    def _look(self, start, stop, where, data_bytes, file):
+    def _look(self, start, stop, where, data_bytes):
         """Validate sequences, put their labels aside and note their sizes."""
         check_readable(self.X[start:stop])
         X, numbers = self._piece(start, stop)
@@ -137,7 +145,7 @@ class ChainChunks(EstimatorChunks):
                 (where.setdefault(label, len(where)) for label in labels), np.int32, len(labels))
         except TypeError as error:
             raise ValueError(f"labels must be hashable: {error}.") from error
-        file.write(codes.tobytes())
+        self.codes.write_at(4 * int(self.starts[self.before[start]]), codes)
         check_size(X, self.alpha, np.arange(numbers.size), numbers)
         if self.store.is_lasting:
             self.digest.update(X.values, X.lengths, codes)
@@ -159,8 +167,7 @@ class ChainChunks(EstimatorChunks):
     def _codes(self, first, last):
         """The labels of the blocks first ... last - 1, as numbers."""
         start, stop = self.starts[[first, last]]
-        with open(self.store.folder / CODES, "rb") as file:
-            codes = np.fromfile(file, np.int32, stop - start, offset=4 * int(start))
+        codes = self.codes.read_at(4 * int(start), np.empty(stop - start, dtype=np.int32))
         return self.rank[codes]
 
     def _look_for_pairs(self, start, stop):
@@ -200,15 +207,47 @@ class ChainChunks(EstimatorChunks):
     def surrogate_of(self, blocks):
         return self.estimator._surrogate(self._outputs(blocks))
 
-    def _features(self, X, blocks):
-        tagger = self.estimator
-        values, edge_values = self._values(X.values)
+    def _features(self, values, edge_values, blocks, layout, **shared):
+        tagger, starts = self.estimator, self.starts[blocks]
         return ChainFeatures(
-            values, X.offsets[:-1], self._outputs(blocks).layout, float(tagger.fit_intercept),
-            tagger.fit_start_end, tagger.fit_transitions, edge_values, used=self.used,
-            edge_used=self.edge_used)
+            values, starts - starts[0], layout, float(tagger.fit_intercept), tagger.fit_start_end,
+            tagger.fit_transitions, edge_values, used=self.used, edge_used=self.edge_used, **shared)
 
     def load(self, c):
-        X, _ = self._piece(self.examples[c], self.examples[c + 1])
         blocks = self.blocks(c)
-        return self.surrogate_of(blocks), self._features(X, blocks), n_bytes(X.values)
+        surrogate, kept = self.surrogate_of(blocks), self.store.kept(c)
+        layout = surrogate.outputs.layout
+        values, edge_values, norms = self._made(c) if kept is None else self._kept(c, kept)
+        features = self._features(
+            values, edge_values, blocks, layout, like=self.features, norms=norms)
+        if kept is None:
+            arrays = flat("norms", features.norms())
+            start, stop = self.X.offsets[self.examples[[c, c + 1]]]
+            is_plain = self.is_canonical and values.shape[0] == stop - start and (
+                sparse.issparse(values) == self.is_sparse)
+            if not is_plain:
+                arrays.update(as_arrays("values", values))
+            if edge_values is not None and edge_values is not values:
+                arrays.update(as_arrays("edge_values", edge_values))
+            self.store.keep(c, arrays)
+        return surrogate, features, n_bytes(values)
+
+    def _made(self, c):
+        """Features of chunk c, and of its transitions, as they are first made."""
+        X, _ = self._piece(*self.examples[[c, c + 1]])
+        return *self._values(X.values), None
+
+    def _kept(self, c, kept):
+        """The same from what was kept, and what norms are made of."""
+        values = from_arrays("values", kept)
+        if values is None:
+            start, stop = self.examples[[c, c + 1]]
+            if hasattr(self.X, "n_bytes_on_disk"):
+                whole = self.X[start:stop].values
+                values = looked_at(whole, 0, whole.shape[0])
+            else:
+                values = looked_at(self.X.values, *self.X.offsets[[start, stop]])
+        edge_values = from_arrays("edge_values", kept)
+        if edge_values is None and self.selected is not None:
+            edge_values = values
+        return values, edge_values, part("norms", kept)

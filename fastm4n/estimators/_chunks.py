@@ -6,6 +6,7 @@ import numpy as np
 from scipy import sparse
 
 from fastm4n._checkpoints import IDLE, fingerprint
+from fastm4n._plain import flat, part
 from fastm4n.solvers._dual_store import DualStore
 from fastm4n.solvers.chunks import Chunks, Kind
 from fastm4n.solvers.out_of_core import OutOfCore
@@ -24,9 +25,7 @@ def in_memory(values):
     parts = values.data, values.indices, values.indptr
     if not any(map(_is_mapped, parts)):
         return values
-    made = type(values)(values.shape, dtype=values.dtype)
-    made.data, made.indices, made.indptr = map(np.array, parts)
-    return made
+    return csr(*map(np.array, parts), values.shape, type(values))
 
 
 def _is_mapped(array):
@@ -42,6 +41,47 @@ def n_bytes(values):
     if sparse.issparse(values):
         return values.data.nbytes + values.indices.nbytes + values.indptr.nbytes
     return values.nbytes
+
+
+def looked_at(values, start, stop):
+    """These rows as the compiled loops read them; of the matrix it is known that they can be."""
+    if sparse.issparse(values):
+        indptr = values.indptr[start : stop + 1]
+        where = slice(indptr[0], indptr[-1])
+        values = in_memory(csr(
+            values.data[where], values.indices[where], indptr - indptr[0],
+            (stop - start, values.shape[1])))
+        values.indices = values.indices.astype(np.int32, copy=False)
+        data = values.data
+    else:
+        values = data = np.ascontiguousarray(in_memory(values[start:stop]))
+    if data.dtype in (np.float32, np.float64):
+        return values
+    return values.astype(np.float64)
+
+
+def as_arrays(name, values):
+    """Rows, dense or CSR, as arrays by name; `from_arrays` undoes it."""
+    if not sparse.issparse(values):
+        return {name: values}
+    shape = np.array(values.shape, dtype=np.int64)
+    return flat(name, {
+        "data": values.data, "indices": values.indices, "indptr": values.indptr, "shape": shape})
+
+
+def from_arrays(name, arrays):
+    """The rows of `as_arrays`; None if there are none of that name."""
+    if f"{name}/data" not in arrays:
+        return arrays.get(name)
+    parts = part(name, arrays)
+    return csr(parts["data"], parts["indices"], parts["indptr"], tuple(parts["shape"].tolist()))
+
+
+def csr(data, indices, indptr, shape, make=sparse.csr_array):
+    """A CSR matrix of these arrays, which are not looked at."""
+    made = make(shape, dtype=data.dtype)
+    made.data, made.indices, made.indptr = data, indices, indptr
+    return made
 
 
 def cut_by(sizes, most):
@@ -92,11 +132,14 @@ class EstimatorChunks(Chunks):
     weights : ndarray of shape (n_blocks,)
     fingerprint : dict
         Of the fit, where the store lasts.
+    is_canonical : bool
+        Whether all CSR features are in canonical form, as far as they were looked at.
     """
 
     def __init__(self, estimator, solver):
         self.estimator, self.solver = estimator, solver
         self.digest = Digest()
+        self.is_canonical = True
         self.store = DualStore(solver.work_folder)
 
     def begin(self, kept, weights):

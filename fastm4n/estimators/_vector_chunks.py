@@ -5,9 +5,12 @@ from scipy import sparse
 
 from fastm4n.estimators._chunks import (
     EstimatorChunks,
+    as_arrays,
     check_readable,
     check_supported,
+    from_arrays,
     in_memory,
+    looked_at,
     n_bytes,
 )
 from fastm4n.estimators._parameters import as_weights, canonical, cost_matrix
@@ -69,6 +72,7 @@ class VectorChunks(EstimatorChunks):
             except (TypeError, ValueError) as error:
                 raise ValueError(f"X must hold numbers: {error}.") from error
         if sparse.issparse(values):
+            self.is_canonical &= bool(values.has_canonical_format)
             values = canonical(values)
             data = values.data
         else:
@@ -93,7 +97,8 @@ class VectorChunks(EstimatorChunks):
         self.sizes = np.zeros(self.weights.size)
         self.stream(np.arange(X.shape[0] + 1), self._look)
         row = int(np.argmax(self.kept))
-        features = self._features(self._rows(row, row + 1), row)
+        some = self._rows(row, row + 1)
+        features = self._features(some, self._norms(some, row))
         classifier._penalise(features)
         numbers = np.full(self.weights.size, float(self.classes.size))
         self.finish(features, self.classes.size, self.sizes, numbers)
@@ -119,10 +124,12 @@ class VectorChunks(EstimatorChunks):
             self.sizes[first:last] = values.shape[1] * values.itemsize
         return n_bytes(values)
 
-    def _features(self, values, first):
-        norms = norms_of(values, self.constant, self.estimator.alpha, first)
+    def _features(self, values, norms):
         return LinearFeatures(
             values, np.arange(values.shape[0]), norms, self.classes.size, self.constant)
+
+    def _norms(self, values, first):
+        return norms_of(values, self.constant, self.estimator.alpha, first)
 
     def surrogate_of(self, blocks):
         first, last = blocks[0], blocks[-1] + 1
@@ -130,8 +137,24 @@ class VectorChunks(EstimatorChunks):
 
     def load(self, c):
         start, stop = self.examples[[c, c + 1]]
-        values = self._rows(start, stop)
-        return self.surrogate_of(self.blocks(c)), self._features(values, start), n_bytes(values)
+        kept = self.store.kept(c)
+        if kept is None:
+            values = self._rows(start, stop)
+            kept = {"norms": self._norms(values, start)}
+            is_plain = self.is_canonical and values.shape[0] == stop - start
+            self.store.keep(c, kept if is_plain else {**kept, **as_arrays("values", values)})
+        else:
+            values = from_arrays("values", kept)
+            if values is None:
+                values = self._looked_at(start, stop)
+        features = self._features(values, kept["norms"])
+        features.share(self.features)
+        return self.surrogate_of(self.blocks(c)), features, n_bytes(values)
+
+    def _looked_at(self, start, stop):
+        if isinstance(self.X, np.ndarray) or sparse.issparse(self.X):
+            return looked_at(self.X, start, stop)
+        return looked_at(self._slice(start, stop), 0, stop - start)
 
 
 def norms_of(values, constant, alpha, first):

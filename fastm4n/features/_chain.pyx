@@ -11,6 +11,7 @@ from scipy import sparse
 
 from libc.string cimport memcpy, memset
 
+from fastm4n._plain import part
 from fastm4n.features._linear cimport WHOLE, LinearMap
 from fastm4n.outputs._base cimport Layout
 
@@ -58,7 +59,8 @@ cdef class PositionMap(LinearMap):
         self.visit_cost = 2.0 * self.stride * (n_values + 10 * np.mean(lengths))
 
     def count_norms(self, zero):
-        self.prepare_norms()
+        if self.gram_start is not None:
+            self.prepare_norms()
 
     def use(self, double[:, ::1] weights):
         """Score with these weights instead of those that `update` has made."""
@@ -81,6 +83,31 @@ cdef class PositionMap(LinearMap):
                     self.fill_gram(b, dense)
         if self.is_sparse:
             self.sort_entries(np.flatnonzero(~short))
+
+    def norms(self):
+        """What `prepare_norms` has made: arrays by name, not copied."""
+        made = {"gram": self.gram, "gram_start": self.gram_start}
+        if self.is_sparse:
+            made["entry_start"] = self.entry_start
+        if self.is_sparse and self.first_pair != NULL:
+            made.update(entry_order=self.entry_order, entry_row=self.entry_row)
+        elif self.is_sparse:
+            made.update(
+                entry_position=self.entry_position, entry_feature=self.entry_feature,
+                entry_value=self.entry_value)
+        return {name: np.asarray(array) for name, array in made.items()}
+
+    def take_norms(self, norms):
+        """Have what `norms` gave of the same blocks, instead of making it."""
+        self.gram, self.gram_start = norms["gram"], norms["gram_start"]
+        if self.is_sparse:
+            self.entry_start = norms["entry_start"]
+        if self.is_sparse and self.first_pair != NULL:
+            self.entry_order, self.entry_row = norms["entry_order"], norms["entry_row"]
+        elif self.is_sparse:
+            self.entry_position = norms["entry_position"]
+            self.entry_feature = norms["entry_feature"]
+            self.entry_value = norms["entry_value"]
 
     def sort_entries(self, blocks):
         """The entries of these blocks, by feature and then by position."""
@@ -325,6 +352,15 @@ cdef class EdgedMap(PositionMap):
         live = super().live()
         return live if self.edges is None else {**live, "edges": self.edges.live()["weights"]}
 
+    def norms(self):
+        of_edges = {} if self.edges is None else self.edges.norms()
+        return {**super().norms(), **{f"edges/{name}": of for name, of in of_edges.items()}}
+
+    def take_norms(self, norms):
+        super().take_norms(norms)
+        if self.edges is not None:
+            self.edges.take_norms(part("edges", norms))
+
     def has_penalty(self):
         return self.penalised or (self.edges is not None and self.edges.has_penalty())
 
@@ -413,6 +449,10 @@ cdef class ChainFeatures(EdgedMap):
     pairs, edge_pairs : tuples (starts, places), default=None
         The weights of features, and of transitions' features, that there are; see `LinearMap`. used
         and edge_used are then of the rows behind them.
+    like : ChainFeatures, default=None
+        Whose weights are those of this map as well; see `share`.
+    norms : dict, default=None
+        What `norms` gave of the same blocks, weights and penalty: it is not made again.
 
     Attributes
     ----------
@@ -422,7 +462,7 @@ cdef class ChainFeatures(EdgedMap):
 
     def __init__(self, X, starts, Layout layout, double intercept, bint ends, bint transitions,
                  edge_X=None, weights=None, edge_weights=None, used=None, edge_used=None,
-                 Py_ssize_t n_ngrams=0, pairs=None, edge_pairs=None):
+                 Py_ssize_t n_ngrams=0, pairs=None, edge_pairs=None, like=None, norms=None):
         n_labels, lengths = layout.n_labels, layout.counts()
         if (edge_X is not None) != (layout.pair_step > 0):
             raise ValueError("edge_X is for transitions with scores of their own, which need it.")
@@ -451,11 +491,16 @@ cdef class ChainFeatures(EdgedMap):
                 edge_X, starts + 1, lengths - 1, n_labels, 1, 1.0, n_labels, edge_used, edge_pairs)
             self.visit_cost += self.edges.visit_cost
         self.visit_cost += 2.0 * max(self.n_shared_scores, self.stride * n_labels)
-        for part, given in ((self, weights), (self.edges, edge_weights)):
-            if part is not None and weights is None:
-                part.prepare_norms()
-            elif part is not None:
-                part.use(given)
+        if like is not None:
+            self.share(like)
+        if norms is not None:
+            self.take_norms(norms)
+            return
+        for each, given in ((self, weights), (self.edges, edge_weights)):
+            if each is not None and weights is None:
+                each.prepare_norms()
+            elif each is not None:
+                each.use(given)
 
     def arguments(self):
         cdef PositionMap edges = self.edges

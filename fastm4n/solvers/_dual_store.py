@@ -1,7 +1,9 @@
-"""Dual points on disk, chunk by chunk: two files each, so that what was committed stays.
+"""What fits by chunks have on disk: dual points, and what was made of the data.
 
-A file of a chunk is written over only if no committed state refers to it: a process that is killed
-at any moment, or a disk that is full, leaves all that the last committed state is made of.
+In a folder that was given, dual points are in two files for each chunk. One is written over only if
+no committed state refers to it: a process that is killed at any moment, or a disk that is full,
+leaves all that the last committed state is made of. All else is in files without a name, which the
+system removes however the process ends.
 """
 
 import errno
@@ -12,6 +14,7 @@ import tempfile
 import zlib
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
 
 import numpy as np
 
@@ -23,17 +26,87 @@ try:
 except ImportError:  # Windows: nothing tells two fits in one folder apart
     fcntl = None
 
-STATE, LOCK, CODES = "fastm4n-fit.fm4n", "fastm4n-fit.lock", "fastm4n-labels.bin"
+STATE, LOCK = "fastm4n-fit.fm4n", "fastm4n-fit.lock"
 _CHUNKS = "fastm4n-dual-*.bin"
+# bytes that are written by one call
+AT_ONCE = 1 << 24
+# where arrays begin in files without a name, and where groups of them do
+ALIGNED, PAGE = 64, 4096
+
+
+class Scratch:
+    """A file without a name, which goes with the process; threads may share it.
+
+    Parameters
+    ----------
+    folder : path
+        Where it takes its space.
+    """
+
+    def __init__(self, folder):
+        self._file = tempfile.TemporaryFile(prefix="fastm4n-", dir=folder, buffering=0)
+        self._lock = Lock()
+        # of each key where its arrays begin and how much room they have, and what they are
+        self._places, self._end = {}, 0
+
+    def write_at(self, at, array):
+        """Have the bytes of a contiguous array from there on."""
+        view = memoryview(array).cast("B") if array.size else b""
+        with self._lock:
+            self._file.seek(at)
+            while view:
+                view = view[self._file.write(view[:AT_ONCE]) :]
+
+    def read_at(self, at, array):
+        """Fill a contiguous array with what was written from there on."""
+        view = memoryview(array).cast("B") if array.size else b""
+        with self._lock:
+            self._file.seek(at)
+            while view:
+                n = self._file.readinto(view)
+                if not n:
+                    raise OSError(errno.EIO, os.strerror(errno.EIO))
+                view = view[n:]
+        return array
+
+    def write(self, key, arrays):
+        """Keep these arrays, by name, in the place of those that the key had."""
+        head, n_bytes = [], 0
+        for name, array in arrays.items():
+            head.append((name, array.dtype, array.shape, n_bytes))
+            n_bytes += -(-array.nbytes // ALIGNED) * ALIGNED
+        with self._lock:
+            at, room, _ = self._places.get(key, (0, -1, None))
+            if n_bytes > room:
+                at, room = self._end, -(-n_bytes // PAGE) * PAGE
+                self._end += room
+        for (_, _, _, begin), array in zip(head, arrays.values(), strict=True):
+            self.write_at(at + begin, np.ascontiguousarray(array))
+        self._places[key] = at, room, head
+
+    def read(self, key):
+        """The arrays of `write`, in one buffer of their own; None if there are none."""
+        if key not in self._places:
+            return None
+        at, _, head = self._places[key]
+        last = head[-1]
+        n_bytes = last[3] + last[1].itemsize * int(np.prod(last[2], dtype=np.int64))
+        buffer = self.read_at(at, np.empty(n_bytes, dtype=np.uint8))
+        return {
+            name: np.ndarray(shape, dtype, buffer, begin) for name, dtype, shape, begin in head}
+
+    def close(self):
+        self._file.close()
 
 
 class DualStore:
-    """What is kept of each chunk between its visits, in a folder.
+    """What is kept of each chunk between its visits.
 
     Parameters
     ----------
     folder : str or path, default=None
-        Made if it is not there; a temporary one by default, which goes when the store is closed.
+        Made if it is not there. By default all is in files without a name, where the system has
+        those.
 
     Attributes
     ----------
@@ -48,15 +121,19 @@ class DualStore:
 
     def __init__(self, folder=None):
         self.is_lasting = folder is not None
-        self._temporary = self._lock = None
-        if folder is None:
-            self._temporary = tempfile.TemporaryDirectory(prefix="fastm4n-")
-            self.folder = Path(self._temporary.name)
-        else:
-            self.folder = Path(folder)
+        self.folder = Path(folder if self.is_lasting else tempfile.gettempdir())
+        self._lock = None
+        if self.is_lasting:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._take()
+        self._scratch = []
+        self._arrays = self.scratch()
         self.slots = self.checks = np.zeros(0)
+
+    def scratch(self):
+        """A file for what no later process needs; it is closed with the store."""
+        self._scratch.append(Scratch(self.folder))
+        return self._scratch[-1]
 
     def _take(self):
         """Refuse a folder in which another process is at work."""
@@ -99,18 +176,28 @@ class DualStore:
 
     def write(self, c, arrays):
         """Keep these arrays, by name, of chunk c."""
+        if not self.is_lasting:
+            with self.explained():
+                self._arrays.write(("dual", c), arrays)
+            self.slots[c] = 0
+            return
         slot = 1 - self._committed[c] if self._committed[c] >= 0 else 0
         head = json.dumps([
             [name, array.dtype.str, array.shape] for name, array in arrays.items()]).encode()
         parts = [len(head).to_bytes(8, "little"), head]
         parts += [memoryview(array).cast("B") for array in arrays.values() if array.size]
         check = 0
-        with self.explained(), open(self.path(c, slot), "wb", buffering=0) as file:
+        flags = os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0)
+        with self.explained(), open(
+            # not emptied first: blocks that the file has are written over
+            os.open(self.path(c, slot), flags, 0o666), "wb", buffering=0,
+        ) as file:
             for part in parts:
                 check = zlib.crc32(part, check)
                 view = memoryview(part)
                 while view:
-                    view = view[file.write(view[: 1 << 24]) :]
+                    view = view[file.write(view[:AT_ONCE]) :]
+            file.truncate()
         self.slots[c], self.checks[c] = slot, check
 
     def read(self, c):
@@ -123,6 +210,8 @@ class DualStore:
         """
         if self.slots[c] < 0:
             return None
+        if not self.is_lasting:
+            return self._arrays.read(("dual", c))
         path = self.path(c, self.slots[c])
         damaged = ModelFileError(
             f"{path} is missing, cut short or damaged. Remove the files of {self.folder}, and the "
@@ -153,6 +242,15 @@ class DualStore:
             raise damaged
         return arrays
 
+    def keep(self, c, arrays):
+        """Keep what was made of the data of chunk c, for this process."""
+        with self.explained():
+            self._arrays.write(("data", c), arrays)
+
+    def kept(self, c):
+        """The arrays of `keep`, or None."""
+        return self._arrays.read(("data", c))
+
     def flush(self):
         """Have all files of the present state on disk."""
         for c in np.flatnonzero(self.slots != self._committed):
@@ -176,11 +274,12 @@ class DualStore:
 
     def close(self, done):
         """Leave the folder; done: nothing of it is needed any more."""
-        if self._temporary is not None:
-            self._temporary.cleanup()
+        for file in self._scratch:
+            file.close()
+        if not self.is_lasting:
             return
         if done:
-            for path in [*self.folder.glob(_CHUNKS), self.folder / STATE, self.folder / CODES]:
+            for path in [*self.folder.glob(_CHUNKS), self.folder / STATE]:
                 path.unlink(missing_ok=True)
         self._lock.close()
         if done:

@@ -75,7 +75,7 @@ class Chunks:
     """
 
     def load(self, c):
-        """The surrogate and the features of chunk c, with weights of their own, and its bytes.
+        """The surrogate and the features of chunk c, which share the weights, and its bytes.
 
         Called in another thread.
         """
@@ -149,7 +149,6 @@ class ChunkedEngine:
         """The engine of chunk c, where it was left, and what loading it costs."""
         blocks = slice(self.edges[c], self.edges[c + 1])
         surrogate, features, n_bytes = self.data.load(c)
-        features.share(self.features)
         engine = BlockCoordinateEngine(
             surrogate, features, self.weights[blocks], self.alpha, seed)
         kept = None if self.store is None else self.store.read(c)
