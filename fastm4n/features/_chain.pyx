@@ -11,7 +11,7 @@ from scipy import sparse
 
 from libc.string cimport memcpy, memset
 
-from fastm4n._plain import part
+from fastm4n._plain import part as arrays_of
 from fastm4n.features._linear cimport WHOLE, LinearMap
 from fastm4n.outputs._base cimport Layout
 
@@ -359,7 +359,7 @@ cdef class EdgedMap(PositionMap):
     def take_norms(self, norms):
         super().take_norms(norms)
         if self.edges is not None:
-            self.edges.take_norms(part("edges", norms))
+            self.edges.take_norms(arrays_of("edges", norms))
 
     def has_penalty(self):
         return self.penalised or (self.edges is not None and self.edges.has_penalty())

@@ -80,6 +80,8 @@ class Scratch:
             if n_bytes > room:
                 at, room = self._end, -(-n_bytes // PAGE) * PAGE
                 self._end += room
+                # what no array fills can be read all the same
+                self._file.truncate(self._end)
         for (_, _, _, begin), array in zip(head, arrays.values(), strict=True):
             self.write_at(at + begin, np.ascontiguousarray(array))
         self._places[key] = at, room, head

@@ -32,18 +32,21 @@ class OutOfCore(NamesParameters, BaseEstimator):
     work_folder : str or path, default=None
         Where the dual points are kept, and the state of the fit, every few seconds: a fit that was
         killed goes on from there when it is called again, with the same result to the bit. It is
-        emptied when the fit ends. By default a temporary folder, from which no fit goes on. It
-        takes 8 bytes for each number of the dual point, twice for "log" on sequences, and as much
-        again with a `work_folder`.
+        emptied when the fit ends. By default files without a name in `tempfile.gettempdir()`, which
+        no fit goes on from and nothing is left of, not even after a kill. They take 8 bytes for
+        each number of the dual point, twice for "log" on sequences, and as much again with a
+        `work_folder`; beside them what is made of the data once: 4 T (T + 1) bytes for a sequence
+        of T <= 64 positions, 16 for each non-zero feature of longer ones, and all features again
+        where their form had to be changed.
     visits : int, default=None
         How often the examples of a chunk are visited, on the average, each time it is read, as
         long as passes are not accelerated; by default 1 or 2, by counts of the work that reading
-        and visiting take.
+        and visiting take, and by what the second visit of the first chunk has found to do.
     step : {"line_search", "exact"}, default="line_search"
         As of `BlockFrankWolfe`.
     sampling : {"gap", "uniform", "permutation"}, default="gap"
-        Which example of a chunk is next, as of `BlockFrankWolfe`; "gap" also visits the chunks of
-        the largest gaps first, and leaves out those with next to nothing to gain.
+        Which example of a chunk is next, as of `BlockFrankWolfe`; "gap" also leaves out the chunks
+        with next to nothing to gain.
     accelerate : bool, default=True
         As of `BlockFrankWolfe`.
 
