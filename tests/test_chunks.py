@@ -23,6 +23,8 @@ from fastm4n import (
     _checkpoints,
     checkpointing,
 )
+from fastm4n.estimators._chain_chunks import chain_problem
+from fastm4n.estimators._vector_chunks import vector_problem
 from fastm4n.model_files import ModelFileError
 from fastm4n.penalties import L2
 from fastm4n.solvers import _dual_store
@@ -156,6 +158,92 @@ def test_weights_of_zero_and_empty_sequences_leave_their_chunks():
     longest = int(np.argmax([len(set(labels)) for labels in y]))
     one = SequenceTagger(**options).fit(X, y, np.arange(len(X)) == longest)
     assert one.relative_gap_ <= 1e-3
+
+
+def same(one, other):
+    if sparse.issparse(one):
+        one, other = ((m.data, m.indices, m.indptr, np.array(m.shape)) for m in (one, other))
+        return all(map(same, one, other))
+    return one.dtype.kind == other.dtype.kind and np.array_equal(one, other)
+
+
+def not_canonical(X):
+    """CSR of 64-bit indices, each row's entries backwards and the first one in two parts."""
+    whole = sparse.csr_matrix(X)
+    data, indices, indptr = [], [], [0]
+    for a, b in zip(whole.indptr, whole.indptr[1:], strict=False):
+        values, columns = whole.data[a:b][::-1], whole.indices[a:b][::-1]
+        data += [values[:1] / 2, values[:1] / 2, values[1:]]
+        indices += [columns[:1], columns]
+        indptr.append(indptr[-1] + b - a + (b > a))
+    made = sparse.csr_matrix(whole.shape)
+    made.data, made.indices = np.concatenate(data), np.concatenate(indices).astype(np.int64)
+    made.indptr = np.array(indptr, dtype=np.int64)
+    return made
+
+
+KINDS = {
+    "float32": lambda X: X.astype(np.float32), "integers": lambda X: np.rint(3 * X).astype(int),
+    "Fortran": np.asfortranarray, "zeros": lambda X: np.where(np.abs(X) > 1.2, X, 0.0),
+    "CSR": sparse.csr_array, "64 bits": not_canonical,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("options", [
+    {}, {"transition_features": [3, 0]}, {"states": "observed"}, {"penalty": "elasticnet"},
+    {"penalty": L2(bounds={"coef": (BOUND, -BOUND)})}], ids=str)
+@pytest.mark.parametrize("longest", [8, 90])
+def test_a_chunk_of_sequences_is_the_same_each_time_it_is_read(kind, options, longest):
+    """Features, Gram matrices and sorted entries; examples of weight zero are left out."""
+    X, y = sequences(40, longest=longest)
+    X = Sequences.from_lengths(KINDS[kind](np.concatenate(X)), [len(x) for x in X])
+    weights = np.where(np.arange(40) % 7 == 3, 0.0, 1.0)
+    solver = OutOfCore(memory=0.02 * longest / 8)
+    model = SequenceTagger("log", solver=solver, **options)
+    data = chain_problem(model, solver, X, y, weights, None, None).chunks
+    for c in range(data.edges.size - 1):
+        (_, first, n_bytes), (_, second, same_bytes) = data.load(c), data.load(c)
+        assert n_bytes == same_bytes
+        # features of positions and of transitions
+        for i in (0, 6):
+            one, other = (features.arguments()[i] for features in (first, second))
+            assert one is None or same(one, other)
+        norms, others = first.norms(), second.norms()
+        assert norms.keys() == others.keys()
+        assert all(same(norms[name], others[name]) for name in norms)
+    assert data.edges.size > 2
+    data.store.close(True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_chunk_of_rows_is_the_same_each_time_it_is_read(kind):
+    X, y = rows()
+    X = KINDS[kind](X)
+    solver = OutOfCore(memory=0.01)
+    for weights in (None, np.arange(len(y)) % 5 + 0.0):
+        model = MulticlassClassifier("log", solver=solver)
+        data = vector_problem(model, solver, X, y, weights).chunks
+        for c in range(data.edges.size - 1):
+            (_, first, n_bytes), (_, second, same_bytes) = data.load(c), data.load(c)
+            assert n_bytes == same_bytes
+            assert all(map(same, first.arguments()[:3], second.arguments()[:3]))
+        data.store.close(True)
+
+
+def test_files_without_a_name_give_back_what_they_hold(tmp_path):
+    file, rng = _dual_store.Scratch(tmp_path), np.random.default_rng(0)
+    kept = {}
+    for n in (3, 5000, 0, 70, 9000):
+        for key in "abc":
+            kept[key] = {
+                "x": rng.normal(size=(n, 2)), "i": np.arange(n, dtype=np.int32),
+                "last": np.zeros(0)}
+            file.write(key, kept[key])
+            for other, arrays in kept.items():
+                assert all(map(same, file.read(other).values(), arrays.values()))
+    assert file.read("d") is None
+    file.close()
 
 
 def test_mapped_data_are_read_and_folders_left(tmp_path):

@@ -35,10 +35,10 @@ BYTE_COST = 4.0
 TWICE, LEFT = 0.15, 0.25
 
 # what is taken for the curvature of Frank-Wolfe steps is so many times that of blocks, in chunks of
-# so many blocks, and less of smaller ones: blocks of a chunk, which come one after another, act like
-# one block of a larger curvature. Visits of all until the gap, "max_margin", the factor being 1, 5
-# and 10: rows, 3000 in a chunk, over 150, 101 and 77 (in memory 67); sequences, 157 in a chunk, 461,
-# over 520 and over 520 (in memory 440)
+# so many blocks, and less of smaller ones: blocks of a chunk, which come one after another, act
+# like one block of a larger curvature. Visits of all until the gap, "max_margin", the factor being
+# 1, 5 and 10: rows, 3000 in a chunk, over 150, 101 and 77 (in memory 67); sequences, 157 in a
+# chunk, 461, over 520 and over 520 (in memory 440)
 OF_CHUNKS, MANY = 10.0, 3000
 
 # gap sampling leaves out chunks whose share of all gaps is less than this part of a fair one
