@@ -1,4 +1,4 @@
-"""The driver of a fit over several workers: rounds, line search, momentum, one certificate.
+"""The driver of a fit over several workers: rounds, line search, mixing of points, one certificate.
 
 Workers k = 1 ... K hold the blocks of the parts; z(mu) = sum_k z_k is all that they share.  In a
 round each worker improves its own dual points, the others being held, under a curvature sigma times
@@ -25,6 +25,7 @@ from fastm4n._plain import checked, flat, part
 from fastm4n.fleets import Lost, NoMember
 from fastm4n.solvers.acceleration import MOST_RATIO, best_kappa
 from fastm4n.solvers.certificates import ROUNDING, Certificate
+from fastm4n.solvers.mixing import Mixing
 from fastm4n.solvers.shares import Omega, best_share, searched_share
 from fastm4n.solvers.worker import Vectors, n_bytes
 
@@ -41,8 +42,9 @@ SIGMA = 0.9
 SIGMA_FACTOR, SHORT, LONG, LONG_ROUNDS = 1.5, 0.6, 3.0, 3
 # share of the newest point in the mean that is certified
 AVERAGED = 0.65
-# kappa grows with the number of workers by this power
-KAPPA_POWER = 0.2
+# kappa grows with the number of workers by this power, and is larger by the factor where points are
+# mixed, which needs rounds that solve the problem with kappa well
+KAPPA_POWER, KAPPA_MIXED = 0.2, 1.25
 # rounds after which z is built afresh
 FRESH_ROUNDS = 50
 # losses in a row while others are replaced
@@ -64,6 +66,8 @@ def rounds_kappa(alpha, curvature, n_workers, is_smooth):
     if n_workers == 1 or curvature <= 0.0:
         return best_kappa(alpha, curvature, is_smooth)
     ratio = float(np.sqrt(curvature / alpha)) * n_workers**KAPPA_POWER
+    if is_smooth:
+        ratio *= KAPPA_MIXED
     return alpha * min(MOST_RATIO, ratio)
 
 
@@ -99,8 +103,8 @@ class Rounds:
     ----------
     z : ndarray
         z(mu), the sum over workers.
-    centre, last : ndarray
-        y, and where the round before last has led: momentum goes on from there.
+    centre : ndarray
+        y, where `mixing` of the points so far has led.
     mean : ndarray
         Of the latest points, newest most: what is certified.
     bundle : tuple of (float, ndarray)
@@ -125,7 +129,8 @@ class Rounds:
         self.sigma = max(1.0, SIGMA * K) if sigma is None else float(sigma)
         self.is_adapting = sigma is None
         self.z = np.zeros(self.vectors.size)
-        self.centre, self.last, self.mean = (self.z.copy() for _ in range(3))
+        self.centre, self.mean = self.z.copy(), self.z.copy()
+        self.mixing = Mixing(self.z.size, first["is_smooth"])
         self.best, self.primal = None, np.inf
         self.bundle = 0.0, self.z.copy()
         self.dual = -self.alpha * self.omega.conjugate(self.z)
@@ -197,6 +202,7 @@ class Rounds:
                 self._started(members)
                 self._all("rollback")
                 self.freshen()
+                self.mixing.forget()
                 return
             except _MemberLost as more:
                 still = {one.member: one for one in lost}
@@ -250,8 +256,7 @@ class Rounds:
         self.since_fresh += 1
         if kappa > 0.0:
             root = np.sqrt(alpha / total)
-            self.centre = point + (1.0 - root) / (1.0 + root) * (point - self.last)
-            self.last = point
+            self.centre = self.mixing.next(self.centre, point, (1.0 - root) / (1.0 + root))
         self._certified(numbers)
         self._note(answers, share)
         self._adapt(share, longest)
@@ -320,8 +325,8 @@ class Rounds:
         return {
             "numbers": np.array(numbers), "counts": np.array(counts, dtype=np.int64),
             "generation": np.array(self.generation, dtype=np.int64),
-            "z": self.z.copy(), "centre": self.centre.copy(), "last": self.last.copy(),
-            "mean": self.mean.copy(), "bundle": self.bundle[1].copy(),
+            "z": self.z.copy(), "centre": self.centre.copy(), "mean": self.mean.copy(),
+            "bundle": self.bundle[1].copy(), **flat("mixing", self.mixing.state()),
             "best": self.z[:0] if self.best is None else self.best.copy(),
             **flat("history", self.history()),
             **flat("member", {str(k): one for k, one in enumerate(members)}),
@@ -342,12 +347,14 @@ class Rounds:
                 f"not of {self.alpha:g} and {self.mass:g}.")
         K = self.fleet.n_members
         generation = checked(np.array(self.generation), "generation", state)
-        names = ("z", "centre", "last", "mean", "bundle")
+        names = ("z", "centre", "mean", "bundle")
         vectors = {name: checked(self.z, name, state).copy() for name in names}
         best = checked(self.z, "best", state).copy() if state["best"].size else None
+        mixing = self.mixing.checked(part("mixing", state))
         self._all("restore", each=[(part(f"member/{k}", state),) for k in range(K)])
         self.generation = generation.tolist()
-        self.z, self.centre, self.last, self.mean = (vectors[name] for name in names[:4])
+        self.z, self.centre, self.mean = (vectors[name] for name in names[:3])
+        self.mixing.restore(mixing)
         (
             _, self.sigma, self.kappa, self.primal, self.dual, held, self.rounding, _, seconds,
         ) = numbers
