@@ -182,6 +182,10 @@ cdef class FeatureMap:
         """
         raise NotImplementedError(f"{type(self).__name__} does not hold w.")
 
+    def touched(self):
+        """By name, the rows of the arrays of `state` that any block reads; those left out whole."""
+        return {}
+
     def present(self):
         """The present w = prox(z), of the form of `state`, which is z."""
         return self.state()

@@ -62,6 +62,9 @@ cdef class PositionMap(LinearMap):
         if self.gram_start is not None:
             self.prepare_norms()
 
+    def rows_of_blocks(self):
+        return np.asarray(self.starts), np.asarray(self.lengths)
+
     def use(self, double[:, ::1] weights):
         """Score with these weights instead of those that `update` has made."""
         if weights.shape[0] != self.weights.shape[0] or weights.shape[1] != self.stride:
@@ -389,6 +392,12 @@ cdef class EdgedMap(PositionMap):
         super().clear()
         if self.edges is not None:
             self.edges.clear()
+
+    def touched(self):
+        touched = super().touched()
+        if self.edges is not None and (of_edges := self.edges.touched()):
+            touched["edges"] = of_edges["weights"]
+        return touched
 
     def state(self):
         state = super().state()

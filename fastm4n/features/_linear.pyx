@@ -218,6 +218,22 @@ cdef class LinearMap(WeightMap):
         """A byte for each weight, zero for those that stay zero; None where all may be used."""
         return None if self.on == NULL else np.asarray(self.used)
 
+    def touched(self):
+        if not self.is_sparse or self.first_pair != NULL:
+            return {}
+        is_touched = np.zeros(self.weights.shape[0], dtype=bool)
+        is_touched[self.n_features :] = True
+        starts, lengths = self.rows_of_blocks()
+        ends = np.asarray(self.indptr)
+        for first, last in zip(
+                ends[starts].tolist(), ends[np.add(starts, lengths)].tolist(), strict=True):
+            is_touched[self.X.indices[first:last]] = True
+        return {"weights": np.flatnonzero(is_touched)}
+
+    def rows_of_blocks(self):
+        """First rows and numbers of rows, whose runs hold those of all blocks."""
+        return np.zeros(1, dtype=np.intp), np.array([self.X.shape[0]])
+
     def used_rows(self):
         """`used` as it was given."""
         used = self.which_used()

@@ -186,6 +186,17 @@ class Rounds:
             raise _MemberLost(lost)
         return answers
 
+    def _all_at(self, method, z, *args):
+        """`_all` of a method whose first argument is z: each member is sent the rows it wants."""
+        wanted = [one["rows"] for one in self.described]
+        if all(rows is None for rows in wanted):
+            self.n_bytes += z.nbytes * len(wanted)
+            return self._all(method, z, *args)
+        whole = z.reshape(-1, self.vectors.width)
+        each = [(z if rows is None else whole[rows], *args) for rows in wanted]
+        self.n_bytes += sum(sent.nbytes for sent, *_ in each)
+        return self._all(method, each=each)
+
     def recover(self, lost):
         """Replace members that were lost, their blocks beginning at phi(y) again."""
         for attempt in range(ATTEMPTS):
@@ -229,14 +240,12 @@ class Rounds:
         alpha, kappa, omega = self.alpha, self.kappa, self.omega
         total = alpha + kappa
         start = (alpha * self.z + kappa * self.centre) / total
-        answers = self._all(
+        answers = self._all_at(
             "local", start, self.sigma, kappa, self.local_passes, self.seconds)
         change = np.zeros_like(self.z)
-        down = start.nbytes * len(answers)
         for answer in answers:
             self.vectors.add(change, answer["change"])
-            down += n_bytes(answer["change"])
-        self.n_bytes += down
+            self.n_bytes += n_bytes(answer["change"])
         direction = change * (alpha / total)
         before, after = (sum(one["heights"][i] for one in answers) for i in (0, 1))
         if self.is_searched:
@@ -249,8 +258,7 @@ class Rounds:
         newest = max(1.0 / (self.n_rounds + 1), AVERAGED) if kappa > 0.0 else 1.0
         mean = self.mean + newest * (point - self.mean)
         # until the workers have moved nothing has
-        numbers = self._all("certify", mean, share)
-        self.n_bytes += mean.nbytes * len(answers)
+        numbers = self._all_at("certify", mean, share)
         self.mean, self.z = mean, self.z + share * change
         self.n_rounds += 1
         self.since_fresh += 1

@@ -11,8 +11,8 @@ from fastm4n.solvers.certificates import certificate_terms
 
 # seconds of a piece of a local pass, between two looks at whether to stop
 PIECE_SECONDS = 0.2
-# rows that have changed go by themselves where they are less than this share of all
-SPARSE = 0.4
+# rows go by themselves, between driver and worker, where they are less than this share of all
+FEW = 0.8
 # blocks that are visited to measure the curvature
 PROBES = 64
 
@@ -42,15 +42,32 @@ class Vectors:
             name: vector[start:stop].reshape(shape) for (name, shape), start, stop in zip(
                 self.shapes.items(), edges[:-1].tolist(), edges[1:].tolist(), strict=True)}
 
-    def sparse(self, vector):
-        """The vector, or (numbers of rows, rows) where most rows are zero.
+    @property
+    def width(self):
+        """Length of rows: the longest that all arrays are made of."""
+        return int(np.gcd.reduce([shape[-1] for shape in self.shapes.values()]))
 
-        Rows are those of the longest line that all arrays are made of.
+    def rows_of(self, touched):
+        """Numbers of the vector's rows that hold these rows of arrays; None for most or all.
+
+        touched : dict of str to ndarray
+            Arrays that are not named are there as a whole.
         """
-        width = np.gcd.reduce([shape[-1] for shape in self.shapes.values()])
-        rows = vector.reshape(-1, width)
+        width, start, found = self.width, 0, []
+        for (name, shape), size in zip(self.shapes.items(), self.sizes, strict=True):
+            rows = np.arange(size // width)
+            if name in touched:
+                rows = rows.reshape(shape[0], -1)[touched[name]].ravel()
+            found.append(start + rows)
+            start += size // width
+        rows = np.concatenate(found)
+        return rows if rows.size < FEW * start else None
+
+    def sparse(self, vector):
+        """The vector, or (numbers of rows, rows) where many rows are zero."""
+        rows = vector.reshape(-1, self.width)
         filled = np.flatnonzero(rows.any(axis=1))
-        return (filled, rows[filled]) if filled.size < SPARSE * len(rows) else vector
+        return (filled, rows[filled]) if filled.size < FEW * len(rows) else vector
 
     def add(self, to, change, factor=1.0):
         """to += factor * change, of the form of `sparse`."""
@@ -109,6 +126,10 @@ class Worker:
         self.about = {} if about is None else about
         self.vectors = Vectors({name: array.shape for name, array in state.items()})
         self.engine = self.before = self.fresh = None
+        # of penalties groups may have rows that are touched here and rows that are not
+        touched = {} if features.penalties() else features.touched()
+        self.rows = self.vectors.rows_of(touched) if touched else None
+        self.given = None if self.rows is None else np.zeros(self.vectors.size)
 
     @classmethod
     def of(cls, problem, mass, about=None):
@@ -127,7 +148,8 @@ class Worker:
         description : dict
             n_blocks : int; mass : float, the sum of the weights; largest : float, the sum of the
             losses at w = 0 with these weights, from above; shapes : dict of the arrays of
-            the features' state; penalties : dict of their `Penalty`; is_searched, is_smooth : bool,
+            the features' state; rows : ndarray or None, those of a vector that are wanted here;
+            penalties : dict of their `Penalty`; is_searched, is_smooth : bool,
             whether h is known between two dual points, and the surrogate is a log one;
             common : dict of short texts by name, of all that must be equal.
         """
@@ -151,7 +173,7 @@ class Worker:
         return {
             "n_blocks": surrogate.n_blocks, "mass": float(np.sum(self.raw_weights)),
             "largest": float(np.sum(self.raw_weights * largest)),
-            "shapes": self.vectors.shapes, "penalties": features.penalties(),
+            "shapes": self.vectors.shapes, "rows": self.rows, "penalties": features.penalties(),
             "is_searched": has_entropy,
             "is_smooth": surrogate.has_natural_step or has_entropy, "common": common,
         }
@@ -212,6 +234,13 @@ class Worker:
         self.seed = tuple(seed)
         self.before = None
 
+    def _whole(self, z):
+        """A vector that was given whole, or by the rows that are wanted here."""
+        if z.size == self.vectors.size:
+            return z
+        self.given.reshape(-1, self.vectors.width)[self.rows] = z
+        return self.given
+
     def _natural(self):
         return self.surrogate.state() if self.surrogate.has_natural_step else None
 
@@ -223,7 +252,8 @@ class Worker:
         Parameters
         ----------
         z : ndarray
-            Where all workers begin: (alpha z(mu) + kappa y) / (alpha + kappa) for a centre y.
+            Where all workers begin: (alpha z(mu) + kappa y) / (alpha + kappa) for a centre y. Whole,
+            or the rows that `describe` asks for.
         sigma : float
             What the curvature is multiplied by.
         kappa : float
@@ -240,7 +270,7 @@ class Worker:
             sum p h after); visits : int; seconds : float, of the clock; calls : int, of the oracle.
         """
         started = time.perf_counter()
-        engine, n = self.engine, self.surrogate.n_blocks
+        engine, n, z = self.engine, self.surrogate.n_blocks, self._whole(z)
         self.before = (np.array(engine.mu), np.array(engine.concave), self._natural())
         self.features.restore(self.vectors.views(z))
         alpha, calls = engine.alpha, engine.oracle_calls
@@ -320,7 +350,7 @@ class Worker:
     def certify(self, z, g=None):
         """`commit` of g, if it is given, and sums over this part's blocks for a certificate.
 
-        They are of w = prox(z), which need not be that of the dual point.
+        They are of w = prox(z), which need not be that of the dual point; z is as in `local`.
 
         Returns
         -------
@@ -331,7 +361,7 @@ class Worker:
         if g is not None:
             self.commit(g)
         engine = self.engine
-        self.features.restore(self.vectors.views(z))
+        self.features.restore(self.vectors.views(self._whole(z)))
         loss, _, heights, _, shift = certificate_terms(engine, engine.mu)
         engine.concave[:] = heights
         p = np.asarray(engine.weights)
