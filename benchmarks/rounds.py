@@ -8,8 +8,8 @@ are those of a cluster, and a round takes as long as its slowest worker, in CPU 
 surrogate, weights alpha = 0.1 and 0.01, to an absolute gap of 1e-3, three local passes a round,
 sentences shuffled. Tamil is the training part of UD Tamil-TTB with the attributes of
 `window_attributes`, CoNLL-2000 that with those of CRFsuite's tutorial. Figures go to
-benchmarks/results/rounds.json, those of a data set in the place of its own; ``page`` (done after
-every part) writes the tables of docs/scale.md from them.
+benchmarks/results/rounds.json, each in the place of that with the same data, alpha and workers;
+``page`` (done after every part) writes the tables of docs/scale.md from them.
 """
 
 import argparse
@@ -205,8 +205,9 @@ def main():
     if tasks and folder() is None:
         raise SystemExit("The environment variable FASTM4N_DATA does not name a folder of data.")
     for name in tasks:
-        data, rows = read(name), []
+        data, rows = read(name), results["data"].get(name, [])
         for K, alpha in itertools.product(given.workers, ALPHAS):
+            rows = [row for row in rows if (row["K"], row["alpha"]) != (K, alpha)]
             rows.append(measured(data, alpha, K))
             print(name, {key: rows[-1][key] for key in ("alpha", "K", "rounds")}, flush=True)
             results["data"][name] = sorted(rows, key=lambda row: (-row["alpha"], row["K"]))

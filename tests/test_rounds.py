@@ -6,20 +6,25 @@ import warnings
 import numpy as np
 import pytest
 from automaton_cases import KINDS
+from fastm4n.features._chain import ChainFeatures
 from fastm4n.features._penalty import Penalty
 from numpy.testing import assert_allclose, assert_array_equal
 from rounds_cases import factories, make_worker, part_of, parts_of
+from scipy import sparse
 from test_engine_contract import is_allowed
 
 import fastm4n.solvers.worker as worker_module
 from fastm4n._checkpoints import Pace
 from fastm4n.fleets import InProcessFleet, NoMember
 from fastm4n.model_files import ModelFileError
+from fastm4n.outputs import ChainOutputs
 from fastm4n.solvers.certificates import certify
+from fastm4n.solvers.mixing import Mixing
 from fastm4n.solvers.rounds import solve_rounds
 from fastm4n.solvers.rounds_file import RoundsFile
 from fastm4n.solvers.shares import Omega, best_share, searched_share
 from fastm4n.solvers.worker import Vectors, Worker
+from fastm4n.surrogates import make_surrogate
 
 TESTED = ("labels", "costs", "chains", "edges", "forests", "pairs", "rankings")
 ROUGH = {"max_margin": 2e-3, "max_min": 2e-3, "log": 1e-5}
@@ -458,3 +463,68 @@ def test_the_best_share(penalty):
     assert best_share(1.0, omega, z, 0 * direction, 1.0) == 1.0
     assert omega.divergence(z, z) <= 1e-12 <= omega.divergence(z + 1.0, z) + omega.value(z)
     assert sum(len(part) for part in parts_of(7, 3)) == 7
+
+
+def test_workers_are_sent_the_rows_that_they_touch():
+    """With the bits that whole vectors give, of positions, of edges and of single rows."""
+    rng = np.random.default_rng(0)
+    y, lengths = rng.integers(0, 3, 60), np.full(20, 3)
+    X = sparse.random(60, 200, 0.03, "csr", random_state=0)
+    assert X.indices.dtype == np.int32
+
+    def make(blocks, is_told):
+        kept = np.concatenate([np.arange(3 * b, 3 * b + 3) for b in blocks])
+        outputs = ChainOutputs(y[kept], lengths[blocks], 1.0 - np.eye(3))
+        features = ChainFeatures(X, 3 * np.asarray(blocks), outputs.layout, 1.0, True, True)
+        worker = Worker(make_surrogate("log", outputs), features, np.ones(len(blocks)))
+        touched = features.touched()["weights"]
+        assert set(X[kept].indices) <= set(touched)
+        assert touched.size == np.unique(X[kept].indices).size + 6  # and those of no feature
+        assert_array_equal(worker.rows, touched)
+        if not is_told:
+            worker.rows = None
+        return worker
+
+    found = []
+    for told in ([False, False], [True, True], [True, False]):
+        makers = [
+            functools.partial(make, list(blocks), is_told)
+            for blocks, is_told in zip((range(8), range(8, 20)), told, strict=True)]
+        with InProcessFleet(makers) as fleet:
+            found.append(solve_rounds(fleet, 0.01, tol=0.0, max_rounds=6))
+    for other in found[1:]:
+        assert_array_equal(found[0].z["weights"], other.z["weights"])
+        assert_array_equal(found[0].history["gap"], other.history["gap"])
+        assert other.history["bytes"][-1] < found[0].history["bytes"][-1]
+
+
+def test_rows_of_vectors():
+    vectors = Vectors({"a": (50, 4), "b": (30, 8)})
+    assert vectors.width == 4
+    assert vectors.rows_of({}) is None
+    assert vectors.rows_of({"a": np.arange(50), "b": np.arange(29)}) is None
+    assert vectors.rows_of({"a": np.array([3]), "b": np.array([0, 2])}).tolist() == [
+        3, 50, 51, 54, 55]
+    assert vectors.rows_of({"a": np.array([3])}).size == 61
+
+
+def test_mixing_of_an_affine_map():
+    """It has the fixed point after as many steps as the map has eigenvalues, and one more."""
+    factors = np.repeat([0.9, 0.5, -0.3], 4)
+    fixed = np.arange(12.0)
+    for scale in (1.0, 1e-60, 1e60):
+        mixing, y = Mixing(12, True), np.zeros(12)
+        for _ in range(6):
+            y = mixing.next(y, scale * fixed + factors * (y - scale * fixed), 0.0)
+        assert_allclose(y, scale * fixed, atol=1e-3 * scale)
+        again = Mixing(12, True)
+        again.restore(again.checked(mixing.state()))
+        x = scale * fixed + factors * (y - scale * fixed)
+        assert_array_equal(mixing.next(y, x, 0.0), again.next(y, x, 0.0))
+    # infinite differences and standing still are no steps
+    mixing = Mixing(2, True)
+    for point in (np.ones(2), np.full(2, 1.0), np.full(2, 1e300), np.full(2, 1e300)):
+        assert np.isfinite(mixing.next(np.zeros(2), point, 0.0)).all()
+    plain = Mixing(2, False)
+    plain.next(np.zeros(2), np.ones(2), 0.5)
+    assert plain.next(np.zeros(2), np.full(2, 3.0), 0.5).tolist() == [4.0, 4.0]

@@ -62,7 +62,8 @@ class Mixing:
             self.point = point
             return mixed
         residual = point - centre
-        norm = float(np.sqrt(np.sum(residual * residual)))
+        with np.errstate(over="ignore"):
+            norm = float(np.sqrt(np.sum(residual * residual)))
         if not norm <= self.norm:
             self.n_points = 0
         if self.n_points:

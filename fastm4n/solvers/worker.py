@@ -50,6 +50,8 @@ class Vectors:
     def rows_of(self, touched):
         """Numbers of the vector's rows that hold these rows of arrays; None for most or all.
 
+        Parameters
+        ----------
         touched : dict of str to ndarray
             Arrays that are not named are there as a whole.
         """
@@ -252,8 +254,8 @@ class Worker:
         Parameters
         ----------
         z : ndarray
-            Where all workers begin: (alpha z(mu) + kappa y) / (alpha + kappa) for a centre y. Whole,
-            or the rows that `describe` asks for.
+            Where all workers begin: (alpha z(mu) + kappa y) / (alpha + kappa) for a centre y;
+            whole, or the rows that `describe` asks for.
         sigma : float
             What the curvature is multiplied by.
         kappa : float
