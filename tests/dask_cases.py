@@ -10,6 +10,7 @@ from distributed import Client, LocalCluster
 from fastm4n import (
     GraphTagger,
     LabelRanker,
+    Matcher,
     MulticlassClassifier,
     MultiLabelClassifier,
     OrdinalClassifier,
@@ -18,6 +19,7 @@ from fastm4n import (
 from fastm4n.dask import (
     DaskGraphTagger,
     DaskLabelRanker,
+    DaskMatcher,
     DaskMulticlassClassifier,
     DaskMultiLabelClassifier,
     DaskOrdinalClassifier,
@@ -75,6 +77,9 @@ GRAPHS = [
     (RANDOM.normal(size=(n, 3)), [[i, i + 1] for i in range(n - 1)])
     for n in RANDOM.integers(2, 5, 16)]
 NODES = [(x[:, 0] > 0).astype(int).tolist() for x, _ in GRAPHS]
+# the largest in one partition alone
+TABLES = [np.random.default_rng(n).normal(size=(2 + n // 6, 2 + n // 6, 3)) for n in range(18)]
+MATCHINGS = [np.argsort(np.argsort(-table[0, :, 0])) for table in TABLES]
 
 CASES = {
     "multiclass": (MulticlassClassifier("log", alpha=0.1), X, Y["classes"]),
@@ -90,11 +95,13 @@ CASES = {
     "chains max_min": (SequenceTagger(alpha=0.1), SENTENCES, TAGS),
     "chains auto": (SequenceTagger("max_margin", alpha="auto"), SENTENCES, TAGS),
     "graphs": (GraphTagger("log", alpha=0.1), GRAPHS, NODES),
+    "matchings": (Matcher("log", alpha=0.1), TABLES, MATCHINGS),
+    "matchings max_margin": (Matcher("max_margin", alpha=0.1, cost="absolute"), TABLES, MATCHINGS),
 }
 ON_DASK = {
     MulticlassClassifier: DaskMulticlassClassifier, OrdinalClassifier: DaskOrdinalClassifier,
     MultiLabelClassifier: DaskMultiLabelClassifier, LabelRanker: DaskLabelRanker,
-    SequenceTagger: DaskSequenceTagger, GraphTagger: DaskGraphTagger,
+    SequenceTagger: DaskSequenceTagger, GraphTagger: DaskGraphTagger, Matcher: DaskMatcher,
 }
 
 

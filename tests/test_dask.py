@@ -116,6 +116,23 @@ def test_chains_of_rows_bags_and_frames(client):
         fit(cut, "tag", group="sentence")
 
 
+def test_matchings_in_bags(client):
+    local, X, y = CASES["matchings"]
+    found = on_dask(local, random_state=0).fit(pairs(X, y))
+    assert found.cost_matrix_.shape == (4, 4)
+    both = db.from_sequence(list(zip(X, y, strict=True)), npartitions=3)
+    again = on_dask(local, random_state=0).fit(both)
+    assert_array_equal(again.coef_, found.coef_)
+    predicted = again.predict(both.map(lambda pair: pair[0])).compute()
+    for one, two in zip(predicted, found.to_local().predict(X), strict=True):
+        assert_array_equal(one, two)
+    cost = on_dask(local, cost=(1.0 - np.eye(2)))
+    with pytest.raises(ValueError, match="partition 1 has sizes"):
+        cost.fit([delayed((X[:6], y[:6])), delayed((X[6:12], y[6:12]))])
+    with pytest.raises(ValueError, match="matchings are no rows"):
+        found.fit(da.zeros((12, 1)), y[:3])
+
+
 def test_rows_of_vectors(client):
     X, y = CASES["multiclass"][1:]
     local = MulticlassClassifier("log", alpha=0.1, random_state=0)

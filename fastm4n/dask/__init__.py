@@ -13,6 +13,7 @@ except ImportError as error:
 from fastm4n.dask._estimators import (
     DaskGraphTagger,
     DaskLabelRanker,
+    DaskMatcher,
     DaskMulticlassClassifier,
     DaskMultiLabelClassifier,
     DaskOrdinalClassifier,
@@ -21,6 +22,7 @@ from fastm4n.dask._estimators import (
 from fastm4n.dask._fleet import ClusterGone, DaskFleet
 
 __all__ = [
-    "ClusterGone", "DaskFleet", "DaskGraphTagger", "DaskLabelRanker", "DaskMultiLabelClassifier",
-    "DaskMulticlassClassifier", "DaskOrdinalClassifier", "DaskSequenceTagger",
+    "ClusterGone", "DaskFleet", "DaskGraphTagger", "DaskLabelRanker", "DaskMatcher",
+    "DaskMultiLabelClassifier", "DaskMulticlassClassifier", "DaskOrdinalClassifier",
+    "DaskSequenceTagger",
 ]

@@ -19,6 +19,7 @@ from fastm4n.dask._predictions import lazy
 from fastm4n.estimators import (
     GraphTagger,
     LabelRanker,
+    Matcher,
     MulticlassClassifier,
     MultiLabelClassifier,
     OrdinalClassifier,
@@ -398,6 +399,7 @@ def _of(local, refused):
 
 DaskGraphTagger = _of(GraphTagger, '``pairwise="displacement"``, ``inference="soft"``, ')
 DaskLabelRanker = _of(LabelRanker, _KERNELS)
+DaskMatcher = _of(Matcher, _KERNELS)
 DaskMulticlassClassifier = _of(MulticlassClassifier, _KERNELS)
 DaskMultiLabelClassifier = _of(MultiLabelClassifier, _KERNELS + '``inference="soft"``, ')
 DaskOrdinalClassifier = _of(OrdinalClassifier, _KERNELS)

@@ -19,6 +19,10 @@ def is_a(value, module, name):
     return kind is not None and isinstance(value, kind)
 
 
+# tasks whose examples are no rows of one matrix
+NO_ROWS = ("sequences", "graphs", "matchings")
+
+
 def is_array(value):
     return is_a(value, "dask.array", "Array")
 
@@ -81,8 +85,8 @@ class Pieces:
             raise ValueError(
                 f"X must be {FORMS}; got {type(X).__name__}. For data in this process use the "
                 "estimator without Dask.")
-        if self.form in ("rows", "frame") and task == "graphs":
-            raise ValueError("X has rows, and graphs are no rows: give delayed pairs, or a bag.")
+        if self.form in ("rows", "frame") and task in ("graphs", "matchings"):
+            raise ValueError(f"X has rows, and {task} are no rows: give delayed pairs, or a bag.")
         if self.form in ("rows", "frame") and with_labels and y is None and "y" not in self.columns:
             raise ValueError("y is missing: give the labels of the rows of X.")
         has_ends = lengths is not None or group is not None or "group" in self.columns
@@ -222,7 +226,7 @@ def assembled(task, form, columns, X, y, sample_weight, lengths, group):
     if lengths is not None:
         X = Sequences.from_lengths(plain(X), lengths)
         y = None if y is None else Sequences.from_lengths(np.asarray(y), lengths)
-    elif task != "sequences" and task != "graphs":
+    elif task not in NO_ROWS:
         X = X if hasattr(X, "iloc") else plain(X)
     n = X.shape[0] if hasattr(X, "shape") else len(X)
     if n == 0:
@@ -269,7 +273,7 @@ def unzipped(task, examples):
 
 def stacked(task, rows):
     """Examples as rows of one matrix; those that are no rows, as a list."""
-    if task in ("sequences", "graphs") or not rows:
+    if task in NO_ROWS or not rows:
         return rows
     if hasattr(rows[0], "tocsr"):
         from scipy import sparse
@@ -280,4 +284,4 @@ def stacked(task, rows):
 
 def listed(task, labels):
     """Labels of vectors as an array."""
-    return labels if task in ("sequences", "graphs") else np.asarray(labels)
+    return labels if task in NO_ROWS else np.asarray(labels)

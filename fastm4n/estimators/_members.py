@@ -120,6 +120,9 @@ def joined(task, parts):
         Xs = [Sequences.from_list(X) for X in Xs]
     elif task == "graphs":
         Xs = [as_graphs(X) for X in Xs]
+    elif task == "matchings" and len(parts) > 1:
+        # arrays of partitions may be of different sizes
+        Xs, ys = ([list(part) for part in both] for both in (Xs, ys))
     counts = [X.shape[0] if hasattr(X, "shape") else len(X) for X in Xs]
     if all(weight is None for weight in weights):
         weights = None

@@ -45,6 +45,8 @@ class Census:
         The weight of each of `labels`.
     n_types, n_edge_types : int
         Of nodes and edges of graphs; `typed` are the pairs of a type and a label that occur.
+    size : int
+        Of the largest example, where costs go by it.
     """
 
     n_examples: int
@@ -55,6 +57,7 @@ class Census:
     n_types: int = 1
     n_edge_types: int = 1
     typed: set = field(default_factory=set)
+    size: int = 0
 
 
 @dataclass
@@ -69,6 +72,7 @@ class Whole:
     n_types: int
     n_edge_types: int
     typed: set
+    size: int
 
 
 def merged(censuses, name="partition"):
@@ -96,7 +100,8 @@ def merged(censuses, name="partition"):
         sum(census.n_examples for census in censuses), None, censuses[0].same, sums, None,
         max(census.n_types for census in censuses),
         max(census.n_edge_types for census in censuses),
-        set().union(*(census.typed for census in censuses)))
+        set().union(*(census.typed for census in censuses)),
+        max(census.size for census in censuses))
     if whole.n_examples == 0:
         raise ValueError("No partition has an example of non-zero weight that is not empty.")
     labels = [census.labels for census in censuses]

@@ -17,6 +17,7 @@ from fastm4n.estimators._kernels import (
 )
 from fastm4n.estimators._merge import merge_sequences
 from fastm4n.estimators._parameters import as_weights, cost_matrix, summable
+from fastm4n.estimators._parts import Census
 from fastm4n.estimators._permutations import (
     best_permutations,
     distribution,
@@ -206,6 +207,21 @@ class Matcher(CertifiedEstimator):
         """
         return self._fit_or_restore(X, y, sample_weight)
 
+    def _census(self, X, y, sample_weight=None):
+        """The `Census` of examples with a matching each."""
+        if y is None:
+            raise ValueError("y is missing: each example needs a matching.")
+        values, sizes = _as_pairs(X)
+        _as_matchings(y, sizes)
+        weights = as_weights(sample_weight, sizes.size, "example")
+        kept = weights > 0
+        same = {"columns": values.shape[1]}
+        if not isinstance(self.cost, str):
+            same["sizes"] = np.unique(sizes)
+        return Census(
+            int(kept.sum()), None, same, {"weight": weights.sum()},
+            size=int(sizes[kept].max(initial=0)))
+
     def _problem(self, X, y, sample_weight):
         self._check_parameters()
         values, sizes = _as_pairs(X)
@@ -229,6 +245,8 @@ class Matcher(CertifiedEstimator):
         loss = permutation_loss(
             self, np.concatenate([places[b] for b in blocks.examples]), block_sizes, cost)
         features, points, parameters = self._features(pairs, blocks, loss.outputs.layout)
+        if self._whole is not None and self._whole.size > len(cost):
+            cost = cost_matrix(self.cost, self._whole.size, "columns")
         common = {"n_features_in_": values.shape[1], "cost_matrix_": cost}
         if self.kernel != "linear":
             common.update(X_fit_=points, _kernel_parameters=parameters)
