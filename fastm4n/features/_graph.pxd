@@ -1,6 +1,6 @@
 """Linear features of graphs: nodes and edges."""
 
-from fastm4n.features._chain cimport EdgedMap
+from fastm4n.features._positions cimport EdgedMap
 
 cdef class GraphFeatures(EdgedMap):
     cdef readonly object pairs

@@ -223,11 +223,9 @@ cdef class LinearMap(WeightMap):
             return {}
         is_touched = np.zeros(self.weights.shape[0], dtype=bool)
         is_touched[self.n_features :] = True
-        starts, lengths = self.rows_of_blocks()
         ends = np.asarray(self.indptr)
-        for first, last in zip(
-                ends[starts].tolist(), ends[np.add(starts, lengths)].tolist(), strict=True):
-            is_touched[self.X.indices[first:last]] = True
+        for first, n in zip(*self.rows_of_blocks(), strict=True):
+            is_touched[self.X.indices[ends[first] : ends[first + n]]] = True
         return {"weights": np.flatnonzero(is_touched)}
 
     def rows_of_blocks(self):
@@ -246,14 +244,12 @@ cdef class LinearMap(WeightMap):
         self, Py_ssize_t r, Py_ssize_t* start, Py_ssize_t* nnz, const int** idx) noexcept nogil:
         """Where the values of row r lie, how many there are, and the features they belong to."""
         if not self.is_sparse:
-            start[0] = r * self.n_features
-            nnz[0] = self.n_features
-            idx[0] = NULL
+            start[0], nnz[0], idx[0] = r * self.n_features, self.n_features, NULL
         else:
             start[0] = self.indptr[r]
             nnz[0] = self.indptr[r + 1] - start[0]
-            # a NULL index means dense; a row without non-zeros never reads it
-            idx[0] = self.indices + start[0] if nnz[0] > 0 else NULL
+            # a NULL index means dense, or long ones; a row without non-zeros never reads it
+            idx[0] = self.indices + start[0] if nnz[0] and self.indices != NULL else NULL
         return 0
 
     def cut(self, Py_ssize_t n_parts):
@@ -261,8 +257,8 @@ cdef class LinearMap(WeightMap):
         counts = np.ones(self.n_features)
         if self.is_sparse:
             # of some values where there are many
-            step = 1 + self.n_values // MOST_COUNTED
-            counts = np.bincount(self.X.indices[::step], minlength=self.n_features)
+            some = self.X.indices[:: 1 + self.n_values // MOST_COUNTED]
+            counts = np.bincount(some, minlength=self.n_features)
             if self.first_pair != NULL:
                 counts = counts * np.diff(self.pair_start)
         total = np.cumsum(counts, dtype=np.float64)
