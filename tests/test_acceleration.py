@@ -72,9 +72,11 @@ def test_kappa():
         assert best_kappa(alpha, curvature) <= alpha * acceleration.MOST_RATIO * (1 + 1e-12)
 
 
-@pytest.mark.parametrize(("name", "first"), [("max_margin", 1), ("max_min", 1), ("log", 11)])
-def test_smooth_problems_wait(name, first):
+@pytest.mark.parametrize(("name", "slow", "first"), [
+    ("max_margin", np.inf, 1), ("max_min", np.inf, 1), ("log", np.inf, 11), ("log", 1e-3, 3)])
+def test_smooth_problems_wait(name, slow, first, monkeypatch):
     """Most are solved before momentum helps."""
+    monkeypatch.setattr(driver, "SLOW", slow)
     begun = []
     running = driver.Driver(chains(alpha=1e-4).engine(name), accelerate=True)
     running.on_pass = lambda run: begun.append(run.acceleration is not None)

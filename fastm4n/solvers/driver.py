@@ -39,6 +39,9 @@ SWEEP_BELOW = 0.5
 # passes whose updates leave no more rounding in w than building it afresh would
 FRESH_PASSES = 20
 
+# the share of its gaps that a pass leaves where a smooth problem is slow
+SLOW = 0.8
+
 # kernels are accelerated from the first certificate after so many passes without, by which the
 # dual has risen by less than this share of the gap
 STALLED_PASSES, STALLED = 40, 0.05
@@ -135,6 +138,10 @@ class Driver:
         # within a run: passes made at the last certificate, the stale gap when all gaps were last
         # looked at, and whether the next pass is a sweep
         self._last_check, self._at_refresh, self._sweep = 0, 0.0, False
+        # the gaps met in the last two passes, whether it is settled if a run is accelerated, and
+        # whether one was
+        self._stale = (np.inf, np.inf)
+        self._is_settled = self._has_accelerated = False
         self.fresh_share = 1.0
         self.certificate = None
         self._point = None
@@ -322,6 +329,7 @@ class Driver:
             return self._go_on(tol, max_iter, certified)
         engine = self.engine
         self.n_passes = self._last_check = 0
+        self._stale, self._is_settled = (np.inf, np.inf), False
         self._calls_before = engine.oracle_calls
         self._begin()
         if look_first and self.check(tol, max_iter == 0):
@@ -351,10 +359,11 @@ class Driver:
         self.updated_passes += 1
         if self.acceleration is not None:
             self.acceleration.after_pass()
-        elif self.accelerate and engine.curvature == 0.0 and (
-                not self._is_smooth() or self._last_check >= GAP_EVERY):
-            # smooth problems are mostly solved before momentum helps
-            self._accelerate()
+        elif self.accelerate and not self._is_settled:
+            # in the first pass: later steps are shorter
+            engine.measure_curvature()
+            if engine.curvature > 0.0 and (not self._is_smooth() or self._is_slow()):
+                self._accelerate()
         n_passes, stale = self.n_passes, engine.stale_gap()
         if self._sweep:
             self._at_refresh, self._sweep = stale, False
@@ -387,7 +396,7 @@ class Driver:
         numbers = (
             self.n_passes, self.updated_passes, self.fresh_share, self.is_running,
             self._last_check, self._at_refresh, self._sweep, self._zero_known, self._last_dual,
-            *self._changed_at,
+            *self._changed_at, *self._stale, self._is_settled, self._has_accelerated,
         )
         state = {"run": np.array(numbers, dtype=np.float64), **flat("engine", self.engine.state())}
         for name in ("acceleration", "policy", "best", "windows"):
@@ -401,11 +410,13 @@ class Driver:
         self.engine.restore(part("engine", state))
         (
             passes, updated, self.fresh_share, running, last, self._at_refresh, sweep, zero_known,
-            self._last_dual, changed_at, changed_gap,
+            self._last_dual, changed_at, changed_gap, *stale, settled, accelerated,
         ) = state["run"].tolist()
         self.n_passes, self.updated_passes, self._last_check = int(passes), int(updated), int(last)
         self.is_running, self._sweep = bool(running), bool(sweep)
         self._zero_known, self._changed_at = bool(zero_known), (int(changed_at), changed_gap)
+        self._stale = tuple(stale)
+        self._is_settled, self._has_accelerated = bool(settled), bool(accelerated)
         acceleration, policy = part("acceleration", state), part("policy", state)
         self.acceleration = None
         if acceleration:
@@ -446,7 +457,8 @@ class Driver:
                 found = certify(engine, engine.mu, self.n_jobs)
                 engine.features.restore(of_mu)
                 self.best.offer(replace(found, bound=-np.inf), average)
-        elif self.accelerate and engine.curvature > 0.0:
+        elif self.accelerate and engine.curvature > 0.0 and (
+                not self._is_smooth() or self._has_accelerated):
             # alpha may have come down to where it is worth while
             self._accelerate()
 
@@ -454,9 +466,20 @@ class Driver:
         """Make accelerated passes from here on, where that is worth while."""
         engine = self.engine
         engine.measure_curvature()
+        self._is_settled = True
         kappa = best_kappa(engine.alpha, engine.curvature, self._is_smooth())
         if kappa > 0.0:
+            self._has_accelerated = True
             self.acceleration = Acceleration(engine, kappa, centre, self.n_jobs)
+
+    def _is_slow(self):
+        """Whether a smooth problem needs momentum: most are solved before that helps.
+
+        By what is left of the gaps met two passes ago, or once a certificate fell short.
+        """
+        before, last = self._stale
+        self._stale = last, self.engine.stale_gap()
+        return self._stale[1] > SLOW**2 * before or self._last_check >= GAP_EVERY
 
     def _is_smooth(self):
         """Whether the surrogate's loss is smooth."""
