@@ -149,7 +149,11 @@ class Acceleration:
     def _mixed(self, of_mu, of_centre):
         """What of_mu and of_centre come to in w."""
         a, k = self.alpha, self.kappa
-        return [(a * m + k * c) / (a + k) for m, c in zip(of_mu, of_centre, strict=True)]
+
+        def mix(out, m, c):
+            out[:] = (a * m + k * c) / (a + k)
+
+        return self._made(mix, of_mu, of_centre)
 
     def _state(self, arrays):
         """The state of the feature map with these arrays."""
@@ -166,7 +170,17 @@ class Acceleration:
     def _of_mu(self, now):
         """w(mu)."""
         a, k = self.alpha, self.kappa
-        return [((a + k) * w - k * c) / a for w, c in zip(now, self.centre, strict=True)]
+
+        def take_apart(out, w, c):
+            out[:] = ((a + k) * w - k * c) / a
+
+        return self._made(take_apart, now, self.centre)
+
+    def _made(self, function, *lists):
+        """New arrays that function(out, *arrays) fills, without others of their size."""
+        made = [np.empty_like(array) for array in lists[0]]
+        _by_pieces(function, self.n_jobs, made, *lists)
+        return made
 
     def put(self, arrays):
         """Make these the weights of the feature map."""
