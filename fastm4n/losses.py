@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastm4n.outputs import ChainOutputs, PermutationOutputs, SimplexOutputs
-from fastm4n.solvers.certificates import in_threads, n_threads
+from fastm4n.solvers.threads import in_threads, n_threads
 from fastm4n.surrogates import make_surrogate
 from fastm4n.surrogates._losses import losses_of
 

@@ -487,7 +487,7 @@ def test_fits(kind, name, way, penalty, monkeypatch):
     assert_allclose(history["gap"], history["primal"] - history["dual"], atol=1e-9)
 
     calls, original = [], certificates.ThreadPoolExecutor
-    monkeypatch.setattr("fastm4n.solvers.certificates.PARALLEL_COST", 0.0)
+    monkeypatch.setattr("fastm4n.solvers.threads.PARALLEL_COST", 0.0)
     monkeypatch.setattr(
         certificates, "ThreadPoolExecutor", lambda n: calls.append(n) or original(n))
     for n_jobs in (1, 50):

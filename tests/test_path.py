@@ -494,7 +494,7 @@ def test_bits_repeat_whatever_the_threads(task, surrogate, monkeypatch):
     cls, options, make, _ = TASKS[task]
     data = make()
     one = regularization_path(cls(surrogate, random_state=0, **options), *data)
-    monkeypatch.setattr("fastm4n.solvers.certificates.PARALLEL_COST", 0.0)
+    monkeypatch.setattr("fastm4n.solvers.threads.PARALLEL_COST", 0.0)
     other = regularization_path(cls(surrogate, random_state=0, n_jobs=3, **options), *data)
     same_path(one, other)
 

@@ -27,10 +27,10 @@ from fastm4n.estimators._scale import scale_advice
 from fastm4n.penalties import Group, as_penalty, is_pure_l1, needs_weights
 from fastm4n.solvers.block_coordinate import solve
 from fastm4n.solvers.block_frank_wolfe import check_solver
-from fastm4n.solvers.certificates import n_threads
 from fastm4n.solvers.newton_cg import NewtonCG
 from fastm4n.solvers.out_of_core import OutOfCore
 from fastm4n.solvers.proximal import is_proximal, solve_proximal
+from fastm4n.solvers.threads import n_threads
 from fastm4n.surrogates import make_surrogate
 
 # what a warning says of the gap without a quadratic term

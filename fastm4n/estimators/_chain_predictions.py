@@ -11,7 +11,7 @@ from fastm4n.features._chain import ChainFeatures
 from fastm4n.inference import viterbi_kbest
 from fastm4n.inference._chain import ChainMaxMin, ChainScratch
 from fastm4n.outputs import Layout
-from fastm4n.solvers.certificates import in_threads, n_threads
+from fastm4n.solvers.threads import in_threads, n_threads
 
 
 class ChainDecoder:

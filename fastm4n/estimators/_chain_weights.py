@@ -5,13 +5,13 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse
 
-from fastm4n.estimators._views import is_same_view
+from fastm4n.estimators._views import PACKED, PackedWeights, is_same_view
 from fastm4n.features._rows import spread_pairs
 from fastm4n.outputs import row_stride
 
 WEIGHTS = (
     "coef_", "intercept_", "start_coef_", "end_coef_", "transition_coef_", "ngram_coef_",
-    "transition_feature_coef_", "_packed", "_packed_edges")
+    "transition_feature_coef_", *PACKED)
 
 
 class WeightsOfPairs(NamedTuple):
@@ -42,11 +42,8 @@ class WeightsOfPairs(NamedTuple):
             self.n_ngrams)
 
 
-class PackedWeights:
-    """Base of `SequenceTagger`: fitted weights are views of the rows that the compiled loops read.
-
-    Those of observed pairs stay by the pairs until they are first asked for.
-    """
+class ChainWeights(PackedWeights):
+    """Base of `SequenceTagger`: weights of observed pairs stay by the pairs until asked for."""
 
     def __getattr__(self, name):
         if name in WEIGHTS:
@@ -63,20 +60,11 @@ class PackedWeights:
 
     def __getstate__(self):
         self._spread()
-        state = super().__getstate__()
-        for name in ("_packed", "_packed_edges"):  # coef_ and its like hold the same numbers
-            state.pop(name, None)
-        return state
+        return super().__getstate__()
 
-    def __setstate__(self, state):
-        super().__setstate__(state)
-        if hasattr(self, "coef_"):
-            coef = self.coef_
-            n_ngrams = len(self.__dict__.get("ngrams_", ()))
-            self.__dict__.update(
-                fitted_weights(*packed_weights(self), *np.shape(coef)[::-1], n_ngrams))
-            if sparse.issparse(coef):
-                self.coef_ = coef
+    def _repacked(self):
+        n_ngrams = len(self.__dict__.get("ngrams_", ()))
+        return fitted_weights(*packed_weights(self), *np.shape(self.coef_)[::-1], n_ngrams)
 
 
 def fitted_weights(packed, packed_edges, d, R, n_ngrams=0):

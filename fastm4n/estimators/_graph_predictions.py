@@ -19,7 +19,7 @@ from fastm4n.factors import constraints_of, factor_scores
 from fastm4n.inference.graph import maximise
 from fastm4n.outputs.graphs import INFERENCES
 from fastm4n.sequences import Sequences
-from fastm4n.solvers.certificates import in_threads, n_threads
+from fastm4n.solvers.threads import in_threads, n_threads
 from fastm4n.surrogates import make_surrogate
 
 

@@ -29,7 +29,7 @@ from fastm4n.estimators._chain_input import (
 )
 from fastm4n.estimators._chain_predictions import ChainDecoder
 from fastm4n.estimators._chain_problem import ChainProblem, penalise
-from fastm4n.estimators._chain_weights import WEIGHTS, PackedWeights, explained
+from fastm4n.estimators._chain_weights import WEIGHTS, ChainWeights, explained
 from fastm4n.estimators._chunks import out_of_core
 from fastm4n.estimators._docs import BOOSTING, documented
 from fastm4n.estimators._merge import merge_sequences
@@ -65,7 +65,7 @@ MOST_ORDER = 32
     whole="sequence",
     elements="positions",
 )
-class SequenceTagger(PackedWeights, PartialFit, CertifiedEstimator):
+class SequenceTagger(ChainWeights, PartialFit, CertifiedEstimator):
     """Sequence labelling by M4N, structural SVM or CRF on a chain, with a certified gap.
 
     Minimises mean_i S(scores of x_i, y_i) + alpha / 2 ||w||^2, S being the surrogate of the

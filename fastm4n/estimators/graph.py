@@ -1,7 +1,6 @@
 """Graph labelling: outputs that are labels of the nodes of graphs."""
 
 import numpy as np
-from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
 from fastm4n._graph_factors import all_contents
@@ -38,6 +37,7 @@ from fastm4n.estimators._parameters import (
 from fastm4n.estimators._parts import graph_census
 from fastm4n.estimators._problem import Blocks
 from fastm4n.estimators._soft import SoftProblem, check_inference
+from fastm4n.estimators._views import PackedWeights
 from fastm4n.outputs._base import COST_SCALES
 from fastm4n.outputs.graphs import EXACT
 from fastm4n.penalties import as_penalty, resolve_penalty
@@ -55,7 +55,7 @@ from fastm4n.sequences import Sequences
     whole="graph",
     elements="nodes",
 )
-class GraphTagger(CertifiedEstimator):
+class GraphTagger(PackedWeights, CertifiedEstimator):
     """Labelling of the nodes of graphs by M4N, structural SVM or CRF, with a certified gap.
 
     Minimises mean_i S(scores of x_i, y_i) + alpha / 2 ||w||^2, S being the surrogate of the
@@ -415,20 +415,9 @@ class GraphTagger(CertifiedEstimator):
         if E == 0 or T == 0 or (numbers.max(axis=1) < 0).any():
             raise ValueError("it has no types of nodes or edges, or a type without labels")
 
-    def __getstate__(self):
-        state = super().__getstate__()
-        for name in ("_packed", "_packed_edges"):  # coef_ and its like hold the same numbers
-            state.pop(name, None)
-        return state
-
-    def __setstate__(self, state):
-        super().__setstate__(state)
-        if hasattr(self, "coef_"):
-            coef, shapes = self.coef_, self._shapes()
-            if shapes.fits(self):  # else parameters were set after the fit
-                self.__dict__.update(shapes.fitted(*shapes.packed(self)))
-            if sparse.issparse(coef):
-                self.coef_ = coef
+    def _repacked(self):
+        shapes = self._shapes()
+        return shapes.fitted(*shapes.packed(self)) if shapes.fits(self) else None
 
     def _decoder(self, X, allowed=None, factors=None):
         check_is_fitted(self)

@@ -34,6 +34,14 @@ AT_ONCE = 1 << 24
 ALIGNED, PAGE = 64, 4096
 
 
+def _write(file, part):
+    """Write all of a contiguous array, or of bytes, to an unbuffered file."""
+    view = memoryview(part)
+    view = view.cast("B") if view.nbytes else b""
+    while view:
+        view = view[file.write(view[:AT_ONCE]) :]
+
+
 class Scratch:
     """A file without a name, which goes with the process; threads may share it.
 
@@ -51,11 +59,9 @@ class Scratch:
 
     def write_at(self, at, array):
         """Have the bytes of a contiguous array from there on."""
-        view = memoryview(array).cast("B") if array.size else b""
         with self._lock:
             self._file.seek(at)
-            while view:
-                view = view[self._file.write(view[:AT_ONCE]) :]
+            _write(self._file, array)
 
     def read_at(self, at, array):
         """Fill a contiguous array with what was written from there on."""
@@ -196,9 +202,7 @@ class DualStore:
         ) as file:
             for part in parts:
                 check = zlib.crc32(part, check)
-                view = memoryview(part)
-                while view:
-                    view = view[file.write(view[:AT_ONCE]) :]
+                _write(file, part)
             file.truncate()
         self.slots[c], self.checks[c] = slot, check
 

@@ -26,7 +26,7 @@ References
 import numpy as np
 
 from fastm4n._plain import checked
-from fastm4n.solvers.certificates import in_threads
+from fastm4n.solvers.threads import by_pieces
 
 # passes between two moves of the centre, at first and at most
 INNER_PASSES = 3
@@ -40,8 +40,6 @@ ENOUGH = 0.9
 # the problem with kappa is solved, and the centre moves at once, when its gap is less than this
 # share of the last certified one
 SOLVED = 0.01
-# numbers of a piece of weights that is worked on at a time, and what one takes, in multiply-adds
-PIECE, COST = 1 << 15, 4
 # most kappa / alpha: w(mu) is told from w by a difference that grows inner errors by as much; on
 # 3 sequences of 1500 letters a cap of 1e4 stands still where this one gets on
 MOST_RATIO = 1e3
@@ -64,30 +62,6 @@ def best_kappa(alpha, curvature, is_smooth=False):
     if curvature <= 0.0 or alpha >= (SMALL_FOR_SMOOTH if is_smooth else SMALL) * curvature:
         return 0.0
     return alpha * min(MOST_RATIO, float(np.sqrt(curvature / alpha)))
-
-
-def _by_pieces(function, n_jobs, *lists):
-    """Call function on the arrays of all lists side by side, in flat pieces that fit in a cache.
-
-    In at most n_jobs threads. Returns what it returned of each piece, in order.
-    """
-    found = []
-    for arrays in zip(*lists, strict=True):
-        flat = [array.reshape(-1) for array in arrays]
-        size = flat[0].size
-        of_pieces = [None] * -(-size // PIECE)
-
-        def call(start, stop, flat=flat, of_pieces=of_pieces):
-            for i in range(start, stop):
-                of_pieces[i] = function(*(a[i * PIECE : (i + 1) * PIECE] for a in flat))
-
-        in_threads(call, len(of_pieces), COST * size, n_jobs)
-        found += of_pieces
-    return found
-
-
-def _copy(to, array):
-    to[:] = array
 
 
 def _swap(one, other):
@@ -179,7 +153,7 @@ class Acceleration:
     def _made(self, function, *lists):
         """New arrays that function(out, *arrays) fills, without others of their size."""
         made = [np.empty_like(array) for array in lists[0]]
-        _by_pieces(function, self.n_jobs, made, *lists)
+        by_pieces(function, self.n_jobs, made, *lists)
         return made
 
     def put(self, arrays):
@@ -199,7 +173,7 @@ class Acceleration:
         def average(mean, w):
             mean += weight * (w - mean)
 
-        _by_pieces(average, self.n_jobs, self.mean, held)
+        by_pieces(average, self.n_jobs, self.mean, held)
         # of the gaps met in the pass, which are those under kappa
         self.is_solved = self.engine.stale_gap() <= SOLVED * self.last_gap < np.inf
         if self.since_move >= self.inner or self.is_solved:
@@ -214,7 +188,7 @@ class Acceleration:
                 _swap(w, centre)
                 _swap(last, centre)
 
-            _by_pieces(move, self.n_jobs, held, self.moved_to, self.centre)
+            by_pieces(move, self.n_jobs, held, self.moved_to, self.centre)
             self.put(held)
         self.is_moving = False
 
@@ -233,7 +207,7 @@ class Acceleration:
         """
         if gap > self.last_gap:
             # the restart of O'Donoghue and Candes (2015): momentum has gone too far
-            _by_pieces(_copy, self.n_jobs, self.moved_to, self._held())
+            by_pieces(np.copyto, self.n_jobs, self.moved_to, self._held())
         if gap > ENOUGH * self.last_gap and not self.is_solved:
             self.inner = min(MOST_INNER_PASSES, self.inner + 1)
             has_atoms = self.engine.sets is not None
@@ -322,7 +296,7 @@ class Acceleration:
     def _change_places(self, arrays):
         """Make these the weights of the feature map, and its weights what the arrays hold."""
         held = self._held()
-        _by_pieces(_swap, self.n_jobs, arrays, held)
+        by_pieces(_swap, self.n_jobs, arrays, held)
         self.put(held)
 
     def is_dual_ahead(self, certificate):
@@ -368,7 +342,7 @@ class Acceleration:
                 dual = ((a + k) * w - k * centre) / a
                 return np.sum((mean - dual) ** 2), np.sum(dual * dual)
 
-            found = _by_pieces(squares, self.n_jobs, self._held(), self.mean, self.centre)
+            found = by_pieces(squares, self.n_jobs, self._held(), self.mean, self.centre)
             apart, conjugate = 0.5 * np.sum(found, axis=0)
             return float(apart), float(conjugate)
         dual = self._of_mu(self.mean)

@@ -1,18 +1,12 @@
 """Certificates: objective values at feasible points, whose difference bounds the rest."""
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
-from joblib import effective_n_jobs
 
-from fastm4n._parameters import is_number
 from fastm4n._plain import formed
 from fastm4n.features._base import NotPositiveSemidefinite
-
-# threads pay for themselves from about this many multiply-adds in a pass over all blocks
-PARALLEL_COST = 5e6
-RANGES_PER_THREAD = 8
+from fastm4n.solvers.threads import in_threads
 
 # two values of the objective that differ by less than this share of their terms are equal
 ROUNDING = 1e-14
@@ -43,30 +37,6 @@ class Certificate:
     rounding: float = 0.0  # differences of primal or dual that are none
     bound: float = 0.0  # the best dual value between phi(y) and mu, at least `dual`
     height: float = 0.0  # sum_b p_b h_b(mu_b), which the objective at w = 0 is no less than
-
-
-def n_threads(n_jobs):
-    """The number of threads that n_jobs asks for."""
-    if n_jobs is not None and (not is_number(n_jobs, low=-np.inf, integer=True) or n_jobs == 0):
-        raise ValueError(f"n_jobs must be an integer other than 0, or None, got {n_jobs!r}.")
-    return effective_n_jobs(n_jobs)
-
-
-def in_threads(function, n, cost, n_jobs):
-    """Call function(start, stop) on ranges that make up 0 ... n, in at most n_jobs threads.
-
-    In this thread alone where `cost`, in multiply-adds, is not worth another one.
-    """
-    n_jobs = min(n_jobs if cost > PARALLEL_COST else 1, max(1, n))
-    if n_jobs == 1:
-        function(0, n)
-        return
-    # several ranges a thread, as blocks differ in size and often come in its order
-    edges = np.linspace(0, n, min(n, RANGES_PER_THREAD * n_jobs) + 1).astype(int).tolist()
-    with ThreadPoolExecutor(n_jobs) as pool:
-        parts = zip(edges[:-1], edges[1:], strict=True)
-        for future in [pool.submit(function, *part) for part in parts]:
-            future.result()
 
 
 def certificate_terms(engine, mu, n_jobs=1, concave=None, only_needed=False):

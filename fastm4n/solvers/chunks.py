@@ -21,7 +21,7 @@ import numpy as np
 
 from fastm4n._plain import checked, flat, formed
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling
-from fastm4n.solvers.certificates import in_threads
+from fastm4n.solvers.threads import in_threads
 
 # the dual point of a chunked engine: it is on disk, and handed to no one
 ON_DISK = np.zeros(0)
@@ -54,7 +54,7 @@ class Kind:
     max_size: int
     has_block_step: bool
     has_natural_step: bool
-    has_line_search: bool
+    is_smooth: bool
     largest: Any
 
     @classmethod
@@ -62,7 +62,7 @@ class Kind:
         """What there is to say of all, by the surrogate of some; `largest` is a method of all."""
         return cls(
             surrogate.outputs, n_blocks, max_size, surrogate.has_block_step,
-            surrogate.has_natural_step, surrogate.has_line_search, largest)
+            surrogate.has_natural_step, surrogate.is_smooth, largest)
 
 
 class Chunks:
@@ -252,9 +252,8 @@ class ChunkedEngine:
         if self.curvature == 0.0 and self._curvatures:
             values, visits = np.array(self._curvatures).T
             kind = self.surrogate
-            is_smooth = kind.has_natural_step or kind.has_line_search
             self.curvature = float(np.sum(values * visits) / np.sum(visits))
-            if not is_smooth and self.n_chunks > 1:
+            if not kind.is_smooth and self.n_chunks > 1:
                 of_chunk = kind.n_blocks / self.n_chunks
                 self.curvature *= max(1.0, OF_CHUNKS * min(1.0, of_chunk / MANY))
             self._curvatures = []

@@ -362,7 +362,7 @@ class Driver:
         elif self.accelerate and not self._is_settled:
             # in the first pass: later steps are shorter
             engine.measure_curvature()
-            if engine.curvature > 0.0 and (not self._is_smooth() or self._is_slow()):
+            if engine.curvature > 0.0 and (not engine.surrogate.is_smooth or self._is_slow()):
                 self._accelerate()
         n_passes, stale = self.n_passes, engine.stale_gap()
         if self._sweep:
@@ -458,7 +458,7 @@ class Driver:
                 engine.features.restore(of_mu)
                 self.best.offer(replace(found, bound=-np.inf), average)
         elif self.accelerate and engine.curvature > 0.0 and (
-                not self._is_smooth() or self._has_accelerated):
+                not engine.surrogate.is_smooth or self._has_accelerated):
             # alpha may have come down to where it is worth while
             self._accelerate()
 
@@ -467,7 +467,7 @@ class Driver:
         engine = self.engine
         engine.measure_curvature()
         self._is_settled = True
-        kappa = best_kappa(engine.alpha, engine.curvature, self._is_smooth())
+        kappa = best_kappa(engine.alpha, engine.curvature, engine.surrogate.is_smooth)
         if kappa > 0.0:
             self._has_accelerated = True
             self.acceleration = Acceleration(engine, kappa, centre, self.n_jobs)
@@ -480,11 +480,6 @@ class Driver:
         before, last = self._stale
         self._stale = last, self.engine.stale_gap()
         return self._stale[1] > SLOW**2 * before or self._last_check >= GAP_EVERY
-
-    def _is_smooth(self):
-        """Whether the surrogate's loss is smooth."""
-        surrogate = self.engine.surrogate
-        return surrogate.has_natural_step or surrogate.has_line_search
 
     def settled(self):
         """The point that is returned, w being left at what goes with it, and its certificate."""

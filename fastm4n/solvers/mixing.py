@@ -11,13 +11,12 @@ References
 import numpy as np
 
 from fastm4n._plain import checked
+from fastm4n.solvers.threads import by_pieces
 
 # latest steps that are mixed; twice as many vectors of float32 are kept
 DEPTH = 4
 # what is added to the diagonal of their normal equations, as a share of its sum
 RIDGE = 1e-6
-# numbers of a piece of vectors that is worked on at a time
-PIECE = 1 << 15
 
 
 class Mixing:
@@ -89,9 +88,13 @@ class Mixing:
         gram = self.gram[:depth, :depth].copy()
         gram.flat[:: depth + 1] += RIDGE * np.trace(gram)
         gamma, mixed = _solution(gram, right), point.copy()
-        for piece in _pieces(mixed.size):
-            for i in np.flatnonzero(gamma).tolist():
-                mixed[piece] -= (gamma[i] * self.unit) * of_point[i, piece]
+        used = np.flatnonzero(gamma)
+
+        def mix(out, *points):
+            for share, piece in zip(gamma[used], points, strict=True):
+                out -= (share * self.unit) * piece
+
+        by_pieces(mix, 1, [mixed], *([of_point[i]] for i in used))
         return mixed
 
     def state(self):
@@ -116,15 +119,13 @@ class Mixing:
             setattr(self, name, array)
 
 
-def _pieces(size):
-    return [slice(start, min(size, start + PIECE)) for start in range(0, size, PIECE)]
-
-
 def _product(one, two):
     """<one, two> summed in float64: by NumPy, as bits of BLAS depend on its threads."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        return float(sum(
-            np.sum(one[piece] * two[piece], dtype=np.float64) for piece in _pieces(one.size)))
+    def product(a, b):
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.sum(a * b, dtype=np.float64)
+
+    return float(sum(by_pieces(product, 1, [one], [two])))
 
 
 def _solution(matrix, right):

@@ -54,7 +54,7 @@ class AutoPolicy:
         self.options = cache_F, cache_nu
         surrogate = engine.surrogate
         layout = surrogate.outputs.layout
-        self.has_choice = not (surrogate.has_natural_step or surrogate.has_line_search)
+        self.has_choice = not surrogate.is_smooth
         self.is_simple = layout.max_parts == 1
         self.visit_cost, self.oracle_cost = engine.features.visit_cost, surrogate.oracle_cost
         # of what makes an atom: the labels of an output, or a vector

@@ -171,13 +171,12 @@ class Worker:
         }
         common.update({name: content_hash(value) for name, value in self.about.items()})
         largest = surrogate.largest(features.size)
-        has_entropy = outputs.has_entropy and surrogate.has_line_search
         return {
             "n_blocks": surrogate.n_blocks, "mass": float(np.sum(self.raw_weights)),
             "largest": float(np.sum(self.raw_weights * largest)),
             "shapes": self.vectors.shapes, "rows": self.rows, "penalties": features.penalties(),
-            "is_searched": has_entropy,
-            "is_smooth": surrogate.has_natural_step or has_entropy, "common": common,
+            "is_searched": surrogate.has_line_search,
+            "is_smooth": surrogate.is_smooth, "common": common,
         }
 
     # ---------------------------------------------------------------------------- state

@@ -45,6 +45,11 @@ cdef class Surrogate:
         self.n_blocks = outputs.layout.n_blocks
         self.max_size = outputs.layout.max_size
 
+    @property
+    def is_smooth(self):
+        """Whether the loss is smooth: every step of a block then goes the way of its oracle."""
+        return self.has_natural_step or self.has_line_search
+
     def __reduce__(self):
         return type(self), self.arguments(), self.state()
 

@@ -1,0 +1,58 @@
+"""Work on ranges of blocks and on pieces of arrays, in as many threads as it is worth."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+from joblib import effective_n_jobs
+
+from fastm4n._parameters import is_number
+
+# threads pay for themselves from about this many multiply-adds
+PARALLEL_COST = 5e6
+RANGES_PER_THREAD = 8
+# numbers of a piece of arrays that is worked on at a time, and what one takes, in multiply-adds
+PIECE, COST = 1 << 15, 4
+
+
+def n_threads(n_jobs):
+    """The number of threads that n_jobs asks for."""
+    if n_jobs is not None and (not is_number(n_jobs, low=-np.inf, integer=True) or n_jobs == 0):
+        raise ValueError(f"n_jobs must be an integer other than 0, or None, got {n_jobs!r}.")
+    return effective_n_jobs(n_jobs)
+
+
+def in_threads(function, n, cost, n_jobs):
+    """Call function(start, stop) on ranges that make up 0 ... n, in at most n_jobs threads.
+
+    In this thread alone where `cost`, in multiply-adds, is not worth another one.
+    """
+    n_jobs = min(n_jobs if cost > PARALLEL_COST else 1, max(1, n))
+    if n_jobs == 1:
+        function(0, n)
+        return
+    # several ranges a thread, as blocks differ in size and often come in its order
+    edges = np.linspace(0, n, min(n, RANGES_PER_THREAD * n_jobs) + 1).astype(int).tolist()
+    with ThreadPoolExecutor(n_jobs) as pool:
+        parts = zip(edges[:-1], edges[1:], strict=True)
+        for future in [pool.submit(function, *part) for part in parts]:
+            future.result()
+
+
+def by_pieces(function, n_jobs, *lists):
+    """Call function on the arrays of all lists side by side, in flat pieces that fit in a cache.
+
+    In at most n_jobs threads. Returns what it returned of each piece, in order.
+    """
+    found = []
+    for arrays in zip(*lists, strict=True):
+        flat = [array.reshape(-1) for array in arrays]
+        size = flat[0].size
+        of_pieces = [None] * -(-size // PIECE)
+
+        def call(start, stop, flat=flat, of_pieces=of_pieces):
+            for i in range(start, stop):
+                of_pieces[i] = function(*(a[i * PIECE : (i + 1) * PIECE] for a in flat))
+
+        in_threads(call, len(of_pieces), COST * size, n_jobs)
+        found += of_pieces
+    return found
