@@ -3,6 +3,7 @@
 from functools import cached_property
 
 import numpy as np
+import scipy.sparse as sp
 
 from fastm4n._arrays_on_disk import StoredCSR
 from fastm4n._folders import Folder, batches_of, writing_folder
@@ -209,6 +210,12 @@ def save(X, y, path, overwrite):
 
 
 def _as_sequences(batch, k):
+    if sp.issparse(batch) or (
+            isinstance(batch, np.ndarray) and batch.ndim == 2 and batch.dtype.kind == "f"):
+        # each row could be read as a sequence, which nobody means
+        raise ValueError(
+            f"Batch {k} is one matrix, of shape {batch.shape}: a batch is a list of sequences, "
+            "[sequence] if there is one only.")
     try:
         return Sequences.from_list(batch)
     except (TypeError, ValueError) as error:

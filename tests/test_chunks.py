@@ -483,6 +483,15 @@ def test_two_fits_in_one_folder_are_refused(tmp_path):
     model.fit(X, y)
 
 
+@pytest.mark.parametrize("place", ["file", "file/inside"])
+def test_a_work_folder_that_is_a_file(place, tmp_path):
+    (tmp_path / "file").write_text("kept")
+    model = MulticlassClassifier("log", solver=OutOfCore(work_folder=tmp_path / place))
+    with pytest.raises(OSError, match=f"work_folder='.*{place}' is, or is in, a file"):
+        model.fit(*rows())
+    assert (tmp_path / "file").read_text() == "kept"
+
+
 def test_an_interrupt_leaves_dual_points_and_weights_together(monkeypatch):
     """What a pass has done until then is not lost, and w is w(mu)."""
     X, y = rows()

@@ -292,6 +292,9 @@ def test_taggers_fit_them_as_sequences_in_memory(kind, tmp_path):
     ([([[1]], [[2]]), ([[1], [2]], [[2], []])], ValueError,
      "Batch 1: sequence 1 has 1 rows in X and 0 labels in y"),
     ([([[1]], [[[2, 3]]])], ValueError, "Batch 0: y must have one label"),
+    ([np.ones((3, 2))], ValueError, r"Batch 0 is one matrix, of shape \(3, 2\)"),
+    ([[np.ones((3, 2))], np.ones((3, 2))], ValueError, "Batch 1 is one matrix"),
+    ([(sp.csr_matrix((3, 2)), [1, 2, 3])], ValueError, "Batch 0 is one matrix"),
 ])
 def test_bad_batches(batches, error, message, tmp_path):
     for overwrite in (False, True):

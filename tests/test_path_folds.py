@@ -266,7 +266,7 @@ def test_errors_and_warnings_come_in_order(n_jobs, threads, monkeypatch):
             MulticlassClassifier(random_state=0), cv=[(every[:20], every), (every[:1], every)],
             n_jobs=n_jobs).fit(X, y)
     monkeypatch.setattr(_folds.Run, "follow", follow)
-    with pytest.raises(ValueError, match="y has one class only"):
+    with pytest.raises(ValueError, match="Training part of fold 0: y has one class only"):
         RegularizationPathCV(
             MulticlassClassifier(random_state=0), cv=[(every[:1], every)], n_jobs=n_jobs).fit(X, y)
     assert threading.active_count() == before

@@ -33,7 +33,7 @@ def paths_of_parts(estimator, X, y, sample_weight, parts, n_jobs, verbose, **opt
     estimator, X, y, sample_weight, **options
         As `regularization_path` takes them.
     parts : list of ndarray or None
-        Numbers of examples, or a mask; None for all of them.
+        Numbers of examples, or a mask; the first is None, for all of them.
     n_jobs : int or None
         Paths that are computed at a time, where they are worth a thread. The estimator's own
         threads are not used if there may be several.
@@ -54,7 +54,7 @@ def _prepared(estimator, X, y, sample_weight, parts, n_jobs, verbose, options):
     """
     shared, noted, n = None, {}, _num_samples(X)
     weights = None if sample_weight is None else np.asarray(sample_weight)
-    for part in parts:
+    for k, part in enumerate(parts):
         run = Run(
             estimator, warm_start=True, certify=True, callback=None,
             verbose=0 if part is not None else verbose, **options)
@@ -64,7 +64,12 @@ def _prepared(estimator, X, y, sample_weight, parts, n_jobs, verbose, options):
                 template._check_parameters()
                 shared = template._shared(X)
                 noted = template._noted()
-            run.prepare(shared, y, _weights_of(part, weights, n), None)
+            try:
+                run.prepare(shared, y, _weights_of(part, weights, n), None)
+            except ValueError as error:
+                if part is None:
+                    raise
+                raise ValueError(f"Training part of fold {k - 1}: {error}") from error
         run.template.__dict__.update(noted)
         yield run
         del run

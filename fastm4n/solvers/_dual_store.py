@@ -132,7 +132,12 @@ class DualStore:
         self.folder = Path(folder if self.is_lasting else tempfile.gettempdir())
         self._lock = None
         if self.is_lasting:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+            except (FileExistsError, NotADirectoryError) as error:
+                raise type(error)(
+                    f"work_folder={str(self.folder)!r} is, or is in, a file: give a folder."
+                ) from error
             self._take()
         self._scratch = []
         self._arrays = self.scratch()
