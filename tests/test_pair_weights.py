@@ -30,7 +30,7 @@ def pairs_of(table):
     return starts, (np.flatnonzero(table) % table.shape[1]).astype(np.uint16)
 
 
-def both_maps(R, dtype=np.float64, per_edge=False, share=0.3, intercept=1.0):
+def both_maps(R, dtype=np.float64, per_edge=False, share=0.3, intercept=1.0, norms=None):
     """Outputs, the map with a mask, and the one of pairs."""
     rng = np.random.default_rng(R)
     n, stride = LENGTHS.sum(), row_stride(R)
@@ -43,7 +43,8 @@ def both_maps(R, dtype=np.float64, per_edge=False, share=0.3, intercept=1.0):
     mask[2] = False  # a feature without weights
     mask[3], mask[D : D + 3] = labels, labels
     mask = mask.astype(np.uint8)
-    rows, pairs = {"used": mask}, {"used": mask[D:], "pairs": pairs_of(mask[:D])}
+    rows = {"used": mask}
+    pairs = {"used": mask[D:], "pairs": pairs_of(mask[:D]), "norms": norms}
     if per_edge:
         edges = (rng.random((D + 1, R * stride)) < share).astype(np.uint8)
         edges *= np.tile(labels, R)
@@ -153,6 +154,22 @@ def test_states_and_pickles():
     assert_array_equal(again.state()["weights"], pairs.state()["weights"])
     with pytest.raises(ValueError, match="of other features"):
         pairs.restore({"weights": whole})
+
+
+@pytest.mark.parametrize("per_edge", [False, True])
+def test_norms_that_were_kept(per_edge):
+    """Steps by Gram matrices and sorted entries of another map are the same to the bit."""
+    outputs, _, pairs = both_maps(4, per_edge=per_edge)
+    norms = {name: array.copy() for name, array in pairs.norms().items()}
+    _, _, again = both_maps(4, per_edge=per_edge, norms=norms)
+    points = []
+    for features in (pairs, again):
+        engine = BlockCoordinateEngine(
+            make_surrogate("max_margin", outputs), features, np.full(LENGTHS.size, 0.2), 0.05, 0)
+        engine.run_pass(Sampling.PERMUTATION, Step.LINE_SEARCH)
+        points.append(engine.mu)
+    assert_array_equal(*points)
+    assert np.any((points[0] != 0.0) & (points[0] != 1.0))
 
 
 def test_what_pairs_cannot_be():

@@ -90,7 +90,7 @@ cdef class PositionMap(LinearMap):
         if self.is_sparse:
             made["entry_start"] = self.entry_start
         if self.is_sparse and self.first_pair != NULL:
-            made.update(entry_order=self.entry_order, entry_row=self.entry_row)
+            made.update(entry_place=self.entry_place, entry_row=self.entry_row)
         elif self.is_sparse:
             made.update(
                 entry_position=self.entry_position, entry_feature=self.entry_feature,
@@ -103,7 +103,7 @@ cdef class PositionMap(LinearMap):
         if self.is_sparse:
             self.entry_start = norms["entry_start"]
         if self.is_sparse and self.first_pair != NULL:
-            self.entry_order, self.entry_row = norms["entry_order"], norms["entry_row"]
+            self.entry_place, self.entry_row = norms["entry_place"], norms["entry_row"]
         elif self.is_sparse:
             self.entry_position = norms["entry_position"]
             self.entry_feature = norms["entry_feature"]
