@@ -11,7 +11,7 @@ References
 import numpy as np
 
 from fastm4n._plain import checked
-from fastm4n.solvers.threads import by_pieces
+from fastm4n.solvers.threads import by_pieces, inner_product, square_distance
 
 # latest steps that are mixed; twice as many vectors of float32 are kept
 DEPTH = 4
@@ -55,47 +55,64 @@ class Mixing:
         self.norm, self.n_points = np.inf, 0
 
     def next(self, centre, point, momentum):
-        """The next y, where x(centre) = point."""
-        if not self.gram.size:
-            mixed = point + momentum * (point - self.point)
-            self.point = point
-            return mixed
-        residual = point - centre
-        with np.errstate(over="ignore"):
-            norm = float(np.sqrt(np.sum(residual * residual)))
-        if not norm <= self.norm:
-            self.n_points = 0
-        if self.n_points:
-            mixed = self._mixed(residual, point)
-        else:
-            mixed = point + momentum * (point - self.point)
-            self.unit = float(np.max(np.abs(residual), initial=0.0)) or 1.0
-        self.point, self.residual, self.norm = point, residual, norm
-        self.n_points += 1
-        return mixed
+        """The next y, in the place of the centre, where x(centre) = point."""
+        mixes = False
+        if self.gram.size:
+            norm = float(np.sqrt(square_distance(point, centre)))
+            if not norm <= self.norm:
+                self.n_points = 0
+            mixes = self.n_points > 0
+            if not mixes:
+                self.unit = self._unit(centre, point)
+            self.norm = norm
+        place, of_mixing = (self.n_points - 1) % max(1, len(self.gram)), self.differences
 
-    def _mixed(self, residual, point):
-        depth = len(self.gram)
-        place, depth = (self.n_points - 1) % depth, min(self.n_points, depth)
+        def step(x, y, last, residual=None, of_residual=None, of_point=None):
+            # vectors are read and written once: residuals and differences go with the step
+            if residual is not None:
+                now = x - y
+                if mixes:
+                    with np.errstate(over="ignore"):  # infinite ones are not gone along
+                        of_residual[:] = (now - residual) / self.unit
+                        of_point[:] = (x - last) / self.unit
+                residual[:] = now
+            y[:] = x if mixes else x + momentum * (x - last)
+            last[:] = x
+
+        vectors = [centre, self.point]
+        if self.gram.size:
+            vectors += [self.residual, of_mixing[0, place], of_mixing[1, place]]
+        by_pieces(step, 1, [point], *([vector] for vector in vectors))
+        if mixes:
+            self._mix(centre, place)
+        if self.gram.size:
+            self.n_points += 1
+        return centre
+
+    @staticmethod
+    def _unit(centre, point):
+        largest = by_pieces(lambda x, y: np.max(np.abs(x - y)), 1, [point], [centre])
+        return float(max(largest, default=0.0)) or 1.0
+
+    def _mix(self, point, place):
+        """Take the best combination of differences away from the point."""
+        depth = min(self.n_points, len(self.gram))
         of_residual, of_point = self.differences
-        with np.errstate(over="ignore"):  # infinite ones are not gone along
-            of_residual[place] = (residual - self.residual) / self.unit
-            of_point[place] = (point - self.point) / self.unit
         right = np.empty(depth)
         for i in range(depth):
-            self.gram[i, place] = self.gram[place, i] = _product(of_residual[i], of_residual[place])
-            right[i] = _product(of_residual[i], residual) / self.unit
+            self.gram[i, place] = self.gram[place, i] = inner_product(
+                of_residual[i], of_residual[place])
+            right[i] = inner_product(of_residual[i], self.residual) / self.unit
         gram = self.gram[:depth, :depth].copy()
         gram.flat[:: depth + 1] += RIDGE * np.trace(gram)
-        gamma, mixed = _solution(gram, right), point.copy()
+        gamma = _solution(gram, right)
         used = np.flatnonzero(gamma)
 
         def mix(out, *points):
             for share, piece in zip(gamma[used], points, strict=True):
                 out -= (share * self.unit) * piece
 
-        by_pieces(mix, 1, [mixed], *([of_point[i]] for i in used))
-        return mixed
+        by_pieces(mix, 1, [point], *([of_point[i]] for i in used))
 
     def state(self):
         """Copies of all that later rounds depend on, for `restore`."""
@@ -117,15 +134,6 @@ class Mixing:
         self.n_points = int(n_points)
         for name, array in arrays.items():
             setattr(self, name, array)
-
-
-def _product(one, two):
-    """<one, two> summed in float64: by NumPy, as bits of BLAS depend on its threads."""
-    def product(a, b):
-        with np.errstate(over="ignore", invalid="ignore"):
-            return np.sum(a * b, dtype=np.float64)
-
-    return float(sum(by_pieces(product, 1, [one], [two])))
 
 
 def _solution(matrix, right):

@@ -17,6 +17,7 @@ References
 import time
 import warnings
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from fastm4n.solvers.acceleration import MOST_RATIO, best_kappa
 from fastm4n.solvers.certificates import ROUNDING, Certificate
 from fastm4n.solvers.mixing import Mixing
 from fastm4n.solvers.shares import Omega, best_share, searched_share
+from fastm4n.solvers.threads import by_pieces
 from fastm4n.solvers.worker import Vectors, n_bytes
 
 ROUND_KEYS = (
@@ -131,8 +133,10 @@ class Rounds:
         self.z = np.zeros(self.vectors.size)
         self.centre, self.mean = self.z.copy(), self.z.copy()
         self.mixing = Mixing(self.z.size, first["is_smooth"])
-        self.best, self.primal = None, np.inf
+        self.best, self._spare, self.primal = None, None, np.inf
         self.bundle = 0.0, self.z.copy()
+        # vectors of a round: anew each time, their pages would take longer than what is done
+        self._work = [np.empty_like(self.z) for _ in range(3)]
         self.dual = -self.alpha * self.omega.conjugate(self.z)
         self.n_rounds, self.n_lost, self.since_fresh, self.n_long = 0, 0, 0, 0
         self.n_bytes, self.rounding = 0, 0.0
@@ -239,14 +243,19 @@ class Rounds:
             self.freshen()
         alpha, kappa, omega = self.alpha, self.kappa, self.omega
         total = alpha + kappa
-        start = (alpha * self.z + kappa * self.centre) / total
+        start, change, direction = self._work
+
+        def mix(out, z, centre):
+            out[:] = (alpha * z + kappa * centre) / total
+
+        by_pieces(mix, 1, [start], [self.z], [self.centre])
         answers = self._all_at(
             "local", start, self.sigma, kappa, self.local_passes, self.seconds)
-        change = np.zeros_like(self.z)
+        change[:] = 0.0
         for answer in answers:
             self.vectors.add(change, answer["change"])
             self.n_bytes += n_bytes(answer["change"])
-        direction = change * (alpha / total)
+        by_pieces(partial(np.multiply, alpha / total), 1, [change], [direction])
         before, after = (sum(one["heights"][i] for one in answers) for i in (0, 1))
         if self.is_searched:
             share = longest = searched_share(
@@ -254,17 +263,28 @@ class Rounds:
         else:
             longest = best_share(after - before, omega, start, direction, total, LONG)
             share = min(1.0, longest)
-        point = start + share * direction
         newest = max(1.0 / (self.n_rounds + 1), AVERAGED) if kappa > 0.0 else 1.0
-        mean = self.mean + newest * (point - self.mean)
+
+        def average(x, to, mean):
+            # the point in the place of the start, the mean in that of the direction
+            x += share * to
+            to[:] = mean + newest * (x - mean)
+
+        by_pieces(average, 1, [start], [direction], [self.mean])
+        point, mean = start, direction
         # until the workers have moved nothing has
         numbers = self._all_at("certify", mean, share)
-        self.mean, self.z = mean, self.z + share * change
+        self.mean[:] = mean
+
+        def move(z, by):
+            z += share * by
+
+        by_pieces(move, 1, [self.z], [change])
         self.n_rounds += 1
         self.since_fresh += 1
         if kappa > 0.0:
             root = np.sqrt(alpha / total)
-            self.centre = self.mixing.next(self.centre, point, (1.0 - root) / (1.0 + root))
+            self.mixing.next(self.centre, point, (1.0 - root) / (1.0 + root))
         self._certified(numbers)
         self._note(answers, share)
         self._adapt(share, longest)
@@ -279,13 +299,25 @@ class Rounds:
             return
         self.rounding = ROUNDING * (abs(penalty) + abs(pull) + size)
         if primal < self.primal:
-            self.primal, self.best = primal, self.mean.copy()
+            # an interrupt leaves the one or the other whole
+            better = np.empty_like(self.mean) if self._spare is None else self._spare
+            better[:] = self.mean
+            self.primal, self.best, self._spare = primal, better, self.best
         # of the averages of the new dual point and those before, the best
         held, point = self.bundle
-        s = best_share(height - held, omega, point, self.z - point, alpha)
-        held, point = held + s * (height - held), point + s * (self.z - point)
+        away = self._work[0]
+        by_pieces(np.subtract, 1, [self.z], [point], [away])
+        s = best_share(height - held, omega, point, away, alpha)
+
+        def move(x, by):
+            x += s * by
+
+        by_pieces(move, 1, [point], [away])
+        held += s * (height - held)
         average = held - alpha * omega.conjugate(point)
-        self.bundle = (held, point) if average >= dual else (height, self.z.copy())
+        if average < dual:
+            held, point[:] = height, self.z
+        self.bundle = held, point
         self.dual = max(self.dual, dual, average)
 
     @property

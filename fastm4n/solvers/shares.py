@@ -1,7 +1,8 @@
 """How far to go along a direction in which workers have moved: searches along the dual."""
 
-import numpy as np
 from scipy.optimize import minimize_scalar
+
+from fastm4n.solvers.threads import inner_product, square_distance
 
 # values of a line search, and halvings of one on a derivative
 TRIALS, BISECTIONS = 8, 12
@@ -28,13 +29,13 @@ class Omega:
     def conjugate(self, z):
         """Omega*(z)."""
         if not self.penalties:
-            return 0.5 * float(np.sum(z * z))
+            return 0.5 * inner_product(z, z)
         return self._sum(lambda penalty, *both: penalty.conjugate(*both), z, self._prox(z))
 
     def divergence(self, at, z):
         """Omega(w) + Omega*(z) - <w, z> >= 0 for w = prox(at)."""
         if not self.penalties:
-            return 0.5 * float(np.sum((at - z) ** 2))
+            return 0.5 * square_distance(at, z)
         return self._sum(
             lambda penalty, *three: penalty.divergence(*three), self._prox(at), z, self._prox(z))
 
@@ -46,10 +47,9 @@ class Omega:
             total += function(self.penalties[name], *(view[name] for view in views))
         return total
 
-
     def slope(self, z, direction):
         """<prox(z), direction>: the derivative of Omega* along it."""
-        return float(np.sum((self._prox(z) if self.penalties else z) * direction))
+        return inner_product(self._prox(z) if self.penalties else z, direction)
 
 
 def best_share(rise, omega, z, direction, scale, most=1.0):
@@ -58,8 +58,8 @@ def best_share(rise, omega, z, direction, scale, most=1.0):
     In closed form for ||z||^2 / 2; else from below.
     """
     if not omega.penalties:
-        square = scale * float(np.sum(direction * direction))
-        slope = rise - scale * float(np.sum(z * direction))
+        square = scale * inner_product(direction, direction)
+        slope = rise - scale * inner_product(z, direction)
         return min(most, max(0.0, slope / square)) if square > 0.0 else most * (slope >= 0.0)
     low, high = 0.0, most
     if rise >= scale * omega.slope(z + most * direction, direction):
@@ -79,7 +79,7 @@ def searched_share(heights, omega, z, direction, scale, height):
     By a few values of it, which cost each worker a pass without oracles and one number; `height` is
     that at zero, which is known.
     """
-    square, inner = (float(np.sum(direction * other)) for other in (direction, z))
+    square, inner = (inner_product(direction, other) for other in (direction, z))
 
     def penalty(s):
         if omega.penalties:

@@ -56,3 +56,22 @@ def by_pieces(function, n_jobs, *lists):
         in_threads(call, len(of_pieces), COST * size, n_jobs)
         found += of_pieces
     return found
+
+
+def inner_product(one, two):
+    """<one, two> summed in float64: by NumPy, as bits of BLAS depend on its threads."""
+    def product(a, b):
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.sum(a * b, dtype=np.float64)
+
+    return float(sum(by_pieces(product, 1, [one], [two])))
+
+
+def square_distance(one, two):
+    """||one - two||^2, in the same way."""
+    def square(a, b):
+        with np.errstate(over="ignore", invalid="ignore"):
+            apart = a - b
+            return np.sum(apart * apart, dtype=np.float64)
+
+    return float(sum(by_pieces(square, 1, [one], [two])))

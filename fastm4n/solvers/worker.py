@@ -65,6 +65,17 @@ class Vectors:
         rows = np.concatenate(found)
         return rows if rows.size < FEW * start else None
 
+    def at(self, rows, arrays):
+        """These rows, in order, of the vector that the arrays make up."""
+        width, start, place = self.width, 0, 0
+        found = np.empty((rows.size, width))
+        for name, size in zip(self.shapes, self.sizes, strict=True):
+            end = start + size // width
+            stop = int(np.searchsorted(rows, end))
+            found[place:stop] = arrays[name].reshape(-1, width)[rows[place:stop] - start]
+            start, place = end, stop
+        return found
+
     def sparse(self, vector):
         """The vector, or (numbers of rows, rows) where many rows are zero."""
         rows = vector.reshape(-1, self.width)
@@ -303,10 +314,15 @@ class Worker:
 
     def _change(self, z, factor):
         """factor times what the features' z has changed by since it was z."""
-        change = np.empty(self.vectors.size)
-        live, before = self.features.live(), self.vectors.views(z)
+        live = {name: arrays[0] for name, arrays in self.features.live().items()}
+        if self.rows is not None:
+            change = self.vectors.at(self.rows, live)
+            change -= z.reshape(-1, self.vectors.width)[self.rows]
+            filled = np.flatnonzero(change.any(axis=1))
+            return self.rows[filled], factor * change[filled]
+        change, before = np.empty(self.vectors.size), self.vectors.views(z)
         for name, to in self.vectors.views(change).items():
-            np.subtract(live[name][0], before[name], out=to)
+            np.subtract(live[name], before[name], out=to)
         change = self.vectors.sparse(change)
         if isinstance(change, tuple):
             return change[0], factor * change[1]
