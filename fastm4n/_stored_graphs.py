@@ -110,6 +110,13 @@ class StoredGraphs(Graphs):
         return self.folder.matrices["node_features"].dtype
 
     @property
+    def n_bytes_on_disk(self):
+        """Bytes of the arrays' numbers, factors apart."""
+        return sum(
+            matrix.n_bytes(*self._range(_MATRICES[name]))
+            for name, matrix in self.folder.matrices.items() if name in _MATRICES)
+
+    @property
     def fingerprint(self):
         """A text that is the same for the same graphs of folders of the same contents."""
         return f"{self.folder.fingerprint}-{self._start}-{self._stop}"

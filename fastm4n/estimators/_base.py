@@ -241,7 +241,7 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
                 verbose=self.verbose, callback=self.callback)
         elif isinstance(solver, OutOfCore):
             raise ValueError(
-                "solver=OutOfCore() is for SequenceTagger, MulticlassClassifier and "
+                "solver=OutOfCore() is for SequenceTagger, GraphTagger, MulticlassClassifier and "
                 f"OrdinalClassifier; {type(self).__name__} has no such fits.")
         elif isinstance(solver, NewtonCG):
             solution = solver.solve(

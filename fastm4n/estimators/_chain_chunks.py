@@ -17,23 +17,21 @@ from fastm4n.estimators._chain_input import (
 from fastm4n.estimators._chain_problem import ChainProblem, penalise
 from fastm4n.estimators._chunks import (
     EstimatorChunks,
+    LabelFile,
     as_arrays,
     check_readable,
     check_supported,
+    entries_of,
     from_arrays,
     in_memory,
-    looked_at,
     n_bytes,
+    position_bytes,
+    rows_again,
 )
 from fastm4n.estimators._parameters import as_weights, cost_matrix, summable
-from fastm4n.estimators._problem import Blocks
 from fastm4n.features._chain import ChainFeatures
 from fastm4n.outputs import ChainOutputs, row_stride
 from fastm4n.sequences import Sequences
-
-# sequences of at most so many positions have a Gram matrix: GRAM_LENGTH of the features; of longer
-# ones entries are sorted, of so many bytes each
-SHORT, SORTED_ENTRY = 64, 16
 
 
 def chain_problem(tagger, solver, X, y, sample_weight, lengths, allowed):
@@ -94,14 +92,16 @@ class ChainChunks(EstimatorChunks):
     # ------------------------------------------------------------------ the first passes
 
     def problem(self):
-        tagger, where = self.estimator, {}
+        tagger = self.estimator
         self.n_columns = self.selected = None
         data_bytes = []
         with self.store.explained():
-            self.codes = self.store.scratch()
-            self.stream(self.X.offsets, lambda a, b: self._look(a, b, where, data_bytes))
+            self.labels = LabelFile(self.store)
+            self.stream(self.X.offsets, lambda a, b: self._look(a, b, data_bytes))
         sizes = np.concatenate(data_bytes)
-        classes, self.rank = encode(list(where))
+        classes, self.rank = encode(self.labels.labels)
+        # labels that were met in the same order may come in another one
+        self.digest.update(self.rank)
         self.n_labels = R = classes.size
         self.cost = cost_matrix(tagger.cost, R)
         resolved = tagger._resolved_penalty(
@@ -122,13 +122,9 @@ class ChainChunks(EstimatorChunks):
         common = {"n_features_in_": self.n_columns, "classes_": classes, "cost_matrix_": self.cost}
         if per_edge:
             common["transition_features_"] = self.selected
-        kept = np.flatnonzero(self.kept)
-        blocks = Blocks(self.kept.size, kept, None, None, None, self.weights, self.total)
-        problem = ChainProblem(self.kind, features, blocks, common, {})
-        problem.chunks = self
-        return problem
+        return ChainProblem(self.kind, features, self.kept_blocks(), common, {})
 
-    def _look(self, start, stop, where, data_bytes):
+    def _look(self, start, stop, data_bytes):
         """Validate sequences, put their labels aside and note their sizes."""
         check_readable(self.X[start:stop])
         X, numbers = self._piece(start, stop)
@@ -140,35 +136,18 @@ class ChainChunks(EstimatorChunks):
         labels[:] = as_labels(self.y[start:stop], whole, None, start)
         if numbers.size < stop - start:
             labels = Sequences(labels, whole.offsets)[numbers - start].values
-        try:
-            codes = np.fromiter(
-                (where.setdefault(label, len(where)) for label in labels), np.int32, len(labels))
-        except TypeError as error:
-            raise ValueError(f"labels must be hashable: {error}.") from error
-        self.codes.write_at(4 * int(self.starts[self.before[start]]), codes)
+        codes = self.labels.numbers(labels)
+        self.labels.write(self.starts[self.before[start]], codes)
         check_size(X, self.alpha, np.arange(numbers.size), numbers)
         if self.store.is_lasting:
             self.digest.update(X.values, X.lengths, codes)
-        data_bytes.append(self._sizes(X))
+        data_bytes.append(
+            position_bytes(X.lengths, entries_of(X.values, X.offsets), X.values))
         return n_bytes(X.values)
-
-    def _sizes(self, X):
-        """Bytes of the data of each sequence, and of what the features keep of it."""
-        values, lengths = X.values, X.lengths.astype(np.float64)
-        short = lengths <= SHORT
-        gram = np.where(short, 4.0 * lengths * (lengths + 1), 0.0)
-        if not sparse.issparse(values):
-            return lengths * values.shape[1] * values.itemsize + gram
-        entries = np.diff(values.indptr[X.offsets])
-        # of indices in 64 bits, too, there is a copy in 32
-        size = values.data.itemsize + 2 * values.indices.itemsize
-        return entries * (size + np.where(short, 0.0, SORTED_ENTRY)) + 16.0 * lengths + gram
 
     def _codes(self, first, last):
         """The labels of the blocks first ... last - 1, as numbers."""
-        start, stop = self.starts[[first, last]]
-        codes = self.codes.read_at(4 * int(start), np.empty(stop - start, dtype=np.int32))
-        return self.rank[codes]
+        return self.rank[self.labels.read(*self.starts[[first, last]])]
 
     def _look_for_pairs(self, start, stop):
         """Note which weights there are."""
@@ -241,12 +220,8 @@ class ChainChunks(EstimatorChunks):
         """The same from what was kept, and what norms are made of."""
         values = from_arrays("values", kept)
         if values is None:
-            start, stop = self.examples[[c, c + 1]]
-            if hasattr(self.X, "n_bytes_on_disk"):
-                whole = self.X[start:stop].values
-                values = looked_at(whole, 0, whole.shape[0])
-            else:
-                values = looked_at(self.X.values, *self.X.offsets[[start, stop]])
+            values = rows_again(
+                self.X, "values", *self.examples[[c, c + 1]], self.X.offsets)
         edge_values = from_arrays("edge_values", kept)
         if edge_values is None and self.selected is not None:
             edge_values = values

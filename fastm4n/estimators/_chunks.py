@@ -1,4 +1,4 @@
-"""Problems of data that are read chunk by chunk: what is common to sequences and single rows."""
+"""Problems of data that are read chunk by chunk: what is common to rows, sequences and graphs."""
 
 import hashlib
 
@@ -7,6 +7,7 @@ from scipy import sparse
 
 from fastm4n._checkpoints import IDLE, fingerprint
 from fastm4n._plain import flat, part
+from fastm4n.estimators._problem import Blocks
 from fastm4n.solvers._dual_store import DualStore
 from fastm4n.solvers.chunks import Chunks, Kind
 from fastm4n.solvers.out_of_core import OutOfCore
@@ -16,6 +17,9 @@ FIRST_ROWS = 256
 # dual points in memory: that of a chunk, and a copy on the way to or from disk; with what the
 # surrogate keeps beside, which is copied twice
 DUAL_COPIES, WITH_STATE = 2, 5
+# blocks of at most so many positions have a Gram matrix: GRAM_LENGTH of the features; of longer
+# ones entries are sorted, of so many bytes each
+SHORT, SORTED_ENTRY = 64, 16
 
 
 def in_memory(values):
@@ -37,9 +41,9 @@ def _is_mapped(array):
 
 
 def n_bytes(values):
-    """Bytes of rows, dense or CSR."""
+    """Bytes of rows, dense or CSR; where rows end counts 8 bytes, whatever it has."""
     if sparse.issparse(values):
-        return values.data.nbytes + values.indices.nbytes + values.indptr.nbytes
+        return values.data.nbytes + values.indices.nbytes + 8 * values.indptr.size
     return values.nbytes
 
 
@@ -58,6 +62,53 @@ def looked_at(values, start, stop):
     if data.dtype in (np.float32, np.float64):
         return values
     return values.astype(np.float64)
+
+
+def rows_again(X, name, start, stop, offsets):
+    """Rows of the items start ... stop - 1 of a container, which were checked before.
+
+    Parameters
+    ----------
+    X : Sequences or Graphs
+    name : str
+        Of the attribute that holds the rows.
+    start, stop : int
+    offsets : ndarray
+        Where the rows of each item begin.
+    """
+    if hasattr(X, "n_bytes_on_disk"):
+        whole = getattr(X[start:stop], name)
+        return looked_at(whole, 0, whole.shape[0])
+    return looked_at(getattr(X, name), *offsets[[start, stop]])
+
+
+def position_bytes(lengths, entries, values):
+    """Bytes of the positions of each block, and of what features keep of them.
+
+    Parameters
+    ----------
+    lengths : ndarray of shape (n_blocks,)
+        Positions of each.
+    entries : ndarray of shape (n_blocks,)
+        Numbers that they have: non-zeros of CSR rows.
+    values : matrix
+        Rows like theirs.
+    """
+    lengths = lengths.astype(np.float64)
+    short = lengths <= SHORT
+    gram = np.where(short, 4.0 * lengths * (lengths + 1), 0.0)
+    if not sparse.issparse(values):
+        return entries * values.dtype.itemsize + gram
+    # of indices in 64 bits, too, there is a copy in 32
+    size = values.data.itemsize + 2 * values.indices.itemsize
+    return entries * (size + np.where(short, 0.0, SORTED_ENTRY)) + 16.0 * lengths + gram
+
+
+def entries_of(values, offsets):
+    """How many numbers the rows of each item have: those that CSR holds."""
+    if sparse.issparse(values):
+        return np.diff(values.indptr[offsets])
+    return np.diff(offsets) * values.shape[1]
 
 
 def as_arrays(name, values):
@@ -113,6 +164,42 @@ class Digest:
 
     def text(self):
         return self.hash.hexdigest()
+
+
+class LabelFile:
+    """Labels of all positions as numbers, in the order in which they were first met.
+
+    Parameters
+    ----------
+    store : DualStore
+        That has the file.
+    """
+
+    def __init__(self, store):
+        self._file, self._numbers = store.scratch(), {}
+
+    @property
+    def labels(self):
+        """Those that were met, in order."""
+        return list(self._numbers)
+
+    def numbers(self, labels):
+        """The number of each label."""
+        numbers = self._numbers
+        try:
+            return np.fromiter(
+                (numbers.setdefault(label, len(numbers)) for label in labels), np.int32,
+                len(labels))
+        except TypeError as error:
+            raise ValueError(f"labels must be hashable: {error}.") from error
+
+    def write(self, start, numbers):
+        """Put the numbers of the positions from `start` on aside."""
+        self._file.write_at(4 * int(start), numbers)
+
+    def read(self, start, stop):
+        """The numbers of the positions start ... stop - 1."""
+        return self._file.read_at(4 * int(start), np.empty(stop - start, dtype=np.int32))
 
 
 class EstimatorChunks(Chunks):
@@ -204,20 +291,27 @@ class EstimatorChunks(Chunks):
                 estimator, {"data": self.digest.text()},
                 idle=(*IDLE, "solver__work_folder", "work_folder"), memory=self.solver.memory)
 
+    def kept_blocks(self):
+        """Each example that counts as a block of its own: `Blocks` of a problem."""
+        return Blocks(
+            self.kept.size, np.flatnonzero(self.kept), None, None, None, self.weights, self.total)
+
     def blocks(self, c):
         """The numbers of the blocks of chunk c."""
         return np.arange(self.edges[c], self.edges[c + 1])
 
     def made(self):
-        """`problem`; where that fails, no folder is left open."""
+        """`problem`, of these chunks; where that fails, no folder is left open."""
         try:
-            return self.problem()
+            problem = self.problem()
         except BaseException:
             self.store.close(False)
             raise
+        problem.chunks = self
+        return problem
 
     def problem(self):
-        """The `Problem` of all chunks."""
+        """A `Problem` of the blocks of all chunks."""
         raise NotImplementedError
 
     def surrogate_of(self, blocks):
@@ -226,6 +320,8 @@ class EstimatorChunks(Chunks):
 
     def largest(self, size):
         """`Surrogate.largest` of all blocks, chunk by chunk."""
+        # the features that it is asked for are of the first block alone
+        size = max(size, self.kind.max_size)
         return np.concatenate([
             self.surrogate_of(self.blocks(c)).largest(size) for c in range(self.edges.size - 1)])
 
@@ -239,6 +335,8 @@ def unsupported(estimator):
         value = given.get(name, plain)
         if value is not plain and value != plain:
             return f"{name}={value!r:.80}"
+    if given.get("inference") == "soft":
+        return "inference='soft'"
     if isinstance(given["fit_intercept"], str):
         return f"fit_intercept={given['fit_intercept']!r}"
     return f"penalty={given['penalty']!r:.80}" if estimator._is_pure_l1() else None

@@ -23,8 +23,11 @@ class Rows(NamedTuple):
     intercept: float
 
 
-def as_graphs(X):
-    """Graphs of one that are given as such or as a list of tuples."""
+def as_graphs(X, check=True):
+    """Graphs of one that are given as such or as a list of tuples.
+
+    Without `check` nothing is read of those on disk.
+    """
     if not isinstance(X, Graphs):
         if isinstance(X, np.ndarray) or sparse.issparse(X):
             raise ValueError(
@@ -33,6 +36,8 @@ def as_graphs(X):
         X = Graphs.from_list(X)
     if len(X) == 0:
         raise ValueError("X has no graphs.")
+    if not check:
+        return X
     X._check_rows()
     if X.node_features.shape[1] == 0:
         raise ValueError("X has no features of nodes: its matrices have no columns.")
@@ -46,23 +51,28 @@ def floats(values):
     return canonical(values) if sparse.issparse(values) else np.ascontiguousarray(values)
 
 
-def check_sizes(X, alpha, numbers):
-    """Refuse features whose weights would overflow; `numbers` are those of X's graphs.
-
-    Parameters
-    ----------
-    X : Graphs
-        None of them empty.
-    alpha : float
-    numbers : ndarray of int
-    """
+def step_norms(X):
+    """What a step of each graph changes alpha w by, at most, squared."""
     with np.errstate(over="ignore", invalid="ignore"):
         squares = _squares(X.node_features, X.node_offsets)
         if X.edge_features is not None:
             squares = squares + _squares(X.edge_features, X.edge_offsets)
-        # what a step of a whole graph changes w by, at most
-        norms = 4.0 * (X.lengths + X.edge_lengths) * squares / alpha
-    large = np.flatnonzero(~np.isfinite(norms))
+        return 4.0 * (X.lengths + X.edge_lengths) * squares
+
+
+def check_sizes(norms, alpha, numbers):
+    """Refuse features whose weights would overflow.
+
+    Parameters
+    ----------
+    norms : ndarray
+        What `step_norms` gives of each graph, none of them empty.
+    alpha : float
+    numbers : ndarray of int
+        Those of the graphs.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        large = np.flatnonzero(~np.isfinite(norms / alpha))
     if large.size:
         raise ValueError(
             f"X has values too large for float64: the squared norm of X[{numbers[large[0]]}], its "
@@ -77,12 +87,27 @@ def _squares(values, offsets):
         np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)), of_rows, len(offsets) - 1)
 
 
-def check_costs(X, cost, numbers):
-    """Refuse costs whose sum over a graph overflows; `numbers` are those of X's graphs."""
+def sums_of_weights(X):
+    """The weights of the nodes of each graph, of which none is empty, added up."""
+    if X.node_weights is None:
+        return X.lengths.astype(np.float64)
     with np.errstate(over="ignore"):
-        sums = X.lengths * cost.max()
-        if X.node_weights is not None:
-            sums = cost.max() * np.add.reduceat(X.node_weights, X.node_offsets[:-1])
+        return np.add.reduceat(X.node_weights, X.node_offsets[:-1])
+
+
+def check_costs(of_weights, cost, numbers):
+    """Refuse costs whose sum over a graph overflows.
+
+    Parameters
+    ----------
+    of_weights : ndarray
+        What `sums_of_weights` gives of each graph.
+    cost : ndarray
+    numbers : ndarray of int
+        Those of the graphs.
+    """
+    with np.errstate(over="ignore"):
+        sums = cost.max() * of_weights
         large = np.flatnonzero(~np.isfinite(4.0 * sums.sum() + 4.0 * sums))
     if large.size:
         raise ValueError(
@@ -121,20 +146,29 @@ def by_type(values, types, n_types, constant):
     return Rows(canonical(sparse.csr_array(spread + constants)), 0.0)
 
 
-def as_node_labels(y, X):
-    """The labels of all nodes in one list, after checking that they fit the graphs."""
+def check_labels_of_graphs(y, X):
+    """Refuse what has not an entry for each graph."""
     if isinstance(y, (str, bytes, dict)) or not hasattr(y, "__len__"):
         raise ValueError("y must be a list with the labels of the nodes of each graph of X.")
     if len(y) != len(X):
         raise ValueError(f"y has the labels of {len(y)} graphs, but X has {len(X)}.")
-    labels = []
-    for i, part in enumerate(y):
+
+
+def as_node_labels(y, X, first=0):
+    """The labels of all nodes in one list, after checking that they fit the graphs.
+
+    Errors call the first of the graphs `first`.
+    """
+    check_labels_of_graphs(y, X)
+    labels, lengths = [], X.lengths
+    for i, part in enumerate(y, first):
         if isinstance(part, (str, bytes)) or not hasattr(part, "__iter__"):
             raise ValueError(f"y[{i}] must be the labels of nodes, got {part!r:.80}.")
         part = part.tolist() if isinstance(part, np.ndarray) else list(part)
-        if len(part) != X.lengths[i]:
+        n_nodes = lengths[i - first]
+        if len(part) != n_nodes:
             raise ValueError(
-                f"y[{i}] has {len(part)} labels, but X[{i}] has {X.lengths[i]} nodes.")
+                f"y[{i}] has {len(part)} labels, but X[{i}] has {n_nodes} nodes.")
         for node, label in enumerate(part):
             if label is None or isinstance(label, (list, np.ndarray)) or label != label:
                 raise ValueError(
@@ -171,14 +205,34 @@ def encoded(labels, types, n_types, whole=None):
         number = {label: i for i, label in enumerate(classes.tolist())}
         found = np.array(sorted(
             of_type * classes.size + number[label] for of_type, label in whole.typed))
-    of_type, label = np.divmod(found, classes.size)
+    node_classes, numbers = labels_of_types(found, n_types, classes.size)
+    return classes, node_classes, numbers[types, codes]
+
+
+def labels_of_types(found, n_types, n_classes):
+    """The labels of each type of node, and their numbers there.
+
+    Parameters
+    ----------
+    found : ndarray of int
+        type * n_classes + class of each pair that occurs, in order.
+    n_types, n_classes : int
+
+    Returns
+    -------
+    node_classes : ndarray of shape (n_types, n_labels)
+        As `encoded` has them.
+    numbers : ndarray of shape (n_types, n_classes)
+        The place of each class in the row of its type, -1 where it has none.
+    """
+    of_type, label = np.divmod(found, n_classes)
     counts = np.bincount(of_type, minlength=n_types)
     place = np.arange(found.size) - np.repeat(np.cumsum(counts) - counts, counts)
     node_classes = np.full((n_types, counts.max()), -1)
     node_classes[of_type, place] = label
-    numbers = np.full((n_types, classes.size), -1)
+    numbers = np.full((n_types, n_classes), -1)
     numbers[of_type, label] = place
-    return classes, node_classes, numbers[types, codes]
+    return node_classes, numbers
 
 
 def check_types(types, n_types, what, offsets):
@@ -207,8 +261,11 @@ def number_of(types):
     return 1 if types is None else int(types.max(initial=0)) + 1
 
 
-def check_not_negative(X):
-    """Refuse features of edges below zero, with which pairs would not be attractive."""
+def check_not_negative(X, first=0):
+    """Refuse features of edges below zero, with which pairs would not be attractive.
+
+    Errors call the first of the graphs `first`.
+    """
     if X.edge_features is None:
         return
     values = X.edge_features
@@ -219,7 +276,7 @@ def check_not_negative(X):
         edge = int(np.flatnonzero(low < 0)[0])
         i = int(np.searchsorted(X.edge_offsets, edge, side="right")) - 1
         raise ValueError(
-            f"X[{i}] has a feature of {low[edge]:g} at edge {edge - X.edge_offsets[i]}: "
+            f"X[{first + i}] has a feature of {low[edge]:g} at edge {edge - X.edge_offsets[i]}: "
             "pairwise='attractive' needs features of edges that are not negative. Use "
             "pairwise='potts', or shift them.")
 
@@ -234,10 +291,13 @@ def check_grid(shape):
             f"{shape!r:.80}.")
 
 
-def as_places(labels, grid_shape):
-    """All places of a grid as classes, and the numbers of the labels."""
+def as_places(labels, grid_shape, first=0):
+    """All places of a grid as classes, and the numbers of the labels.
+
+    Errors call the first of the labels `first`.
+    """
     n = grid_shape[0] * grid_shape[1]
-    for place, label in enumerate(labels):
+    for place, label in enumerate(labels, first):
         if not is_number(label, low=-1, integer=True) or label >= n:
             raise ValueError(
                 f"pairwise='displacement' needs labels that are places of the grid, integers from "
@@ -245,16 +305,37 @@ def as_places(labels, grid_shape):
     return np.arange(n), np.fromiter(labels, np.intp, len(labels))
 
 
-def mean_displacements(X, codes, n_types, width):
-    """Mean (dx, dy) from the second node's place to the first's, for each type of edge."""
-    ends = X.edges + np.repeat(X.node_offsets[:-1], X.edge_lengths)[:, np.newaxis]
-    first, second = codes[ends[:, 0]], codes[ends[:, 1]]
-    moves = np.stack([first % width - second % width, first // width - second // width], axis=1)
-    types = np.zeros(X.n_edges, dtype=np.intp) if X.edge_types is None else X.edge_types
-    counts = np.maximum(1, np.bincount(types, minlength=n_types))
-    return np.stack([
-        np.bincount(types, weights=moves[:, axis], minlength=n_types) / counts for axis in (0, 1)
-    ], axis=1)
+class Displacements:
+    """Mean displacements from the second node's place to the first's, by type of edge.
+
+    Parameters
+    ----------
+    n_types : int
+        Types of edges.
+    width : int
+        Places in a row.
+    """
+
+    def __init__(self, n_types, width):
+        self.width = width
+        # of (dx, dy) and of 1
+        self.sums = np.zeros((3, n_types))
+
+    def add(self, X, codes, weights):
+        """Count the edges of graphs, whose nodes are at these places, with the graphs' weights."""
+        ends = X.edges + np.repeat(X.node_offsets[:-1], X.edge_lengths)[:, np.newaxis]
+        (first, second), width = codes[ends.T], self.width
+        weights = np.repeat(weights, X.edge_lengths)
+        types = np.zeros(X.n_edges, dtype=np.intp) if X.edge_types is None else X.edge_types
+        for sums, counts in zip(self.sums, (
+            first % width - second % width, first // width - second // width, 1.0,
+        ), strict=True):
+            sums += np.bincount(types, weights=weights * counts, minlength=sums.size)
+
+    def means(self):
+        """(dx, dy) of each type; zeros where it has no edges."""
+        weight = self.sums[2]
+        return np.stack(self.sums[:2] / np.where(weight > 0.0, weight, 1.0), axis=1)
 
 
 def allowed_labels(allowed, X, n_classes):

@@ -9,14 +9,14 @@ import numpy as np
 from scipy import sparse
 
 from fastm4n.estimators import _decoding
-from fastm4n.estimators._graph_input import by_type
+from fastm4n.estimators._graph_input import Rows, by_type
 from fastm4n.estimators._graph_weights import WeightShapes
-from fastm4n.estimators._parameters import RISK_TOL
+from fastm4n.estimators._parameters import RISK_TOL, cost_matrix
 from fastm4n.estimators._problem import Problem
 from fastm4n.factors import check_constraints, factor_scores
 from fastm4n.features._graph import GraphFeatures, LabelGraphFeatures
 from fastm4n.outputs import GraphOutputs
-from fastm4n.outputs.graphs import graph_outputs
+from fastm4n.outputs.graphs import EXACT, graph_outputs
 from fastm4n.surrogates import Log, MaxMargin, MaxMin
 
 # an integrality gap up to here is rounding
@@ -27,6 +27,8 @@ PAIRWISE = {
     "full": "tables", "symmetric": "tables", "potts": "equal", "attractive": "equal",
     "displacement": "displaced",
 }
+# those that compare the labels of two nodes
+COMPARING = ("symmetric", "potts", "attractive")
 
 
 @contextmanager
@@ -46,16 +48,16 @@ def named(numbers):
         raise ValueError(words) from error
 
 
-def integrality(problem):
-    """How far the objective lies above the exact one, at most, at the weights of the features.
+def integrality_gaps(loss, features):
+    """How far the loss of each block lies above the exact one, at most, at the features' weights.
 
-    Nothing for the log surrogate, whose exact objective has no bound from below here.
+    None for the log surrogate, whose exact objective has no bound from below here.
     """
-    outputs, features = problem.loss.outputs, problem.features
-    if isinstance(problem.loss, Log):
-        return {}
+    outputs = loss.outputs
+    if isinstance(loss, Log):
+        return None
     gaps = np.zeros(outputs.layout.n_blocks)
-    if isinstance(problem.loss, MaxMargin):
+    if isinstance(loss, MaxMargin):
         _decoding.relaxation_gaps(features, outputs, 0, gaps.size, 0.0, gaps)
     else:
         # mixtures of labellings against the bound over the larger polytope
@@ -65,7 +67,14 @@ def integrality(problem):
                 features, MaxMin(outputs, by_columns=columns), 0, gaps.size, RISK_TOL, lower,
                 upper)
         gaps = np.maximum(above - below, 0.0)
-    gap = float(problem.weights @ gaps)
+    return gaps
+
+
+def integrality(gaps, weights):
+    """Fitted attributes, of what `integrality_gaps` gave for all blocks."""
+    if gaps is None:
+        return {}
+    gap = float(weights @ gaps)
     return {"integrality_gap_": gap, "exact_": gap <= ROUNDING}
 
 
@@ -90,7 +99,12 @@ class GraphProblem(Problem):
 
     def values(self):
         """What is exact at the weights that the features hold."""
-        return {} if self.exact else integrality(self)
+        if self.exact:
+            return {}
+        gaps = (
+            integrality_gaps(self.loss, self.features) if self.chunks is None
+            else self.chunks.integrality_gaps)
+        return integrality(gaps, self.weights)
 
 
 class GraphModel(NamedTuple):
@@ -99,6 +113,39 @@ class GraphModel(NamedTuple):
     oracle: str
     outputs: GraphOutputs
     features: GraphFeatures
+
+
+def shapes_and_attributes(
+        tagger, classes, node_classes, n_features, n_edge_types, n_edge_features):
+    """The `WeightShapes` of a fit, and fitted attributes that do not depend on alpha.
+
+    Parameters
+    ----------
+    tagger : GraphTagger
+    classes, node_classes : ndarray
+        As `encoded` gives them.
+    n_features, n_edge_types, n_edge_features : int
+        Columns of nodes, types of edges and their columns.
+    """
+    n_types, R = node_classes.shape
+    if tagger.label_features and n_features % R:
+        raise ValueError(
+            f"label_features=True needs as many features for each of the {R} labels, and X has "
+            f"{n_features} columns.")
+    shapes = WeightShapes(
+        n_types, n_features // R if tagger.label_features else n_features, R, n_edge_types,
+        n_edge_features, PAIRWISE[tagger.pairwise], tagger.label_features)
+    return shapes, {
+        "n_features_in_": n_features, "n_edge_features_in_": n_edge_features,
+        "classes_": classes, "node_classes_": node_classes,
+        "cost_matrix_": cost_matrix(tagger.cost, classes.size),
+    }
+
+
+def attributes_of_oracle(oracle):
+    """Fitted attributes that say what this oracle finds."""
+    exact = oracle in EXACT
+    return {"oracle_": oracle, "exact_": exact, "integrality_gap_": 0.0 if exact else None}
 
 
 def choices_and_costs(X, common):
@@ -163,6 +210,85 @@ def check_truth(X, codes):
                     "Correct one of the two, or leave the factor out.")
 
 
+def arguments_of_outputs(tagger, X, shapes, common, codes=None):
+    """Arguments of `graph_outputs` that are of graphs which are not empty.
+
+    Parameters
+    ----------
+    tagger, X, shapes, common, codes
+        As of `graph_model`.
+    """
+    n_choices, cost = choices_and_costs(X, common)
+    edge_types = types_of_edges(X)
+    more = {} if X.factors is None else {"factors": X.factors}
+    if tagger.pairwise in COMPARING:
+        check_same_labels(X, common["node_classes_"], tagger.pairwise)
+    if shapes.pairs == "displaced":
+        columns = tagger.grid_shape[1]
+        more.update(shifts=common["shifts_"][edge_types], width=columns, unit=float(columns))
+    return dict(
+        y=np.zeros(X.n_nodes, dtype=np.intc) if codes is None else codes, n_nodes=X.lengths,
+        edges=X.edges, n_edges=X.edge_lengths, cost=cost, pairs=shapes.pairs, n_choices=n_choices,
+        part_weights=X.node_weights, cost_scale=tagger.cost_scale, n_types=shapes.n_edge_types,
+        edge_types=None if shapes.n_edge_features else edge_types, **more)
+
+
+def rows_of_nodes(X, shapes, intercept):
+    """Features of nodes as the compiled loops read them.
+
+    Parameters
+    ----------
+    X : Graphs
+    shapes : WeightShapes
+    intercept : float
+        Value of the constant feature of each node.
+    """
+    if not shapes.per_label:
+        return by_type(X.node_features, X.node_types, shapes.n_node_types, intercept)
+    values = X.node_features
+    values = values.toarray() if sparse.issparse(values) else values
+    return Rows(np.ascontiguousarray(values, dtype=np.float64), 0.0)
+
+
+def rows_of_edges(X, shapes, per_edge):
+    """The same of edges, or, unless each has its own, of the types that edges share them by."""
+    E = shapes.n_edge_types
+    if not per_edge:
+        return by_type(np.zeros((E, 0)), np.arange(E), E, 1.0)
+    given = np.zeros((X.n_edges, 0)) if X.edge_features is None else X.edge_features
+    return by_type(given, types_of_edges(X), E, 1.0)
+
+
+def graph_features(tagger, X, shapes, outputs, nodes, edges, **more):
+    """Features that score outputs of graphs.
+
+    Parameters
+    ----------
+    tagger, X, shapes
+        As of `graph_model`.
+    outputs : GraphOutputs
+    nodes, edges : Rows
+        What `rows_of_nodes` and `rows_of_edges` give.
+    **more
+        `weights` and `edge_weights`, or `like` and `norms`, as of `GraphFeatures`.
+    """
+    E, is_symmetric = shapes.n_edge_types, tagger.pairwise == "symmetric"
+    if outputs.per_edge:
+        of_edges = edges.values, X.edge_offsets[:-1], X.edge_lengths, edges.intercept
+    else:
+        of_edges = (
+            edges.values, np.zeros(len(X), dtype=np.intp), np.full(len(X), E), edges.intercept)
+    starts = X.node_offsets[:-1]
+    if shapes.per_label:
+        types = np.zeros(X.n_nodes, dtype=np.intp) if X.node_types is None else X.node_types
+        return LabelGraphFeatures(
+            nodes.values, types, shapes.n_node_types, starts, outputs.layout, *of_edges,
+            shapes.pairs, is_symmetric, **more)
+    return GraphFeatures(
+        nodes.values, starts, outputs.layout, nodes.intercept, *of_edges, outputs.pairs,
+        is_symmetric, diagonal=outputs.pairs != shapes.pairs, **more)
+
+
 def graph_model(tagger, X, shapes, common, codes=None, inference=None, weights=(None, None)):
     """Outputs and features of graphs that are not empty.
 
@@ -181,46 +307,14 @@ def graph_model(tagger, X, shapes, common, codes=None, inference=None, weights=(
     weights : pair of ndarray, default=(None, None)
         Rows of weights of nodes and edges to use as they are; for fits there are none.
     """
-    n_choices, cost = choices_and_costs(X, common)
-    E, pairs = shapes.n_edge_types, shapes.pairs
-    edge_types = types_of_edges(X)
-    more = {} if X.factors is None else {"factors": X.factors}
-    if tagger.pairwise in ("symmetric", "potts", "attractive"):
-        check_same_labels(X, common["node_classes_"], tagger.pairwise)
-    if pairs == "displaced":
-        columns = tagger.grid_shape[1]
-        more.update(shifts=common["shifts_"][edge_types], width=columns, unit=float(columns))
     oracle, outputs = graph_outputs(
         tagger.inference if inference is None else inference, tagger.surrogate,
         tagger.pairwise == "attractive",
-        np.zeros(X.n_nodes, dtype=np.intc) if codes is None else codes, X.lengths, X.edges,
-        X.edge_lengths, cost, pairs=pairs, n_choices=n_choices, part_weights=X.node_weights,
-        cost_scale=tagger.cost_scale, n_types=E,
-        edge_types=None if shapes.n_edge_features else edge_types, **more)
+        **arguments_of_outputs(tagger, X, shapes, common, codes))
     if codes is not None:
         check_truth(X, codes)
-    if outputs.per_edge:
-        given = np.zeros((X.n_edges, 0)) if X.edge_features is None else X.edge_features
-        edges = by_type(given, edge_types, E, 1.0)
-        starts, counts = X.edge_offsets[:-1], X.edge_lengths
-    else:
-        # a row for each type, which all edges of the type share
-        edges = by_type(np.zeros((E, 0)), np.arange(E), E, 1.0)
-        starts, counts = np.zeros(len(X), dtype=np.intp), np.full(len(X), E)
-    if shapes.per_label:
-        n_types = shapes.n_node_types
-        types = np.zeros(X.n_nodes, dtype=np.intp) if X.node_types is None else X.node_types
-        values = X.node_features
-        values = values.toarray() if sparse.issparse(values) else values
-        features = LabelGraphFeatures(
-            np.ascontiguousarray(values, dtype=np.float64), types, n_types, X.node_offsets[:-1],
-            outputs.layout, edges.values, starts, counts, edges.intercept, pairs,
-            tagger.pairwise == "symmetric", *weights)
-        return GraphModel(oracle, outputs, features)
     intercept = 1.0 if codes is None else float(tagger.fit_intercept)
-    nodes = by_type(X.node_features, X.node_types, shapes.n_node_types, intercept)
-    features = GraphFeatures(
-        nodes.values, X.node_offsets[:-1], outputs.layout, nodes.intercept, edges.values, starts,
-        counts, edges.intercept, outputs.pairs, tagger.pairwise == "symmetric", *weights,
-        diagonal=outputs.pairs != pairs)
+    features = graph_features(
+        tagger, X, shapes, outputs, rows_of_nodes(X, shapes, intercept),
+        rows_of_edges(X, shapes, outputs.per_edge), weights=weights[0], edge_weights=weights[1])
     return GraphModel(oracle, outputs, features)

@@ -14,7 +14,6 @@ from fastm4n.estimators._chunks import (
     n_bytes,
 )
 from fastm4n.estimators._parameters import as_weights, canonical, cost_matrix
-from fastm4n.estimators._problem import Blocks
 from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.outputs import SimplexOutputs
 
@@ -102,13 +101,9 @@ class VectorChunks(EstimatorChunks):
         classifier._penalise(features)
         numbers = np.full(self.weights.size, float(self.classes.size))
         self.finish(features, self.classes.size, self.sizes, numbers)
-        kept = np.flatnonzero(self.kept)
-        blocks = Blocks(self.kept.size, kept, None, None, None, self.weights, self.total)
         common = {"classes_": self.classes, "cost_matrix_": self.cost}
-        problem = classifier._problem_class(
-            self.kind, features, blocks, common, {"classes": self.classes})
-        problem.chunks = self
-        return problem
+        return classifier._problem_class(
+            self.kind, features, self.kept_blocks(), common, {"classes": self.classes})
 
     def _look(self, start, stop):
         """Validate rows, and note their sizes."""

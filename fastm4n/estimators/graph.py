@@ -7,8 +7,11 @@ from fastm4n._graph_factors import all_contents
 from fastm4n._parameters import check_choice, check_number
 from fastm4n.estimators._base import CertifiedEstimator, needs_log
 from fastm4n.estimators._chain_input import distinct
+from fastm4n.estimators._chunks import out_of_core
 from fastm4n.estimators._docs import BOOSTING, documented
+from fastm4n.estimators._graph_chunks import graph_problem
 from fastm4n.estimators._graph_input import (
+    Displacements,
     as_graphs,
     as_node_labels,
     as_places,
@@ -18,10 +21,18 @@ from fastm4n.estimators._graph_input import (
     check_sizes,
     encoded,
     is_unlabelled,
-    mean_displacements,
     number_of,
+    step_norms,
+    sums_of_weights,
 )
-from fastm4n.estimators._graph_model import PAIRWISE, GraphProblem, graph_model, named
+from fastm4n.estimators._graph_model import (
+    PAIRWISE,
+    GraphProblem,
+    attributes_of_oracle,
+    graph_model,
+    named,
+    shapes_and_attributes,
+)
 from fastm4n.estimators._graph_predictions import GraphDecoder
 from fastm4n.estimators._graph_soft import check_soft_graphs, soft_problem
 from fastm4n.estimators._graph_weights import WeightShapes, bounded, explained
@@ -30,7 +41,6 @@ from fastm4n.estimators._parameters import (
     BOOSTED,
     LABEL_KINDS,
     as_weights,
-    cost_matrix,
     summable,
     warn_of_unknown,
 )
@@ -39,7 +49,6 @@ from fastm4n.estimators._problem import Blocks
 from fastm4n.estimators._soft import SoftProblem, check_inference
 from fastm4n.estimators._views import PackedWeights
 from fastm4n.outputs._base import COST_SCALES
-from fastm4n.outputs.graphs import EXACT
 from fastm4n.penalties import as_penalty, resolve_penalty
 from fastm4n.sequences import Sequences
 
@@ -260,7 +269,7 @@ class GraphTagger(PackedWeights, CertifiedEstimator):
         return arrays
 
     def _columns(self, X):
-        return as_graphs(X).node_features
+        return as_graphs(X, check=False).node_features
 
     # ------------------------------------------------------------------- validation
 
@@ -313,6 +322,12 @@ class GraphTagger(PackedWeights, CertifiedEstimator):
         """
         return self._fit_or_restore(X, y, sample_weight)
 
+    def _problem_of_fit(self, X, y, sample_weight):
+        solver = out_of_core(self, X)
+        if solver is not None:
+            return graph_problem(self, solver, X, y, sample_weight)
+        return self._problem(X, y, sample_weight)
+
     def _problem(self, X, y, sample_weight):
         self._check_parameters()
         X = as_graphs(X)
@@ -344,33 +359,23 @@ class GraphTagger(PackedWeights, CertifiedEstimator):
         else:
             classes, node_classes, codes = encoded(
                 labels, inner.node_types, n_types, whole)
-        n_features, R = X.node_features.shape[1], node_classes.shape[1]
-        if self.label_features and n_features % R:
-            raise ValueError(
-                f"label_features=True needs as many features for each of the {R} labels, and X has "
-                f"{n_features} columns.")
-        n_edge_features = 0 if X.edge_features is None else X.edge_features.shape[1]
-        shapes = WeightShapes(
-            n_types, n_features // R if self.label_features else n_features, R, n_edge_types,
-            n_edge_features, PAIRWISE[self.pairwise], self.label_features)
-        common = {
-            "n_features_in_": n_features, "n_edge_features_in_": n_edge_features,
-            "classes_": classes, "node_classes_": node_classes,
-            "cost_matrix_": cost_matrix(self.cost, classes.size),
-        }
-        check_sizes(inner, self._alpha_of(kept.size), kept)
-        check_costs(inner, common["cost_matrix_"], kept)
+        shapes, common = shapes_and_attributes(
+            self, classes, node_classes, X.node_features.shape[1], n_edge_types,
+            0 if X.edge_features is None else X.edge_features.shape[1])
+        check_sizes(step_norms(inner), self._alpha_of(kept.size), kept)
+        check_costs(sums_of_weights(inner), common["cost_matrix_"], kept)
         blocks = Blocks.of(len(X), kept, weights, *merge_graphs(inner, codes, weights))
         codes = Sequences(codes, inner.node_offsets)[blocks.first].values
         inner = inner[blocks.first]
         if self.pairwise == "displacement":
-            common["shifts_"] = mean_displacements(
-                inner, codes, n_edge_types, self.grid_shape[1])
+            moves = Displacements(n_edge_types, self.grid_shape[1])
+            moves.add(inner, codes, blocks.weights)
+            common["shifts_"] = moves.means()
         # a dual point is one of these graphs and labels alone: edges agree with their nodes
         task = {
             "surrogate": self.surrogate, "cost_scale": self.cost_scale, "pairwise": self.pairwise,
             "classes": classes, "node_classes": node_classes, "grid_shape": self.grid_shape,
-            "shifts": common.get("shifts_"), "edge_features": n_edge_features > 0,
+            "shifts": common.get("shifts_"), "edge_features": shapes.n_edge_features > 0,
             **{name: getattr(labelled, name) for name in (
                 "lengths", "edge_lengths", "edges", "node_types", "edge_types")},
             "factors": all_contents(labelled.factors, len(labelled)),
@@ -379,15 +384,16 @@ class GraphTagger(PackedWeights, CertifiedEstimator):
             if self.inference == "soft":
                 return soft_problem(self, inner, shapes, common, codes, blocks, task)
             model = graph_model(self, inner, shapes, common, codes)
-        exact = model.oracle in EXACT
-        common.update(
-            oracle_=model.oracle, exact_=exact, integrality_gap_=0.0 if exact else None)
+        common.update(attributes_of_oracle(model.oracle))
         self._penalise(model.features, shapes)
         loss = self._surrogate(model.outputs)
         task["oracle"] = model.oracle
-        return GraphProblem(loss, model.features, blocks, common, task, shapes, exact)
+        return GraphProblem(
+            loss, model.features, blocks, common, task, shapes, common["exact_"])
 
     def _solved(self, problem, alpha, scale, **start):
+        if problem.chunks is not None:
+            return super()._solved(problem, alpha, scale, **start)
         with named(problem.blocks.examples):
             if isinstance(problem, SoftProblem):
                 return problem.solved(self, alpha, self.tol * scale)

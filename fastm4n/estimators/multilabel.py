@@ -15,7 +15,7 @@ from fastm4n._graph_factors import contents
 from fastm4n._parameters import check_choice
 from fastm4n.estimators._base import needs_log
 from fastm4n.estimators._docs import BOOSTING, documented
-from fastm4n.estimators._graph_model import integrality
+from fastm4n.estimators._graph_model import integrality, integrality_gaps
 from fastm4n.estimators._indicators import KINDS, as_indicator, read_indicator
 from fastm4n.estimators._kernels import named_kernel
 from fastm4n.estimators._label_decoding import LabelDecoder
@@ -53,7 +53,9 @@ class LabelSetProblem(VectorProblem):
 
     def values(self):
         """What is exact at the weights that the features hold."""
-        return {} if self.common["exact_"] else integrality(self)
+        if self.common["exact_"]:
+            return {}
+        return integrality(integrality_gaps(self.loss, self.features), self.weights)
 
 
 @documented(

@@ -91,16 +91,7 @@ cdef class ChainFeatures(EdgedMap):
                 edge_X, starts + 1, lengths - 1, n_labels, 1, 1.0, n_labels, edge_used, edge_pairs)
             self.visit_cost += self.edges.visit_cost
         self.visit_cost += 2.0 * max(self.n_shared_scores, self.stride * n_labels)
-        if like is not None:
-            self.share(like)
-        if norms is not None:
-            self.take_norms(norms)
-            return
-        for each, given in ((self, weights), (self.edges, edge_weights)):
-            if each is not None and weights is None:
-                each.prepare_norms()
-            elif each is not None:
-                each.use(given)
+        self.begin(weights, edge_weights, like, norms)
 
     def arguments(self):
         cdef PositionMap edges = self.edges

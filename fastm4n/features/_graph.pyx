@@ -9,6 +9,7 @@ import numpy as np
 
 from libc.string cimport memset
 
+from fastm4n._plain import part as arrays_of
 from fastm4n.features._positions cimport EdgedMap, PositionMap
 from fastm4n.features._threads cimport thread_number
 from fastm4n.outputs._base cimport Layout
@@ -50,12 +51,14 @@ cdef class GraphFeatures(EdgedMap):
         Weights of each feature of nodes, where they are not one for each label.
     diagonal : bool, default=False
         Whether edges have one number, for two equal labels, in a layout of tables.
+    like, norms : default=None
+        As of `EdgedMap.begin`.
     """
 
     def __init__(self, X, starts, Layout layout, double intercept, edge_X, edge_starts,
                  edge_counts, double edge_intercept, pairs="tables", bint symmetric=False,
                  weights=None, edge_weights=None, used=None, Py_ssize_t n_columns=0,
-                 bint diagonal=False):
+                 bint diagonal=False, like=None, norms=None):
         n_labels = layout.n_labels
         super().__init__(X, starts, layout.counts(), n_columns or n_labels, 1, intercept, used=used)
         self.layout = layout
@@ -74,11 +77,7 @@ cdef class GraphFeatures(EdgedMap):
             raise ValueError("the layout does not fit the edges.")
         if symmetric or diagonal:
             self.tables = np.zeros((1, int(behind.max(initial=1))))
-        for part, given in ((self, weights), (self.edges, edge_weights)):
-            if weights is None:
-                part.prepare_norms()
-            else:
-                part.use(given)
+        self.begin(weights, edge_weights, like, norms)
 
     def arguments(self):
         # without weights that were given, which are in the state
@@ -165,14 +164,14 @@ cdef class LabelGraphFeatures(GraphFeatures):
         The features for each label, label after label.
     types : ndarray of int of shape (n_nodes,)
     n_types : int
-    starts, layout, edge_X, edge_starts, edge_counts, edge_intercept, pairs, symmetric, weights,
-    edge_weights
+    starts, layout, edge_X, edge_starts, edge_counts, edge_intercept, pairs, symmetric, weights, \
+edge_weights, like, norms
         As in `GraphFeatures`; weights have a column for each type.
     """
 
     def __init__(self, X, types, Py_ssize_t n_types, starts, Layout layout, edge_X, edge_starts,
                  edge_counts, double edge_intercept, pairs="tables", bint symmetric=False,
-                 weights=None, edge_weights=None):
+                 weights=None, edge_weights=None, like=None, norms=None):
         n_labels = layout.n_labels
         if X.shape[1] % n_labels:
             raise ValueError(f"X has {X.shape[1]} columns, which are no channels of {n_labels} "
@@ -180,7 +179,8 @@ cdef class LabelGraphFeatures(GraphFeatures):
         channels = X.shape[1] // n_labels
         super().__init__(
             X.reshape(-1, channels), starts, layout, 0.0, edge_X, edge_starts, edge_counts,
-            edge_intercept, pairs, symmetric, weights, edge_weights, n_columns=n_types)
+            edge_intercept, pairs, symmetric, weights, edge_weights, n_columns=n_types, like=like,
+            norms=norms)
         self.rows = np.ascontiguousarray(X, dtype=np.float64)
         self.types = np.ascontiguousarray(types, dtype=np.intp)
         if self.types.shape[0] != X.shape[0] or (
@@ -200,6 +200,12 @@ cdef class LabelGraphFeatures(GraphFeatures):
 
     def prepare_norms(self):
         """Norms need nothing but X."""
+
+    def norms(self):
+        return {f"edges/{name}": made for name, made in self.edges.norms().items()}
+
+    def take_norms(self, norms):
+        self.edges.take_norms(arrays_of("edges", norms))
 
     cdef int position_scores(self, Py_ssize_t b, double* v) noexcept nogil:
         cdef Py_ssize_t t, l, f, k = self.layout.n_labels, stride = self.layout.stride

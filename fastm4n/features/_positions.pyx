@@ -328,6 +328,29 @@ cdef class EdgedMap(PositionMap):
         The edges' features and weights, where they have any.
     """
 
+    def begin(self, weights, edge_weights, EdgedMap like, norms):
+        """Have weights, and what norms are made of.
+
+        Parameters
+        ----------
+        weights, edge_weights : ndarray or None
+            To use as they are, for predictions: what only updates need is then left out.
+        like : EdgedMap or None
+            Whose weights are those of this map as well; see `share`.
+        norms : dict or None
+            What `norms` gave of the same blocks, weights and penalty: it is not made again.
+        """
+        if like is not None:
+            self.share(like)
+        if norms is not None:
+            self.take_norms(norms)
+            return
+        for part, given in ((self, weights), (self.edges, edge_weights)):
+            if part is not None and weights is None:
+                part.prepare_norms()
+            elif part is not None:
+                part.use(given)
+
     # what `LinearMap` has of w, with the weights of edges
 
     def share(self, LinearMap other):

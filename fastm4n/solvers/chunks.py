@@ -84,6 +84,12 @@ class Chunks:
         """
         raise NotImplementedError
 
+    def ended(self, engine):
+        """Called with the engine of a solution while what is kept of chunks can still be read.
+
+        For what a subclass has to say of all blocks at the weights that were found.
+        """
+
 
 class ChunkedEngine:
     """The interface of `BlockCoordinateEngine`, for blocks that come in chunks.
@@ -164,7 +170,7 @@ class ChunkedEngine:
         engine.set_kappa(self.kappa)
         return engine, BYTE_COST * n_bytes
 
-    def _for_each(self, order, visit):
+    def for_each(self, order, visit):
         """Call visit(c, engine, cost) for each chunk of the order, the next one being loaded.
 
         What a chunk is loaded with does not depend on visits of others, w apart.
@@ -230,7 +236,7 @@ class ChunkedEngine:
                 pays = cost >= TWICE * of_pass and met[1] >= LEFT * met[0]
                 self.visits = 1 + pays
 
-        self._for_each(order, visit)
+        self.for_each(order, visit)
         self.n_loads += len(order)
 
     def _put_aside(self, c, engine):
@@ -279,7 +285,7 @@ class ChunkedEngine:
                 lambda a, b: engine.certify_range(a, b, engine.mu, *parts), last - first, cost,
                 self.n_jobs)
 
-        self._for_each(range(self.n_chunks), visit)
+        self.for_each(range(self.n_chunks), visit)
 
     def set_gaps(self, gap, loss):
         """Replace the stale gaps and losses, after a full pass over them."""
@@ -294,7 +300,7 @@ class ChunkedEngine:
         before = self.features.state()
         self.features.clear()
         try:
-            self._for_each(
+            self.for_each(
                 range(self.n_chunks), lambda c, engine, cost: engine.add_weights(engine.mu))
         except BaseException:
             self.features.restore(before)

@@ -20,10 +20,10 @@ STEPS = ("line_search", "exact")
 class OutOfCore(NamesParameters, BaseEstimator):
     """Fits by chunks, for data that do not fit in memory, with the same certified gap.
 
-    A `solver` of `SequenceTagger`, `MulticlassClassifier` and `OrdinalClassifier` with linear
-    features. The data are read chunk by chunk, each being visited while the next one is read; their
-    dual points are kept on disk. In memory are the weights, about four numbers for each example,
-    and `memory`. The optimum is that of a fit in memory, and the gap is of all the data.
+    A `solver` of `SequenceTagger`, `GraphTagger`, `MulticlassClassifier` and `OrdinalClassifier`
+    with linear features. The data are read chunk by chunk, each being visited while the next one is
+    read; their dual points are kept on disk. In memory are the weights, about four numbers for each
+    example, and `memory`. The optimum is that of a fit in memory, and the gap is of all the data.
 
     Parameters
     ----------
@@ -118,6 +118,7 @@ class OutOfCore(NamesParameters, BaseEstimator):
                 verbose=verbose, callback=callback, keep_on_interrupt=False,
                 sampling=self.sampling, step=self.step, accelerate=bool(self.accelerate),
                 keep_best=True)
+            chunks.ended(engine)
             done = True
         finally:
             engine.close()

@@ -1,0 +1,225 @@
+"""Fits of graphs by chunks: optimum, oracle and certificate of a fit in memory, state that lasts."""
+
+import numpy as np
+import pytest
+from graph_cases import random_graphs, with_random_factors
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from test_chunks import assert_same_optimum, not_canonical, same
+from test_chunks import n_chunks as n_chunks  # a fixture
+from test_graph_tagger import grid_of_places
+
+from fastm4n import Graphs, GraphTagger, OutOfCore, Sequences
+from fastm4n.estimators._graph_chunks import graph_problem
+from fastm4n.penalties import L2
+
+SURROGATES = ("max_margin", "max_min", "log")
+DATA = {
+    "plain": {}, "features of edges": {"n_edge_features": 2},
+    "types": {"n_types": 2, "n_edge_types": 2},
+    "types and features": {"n_types": 2, "n_edge_types": 3, "n_edge_features": 1},
+    "weights": {"weights": True, "labels": 2}, "forests": {"forest": True, "weights": True},
+    "two labels": {"labels": 2, "most": 7}, "forests of two": {"forest": True, "labels": 2},
+}
+
+
+def both(X, y, surrogate, memory=0.01, sample_weight=None, **options):
+    """A fit in memory and one by chunks, which have the same optimum and the same oracle."""
+    options = {"alpha": 0.05, "tol": 1e-3, "random_state": 0, **options}
+    whole = GraphTagger(surrogate, **options).fit(X, y, sample_weight)
+    parts = GraphTagger(surrogate, solver=OutOfCore(memory=memory), **options)
+    parts.fit(X, y, sample_weight)
+    assert parts.relative_gap_ <= options["tol"]
+    assert_same_optimum(whole, parts)
+    assert parts.oracle_ == whole.oracle_
+    for name in ("classes_", "node_classes_", "cost_matrix_"):
+        assert_array_equal(getattr(parts, name), getattr(whole, name))
+    for name in ("coef_", "intercept_", "edge_coef_", "edge_intercept_"):
+        assert getattr(parts, name).shape == getattr(whole, name).shape
+    assert parts.n_edge_features_in_ == whole.n_edge_features_in_
+    return whole, parts
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES)
+@pytest.mark.parametrize("kind", DATA)
+def test_a_tagger_by_chunks_has_the_optimum_of_one_in_memory(surrogate, kind, n_chunks):
+    X, y = random_graphs(0, n=40, **DATA[kind])
+    whole, parts = both(X, y, surrogate)
+    assert n_chunks[0] > 2
+    assert parts.exact_ and parts.integrality_gap_ == 0.0
+    assert_allclose(parts.score(X, y), whole.score(X, y), atol=0.1)
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES)
+@pytest.mark.parametrize("pairwise", ["symmetric", "potts", "attractive"])
+@pytest.mark.parametrize("inference", ["auto", "lp"])
+def test_pairs_and_oracles(surrogate, pairwise, inference, n_chunks):
+    for n_edge_features in (0, 2):
+        X, y = random_graphs(1, n=40, n_edge_features=n_edge_features, labels=2, most=6)
+        _, parts = both(X, y, surrogate, pairwise=pairwise, inference=inference)
+        assert n_chunks[0] > 2
+        few = "min_cut" if pairwise == "attractive" and surrogate != "log" else "few_states"
+        linear = "decomposition" if surrogate == "log" else "roof"
+        assert parts.oracle_ == (few if inference == "auto" else linear)
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES)
+def test_linear_programs_have_their_certificate(surrogate, n_chunks):
+    """Of more than two labels: the gap is of the larger polytope, and the rest of it is bounded."""
+    X, y = random_graphs(2, n=30, most=5, density=0.9)
+    options = {"inference": "lp", "alpha": 0.02, "tol": 0.05}
+    whole, parts = both(X, y, surrogate, **options)
+    assert parts.oracle_ == "decomposition" and n_chunks[0] > 2
+    exact, _ = both(X, y, surrogate, **{**options, "inference": "exact"})
+    if surrogate == "log":
+        assert parts.integrality_gap_ is None and not parts.exact_
+        return
+    # the weights are others, within the tolerance
+    assert parts.exact_ == (parts.integrality_gap_ <= 1e-9)
+    assert parts.integrality_gap_ >= 0.0
+    assert_allclose(parts.integrality_gap_, whole.integrality_gap_, atol=0.1)
+    assert exact.dual_objective_ <= parts.primal_objective_
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES)
+def test_displacements(surrogate, n_chunks):
+    X, y = grid_of_places()
+    options = dict(pairwise="displacement", grid_shape=(3, 5), alpha=0.01)
+    for per_label in (True, False):
+        # graphs that are given twice count twice in mean displacements
+        weights = np.arange(len(X)) % 3
+        whole, parts = both(X, y, surrogate, 0.05, weights, label_features=per_label, **options)
+        often = np.repeat(np.arange(len(X)), weights)
+        twice = GraphTagger(
+            surrogate, label_features=per_label, random_state=0, **options).fit(X[often], y[often])
+        assert n_chunks[-1] > 2
+        assert_allclose(parts.shifts_, whole.shifts_, atol=1e-12)
+        assert_allclose(twice.shifts_, whole.shifts_, atol=1e-12)
+        assert_same_optimum(twice, parts)
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES)
+@pytest.mark.parametrize("labels", [2, 3])
+def test_factors(surrogate, labels, n_chunks):
+    X, y = random_graphs(3, n=40, labels=labels)
+    X = with_random_factors(X, y, 3, labels)
+    _, parts = both(X, y, surrogate, 0.02)
+    assert parts.oracle_ == "few_states" and n_chunks[0] > 2
+    # those that count have none
+    weights = [float(factors is None) for factors in X.factors]
+    _, parts = both(X, y, surrogate, sample_weight=weights, inference="lp")
+
+
+@pytest.mark.parametrize("options", [
+    {"surrogate": "boost"}, {"surrogate": "log", "temperature": 0.5, "cost_augmented": True},
+    {"penalty": "elasticnet"}, {"penalty": L2(bounds={"coef": (-0.3, 0.3)})},
+    {"cost_scale": "mean", "cost": "squared"}, {"fit_intercept": False, "surrogate": "max_margin"},
+    {"alpha": "auto", "cost": "absolute"},
+], ids=str)
+def test_parameters(options, n_chunks):
+    X, y = random_graphs(4, n=40, weights=True, forest=True)
+    both(X, y, **{"surrogate": "max_min", **options})
+    assert n_chunks[0] > 2
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES)
+@pytest.mark.parametrize("kind", ["plain", "types and features"])
+def test_what_does_not_count_leaves_its_chunks(surrogate, kind, n_chunks):
+    """Nodes without a label, graphs of weight zero, a whole chunk of them, and empty graphs."""
+    X, y = random_graphs(5, n=60, **DATA[kind])
+    rng = np.random.default_rng(0)
+    labels = np.where(rng.random(X.n_nodes) < 0.3, -1, y.values)
+    labels[X.node_offsets[20] : X.node_offsets[30]] = -1
+    weights = rng.integers(0, 3, len(X)) * (np.arange(len(X)) < 45)
+    both(X, Sequences(labels, X.node_offsets), surrogate, sample_weight=weights)
+    assert n_chunks[0] > 2
+    names = np.array(["a", "b", "c", "d", -1], dtype=object)
+    named = list(Sequences(names[labels], X.node_offsets))
+    one, other = (
+        GraphTagger(surrogate, solver=OutOfCore(memory=0.01), random_state=0).fit(X, y, weights)
+        for y in (Sequences(labels, X.node_offsets), named))
+    assert_array_equal(one.coef_, other.coef_)
+
+
+def chains_and_a_ring(k=3, n=40, at=38):
+    """Paths, single nodes, empty graphs, and one graph with a cycle."""
+    rng = np.random.default_rng(0)
+    graphs, labels = [], []
+    for i in range(n):
+        size = 5 if i == at else int(rng.integers(0, 6)) if i % 3 else 1
+        edges = [[t, t + 1] for t in range(size - 1)] + ([[size - 1, 0]] if i == at else [])
+        graphs.append((rng.normal(size=(size, 3)), np.array(edges, dtype=int).reshape(-1, 2)))
+        labels.append(rng.integers(0, k, size))
+    return Graphs.from_list(graphs), labels
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES)
+def test_one_oracle_for_all_chunks(surrogate, n_chunks):
+    """Whatever graphs are in each: one graph decides, wherever it is."""
+    for at, k, oracle in ((38, 3, "few_states"), (0, 2, "few_states"), (-1, 3, "forest")):
+        X, y = chains_and_a_ring(k, at=at)
+        _, parts = both(X, y, surrogate)
+        assert parts.oracle_ == oracle and n_chunks[0] > 2
+    X, y = chains_and_a_ring(3)
+    _, parts = both(X, y, surrogate, inference="lp", tol=0.05)
+    assert parts.oracle_ == "decomposition"
+    alone = Graphs.from_list([(graph.node_features, []) for graph in X])
+    _, parts = both(alone, y, surrogate)
+    assert parts.oracle_ == "nodes"
+
+
+def test_one_graph_of_many_states_is_enough():
+    """All are then of the linear program, and with inference='exact' it is named."""
+    X, y = random_graphs(6, n=40, most=4)
+    rng = np.random.default_rng(0)
+    many = 30
+    edges = [[i, j] for i in range(many) for j in range(i)]
+    whole = np.concatenate([X, Graphs.from_list([(rng.normal(size=(many, 3)), edges)])])
+    labels = [*y, rng.integers(0, 3, many)]
+    options = dict(solver=OutOfCore(memory=0.01), tol=1.0, max_iter=20, random_state=0)
+    tagger = GraphTagger("max_margin", **options).fit(whole, labels)
+    assert tagger.oracle_ == "decomposition" and tagger.integrality_gap_ >= 0.0
+    with pytest.raises(ValueError, match="graph 40 has too many states"):
+        GraphTagger("max_margin", inference="exact", **options).fit(whole, labels)
+
+
+FORMS = {
+    "float32": lambda X: X.astype(np.float32), "CSR": sparse.csr_array, "64 bits": not_canonical,
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("options", [
+    {}, {"n_types": 2, "n_edge_types": 2}, {"n_edge_features": 2, "most": 80, "density": 0.05},
+    {"n_types": 2, "n_edge_features": 1}], ids=str)
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_chunk_is_the_same_each_time_it_is_read(form, options, stored, tmp_path):
+    X, y = random_graphs(7, n=40, **options)
+    arrays = {name: getattr(X, name) for name in (
+        "edges", "node_offsets", "edge_offsets", "node_types", "edge_types")}
+    edges = X.edge_features
+    X = Graphs(
+        FORMS[form](X.node_features),
+        edge_features=None if edges is None else FORMS[form](edges + 0.5), **arrays)
+    if stored:
+        X, y = Graphs.from_batches([(X, y)], tmp_path / "x")
+    for labels, weights in (
+        (y, None), (y, np.where(np.arange(40) % 7 == 3, 0.0, 1.0)),
+        (Sequences(np.where(np.arange(y.n_tokens) % 5 == 0, -1, y.values), y.offsets), None),
+    ):
+        solver = OutOfCore(memory=0.05 if "most" in options else 0.01)
+        tagger = GraphTagger("log", inference="lp", solver=solver, penalty=L2(
+            bounds={"coef": (0.0, None)}))
+        data = graph_problem(tagger, solver, X, labels, weights).chunks
+        for c in range(data.edges.size - 1):
+            (_, first, n_bytes), (_, second, same_bytes) = data.load(c), data.load(c)
+            assert n_bytes == same_bytes
+            # features of nodes and of edges
+            for i in (0, 1, 3, 4, 5, 6, 7):
+                one, other = (features.arguments()[i] for features in (first, second))
+                assert one == other if isinstance(one, (int, float)) else same(one, other)
+            norms, others = first.norms(), second.norms()
+            assert norms.keys() == others.keys()
+            assert all(same(norms[name], others[name]) for name in norms)
+        assert data.edges.size > 2
+        data.store.close(True)
