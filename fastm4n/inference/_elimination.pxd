@@ -10,16 +10,33 @@ cdef enum:
 cdef class Elimination:
     cdef readonly Py_ssize_t n_variables, n_entries, n_messages, largest, largest_function
     cdef readonly Py_ssize_t n_factor_entries
+    # the numbers above and where the lists below begin; and these, one after another: two arrays,
+    # as there is a plan for each shape of graph
+    cdef const Py_ssize_t[::1] head, numbers
     # of each step: its variable, its labels, entries of a label's row, where its table begins
-    cdef readonly object order
-    cdef const Py_ssize_t[::1] variable, size, row, table, message, parent
+    cdef const Py_ssize_t* variable
+    cdef const Py_ssize_t* size
+    cdef const Py_ssize_t* row
+    cdef const Py_ssize_t* table
+    cdef const Py_ssize_t* message
+    cdef const Py_ssize_t* parent
     # the other variables of each step and their strides in a row
-    cdef const Py_ssize_t[::1] other_start, other, other_stride
+    cdef const Py_ssize_t* other_start
+    cdef const Py_ssize_t* other
+    cdef const Py_ssize_t* other_stride
     # what is added to the table of each step: an edge, a factor or the message of a step
-    cdef const Py_ssize_t[::1] term_start, term_kind, term_item, dimension_start, sizes, strides
+    cdef const Py_ssize_t* term_start
+    cdef const Py_ssize_t* term_kind
+    cdef const Py_ssize_t* term_item
+    cdef const Py_ssize_t* dimension_start
+    cdef const Py_ssize_t* sizes
+    cdef const Py_ssize_t* strides
     # of each edge: labels of its nodes; of each factor: where its table and its marginals begin
-    cdef const Py_ssize_t[::1] edge_labels, factor_table, factor_marginals
+    cdef const Py_ssize_t* edge_labels
+    cdef const Py_ssize_t* factor_table
+    cdef const Py_ssize_t* factor_marginals
 
+    cdef int begin(self, const Py_ssize_t[::1] head, const Py_ssize_t[::1] numbers) except -1
     cdef void edge_table(
         self, const graph_t* g, Py_ssize_t e, const double* more, double* out) noexcept nogil
     cdef double forward(

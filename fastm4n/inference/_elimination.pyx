@@ -17,6 +17,7 @@ table is a few nested loops over contiguous runs, written down as (size, stride)
 """
 
 from heapq import heapify, heappop, heappush
+from itertools import accumulate, chain
 
 import numpy as np
 
@@ -38,6 +39,8 @@ cdef enum:
     # what is made of the labels of a variable: their maximum, or their sum
     MAXIMUM = 0
     SUM = 1
+    # numbers of a plan before those of where its lists begin
+    N_COUNTS = 6
 
 
 class TooLarge(ValueError):
@@ -149,10 +152,6 @@ def _strides(scope, sizes):
     return strides, step
 
 
-def _integers(values):
-    return np.array(values if len(values) else [0], dtype=np.intp)
-
-
 cdef class Elimination:
     """A plan of elimination, for all graphs of one shape.
 
@@ -185,10 +184,10 @@ cdef class Elimination:
         position = {v: s for s, v in enumerate(order)}
         n_edges = len(edges)
         terms = [[] for _ in order]
-        self.largest_function = 1
+        largest_function = 1
         for number, scope in enumerate(scopes):
             strides, entries = _strides(scope, sizes)
-            self.largest_function = max(self.largest_function, entries)
+            largest_function = max(largest_function, entries)
             first = min(position[v] for v in scope) if scope else -1
             if first >= 0:
                 kind, item = (EDGE, number) if number < n_edges else (FACTOR, number - n_edges)
@@ -220,30 +219,44 @@ cdef class Elimination:
                 dimension_start.append(len(loops))
             term_start.append(len(kinds))
         entries = [_strides(scope, sizes)[1] for scope in scopes[n_edges:]]
-        self.n_variables = len(sizes)
-        self.order = order
-        self.n_entries = n_entries
-        self.n_messages = n_messages
-        self.largest = max(row, default=1)
-        self.n_factor_entries = sum(entries)
-        self.variable = _integers(order)
-        self.size = _integers([sizes[v] for v in order])
-        self.row = _integers(row)
-        self.table = _integers(table)
-        self.message = _integers(message)
-        self.parent = _integers(parent)
-        self.other_start = _integers(other_start)
-        self.other = _integers(others)
-        self.other_stride = _integers(other_strides)
-        self.term_start = _integers(term_start)
-        self.term_kind = _integers(kinds)
-        self.term_item = _integers(items)
-        self.dimension_start = _integers(dimension_start)
-        self.sizes = _integers([size for size, _ in loops])
-        self.strides = _integers([stride for _, stride in loops])
-        self.edge_labels = _integers([sizes[v] for edge in scopes[:n_edges] for v in edge])
-        self.factor_table = _integers(list(factor_tables))
-        self.factor_marginals = _integers([0, *np.cumsum(entries)])
+        lists = (
+            order, [sizes[v] for v in order], row, table, message, parent, other_start, others,
+            other_strides, term_start, kinds, items, dimension_start, [size for size, _ in loops],
+            [stride for _, stride in loops],
+            [sizes[v] for edge in scopes[:n_edges] for v in edge], list(factor_tables),
+            [0, *np.cumsum(entries)])
+        head = [
+            len(sizes), n_entries, n_messages, max(row, default=1), largest_function, sum(entries),
+            *accumulate(map(len, lists), initial=0)]
+        # a number at the end, so that lists of none begin somewhere
+        self.begin(np.array(head, dtype=np.intp), np.array([*chain(*lists), 0], dtype=np.intp))
+
+    @staticmethod
+    def of(head, numbers):
+        """The plan of what `packed` gave."""
+        cdef Elimination plan = Elimination.__new__(Elimination)
+        plan.begin(head, numbers)
+        return plan
+
+    def packed(self):
+        """Two arrays of integers that it is made of."""
+        return np.asarray(self.head), np.asarray(self.numbers)
+
+    cdef int begin(self, const Py_ssize_t[::1] head, const Py_ssize_t[::1] numbers) except -1:
+        cdef const Py_ssize_t* first = &numbers[0]
+        cdef const Py_ssize_t* at = &head[N_COUNTS]
+        self.head, self.numbers = head, numbers
+        self.n_variables, self.n_entries, self.n_messages = head[0], head[1], head[2]
+        self.largest, self.largest_function, self.n_factor_entries = head[3], head[4], head[5]
+        self.variable, self.size, self.row = first + at[0], first + at[1], first + at[2]
+        self.table, self.message, self.parent = first + at[3], first + at[4], first + at[5]
+        self.other_start, self.other = first + at[6], first + at[7]
+        self.other_stride, self.term_start = first + at[8], first + at[9]
+        self.term_kind, self.term_item = first + at[10], first + at[11]
+        self.dimension_start, self.sizes = first + at[12], first + at[13]
+        self.strides, self.edge_labels = first + at[14], first + at[15]
+        self.factor_table, self.factor_marginals = first + at[16], first + at[17]
+        return 0
 
     cdef double forward(
             self, const graph_t* g, const double* unary, const double* more,

@@ -84,6 +84,9 @@ width, unit, cost_scale
         labelling is to be one, and other scores are to be 0, but in predictions.  `best_answer`
         goes by nodes all the same: a bound from below.
 
+    planned : dict, default=None
+        What `planned` gave of the same graphs and factors: they are not planned again.
+
     Attributes
     ----------
     n_entries : int
@@ -107,12 +110,36 @@ width, unit, cost_scale
 
     def __init__(self, y, n_nodes, edges, n_edges, cost, pairs="tables", edge_types=None,
                  Py_ssize_t n_types=1, n_choices=None, part_weights=None, shifts=None,
-                 Py_ssize_t width=1, double unit=1.0, cost_scale="sum", factors=None):
+                 Py_ssize_t width=1, double unit=1.0, cost_scale="sum", factors=None,
+                 planned=None):
         super().__init__(
             y, n_nodes, edges, n_edges, cost, pairs, edge_types, n_types, n_choices, part_weights,
             shifts, width, unit, cost_scale)
         self.has_marginals = True
         self.factors = factors
+        with_factors = []
+        if planned is None:
+            with_factors = self.plan_all(factors)
+            self.has_factors = len(with_factors) > 0
+        else:
+            self.take(planned)
+        counts, n_edges = self.layout.counts(), np.diff(self.edge_starts)
+        plans, plan = self.plans, np.asarray(self.plan)
+        self.addresses = np.array(
+            [0 if found is None else id(found) for found in plans] or [0], dtype=np.uintp)
+        cdef size_t[::1] pointers = self.addresses
+        self.plan_of_shape = <void**> &pointers[0]
+        entries = np.array([0 if found is None else found.n_entries for found in plans] or [0])
+        self.n_entries = entries.max()
+        split = np.asarray(self.addresses)[plan] == 0
+        self.split_nodes = counts[split].max(initial=0)
+        self.split_edges = n_edges[split].max(initial=0)
+        work = np.sum(2.0 ** counts[split]) + np.sum(4.0 * entries[plan[~split]])
+        self.mean_work = work / max(1, len(counts))
+        self.check_allowed(with_factors)
+
+    def plan_all(self, factors):
+        """Plan how to search the graphs; returns blocks of all that have factors."""
         counts, n_edges = self.layout.counts(), np.diff(self.edge_starts)
         every = self.labels_of_nodes()
         nodes_before = np.cumsum(counts) - counts
@@ -122,7 +149,7 @@ width, unit, cost_scale
             raise ValueError(f"factors has {len(factors)} entries for {len(counts)} graphs.")
         known, planned, plans, placed, tables = {}, {}, [], {}, [np.zeros(1)]
         plan, first_table = np.zeros((2, len(counts)), dtype=np.intp)
-        work, n_table = 0.0, 1
+        n_table = 1
         # the largest first: where exact inference does not fit, it is seen at once
         for b in np.argsort(-n_edges, kind="stable"):
             mine = every[nodes_before[b]:nodes_before[b] + counts[b]]
@@ -142,24 +169,34 @@ width, unit, cost_scale
                     n_table += flat.size
                 known[key] = planned[shape], placed[content], b, len(scopes) > 0
             plan[b], first_table[b] = known[key][:2]
-            if plans[plan[b]] is None:
-                self.split_nodes = max(self.split_nodes, counts[b])
-                self.split_edges = max(self.split_edges, n_edges[b])
-                work += 2.0 ** counts[b]
-            else:
-                work += plans[plan[b]].n_entries * 4.0
-        self.mean_work = work / max(1, len(counts))
-        self.plans = plans
-        self.plan = plan
+        self.plans, self.plan = plans, plan
         self.tables, self.first_table = np.concatenate([*tables, np.zeros(1)]), first_table
-        self.addresses = np.array(
-            [0 if found is None else id(found) for found in plans] or [0], dtype=np.uintp)
-        self.n_entries = max((found.n_entries for found in plans if found is not None), default=0)
-        cdef size_t[::1] pointers = self.addresses
-        self.plan_of_shape = <void**> &pointers[0]
-        those = [b for _, _, b, is_with in known.values() if is_with]
-        self.has_factors = len(those) > 0
-        self.check_allowed(those)
+        return [b for _, _, b, is_with in known.values() if is_with]
+
+    def planned(self):
+        """How the graphs are searched: arrays by name, for outputs of the same ones."""
+        packed = [(np.zeros(0, np.intp),) * 2 if plan is None else plan.packed()
+                  for plan in self.plans]
+        made = {
+            "plan": self.plan, "first_table": self.first_table, "tables": self.tables,
+            "has_factors": np.array([self.has_factors])}
+        for name, arrays in zip(("heads", "numbers"), zip(*packed, strict=True), strict=True):
+            made[name] = np.concatenate(arrays)
+            made[f"{name}_ends"] = np.cumsum([array.size for array in arrays])
+        return {name: np.asarray(array) for name, array in made.items()}
+
+    def take(self, planned):
+        """Have what `planned` gave."""
+        if planned["plan"].shape != (self.layout.n_blocks,):
+            raise ValueError("planned is of other graphs.")
+        heads, numbers = (
+            np.split(planned[name], planned[f"{name}_ends"][:-1]) for name in ("heads", "numbers"))
+        self.plans = [
+            Elimination.of(*parts) if parts[0].size else None
+            for parts in zip(heads, numbers, strict=True)]
+        self.plan, self.first_table = planned["plan"], planned["first_table"]
+        self.tables = planned["tables"]
+        self.has_factors = planned["has_factors"][0]
 
     def check_allowed(self, blocks):
         """Refuse factors of these blocks that allow no labelling."""
