@@ -366,7 +366,7 @@ class Graphs(Ragged, InFiles):
         return self._of(
             **self._arrays([slice(offsets[0], offsets[-1]) for offsets in (nodes, edges)]),
             node_offsets=nodes - nodes[0], edge_offsets=edges - edges[0],
-            factors=merged(self._factors()[start:stop]),
+            factors=None if self.factors is None else merged(self.factors[start:stop]),
         )
 
     def _take(self, numbers):
@@ -374,7 +374,8 @@ class Graphs(Ragged, InFiles):
         edges, edge_offsets = taken(self.edge_offsets, numbers)
         return self._of(
             **self._arrays([nodes, edges]), node_offsets=node_offsets, edge_offsets=edge_offsets,
-            factors=merged([self._factors()[i] for i in numbers]),
+            factors=None if self.factors is None else merged(
+                [self.factors[i] for i in numbers]),
         )
 
     @classmethod

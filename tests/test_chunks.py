@@ -130,6 +130,20 @@ def test_every_gap_bounds_the_distance_to_the_optimum(surrogate, options):
     assert (history["dual"] <= best.primal_objective_ + 1e-12).all()
 
 
+@pytest.mark.parametrize("options", [
+    {"surrogate": "log", "cost_augmented": True}, {"surrogate": "boost"}], ids=str)
+def test_losses_at_zero_without_a_closed_form(options):
+    """They are of chunks with longer sequences than the first one."""
+    X, y = sequences()
+    X, y = [X[0][:0], *X[1:]], [y[0][:0], *y[1:]]
+    options = {"alpha": 0.02, "random_state": 0, **options}
+    whole = SequenceTagger(**options).fit(X, y)
+    parts = SequenceTagger(solver=OutOfCore(memory=0.02), **options).fit(X, y)
+    assert_same_optimum(whole, parts)
+    assert_allclose(
+        parts.duality_gap_ / parts.relative_gap_, whole.duality_gap_ / whole.relative_gap_)
+
+
 def test_one_chunk_is_the_engine_in_memory():
     """Visits of one chunk alone are those of a fit in memory, but for the blocks' order."""
     X, y = rows()
@@ -433,6 +447,10 @@ def test_folders_of_other_fits_and_damaged_ones(always, tmp_path, monkeypatch):
         SequenceTagger(**{**model.get_params(deep=False), "alpha": 0.1}).fit(X, y)
     with pytest.raises(ValueError, match="another fit: data is not what it was begun with"):
         model.fit([2 * x for x in X], y)
+    # met in the same order, and sorted in another one
+    others = [[f"{'210'[int(label[-1])]}" for label in part] for part in y]
+    with pytest.raises(ValueError, match="another fit: data is not what it was begun with"):
+        model.fit(X, others)
     assert (work / _dual_store.STATE).read_bytes() == state
     chunk = sorted(work.glob("fastm4n-dual-*-0.bin"))[0]
     other = chunk.with_name(chunk.name.replace("-0.bin", "-1.bin"))

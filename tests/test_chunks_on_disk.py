@@ -8,10 +8,19 @@ import pytest
 from numpy.testing import assert_array_equal
 from processes import run_code
 from scipy import sparse
+from sklearn.exceptions import ConvergenceWarning
 from test_chunks import assert_same_optimum, rows, sequences
 
-from fastm4n import MulticlassClassifier, OutOfCore, Sequences, SequenceTagger
+from fastm4n import (
+    Graphs,
+    GraphTagger,
+    MulticlassClassifier,
+    OutOfCore,
+    Sequences,
+    SequenceTagger,
+)
 from fastm4n.datasets import rows_from_batches
+from fastm4n.estimators import _scale
 
 
 def test_folders_go_out_of_core_by_themselves(tmp_path, monkeypatch):
@@ -44,6 +53,26 @@ def test_folders_go_out_of_core_by_themselves(tmp_path, monkeypatch):
     SequenceTagger("log", penalty="l1", tol=0.1, random_state=0).fit(stored, labels)
     SequenceTagger("log", random_state=0).fit(X, y)
     assert len(ran) == 3
+
+
+def test_a_column_out_of_scale_is_found_piece_by_piece(tmp_path, monkeypatch):
+    """All of a container may be more than a process can map."""
+    monkeypatch.setattr(_scale, "PIECE", 1000)
+    table, classes = rows(n=400)
+    table[:, 2] *= 1e6
+    opened, truth = rows_from_batches([(sparse.csr_matrix(table), classes)], tmp_path / "a")
+    at = np.arange(401)
+    graphs = Graphs(table, np.zeros((0, 2), dtype=int), at, 0 * at)
+    stored, labels = Graphs.from_batches(
+        [(graphs, Sequences(classes, at))], tmp_path / "b")
+    options = dict(solver=OutOfCore(), max_iter=1, tol=0.0, random_state=0)
+    for model, data in (
+        (MulticlassClassifier("log", **options), (opened, truth)),
+        (GraphTagger("log", **options), (stored, labels)),
+        (GraphTagger("log", **options), (graphs, labels)),
+    ):
+        with pytest.warns(ConvergenceWarning, match="Column 2 of X is about"):
+            model.fit(*data)
 
 
 def test_damage_is_found_before_the_first_step(tmp_path):

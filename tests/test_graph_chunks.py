@@ -25,7 +25,7 @@ DATA = {
 
 def both(X, y, surrogate, memory=0.01, sample_weight=None, **options):
     """A fit in memory and one by chunks, which have the same optimum and the same oracle."""
-    options = {"alpha": 0.05, "tol": 1e-3, "random_state": 0, **options}
+    options = {"alpha": 0.05, "tol": 5e-3, "random_state": 0, **options}
     whole = GraphTagger(surrogate, **options).fit(X, y, sample_weight)
     parts = GraphTagger(surrogate, solver=OutOfCore(memory=memory), **options)
     parts.fit(X, y, sample_weight)
@@ -55,8 +55,8 @@ def test_a_tagger_by_chunks_has_the_optimum_of_one_in_memory(surrogate, kind, n_
 @pytest.mark.parametrize("inference", ["auto", "lp"])
 def test_pairs_and_oracles(surrogate, pairwise, inference, n_chunks):
     for n_edge_features in (0, 2):
-        X, y = random_graphs(1, n=40, n_edge_features=n_edge_features, labels=2, most=6)
-        _, parts = both(X, y, surrogate, pairwise=pairwise, inference=inference)
+        X, y = random_graphs(1, n=25, n_edge_features=n_edge_features, labels=2, most=6)
+        _, parts = both(X, y, surrogate, 0.006, pairwise=pairwise, inference=inference)
         assert n_chunks[0] > 2
         few = "min_cut" if pairwise == "attractive" and surrogate != "log" else "few_states"
         linear = "decomposition" if surrogate == "log" else "roof"
@@ -126,18 +126,18 @@ def test_parameters(options, n_chunks):
 @pytest.mark.parametrize("kind", ["plain", "types and features"])
 def test_what_does_not_count_leaves_its_chunks(surrogate, kind, n_chunks):
     """Nodes without a label, graphs of weight zero, a whole chunk of them, and empty graphs."""
-    X, y = random_graphs(5, n=60, **DATA[kind])
+    X, y = random_graphs(5, n=45, **DATA[kind])
     rng = np.random.default_rng(0)
     labels = np.where(rng.random(X.n_nodes) < 0.3, -1, y.values)
-    labels[X.node_offsets[20] : X.node_offsets[30]] = -1
-    weights = rng.integers(0, 3, len(X)) * (np.arange(len(X)) < 45)
+    labels[X.node_offsets[15] : X.node_offsets[20]] = -1
+    weights = rng.integers(0, 3, len(X)) * (np.arange(len(X)) < 35)
     both(X, Sequences(labels, X.node_offsets), surrogate, sample_weight=weights)
     assert n_chunks[0] > 2
     names = np.array(["a", "b", "c", "d", -1], dtype=object)
     named = list(Sequences(names[labels], X.node_offsets))
     one, other = (
-        GraphTagger(surrogate, solver=OutOfCore(memory=0.01), random_state=0).fit(X, y, weights)
-        for y in (Sequences(labels, X.node_offsets), named))
+        GraphTagger(surrogate, tol=0.05, solver=OutOfCore(memory=0.01), random_state=0).fit(
+            X, y, weights) for y in (Sequences(labels, X.node_offsets), named))
     assert_array_equal(one.coef_, other.coef_)
 
 

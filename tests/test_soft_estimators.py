@@ -20,6 +20,7 @@ from fastm4n import (
     Graphs,
     GraphTagger,
     MultiLabelClassifier,
+    OutOfCore,
     checkpointing,
     load_model,
     regularization_path,
@@ -253,6 +254,7 @@ X, Y = random_graphs(6)
     "needs label_features=False": lambda: fitted(X, Y, label_features=True),
     "needs warm_start=False": lambda: fitted(X, Y, warm_start=True),
     "got step='pairwise'": lambda: fitted(X, Y, solver=BlockFrankWolfe(step="pairwise")),
+    "got solver=OutOfCore": lambda: fitted(X, Y, solver=OutOfCore()),
     "got cache=3": lambda: fitted(X, Y, solver=BlockFrankWolfe(cache=3)),
     "rho must be a finite number > 0, got 0": lambda: fitted(X, Y, rho=0),
     "rho must be a finite number > 0, got nan": lambda: fitted(

@@ -71,13 +71,15 @@ from fastm4n.sequences import Sequences
 TYPE = 1 << 32
 # bytes that outputs take for a node and for an edge beside their dual points, about
 OF_NODE, OF_EDGE = 48.0, 64.0
+# bytes of the plan of exact inference of a graph, about
+OF_PLAN = 2048.0
 MATRICES = ("node_features", "edge_features")
 
 
 def graph_problem(tagger, solver, X, y, sample_weight):
     """The problem of a fit out of core; arguments as of `GraphTagger.fit`."""
-    tagger._check_parameters()
     check_supported(tagger)
+    tagger._check_parameters()
     return GraphChunks(tagger, solver, as_graphs(X, check=False), y, sample_weight).made()
 
 
@@ -204,8 +206,8 @@ class GraphChunks(EstimatorChunks):
         with self._named(first, first + 1):
             X, labels = self._again(first, first + 1, True)
             surrogate = tagger._surrogate(self._outputs(X, labels))
-        nodes, edges = self._rows(X, surrogate.outputs)
-        self.constants = nodes.intercept, edges.intercept
+        # of edges that share their scores by type, these are the rows of all chunks
+        nodes, edges = self.first_rows = self._rows(X, surrogate.outputs)
         features = graph_features(tagger, X, self.shapes, surrogate.outputs, nodes, edges)
         tagger._penalise(features, self.shapes)
         dual = self._numbers(noted, surrogate.outputs)
@@ -362,6 +364,8 @@ class GraphChunks(EstimatorChunks):
             total = total + position_bytes(lengths, made, rows.values)
             if given is not None and sparse.issparse(given) != sparse.issparse(rows.values):
                 total = total + 12.0 * entries
+        if self.oracle == "few_states":
+            total = total + OF_PLAN
         state = surrogate.state()
         kept = sum(state[name].nbytes for name in ("columns", "rows") if name in state)
         total = total + DUAL_COPIES * n_nodes * (kept / int(n_nodes[0]))
@@ -371,14 +375,14 @@ class GraphChunks(EstimatorChunks):
 
     # -------------------------------------------------------------------------- chunks
 
-    def _made(self, X, codes, oracle):
+    def _made(self, X, codes, oracle, **more):
         tagger = self.estimator
         return outputs_by(
             oracle, tagger.inference, tagger.surrogate,
-            **arguments_of_outputs(tagger, X, self.shapes, self.common, codes))
+            **arguments_of_outputs(tagger, X, self.shapes, self.common, codes), **more)
 
-    def _outputs(self, X, labels):
-        return self._made(X, self._codes(X, labels), self.oracle)
+    def _outputs(self, X, labels, **more):
+        return self._made(X, self._codes(X, labels), self.oracle, **more)
 
     def surrogate_of(self, blocks):
         start = int(np.searchsorted(self.before, blocks[0], side="right")) - 1
@@ -389,20 +393,24 @@ class GraphChunks(EstimatorChunks):
     def load(self, c):
         start, stop = map(int, self.examples[[c, c + 1]])
         kept = self.store.kept(c)
+        is_planned = self.oracle == "few_states"
+        more = {} if kept is None or not is_planned else {"planned": part("planned", kept)}
         with self._named(start, stop):
             X, labels = self._again(start, stop, kept is None)
-            surrogate = self.estimator._surrogate(self._outputs(X, labels))
-        outputs, norms = surrogate.outputs, None
+            outputs = self._outputs(X, labels, **more)
+        surrogate, norms = self.estimator._surrogate(outputs), None
         if kept is None:
             nodes, edges = self._rows(X, outputs)
         else:
-            nodes, edges = self._kept(X, outputs, kept, start, stop)
+            nodes, edges = self._kept(outputs, kept, start, stop)
             norms = part("norms", kept)
         features = graph_features(
             self.estimator, X, self.shapes, outputs, nodes, edges, like=self.features,
             norms=norms)
         if kept is None:
             arrays = flat("norms", features.norms())
+            if is_planned:
+                arrays.update(flat("planned", outputs.planned()))
             for name, rows, given, offsets in (
                 ("nodes", nodes.values, X.node_features, self.node_offsets),
                 ("edges", edges.values, X.edge_features, self.edge_offsets),
@@ -413,18 +421,18 @@ class GraphChunks(EstimatorChunks):
             self.store.keep(c, arrays)
         return surrogate, features, n_bytes(nodes.values) + n_bytes(edges.values)
 
-    def _kept(self, X, outputs, kept, start, stop):
+    def _kept(self, outputs, kept, start, stop):
         """The same as `_rows`, from what was kept."""
         nodes = from_arrays("nodes", kept)
         if nodes is None:
             nodes = rows_again(self.X, "node_features", start, stop, self.node_offsets)
-        nodes = Rows(nodes, self.constants[0])
+        nodes = Rows(nodes, self.first_rows[0].intercept)
         if not outputs.per_edge:
-            return nodes, rows_of_edges(X, self.shapes, False)
+            return nodes, self.first_rows[1]
         edges = from_arrays("edges", kept)
         if edges is None:
             edges = rows_again(self.X, "edge_features", start, stop, self.edge_offsets)
-        return nodes, Rows(edges, self.constants[1])
+        return nodes, Rows(edges, self.first_rows[1].intercept)
 
     def ended(self, engine):
         if self.common["exact_"] or self.estimator.surrogate == "log":

@@ -4,10 +4,13 @@ import numpy as np
 from scipy import sparse
 
 from fastm4n.features._rows import AT_ONCE
+from fastm4n.graphs import Graphs
 from fastm4n.sequences import Sequences
 
 # a column whose root mean square is so many times the median of the others'
 OUT_OF_SCALE = 1e3
+# bytes of a container on disk that are read at once, about
+PIECE = 1 << 24
 
 
 def _squares(X):
@@ -27,13 +30,24 @@ def _squares(X):
     return np.einsum("ij,ij->j", rows, rows), np.count_nonzero(rows, axis=0)
 
 
+def _rows(X):
+    """The features of a container as a matrix."""
+    return X.node_features if isinstance(X, Graphs) else X.values
+
+
+def _pieces(X):
+    """Features of a container on disk, some rows at a time: not all can be mapped at once."""
+    step = max(1, len(X) * PIECE // max(1, X.n_bytes_on_disk))
+    return (_rows(X[start : start + step]) for start in range(0, len(X), step))
+
+
 def column_out_of_scale(X):
     """The column of largest entries and how many times the others' they are, or None.
 
     Parameters
     ----------
-    X : array-like or sparse matrix of features, the last axis their columns, or a list of such
-        `Sequences` are lists here as well.
+    X : array-like or sparse matrix of features, the last axis their columns, a list of such, or
+        `Sequences`, `Graphs` or a container on disk
 
     Returns
     -------
@@ -42,10 +56,13 @@ def column_out_of_scale(X):
         square of the entries that are not zero.
     """
     is_matrix = sparse.issparse(X) or hasattr(X, "columns") or isinstance(X, np.ndarray)
-    if isinstance(X, Sequences) and X.values.ndim == 2:
+    if hasattr(X, "n_bytes_on_disk"):
+        parts = _pieces(X)
+    elif isinstance(X, (Sequences, Graphs)) and _rows(X).ndim == 2:
         # at once: lists of matrices are gone through one by one, all columns of each
-        X, is_matrix = X.values, True
-    parts = [X] if is_matrix else X
+        parts = [_rows(X)]
+    else:
+        parts = [X] if is_matrix else X
     with np.errstate(over="ignore", invalid="ignore"):
         sums, counts = map(sum, zip(*map(_squares, parts), strict=True))
         sizes = np.sqrt(sums / np.maximum(1, counts))

@@ -12,7 +12,7 @@ from fastm4n.estimators._problem import Problem
 from fastm4n.outputs.graphs import INFERENCES
 from fastm4n.penalties import is_plain
 from fastm4n.solvers.block_coordinate import Solution
-from fastm4n.solvers.block_frank_wolfe import check_solver
+from fastm4n.solvers.block_frank_wolfe import BlockFrankWolfe, check_solver
 from fastm4n.solvers.certificates import Certificate
 from fastm4n.solvers.history import HISTORY_KEYS, Progress
 from fastm4n.solvers.soft import solve_soft
@@ -28,6 +28,10 @@ def check_inference(estimator):
     if estimator.inference != "soft":
         return
     solver = check_solver(estimator.solver)
+    if not isinstance(solver, BlockFrankWolfe):
+        raise ValueError(
+            "inference='soft' needs solver='auto' or a BlockFrankWolfe, got "
+            f"solver={estimator.solver!r:.80}.")
     for is_wrong, what in (
         (estimator.surrogate != "max_margin",
          f"surrogate='max_margin', got {estimator.surrogate!r}"),

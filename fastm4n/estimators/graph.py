@@ -94,9 +94,9 @@ class GraphTagger(PackedWeights, CertifiedEstimator):
         labelling is then a minimum cut. "displacement" is for labels that are places of a grid of
         `grid_shape`, place (row, column) being label row * n_columns + column: weights of dx,
         dx^2, dy, dy^2, those of squares at most zero, d being the displacement from the second
-        node's place to the first's, less its mean over the training edges of that type, over the
-        number of columns. Where the graphs have features of edges, these numbers are linear in
-        them; types of edges have weights of their own.
+        node's place to the first's, less its mean over the training edges of that type, each of its
+        graph's weight, over the number of columns. Where the graphs have features of edges, these
+        numbers are linear in them; types of edges have weights of their own.
     grid_shape : tuple of int, default=None
         Rows and columns of the grid of places; for ``pairwise="displacement"`` alone, which needs
         it.
@@ -269,7 +269,7 @@ class GraphTagger(PackedWeights, CertifiedEstimator):
         return arrays
 
     def _columns(self, X):
-        return as_graphs(X, check=False).node_features
+        return as_graphs(X, check=False)
 
     # ------------------------------------------------------------------- validation
 

@@ -52,7 +52,7 @@ class Traits(NamedTuple):
     cyclic : int or None
         Number of the first graph that has a cycle, where it is asked for.
     has_two : bool
-        Whether each node has two labels or more.
+        Whether each node has two labels, where there are no more.
     has_factors : bool
     """
 
