@@ -1,12 +1,14 @@
 """Fits by chunks: what they cost beside fits in memory, under a limit, and when they are killed.
 
-    FASTM4N_DATA=... python benchmarks/out_of_core.py [--parts ratio limit kills] [--gigabytes 1.5]
+    FASTM4N_DATA=... python benchmarks/out_of_core.py [--parts ratio limit kills graphs graphs_limit]
+        [--gigabytes 1.5]
 
 "ratio": seconds of processor time to a certified gap of 1e-3 with `OutOfCore` over those in memory,
 where both fit, and visits of an example; chunks are a tenth of the data or less. "limit":
 sequences on disk that are ten times as large as what the process may take beyond the bare
 interpreter with the package (`ulimit -v`). "kills": a fit that is killed with SIGKILL at 50 random
-moments ends with the same bits as one that is left alone.
+moments ends with the same bits as one that is left alone. "graphs" and "graphs_limit": the first
+two of graphs.
 """
 
 import argparse
@@ -28,6 +30,8 @@ from scipy import sparse
 
 from fastm4n import (
     BlockFrankWolfe,
+    Graphs,
+    GraphTagger,
     MulticlassClassifier,
     OutOfCore,
     Sequences,
@@ -62,6 +66,17 @@ def sequences(n, seed, n_features=N_FEATURES):
     return Sequences.from_lengths(X, lengths), Sequences.from_lengths(labels, lengths)
 
 
+def graphs(n, seed):
+    """Trees over the same nodes, in which each node is joined to an earlier one."""
+    nodes, labels = sequences(n, seed)
+    rng = np.random.default_rng([seed, 1])
+    counts = nodes.lengths - 1
+    second = np.concatenate([np.arange(1, count + 1) for count in counts])
+    edges = np.column_stack([(rng.random(second.size) * second).astype(int), second])
+    edge_offsets = np.concatenate([[0], np.cumsum(counts)])
+    return Graphs(nodes.values, edges, nodes.offsets, edge_offsets), labels
+
+
 def timed(model, X, y):
     start = time.process_time()
     with warnings.catch_warnings():
@@ -71,8 +86,45 @@ def timed(model, X, y):
     return seconds, model.history_["oracle_calls"][-1] / len(y), model
 
 
+def compared(cases):
+    """Rows of a table: a fit in memory and by chunks of (name, class, parameters, X, y, MiB)."""
+    found = []
+    for name, cls, given, X, y, memory in cases:
+        options = {"random_state": 0, **given}
+        seconds, visits, whole = timed(cls(solver=BlockFrankWolfe(), **options), X, y)
+        chunked, chunk_visits, parts = timed(
+            cls(solver=OutOfCore(memory=memory), **options), X, y)
+        assert parts.dual_objective_ <= whole.primal_objective_
+        assert whole.dual_objective_ <= parts.primal_objective_
+        row = dict(
+            data=name, surrogate=options["surrogate"], seconds=seconds, chunked=chunked,
+            ratio=chunked / seconds, visits=float(visits), chunk_visits=float(chunk_visits))
+        if hasattr(whole, "oracle_"):
+            row.update(oracle=whole.oracle_, gap=options.get("tol", 1e-3))
+            assert parts.oracle_ == whole.oracle_
+        found.append(row)
+        print(row, flush=True)
+    return found
+
+
+def of_graphs():
+    """`compared` of synthetic trees, and of superpixels of photographs."""
+    X, y = graphs(2500, 0)
+    cases = [("synthetic trees", GraphTagger, {"surrogate": surrogate}, X, y, 16.0)
+             for surrogate in ("log", "max_margin")]
+    if folder() is not None and (folder() / "graphs").exists():
+        from _graph_data import load_horses
+
+        X, y, test, _ = load_horses()
+        cases += [
+            ("horses, 200 photographs", GraphTagger, {
+                "surrogate": surrogate, "pairwise": "attractive", "alpha": 0.02, "tol": 1e-2},
+             X[~test], y[~test], 10.0) for surrogate in ("max_margin", "max_min", "log")]
+    return compared(cases)
+
+
 def ratio():
-    """Rows of a table: a fit in memory and by chunks."""
+    """`compared` of sequences and of rows."""
     rng = np.random.default_rng(0)
     n = 60000
     columns = np.sort((20000 * rng.random((n, 50)) ** 2).astype(np.int32), axis=1)
@@ -89,21 +141,9 @@ def ratio():
         cases.append(("CoNLL-2000, 4000 sentences", SequenceTagger, {}, words[:4000], tags[:4000],
                       40.0))
     cases.append(("60,000 rows of 50", MulticlassClassifier, {"alpha": 1e-4}, X, y, 8.0))
-    found = []
-    for name, cls, options, X, y, memory in cases:
-        for surrogate in ("log", "max_margin"):
-            options = {**options, "random_state": 0, "surrogate": surrogate}
-            seconds, visits, whole = timed(cls(solver=BlockFrankWolfe(), **options), X, y)
-            chunked, chunk_visits, parts = timed(
-                cls(solver=OutOfCore(memory=memory), **options), X, y)
-            assert parts.dual_objective_ <= whole.primal_objective_
-            assert whole.dual_objective_ <= parts.primal_objective_
-            row = dict(
-                data=name, surrogate=surrogate, seconds=seconds, chunked=chunked,
-                ratio=chunked / seconds, visits=float(visits), chunk_visits=float(chunk_visits))
-            found.append(row)
-            print(row, flush=True)
-    return found
+    return compared([
+        (name, cls, {**options, "surrogate": surrogate}, X, y, memory)
+        for name, cls, options, X, y, memory in cases for surrogate in ("log", "max_margin")])
 
 
 def size_now(what):
@@ -111,34 +151,38 @@ def size_now(what):
     return int(re.search(rf"{what}:\s+(\d+)", Path("/proc/self/status").read_text())[1])
 
 
-def limited(data, limit):
+def limited(kind, data, limit):
     """Fit a folder, in a process that may take `limit` MB beyond what it has now."""
+    read, tagger = {
+        "sequences": (Sequences, SequenceTagger), "graphs": (Graphs, GraphTagger)}[kind]
     base = size_now("VmSize")
     most = base * 1024 + int(limit * 1e6)
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
-    X, y = Sequences.open(data, return_y=True)
+    X, y = read.open(data, return_y=True)
     try:
-        SequenceTagger("log", solver=BlockFrankWolfe()).fit(X, y)
+        tagger("log", solver=BlockFrankWolfe()).fit(X, y)
         in_memory = "fits"
     except MemoryError:
         in_memory = "MemoryError"
     start, cpu = time.perf_counter(), time.process_time()
-    tagger = SequenceTagger(
+    tagger = tagger(
         "log", tol=1e-2, solver=OutOfCore(memory=limit / 5), random_state=0).fit(X, y)
     print(json.dumps(dict(
         in_memory=in_memory, seconds=time.perf_counter() - start,
         cpu=time.process_time() - cpu, gap=tagger.relative_gap_, passes=tagger.n_iter_,
-        megabytes=X.n_bytes_on_disk / 1e6, sequences=len(X), tokens=X.n_tokens, limit=limit,
+        megabytes=X.n_bytes_on_disk / 1e6, limit=limit, **{kind: len(X)}, tokens=y.n_tokens,
         address_space=(size_now("VmPeak") - base) / 1000, resident=size_now("VmHWM") / 1000)))
 
 
-def limit(gigabytes, work):
+def limit(kind, gigabytes, work):
     """Write data of that size, and fit them in a tenth of it."""
     data = Path(work) / "data"
     n_batches = max(1, round(gigabytes * 1e9 / (8 * NON_ZEROS * LENGTH * 2000)))
-    Sequences.from_batches((sequences(2000, i) for i in range(n_batches)), data)
+    write, make = {
+        "sequences": (Sequences, sequences), "graphs": (Graphs, graphs)}[kind]
+    write.from_batches((make(2000, i) for i in range(n_batches)), data)
     run = subprocess.run(
-        [sys.executable, __file__, "--limited", str(data), str(gigabytes * 100)],
+        [sys.executable, __file__, "--limited", kind, str(data), str(gigabytes * 100)],
         capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     if run.returncode:
         raise RuntimeError(run.stderr)
@@ -195,23 +239,30 @@ def kills(work):
     return dict(kills=done, fits=fits, restarts=restarts)
 
 
+PARTS = {
+    "ratio": lambda gigabytes, work: ratio(),
+    "limit": lambda gigabytes, work: limit("sequences", gigabytes, work),
+    "kills": lambda gigabytes, work: kills(work),
+    "graphs": lambda gigabytes, work: of_graphs(),
+    "graphs_limit": lambda gigabytes, work: limit("graphs", gigabytes, work),
+}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--parts", nargs="+", default=["ratio", "limit", "kills"])
+    parser.add_argument("--parts", nargs="+", default=list(PARTS))
     parser.add_argument("--gigabytes", type=float, default=1.5)
-    parser.add_argument("--limited", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--limited", nargs=3, help=argparse.SUPPRESS)
     parser.add_argument("--killed", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.limited:
-        return limited(args.limited[0], float(args.limited[1]))
+        return limited(*args.limited[:2], float(args.limited[2]))
     if args.killed:
         return killed(*args.killed)
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     for name in args.parts:
         with tempfile.TemporaryDirectory() as work:
-            results[name] = {
-                "ratio": ratio, "limit": lambda: limit(args.gigabytes, work),  # noqa: B023
-                "kills": lambda: kills(work)}[name]()  # noqa: B023
+            results[name] = PARTS[name](args.gigabytes, work)
         RESULTS.write_text(json.dumps(results, indent=1) + "\n")
 
 
