@@ -8,9 +8,10 @@ from fastm4n.inference._elimination import MOST_ENTRIES
 from fastm4n.outputs._few_states import ExactOutputs
 from fastm4n.surrogates._losses import losses_of
 from listed_graphs import UNIT, WIDTH, ListedGraph
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import linprog
 
+from fastm4n.losses import block_losses
 from fastm4n.surrogates import make_surrogate
 
 PAIRS = ("tables", "equal", "both", "displaced")
@@ -145,3 +146,28 @@ def test_too_many_states():
         ExactOutputs(
             np.zeros(n + 2, dtype=int), [2, n], [(0, 1), *complete], [1, len(complete)],
             1.0 - np.eye(2), "both", np.zeros(1 + len(complete), dtype=int))
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_plans_are_taken_up(binary):
+    """What was planned once is not planned again: of split tables, eliminations and factors."""
+    problem = Problem(9, "tables", binary=binary)
+    factors = [
+        [((0,), np.zeros(graph.sizes[0]))] if b % 3 == 0 else None
+        for b, graph in enumerate(problem.graphs)]
+    arguments = problem.outputs.arguments()
+    for given in (None, factors):
+        first = ExactOutputs(*arguments[:-1], given)
+        again = ExactOutputs(*arguments[:-1], given, planned=first.planned())
+        for name in ("n_entries", "has_factors", "oracle_cost"):
+            assert getattr(again, name) == getattr(first, name)
+        for surrogate in ("max_margin", "log"):
+            one, other = (
+                block_losses(make_surrogate(surrogate, outputs), problem.scores)
+                for outputs in (first, again))
+            assert_array_equal(one.value, other.value)
+            assert_array_equal(one.gradient, other.gradient)
+    empty = ExactOutputs(*ExactOutputs([], [], np.zeros((0, 2)), [], problem.cost).arguments())
+    assert ExactOutputs(*empty.arguments(), planned=empty.planned()).n_entries == 0
+    with pytest.raises(ValueError, match="planned is of other graphs"):
+        ExactOutputs(*arguments, planned=empty.planned())

@@ -180,9 +180,10 @@ width, unit, cost_scale
         made = {
             "plan": self.plan, "first_table": self.first_table, "tables": self.tables,
             "has_factors": np.array([self.has_factors])}
-        for name, arrays in zip(("heads", "numbers"), zip(*packed, strict=True), strict=True):
-            made[name] = np.concatenate(arrays)
-            made[f"{name}_ends"] = np.cumsum([array.size for array in arrays])
+        for i, name in enumerate(("heads", "numbers")):
+            arrays = [parts[i] for parts in packed]
+            made[name] = np.concatenate([*arrays, np.zeros(0, np.intp)])
+            made[f"{name}_ends"] = np.cumsum([array.size for array in arrays], dtype=np.intp)
         return {name: np.asarray(array) for name, array in made.items()}
 
     def take(self, planned):
