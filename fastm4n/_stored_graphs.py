@@ -49,8 +49,9 @@ class StoredGraphs(Graphs):
 
     def _own(self, noun):
         offsets = self._offsets[noun][self._start : self._stop + 1]
-        offsets = offsets - offsets[0]
-        offsets.flags.writeable = False
+        if self._start:
+            offsets = offsets - offsets[0]
+            offsets.flags.writeable = False
         return offsets
 
     def _matrix(self, name):

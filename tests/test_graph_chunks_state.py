@@ -37,7 +37,9 @@ def test_a_killed_fit_goes_on_with_the_same_bits(surrogate, options, always, tmp
     X, y = random_graphs(0, n=40, n_types=2, n_edge_features=1)
     model = GraphTagger(
         surrogate, alpha=0.01, tol=0.05, random_state=3,
-        solver=OutOfCore(memory=0.02, work_folder=tmp_path / "work"), **options)
+        # chunks are few enough for a pass between two kills
+        solver=OutOfCore(memory=0.02 if options else 0.06, work_folder=tmp_path / "work"),
+        **options)
     whole = GraphTagger(**model.get_params(deep=False)).fit(X, y)
     write, rng, kills = DualStore.write, np.random.default_rng(0), 0
     while True:
@@ -69,7 +71,7 @@ _checkpoints.SECONDS = _checkpoints.TIMES = 0.0
 sys.path.insert(0, sys.argv[3])
 from graph_cases import random_graphs
 X, y = random_graphs(1, n=80)
-solver = OutOfCore(memory=0.03, work_folder=sys.argv[1])
+solver = OutOfCore(memory=0.1, work_folder=sys.argv[1])
 model = GraphTagger("max_margin", alpha=1e-2, tol=1e-4, solver=solver, random_state=0)
 model.fit(X, y)
 np.savez(sys.argv[2], coef=model.coef_, edges=model.edge_intercept_, gap=model.history_["gap"])
@@ -110,7 +112,7 @@ def test_other_data_are_refused(always, tmp_path, monkeypatch):
     X, y = random_graphs(2, n=40, n_edge_types=2, n_edge_features=1, weights=True)
     model = GraphTagger(
         "log", alpha=0.01, random_state=0,
-        solver=OutOfCore(memory=0.03, work_folder=tmp_path / "work"))
+        solver=OutOfCore(memory=0.08, work_folder=tmp_path / "work"))
     with monkeypatch.context() as patched, pytest.raises(Killed):
         left, write = [12], DualStore.write
 

@@ -190,6 +190,7 @@ class GraphChunks(EstimatorChunks):
             raise ValueError("X has no labelled nodes in graphs of non-zero weight.")
         noted = {name: np.concatenate(parts) for name, parts in noted.items()}
         self.begin(self.kept, summable(self.given_weights[self.kept]))
+        del self.given_weights
         numbers = np.flatnonzero(self.kept)
 
         classes, node_classes = self._encoded()
