@@ -254,7 +254,9 @@ X, Y = random_graphs(6)
     "needs label_features=False": lambda: fitted(X, Y, label_features=True),
     "needs warm_start=False": lambda: fitted(X, Y, warm_start=True),
     "got step='pairwise'": lambda: fitted(X, Y, solver=BlockFrankWolfe(step="pairwise")),
-    "got solver=OutOfCore": lambda: fitted(X, Y, solver=OutOfCore()),
+    "is not supported by fits that read": lambda: fitted(X, Y, solver=OutOfCore()),
+    "got solver=OutOfCore": lambda: MultiLabelClassifier(
+        "max_margin", inference="soft", solver=OutOfCore()).fit(np.eye(3), np.eye(3, dtype=int)),
     "got cache=3": lambda: fitted(X, Y, solver=BlockFrankWolfe(cache=3)),
     "rho must be a finite number > 0, got 0": lambda: fitted(X, Y, rho=0),
     "rho must be a finite number > 0, got nan": lambda: fitted(
