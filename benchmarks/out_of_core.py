@@ -168,8 +168,7 @@ def limited(kind, data, limit):
     X, y = read.open(data, return_y=True)
     start, cpu = time.perf_counter(), time.process_time()
     tagger = tagger(
-        "log", tol=1e-2, solver=OutOfCore(memory=limit / (5 if kind == "sequences" else 7.5)),
-        random_state=0).fit(X, y)
+        "log", tol=1e-2, solver=OutOfCore(memory=limit / 5), random_state=0).fit(X, y)
     print(json.dumps(dict(
         in_memory=in_memory, seconds=time.perf_counter() - start,
         cpu=time.process_time() - cpu, gap=tagger.relative_gap_, passes=tagger.n_iter_,

@@ -26,7 +26,8 @@ def _leaves_room(n_bytes):
     if resource is None:
         return True
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    return limit == resource.RLIM_INFINITY or n_bytes < limit // 16
+    # a folder has several files
+    return limit == resource.RLIM_INFINITY or n_bytes < limit // 64
 
 
 class StoredArray:
