@@ -77,6 +77,18 @@ def graphs(n, seed):
     return Graphs(nodes.values, edges, nodes.offsets, edge_offsets), labels
 
 
+def rows(n=60000):
+    """CSR rows with one label each."""
+    rng = np.random.default_rng(0)
+    columns = np.sort((20000 * rng.random((n, 50)) ** 2).astype(np.int32), axis=1)
+    X = sparse.csr_matrix(
+        (rng.random(columns.size), columns.ravel(), np.arange(0, columns.size + 1, 50)),
+        shape=(n, 20000))
+    X.sum_duplicates()
+    labels = np.asarray(X @ rng.normal(size=(20000, 6)) + 4 * rng.gumbel(size=(n, 6)))
+    return X, labels.argmax(axis=1)
+
+
 def timed(model, X, y):
     start = time.process_time()
     with warnings.catch_warnings():
@@ -125,14 +137,6 @@ def of_graphs():
 
 def ratio():
     """`compared` of sequences and of rows."""
-    rng = np.random.default_rng(0)
-    n = 60000
-    columns = np.sort((20000 * rng.random((n, 50)) ** 2).astype(np.int32), axis=1)
-    X = sparse.csr_matrix(
-        (rng.random(columns.size), columns.ravel(), np.arange(0, columns.size + 1, 50)),
-        shape=(n, 20000))
-    X.sum_duplicates()
-    y = np.asarray(X @ rng.normal(size=(20000, 6)) + 4 * rng.gumbel(size=(n, 6))).argmax(axis=1)
     cases = [("synthetic sequences", SequenceTagger, {}, *sequences(2500, 0), 12.0)]
     if folder() is not None and (folder() / "conll2000").exists():
         from conll2000 import vectorized
@@ -140,7 +144,7 @@ def ratio():
         words, tags, _ = vectorized("train")
         cases.append(("CoNLL-2000, 4000 sentences", SequenceTagger, {}, words[:4000], tags[:4000],
                       40.0))
-    cases.append(("60,000 rows of 50", MulticlassClassifier, {"alpha": 1e-4}, X, y, 8.0))
+    cases.append(("60,000 rows of 50", MulticlassClassifier, {"alpha": 1e-4}, *rows(), 8.0))
     return compared([
         (name, cls, {**options, "surrogate": surrogate}, X, y, memory)
         for name, cls, options, X, y, memory in cases for surrogate in ("log", "max_margin")])
@@ -206,11 +210,11 @@ def killed(work, out):
     np.savez(out, coef=model.coef_, gap=model.history_["gap"], primal=model.history_["primal"])
 
 
-def kills(work):
+def kill_at_random(program, work):
     """Kill fits at random moments, and compare what they end with to one that was left alone."""
     def start(name):
         return subprocess.Popen(
-            [sys.executable, __file__, "--killed", str(Path(work) / name),
+            [sys.executable, program, "--killed", str(Path(work) / name),
              str(Path(work) / f"{name}.npz")], env={**os.environ, "OMP_NUM_THREADS": "1"})
 
     assert start("alone").wait() == 0
@@ -244,7 +248,7 @@ def kills(work):
 PARTS = {
     "ratio": lambda gigabytes, work: ratio(),
     "limit": lambda gigabytes, work: limit("sequences", gigabytes, work),
-    "kills": lambda gigabytes, work: kills(work),
+    "kills": lambda gigabytes, work: kill_at_random(__file__, work),
     "graphs": lambda gigabytes, work: of_graphs(),
     "graphs_limit": lambda gigabytes, work: limit("graphs", gigabytes, work),
 }

@@ -21,7 +21,7 @@ def damaged(path, why):
         f"{path} is damaged: {why}. Write the folder anew from the data it was made of.")
 
 
-def _leaves_room(n_bytes):
+def leaves_room(n_bytes):
     """Whether a map of so many bytes takes little of what the process may address."""
     if resource is None:
         return True
@@ -72,10 +72,14 @@ class StoredArray:
         if self._whole is None:
             # else each range is mapped when it is asked for
             self._whole = (
-                _leaves_room(self.shape[0] * self._row) and self._mapped(0, self.shape[0]))
+                leaves_room(self.shape[0] * self._row) and self._mapped(0, self.shape[0]))
         if self._whole is False:
             return self._mapped(start, stop)
         return self._whole[start:stop]
+
+    def map_ranges(self):
+        """Map each range when it is asked for from now on, and not all rows at once."""
+        self._whole = False
 
     def n_bytes(self, start, stop):
         """Bytes of rows start ... stop - 1."""

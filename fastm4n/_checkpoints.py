@@ -18,7 +18,8 @@ SECONDS, TIMES = 0.5, 30.0
 # parameters of an estimator that the numbers of a fit do not depend on
 IDLE = ("decode", "warm_start", "n_jobs", "verbose", "callback", "allowed_transitions")
 
-_FIT = "fit checkpoint"
+# what files of fits say that they are
+FIT = "fit checkpoint"
 _file = ContextVar("the file of `checkpointing`, and its checkpoints", default=(None, None))
 _current = ContextVar("the checkpoint of the fit that is under way", default=None)
 
@@ -195,7 +196,7 @@ class FitCheckpoint:
         if file.is_dir():
             raise ValueError(f"checkpoint={str(file)!r} is a folder; give the name of a file.")
         if file.exists():
-            header, arrays = read_arrays(file, _FIT, finite=False)
+            header, arrays = read_arrays(file, FIT, finite=False)
             check_fingerprint(file, header, wanted, "fit")
             self.found = header, arrays
 
@@ -217,4 +218,4 @@ class FitCheckpoint:
         with self.pace.writing():
             header = {"fingerprint": self.fingerprint, "seconds": history.seconds}
             arrays = {**flat("driver", driver.state()), **flat("history", history.arrays())}
-            write_arrays(self.file, _FIT, header, arrays, finite=False)
+            write_arrays(self.file, FIT, header, arrays, finite=False)

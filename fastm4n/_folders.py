@@ -349,6 +349,13 @@ def _read_meta(path):
     return meta
 
 
+def _fingerprint(meta):
+    """The same for folders of the same contents."""
+    described = json.dumps([meta["matrices"], meta["files"]], sort_keys=True).encode()
+    sums = sum(file["crc32"] for file in meta["files"].values())
+    return f"{zlib.crc32(described):08x}{sums & 0xFFFFFFFF:08x}"
+
+
 # what opens a folder of each kind
 _OPENS = {
     "sequences": "fastm4n.Sequences.open", "graphs": "fastm4n.Graphs.open",
@@ -405,10 +412,7 @@ class Folder:
         except (KeyError, IndexError, TypeError, AttributeError) as error:
             raise damaged(
                 self.path / META, f"it does not say what the files hold: {error!r}") from error
-        described = json.dumps(
-            [meta["matrices"], meta["files"]], sort_keys=True).encode()
-        sizes = sum(file["crc32"] for file in meta["files"].values())
-        self.fingerprint = f"{zlib.crc32(described):08x}{sizes & 0xFFFFFFFF:08x}"
+        self.fingerprint = _fingerprint(meta)
 
     def check_fingerprint(self, fingerprint):
         """Refuse another folder than the one that a pickle was made of."""
@@ -416,6 +420,20 @@ class Folder:
             raise ValueError(
                 f"{self.path} has other contents than it had when what was opened from it was "
                 "pickled: such pickles hold the path of the folder.")
+
+    def check_unchanged(self):
+        """Refuse it where it has gone, or has other contents or sizes than when it was opened."""
+        if not (self.path / META).is_file():
+            raise FileNotFoundError(f"{self.path} does not exist, or is no folder of fastm4n.")
+        meta = _read_meta(self.path)
+        try:
+            is_same = _fingerprint(meta) == self.fingerprint
+        except (KeyError, TypeError, AttributeError):
+            is_same = False
+        if not is_same:
+            raise ValueError(f"{self.path} has other contents than when it was opened.")
+        for name, file in meta["files"].items():
+            StoredArray(self.path / f"{name}.npy", tuple(file["shape"]), np.dtype(file["dtype"]))
 
     def _open_files(self, meta):
         self.files = {}

@@ -10,7 +10,6 @@ from fastm4n import (
     BlockFrankWolfe,
     MulticlassClassifier,
     OrdinalClassifier,
-    OutOfCore,
     Sequences,
     SequenceTagger,
 )
@@ -124,5 +123,3 @@ def test_what_does_not_fit_leaves_the_model_and_the_data():
         tagger.partial_fit([tagged[3]], [["other"] * len(labels[3])])
     with pytest.raises(ValueError, match="X has 4 features"):
         tagger.partial_fit([tagged[3][:, :4]], [labels[3]])
-    with pytest.raises(ValueError, match="in memory"):
-        SequenceTagger(solver=OutOfCore()).partial_fit(tagged, labels)

@@ -235,10 +235,10 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         if average is not None and is_proximal(average) != (modulus is not None):
             del start["average"]
         if problem.chunks is not None:
-            solution = problem.chunks.solver.solve(
-                problem.chunks, problem.weights, alpha, tol=self.tol * scale,
-                max_iter=self.max_iter, seed=self._seed(), n_jobs=n_threads(self.n_jobs),
-                verbose=self.verbose, callback=self.callback)
+            solution = problem.chunks.solve(
+                problem.weights, alpha, tol=self.tol * scale, max_iter=self.max_iter,
+                seed=self._seed(), n_jobs=n_threads(self.n_jobs), verbose=self.verbose,
+                callback=self.callback)
         elif isinstance(solver, OutOfCore):
             raise ValueError(
                 "solver=OutOfCore() is for SequenceTagger, GraphTagger, MulticlassClassifier and "
@@ -292,7 +292,8 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         with keeping(self, args):
             solution, fitted = self._solved(problem, alpha, scale, **start)
         if self.warm_start or "_growing" in self.__dict__:
-            fitted["_warm_state"] = problem.warm(solution, alpha)
+            left_by = problem if problem.chunks is None else problem.chunks
+            fitted["_warm_state"] = left_by.warm(solution, alpha)
         fitted.update(problem.values())
         # from here on nothing fails: the fitted state changes as a whole
         self._keep(problem.common, fitted)

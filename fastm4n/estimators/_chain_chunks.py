@@ -4,6 +4,8 @@ import numpy as np
 from scipy import sparse
 
 from fastm4n._plain import flat, part
+from fastm4n._ragged import cut
+from fastm4n.estimators._calls import Joined
 from fastm4n.estimators._chain_input import (
     as_features,
     as_labels,
@@ -40,7 +42,7 @@ def chain_problem(tagger, solver, X, y, sample_weight, lengths, allowed):
     check_supported(tagger, allowed)
     if lengths is not None:
         X, y = (Sequences.from_lengths(part, lengths) for part in (X, y))
-    elif not isinstance(X, Sequences):
+    elif not isinstance(X, (Sequences, Joined)):
         X = as_features(X, None)
     return ChainChunks(tagger, solver, X, y, sample_weight).made()
 
@@ -52,10 +54,13 @@ class ChainChunks(EstimatorChunks):
     ----------
     tagger : SequenceTagger
     solver : OutOfCore
-    X : Sequences
-    y : Sequences or list of sequences of labels
+    X : Sequences, or Joined of such
+    y : Sequences or list of sequences of labels, or Joined of such
     sample_weight : array-like or None
     """
+
+    _for_next = (
+        *EstimatorChunks._for_next, "labels", "n_columns", "selected", "used", "edge_used")
 
     def __init__(self, tagger, solver, X, y, sample_weight):
         if isinstance(y, (str, bytes, dict)) or not hasattr(y, "__len__"):
@@ -65,13 +70,17 @@ class ChainChunks(EstimatorChunks):
         if len(X) == 0:
             raise ValueError("X has no sequences.")
         weights = as_weights(sample_weight, len(X), "sequence")
-        lengths = X.lengths
+        parts = X.parts if isinstance(X, Joined) else [X]
+        self.offsets = parts[0].offsets
+        if len(parts) > 1:
+            self.offsets = cut(np.concatenate([part.lengths for part in parts]))
+        lengths = np.diff(self.offsets)
         kept = (weights > 0) & (lengths > 0)
         if not kept.any():
             raise ValueError("X has no positions in sequences of non-zero weight.")
-        super().__init__(tagger, solver)
-        self.X, self.y = X, y
-        self.begin(kept, summable(weights[kept]))
+        super().__init__(tagger, solver, X)
+        self.y = y
+        self.begin(kept, summable(weights[kept]), weights)
         self.lengths = lengths[self.kept]
         # where the labels of each block are
         self.starts = np.concatenate([[0], np.cumsum(self.lengths)])
@@ -84,7 +93,8 @@ class ChainChunks(EstimatorChunks):
         values = in_memory(piece.values)
         self.is_sparse = sparse.issparse(values)
         self.is_canonical &= not self.is_sparse or values.has_canonical_format
-        X = as_features(Sequences(values, piece.offsets), None, None, start)
+        X = as_features(
+            Sequences(values, piece.offsets), None, None, self.X.own_number(start))
         if numbers.size < stop - start:
             X = X[numbers - start]
         return X, numbers
@@ -92,23 +102,28 @@ class ChainChunks(EstimatorChunks):
     # ------------------------------------------------------------------ the first passes
 
     def problem(self):
-        tagger = self.estimator
-        self.n_columns = self.selected = None
-        data_bytes = []
+        tagger, last = self.estimator, self.last
+        self.n_columns, self.selected, data_bytes = None, None, []
+        if last is not None:
+            self.n_columns, self.selected = last.n_columns, last.selected
+            self.labels, data_bytes = last.labels.continued(), [last.sizes]
         with self.store.explained():
-            self.labels = LabelFile(self.store)
-            self.stream(self.X.offsets, lambda a, b: self._look(a, b, data_bytes))
+            if last is None:
+                self.labels = LabelFile(self.store)
+            self.stream(self.offsets, lambda a, b: self._look(a, b, data_bytes))
         sizes = np.concatenate(data_bytes)
-        classes, self.rank = encode(self.labels.labels)
-        # labels that were met in the same order may come in another one
-        self.digest.update(self.rank)
+        classes, self.rank = encode(self.labels.labels, known=tagger._known_classes())
         self.n_labels = R = classes.size
         self.cost = cost_matrix(tagger.cost, R)
         resolved = tagger._resolved_penalty(
             R, self.n_columns, self.selected, self.lengths, None)
         self.used = self.edge_used = None
         if tagger.states == "observed":
-            self.stream(self.X.offsets, self._look_for_pairs)
+            if last is not None:
+                self.used, self.edge_used = (
+                    None if mask is None else mask.copy()
+                    for mask in (last.used, last.edge_used))
+            self.stream(self.offsets, self._look_for_pairs)
         stride = row_stride(R)
         per_edge = self.selected is not None
         numbers = (self.lengths + R * (self.lengths - 1 if per_edge else 1)) * stride
@@ -132,18 +147,21 @@ class ChainChunks(EstimatorChunks):
             self.n_columns = X.values.shape[1]
             self.selected = selected_columns(self.estimator.transition_features, self.n_columns)
         whole = self.X[start:stop]
+        first = self.X.own_number(start)
         labels = np.empty(whole.n_tokens, dtype=object)
-        labels[:] = as_labels(self.y[start:stop], whole, None, start)
+        labels[:] = as_labels(self.y[start:stop], whole, None, first)
         if numbers.size < stop - start:
             labels = Sequences(labels, whole.offsets)[numbers - start].values
         codes = self.labels.numbers(labels)
         self.labels.write(self.starts[self.before[start]], codes)
-        check_size(X, self.alpha, np.arange(numbers.size), numbers)
-        if self.store.is_lasting:
-            self.digest.update(X.values, X.lengths, codes)
+        check_size(X, self.alpha, np.arange(numbers.size), numbers - start + first)
+        self.looked(stop, X.values, X.lengths, codes)
         data_bytes.append(
             position_bytes(X.lengths, entries_of(X.values, X.offsets), X.values))
         return n_bytes(X.values)
+
+    def labels_met(self):
+        return self.labels.labels
 
     def _codes(self, first, last):
         """The labels of the blocks first ... last - 1, as numbers."""
@@ -201,9 +219,10 @@ class ChainChunks(EstimatorChunks):
             values, edge_values, blocks, layout, like=self.features, norms=norms)
         if kept is None:
             arrays = flat("norms", features.norms())
-            start, stop = self.X.offsets[self.examples[[c, c + 1]]]
+            examples = self.examples[[c, c + 1]]
+            start, stop = self.offsets[examples]
             is_plain = self.is_canonical and values.shape[0] == stop - start and (
-                sparse.issparse(values) == self.is_sparse)
+                sparse.issparse(values) == self.is_sparse) and self.X.place(*examples) is not None
             if not is_plain:
                 arrays.update(as_arrays("values", values))
             if edge_values is not None and edge_values is not values:
@@ -220,8 +239,8 @@ class ChainChunks(EstimatorChunks):
         """The same from what was kept, and what norms are made of."""
         values = from_arrays("values", kept)
         if values is None:
-            values = rows_again(
-                self.X, "values", *self.examples[[c, c + 1]], self.X.offsets)
+            X, start, stop = self.X.place(*self.examples[[c, c + 1]])
+            values = rows_again(X, "values", start, stop, X.offsets)
         edge_values = from_arrays("edge_values", kept)
         if edge_values is None and self.selected is not None:
             edge_values = values

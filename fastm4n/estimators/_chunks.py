@@ -1,5 +1,6 @@
 """Problems of data that are read chunk by chunk: what is common to rows, sequences and graphs."""
 
+import copy
 import hashlib
 
 import numpy as np
@@ -7,6 +8,8 @@ from scipy import sparse
 
 from fastm4n._checkpoints import IDLE, fingerprint
 from fastm4n._plain import flat, part
+from fastm4n.estimators._calls import Joined
+from fastm4n.estimators._earlier_calls import Calls, Left
 from fastm4n.estimators._problem import Blocks
 from fastm4n.solvers._dual_store import DualStore
 from fastm4n.solvers.chunks import Chunks, Kind
@@ -135,35 +138,46 @@ def csr(data, indices, indptr, shape, make=sparse.csr_array):
     return made
 
 
-def cut_by(sizes, most):
-    """Edges of chunks of consecutive blocks of at most `most` bytes, or of one that has more."""
-    ends = np.cumsum(sizes)
-    edges = [0]
+def cut_by(sizes, most, known=(0,)):
+    """Edges of chunks of consecutive blocks of at most `most` bytes, or of one that has more.
+
+    Of the chunks between the known edges the last one takes as many blocks more as it has room for.
+    """
+    ends, least = np.cumsum(sizes), int(known[-1])
+    edges = [int(edge) for edge in known[:-1]] or [0]
     while edges[-1] < sizes.size:
         begun = ends[edges[-1] - 1] if edges[-1] else 0.0
         stop = int(np.searchsorted(ends, begun + most, side="right"))
-        edges.append(max(edges[-1] + 1, stop))
+        edges.append(max(edges[-1] + 1, stop, least))
     return np.array(edges)
 
 
 class Digest:
-    """A fingerprint of data that come in pieces."""
+    """A fingerprint of data that come in pieces, whichever these are."""
 
     def __init__(self):
-        self.hash = hashlib.blake2b(digest_size=16)
+        self.hashes = {}
 
     def update(self, *arrays):
-        for array in arrays:
+        """Take in a piece: rows or numbers of several kinds, always in the same order."""
+        for i, array in enumerate(arrays):
             if sparse.issparse(array):
-                self.update(array.data, array.indices, array.indptr)
-                continue
-            array = np.ascontiguousarray(array)
-            self.hash.update(f"{array.dtype.str}{array.shape}".encode())
-            if array.size:
-                self.hash.update(memoryview(array).cast("B"))
+                self._add(f"{i} data", array.data)
+                self._add(f"{i} indices", array.indices)
+                array = np.diff(array.indptr).astype(np.int64)
+            self._add(f"{i}", array)
+
+    def _add(self, name, array):
+        array = np.ascontiguousarray(array)
+        if name not in self.hashes:
+            self.hashes[name] = hashlib.blake2b(
+                f"{array.dtype.str}{array.shape[1:]}".encode(), digest_size=16)
+        if array.size:
+            self.hashes[name].update(memoryview(array).cast("B"))
 
     def text(self):
-        return self.hash.hexdigest()
+        parts = [f"{name} {found.hexdigest()}" for name, found in self.hashes.items()]
+        return hashlib.blake2b(" ".join(parts).encode(), digest_size=16).hexdigest()
 
 
 class LabelFile:
@@ -201,6 +215,12 @@ class LabelFile:
         """The numbers of the positions start ... stop - 1."""
         return self._file.read_at(4 * int(start), np.empty(stop - start, dtype=np.int32))
 
+    def continued(self):
+        """This file, for labels behind those that it has; this object knows nothing of them."""
+        more = copy.copy(self)
+        more._numbers = dict(self._numbers)
+        return more
+
 
 class EstimatorChunks(Chunks):
     """The chunks of an estimator's data; a subclass reads them.
@@ -209,11 +229,20 @@ class EstimatorChunks(Chunks):
     ----------
     estimator : estimator
     solver : OutOfCore
+    X : container of examples, or Joined
+        Of estimators with `partial_fit`.
 
     Attributes
     ----------
     solver : OutOfCore
+    X : Joined
     store : DualStore
+    calls : Calls or None
+        Of `partial_fit`, what its earlier calls have left.
+    last : Left or None
+        Of the last call, whose examples need not be looked at again.
+    n_known : int
+        How many these are.
     kept : ndarray of bool of shape (n_examples,)
         Examples that make up blocks: those of non-zero weight that are not empty.
     weights : ndarray of shape (n_blocks,)
@@ -223,15 +252,39 @@ class EstimatorChunks(Chunks):
         Whether all CSR features are in canonical form, as far as they were looked at.
     """
 
-    def __init__(self, estimator, solver):
-        self.estimator, self.solver = estimator, solver
-        self.digest = Digest()
-        self.is_canonical = True
-        self.store = DualStore(solver.work_folder)
+    # what those of the next call take over
+    _for_next = (
+        "store", "work_folder", "digests", "is_canonical", "sizes", "edges", "total", "left")
 
-    def begin(self, kept, weights):
-        """Note which examples count, and how much each of those does."""
-        self.kept = kept
+    def __init__(self, estimator, solver, X=None):
+        self.estimator, self.solver = estimator, solver
+        if X is not None:
+            self.X = X if isinstance(X, Joined) else Joined([X])
+        self.calls = Calls.of(estimator, solver)
+        self.last = None if self.calls is None else self.calls.last
+        self.digest, self.digests = Digest(), []
+        self.is_canonical, self.n_known = True, 0
+        self.work_folder, self.left = solver.work_folder, None
+        if self.last is None:
+            self.store = DualStore(solver.work_folder)
+            if self.calls is None and self.store.ended is not None:
+                self.store.close(False)
+                raise ValueError(
+                    f"work_folder={str(self.store.folder)!r} holds what calls of partial_fit go on "
+                    "from: give fit another one, or delete this one.")
+        else:
+            self.store = self.last.store
+            self.store.enter()
+            self.digests = list(self.last.digests)
+            self.is_canonical, self.n_known = self.last.is_canonical, self.last.n_examples
+
+    def begin(self, kept, weights, given=None):
+        """Note which examples count, and how much each of those does.
+
+        given : ndarray of shape (n_examples,), default=None
+            Weights as they were given, which `looked` asks for.
+        """
+        self.kept, self.given = kept, given
         self.total = float(weights.sum())
         self.weights = weights / self.total
         # the number of blocks before each example
@@ -240,12 +293,15 @@ class EstimatorChunks(Chunks):
     def pieces(self, n_rows_of):
         """Ranges of examples that are read at once; n_rows_of[i] is the rows before example i.
 
-        Send the bytes of a piece after each: the next one is of as many as chunks are.
+        Send the bytes of a piece after each: the next one is of as many as chunks are. No piece is
+        of two calls.
         """
-        n, start, rows = n_rows_of.size - 1, 0, FIRST_ROWS
+        n, start, rows = n_rows_of.size - 1, self.n_known, FIRST_ROWS
+        bounds = self.X.bounds if isinstance(self.X, Joined) else np.array([0, n])
         while start < n:
             most = n_rows_of[start] + rows
             stop = max(start + 1, int(np.searchsorted(n_rows_of, most, side="right")) - 1)
+            stop = min(stop, int(bounds[np.searchsorted(bounds, start, side="right")]))
             size = yield start, stop
             read = n_rows_of[stop] - n_rows_of[start]
             if size and read:
@@ -254,13 +310,28 @@ class EstimatorChunks(Chunks):
             start = stop
 
     def stream(self, n_rows_of, read):
-        """Call read(start, stop), which gives the bytes of it, for all examples in pieces."""
+        """Call read(start, stop), which gives the bytes of it, for all new examples in pieces."""
         pieces, size = self.pieces(n_rows_of), None
         try:
             while True:
                 size = read(*pieces.send(size))
         except StopIteration:
             return
+
+    def looked(self, stop, *arrays):
+        """Take what was read of a piece, which ends there, into the fingerprint of its call."""
+        if not self.store.is_lasting:
+            return
+        self.digest.update(*arrays)
+        if stop in self.X.bounds:
+            start = int(self.X.bounds[np.searchsorted(self.X.bounds, stop) - 1])
+            own = Digest()
+            # numbers of labels go by the order in which they are met
+            names = "\0".join(map(repr, self.labels_met())).encode()
+            own.update(
+                self.given[start:stop], self.kept[start:stop], np.frombuffer(names, np.uint8))
+            self.digests.append(self.digest.text() + own.text())
+            self.digest = Digest()
 
     def finish(self, features, max_size, sizes, layout_numbers):
         """Cut the blocks into chunks, and note what they have in common.
@@ -276,25 +347,38 @@ class EstimatorChunks(Chunks):
         layout_numbers : ndarray of shape (n_blocks,)
             Numbers of the dual point of each.
         """
-        self.features = features
+        self.features, self.sizes = features, sizes
         first = self.surrogate_of(np.zeros(1, dtype=np.intp))
+        if self.store.is_lasting:
+            self.fingerprint = fingerprint(
+                self.estimator, {}, idle=(*IDLE, "solver__work_folder", "work_folder"),
+                memory=self.solver.memory)
+            if not self.digests:  # of what was taken in without `looked`
+                self.digest.update(self.weights, self.kept)
+                self.digests.append(self.digest.text())
+            # in plain text: of which calls it is can be read
+            self.fingerprint["data"] = " ".join(self.digests)
+        known = (0,)
+        if self.calls is not None:
+            self.calls.begin(self)
+            known = self.calls.edges
         copies = WITH_STATE if first.has_natural_step else DUAL_COPIES
-        self.edges = cut_by(sizes + 8.0 * copies * layout_numbers, self.solver.chunk_bytes)
+        self.edges = cut_by(sizes + 8.0 * copies * layout_numbers, self.solver.chunk_bytes, known)
         # examples at which the chunks begin
         self.examples = np.searchsorted(self.before, self.edges, side="left")
         self.examples[-1] = self.kept.size
         self.kind = Kind.of(first, self.weights.size, max_size, self.largest)
-        if self.store.is_lasting:
-            estimator = self.estimator
-            self.digest.update(self.weights, self.kept)
-            self.fingerprint = fingerprint(
-                estimator, {"data": self.digest.text()},
-                idle=(*IDLE, "solver__work_folder", "work_folder"), memory=self.solver.memory)
+        if self.last is not None:
+            self.store.forget(same_chunks(self.edges, self.last.edges))
 
     def kept_blocks(self):
         """Each example that counts as a block of its own: `Blocks` of a problem."""
         return Blocks(
             self.kept.size, np.flatnonzero(self.kept), None, None, None, self.weights, self.total)
+
+    def labels_met(self):
+        """Labels of all examples that were looked at, where digests have their numbers."""
+        return []
 
     def blocks(self, c):
         """The numbers of the blocks of chunk c."""
@@ -305,10 +389,39 @@ class EstimatorChunks(Chunks):
         try:
             problem = self.problem()
         except BaseException:
-            self.store.close(False)
+            self.close(False)
             raise
         problem.chunks = self
         return problem
+
+    def solve(self, weights, alpha, **options):
+        """The solution, by `OutOfCore.solve`."""
+        calls = self.calls
+        if calls is None or calls.ended is None:
+            left = {} if calls is None else {"left": calls.left, "share": calls.share}
+            return self.solver.solve(self, weights, alpha, **left, **options)
+        self.close(True)
+        return calls.ended_solution(self.features)
+
+    def keep_end(self, engine, solution):
+        """Keep what the next call of `partial_fit` goes on from."""
+        if self.calls is not None:
+            self.calls.end(self, engine, solution)
+
+    def close(self, done):
+        """Leave the folder; done: nothing of it is needed any more but for a next call."""
+        if self.calls is not None and (done or self.last is not None):
+            self.store.leave()
+        else:
+            self.store.close(done)
+
+    def warm(self, solution, alpha):
+        """What the next call of `partial_fit` goes on from."""
+        self.store.n_calls += 1
+        return Left(
+            same=self.calls.same, begins_anew=self.calls.begins_anew, n_examples=self.kept.size,
+            n_calls=self.store.n_calls,
+            **{name: getattr(self, name) for name in self._for_next})
 
     def problem(self):
         """A `Problem` of the blocks of all chunks."""
@@ -324,6 +437,13 @@ class EstimatorChunks(Chunks):
         size = max(size, self.kind.max_size)
         return np.concatenate([
             self.surrogate_of(self.blocks(c)).largest(size) for c in range(self.edges.size - 1)])
+
+
+def same_chunks(edges, before):
+    """The number of the first chunks that are the same, and cannot have had others behind."""
+    n = min(edges.size, before.size) - 1
+    differ = np.flatnonzero(edges[: n + 1] != before[: n + 1])
+    return max(0, (int(differ[0]) if differ.size else n) - 1)
 
 
 def unsupported(estimator):

@@ -1,11 +1,14 @@
 """Fits that go on with more data: `partial_fit`."""
 
-import numpy as np
-from scipy import sparse
+import warnings
 
+import numpy as np
+
+from fastm4n.estimators._calls import Joined, put_away
+from fastm4n.estimators._chunks import out_of_core
+from fastm4n.estimators._earlier_calls import Left
 from fastm4n.estimators._parameters import as_weights
 from fastm4n.sequences import Sequences
-from fastm4n.solvers.out_of_core import OutOfCore
 
 
 class Seen:
@@ -13,7 +16,7 @@ class Seen:
 
     Attributes
     ----------
-    X, y : containers of examples
+    X, y : Joined
     weights : ndarray of shape (n_examples,)
     classes : ndarray or None
     """
@@ -23,26 +26,26 @@ class Seen:
 
     def with_more(self, more, taker):
         """These and other data, for the estimator of that name."""
+        for name in ("X", "y"):
+            (old, was_sparse), (new, is_sparse) = (
+                getattr(data, name).form for data in (self, more))
+            if old != new:
+                old_width, width = (shape[0] if shape else "no" for shape in (old, new))
+                raise ValueError(
+                    f"{name} has {width} features, but {taker} is expecting {old_width} features "
+                    "as input, as in earlier calls of partial_fit.")
+            if is_sparse != was_sparse and isinstance(more.X.parts[0], Sequences):
+                raise ValueError(
+                    f"{name} is {'sparse' if is_sparse else 'dense'}, and was not in earlier calls "
+                    "of partial_fit; give one kind.")
         return Seen(
-            _joined("X", self.X, more.X, taker), _joined("y", self.y, more.y, taker),
+            self.X.with_more(more.X), self.y.with_more(more.y),
             np.concatenate([self.weights, more.weights]), self.classes)
 
-
-def _joined(name, old, new, taker):
-    if isinstance(old, Sequences) and isinstance(new, Sequences):
-        widths = old.values.shape[1:], new.values.shape[1:]
-        if widths[0] == widths[1]:
-            return np.concatenate([old, new])
-    else:
-        widths = np.shape(old)[1:], np.shape(new)[1:]
-        if widths[0] == widths[1]:
-            if sparse.issparse(old) or sparse.issparse(new):
-                return sparse.vstack([old, new], format="csr")
-            return np.concatenate([old, new])
-    old_width, width = (shape[0] if shape else "no" for shape in widths)
-    raise ValueError(
-        f"{name} has {width} features, but {taker} is expecting {old_width} features as input, as "
-        "in earlier calls of partial_fit.")
+    def together(self):
+        """The same data in one container each, in memory where they were several."""
+        X, y = (Joined([joined.together()]) for joined in (self.X, self.y))
+        return Seen(X, y, self.weights, self.classes)
 
 
 class PartialFit:
@@ -56,6 +59,13 @@ class PartialFit:
         their true outputs; where alpha times the sum of all weights stays what it was, as it does
         under ``alpha="auto"`` of `SequenceTagger`, so do the weights, and the gap is at first that
         of the last call, as the mean over all examples, and the mean of the new examples' losses.
+
+        Out of core nothing is put together: opened folders are referred to, and refused when they
+        have gone or have changed; arrays are kept as they were given, or written to `work_folder`.
+        Dual points stay on disk between calls. With a `work_folder` any process goes on from them
+        that has the same data: an estimator from a pickle, or a program that is run again. Without
+        one they go with this object, and a call of a copy, or of an estimator from a pickle, begins
+        anew, with a warning.
 
         Parameters
         ----------
@@ -79,32 +89,52 @@ class PartialFit:
         >>> bool(clf.partial_fit(X[1::2], y[1::2]).relative_gap_ <= 1e-3)
         True
         """
-        if isinstance(self.solver, OutOfCore):
-            raise ValueError(
-                "partial_fit goes on from a dual point in memory: solver=OutOfCore() has none. "
-                "Write all data to one folder, and fit them anew.")
         before = self.__dict__.get("_seen")
         X, y = self._as_examples(X, y)
         weights = as_weights(sample_weight, len(y), self._noun)
+        seen = Seen(Joined([X]), Joined([y]), weights, None)
         if classes is not None:
             classes = np.unique(classes)
+        seen.classes = classes
         if before is not None:
             known = self.classes_ if before.classes is None else before.classes
             if classes is not None and not np.array_equal(classes, known):
                 raise ValueError(
                     f"classes are {classes.tolist()}, but the first call of partial_fit had "
                     f"{known.tolist()}.")
-            seen = before.with_more(Seen(X, y, weights, None), type(self).__name__)
+            seen = before.with_more(seen, type(self).__name__)
             seen.classes = known
+        X, y = seen.X, seen.y
+        if out_of_core(self, X) is None:
+            seen = seen.together()
+            X, y = seen.X.together(), seen.y.together()
         else:
-            seen = Seen(X, y, weights, classes)
+            for data in (X, y):
+                data.check_there()
         self._growing = seen, before
         try:
-            self._fit_or_restore(seen.X, seen.y, seen.weights, *self._more_of_fit)
+            self._fit_or_restore(X, y, seen.weights, *self._more_of_fit)
         finally:
             del self._growing
         self._seen = seen
+        left = self._warm_state
+        if not isinstance(left, Left):
+            return self
+        if left.work_folder is not None:
+            try:
+                put_away(seen.X, seen.y, left.work_folder)
+            except OSError as error:
+                warnings.warn(
+                    f"The data of this call stay in memory: {error}", UserWarning, stacklevel=2)
+        if left.begins_anew:
+            warnings.warn(
+                "The dual points of earlier calls of partial_fit are not there, or parameters have "
+                "changed since: this call began from none, which takes longer. With "
+                "OutOfCore(work_folder=...) they outlast the process.", UserWarning, stacklevel=2)
         return self
+
+    def _columns(self, X):
+        return X.matrices() if isinstance(X, Joined) else super()._columns(X)
 
     # arguments of `fit` behind the weights
     _more_of_fit = ()
@@ -118,6 +148,8 @@ class PartialFit:
         """What the last fit has left for this one: None if that has nothing to do with it."""
         state = self.__dict__.get("_warm_state")
         growing = self.__dict__.get("_growing")
+        if problem.chunks is not None or isinstance(state, Left):
+            return None
         if growing is None:
             return state if self.warm_start else None
         seen, before = growing

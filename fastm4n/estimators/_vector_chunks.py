@@ -3,6 +3,7 @@
 import numpy as np
 from scipy import sparse
 
+from fastm4n.estimators._calls import Joined, n_examples
 from fastm4n.estimators._chunks import (
     EstimatorChunks,
     as_arrays,
@@ -24,10 +25,11 @@ def vector_problem(classifier, solver, X, y, sample_weight):
     check_supported(classifier)
     if sparse.issparse(X):
         X = X.tocsr()
-    elif not hasattr(X, "shape"):
+    elif not hasattr(X, "shape") and not isinstance(X, Joined):
         X = np.asarray(X)
-    if len(X.shape) != 2:
-        raise ValueError(f"X must have two dimensions, got shape {X.shape}.")
+    shape = (len(X), *X.form[0]) if isinstance(X, Joined) else X.shape
+    if len(shape) != 2:
+        raise ValueError(f"X must have two dimensions, got shape {shape}.")
     return VectorChunks(classifier, solver, X, y, sample_weight).made()
 
 
@@ -38,33 +40,28 @@ class VectorChunks(EstimatorChunks):
     ----------
     classifier : MulticlassClassifier or OrdinalClassifier
     solver : OutOfCore
-    X : container of rows, of a shape and with slices
-    y : array-like
+    X : container of rows, of a shape and with slices, or Joined of such
+    y : array-like, or Joined of such
     sample_weight : array-like or None
     """
 
     def __init__(self, classifier, solver, X, y, sample_weight):
-        y = np.asarray(y)
-        if len(y) != X.shape[0]:
-            raise ValueError(f"y has {len(y)} labels, but X has {X.shape[0]} rows.")
-        if X.shape[0] == 0:
+        y, n = np.asarray(y.together() if isinstance(y, Joined) else y), n_examples(X)
+        if len(y) != n:
+            raise ValueError(f"y has {len(y)} labels, but X has {n} rows.")
+        if n == 0:
             raise ValueError("X has no rows.")
-        weights = as_weights(sample_weight, X.shape[0], "row")
-        self.classes, kept, labels, weights = classifier._labelled(y, weights)
-        super().__init__(classifier, solver)
-        self.X, self.labels = X, labels.astype(np.intc)
-        mask = np.zeros(X.shape[0], dtype=bool)
+        given = as_weights(sample_weight, n, "row")
+        self.classes, kept, labels, weights = classifier._labelled(y, given)
+        super().__init__(classifier, solver, X)
+        self.labels = labels.astype(np.intc)
+        mask = np.zeros(n, dtype=bool)
         mask[kept] = True
-        self.begin(mask, weights)
-
-    def _slice(self, start, stop):
-        """These rows as an array or CSR matrix, which may be mapped."""
-        rows = self.X[start:stop]
-        return getattr(rows, "values", rows)
+        self.begin(mask, weights, given)
 
     def _rows(self, start, stop):
         """The rows start ... stop - 1 that count, checked and in memory."""
-        values = in_memory(self._slice(start, stop))
+        values = in_memory(as_rows(self.X[start:stop]))
         if values.dtype not in (np.float32, np.float64):
             try:
                 values = values.astype(np.float64)
@@ -83,18 +80,20 @@ class VectorChunks(EstimatorChunks):
                 row = int(np.searchsorted(values.indptr, bad[0], side="right")) - 1
                 column = values.indices[bad[0]]
             raise ValueError(
-                f"X has {data[tuple(bad)]} in row {start + row}, column {column}: features must "
-                "be finite.")
+                f"X has {data[tuple(bad)]} in row {self.X.own_number(start) + row}, column "
+                f"{column}: features must be finite.")
         kept = self.kept[start:stop]
         return values if kept.all() else values[np.flatnonzero(kept)]
 
     def problem(self):
-        classifier, X = self.estimator, self.X
+        classifier, last = self.estimator, self.last
         self.cost = cost_matrix(classifier.cost, self.classes.size)
         self.constant = classifier._constant()
-        classifier._validated(in_memory(self._slice(0, 1)))  # notes the number of features
+        classifier._validated(in_memory(as_rows(self.X[:1])))  # notes the number of features
         self.sizes = np.zeros(self.weights.size)
-        self.stream(np.arange(X.shape[0] + 1), self._look)
+        if last is not None:
+            self.sizes[: last.sizes.size] = last.sizes
+        self.stream(np.arange(self.kept.size + 1), self._look)
         row = int(np.argmax(self.kept))
         some = self._rows(row, row + 1)
         features = self._features(some, self._norms(some, row))
@@ -110,8 +109,7 @@ class VectorChunks(EstimatorChunks):
         check_readable(self.X[start:stop])
         values = self._rows(start, stop)
         first, last = self.before[[start, stop]]
-        if self.store.is_lasting:
-            self.digest.update(values, self.labels[first:last])
+        self.looked(stop, values, self.labels[first:last])
         if sparse.issparse(values):
             size = values.data.itemsize + 2 * values.indices.itemsize
             self.sizes[first:last] = 16.0 + size * np.diff(values.indptr)
@@ -136,20 +134,27 @@ class VectorChunks(EstimatorChunks):
         if kept is None:
             values = self._rows(start, stop)
             kept = {"norms": self._norms(values, start)}
-            is_plain = self.is_canonical and values.shape[0] == stop - start
+            is_plain = self.is_canonical and values.shape[0] == stop - start and (
+                self.X.place(start, stop) is not None)
             self.store.keep(c, kept if is_plain else {**kept, **as_arrays("values", values)})
         else:
             values = from_arrays("values", kept)
             if values is None:
-                values = self._looked_at(start, stop)
+                values = _looked_at(*self.X.place(start, stop))
         features = self._features(values, kept["norms"])
         features.share(self.features)
         return self.surrogate_of(self.blocks(c)), features, n_bytes(values)
 
-    def _looked_at(self, start, stop):
-        if isinstance(self.X, np.ndarray) or sparse.issparse(self.X):
-            return looked_at(self.X, start, stop)
-        return looked_at(self._slice(start, stop), 0, stop - start)
+
+def _looked_at(X, start, stop):
+    if isinstance(X, np.ndarray) or sparse.issparse(X):
+        return looked_at(X, start, stop)
+    return looked_at(as_rows(X[start:stop]), 0, stop - start)
+
+
+def as_rows(rows):
+    """An array or CSR matrix, which may be mapped, of rows that may be on disk."""
+    return getattr(rows, "values", rows)
 
 
 def norms_of(values, constant, alpha, first):

@@ -389,8 +389,11 @@ class SequenceTagger(ChainWeights, PartialFit, CertifiedEstimator):
 
     def _as_examples(self, X, y):
         """X and y as `partial_fit` puts them together."""
-        X = as_features(X, None)
-        return X, Sequences.from_lengths(np.asarray(as_labels(y, X, None)), X.lengths)
+        if not isinstance(X, Sequences):
+            X = as_features(X, None)
+        if not isinstance(y, Sequences):
+            y = Sequences.from_lengths(np.asarray(as_labels(y, X, None)), X.lengths)
+        return X, y
 
     # ---------------------------------------------------------------------- predict
 

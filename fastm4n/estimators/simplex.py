@@ -9,6 +9,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d
 
 from fastm4n._parameters import check_number, extended
+from fastm4n._stored_rows import Rows
 from fastm4n.estimators._base import needs_log
 from fastm4n.estimators._chunks import out_of_core
 from fastm4n.estimators._docs import BOOSTING, documented
@@ -87,9 +88,10 @@ class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
 
     def _as_examples(self, X, y):
         """X and y as `partial_fit` puts them together."""
-        if sparse.issparse(X):
-            return X.tocsr(), np.asarray(y)
-        return np.asarray(X), np.asarray(y)
+        y = np.asarray(y)
+        if isinstance(X, Rows):
+            return X, y
+        return X.tocsr() if sparse.issparse(X) else np.asarray(X), y
 
     def _class_weights(self, classes, labels, weights):
         """One factor per class from class_weight."""

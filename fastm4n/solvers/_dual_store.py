@@ -18,8 +18,8 @@ from threading import Lock
 
 import numpy as np
 
-from fastm4n._checkpoints import FitCheckpoint
-from fastm4n.model_files import ModelFileError
+from fastm4n._checkpoints import FIT, FitCheckpoint
+from fastm4n.model_files import ModelFileError, read_arrays, write_arrays
 
 try:
     import fcntl
@@ -27,7 +27,10 @@ except ImportError:  # Windows: nothing tells two fits in one folder apart
     fcntl = None
 
 STATE, LOCK = "fastm4n-fit.fm4n", "fastm4n-fit.lock"
+# what the last call of `partial_fit` has ended with
+ENDED = "fastm4n-ended.fm4n"
 _CHUNKS = "fastm4n-dual-*.bin"
+_CALL = "call of partial_fit"
 # bytes that are written by one call
 AT_ONCE = 1 << 24
 # where arrays begin in files without a name, and where groups of them do
@@ -84,7 +87,8 @@ class Scratch:
         with self._lock:
             at, room, _ = self._places.get(key, (0, -1, None))
             if n_bytes > room:
-                at, room = self._end, -(-n_bytes // PAGE) * PAGE
+                # twice what grows: what is left behind is then no more than what is kept
+                at, room = self._end, -(-max(n_bytes, 2 * room) // PAGE) * PAGE
                 self._end += room
                 # what no array fills can be read all the same
                 self._file.truncate(self._end)
@@ -94,17 +98,30 @@ class Scratch:
 
     def read(self, key):
         """The arrays of `write`, in one buffer of their own; None if there are none."""
-        if key not in self._places:
+        at, _, head = self._places.get(key, (0, 0, None))
+        if head is None:
             return None
-        at, _, head = self._places[key]
         last = head[-1]
         n_bytes = last[3] + last[1].itemsize * int(np.prod(last[2], dtype=np.int64))
         buffer = self.read_at(at, np.empty(n_bytes, dtype=np.uint8))
         return {
             name: np.ndarray(shape, dtype, buffer, begin) for name, dtype, shape, begin in head}
 
+    def keys(self):
+        return self._places.keys()
+
+    def forget(self, key):
+        """Have no arrays of this key; others may take their place."""
+        if key in self._places:
+            self._places[key] = *self._places[key][:2], None
+
     def close(self):
         self._file.close()
+
+    def __del__(self):
+        # of an estimator that goes, with what its calls of `partial_fit` have left
+        if "_file" in vars(self):
+            self.close()
 
 
 class DualStore:
@@ -125,20 +142,18 @@ class DualStore:
         Which of its two files a chunk is in; -1 before it is first written.
     checks : ndarray of uint32 of shape (n_chunks,)
         CRC-32 of that file.
+    ended : tuple (dict, dict) or None
+        Header and arrays of what the last call of `partial_fit` in this folder has ended with.
+    n_calls : int
+        Calls that have ended with this store, by which copies of an estimator tell whose it is.
     """
 
     def __init__(self, folder=None):
         self.is_lasting = folder is not None
         self.folder = Path(folder if self.is_lasting else tempfile.gettempdir())
         self._lock = None
-        if self.is_lasting:
-            try:
-                self.folder.mkdir(parents=True, exist_ok=True)
-            except (FileExistsError, NotADirectoryError) as error:
-                raise type(error)(
-                    f"work_folder={str(self.folder)!r} is, or is in, a file: give a folder."
-                ) from error
-            self._take()
+        self.n_calls = 0
+        self.enter()
         self._scratch = []
         self._arrays = self.scratch()
         self.slots = self.checks = np.zeros(0)
@@ -149,7 +164,13 @@ class DualStore:
         return self._scratch[-1]
 
     def _take(self):
-        """Refuse a folder in which another process is at work."""
+        """Have the folder; refuse one in which another process is at work."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise type(error)(
+                f"work_folder={str(self.folder)!r} is, or is in, a file: give a folder."
+            ) from error
         self._lock = open(self.folder / LOCK, "ab")
         if fcntl is None:
             return
@@ -163,11 +184,62 @@ class DualStore:
         except OSError:
             pass  # a file system without locks
 
+    def _read_ended(self):
+        if (self.folder / ENDED).exists():
+            try:
+                self.ended = read_arrays(self.folder / ENDED, _CALL, finite=False)
+                if (self.folder / STATE).exists():
+                    header, _ = read_arrays(self.folder / STATE, FIT, finite=False)
+                    if header.get("fingerprint") == self.ended[0].get("fingerprint"):
+                        # killed between the two lines of `end`
+                        (self.folder / STATE).unlink()
+            except BaseException:
+                self.leave()
+                raise
+
+    def end(self, header, arrays):
+        """Keep what a call of `partial_fit` has ended with, and all that it refers to."""
+        self.flush()
+        with self.explained():
+            write_arrays(self.folder / ENDED, _CALL, header, arrays, finite=False)
+        self.commit()
+        (self.folder / STATE).unlink(missing_ok=True)
+
+    def leave(self):
+        """Let others into the folder until `enter`."""
+        self.ended = None
+        if self._lock is not None:
+            self._lock.close()
+
+    def detach(self):
+        """Leave the folder for good: nothing lasts from now on."""
+        self.leave()
+        self.is_lasting = False
+
+    def enter(self):
+        """Keep others out of the folder, and see what has ended there."""
+        self.ended = None
+        if self.is_lasting:
+            self._take()
+            self._read_ended()
+
     def begin(self, n_chunks):
-        """Have this many chunks, none of them written."""
+        """Have this many chunks, none of them written.
+
+        Where a call of `partial_fit` has ended here, its files are not written over before a later
+        state is on disk.
+        """
         self.slots = np.full(n_chunks, -1, dtype=np.int8)
         self.checks = np.zeros(n_chunks, dtype=np.uint32)
         self._committed = self.slots.copy()
+        if self.ended is not None:
+            slots = self.ended[1]["left/slots"][:n_chunks]
+            self._committed[: slots.size] = slots
+            self.ended = None
+
+    def go_on(self, slots, checks):
+        """Have the first chunks where an earlier call has left them."""
+        self.slots[: slots.size], self.checks[: slots.size] = slots, checks
 
     def path(self, c, slot):
         return self.folder / f"fastm4n-dual-{c:06d}-{slot}.bin"
@@ -225,8 +297,8 @@ class DualStore:
             return self._arrays.read(("dual", c))
         path = self.path(c, self.slots[c])
         damaged = ModelFileError(
-            f"{path} is missing, cut short or damaged. Remove the files of {self.folder}, and the "
-            "fit begins anew.")
+            f"{path} is missing, cut short or damaged. Remove the files of {self.folder} (not its "
+            "folders, if there are), and the fit begins anew.")
         arrays = {}
         try:
             with open(path, "rb") as file:
@@ -261,6 +333,12 @@ class DualStore:
     def kept(self, c):
         """The arrays of `keep`, or None."""
         return self._arrays.read(("data", c))
+
+    def forget(self, first):
+        """Keep nothing of the data of that chunk and later ones."""
+        for kind, c in list(self._arrays.keys()):
+            if kind == "data" and c >= first:
+                self._arrays.forget((kind, c))
 
     def flush(self):
         """Have all files of the present state on disk."""

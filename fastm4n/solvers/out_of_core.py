@@ -11,7 +11,7 @@ from fastm4n._parameters import (
 )
 from fastm4n.solvers._dual_store import ChunkCheckpoint
 from fastm4n.solvers.block_coordinate import solve_engine
-from fastm4n.solvers.chunks import ChunkedEngine
+from fastm4n.solvers.chunks import LITTLE, ChunkedEngine
 from fastm4n.solvers.driver import SAMPLINGS
 
 STEPS = ("line_search", "exact")
@@ -32,7 +32,8 @@ class OutOfCore(NamesParameters, BaseEstimator):
     work_folder : str or path, default=None
         Where the dual points are kept, and the state of the fit, every few seconds: a fit that was
         killed goes on from there when it is called again, with the same result to the bit. It is
-        emptied when the fit ends. By default files without a name in `tempfile.gettempdir()`, which
+        emptied when the fit ends, but for what the next call of `partial_fit` goes on from. By
+        default files without a name in `tempfile.gettempdir()`, which
         no fit goes on from and nothing is left of, not even after a kill. They take 8 bytes for
         each number of the dual point, twice for "log" on sequences and forests, and as much again
         with a `work_folder`; beside them what is made of the data once: 4 T (T + 1) bytes for T <=
@@ -100,11 +101,17 @@ class OutOfCore(NamesParameters, BaseEstimator):
         """Bytes of a chunk: one is visited, the next one read, and of either parts are copied."""
         return self.memory * 2**20 / 3
 
-    def solve(self, chunks, weights, alpha, *, tol, max_iter, seed, n_jobs, verbose, callback):
+    def solve(
+        self, chunks, weights, alpha, *, tol, max_iter, seed, n_jobs, verbose, callback, left=None,
+        share=1.0,
+    ):
         """Minimise until the gap is at most tol; arguments and result as of `solvers.solve`.
 
         chunks : Chunks
-            With a `store` and, where that lasts, the `fingerprint` of the fit.
+            With a `store`, which `close(done)` ends and, where that lasts, the `fingerprint` of the
+            fit. `keep_end(engine, solution)` is called before the engine is closed.
+        left, share
+            As of `ChunkedEngine.go_on`, where it is to go on from there.
         """
         store, checkpoint = chunks.store, None
         engine = ChunkedEngine(
@@ -113,14 +120,19 @@ class OutOfCore(NamesParameters, BaseEstimator):
         try:
             if store.is_lasting:
                 checkpoint = ChunkCheckpoint(store, chunks.fingerprint)
+            if left is not None:
+                engine.negligible = LITTLE
+            if left is not None and (checkpoint is None or checkpoint.found is None):
+                engine.go_on(left, share)
             solution = solve_engine(
-                engine, is_warm=False, checkpoint=checkpoint, tol=tol, max_iter=max_iter,
-                verbose=verbose, callback=callback, keep_on_interrupt=False,
+                engine, is_warm=left is not None, checkpoint=checkpoint, tol=tol,
+                max_iter=max_iter, verbose=verbose, callback=callback, keep_on_interrupt=False,
                 sampling=self.sampling, step=self.step, accelerate=bool(self.accelerate),
                 keep_best=True)
             chunks.ended(engine)
+            chunks.keep_end(engine, solution)
             done = True
         finally:
             engine.close()
-            store.close(done)
+            chunks.close(done)
         return solution
