@@ -29,7 +29,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import fastm4n.reference as ref
 import fastm4n.solvers.acceleration as acceleration
-import fastm4n.solvers.certificates as certificates
+import fastm4n.solvers.threads as threads
 from fastm4n.solvers.acceleration import Acceleration
 from fastm4n.solvers.block_coordinate import solve
 from fastm4n.solvers.certificates import certify, certify_average
@@ -486,10 +486,9 @@ def test_fits(kind, name, way, penalty, monkeypatch):
     assert history["gap"][-1] == found.gap and np.all(history["gap"][:-1] > tol)
     assert_allclose(history["gap"], history["primal"] - history["dual"], atol=1e-9)
 
-    calls, original = [], certificates.ThreadPoolExecutor
-    monkeypatch.setattr("fastm4n.solvers.threads.PARALLEL_COST", 0.0)
-    monkeypatch.setattr(
-        certificates, "ThreadPoolExecutor", lambda n: calls.append(n) or original(n))
+    calls, original = [], threads.ThreadPoolExecutor
+    monkeypatch.setattr(threads, "PARALLEL_COST", 0.0)
+    monkeypatch.setattr(threads, "ThreadPoolExecutor", lambda n: calls.append(n) or original(n))
     for n_jobs in (1, 50):
         other, weights = problem.solve(name, oracle, n_jobs=n_jobs, **options)
         assert_array_equal(other.mu, solution.mu)
