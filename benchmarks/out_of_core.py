@@ -155,13 +155,30 @@ def size_now(what):
     return int(re.search(rf"{what}:\s+(\d+)", Path("/proc/self/status").read_text())[1])
 
 
+def set_limit(megabytes):
+    """Have this process take no more beyond what it has now, which is returned in kilobytes."""
+    base = size_now("VmSize")
+    most = base * 1024 + int(megabytes * 1e6)
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    return base
+
+
+def in_limits(program, *args):
+    """What `program --limited` prints last, in a process of its own."""
+    run = subprocess.run(
+        [sys.executable, program, "--limited", *map(str, args)],
+        capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    if run.returncode:
+        raise RuntimeError(run.stderr)
+    print(run.stdout, flush=True)
+    return json.loads(run.stdout.splitlines()[-1])
+
+
 def limited(kind, data, limit):
     """Fit a folder, in a process that may take `limit` MB beyond what it has now."""
     read, tagger = {
         "sequences": (Sequences, SequenceTagger), "graphs": (Graphs, GraphTagger)}[kind]
-    base = size_now("VmSize")
-    most = base * 1024 + int(limit * 1e6)
-    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    base = set_limit(limit)
     X, y = read.open(data, return_y=True)
     try:
         tagger("log", solver=BlockFrankWolfe()).fit(X, y)
@@ -187,13 +204,7 @@ def limit(kind, gigabytes, work):
     write, make = {
         "sequences": (Sequences, sequences), "graphs": (Graphs, graphs)}[kind]
     write.from_batches((make(2000, i) for i in range(n_batches)), data)
-    run = subprocess.run(
-        [sys.executable, __file__, "--limited", kind, str(data), str(gigabytes * 100)],
-        capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    if run.returncode:
-        raise RuntimeError(run.stderr)
-    print(run.stdout, flush=True)
-    return json.loads(run.stdout.splitlines()[-1])
+    return in_limits(__file__, kind, data, gigabytes * 100)
 
 
 def killed(work, out):

@@ -11,10 +11,6 @@ killed with SIGKILL at random moments and run again end with the bits of one tha
 
 import argparse
 import json
-import os
-import resource
-import subprocess
-import sys
 import tempfile
 import time
 import warnings
@@ -22,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 from _data import folder
-from out_of_core import kill_at_random, rows, sequences, size_now
+from out_of_core import in_limits, kill_at_random, rows, sequences, set_limit, size_now
 
 from fastm4n import (
     BlockFrankWolfe,
@@ -90,9 +86,7 @@ def compared(n_calls):
 
 def limited(work, limit):
     """Calls of one folder each, in a process that may take `limit` MB beyond what it has now."""
-    base = size_now("VmSize")
-    most = base * 1024 + int(limit * 1e6)
-    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    base = set_limit(limit)
     start, total, gaps, passes = time.process_time(), 0, [], []
     tagger = SequenceTagger(
         "log", tol=1e-2, solver=OutOfCore(memory=limit / 5), random_state=0)
@@ -114,13 +108,7 @@ def limit(gigabytes, megabytes, work):
         Sequences.from_batches(
             (sequences(2000, call * n_batches + i) for i in range(n_batches)),
             Path(work) / f"{call}")
-    run = subprocess.run(
-        [sys.executable, __file__, "--limited", work, str(megabytes)],
-        capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    if run.returncode:
-        raise RuntimeError(run.stderr)
-    print(run.stdout, flush=True)
-    return json.loads(run.stdout.splitlines()[-1])
+    return in_limits(__file__, work, megabytes)
 
 
 def killed(work, out):

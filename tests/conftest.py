@@ -19,6 +19,8 @@ from scipy.linalg import block_diag, eigh  # noqa: E402
 from scipy.optimize import linprog, minimize  # noqa: E402
 from scipy.special import logsumexp, softmax  # noqa: E402
 
+from fastm4n import _checkpoints  # noqa: E402
+
 # what a shell starts in the background ignores interrupts, and what that starts does too
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -54,6 +56,14 @@ def data_folder():
     if not Path(folder).is_dir():
         pytest.fail(f"FASTM4N_DATA is {folder!r}, which is not a folder.")
     return Path(folder)
+
+
+@pytest.fixture
+def always(monkeypatch):
+    """State of fits is written after every pass."""
+    monkeypatch.setattr(_checkpoints, "SECONDS", 0.0)
+    monkeypatch.setattr(_checkpoints, "TIMES", 0.0)
+    monkeypatch.setattr(os, "fsync", lambda file: None)
 
 
 @pytest.fixture(params=CASES)

@@ -5,6 +5,7 @@ import os
 
 import numpy as np
 import scipy.sparse as sp
+from processes import run_code
 
 from fastm4n import Sequences
 
@@ -62,3 +63,31 @@ def cut(folder, name, n_bytes):
 
 def rewrite(folder, name, i, value):
     np.load(folder / f"{name}.npy", mmap_mode="r+")[i] = value
+
+
+LIMITED = """
+import json, re, resource, sys
+from pathlib import Path
+import fastm4n
+import scipy.sparse.csgraph
+container, tagger = (getattr(fastm4n, name) for name in sys.argv[3:])
+out_of_core = fastm4n.OutOfCore(memory=15)
+base = int(re.search(r"VmSize:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) * 1024
+resource.setrlimit(resource.RLIMIT_AS, (base + int(sys.argv[2]),) * 2)
+X, y = container.open(sys.argv[1], return_y=True)
+try:
+    tagger("log").fit(X, y)
+    found = "fits"
+except MemoryError:
+    found = "MemoryError"
+tagger = tagger("log", solver=out_of_core, tol=0.1, random_state=0).fit(X, y)
+print(json.dumps([found, tagger.relative_gap_, X.n_bytes_on_disk]))
+"""
+
+
+def assert_fits_by_chunks_alone(folder, container, tagger):
+    """In a process that may take 110 MB beyond the package, with a thread's stack and arena."""
+    run = run_code(LIMITED, folder, 110_000_000, container, tagger, OMP_NUM_THREADS="1")
+    assert run.returncode == 0, run.stderr
+    found, gap, size = json.loads(run.stdout)
+    assert found == "MemoryError" and gap <= 0.1 and size > 110_000_000

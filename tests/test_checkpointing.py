@@ -1,10 +1,10 @@
 """Fits that were killed go on from their file."""
 
-import os
 from contextlib import suppress
 
 import numpy as np
 import pytest
+from killed_fits import Killed
 from making import made
 from numpy.testing import assert_array_equal
 from processes import run_code
@@ -14,18 +14,6 @@ from fastm4n._checkpoints import FitCheckpoint
 from fastm4n._plain import part
 from fastm4n.model_files import ModelFileError
 from fastm4n.solvers.driver import Driver
-
-
-class Killed(BaseException):
-    pass
-
-
-@pytest.fixture
-def always(monkeypatch):
-    """State is written after every pass."""
-    monkeypatch.setattr(_checkpoints, "SECONDS", 0.0)
-    monkeypatch.setattr(_checkpoints, "TIMES", 0.0)
-    monkeypatch.setattr(os, "fsync", lambda file: None)
 
 
 def killed_after(monkeypatch, n):

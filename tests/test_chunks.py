@@ -5,10 +5,15 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
+from killed_fits import (
+    Killed,
+    assert_sigkill_changes_no_bit,
+    fit_until_it_ends,
+    writing_kills,
+)
 from numpy.testing import assert_allclose, assert_array_equal
 from processes import ENVIRONMENT
 from scipy import sparse
@@ -20,7 +25,6 @@ from fastm4n import (
     OutOfCore,
     Sequences,
     SequenceTagger,
-    _checkpoints,
     checkpointing,
 )
 from fastm4n.estimators._chain_chunks import chain_problem
@@ -324,18 +328,6 @@ def test_a_fit_that_fails_leaves_no_file_open(work_folder, tmp_path, monkeypatch
 # ------------------------------------------------------------------------ state that lasts
 
 
-class Killed(BaseException):
-    pass
-
-
-@pytest.fixture
-def always(monkeypatch):
-    """State is written after every pass."""
-    monkeypatch.setattr(_checkpoints, "SECONDS", 0.0)
-    monkeypatch.setattr(_checkpoints, "TIMES", 0.0)
-    monkeypatch.setattr(os, "fsync", lambda file: None)
-
-
 def assert_same_fit(one, other):
     for name in ("coef_", "intercept_", "duality_gap_", "primal_objective_", "n_iter_"):
         assert_array_equal(getattr(one, name), getattr(other, name))
@@ -353,25 +345,7 @@ def test_a_killed_fit_goes_on_with_the_same_bits(surrogate, options, always, tmp
     model = SequenceTagger(
         surrogate, alpha=0.01, solver=solver, random_state=3, tol=1e-2, **options)
     whole = SequenceTagger(**model.get_params(deep=False)).fit(X, y)
-    write, rng, kills = DualStore.write, np.random.default_rng(0), 0
-    while True:
-        left = [int(rng.integers(1, 25))]
-
-        def written(self, c, arrays, left=left):
-            left[0] -= 1
-            if left[0] == 0:
-                write(self, c, {name: array[:1] for name, array in arrays.items()})
-                raise Killed
-            write(self, c, arrays)
-
-        with monkeypatch.context() as patched:
-            patched.setattr(DualStore, "write", written)
-            try:
-                model.fit(X, y)
-                break
-            except Killed:
-                kills += 1
-    assert kills >= 2
+    assert fit_until_it_ends(model, X, y, monkeypatch) >= 2
     assert_same_fit(model, whole)
     assert list((tmp_path / "work").iterdir()) == []
 
@@ -392,48 +366,7 @@ np.savez(sys.argv[2], coef=model.coef_, gap=model.history_["gap"])
 
 def test_sigkill_at_any_moment(tmp_path):
     """Processes are killed; the last one ends with the bits of one that was left alone."""
-    def process(work, out):
-        return subprocess.Popen(
-            [sys.executable, "-P", "-c", PROGRAM, str(tmp_path / work), str(tmp_path / out),
-             os.path.dirname(__file__)], env=ENVIRONMENT, stderr=subprocess.PIPE)
-
-    alone = process("work", "alone.npz")
-    assert alone.wait(200) == 0, alone.stderr.read()
-    rng, killed = np.random.default_rng(0), 0
-    for _ in range(2):
-        one = process("killed", "killed.npz")
-        state = tmp_path / "killed" / _dual_store.STATE
-        # importing takes longer than all the rest
-        while one.poll() is None and not state.exists():
-            time.sleep(0.005)
-        time.sleep(rng.uniform(0.0, 0.15))
-        if one.poll() is None:
-            one.send_signal(signal.SIGKILL)
-            killed += 1
-        one.wait(200)
-        one.stderr.close()
-    last = process("killed", "killed.npz")
-    assert last.wait(200) == 0, last.stderr.read()
-    for one in (alone, last):
-        one.stderr.close()
-    assert killed
-    with np.load(tmp_path / "alone.npz") as a, np.load(tmp_path / "killed.npz") as b:
-        for name in ("coef", "gap"):
-            assert_array_equal(a[name], b[name])
-
-
-def killed_fit(model, X, y, monkeypatch, after=30):
-    write, left = DualStore.write, [after]
-
-    def written(self, c, arrays):
-        left[0] -= 1
-        if left[0] < 0:
-            raise Killed
-        write(self, c, arrays)
-
-    with monkeypatch.context() as patched, pytest.raises(Killed):
-        patched.setattr(DualStore, "write", written)
-        model.fit(X, y)
+    assert_sigkill_changes_no_bit(PROGRAM, tmp_path)
 
 
 def test_folders_of_other_fits_and_damaged_ones(always, tmp_path, monkeypatch):
@@ -441,7 +374,8 @@ def test_folders_of_other_fits_and_damaged_ones(always, tmp_path, monkeypatch):
     work = tmp_path / "work"
     model = SequenceTagger(
         "log", alpha=0.01, solver=OutOfCore(memory=0.03, work_folder=work), random_state=0)
-    killed_fit(model, X, y, monkeypatch)
+    with pytest.raises(Killed), writing_kills(monkeypatch, 30):
+        model.fit(X, y)
     state = (work / _dual_store.STATE).read_bytes()
     with pytest.raises(ValueError, match="another fit: alpha is not what it was begun with"):
         SequenceTagger(**{**model.get_params(deep=False), "alpha": 0.1}).fit(X, y)

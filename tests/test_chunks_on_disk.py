@@ -1,12 +1,11 @@
 """Fits of opened folders: out of core by themselves, under a limit of the address space."""
 
-import json
 import sys
 
 import numpy as np
 import pytest
+from folder_cases import assert_fits_by_chunks_alone
 from numpy.testing import assert_array_equal
-from processes import run_code
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from test_chunks import assert_same_optimum, rows, sequences
@@ -93,26 +92,8 @@ def test_damage_is_found_before_the_first_step(tmp_path):
         MulticlassClassifier(solver=OutOfCore(memory=0.01)).fit(opened, truth)
 
 
-PROGRAM = """
-import json, re, resource, sys
-from pathlib import Path
-from fastm4n import OutOfCore, SequenceTagger, Sequences
-base = int(re.search(r"VmSize:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) * 1024
-resource.setrlimit(resource.RLIMIT_AS, (base + int(sys.argv[2]),) * 2)
-X, y = Sequences.open(sys.argv[1], return_y=True)
-try:
-    SequenceTagger("log").fit(X, y)
-    found = "fits"
-except MemoryError:
-    found = "MemoryError"
-tagger = SequenceTagger("log", solver=OutOfCore(memory=15), tol=0.1, random_state=0).fit(X, y)
-print(json.dumps([found, tagger.relative_gap_, X.n_bytes_on_disk]))
-"""
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of the address space are Linux's")
 def test_data_larger_than_the_address_space(tmp_path):
-    """What a process may take beyond the package, with a thread's stack and arena, is 110 MB."""
     rng = np.random.default_rng(0)
 
     def batches():
@@ -123,7 +104,4 @@ def test_data_larger_than_the_address_space(tmp_path):
                    Sequences.from_lengths(values[:, :3].argmax(axis=1), lengths))
 
     Sequences.from_batches(batches(), tmp_path / "a")
-    run = run_code(PROGRAM, tmp_path / "a", 110_000_000, OMP_NUM_THREADS="1")
-    assert run.returncode == 0, run.stderr
-    found, gap, size = json.loads(run.stdout)
-    assert found == "MemoryError" and gap <= 0.1 and size > 110_000_000
+    assert_fits_by_chunks_alone(tmp_path / "a", "Sequences", "SequenceTagger")

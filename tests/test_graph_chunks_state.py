@@ -1,23 +1,21 @@
 """Fits of graphs by chunks: state that lasts, opened folders, and what is refused."""
 
-import json
-import os
-import signal
-import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
+from folder_cases import assert_fits_by_chunks_alone
 from graph_cases import random_graphs, with_random_factors
+from killed_fits import (
+    Killed,
+    assert_sigkill_changes_no_bit,
+    fit_until_it_ends,
+    writing_kills,
+)
 from numpy.testing import assert_array_equal
-from processes import ENVIRONMENT, run_code
-from test_chunks import Killed, assert_same_optimum
-from test_chunks import always as always  # a fixture
+from test_chunks import assert_same_optimum
 
 from fastm4n import Graphs, GraphTagger, OutOfCore, Sequences, regularization_path
-from fastm4n.solvers import _dual_store
-from fastm4n.solvers._dual_store import DualStore
 
 SURROGATES = ("max_margin", "max_min", "log")
 
@@ -41,25 +39,7 @@ def test_a_killed_fit_goes_on_with_the_same_bits(surrogate, options, always, tmp
         solver=OutOfCore(memory=0.02 if options else 0.06, work_folder=tmp_path / "work"),
         **options)
     whole = GraphTagger(**model.get_params(deep=False)).fit(X, y)
-    write, rng, kills = DualStore.write, np.random.default_rng(0), 0
-    while True:
-        left = [int(rng.integers(1, 25))]
-
-        def written(self, c, arrays, left=left):
-            left[0] -= 1
-            if left[0] == 0:
-                write(self, c, {name: array[:1] for name, array in arrays.items()})
-                raise Killed
-            write(self, c, arrays)
-
-        with monkeypatch.context() as patched:
-            patched.setattr(DualStore, "write", written)
-            try:
-                model.fit(X, y)
-                break
-            except Killed:
-                kills += 1
-    assert kills >= 2
+    assert fit_until_it_ends(model, X, y, monkeypatch) >= 2
     same_fit(model, whole)
     assert list((tmp_path / "work").iterdir()) == []
 
@@ -80,31 +60,7 @@ np.savez(sys.argv[2], coef=model.coef_, edges=model.edge_intercept_, gap=model.h
 
 def test_sigkill_at_any_moment(tmp_path):
     """Processes are killed; the last one ends with the bits of one that was left alone."""
-    def process(work, out):
-        return subprocess.Popen(
-            [sys.executable, "-P", "-c", PROGRAM, str(tmp_path / work), str(tmp_path / out),
-             os.path.dirname(__file__)], env=ENVIRONMENT, cwd=tmp_path, stderr=subprocess.PIPE)
-
-    with process("work", "alone.npz") as alone:
-        assert alone.wait(200) == 0, alone.stderr.read()
-    rng, killed = np.random.default_rng(0), 0
-    for _ in range(2):
-        with process("killed", "killed.npz") as one:
-            state = tmp_path / "killed" / _dual_store.STATE
-            # importing takes longer than all the rest
-            while one.poll() is None and not state.exists():
-                time.sleep(0.005)
-            time.sleep(rng.uniform(0.0, 0.15))
-            if one.poll() is None:
-                one.send_signal(signal.SIGKILL)
-                killed += 1
-            one.wait(200)
-    with process("killed", "killed.npz") as last:
-        assert last.wait(200) == 0, last.stderr.read()
-    assert killed
-    with np.load(tmp_path / "alone.npz") as a, np.load(tmp_path / "killed.npz") as b:
-        for name in a.files:
-            assert_array_equal(a[name], b[name])
+    assert_sigkill_changes_no_bit(PROGRAM, tmp_path)
 
 
 def test_other_data_are_refused(always, tmp_path, monkeypatch):
@@ -113,16 +69,7 @@ def test_other_data_are_refused(always, tmp_path, monkeypatch):
     model = GraphTagger(
         "log", alpha=0.01, random_state=0,
         solver=OutOfCore(memory=0.08, work_folder=tmp_path / "work"))
-    with monkeypatch.context() as patched, pytest.raises(Killed):
-        left, write = [12], DualStore.write
-
-        def written(self, c, arrays):
-            left[0] -= 1
-            if left[0] < 0:
-                raise Killed
-            write(self, c, arrays)
-
-        patched.setattr(DualStore, "write", written)
+    with pytest.raises(Killed), writing_kills(monkeypatch, 12):
         model.fit(X, y)
     arrays = {name: getattr(X, name) for name in (
         "node_features", "edges", "edge_features", "edge_types", "node_weights", "node_offsets",
@@ -273,27 +220,8 @@ def test_paths_are_in_memory():
         regularization_path(GraphTagger("log", solver=OutOfCore()), X, y)
 
 
-LIMITED = """
-import json, re, resource, sys
-from pathlib import Path
-import scipy.sparse.csgraph
-from fastm4n import Graphs, GraphTagger, OutOfCore
-base = int(re.search(r"VmSize:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) * 1024
-resource.setrlimit(resource.RLIMIT_AS, (base + int(sys.argv[2]),) * 2)
-X, y = Graphs.open(sys.argv[1], return_y=True)
-try:
-    GraphTagger("log").fit(X, y)
-    found = "fits"
-except MemoryError:
-    found = "MemoryError"
-tagger = GraphTagger("log", solver=OutOfCore(memory=15), tol=0.1, random_state=0).fit(X, y)
-print(json.dumps([found, tagger.relative_gap_, X.n_bytes_on_disk]))
-"""
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of the address space are Linux's")
 def test_data_larger_than_the_address_space(tmp_path):
-    """What a process may take beyond the package, with a thread's stack and arena, is 110 MB."""
     rng = np.random.default_rng(0)
     star = np.array([[0, j] for j in range(1, 10)])
 
@@ -305,7 +233,4 @@ def test_data_larger_than_the_address_space(tmp_path):
                    Sequences(values[:, :3].argmax(axis=1), 10 * n))
 
     Graphs.from_batches(batches(), tmp_path / "a")
-    run = run_code(LIMITED, tmp_path / "a", 110_000_000, OMP_NUM_THREADS="1")
-    assert run.returncode == 0, run.stderr
-    found, gap, size = json.loads(run.stdout)
-    assert found == "MemoryError" and gap <= 0.1 and size > 110_000_000
+    assert_fits_by_chunks_alone(tmp_path / "a", "Graphs", "GraphTagger")

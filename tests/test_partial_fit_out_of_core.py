@@ -5,20 +5,18 @@ import os
 import pickle
 import shutil
 import signal
-import subprocess
 import sys
 import time
 import warnings
 
 import numpy as np
 import pytest
+from killed_fits import Killed, writing_kills
 from numpy.testing import assert_allclose, assert_array_equal
-from processes import ENVIRONMENT, run_code
+from processes import run_code, started
 from scipy import sparse
 from test_chunks import (
     KINDS,
-    Killed,
-    always,  # noqa: F401, a fixture
     assert_same_fit,
     assert_same_optimum,
     rows,
@@ -310,13 +308,14 @@ def test_without_a_work_folder_dual_points_stay_with_the_object():
 
 
 @pytest.mark.parametrize("after", [0, 1, 3, 10, 40])
-def test_a_killed_call_is_repeated(after, always, tmp_path, monkeypatch):  # noqa: F811
+def test_a_killed_call_is_repeated(after, always, tmp_path, monkeypatch):
     """Nothing of the calls before is lost, wherever it was killed."""
     alone = with_calls(tagger(tol=1e-5))
     work = tmp_path / "work"
     model = with_calls(tagger(work, tol=1e-5), PARTS[:2])
     coef = model.coef_.copy()
-    killed_call(model, PARTS[2], monkeypatch, after)
+    with pytest.raises(Killed), writing_kills(monkeypatch, after, leaves_a_part=True):
+        model.partial_fit(X[PARTS[2]], Y[PARTS[2]])
     assert_array_equal(model.coef_, coef)
     content = {path: path.read_bytes() for path in work.rglob("*") if path.is_file()}
     has_state = (work / _dual_store.STATE).exists()
@@ -331,7 +330,7 @@ def test_a_killed_call_is_repeated(after, always, tmp_path, monkeypatch):  # noq
     assert not (work / _dual_store.STATE).exists()
 
 
-def test_killed_at_the_very_end_of_a_call(always, tmp_path, monkeypatch):  # noqa: F811
+def test_killed_at_the_very_end_of_a_call(always, tmp_path, monkeypatch):
     """When what it has ended with is on disk, and its state is still there."""
     def commit(self):
         if (tmp_path / "work" / _dual_store.ENDED).exists():
@@ -343,21 +342,6 @@ def test_killed_at_the_very_end_of_a_call(always, tmp_path, monkeypatch):  # noq
         with_calls(model, PARTS[:1])
     assert (tmp_path / "work" / _dual_store.STATE).exists()
     assert_same_fit(with_calls(tagger(tmp_path / "work")), with_calls(tagger()))
-
-
-def killed_call(model, part, monkeypatch, after):
-    write, left = DualStore.write, [after]
-
-    def written(self, c, arrays):
-        left[0] -= 1
-        if left[0] < 0:
-            write(self, c, {name: array[:1] for name, array in arrays.items()})
-            raise Killed
-        write(self, c, arrays)
-
-    with monkeypatch.context() as patched, pytest.raises(Killed):
-        patched.setattr(DualStore, "write", written)
-        model.partial_fit(X[part], Y[part])
 
 
 @pytest.mark.parametrize("surrogate", SURROGATES)
@@ -396,9 +380,7 @@ np.savez(sys.argv[1] + "/found.npz", coef=model.coef_, gap=model.history_["gap"]
 
 def test_sigkill_in_the_middle_of_a_call(tmp_path):
     def process():
-        return subprocess.Popen(
-            [sys.executable, "-P", "-c", PROGRAM, str(tmp_path), os.path.dirname(__file__)],
-            env=ENVIRONMENT, stderr=subprocess.PIPE, cwd=tmp_path)
+        return started(PROGRAM, tmp_path, os.path.dirname(__file__), cwd=tmp_path)
 
     ended, state = (tmp_path / "work" / name for name in (_dual_store.ENDED, _dual_store.STATE))
     one, killed = process(), False
