@@ -24,7 +24,7 @@ from fastm4n import (
     SequenceTagger,
     regularization_path,
 )
-from fastm4n.path import _folds
+from fastm4n.path import _cross_validation, _folds
 
 N = 40
 
@@ -159,6 +159,59 @@ def test_parts_with_repeats_and_masks(name, threads):
     whole = RegularizationPathCV(
         estimator, cv=[(kept, left)], n_jobs=2).fit(X, y, sample_weight=np.full(n, 0.5))
     assert_array_equal(whole.alphas_, masks.alphas_)
+
+
+def faint(n=120):
+    """Labels that a column tells which is as small as weights must be large."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(n, 4))
+    y = (X[:, 0] > 0).astype(int) + (X[:, 0] > 1)
+    X[:, 0] *= 0.004
+    return X, y
+
+
+@pytest.mark.filterwarnings("ignore:the best alpha:UserWarning")
+def test_paths_go_on_where_the_best_is_at_their_end(threads, monkeypatch):
+    X, y = faint()
+    estimator = MulticlassClassifier("log", random_state=0)
+    first = regularization_path(estimator, X, y)
+    given = RegularizationPathCV(estimator, cv=3, alpha_min=first.alphas[-1]).fit(X, y)
+    assert given.is_at_end_ and given.path_.alphas[-1] == first.alphas[-1]
+    search = RegularizationPathCV(estimator, cv=3).fit(X, y)
+    assert search.path_.alphas[-1] < 0.2 * first.alphas[-1]
+    assert search.alpha_ < given.alpha_ and search.best_score_ > given.best_score_
+    # what was there stays, and the whole is a path
+    path = search.path_
+    assert set(first.alphas) <= set(path.alphas) and path.complete
+    assert (path.relative_gaps <= 0.1).all()
+    between = np.sqrt(path.alphas[1:] * path.alphas[:-1])
+    assert all(path.relative_gap(alpha) <= 0.1 for alpha in between)
+    same(search, RegularizationPathCV(estimator, cv=3, n_jobs=3).fit(X, y))
+    # a search that may not go on says so
+    monkeypatch.setattr(_cross_validation, "MOST_DECADES", 0)
+    with pytest.warns(UserWarning, match="where the paths end: a smaller alpha_min") as caught:
+        short = RegularizationPathCV(estimator, cv=3).fit(X, y)
+    assert caught[0].filename == __file__ and short.is_at_end_
+    # the order of a grid's ends is the caller's own
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        grid = RegularizationPathCV(estimator, cv=3, method="grid", alphas=[1.0, 0.1]).fit(X, y)
+    assert set(grid.alphas_) == {1.0, 0.1}
+
+
+def test_paths_that_are_not_solved_do_not_go_on(monkeypatch):
+    X, y = faint()
+    monkeypatch.setattr(_folds.PathsOfParts, "are_solved", lambda self: False)
+    with pytest.warns(UserWarning, match="where the paths end"):
+        search = RegularizationPathCV(MulticlassClassifier("log", random_state=0), cv=3).fit(X, y)
+    assert search.alphas_.min() > 1e-2 * regularization_path(search.estimator, X, y).alphas[-1]
+    monkeypatch.undo()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        RegularizationPathCV(
+            MulticlassClassifier("log", max_iter=2, random_state=0), cv=3, eps=1e-3).fit(X, y)
+    texts = [str(found.message) for found in caught]
+    assert sum("did not solve" in text for text in texts) == 4
 
 
 def test_names_of_features_reach_the_folds():

@@ -12,8 +12,11 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from fastm4n._parameters import check_flag
-from fastm4n.path._folds import paths_of_parts
+from fastm4n.path._folds import PathsOfParts
 from fastm4n.path._path import scorer_of
+
+# the default end of paths, a share of an alpha of the problem's order, is lowered so often
+MOST_DECADES = 3
 
 
 def _of_best(name):
@@ -41,7 +44,8 @@ class RegularizationPathCV(MetaEstimatorMixin, BaseEstimator):
     estimator : estimator
         Unfitted, one of fastm4n's.
     eps, kappa, alpha_min, alpha_max, method, alphas
-        As in :func:`regularization_path`.
+        As in :func:`regularization_path`. Where the paths choose their end, and the best mean score
+        is found there, they go on to a tenth of the alpha, and again, three times at most.
     cv : int, splitter or iterable, default=None
         How the data are split, as in `sklearn.model_selection.GridSearchCV`: five folds by default,
         stratified for classifiers.
@@ -75,6 +79,8 @@ class RegularizationPathCV(MetaEstimatorMixin, BaseEstimator):
         Mean score at `alpha_`.
     best_estimator_ : estimator
         `path_` at `alpha_`, or at `alpha_1se_`.
+    is_at_end_ : bool
+        Whether `alpha_` lies where the paths end, so that a smaller one may be better.
     n_splits_ : int
 
     See Also
@@ -137,6 +143,8 @@ class RegularizationPathCV(MetaEstimatorMixin, BaseEstimator):
         -----
         ConvergenceWarning
             As `regularization_path` does, for all data and then fold by fold.
+        UserWarning
+            If the best alpha lies at an end that was not given, and paths go on no further.
         """
         check_flag("one_standard_error", self.one_standard_error)
         options = dict(
@@ -149,26 +157,45 @@ class RegularizationPathCV(MetaEstimatorMixin, BaseEstimator):
         splits = list(splitter.split(X, y, groups))
         weights = None if sample_weight is None else np.asarray(sample_weight)
         scoring = _Scoring(X, y, weights, self.scoring)
-        parts = [None, *(train for train, _ in splits)]
-        paths, known = [], [{} for _ in parts]
-        with closing(paths_of_parts(
-            self.estimator, X, y, sample_weight, parts, self.n_jobs, self.verbose, **options
-        )) as computed:
-            for path, shortfall in computed:
-                if shortfall is not None:
-                    warnings.warn(shortfall, ConvergenceWarning, stacklevel=2)
-                if paths:
-                    # most of a path's scores are of its own breakpoints, and others are under way
-                    scoring(path, splits[len(paths) - 1][1], path.alphas, known[len(paths)])
-                paths.append(path)
-        whole, *folds = paths
-        alphas = np.unique(np.concatenate([path.alphas for path in paths]))[::-1]
-        self.path_ = whole
-        self.alphas_ = alphas
-        self.scores_ = np.stack([
-            scoring(path, test, alphas, of_path)
-            for path, (_, test), of_path in zip(folds, splits, known[1:], strict=True)], axis=1)
-        self.mean_score_ = self.scores_.mean(axis=1)
+        chooses_end = self.alpha_min is None and self.method != "grid"
+        computed = PathsOfParts(
+            self.estimator, X, y, sample_weight, [None, *(train for train, _ in splits)],
+            self.n_jobs, self.verbose, keeps=chooses_end, **options)
+        known = [{} for _ in splits]
+
+        def search(followed):
+            """Take up paths, and score them: whether the best alpha lies at their end."""
+            paths = []
+            with closing(followed):
+                for path, shortfall in followed:
+                    if shortfall is not None:
+                        warnings.warn(shortfall, ConvergenceWarning, stacklevel=3)
+                    if paths:
+                        # most of a path's scores are of its own breakpoints, and others are under
+                        # way
+                        k = len(paths) - 1
+                        scoring(path, splits[k][1], path.alphas, known[k])
+                    paths.append(path)
+            self.path_, *folds = paths
+            self.alphas_ = np.unique(np.concatenate([path.alphas for path in paths]))[::-1]
+            self.scores_ = np.stack([
+                scoring(path, test, self.alphas_, of_path)
+                for path, (_, test), of_path in zip(folds, splits, known, strict=True)], axis=1)
+            self.mean_score_ = self.scores_.mean(axis=1)
+            best = self.alphas_[np.argmax(self.mean_score_)]
+            self.is_at_end_ = bool(best <= max(path.alphas[-1] for path in paths))
+
+        search(computed.followed())
+        if chooses_end:
+            for _ in range(MOST_DECADES):
+                if not (self.is_at_end_ and computed.has_more() and computed.are_solved()):
+                    break
+                search(computed.go_on(0.1))
+            if self.is_at_end_ and computed.has_more():
+                warnings.warn(
+                    f"the best alpha, {self.alphas_[np.argmax(self.mean_score_)]:.3g}, lies where "
+                    "the paths end: a smaller alpha_min may do better.", stacklevel=2)
+        alphas = self.alphas_
         self.std_score_ = self.scores_.std(axis=1)
         self.n_splits_ = len(splits)
         best = int(np.argmax(self.mean_score_))
@@ -176,7 +203,7 @@ class RegularizationPathCV(MetaEstimatorMixin, BaseEstimator):
         enough = np.flatnonzero(self.mean_score_ >= self.mean_score_[best] - error)
         self.alpha_, self.alpha_1se_ = float(alphas[best]), float(alphas[enough[0]])
         self.best_score_ = float(self.mean_score_[best])
-        self.best_estimator_ = whole.estimator(
+        self.best_estimator_ = self.path_.estimator(
             self.alpha_1se_ if self.one_standard_error else self.alpha_
         )
         if hasattr(self.best_estimator_, "n_features_in_"):

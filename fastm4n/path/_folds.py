@@ -21,8 +21,8 @@ class _Stopped(Exception):
     """Another path has failed, or was interrupted."""
 
 
-def paths_of_parts(estimator, X, y, sample_weight, parts, n_jobs, verbose, **options):
-    """Yield the path of each part of the data, and what is to be warned of it or None.
+class PathsOfParts:
+    """The paths of parts of one data set, and how they go on below their ends.
 
     They come in the order of the parts and do not depend on n_jobs. X is checked and brought into
     the form of the passes once; a part is a weight of zero for all other examples, which are left
@@ -39,12 +39,43 @@ def paths_of_parts(estimator, X, y, sample_weight, parts, n_jobs, verbose, **opt
         threads are not used if there may be several.
     verbose : int
         Of the paths of all data.
+    keeps : bool
+        Whether they may go on: what they are computed by is kept in memory.
     """
-    n_jobs = min(n_threads(n_jobs), len(parts))
-    runs = _prepared(estimator, X, y, sample_weight, parts, n_jobs, verbose, options)
-    if n_jobs == 1:
-        return _one_by_one(runs)
-    return _in_threads(runs, n_jobs)
+
+    def __init__(
+        self, estimator, X, y, sample_weight, parts, n_jobs, verbose, *, keeps, **options,
+    ):
+        self.n_jobs = min(n_threads(n_jobs), len(parts))
+        self.runs = _prepared(
+            estimator, X, y, sample_weight, parts, self.n_jobs, verbose, options)
+        self.kept = [] if keeps else None
+
+    def followed(self):
+        """Yield each path, and what is to be warned of it or None."""
+        return self._followed(self.runs if self.kept is None else self._keeping())
+
+    def go_on(self, share):
+        """Yield the same of the paths to this share of the alpha where each has ended."""
+        for run in self.kept:
+            run.go_on(share)
+        return self._followed(run for run in self.kept)
+
+    def has_more(self):
+        """Whether there is a path whose last weights are not good for every smaller alpha."""
+        return any(run.has_more() for run in self.kept)
+
+    def are_solved(self):
+        """Whether all paths were solved where they end."""
+        return all(run.follower.converged for run in self.kept)
+
+    def _keeping(self):
+        for run in self.runs:
+            self.kept.append(run)
+            yield run
+
+    def _followed(self, runs):
+        return _one_by_one(runs) if self.n_jobs == 1 else _in_threads(runs, self.n_jobs)
 
 
 def _prepared(estimator, X, y, sample_weight, parts, n_jobs, verbose, options):
