@@ -1,9 +1,6 @@
 """Sequences of CSR rows from dicts or attribute strings, and features of variance 1."""
 
-import math
-from array import array
-from itertools import repeat
-from numbers import Real
+from functools import cached_property
 
 import numpy as np
 import scipy.sparse as sp
@@ -12,11 +9,16 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
+from fastm4n._names import Names
 from fastm4n._parameters import check_number
+from fastm4n._tokens import Rows
 from fastm4n.complexities import attribute_name, family_sizes, feature_families
 from fastm4n.sequences import Sequences
 
 __all__ = ["SequenceScaler", "SequenceVectorizer"]
+
+# attributes of a `SequenceVectorizer` that are made when they are asked for
+_MADE_OF_NAMES = ("feature_names_", "vocabulary_")
 
 
 # no set_output: sequences of rows are no data frame
@@ -135,30 +137,24 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=
             CSR rows, of one column for each attribute; indices are sorted and unique.
         """
         dtype = self._check_parameters()
-        columns = _Growing()
-        entries = _Entries(self.separator, lambda names: map(columns.__getitem__, names))
-        entries.read(X)
-        if not columns:
+        names = Names()
+        rows = Rows(names, self.separator, True, dtype == np.float32)
+        rows.read(X)
+        if not len(names):
             raise ValueError("X holds no attributes: there is nothing to learn.")
-        names = sorted(columns)
-        # columns are numbered as first seen until all names are known
-        rank = np.empty(len(names), dtype=np.int32)
-        rank[np.fromiter(map(columns.get, names), np.int32, len(names))] = np.arange(len(names))
-        columns.clear()  # before the memory for rows and for another vocabulary is taken
-        rows = entries.rows(rank, len(names), dtype)
         if self.min_count > 1:
-            count = np.bincount(rows.indices, minlength=len(names))
-            kept = np.flatnonzero(count >= self.min_count)
-            if not len(kept):
+            counts = rows.counts()
+            if counts.max() < self.min_count:
                 raise ValueError(
                     f"No attribute occurs in min_count={self.min_count} tokens: the most frequent "
-                    f"one occurs in {count.max()}."
+                    f"one occurs in {counts.max()}."
                 )
-            names = [names[column] for column in kept]
-            rows = _select_columns(rows, kept)
-        sequences = entries.sequences(rows, names)
-        self.feature_names_ = names
-        self.vocabulary_ = dict(zip(names, range(len(names)), strict=True))
+            rank = names.sort(counts, self.min_count)
+        else:
+            rank = names.sort()
+        rows.renumber(rank)
+        sequences = _as_sequences(rows, names, dtype)
+        self._learn(names)
         return sequences
 
     def transform(self, X):
@@ -174,27 +170,61 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=
         X : Sequences
             CSR rows, of one column for each attribute; indices are sorted and unique.
         """
-        check_is_fitted(self, "vocabulary_")
+        check_is_fitted(self)
         dtype = self._check_parameters()
-        get = self.vocabulary_.get
-        entries = _Entries(self.separator, lambda names: map(get, names, repeat(-1)))
-        entries.read(X)
-        rows = entries.rows(None, len(self.feature_names_), dtype)
-        return entries.sequences(rows, self.feature_names_)
+        rows = Rows(self._names, self.separator, False, dtype == np.float32)
+        rows.read(X)
+        return _as_sequences(rows, self._names, dtype)
+
+    def _learn(self, names):
+        for name in _MADE_OF_NAMES:
+            self.__dict__.pop(name, None)
+        self._names = names
+
+    def __sklearn_is_fitted__(self):
+        return "_names" in self.__dict__
+
+    def __getstate__(self):
+        state = super().__getstate__()
+        if "_names" in state:
+            state = {key: value for key, value in state.items() if key not in _MADE_OF_NAMES}
+            state["feature_names_"] = state.pop("_names").strings()
+        return state
+
+    def __setstate__(self, state):
+        names = state.get("feature_names_")
+        super().__setstate__(
+            {key: value for key, value in state.items() if key not in _MADE_OF_NAMES})
+        if names is not None:
+            self._learn(Names(names))
+
+    @property
+    def _n_features_out(self):
+        check_is_fitted(self)
+        return len(self._names)
+
+    # names are held as one table of bytes, and made strings for those who ask
+
+    @cached_property
+    def feature_names_(self):
+        check_is_fitted(self)
+        return self._names.strings()
+
+    @cached_property
+    def vocabulary_(self):
+        names = self.feature_names_
+        return dict(zip(names, range(len(names)), strict=True))
 
     @property
     def attribute_names_(self):
-        check_is_fitted(self, "feature_names_")
         return np.array([attribute_name(n, self.separator)[0] for n in self.feature_names_])
 
     @property
     def feature_families_(self):
-        check_is_fitted(self, "feature_names_")
         return feature_families(self.feature_names_, self.families, self.separator)
 
     @property
     def family_sizes_(self):
-        check_is_fitted(self, "feature_names_")
         return family_sizes(self.feature_names_, self.feature_families_, self.separator)
 
     def get_feature_names_out(self, input_features=None):
@@ -209,7 +239,6 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=
         -------
         names : ndarray of str objects
         """
-        check_is_fitted(self, "feature_names_")
         return np.array(self.feature_names_, dtype=object)
 
     def _check_parameters(self):
@@ -342,193 +371,26 @@ def _sequences(X):
     return X if isinstance(X, Sequences) else Sequences.from_list(X)
 
 
-class _Growing(dict):
-    """A dict of the columns of names that gives a new name the next column."""
-
-    def __missing__(self, name):
-        if not isinstance(name, str):
-            raise TypeError(_not_a_string(name))
-        column = self[str(name)] = len(self)
-        return column
-
-
-class _Entries:
-    """Rows in the making: columns, the few weights that are not 1, and where rows end.
-
-    Parameters
-    ----------
-    separator : str
-    columns_of : callable
-        From an iterable of names to an iterable of columns; -1 where a name has none.
-    """
-
-    def __init__(self, separator, columns_of):
-        self.separator = separator
-        self.columns_of = columns_of
-        self.columns = array("i")
-        self.row_ends = array("q", [0])
-        self.offsets = array("q", [0])
-        self.weighted = array("q")  # positions in columns
-        self.weights = array("d")
-
-    def read(self, X):
-        if isinstance(X, (str, bytes, dict, Sequences)) or not hasattr(X, "__iter__"):
-            raise TypeError(
-                "X must be a list of sequences, each a list of tokens; got "
-                f"{type(X).__name__}."
-            )
-        columns, row_ends = self.columns, self.row_ends
-        for i, sequence in enumerate(X):
-            if isinstance(sequence, (str, bytes, dict)) or not hasattr(sequence, "__iter__"):
-                raise TypeError(
-                    f"Sequence {i} of X must be a list of tokens; it is of type "
-                    f"{type(sequence).__name__}. One sequence alone goes into a list: [sequence]."
-                )
-            for t, token in enumerate(sequence):
-                try:
-                    if isinstance(token, dict):
-                        self._add_dict(token)
-                    elif isinstance(token, (str, bytes)):
-                        raise TypeError(
-                            f"a token must be a dict or a list of strings, not {token!r}; one "
-                            "attribute alone goes into a list"
-                        )
-                    else:
-                        self._add_names(token)
-                except (TypeError, ValueError) as error:
-                    kind = TypeError if isinstance(error, TypeError) else ValueError
-                    raise kind(f"Token {t} of sequence {i} of X: {error}.") from None
-                row_ends.append(len(columns))
-            self.offsets.append(len(row_ends) - 1)
-
-    def _add_names(self, names):
-        if not isinstance(names, (list, tuple)):
-            if not hasattr(names, "__iter__"):
-                raise TypeError(
-                    f"a token must be a dict or a list of strings, not {type(names).__name__}"
-                )
-            names = list(names)
-        try:
-            columns = list(self.columns_of(names))
-        except TypeError:  # unhashable, so no string
-            _check_strings(names)
-            raise
-        if -1 in columns:
-            _check_strings(names)
-            columns = [column for column in columns if column >= 0]
-        self.columns.extend(columns)
-
-    def _add_dict(self, token):
-        names, weights = [], []
-        weighted = _flatten(token, "", self.separator, names, weights)
-        columns = list(self.columns_of(names))
-        if weighted:
-            base = len(self.columns)
-            for column, weight in zip(columns, weights, strict=True):
-                if column >= 0:
-                    if weight != 1.0:
-                        self.weighted.append(base)
-                        self.weights.append(weight)
-                    base += 1
-        if -1 in columns:
-            columns = [column for column in columns if column >= 0]
-        self.columns.extend(columns)
-
-    def rows(self, rank, n_columns, dtype):
-        """The rows as a canonical CSR matrix; column c becomes rank[c], if there are ranks."""
-        indices = np.array(self.columns, dtype=np.int32)
-        self.columns = None
-        if rank is not None:
-            indices = rank[indices]
-        data = np.ones(len(indices), dtype=dtype)
-        with np.errstate(over="ignore"):  # sequences() refuses what is infinite
-            data[np.frombuffer(self.weighted, dtype=np.int64)] = np.frombuffer(self.weights)
-        index_dtype = np.int32 if len(indices) < 2**31 else np.int64
-        indptr = np.array(self.row_ends, dtype=index_dtype)
-        rows = sp.csr_matrix(
-            (data, indices.astype(index_dtype, copy=False), indptr),
-            shape=(len(indptr) - 1, n_columns),
-        )
-        rows.sum_duplicates()
-        return rows
-
-    def sequences(self, rows, names):
-        infinite = np.flatnonzero(~np.isfinite(rows.data))
-        offsets = np.array(self.offsets)
+def _as_sequences(rows, names, dtype):
+    """The rows of `Rows` with their columns' names, as `Sequences` of a canonical CSR matrix."""
+    columns, row_ends, offsets, places, weights = rows.taken()
+    data = np.ones(len(columns), dtype=dtype)
+    if len(places):
+        with np.errstate(over="ignore"):
+            data[places] = weights
+        infinite = places[~np.isfinite(data[places])]
         if len(infinite):
             entry = infinite[0]
-            row = np.searchsorted(rows.indptr, entry, side="right") - 1
+            row = np.searchsorted(row_ends, entry, side="right") - 1
             i = np.searchsorted(offsets, row, side="right") - 1
             raise ValueError(
                 f"Token {row - offsets[i]} of sequence {i} of X: the weight of "
-                f"{names[rows.indices[entry]]!r} is too large for {rows.dtype}."
+                f"{names.strings()[columns[entry]]!r} is too large for {dtype}."
             )
-        return Sequences(rows, offsets)
-
-
-def _flatten(token, prefix, separator, names, weights):
-    """Append the names and weights of a dict; whether there is a weight other than 1."""
-    weighted = False
-    for key, value in token.items():
-        if type(key) is not str and not isinstance(key, str):
-            raise TypeError(_not_a_string(key))
-        kind = type(value)
-        if kind is str or isinstance(value, str):
-            names.append(f"{prefix}{key}{separator}{value}")
-            weights.append(1.0)
-        elif kind is bool or isinstance(value, np.bool_):
-            if value:
-                names.append(prefix + key)
-                weights.append(1.0)
-        elif kind is float or kind is int or isinstance(value, Real):
-            try:
-                weight = float(value)
-            except OverflowError:
-                weight = math.inf
-            if not math.isfinite(weight):
-                raise ValueError(
-                    f"the weight of {prefix + key!r} is {value!r:.40}; weights must be finite"
-                )
-            if weight:
-                names.append(prefix + key)
-                weights.append(weight)
-                weighted = weighted or weight != 1.0
-        elif isinstance(value, (list, tuple, set, frozenset)):
-            _check_strings(value, prefix + key)
-            inner = f"{prefix}{key}{separator}"
-            names.extend([inner + name for name in value])
-            weights.extend(repeat(1.0, len(value)))
-        elif isinstance(value, dict):
-            inner = f"{prefix}{key}{separator}"
-            weighted = _flatten(value, inner, separator, names, weights) or weighted
-        else:
-            raise TypeError(
-                f"the value of {prefix + key!r} must be a number, string, bool or list of strings, "
-                f"not {value!r:.40}"
-            )
-    return weighted
-
-
-def _check_strings(names, key=None):
-    for name in names:
-        if not isinstance(name, str):
-            where = "" if key is None else f" in the list of {key!r}"
-            raise TypeError(_not_a_string(name) + where)
-
-
-def _not_a_string(name):
-    return f"attributes must be strings, not {name!r:.40} of type {type(name).__name__}"
-
-
-def _select_columns(rows, kept):
-    """The kept columns, in their order, of a canonical CSR matrix."""
-    new = np.full(rows.shape[1], -1, dtype=rows.indices.dtype)
-    new[kept] = np.arange(len(kept))
-    indices = new[rows.indices]
-    stays = indices >= 0
-    ends = np.concatenate([[0], np.cumsum(stays)])[rows.indptr].astype(rows.indptr.dtype)
-    selected = sp.csr_matrix(
-        (rows.data[stays], indices[stays], ends), shape=(rows.shape[0], len(kept))
+    index_dtype = np.int32 if len(columns) < 2**31 else np.int64
+    values = sp.csr_matrix(
+        (data, columns.astype(index_dtype, copy=False), row_ends.astype(index_dtype)),
+        shape=(len(row_ends) - 1, len(names)),
     )
-    selected.has_canonical_format = True
-    return selected
+    values.has_canonical_format = True
+    return Sequences(values, offsets)

@@ -1,6 +1,8 @@
 """Features from dicts and attribute strings."""
 
+import enum
 import pickle
+import random
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
+from token_cases import features
 
 from fastm4n.datasets import chunking_attributes, load_conll
 from fastm4n.sequences import Sequences
@@ -96,6 +99,130 @@ def test_format(dtype):
         assert rows.has_canonical_format
         for start, stop in zip(rows.indptr[:-1], rows.indptr[1:]):
             assert (np.diff(rows.indices[start:stop]) > 0).all()
+
+
+# ------------------------------------------------------------------- against plain Python
+
+
+VALUES = (True, False, np.True_, 0, 1, 2, -0.5, 1e-3, 0.1, 0.3, np.float32(0.7), np.int8(3))
+WORDS = ("a", "b", "c", "w=the", "", "é", "\u0440\u0443", "\u4e2d", "\U0001f600", "a\0", "\ud800")
+
+
+def random_token(rng, depth=0):
+    kind = rng.randrange(4) if depth == 0 else 3
+    if kind < 2:
+        names = [rng.choice(WORDS) + rng.choice("xyz") for _ in range(rng.randrange(8))]
+        return (names, tuple(names))[kind]
+    token = {}
+    for _ in range(rng.randrange(7) if rng.random() < 0.95 else 150):
+        key = rng.choice(WORDS) + str(rng.randrange(3 if rng.random() < 0.9 else 1000))
+        token[key] = rng.choice((
+            rng.choice(VALUES), rng.choice(WORDS), np.str_(rng.choice(WORDS)),
+            rng.choices(WORDS, k=3), tuple(rng.choices(WORDS, k=2)), {rng.choice(WORDS)},
+            random_token(rng, depth + 1) if depth < 2 else 2.5))
+    return token
+
+
+def random_data(seed, n):
+    rng = random.Random(seed)
+    return [[random_token(rng) for _ in range(rng.randrange(30))] for _ in range(n)]
+
+
+def assert_same_rows(sequences, X, rows, n_columns, dtype):
+    values = sequences.values
+    assert values.dtype == dtype and values.indices.dtype == values.indptr.dtype == np.int32
+    assert values.shape == (len(rows), n_columns)
+    assert_array_equal(sequences.lengths, [len(sequence) for sequence in X])
+    assert_array_equal(np.diff(values.indptr), [len(row) for row in rows])
+    assert values.indices.tolist() == [column for row in rows for column in sorted(row)]
+    wanted = np.array([row[column] for row in rows for column in sorted(row)], dtype=dtype)
+    assert_array_equal(values.data.view(np.uint8), wanted.view(np.uint8))
+    assert values.has_canonical_format
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("min_count", [1, 3])
+@pytest.mark.parametrize("seed", range(6))
+def test_all_is_as_plain_python_has_it(seed, min_count, dtype):
+    X = random_data(seed, 20)
+    vectorizer = SequenceVectorizer(min_count=min_count, dtype=dtype, separator="::")
+    sequences = vectorizer.fit_transform(X)
+    names, rows = features(X, None, min_count, "::", dtype)
+    assert vectorizer.feature_names_ == names
+    assert_same_rows(sequences, X, rows, len(names), dtype)
+    for again in (vectorizer, pickle.loads(pickle.dumps(vectorizer))):
+        assert again.transform(X).equals(sequences)
+    other = random_data(seed + 100, 5)
+    _, rows = features(other, names, separator="::", dtype=dtype)
+    assert_same_rows(vectorizer.transform(other), other, rows, len(names), dtype)
+
+
+def test_long_tokens_and_many_of_them():
+    # more than are searched for at once, and than have their order remembered
+    rng = random.Random(0)
+    names = [f"a{i}" for i in range(2000)]
+    X = [[rng.choices(names, k=n) for n in (1000, 0, 95, 96, 97, 98, 300)], [[]] * 600,
+         [rng.sample(names[:30], 19) for _ in range(100)]]
+    vectorizer = SequenceVectorizer()
+    sequences = vectorizer.fit_transform(X)
+    names, rows = features(X)
+    assert_same_rows(sequences, X, rows, len(names), np.float64)
+    assert vectorizer.transform(X).equals(sequences)
+
+
+def test_strings_of_subclasses():
+    class Tag(str, enum.Enum):
+        NOUN = "noun"
+
+    class Shouting(str):
+        def __str__(self):
+            return self.upper()
+
+        def __format__(self, spec):
+            return self.upper()
+
+    # by themselves they are what they hold, and in a formatted string what they say
+    X = [[[Tag.NOUN, Shouting("x")], ["noun"], {"t": ["noun", Shouting("x")]}, {"t": Shouting("x")}]]
+    vectorizer = SequenceVectorizer().fit(X)
+    assert vectorizer.feature_names_ == ["noun", "t:X", "t:noun", "t:x", "x"]
+    assert all(type(name) is str for name in vectorizer.feature_names_)
+    assert_array_equal(vectorizer.transform(X).values.sum(axis=0), [[2, 1, 1, 1, 1]])
+
+
+class Ordered(dict):
+    def items(self):
+        return [("a", 1.0), ("b", 2.0)]
+
+
+def test_dicts_of_subclasses_are_asked_for_their_items():
+    assert weights(Ordered(c=1)) == {"a": 1, "b": 2}
+
+
+def test_a_dict_in_itself():
+    token = {"a": 1}
+    token["b"] = token
+    with pytest.raises(RecursionError):
+        SequenceVectorizer().fit([[token]])
+
+
+def test_names_are_made_when_asked_for():
+    vectorizer = SequenceVectorizer().fit(X)
+    vectorizer.transform(X)
+    assert not {"feature_names_", "vocabulary_"} & vars(vectorizer).keys()
+    assert vectorizer.feature_names_ is vectorizer.feature_names_
+    vectorizer.fit([[["other"]]])
+    assert vectorizer.feature_names_ == ["other"] and vectorizer.vocabulary_ == {"other": 0}
+
+
+def test_state_is_plain():
+    vectorizer = SequenceVectorizer().fit(X)
+    vectorizer.vocabulary_
+    state = vectorizer.__getstate__()
+    assert state["feature_names_"] == NAMES and "vocabulary_" not in state
+    # of releases that held the vocabulary besides
+    older = SequenceVectorizer()
+    older.__setstate__({**state, "vocabulary_": dict(zip(NAMES, range(5)))})
+    assert older.transform(X).equals(vectorizer.transform(X))
 
 
 def test_unknown_attributes_are_ignored():

@@ -109,9 +109,10 @@ def run(args):
 
 def _named(model):
     """Names of the features where there are any, and families: what is before = or : in them."""
-    before, estimator = _models.split(model)
-    if before is not None and "vocabulary_" in vars(before[0]):
-        names = [str(name) for name in before[0].get_feature_names_out()]
+    _, estimator = _models.split(model)
+    vectorizer = _models.vectorizer(model)
+    if vectorizer is not None:
+        names = vectorizer.get_feature_names_out().tolist()
     elif hasattr(estimator, "feature_names_in_"):
         return {"feature_names": [str(name) for name in estimator.feature_names_in_]}
     else:

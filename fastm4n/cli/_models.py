@@ -104,6 +104,16 @@ def split(model):
     return None, model
 
 
+def vectorizer(model):
+    """The `SequenceVectorizer` that the model begins with, or None."""
+    from fastm4n.vectorizer import SequenceVectorizer
+
+    before, _ = split(model)
+    if before is not None and isinstance(before[0], SequenceVectorizer):
+        return before[0]
+    return None
+
+
 def features(model, X):
     """What the estimator takes of X."""
     before, _ = split(model)

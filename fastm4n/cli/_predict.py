@@ -75,7 +75,7 @@ def read(args, *, truth):
         reading = {}
         if hasattr(estimator, "feature_names_in_"):
             reading["columns"] = estimator.feature_names_in_.tolist()
-        if model is not estimator and "vocabulary_" in vars(model[0]):
+        if _models.vectorizer(model) is not None:
             reading["attributes"] = "crfsuite"
     n_features = getattr(model[0] if model is not estimator else estimator, "n_features_in_", None)
     try:

@@ -118,8 +118,9 @@ def model_from_state(header, arrays):
 
 
 def _n_features(step):
-    vocabulary = getattr(step, "vocabulary_", None)
-    return step.n_features_in_ if vocabulary is None else len(vocabulary)
+    if isinstance(step, SequenceVectorizer):
+        return step._n_features_out
+    return step.n_features_in_
 
 
 def estimator_state(estimator):
@@ -260,9 +261,7 @@ def _add_arrays(estimator, attributes, arrays, given):
             if flag and attributes[key] is None:
                 raise ValueError(f"{key} is missing")
     elif name == "SequenceVectorizer":
-        names = attributes["feature_names_"].tolist()
-        attributes["feature_names_"] = names
-        attributes["vocabulary_"] = dict(zip(names, range(len(names)), strict=True))
+        attributes["feature_names_"] = attributes["feature_names_"].tolist()
     else:
         if kernel not in (None, "linear"):
             attributes["_kernel_parameters"] = _kernel_parameters(
