@@ -64,7 +64,9 @@ def extensions():
 def digest():
     """What the C files are made of: Cython's version, its directives, and the sources."""
     found = hashlib.sha256(repr((Cython.__version__, DIRECTIVES, compile_args)).encode())
-    for source in sorted((ROOT / "fastm4n").rglob("*.p[yx][xd]")):
+    # headers, too: cythonize copies them beside the C files
+    for source in sorted((ROOT / "fastm4n").rglob("*.p[yx][xd]")) + sorted(
+            (ROOT / "fastm4n").rglob("*.h")):
         found.update(source.relative_to(ROOT).as_posix().encode() + b"\0" + source.read_bytes())
     return found.hexdigest()
 

@@ -21,13 +21,16 @@ from threadpoolctl import threadpool_limits
 from fastm4n.inference import linear_assignment
 
 # size: problems in a batch
-BATCHES = {5: 10000, 7: 10000, 10: 10000, 20: 4000, 50: 400, 100: 100, 200: 30, 500: 4, 1000: 1}
+BATCHES = {
+    3: 10000, 5: 10000, 7: 10000, 10: 10000, 20: 4000, 50: 400, 100: 100, 200: 30, 300: 12, 500: 4,
+    1000: 1,
+}
 SMALL = 20
 SINGLES = 1000
 # with --quick: this part of the problems, and no larger ones
 QUICK_SHARE, QUICK_LARGEST = 8, 200
 # least ratio to scipy of small problems; larger ones are held to the best peer
-TARGETS = {5: 3.0, 7: 3.0, 10: 3.0, 20: 1.5}
+TARGETS = {3: 3.0, 5: 3.0, 7: 3.0, 10: 3.0, 20: 1.5}
 LARGE_TARGET, WARM_TARGET = 1.0, 3.0
 PERTURBATIONS = (1e-3, 1e-2)
 TOLERANCE = 1e-9

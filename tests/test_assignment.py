@@ -70,12 +70,46 @@ def test_against_enumeration():
         assert_allclose(cost[linear_assignment(cost)].sum(), best, rtol=1e-13)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("maximize", [False, True])
+def test_a_plain_call_has_the_pairs_of_one_with_potentials(kind, maximize):
+    """It goes another way, on the stack where the problem is small."""
+    rng = np.random.default_rng(8)
+    n_feasible = 0
+    for shape in [(M, N) for M in (1, 2, 3, 5, 8, 17, 40) for N in (1, 3, 7, 8, 16, 41)]:
+        cost = problem(rng, kind, shape)
+        cost = -cost if maximize else cost
+        try:
+            expected = linear_assignment(cost, maximize, return_potentials=True)[:2]
+        except ValueError:
+            with pytest.raises(ValueError, match="cost forbids every assignment"):
+                linear_assignment(cost, maximize)
+            continue
+        n_feasible += 1
+        for given in (cost, np.asfortranarray(cost), cost.astype(">f8")):
+            for found, part in zip(linear_assignment(given, maximize), expected):
+                assert found.dtype == np.intp
+                assert_array_equal(found, part)
+    assert n_feasible > 20
+
+
 @pytest.mark.parametrize("size", [60, 257])
-@pytest.mark.parametrize("kind", ["normal", "ties"])
+@pytest.mark.parametrize("kind", ["normal", "ties", "hamming", "constant", "products"])
 def test_larger_problems(size, kind):
-    cost = problem(np.random.default_rng(size), kind, (size, size))
+    cost = near_problem(np.random.default_rng(size), kind, size)
     found = linear_assignment(cost, return_potentials=True)
     assert_optimal(cost, False, *found)
+
+
+@pytest.mark.parametrize("shape", [(9, 9), (9, 14), (30, 45)])
+def test_ties_against_scipy(shape):
+    """Of few values, some below zero: rows have many best columns."""
+    rng = np.random.default_rng(9)
+    for _ in range(60):
+        cost = rng.integers(-2, 1 + rng.integers(0, 3), shape).astype(float)
+        found = linear_assignment(cost, return_potentials=True)
+        assert_optimal(cost, False, *found)
+        assert cost[found[:2]].sum() == cost[linear_sum_assignment(cost)].sum()
 
 
 @pytest.mark.parametrize("shape", [(6, 6), (4, 7), (7, 4), (1, 1), (1, 9)])

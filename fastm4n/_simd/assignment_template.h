@@ -132,6 +132,21 @@ static ALWAYS_INLINE int NAME(all)(NAME(mask) mask)
 #endif
 }
 
+/* Whether the mask is set in any lane. */
+static ALWAYS_INLINE int NAME(some)(NAME(mask) mask)
+{
+#if VLEN == 8 || VLEN == 1
+    return mask != 0;
+#elif VLEN == 4
+    return _mm256_movemask_pd((__m256d)mask) != 0;
+#else
+    long long some = 0;
+    for (int i = 0; i < VLEN; ++i)
+        some |= mask[i];
+    return some != 0;
+#endif
+}
+
 /* The least of c - v, and the first place where it is; `right` loses the lanes where a c is
    NaN or -inf. */
 static ALWAYS_INLINE ptrdiff_t NAME(row_least)(const double *c, const double *v,
@@ -153,37 +168,87 @@ static ALWAYS_INLINE ptrdiff_t NAME(row_least)(const double *c, const double *v,
     return (ptrdiff_t)NAME(least)(low, low_at, first, &lane);
 }
 
+/* The first column without a row where x, or x - v, equals `value`; -1 where there is none. */
+static ALWAYS_INLINE ptrdiff_t NAME(free_tied)(const double *x, const double *v,
+                                               const ptrdiff_t *row_of, ptrdiff_t stride,
+                                               double value)
+{
+    const NAME(vec) zero = {0};
+    for (ptrdiff_t j = 0; j < stride; j += VLEN) {
+        NAME(vec) y = AVEC(x + j);
+        if (v)
+            y = y - AVEC(v + j);
+        const NAME(ivec) rows = *(const NAME(ivec) *)(row_of + j);
+        if (NAME(some)(AEQUAL(y, zero + value) & AILESS(rows, (NAME(ivec)){0})))
+            for (ptrdiff_t at = j; at < j + VLEN; ++at)
+                if (ALANE(y, at - j) == value && row_of[at] < 0)
+                    return at;
+    }
+    return -1;
+}
+
 /* A step of Dijkstra's algorithm: the column `closed` leaves, row i offers distances, and the
-   nearest column's rank is returned. */
-static ALWAYS_INLINE long long NAME(relax)(const int fresh, const double *c, const double *v,
+   nearest column is returned, of equally near ones the first. */
+static ALWAYS_INLINE ptrdiff_t NAME(relax)(const int fresh, const double *c, const double *v,
                                            double offset, long long i, long long closed,
-                                           const long long *rank, ptrdiff_t stride, double *d,
-                                           long long *from, double *reached)
+                                           ptrdiff_t stride, double *d, long long *from,
+                                           double *reached)
 {
     const NAME(vec) zero = {0};
     const NAME(ivec) row = (NAME(ivec)){0} + i;
     NAME(vec) low = zero + INFINITY;
     NAME(ivec) low_at = (NAME(ivec)){0};
-    for (ptrdiff_t j = 0; j < stride; j += VLEN) {
-        const NAME(ivec) number = *(const NAME(ivec) *)(rank + j);
+    NAME(ivec) numbers = *(const NAME(ivec) *)NAME(column_numbers);
+    for (ptrdiff_t j = 0; j < stride; j += VLEN, numbers += VLEN) {
         NAME(vec) now = AVEC(c + j) - AVEC(v + j) - offset;
         if (fresh)
             *(NAME(ivec) *)(from + j) = row;
         else {
             /* NaN is never nearer: a store of one double would hold up this load */
             const NAME(vec) old =
-                APICK(AIEQUAL(number, (NAME(ivec)){0} + closed), zero + NAN, AVEC(d + j));
+                APICK(AIEQUAL(numbers, (NAME(ivec)){0} + closed), zero + NAN, AVEC(d + j));
             const NAME(mask) better = ALESS(now, old);
             now = APICK(better, now, old);
             *(NAME(ivec) *)(from + j) = AIPICK(better, row, *(const NAME(ivec) *)(from + j));
         }
         APUT(d + j, now);
-        const NAME(mask) lower = ALESS(now, low) | (AEQUAL(now, low) & AILESS(number, low_at));
+        const NAME(mask) lower = ALESS(now, low);
         low = APICK(lower, now, low);
-        low_at = AIPICK(lower, number, low_at);
+        low_at = AIPICK(lower, numbers, low_at);
     }
     NAME(mask) lane;
-    return NAME(least)(low, low_at, reached, &lane);
+    return (ptrdiff_t)NAME(least)(low, low_at, reached, &lane);
+}
+
+/* v = the least of each column; `right` loses the lanes where a cost is NaN or -inf. */
+static ALWAYS_INLINE void NAME(column_least)(const double *C, ptrdiff_t M, ptrdiff_t step,
+                                             ptrdiff_t stride, double *v, NAME(mask) *right)
+{
+    const NAME(vec) zero = {0};
+    NAME(mask) costs = *right;
+    ptrdiff_t j = 0;
+    /* some columns at a time, which stay in registers */
+    for (; j + 4 * VLEN <= stride; j += 4 * VLEN) {
+        NAME(vec) low[4] = {zero + INFINITY, zero + INFINITY, zero + INFINITY, zero + INFINITY};
+        for (ptrdiff_t i = 0; i < M; ++i)
+            for (int k = 0; k < 4; ++k) {
+                const NAME(vec) x = AVEC(C + i * step + j + k * VLEN);
+                costs &= ACOST(x);
+                low[k] = APICK(ALESS(x, low[k]), x, low[k]);
+            }
+        for (int k = 0; k < 4; ++k)
+            APUT(v + j + k * VLEN, low[k]);
+    }
+    for (; j < stride; j += VLEN) {
+        NAME(vec) low = zero + INFINITY;
+        for (ptrdiff_t i = 0; i < M; ++i) {
+            const NAME(vec) x = AVEC(C + i * step + j);
+            costs &= ACOST(x);
+            low = APICK(ALESS(x, low), x, low);
+        }
+        APUT(v + j, low);
+    }
+    *right = costs;
 }
 
 /* Moves the potentials of a solution, M = N, away from the bounds that hold with equality, to
@@ -220,31 +285,45 @@ static ALWAYS_INLINE void NAME(centre)(const double *C, ptrdiff_t M, ptrdiff_t s
     }
 }
 
-/* Of equally near columns one without a row is next: it ends the path, where costs are tied. */
-#define HAS_ROW ((long long)1 << 40)
-
 /* A row takes its best column and lowers its potential until the second best is as good;
-   the row that had the column looks again.  Returns 1 where a row has no finite cost. */
+   the row that had the column looks again.  Returns 1 where a row has no finite cost;
+   has_ties tells whether most rows had several best columns. */
 static ALWAYS_INLINE int NAME(reduce)(const double *C, ptrdiff_t M, ptrdiff_t step,
-                                      ptrdiff_t stride, double *v, ptrdiff_t *col_of,
-                                      ptrdiff_t *row_of, ptrdiff_t *free_rows,
-                                      ptrdiff_t *n_free)
+                                      ptrdiff_t stride, int square, double *v,
+                                      ptrdiff_t *col_of, ptrdiff_t *row_of,
+                                      ptrdiff_t *free_rows, ptrdiff_t *n_free, int *has_ties)
 {
+    /* where rows are tied, a column without a row whose reduced cost is zero, the least of
+       all where v began at the columns' least costs, is looked for before anything else */
+    int tied = 0;
+    ptrdiff_t n_tied = 0;
+    *has_ties = 0;
     for (int round = 0; round < 2; ++round) {
         const ptrdiff_t n_now = *n_free;
-        ptrdiff_t budget = M;
+        ptrdiff_t n_evicted = 0;
         *n_free = 0;
         for (ptrdiff_t k = 0; k < n_now; ++k) {
             ptrdiff_t i = free_rows[k];
             for (;;) {
-                double first, second;
-                ptrdiff_t at, second_at;
+                double first = 0.0, second;
+                ptrdiff_t second_at, at = -1;
+                if (tied)
+                    at = NAME(free_tied)(C + i * step, v, row_of, stride, 0.0);
+                if (at >= 0) {
+                    ++n_tied;
+                    row_of[at] = i;
+                    col_of[i] = at;
+                    break;
+                }
                 NAME(two_least)(C + i * step, v, stride, &first, &at, &second, &second_at);
+                tied = square && first == second;
+                n_tied += first == second;
                 if (first == INFINITY)
                     return 1;
                 ptrdiff_t evicted = row_of[at];
                 if (first == second && evicted >= 0) {
-                    at = second_at;
+                    second_at = NAME(free_tied)(C + i * step, v, row_of, stride, first);
+                    at = second_at < 0 ? at : second_at;
                     evicted = row_of[at];
                 } else if (second < INFINITY)
                     NAME(lower)(v, at, second - first);
@@ -257,7 +336,16 @@ static ALWAYS_INLINE int NAME(reduce)(const double *C, ptrdiff_t M, ptrdiff_t st
                 if (evicted < 0)
                     break;
                 col_of[evicted] = -1;
-                if (--budget < 0) {
+                ++n_evicted;
+                if (round == 0 && 2 * n_evicted >= M && n_evicted > k) {
+                    /* where all rows rank the columns alike, they only take them from each
+                       other, and paths are as short without these potentials */
+                    free_rows[(*n_free)++] = evicted;
+                    while (++k < n_now)
+                        free_rows[(*n_free)++] = free_rows[k];
+                    return 0;
+                }
+                if (n_evicted > M) {
                     free_rows[(*n_free)++] = evicted;
                     break;
                 }
@@ -265,6 +353,7 @@ static ALWAYS_INLINE int NAME(reduce)(const double *C, ptrdiff_t M, ptrdiff_t st
             }
         }
     }
+    *has_ties = 2 * n_tied > M;
     return 0;
 }
 
@@ -284,7 +373,7 @@ static int NAME(shift)(const double *C, ptrdiff_t N, double *v)
 }
 
 /* v holds column potentials on entry, unless cold; N = M then, and for sweeps of centring.
-   v: stride; d, distance: stride; from: 2 stride; scanned: N; free_rows: M.  Returns 1 where no
+   v: stride; d, distance, from: stride; scanned: N; free_rows: M.  Returns 1 where no
    assignment is finite, 2 where a cost that was read is NaN or -INFINITY. */
 static int NAME(assign)(const double *C, ptrdiff_t M, ptrdiff_t N, ptrdiff_t step,
                         ptrdiff_t stride, int cold, int sweeps, double *u, double *v,
@@ -294,6 +383,7 @@ static int NAME(assign)(const double *C, ptrdiff_t M, ptrdiff_t N, ptrdiff_t ste
     const NAME(vec) zero = {0};
     NAME(mask) right = ACOST(zero);
     ptrdiff_t n_free = 0;
+    int has_ties = 1;
     for (ptrdiff_t j = N; j < stride; ++j)
         v[j] = -INFINITY;
     for (ptrdiff_t j = 0; j < N; ++j)
@@ -319,15 +409,12 @@ static int NAME(assign)(const double *C, ptrdiff_t M, ptrdiff_t N, ptrdiff_t ste
         cold = lost || 4 * n_free > M + 4;
     }
     if (cold) {
-        for (ptrdiff_t j = 0; j < stride; j += VLEN) {
-            NAME(vec) low = zero + INFINITY;
-            for (ptrdiff_t i = 0; i < M; ++i) {
-                const NAME(vec) x = AVEC(C + i * step + j);
-                right &= ACOST(x);
-                low = APICK(ALESS(x, low), x, low);
-            }
-            APUT(v + j, N > M ? zero : APICK(ALESS(low, zero + INFINITY), low, zero));
-        }
+        NAME(column_least)(C, M, step, stride, v, &right);
+        for (ptrdiff_t j = 0; j < stride; j += VLEN)
+            if (N > M)
+                APUT(v + j, zero);
+            else
+                APUT(v + j, APICK(ALESS(AVEC(v + j), zero + INFINITY), AVEC(v + j), zero));
         if (!NAME(all)(right))
             return 2;
         for (ptrdiff_t j = N; j < stride; ++j)
@@ -339,36 +426,41 @@ static int NAME(assign)(const double *C, ptrdiff_t M, ptrdiff_t N, ptrdiff_t ste
             free_rows[i] = i;
         }
         n_free = M;
-        if (NAME(reduce)(C, M, step, stride, v, col_of, row_of, free_rows, &n_free))
+        if (NAME(reduce)(C, M, step, stride, N == M, v, col_of, row_of, free_rows, &n_free,
+                         &has_ties))
             return 1;
     }
-    long long *rank = from + stride;
-    for (ptrdiff_t j = 0; j < stride; ++j)
-        rank[j] = j < N && row_of[j] >= 0 ? j + HAS_ROW : j;
     /* the rows that are left: shortest augmenting paths over reduced costs (Dijkstra) */
+    for (ptrdiff_t i = 0; n_free && i < M; ++i)
+        if (col_of[i] >= 0)
+            u[i] = C[i * step + col_of[i]] - v[col_of[i]];
     for (ptrdiff_t k = 0; k < n_free; ++k) {
         const ptrdiff_t start = free_rows[k];
-        ptrdiff_t n_scanned = 0, i = start, sink = -1;
+        ptrdiff_t n_scanned = 0, i = start;
         double reached;
-        long long nearest =
-            NAME(relax)(1, C + i * step, v, 0.0, i, -1, rank, stride, d, from, &reached);
+        ptrdiff_t j = NAME(relax)(1, C + i * step, v, 0.0, i, -1, stride, d, from, &reached);
         for (;;) {
             if (reached == INFINITY)
                 return 1;
-            const ptrdiff_t j = (ptrdiff_t)(nearest & (HAS_ROW - 1));
-            if (row_of[j] < 0) {
-                sink = j;
+            i = row_of[j];
+            if (i < 0)
+                break;
+            /* of equally near columns one without a row ends the path */
+            const ptrdiff_t tied =
+                has_ties ? NAME(free_tied)(d, NULL, row_of, stride, reached) : -1;
+            if (tied >= 0) {
+                j = tied;
                 break;
             }
             scanned[n_scanned] = j;
             distance[n_scanned++] = reached;
-            i = row_of[j];
-            nearest = NAME(relax)(0, C + i * step, v, C[i * step + j] - v[j] - reached, i,
-                                  nearest, rank, stride, d, from, &reached);
+            j = NAME(relax)(0, C + i * step, v, u[i] - reached, i, j, stride, d, from,
+                            &reached);
         }
         for (ptrdiff_t s = 0; s < n_scanned; ++s)
             v[scanned[s]] += distance[s] - reached;
-        for (ptrdiff_t j = sink;;) {
+        scanned[n_scanned++] = j;
+        for (;;) {
             const ptrdiff_t row = (ptrdiff_t)from[j], before = col_of[row];
             row_of[j] = row;
             col_of[row] = j;
@@ -376,7 +468,10 @@ static int NAME(assign)(const double *C, ptrdiff_t M, ptrdiff_t N, ptrdiff_t ste
                 break;
             j = before;
         }
-        rank[sink] += HAS_ROW;
+        for (ptrdiff_t s = 0; s < n_scanned; ++s) {
+            const ptrdiff_t at = scanned[s], row = row_of[at];
+            u[row] = C[row * step + at] - v[at];
+        }
     }
     for (int sweep = 0; sweep < sweeps; ++sweep)
         NAME(centre)(C, M, step, stride, v, col_of, d, distance);
@@ -385,7 +480,6 @@ static int NAME(assign)(const double *C, ptrdiff_t M, ptrdiff_t N, ptrdiff_t ste
     return 0;
 }
 
-#undef HAS_ROW
 #undef AVEC
 #undef APUT
 #undef ALANE

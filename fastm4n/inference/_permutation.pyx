@@ -48,7 +48,7 @@ cdef class PermutationScratch:
         self.c, self.r, self.row_left, self.column_left = np.zeros((4, stride))
         self.place, self.item_at, self.scanned, self.free_rows = np.zeros(
             (4, stride), dtype=np.intp)
-        self.parents = np.zeros(2 * stride, dtype=np.int64)
+        self.parents = np.zeros(stride, dtype=np.int64)
         self.subsets = SubsetSums(rows if with_tables else 0)
 
     cdef int solve(

@@ -2,7 +2,11 @@
 
 import numpy as np
 
-from libc.string cimport memcpy
+from cpython.buffer cimport (
+    PyBUF_C_CONTIGUOUS, PyBUF_FORMAT, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release,
+    PyObject_GetBuffer)
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memset, strcmp
 
 from fastm4n._parameters import as_real, refuse_where
 
@@ -11,6 +15,11 @@ from fastm4n._simd._loops cimport assign_for, fastm4n_assign_loop, loops_for, pa
 cdef enum:
     # of centring: after two of them few rows lose their columns to a small change of costs
     SWEEPS = 2
+    # words of a call's own stack that serve as workspace of a small problem
+    WORDS = 1024
+
+# looked up once: a call of a small problem takes no longer than a few look-ups
+cdef object array_type = np.ndarray, new_array = np.empty, index_type = np.dtype(np.intp)
 
 
 cdef Py_ssize_t assign_batch(
@@ -45,6 +54,91 @@ cdef Py_ssize_t assign_batch(
         if failed:
             return -1 if failed == 2 else b
     return costs.shape[0]
+
+
+cdef int assign_one(
+    const double* given, Py_ssize_t n_rows, Py_ssize_t n_columns, double sign, Py_ssize_t* rows,
+    Py_ssize_t* columns) noexcept nogil:
+    """The pairs of one problem of sign * costs, (n_rows, n_columns) in C order, by rows.
+
+    Where that is possible in a workspace on the stack, nothing is allocated.  Returns what the
+    loop returns, or -1 where there is no memory.
+    """
+    cdef double[WORDS] small
+    cdef bint tall = n_rows > n_columns
+    cdef Py_ssize_t M = min(n_rows, n_columns), N = max(n_rows, n_columns)
+    cdef Py_ssize_t i, j, k, stride = padded(N, loops_for(N))
+    cdef bint copied = tall or sign != 1.0 or stride != N
+    cdef Py_ssize_t words = (M * stride if copied else 0) + 6 * stride + 3 * M
+    cdef double* work = small
+    cdef int failed
+    if words > WORDS:
+        work = <double*> malloc(words * sizeof(double))
+        if work == NULL:
+            return -1
+    cdef double* v = work
+    cdef double* u = v + 3 * stride
+    cdef double* C = u + M
+    cdef const double* costs = given
+    cdef long long* parents = <long long*> (C + (M * stride if copied else 0))
+    cdef Py_ssize_t* row_of = <Py_ssize_t*> (parents + stride)
+    cdef Py_ssize_t* scanned = row_of + stride
+    cdef Py_ssize_t* free_rows = scanned + stride
+    cdef Py_ssize_t* col_of = free_rows + M
+    memset(row_of, 0, stride * sizeof(Py_ssize_t))
+    if copied:
+        costs = C
+        for i in range(M):
+            for j in range(N):
+                C[i * stride + j] = sign * given[j * M + i if tall else i * N + j]
+            for j in range(N, stride):
+                C[i * stride + j] = 0.0
+    failed = assign_for(N)(
+        costs, M, N, stride, stride, True, 0, u, v, col_of, row_of, v + stride, v + 2 * stride,
+        parents, scanned, free_rows)
+    if failed == 0:
+        k = 0
+        for j in range(N if tall else M):
+            if not tall or row_of[j] >= 0:
+                rows[k] = j
+                columns[k] = row_of[j] if tall else col_of[j]
+                k += 1
+    if work != small:
+        free(work)
+    return failed
+
+
+cdef object assigned_at_once(cost, bint maximize):
+    """The pairs of one problem in a float64 array in C order; None for `linear_assignment`.
+
+    That tells what is wrong with the costs, and takes all that is not of this kind.  Its checks
+    and views would take longer than a small problem.
+    """
+    cdef Py_buffer given, first, second
+    cdef Py_ssize_t M, N, k
+    cdef int failed = -1
+    try:
+        PyObject_GetBuffer(cost, &given, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT)
+    except (BufferError, ValueError):
+        return None
+    rows = columns = None
+    try:
+        if given.ndim == 2 and strcmp(given.format, b"d") == 0:
+            M, N = given.shape[0], given.shape[1]
+            k = min(M, N)
+            if k > 0:
+                rows, columns = new_array(k, index_type), new_array(k, index_type)
+                PyObject_GetBuffer(rows, &first, PyBUF_SIMPLE | PyBUF_WRITABLE)
+                PyObject_GetBuffer(columns, &second, PyBUF_SIMPLE | PyBUF_WRITABLE)
+                with nogil:
+                    failed = assign_one(
+                        <const double*> given.buf, M, N, -1.0 if maximize else 1.0,
+                        <Py_ssize_t*> first.buf, <Py_ssize_t*> second.buf)
+                PyBuffer_Release(&first)
+                PyBuffer_Release(&second)
+    finally:
+        PyBuffer_Release(&given)
+    return (rows, columns) if failed == 0 else None
 
 
 def linear_assignment(cost, maximize=False, *, potentials=None, return_potentials=False):
@@ -106,6 +200,10 @@ def linear_assignment(cost, maximize=False, *, potentials=None, return_potential
     >>> linear_assignment([[4.1, 1, 3], [2, 0, 4.9], [3, 2.1, 2]], potentials=v)[1].tolist()
     [1, 0, 2]
     """
+    if potentials is None and not return_potentials and type(cost) is array_type:
+        found = assigned_at_once(cost, maximize)
+        if found is not None:
+            return found
     given = as_real("cost", cost)
     if given.ndim not in (2, 3):
         raise ValueError(f"cost must have shape (M, N) or (n_problems, M, N), got {given.shape}.")
@@ -146,7 +244,7 @@ def linear_assignment(cost, maximize=False, *, potentials=None, return_potential
     cdef Py_ssize_t[:, ::1] col_of = columns
     cdef Py_ssize_t[::1] row_of = np.zeros(stride, dtype=np.intp)
     cdef double[:, ::1] work = np.zeros((2, stride))
-    cdef long long[::1] parents = np.zeros(2 * stride, dtype=np.int64)
+    cdef long long[::1] parents = np.zeros(stride, dtype=np.int64)
     cdef Py_ssize_t[::1] scanned = np.zeros(stride, dtype=np.intp)
     cdef Py_ssize_t[::1] free_rows = np.zeros(max(1, M), dtype=np.intp)
     if B and M:
