@@ -84,6 +84,21 @@ def test_smooth_problems_wait(name, slow, first, monkeypatch):
     assert begun.index(True) + 1 == first
 
 
+@pytest.mark.parametrize("name", ["max_margin", "max_min"])
+@pytest.mark.parametrize(("tol", "many"), [(0.0, 1e9), (1e-300, 1e-9)])
+def test_many_weights_wait(name, tol, many, monkeypatch):
+    """Where vectors of momentum cost more than passes, for many passes to come."""
+    monkeypatch.setattr(acceleration, "IN_CACHE", 0)
+    monkeypatch.setattr(driver, "LITTLE", 1e-12)
+    monkeypatch.setattr(driver, "MANY_PASSES", many)
+    begun = []
+    running = driver.Driver(chains(alpha=1e-4).engine(name), accelerate=True)
+    running.on_pass = lambda run: begun.append(run.acceleration is not None)
+    running.run(tol, 33, sweep_first=True)
+    # as gaps fell from the first certificate to the second
+    assert begun == [False] * 19 + [True] * 14
+
+
 # certificates
 
 

@@ -50,6 +50,10 @@ MOST_CHECKS = 8
 # alpha above this share of the curvature is not small: for Frank-Wolfe steps, and for those of the
 # log surrogate, which is smooth and needs momentum later
 SMALL, SMALL_FOR_SMOOTH = 4.0, 0.01
+# What momentum keeps is gone through about so often in a pass, which is little where it stays in a
+# cache, or beside a share of the pass. Where it is more features are many and rare: blocks get in
+# each other's way less, and momentum is worth while where so many passes are to come without
+SWEEPS, IN_CACHE, LITTLE, MANY_PASSES = 8.0, 1 << 16, 0.05, 40.0
 
 
 def best_kappa(alpha, curvature, is_smooth=False):
@@ -62,6 +66,16 @@ def best_kappa(alpha, curvature, is_smooth=False):
     if curvature <= 0.0 or alpha >= (SMALL_FOR_SMOOTH if is_smooth else SMALL) * curvature:
         return 0.0
     return alpha * min(MOST_RATIO, float(np.sqrt(curvature / alpha)))
+
+
+def cost_of_vectors(engine):
+    """What momentum costs in a pass, as a share of what the pass does, by counts."""
+    features = engine.features
+    n_numbers = sum(array.size for array in features.held().values())
+    if n_numbers <= IN_CACHE:
+        return 0.0
+    of_pass = engine.surrogate.n_blocks * (features.visit_cost + engine.surrogate.oracle_cost)
+    return SWEEPS * n_numbers / max(1.0, of_pass)
 
 
 def _swap(one, other):

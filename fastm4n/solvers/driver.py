@@ -8,7 +8,13 @@ from joblib import cpu_count
 from fastm4n._plain import flat, part
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
 from fastm4n.solvers._windows import Windows
-from fastm4n.solvers.acceleration import Acceleration, best_kappa
+from fastm4n.solvers.acceleration import (
+    LITTLE,
+    MANY_PASSES,
+    Acceleration,
+    best_kappa,
+    cost_of_vectors,
+)
 from fastm4n.solvers.certificates import (
     Best,
     certify,
@@ -112,6 +118,9 @@ class Driver:
         self.kind = step_kind(step, engine.surrogate)
         self.has_weights = engine.features.weight_norm() is not None
         self.accelerate = accelerate and self.has_weights and not engine.averaging
+        # and from when it seems worth while, where it costs much
+        self.cost_of_vectors = cost_of_vectors(engine) if self.accelerate else 0.0
+        self.waits = self.cost_of_vectors > LITTLE and not engine.surrogate.is_smooth
         # kernels are fit without as long as that gets on: what is returned is no average there
         self.accelerate_late = (
             accelerate and keep_best and not self.has_weights and not engine.averaging)
@@ -284,7 +293,21 @@ class Driver:
             self._keep()
             if self.accelerate_late:
                 self._accelerate_kernel(raw, certificate.gap)
+            elif self.waits and self.acceleration is None and not self._is_settled:
+                self._look_ahead(certificate.gap, tol)
         return done or stopped
+
+    def _look_ahead(self, gap, tol):
+        """Accelerate passes if there are many more to come without, as gaps have fallen lately."""
+        passes, before = self._changed_at
+        since = self.n_passes - passes
+        if since < GAP_EVERY:
+            return
+        self._changed_at = self.n_passes, gap
+        rate = np.log(before / gap) / since
+        still = np.log(gap / tol) if tol > 0.0 else np.inf
+        if still > MANY_PASSES * (1.0 + self.cost_of_vectors) * rate:
+            self._accelerate()
 
     def _accelerate_kernel(self, raw, gap):
         """Accelerate passes where the dual stalls, and leave off where that does not help."""
@@ -330,6 +353,8 @@ class Driver:
         engine = self.engine
         self.n_passes = self._last_check = 0
         self._stale, self._is_settled = (np.inf, np.inf), False
+        if self.waits:
+            self._changed_at = 0, np.inf
         self._calls_before = engine.oracle_calls
         self._begin()
         if look_first and self.check(tol, max_iter == 0):
@@ -362,7 +387,8 @@ class Driver:
         elif self.accelerate and not self._is_settled:
             # in the first pass: later steps are shorter
             engine.measure_curvature()
-            if engine.curvature > 0.0 and (not engine.surrogate.is_smooth or self._is_slow()):
+            if engine.curvature > 0.0 and not self.waits and (
+                    not engine.surrogate.is_smooth or self._is_slow()):
                 self._accelerate()
         n_passes, stale = self.n_passes, engine.stale_gap()
         if self._sweep:
@@ -458,7 +484,7 @@ class Driver:
                 engine.features.restore(of_mu)
                 self.best.offer(replace(found, bound=-np.inf), average)
         elif self.accelerate and engine.curvature > 0.0 and (
-                not engine.surrogate.is_smooth or self._has_accelerated):
+                not (engine.surrogate.is_smooth or self.waits) or self._has_accelerated):
             # alpha may have come down to where it is worth while
             self._accelerate()
 
