@@ -29,6 +29,9 @@ cdef extern from "loops.h":
 cdef enum:
     # slots, as a power of 2, of a table without names
     FIRST_SLOTS = 6
+    # words, and entries, of a scratch
+    FIRST_WORDS = 2048
+    FIRST_ENTRIES = 512
     # so few strings are sorted one by one
     FEW = 12
 
@@ -76,6 +79,12 @@ cdef class Scratch:
 
     ``begin``, any number of ``put`` and ``finish`` make one; nothing refers to the strings then.
     """
+
+    def __cinit__(self):
+        # what a sentence needs, at once
+        self.room, self.entries_room = FIRST_WORDS, FIRST_ENTRIES
+        self.words = <uint64_t*> grown(NULL, self.room * sizeof(uint64_t))
+        self.entries = <Entry*> grown(NULL, self.entries_room * sizeof(Entry))
 
     def __dealloc__(self):
         PyMem_Free(self.words)
@@ -157,7 +166,7 @@ cdef class Scratch:
         cdef size_t length = self.end - 8 * (self.used + 1)
         cdef Entry* entry
         if self.n_entries == self.entries_room:
-            self.entries_room += self.entries_room // 2 + 64
+            self.entries_room += self.entries_room // 2
             self.entries = <Entry*> grown(self.entries, self.entries_room * sizeof(Entry))
         # the room that is there at the end of every record
         memset((<char*> self.words) + self.end, 0, 8)

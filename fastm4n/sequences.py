@@ -64,6 +64,14 @@ class Sequences(Ragged):
         self.offsets = as_offsets(offsets, self.values.shape[0])
 
     @classmethod
+    def _of_checked(cls, values, offsets):
+        """Of what the constructor would find right, an array or a CSR matrix: both are kept."""
+        made = cls.__new__(cls)
+        made.values, made.offsets = values, offsets
+        offsets.flags.writeable = False
+        return made
+
+    @classmethod
     def from_list(cls, sequences):
         """Lay sequences end to end.
 

@@ -170,11 +170,13 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=
         X : Sequences
             CSR rows, of one column for each attribute; indices are sorted and unique.
         """
-        check_is_fitted(self)
+        names = vars(self).get("_names")
+        if names is None:
+            check_is_fitted(self)
         dtype = self._check_parameters()
-        rows = Rows(self._names, self.separator, False, dtype == np.float32)
+        rows = Rows(names, self.separator, False, dtype == np.float32)
         rows.read(X)
-        return _as_sequences(rows, self._names, dtype)
+        return _as_sequences(rows, names, dtype)
 
     def _learn(self, names):
         for name in _MADE_OF_NAMES:
@@ -393,4 +395,4 @@ def _as_sequences(rows, names, dtype):
         shape=(len(row_ends) - 1, len(names)),
     )
     values.has_canonical_format = True
-    return Sequences(values, offsets)
+    return Sequences._of_checked(values, offsets)

@@ -125,7 +125,7 @@ def random_token(rng, depth=0):
 
 def random_data(seed, n):
     rng = random.Random(seed)
-    return [[random_token(rng) for _ in range(rng.randrange(30))] for _ in range(n)]
+    return [[random_token(rng) for _ in range(rng.randrange(9))] for _ in range(n)]
 
 
 def assert_same_rows(sequences, X, rows, n_columns, dtype):
@@ -144,7 +144,7 @@ def assert_same_rows(sequences, X, rows, n_columns, dtype):
 @pytest.mark.parametrize("min_count", [1, 3])
 @pytest.mark.parametrize("seed", range(6))
 def test_all_is_as_plain_python_has_it(seed, min_count, dtype):
-    X = random_data(seed, 20)
+    X = random_data(seed, 12)
     vectorizer = SequenceVectorizer(min_count=min_count, dtype=dtype, separator="::")
     sequences = vectorizer.fit_transform(X)
     names, rows = features(X, None, min_count, "::", dtype)

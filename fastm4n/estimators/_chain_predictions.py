@@ -30,13 +30,14 @@ class ChainDecoder:
     def __init__(self, tagger, X):
         self.tagger, self.n_labels = tagger, tagger.classes_.size
         # the sequences that are not empty, and where they are in values
-        self.places = np.flatnonzero(X.lengths)
+        lengths = X.lengths
+        self.places = np.flatnonzero(lengths)
         self.n_sequences, self.n_tokens = len(X), X.n_tokens
         if self.places.size == 0:
             return
         weights, edge_weights = packed_weights(tagger)
         selected = getattr(tagger, "transition_features_", None)
-        self.layout = self.layout_of(X.lengths[self.places], selected is not None)
+        self.layout = self.layout_of(lengths[self.places], selected is not None)
         self.features = ChainFeatures(
             X.values, X.offsets[self.places], self.layout, 1.0, True, True,
             None if selected is None else columns_of(X.values, selected), weights, edge_weights,
@@ -151,9 +152,8 @@ class ChainDecoder:
         return np.concatenate(rows)
 
     def _check_paths(self, values):
-        impossible = np.flatnonzero(np.isneginf(values))
-        if impossible.size:
-            raise self._no_path(self.places[impossible[0]])
+        if values.min(initial=0.0) == -np.inf:
+            raise self._no_path(self.places[np.argmin(values)])
 
     def _no_path(self, b):
         return ValueError(

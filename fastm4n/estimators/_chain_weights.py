@@ -5,7 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse
 
-from fastm4n.estimators._views import PACKED, PackedWeights, is_same_view
+from fastm4n.estimators._same_view import is_same_view
+from fastm4n.estimators._views import PACKED, PackedWeights
 from fastm4n.features._rows import spread_pairs
 from fastm4n.outputs import row_stride
 
@@ -104,7 +105,8 @@ def packed_weights(tagger):
     """
     R, d = np.shape(tagger.coef_)
     stride = row_stride(R)
-    per_edge = hasattr(tagger, "transition_features_")
+    fitted = vars(tagger)  # all that there is, once one of them was asked for
+    per_edge = "transition_features_" in fitted
     coef = tagger.coef_.toarray() if sparse.issparse(tagger.coef_) else tagger.coef_
     arrays = [coef, tagger.intercept_, tagger.start_coef_, tagger.end_coef_]
     pairs = [tagger.transition_coef_]
@@ -112,11 +114,11 @@ def packed_weights(tagger):
         pairs.append(tagger.transition_feature_coef_)
     else:
         arrays += pairs
-    n_ngrams = getattr(tagger, "ngram_coef_", np.zeros(0)).size
+    n_ngrams = tagger.ngram_coef_.size if "ngram_coef_" in fitted else 0
     n_rows = 0 if per_edge else R - -n_ngrams // stride
     if n_ngrams:
         arrays.append(tagger.ngram_coef_)
-    packed = getattr(tagger, "_packed", None)
+    packed = fitted.get("_packed")
     if packed is None or packed.shape != (d + 3 + n_rows, stride) or not all(
             map(is_same_view, arrays, weight_views(packed, d, R, n_ngrams))):
         packed = np.zeros((d + 3 + n_rows, stride))
@@ -128,7 +130,7 @@ def packed_weights(tagger):
             packed[d + 3 + R :].reshape(-1)[:n_ngrams] = tagger.ngram_coef_
     if not per_edge:
         return packed, None
-    packed_edges = getattr(tagger, "_packed_edges", None)
+    packed_edges = fitted.get("_packed_edges")
     if packed_edges is None or not all(map(is_same_view, pairs, edge_views(packed_edges, R))):
         packed_edges = np.zeros((tagger.transition_features_.size + 1, R * stride))
         edges = packed_edges.reshape(-1, R, stride)

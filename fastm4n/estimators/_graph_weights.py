@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse
 
-from fastm4n.estimators._views import is_same_view
+from fastm4n.estimators._same_view import is_same_view
 from fastm4n.outputs import row_stride
 from fastm4n.penalties import as_penalty
 

@@ -1,6 +1,5 @@
 """Fitted arrays that are views of packed weights, as long as nobody has set others."""
 
-import numpy as np
 from scipy import sparse
 
 # what `coef_` and its like are views of
@@ -30,12 +29,3 @@ class PackedWeights:
             self.__dict__.update(self._repacked() or {})
             if sparse.issparse(coef):
                 self.coef_ = coef
-
-
-def is_same_view(array, view):
-    """Whether both are the same numbers at the same place."""
-    return (
-        isinstance(array, np.ndarray) and array.dtype == view.dtype
-        and array.__array_interface__["data"] == view.__array_interface__["data"]
-        and array.shape == view.shape and array.strides == view.strides
-    )

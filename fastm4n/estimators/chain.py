@@ -448,7 +448,8 @@ class SequenceTagger(ChainWeights, PartialFit, CertifiedEstimator):
         """
         decode = self._decoding(decode)
         X, decoder = self._prepare(X, lengths, constraints, allowed)
-        return Sequences(self._predicted(decoder, decode, allowed_transitions), X.offsets)
+        labels = self._predicted(decoder, decode, allowed_transitions)
+        return Sequences._of_checked(labels, X.offsets)
 
     def _predicted(self, decoder, decode, allowed_transitions=None):
         """Labels of all positions of what `_prepare` gives."""

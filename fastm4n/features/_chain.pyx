@@ -64,6 +64,7 @@ cdef class ChainFeatures(EdgedMap):
                  edge_X=None, weights=None, edge_weights=None, used=None, edge_used=None,
                  Py_ssize_t n_ngrams=0, pairs=None, edge_pairs=None, like=None, norms=None):
         n_labels, lengths = layout.n_labels, layout.counts()
+        self.given = weights
         if (edge_X is not None) != (layout.pair_step > 0):
             raise ValueError("edge_X is for transitions with scores of their own, which need it.")
         if n_ngrams and edge_X is not None:
@@ -92,6 +93,15 @@ cdef class ChainFeatures(EdgedMap):
             self.visit_cost += self.edges.visit_cost
         self.visit_cost += 2.0 * max(self.n_shared_scores, self.stride * n_labels)
         self.begin(weights, edge_weights, like, norms)
+
+    def hold(self, shape, Py_ssize_t n_shared):
+        """Begin with the weights to score with, if there are any, and with none of zero then."""
+        if self.given is None:
+            return super().hold(shape, n_shared)
+        if self.given.shape != shape:
+            raise ValueError("weights do not fit the features and labels.")
+        super().hold((0, self.stride), n_shared)
+        self.weights = self.raw = self.given
 
     def arguments(self):
         cdef PositionMap edges = self.edges

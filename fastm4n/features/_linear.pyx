@@ -28,6 +28,21 @@ cdef enum:
     PIECE = 256
 
 
+ctypedef fused index_t:
+    int
+    long long
+
+
+cdef bint are_within(const index_t[::1] indices, Py_ssize_t n) noexcept nogil:
+    """Whether all are 0 ... n - 1."""
+    cdef index_t least = 0, most = -1
+    cdef Py_ssize_t i
+    for i in range(indices.shape[0]):
+        least = min(least, indices[i])
+        most = max(most, indices[i])
+    return least >= 0 and most < n
+
+
 cdef class LinearMap(WeightMap):
     """Rows of one matrix X and the weights that they meet; base of the linear maps.
 
@@ -74,17 +89,20 @@ cdef class LinearMap(WeightMap):
         cdef const float[::1] view32
         cdef const int[::1] view_indices
         cdef const long long[::1] view_long
+        cdef bint is_within
         self.is_sparse = sparse.issparse(X)
         if self.is_sparse:
             data, self.indptr = X.data, np.ascontiguousarray(X.indptr, dtype=np.int64)
-            if X.indices.size and (X.indices.min() < 0 or X.indices.max() >= self.n_features):
-                raise IndexError("X has a column index outside its shape.")
             if X.indices.dtype == np.int64:
                 view_long = X.indices
                 self.long_indices = &view_long[0] if view_long.shape[0] else NULL
+                is_within = are_within(view_long, self.n_features)
             else:
                 view_indices = X.indices
                 self.indices = &view_indices[0] if view_indices.shape[0] else NULL
+                is_within = are_within(view_indices, self.n_features)
+            if not is_within:
+                raise IndexError("X has a column index outside its shape.")
             self.n_values = X.nnz
         else:
             if not X.flags.c_contiguous:

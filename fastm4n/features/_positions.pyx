@@ -45,15 +45,19 @@ cdef class PositionMap(LinearMap):
         self.prefetches = self.is_sparse and self.weights.size > CACHED
         self.starts = np.ascontiguousarray(starts, dtype=np.intp)
         self.lengths = np.ascontiguousarray(lengths, dtype=np.intp)
-        if self.n_blocks and (
-            starts.min() < 0 or lengths.min() < 0 or (starts + lengths).max() > X.shape[0]
-        ):
-            raise IndexError(f"blocks must lie in 0 ... {X.shape[0] - 1}.")
-        n_values = self.n_values / max(1, X.shape[0]) * np.mean(lengths)
-        if self.is_sparse and self.n_blocks:
-            ends = np.asarray(self.indptr)
-            n_values = np.mean(ends[np.add(starts, lengths)] - ends[starts])
-        self.visit_cost = 2.0 * self.stride * (n_values + 10 * np.mean(lengths))
+        cdef Py_ssize_t b, stop, n_rows_of_X = X.shape[0]
+        cdef double n_values = 0.0, n_positions = 0.0
+        for b in range(self.n_blocks):
+            stop = self.starts[b] + self.lengths[b]
+            if self.starts[b] < 0 or self.lengths[b] < 0 or stop > n_rows_of_X:
+                raise IndexError(f"blocks must lie in 0 ... {n_rows_of_X - 1}.")
+            n_positions += self.lengths[b]
+            if self.is_sparse:
+                n_values += self.indptr[stop] - self.indptr[self.starts[b]]
+        if not self.is_sparse:
+            n_values = n_positions * self.n_values / max(1, n_rows_of_X)
+        self.visit_cost = (
+            2.0 * self.stride * (n_values + 10 * n_positions) / max(1, self.n_blocks))
 
     def count_norms(self, zero):
         if self.gram_start is not None:

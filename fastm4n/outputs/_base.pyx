@@ -61,21 +61,26 @@ cdef class Layout:
 
     def __init__(self, n_parts, Py_ssize_t n_labels, Py_ssize_t stride, n_more=None,
                  Py_ssize_t pair_step=0):
-        n_parts = np.asarray(n_parts, dtype=np.intp)
-        rows = n_parts if stride == 0 else stride
-        sizes = n_parts * rows
+        cdef const Py_ssize_t[::1] parts = np.ascontiguousarray(n_parts, dtype=np.intp)
+        cdef const Py_ssize_t[::1] more
+        cdef Py_ssize_t[::1] starts, offsets
+        cdef Py_ssize_t b, size, n = parts.shape[0]
         if n_more is not None:
-            sizes = sizes + n_more
-        self.n_blocks = n_parts.shape[0]
-        self.n_labels = n_labels
-        self.stride = stride
-        self.pair_step = pair_step
-        self.n_parts_of_all = int(n_parts.sum())
-        self.n_numbers = int(sizes.sum())
-        self.max_parts = int(n_parts.max(initial=1))
-        self.max_size = int(sizes.max(initial=1))
-        self.starts = np.concatenate([[0], np.cumsum(n_parts)]).astype(np.intp)
-        self.offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.intp)
+            more = np.ascontiguousarray(n_more, dtype=np.intp)
+            if more.shape[0] != n:
+                raise ValueError(f"n_more has {more.shape[0]} entries for {n} blocks.")
+        starts, offsets = np.zeros((2, n + 1), dtype=np.intp)
+        self.n_blocks, self.n_labels, self.stride, self.pair_step = n, n_labels, stride, pair_step
+        self.max_parts = self.max_size = 1
+        for b in range(n):
+            size = parts[b] * (stride if stride else parts[b])
+            if n_more is not None:
+                size += more[b]
+            starts[b + 1], offsets[b + 1] = starts[b] + parts[b], offsets[b] + size
+            self.max_parts = max(self.max_parts, parts[b])
+            self.max_size = max(self.max_size, size)
+        self.n_parts_of_all, self.n_numbers = starts[n], offsets[n]
+        self.starts, self.offsets = starts, offsets
 
     @classmethod
     def of_labels(cls, Py_ssize_t n_blocks, Py_ssize_t n_labels):
@@ -92,10 +97,10 @@ cdef class Layout:
         """Chains: padded rows of positions, then one matrix of transitions, or one for each."""
         lengths = np.asarray(lengths, dtype=np.intp)
         stride = row_stride(n_labels)
-        matrices = lengths - 1 if per_edge else np.ones_like(lengths)
-        return cls(
-            lengths, n_labels, stride, matrices * (n_labels * stride),
-            n_labels * stride if per_edge else 0)
+        matrix = n_labels * stride
+        if per_edge:
+            return cls(lengths, n_labels, stride, (lengths - 1) * matrix, matrix)
+        return cls(lengths, n_labels, stride, np.full(lengths.size, matrix, dtype=np.intp))
 
     @classmethod
     def of_squares(cls, sizes):
