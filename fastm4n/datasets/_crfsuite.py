@@ -142,6 +142,8 @@ def _sequences(lines, keep_empty):
 
 def _attribute(field):
     """Name, and text of the weight or None."""
+    if ":" not in field and "\\" not in field:
+        return field, None
     name, weight = _ATTRIBUTE.fullmatch(field).groups()
     return _ESCAPED.sub(r"\1", name), weight
 

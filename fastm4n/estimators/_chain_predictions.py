@@ -31,7 +31,7 @@ class ChainDecoder:
         self.tagger, self.n_labels = tagger, tagger.classes_.size
         # the sequences that are not empty, and where they are in values
         lengths = X.lengths
-        self.places = np.flatnonzero(lengths)
+        self.places = lengths.nonzero()[0]
         self.n_sequences, self.n_tokens = len(X), X.n_tokens
         if self.places.size == 0:
             return

@@ -409,7 +409,8 @@ class SequenceTagger(ChainWeights, PartialFit, CertifiedEstimator):
 
     def _prepare(self, X, lengths, constraints=None, allowed=None):
         """Validated sequences, and what decodes those of them that are not empty."""
-        check_is_fitted(self)
+        if "n_features_in_" not in vars(self):
+            check_is_fitted(self)
         X = as_features(X, lengths, self.n_features_in_)
         self._check_n_features(X.values)
         given = self.constraints if constraints is None else constraints
