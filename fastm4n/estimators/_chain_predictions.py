@@ -68,7 +68,8 @@ class ChainDecoder:
             )
 
         self._in_threads(run)
-        self._check_paths(values)
+        if forbidden.size:
+            self._check_paths(values)
         return labels
 
     def least_risk(self, allowed=None):

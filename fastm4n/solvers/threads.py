@@ -16,6 +16,8 @@ PIECE, COST = 1 << 15, 4
 
 def n_threads(n_jobs):
     """The number of threads that n_jobs asks for."""
+    if n_jobs == 1 and type(n_jobs) is int:
+        return 1
     if n_jobs is not None and (not is_number(n_jobs, low=-np.inf, integer=True) or n_jobs == 0):
         raise ValueError(f"n_jobs must be an integer other than 0, or None, got {n_jobs!r}.")
     return effective_n_jobs(n_jobs)
