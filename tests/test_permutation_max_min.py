@@ -131,6 +131,18 @@ def test_max_min_of_many_items(M, tol, kind):
     assert rough[3] <= 3 and rough[1] <= upper + 1e-12 and lower <= rough[2] + 1e-12
 
 
+@pytest.mark.parametrize("kind", ["zero_one", "absolute"])
+def test_mixtures_of_many_permutations_come_from_the_interior(kind):
+    """Beside scores this small, whose games need hundreds of permutations otherwise."""
+    M = 11
+    cost = cost_of(kind, M)
+    scores = 0.02 * np.random.default_rng(3).normal(size=(6, M, M))
+    mu, lower, upper, n_calls = max_min_permutation(scores, cost, tol=1e-7)
+    assert np.all(upper - lower <= 1e-7)
+    assert_allclose(lower, [value_at(v, cost, m) for v, m in zip(scores, mu)], rtol=1e-12)
+    assert np.median(n_calls) <= 30
+
+
 def test_a_loose_tolerance_takes_fewer_assignments():
     rng = np.random.default_rng(0)
     scores, cost = rng.normal(size=(20, 10, 10)) / 10, cost_of("absolute", 10)

@@ -14,8 +14,12 @@ cdef enum:
     # assignments after which column generation from permutations of the last time gets the free
     # mixtures, too
     SEED_AFTER = 8
-    # items up to which the interior-point method makes them, and most of its steps
+    # the same under costs other than 0-1
+    DENSE_SEED_AFTER = 20
+    # items up to which the interior-point method makes them under the 0-1 cost and under others,
+    # and most of its steps
     INTERIOR_ITEMS = 32
+    DENSE_ITEMS = 16
     INTERIOR_STEPS = 60
 
 # the error of the columns' sums at which a projection ends
@@ -45,15 +49,23 @@ cdef class PermutationMaxMin(MaxMinScratch):
     def __init__(self, cost, bint mirror_prox):
         max_items = cost.shape[0]
         super().__init__(cost, max_items, 0, mirror_prox, SEED_AFTER)
+        if not self.zero_one:
+            self.seed_after = DENSE_SEED_AFTER
         self.permutations = PermutationScratch(max_items)
         self.scores = np.zeros(max_items * self.stride)
         self.compact = np.zeros(max_items * max_items)
         self.best = np.zeros(max(1, max_items), dtype=np.intc)
-        self.has_interior = not mirror_prox and self.zero_one and 1 < max_items <= INTERIOR_ITEMS
+        most = INTERIOR_ITEMS if self.zero_one else DENSE_ITEMS
+        # of costs of low rank, as squared ones, mixtures of few permutations are optimal
+        self.has_interior = (
+            not mirror_prox and 1 < max_items <= most and 2 * coupling_rank(cost) > max_items)
         if self.has_interior:
-            self.interior = np.zeros((12, max_items * max_items))
-            self.moves = np.zeros((4, 2 * max_items))
-            self.system = np.zeros((4 * max_items, 4 * max_items + 1))
+            self.interior = np.zeros((11, max_items * max_items))
+            self.shares = np.zeros(2 * max_items * max_items)
+            self.row_moves = np.zeros(max_items)
+            n = 2 * max_items - 2
+            self.system = np.zeros(n * n + n + max_items * (4 * n + 6))
+            self.blocks = np.zeros(0 if self.zero_one else 3 * max_items ** 3)
         if mirror_prox:
             self.packed = np.zeros(max_items * max_items)
             self.average = np.zeros(max_items * self.stride)
@@ -138,11 +150,14 @@ cdef class PermutationMaxMin(MaxMinScratch):
         return 0
 
     cdef bint better_mixtures(self, double current, double slack, double tol) except -1 nogil:
-        """Under the 0-1 cost, the solution of the game by an interior-point method.
+        """The solution of the game by an interior-point method.
 
         Mixtures of many permutations, which column generation would find one at a time.
         """
         if not self.has_interior or self.T == 1:
+            return False
+        if not self.zero_one and self.n_calls < self.seed_after:
+            # a step is O(M) times as dear, and the permutations of the last time mostly do
             return False
         self.interior_point(current, slack, tol)
         self.unpack(&self.interior[2, 0], &self.free_mu[0])
@@ -150,17 +165,18 @@ cdef class PermutationMaxMin(MaxMinScratch):
         return True
 
     cdef int interior_point(self, double current, double slack, double tol) except -1 nogil:
-        """The max-min game of the Hamming loss, as a linear program, to half of what is asked for.
+        """The max-min game, as a linear program, to half of what is asked for.
 
-            max_mu min_nu <v, mu> + 1 - <mu, nu> / M  =  min 1 + sum u + sum w
-                s.t.  s = u_i + w_j + nu / M - v >= 0,  nu doubly stochastic and >= 0,
+            max_mu min_nu <v, mu> + <mu, C nu>  =  min sum u + sum w
+                s.t.  s = u_i + w_j - C nu - v >= 0,  nu doubly stochastic and >= 0,
 
-        with multipliers mu >= 0 of the first and z = l_i + k_j - mu / M >= 0 of the second
-        constraints.  Steps of Newton's method on mu s = nu z = tau, predictor and corrector
-        (Mehrotra 1992), from mu = nu = 1/M and the potentials of the best permutation: all
-        points are feasible, and their gap is sum(mu s + nu z).  O(M^3) a step.
+        C being cost / M, of each row, with multipliers mu >= 0 of the first and z = l_i + k_j +
+        C' mu >= 0 of the second constraints.  Steps of Newton's method on mu s = nu z = tau,
+        predictor and corrector (Mehrotra 1992), from mu = nu = 1/M and the potentials of the best
+        permutation: all points are feasible, and their gap is sum(mu s + nu z).  O(M^3) a step
+        under the 0-1 cost, O(M^4) under others.
         """
-        cdef Py_ssize_t i, j, k, _it, e, M = self.T, size = M * M
+        cdef Py_ssize_t i, j, _it, e, M = self.T, size = M * M
         cdef double* s = &self.interior[0, 0]
         cdef double* z = &self.interior[1, 0]
         cdef double* mu = &self.interior[2, 0]
@@ -171,7 +187,8 @@ cdef class PermutationMaxMin(MaxMinScratch):
         cdef double* dnu = &self.interior[7, 0]
         cdef double* a = &self.interior[8, 0]
         cdef double* b = &self.interior[9, 0]
-        cdef double share = 1.0 / M, mean = 0.0, value = 1.0, gap, tau, target, primal, dual, goal
+        cdef double share = 1.0 / M, mean = 0.0, value = 0.0, gap, tau, target, primal, dual, goal
+        cdef double rise = self.max_cost * share * share
         self.pack(self.v, &self.compact[0])
         self.permutations.solve(&self.compact[0], M, M, -1.0)
         for i in range(M):
@@ -181,9 +198,12 @@ cdef class PermutationMaxMin(MaxMinScratch):
                 nu[e] = share
                 s[e] = max(
                     0.0, -self.permutations.u[i] - self.permutations.v[j] - self.compact[e]
-                ) + share * share
+                ) + rise
                 mean += s[e] / size
-            value -= self.permutations.u[i] + self.permutations.v[i]
+                value += self.cost[i * self.stride + j] * share * share
+                self.shares[e] = share * self.cost[i * self.stride + j]
+                self.shares[size + j * M + i] = self.shares[e]
+            value += rise - self.permutations.u[i] - self.permutations.v[i]
         for e in range(size):
             z[e] = mean
         for _it in range(INTERIOR_STEPS):
@@ -219,8 +239,7 @@ cdef class PermutationMaxMin(MaxMinScratch):
                 nu[e] += primal * dnu[e]
                 mu[e] += dual * dmu[e]
                 z[e] += dual * dz[e]
-            for k in range(2 * M):
-                value += primal * self.moves[0, k]
+            value += primal * self.value_move
         # what rounding has left of the sums
         self.permutations.round_to_birkhoff(NULL, M, mu)
         self.permutations.round_to_birkhoff(NULL, M, nu)
@@ -229,101 +248,273 @@ cdef class PermutationMaxMin(MaxMinScratch):
     cdef bint newton(self, Py_ssize_t M, bint factorize) noexcept nogil:
         """ds, dz, dmu, dnu with mu ds + s dmu = a and nu dz + z dnu = b; False where not finite.
 
-        ds = du_i + dw_j + dnu / M and dz = dl_i + dk_j - dmu / M; rows and columns of dmu and dnu
-        sum to zero, which are 4 M - 2 equations in (du, dw, dl, dk), dw and dk of the last column
-        being zero.  Their matrix has a positive semidefinite symmetric part, so that the
-        factorisation needs no pivots; it is kept for further right-hand sides.
+        ds = D - C dnu and dz = E + C' dmu, D = du_i + dw_j and E = dl_i + dk_j, so that in each row
+
+            dmu = q - X D + G E,  dnu = p - G' D - Y E,
+
+        with X = (diag(s / mu) + C N C')^-1, N = diag(nu / z), G = -X C N and Y = N + N C' G:
+        numbers for each entry under the 0-1 cost, where C is -1 / M times the identity.  Rows and
+        columns of dmu and dnu sum to zero.  Those of the rows give (du_i, dl_i), what is left are
+        2 M - 2 equations in (dw, dk), both zero in the last column.  Their matrix has a positive
+        definite symmetric part: no pivots are needed.  It is kept for further right-hand sides.
         """
-        cdef Py_ssize_t i, j, k, r, c, e, half = 2 * M - 1, n = 4 * M - 2, col = 4 * M
-        cdef const double* s = &self.interior[0, 0]
-        cdef const double* z = &self.interior[1, 0]
-        cdef const double* mu = &self.interior[2, 0]
-        cdef const double* nu = &self.interior[3, 0]
+        cdef Py_ssize_t i, j, k, r, c, half = M - 1, n = 2 * half
         cdef const double* a = &self.interior[8, 0]
         cdef const double* b = &self.interior[9, 0]
-        cdef double* inverse = &self.interior[10, 0]
-        cdef double x, y, g, D, E, p, q, share = 1.0 / M
-        cdef double* row
-        cdef const double* other
+        cdef double* ds = &self.interior[4, 0]
+        cdef double* dz = &self.interior[5, 0]
+        cdef double* q = &self.interior[6, 0]
+        cdef double* p = &self.interior[7, 0]
+        cdef double* S = &self.system[0]
+        cdef double* t = S + n * n
+        cdef double* rows = t + n
+        cdef double* held
+        cdef double x, y, total = 0.0
         if factorize:
-            for r in range(n):
-                for c in range(n):
-                    self.system[r, c] = 0.0
-        for r in range(n):
-            self.system[r, col] = 0.0
-        for i in range(M):
-            for j in range(M):
-                e = i * M + j
-                if factorize:
-                    inverse[e] = 1.0 / (s[e] * z[e] + mu[e] * nu[e] * share * share)
-                    x = z[e] * mu[e] * inverse[e]
-                    y = s[e] * nu[e] * inverse[e]
-                    g = mu[e] * nu[e] * share * inverse[e]
-                    self.add_weights(i, M + j, j < M - 1, 0, 0, x)
-                    self.add_weights(i, M + j, j < M - 1, half, half, y)
-                    self.add_weights(i, M + j, j < M - 1, 0, half, -g)
-                    self.add_weights(i, M + j, j < M - 1, half, 0, g)
-                q = (z[e] * a[e] - share * mu[e] * b[e]) * inverse[e]
-                p = (share * nu[e] * a[e] + s[e] * b[e]) * inverse[e]
-                self.system[i, col] += q
-                self.system[half + i, col] += p
-                if j < M - 1:
-                    self.system[M + j, col] += q
-                    self.system[half + M + j, col] += p
-        if factorize:
+            memset(S, 0, n * n * sizeof(double))
+            for i in range(M):
+                self.add_row_weights(M, i, rows + i * (4 * n + 6))
             for k in range(n):
-                x = 1.0 / self.system[k, k]
-                other = &self.system[k, 0]
+                x = 1.0 / S[k * n + k]
                 for r in range(k + 1, n):
-                    row = &self.system[r, 0]
-                    y = row[k] * x
-                    row[k] = y
-                    if y != 0.0:
-                        for c in range(k + 1, n):
-                            row[c] -= y * other[c]
-        for r in range(n):
-            x = self.system[r, col]
-            for c in range(r):
-                x -= self.system[r, c] * self.system[c, col]
-            self.system[r, col] = x
-        for r in range(n - 1, -1, -1):
-            x = self.system[r, col]
-            for c in range(r + 1, n):
-                x -= self.system[r, c] * self.system[c, col]
-            self.system[r, col] = x / self.system[r, r]
-        x = 0.0
-        for k in range(half):
-            self.moves[0, k] = self.system[k, col]
-            self.moves[1, k] = self.system[half + k, col]
-            x += self.moves[0, k] + self.moves[1, k]
-        self.moves[0, half] = 0.0
-        self.moves[1, half] = 0.0
+                    y = S[r * n + k] * x
+                    S[r * n + k] = y
+                    add_multiple(S + r * n + k + 1, S + k * n + k + 1, -y, n - k - 1)
+        memset(t, 0, n * sizeof(double))
         for i in range(M):
+            held = rows + i * (4 * n + 6)
+            k = i * M
+            self.responses(M, i, a + k, b + k, q + k, p + k)
+            x = 0.0
+            y = 0.0
             for j in range(M):
-                e = i * M + j
-                D = self.moves[0, i] + self.moves[0, M + j]
-                E = self.moves[1, i] + self.moves[1, M + j]
-                x = a[e] - mu[e] * D
-                y = b[e] - nu[e] * E
-                p = (share * nu[e] * x + s[e] * y) * inverse[e]
-                q = (z[e] * x - share * mu[e] * y) * inverse[e]
-                self.interior[4, e] = D + share * p
-                self.interior[5, e] = E - share * q
-                self.interior[6, e] = q
-                self.interior[7, e] = p
-                if not -INFINITY < p < INFINITY or not -INFINITY < q < INFINITY:
-                    return False
+                x += q[k + j]
+                y += p[k + j]
+            held[4 * n + 4] = held[4 * n] * x + held[4 * n + 1] * y
+            held[4 * n + 5] = held[4 * n + 2] * x + held[4 * n + 3] * y
+            for j in range(half):
+                t[j] += q[k + j]
+                t[half + j] += p[k + j]
+            add_multiple(t, held, -held[4 * n + 4], n)
+            add_multiple(t, held + n, -held[4 * n + 5], n)
+        for r in range(n):
+            for c in range(r):
+                t[r] -= S[r * n + c] * t[c]
+        for r in range(n - 1, -1, -1):
+            for c in range(r + 1, n):
+                t[r] -= S[r * n + c] * t[c]
+            t[r] /= S[r * n + r]
+        for j in range(half):
+            total += t[j]
+        for i in range(M):
+            held = rows + i * (4 * n + 6)
+            x = held[4 * n + 4]
+            y = held[4 * n + 5]
+            for c in range(n):
+                x -= held[2 * n + c] * t[c]
+                y -= held[3 * n + c] * t[c]
+            total += x
+            k = i * M
+            for j in range(M):
+                ds[k + j] = x + (t[j] if j < half else 0.0)
+                dz[k + j] = y + (t[half + j] if j < half else 0.0)
+            self.moves(M, i, ds + k, dz + k, q + k, p + k)
+        self.value_move = total
+        for k in range(M * M):
+            if not -INFINITY < p[k] < INFINITY or not -INFINITY < q[k] < INFINITY:
+                return False
         return True
 
-    cdef void add_weights(
-        self, Py_ssize_t i, Py_ssize_t j, bint has_column, Py_ssize_t r, Py_ssize_t c,
-        double weight) noexcept nogil:
-        """The weight of a pair in the sums of row i and column j, at block (r, c) of the system."""
-        self.system[r + i, c + i] += weight
-        if has_column:
-            self.system[r + i, c + j] += weight
-            self.system[r + j, c + i] += weight
-            self.system[r + j, c + j] += weight
+    cdef void add_row_weights(self, Py_ssize_t M, Py_ssize_t i, double* held) noexcept nogil:
+        """Of row i: what newton's matrix has of it, and in `held` what takes (du_i, dl_i) away.
+
+        held is two vectors of the columns' equations, two of the rows', with n = 2 M - 2 numbers
+        each, and the inverse of the rows' own 2 x 2 matrix; two more numbers are for later.
+        """
+        cdef Py_ssize_t j, k, c, half = M - 1, n = 2 * half, e = i * M
+        cdef const double* s = &self.interior[0, e]
+        cdef const double* z = &self.interior[1, e]
+        cdef const double* mu = &self.interior[2, e]
+        cdef const double* nu = &self.interior[3, e]
+        cdef double* inverse = &self.interior[10, e]
+        cdef double* S = &self.system[0]
+        cdef double* X
+        cdef double* G
+        cdef double* Y
+        cdef double x, y, g, h, first, second, sx = 0.0, sy = 0.0, sg = 0.0, share = 1.0 / M
+        if self.zero_one:
+            for j in range(M):
+                inverse[j] = 1.0 / (s[j] * z[j] + mu[j] * nu[j] * share * share)
+                x = z[j] * mu[j] * inverse[j]
+                y = s[j] * nu[j] * inverse[j]
+                g = mu[j] * nu[j] * share * inverse[j]
+                sx += x
+                sy += y
+                sg += g
+                if j < half:
+                    held[j] = held[2 * n + j] = x
+                    held[half + j] = held[3 * n + j] = g
+                    held[n + j] = held[2 * n + half + j] = -g
+                    held[n + half + j] = held[3 * n + half + j] = y
+                    S[j * n + j] += x
+                    S[j * n + half + j] -= g
+                    S[(half + j) * n + j] += g
+                    S[(half + j) * n + half + j] += y
+        else:
+            X = &self.blocks[3 * i * M * M]
+            G = X + M * M
+            Y = G + M * M
+            self.invert(M, i, X, G, Y)
+            for j in range(M):
+                x = 0.0
+                y = 0.0
+                g = 0.0
+                h = 0.0
+                for k in range(M):
+                    x += X[j * M + k]
+                    y += Y[j * M + k]
+                    g += G[j * M + k]
+                    h += G[k * M + j]
+                sx += x
+                sy += y
+                sg += g
+                if j < half:
+                    held[j] = held[2 * n + j] = x
+                    held[half + j] = h
+                    held[n + j] = -g
+                    held[n + half + j] = held[3 * n + half + j] = y
+                    held[2 * n + half + j] = -h
+                    held[3 * n + j] = g
+                    add_multiple(S + j * n, X + j * M, 1.0, half)
+                    add_multiple(S + j * n + half, G + j * M, -1.0, half)
+                    add_multiple(S + (half + j) * n + half, Y + j * M, 1.0, half)
+                    for k in range(half):
+                        S[(half + j) * n + k] += G[k * M + j]
+        x = 1.0 / (sx * sy + sg * sg)
+        held[4 * n] = sy * x
+        held[4 * n + 1] = sg * x
+        held[4 * n + 2] = -sg * x
+        held[4 * n + 3] = sx * x
+        for c in range(n):
+            first = held[2 * n + c]
+            second = held[3 * n + c]
+            held[2 * n + c] = held[4 * n] * first + held[4 * n + 1] * second
+            held[3 * n + c] = held[4 * n + 2] * first + held[4 * n + 3] * second
+        for j in range(n):
+            add_multiple(S + j * n, held + 2 * n, -held[j], n)
+            add_multiple(S + j * n, held + 3 * n, -held[n + j], n)
+
+    cdef void invert(
+        self, Py_ssize_t M, Py_ssize_t i, double* X, double* G, double* Y) noexcept nogil:
+        """X, G and Y of row i under any costs: O(M^3)."""
+        cdef Py_ssize_t j, k
+        cdef const double* s = &self.interior[0, i * M]
+        cdef const double* z = &self.interior[1, i * M]
+        cdef const double* mu = &self.interior[2, i * M]
+        cdef const double* nu = &self.interior[3, i * M]
+        cdef const double* C = &self.shares[0]
+        cdef const double* CT = C + M * M
+        cdef double* N = &self.interior[10, i * M]
+        cdef double* CN = &self.compact[0]
+        cdef double x
+        for k in range(M):
+            N[k] = nu[k] / z[k]
+        memset(X, 0, 3 * M * M * sizeof(double))
+        for j in range(M):
+            X[j * M + j] = s[j] / mu[j]
+            for k in range(M):
+                CN[j * M + k] = C[j * M + k] * N[k]
+                add_multiple(X + j * M, CT + k * M, CN[j * M + k], M)
+        # Gauss and Jordan, without pivots as the matrix is positive definite
+        for k in range(M):
+            x = 1.0 / X[k * M + k]
+            X[k * M + k] = 1.0
+            for j in range(M):
+                X[k * M + j] *= x
+            for j in range(M):
+                if j != k:
+                    x = X[j * M + k]
+                    X[j * M + k] = 0.0
+                    add_multiple(X + j * M, X + k * M, -x, M)
+        for j in range(M):
+            for k in range(M):
+                add_multiple(G + j * M, CN + k * M, -X[j * M + k], M)
+        for k in range(M):
+            Y[k * M + k] = N[k]
+            for j in range(M):
+                add_multiple(Y + k * M, G + j * M, CN[j * M + k], M)
+
+    cdef void responses(
+        self, Py_ssize_t M, Py_ssize_t i, const double* a, const double* b, double* q,
+        double* p) noexcept nogil:
+        """q and p of row i: dmu and dnu where no potential moves."""
+        cdef Py_ssize_t j, k
+        cdef const double* s = &self.interior[0, i * M]
+        cdef const double* z = &self.interior[1, i * M]
+        cdef const double* mu = &self.interior[2, i * M]
+        cdef const double* nu = &self.interior[3, i * M]
+        cdef const double* inverse = &self.interior[10, i * M]
+        cdef const double* X
+        cdef const double* C = &self.shares[0]
+        cdef double* right = &self.row_moves[0]
+        cdef double share = 1.0 / M
+        if self.zero_one:
+            for j in range(M):
+                q[j] = (z[j] * a[j] - share * mu[j] * b[j]) * inverse[j]
+                p[j] = (share * nu[j] * a[j] + s[j] * b[j]) * inverse[j]
+            return
+        X = &self.blocks[3 * i * M * M]
+        for j in range(M):
+            right[j] = a[j] / mu[j]
+            for k in range(M):
+                right[j] += C[j * M + k] * b[k] / z[k]
+        for j in range(M):
+            q[j] = 0.0
+            for k in range(M):
+                q[j] += X[j * M + k] * right[k]
+        for k in range(M):
+            p[k] = 0.0
+        for j in range(M):
+            add_multiple(p, C + j * M, q[j], M)
+        for k in range(M):
+            p[k] = b[k] / z[k] - inverse[k] * p[k]
+
+    cdef void moves(
+        self, Py_ssize_t M, Py_ssize_t i, double* D, double* E, double* q,
+        double* p) noexcept nogil:
+        """dmu and dnu of row i, and ds and dz in the place of D and E."""
+        cdef Py_ssize_t j, k, e = i * M
+        cdef const double* s = &self.interior[0, e]
+        cdef const double* z = &self.interior[1, e]
+        cdef const double* mu = &self.interior[2, e]
+        cdef const double* nu = &self.interior[3, e]
+        cdef const double* inverse = &self.interior[10, e]
+        cdef const double* X
+        cdef const double* G
+        cdef const double* Y
+        cdef const double* C = &self.shares[0]
+        cdef double x, y, share = 1.0 / M
+        if self.zero_one:
+            for j in range(M):
+                x = mu[j] * D[j]
+                y = nu[j] * E[j]
+                q[j] -= (z[j] * x - share * mu[j] * y) * inverse[j]
+                p[j] -= (share * nu[j] * x + s[j] * y) * inverse[j]
+                D[j] += share * p[j]
+                E[j] -= share * q[j]
+            return
+        X = &self.blocks[3 * i * M * M]
+        G = X + M * M
+        Y = G + M * M
+        for j in range(M):
+            for k in range(M):
+                q[j] += G[j * M + k] * E[k] - X[j * M + k] * D[k]
+                p[j] -= Y[j * M + k] * E[k]
+            add_multiple(p, G + j * M, -D[j], M)
+        for j in range(M):
+            for k in range(M):
+                D[j] -= C[j * M + k] * p[k]
+            add_multiple(E, C + j * M, q[j], M)
 
     cdef double step_size(self) noexcept nogil:
         """Inverse of the coupling's bound in the norms of the entropies.
@@ -383,6 +574,20 @@ cdef class PermutationMaxMin(MaxMinScratch):
         self.permutations.round_to_birkhoff(NULL, self.T, &self.compact[0])
         self.unpack(&self.compact[0], nu)
         return 0
+
+
+def coupling_rank(cost):
+    """Rank of costs up to sums of rows' and columns' numbers, in which permutations are alike."""
+    centred = cost - cost.mean(axis=0)
+    return np.linalg.matrix_rank(centred - centred.mean(axis=1, keepdims=True))
+
+
+cdef inline void add_multiple(
+    double* x, const double* y, double factor, Py_ssize_t n) noexcept nogil:
+    """x += factor y."""
+    cdef Py_ssize_t j
+    for j in range(n):
+        x[j] += factor * y[j]
 
 
 cdef double boundary(const double* x, const double* move, Py_ssize_t n, double most) noexcept nogil:
