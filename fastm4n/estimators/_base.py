@@ -2,6 +2,7 @@
 
 import reprlib
 import warnings
+from functools import lru_cache
 from types import MethodType
 
 import numpy as np
@@ -47,6 +48,12 @@ SMALL_MODULUS = 0.05
 def _has_matrix(estimator):
     """Whether coef_ is a matrix, one row of weights for each label."""
     return len(estimator._coef_dims) == 1 and getattr(estimator, "kernel", "linear") == "linear"
+
+
+@lru_cache(64)
+def _seed_of(number):
+    """The seed of a solver for an integer `random_state`: a RandomState takes long to make."""
+    return int(np.random.RandomState(number).randint(2**31))
 
 
 class CertifiedEstimator(NamesParameters, BaseEstimator):
@@ -205,6 +212,8 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
 
     def _seed(self):
         """The seed of a solver, by `random_state`."""
+        if type(self.random_state) is int and 0 <= self.random_state < 2**32:
+            return _seed_of(self.random_state)
         try:
             random_state = check_random_state(self.random_state)
         except ValueError as error:

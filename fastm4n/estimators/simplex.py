@@ -30,6 +30,23 @@ from fastm4n.outputs import SimplexOutputs
 from fastm4n.outputs._simplex import closed_form
 
 
+def _is_integers(y):
+    """Whether y is a vector of integers."""
+    return type(y) is np.ndarray and y.ndim == 1 and y.dtype.kind in "iu"
+
+
+def _classes_of(y):
+    """The distinct labels of y, in order, and the place of each; without sorting where it can."""
+    if _is_integers(y) and y.size:
+        low, high = int(y.min()), int(y.max())
+        if high - low <= y.size and -(2**62) < low and high < 2**62:
+            places = y.astype(np.intp) - low
+            there = np.bincount(places) > 0
+            classes = np.flatnonzero(there)
+            return (classes + low).astype(y.dtype), (np.cumsum(there) - 1)[places]
+    return np.unique(y, return_inverse=True)
+
+
 @documented()
 class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
     """What the two estimators share: everything but the default cost and how labels are read."""
@@ -84,7 +101,7 @@ class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
         known = self._known_classes()
         if known is not None:
             return known, coded(y[kept], known)
-        return np.unique(y[kept], return_inverse=True)
+        return _classes_of(y if kept.size == y.size else y[kept])
 
     def _as_examples(self, X, y):
         """X and y as `partial_fit` puts them together."""
@@ -149,7 +166,9 @@ class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
     def _labelled(self, y, weights):
         """Of samples with these weights: the classes, those that count, their labels, weights."""
         try:
-            check_classification_targets(y)
+            if not _is_integers(y):  # those are labels of classes, whatever they are
+                check_classification_targets(y)
+                y = column_or_1d(y, warn=True)
         except TypeError as error:
             kinds = sorted({type(label).__name__ for label in np.ravel(y).tolist()})
             if len(kinds) == 1:
@@ -158,17 +177,16 @@ class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
                 f"y has labels of the types {', '.join(kinds)}, which have no order; give labels "
                 "of one type, such as strings."
             ) from error
-        y = column_or_1d(y, warn=True)
         kept = np.flatnonzero(weights)
         classes, labels = self._encode(y, kept)
         weights = weights[kept]
         is_part = self._whole is not None or self._known_classes() is not None
-        if not is_part and np.unique(labels).size < 2:
+        occurs = np.bincount(labels, minlength=classes.size) > 0
+        if not is_part and np.count_nonzero(occurs) < 2:
             raise ValueError(
                 f"y has one class only, {classes[labels[:1]].tolist()[0]!r} (among the samples of "
                 "non-zero weight); a classifier needs at least two."
             )
-        occurs = np.bincount(labels, minlength=classes.size) > 0
         if self._has_free_intercept() and not occurs.all():
             absent = classes[~occurs][:1].tolist()[0]
             raise ValueError(
@@ -183,7 +201,10 @@ class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
         self._check_parameters()
         X, y = self._validated(X, y)
         self._check_square(X)
-        weights = check_weights(_check_sample_weight(sample_weight, X, dtype=np.float64))
+        if sample_weight is None:
+            weights = np.ones(X.shape[0])
+        else:
+            weights = check_weights(_check_sample_weight(sample_weight, X, dtype=np.float64))
         classes, kept, labels, weights = self._labelled(y, weights)
         cost = cost_matrix(self.cost, classes.size)
         blocks = self._blocks(X, kept, labels, weights)
