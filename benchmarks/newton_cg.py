@@ -18,7 +18,7 @@ from elastic_net import attributes
 from sklearn.datasets import load_breast_cancer, load_digits
 from sklearn.preprocessing import StandardScaler
 
-from fastm4n import MulticlassClassifier, NewtonCG, SequenceTagger, SequenceVectorizer
+from fastm4n import BlockFrankWolfe, MulticlassClassifier, NewtonCG, SequenceTagger, SequenceVectorizer
 from fastm4n.datasets import load_conllu
 
 TARGETS = (1e-2, 1e-4, 1e-6, 1e-8)
@@ -67,7 +67,7 @@ def main():
     for (name, cls, X, y), share in itertools.product(tasks, (1.0, 0.01, 0.0001)):
         if name == "Tamil" and share == 0.0001:
             continue
-        for of, solver in (("blocks", "auto"), ("Newton-CG", NewtonCG())):
+        for of, solver in (("blocks", BlockFrankWolfe()), ("Newton-CG", NewtonCG())):
             estimator = cls("log", alpha=share / len(y), solver=solver, random_state=0)
             measured(f"{name}, alpha = {share:g} / n | {of}", estimator, X, y)
 

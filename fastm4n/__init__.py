@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     )
     from fastm4n.sequences import Sequences
     from fastm4n.solvers.block_frank_wolfe import BlockFrankWolfe
+    from fastm4n.solvers.label_newton import LabelNewton
     from fastm4n.solvers.newton_cg import NewtonCG
     from fastm4n.solvers.out_of_core import OutOfCore
     from fastm4n.vectorizer import SequenceScaler, SequenceVectorizer
@@ -75,6 +76,7 @@ _NAMES = {
     "ConformalOrdinalClassifier": "calibration", "ConformalTagger": "calibration",
     "CountFactor": "factors",
     "FactorTables": "factors", "GraphTagger": "estimators", "Graphs": "graphs",
+    "LabelNewton": "solvers.label_newton",
     "LabelRanker": "estimators", "Matcher": "estimators", "MultiLabelClassifier": "estimators",
     "MulticlassClassifier": "estimators", "NewtonCG": "solvers.newton_cg",
     "OrdinalClassifier": "estimators", "OutOfCore": "solvers.out_of_core",

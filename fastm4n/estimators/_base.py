@@ -28,6 +28,7 @@ from fastm4n.estimators._scale import scale_advice
 from fastm4n.penalties import Group, as_penalty, is_pure_l1, needs_weights
 from fastm4n.solvers.block_coordinate import solve
 from fastm4n.solvers.block_frank_wolfe import check_solver
+from fastm4n.solvers.label_newton import LabelNewton, is_better
 from fastm4n.solvers.newton_cg import NewtonCG
 from fastm4n.solvers.out_of_core import OutOfCore
 from fastm4n.solvers.proximal import is_proximal, solve_proximal
@@ -252,6 +253,8 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
             raise ValueError(
                 "solver=OutOfCore() is for SequenceTagger, GraphTagger, MulticlassClassifier and "
                 f"OrdinalClassifier; {type(self).__name__} has no such fits.")
+        elif self._takes_newton(problem, alpha):
+            solution = self._newton_solution(problem, alpha, scale, **start)
         elif isinstance(solver, NewtonCG):
             solution = solver.solve(
                 *parts, tol=self.tol * scale, max_iter=self.max_iter, verbose=self.verbose,
@@ -269,6 +272,22 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         if problem.is_last:
             problem.drop_dual(solution)
         return solution, problem.fitted(solution.mu, alpha)
+
+    def _takes_newton(self, problem, alpha):
+        """Whether `LabelNewton` solves a problem: it is asked for, or is what "auto" takes."""
+        if isinstance(self.solver, str):
+            # checkpoints and `partial_fit` are of passes over blocks
+            is_whole = current() is None and "_growing" not in self.__dict__
+            return is_whole and is_better(problem.loss, problem.features, problem.weights, alpha)
+        return isinstance(self.solver, LabelNewton)
+
+    def _newton_solution(self, problem, alpha, scale, **start):
+        """The solution by `LabelNewton`."""
+        solver = self.solver if isinstance(self.solver, LabelNewton) else LabelNewton()
+        return solver.solve(
+            problem.loss, problem.features, problem.weights, alpha, tol=self.tol * scale,
+            max_iter=self.max_iter, verbose=self.verbose, callback=self.callback,
+            keep_dual=not problem.is_last, keep_on_interrupt=self.warm_start, **start)
 
     def _is_pure_l1(self):
         return is_pure_l1(getattr(self, "penalty", "l2"))

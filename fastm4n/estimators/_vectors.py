@@ -248,6 +248,10 @@ class VectorEstimator(CertifiedEstimator):
         with named_kernel(self.kernel):
             if problem.free_intercept is None:
                 return super()._solved(problem, alpha, scale, **start)
+            if self._takes_newton(problem, alpha):
+                solution = self._newton_solution(
+                    problem, alpha, scale, free_intercept=True, **start)
+                return solution, problem.fitted(solution.mu, alpha)
             truth = problem.loss.outputs.truth().reshape(problem.weights.size, -1)
             solution, intercepts = solve_free_intercept(
                 problem.loss, problem.features, problem.weights, alpha, truth,

@@ -9,6 +9,7 @@ from fastm4n._parameters import (
     check_number,
 )
 from fastm4n.solvers.driver import SAMPLINGS, STEPS
+from fastm4n.solvers.label_newton import LabelNewton
 from fastm4n.solvers.newton_cg import NewtonCG
 from fastm4n.solvers.out_of_core import OutOfCore
 
@@ -150,11 +151,11 @@ class BlockFrankWolfe(NamesParameters, BaseEstimator):
 
 def check_solver(solver):
     """The solver of an estimator's `solver`: its own, or the `BlockFrankWolfe` of "auto"."""
-    if isinstance(solver, (BlockFrankWolfe, NewtonCG, OutOfCore)):
+    if isinstance(solver, (BlockFrankWolfe, LabelNewton, NewtonCG, OutOfCore)):
         return solver
     if isinstance(solver, str) and solver == "auto":
         return BlockFrankWolfe()
     what = solver.__name__ + ", the class" if isinstance(solver, type) else repr(solver)
     raise ValueError(
-        f"solver must be 'auto', a BlockFrankWolfe(...), a NewtonCG(...) or an OutOfCore(...), got "
-        f"{what}.")
+        "solver must be 'auto', a BlockFrankWolfe(...), a NewtonCG(...), a LabelNewton(...) or an "
+        f"OutOfCore(...), got {what}.")

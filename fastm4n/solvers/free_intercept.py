@@ -19,12 +19,30 @@ from fastm4n.solvers.certificates import Certificate, certify_elsewhere
 from fastm4n.solvers.history import History
 
 
+def balancing(mean, pi):
+    """The smallest theta, and q, with (1 - theta) mean + theta q = pi; q is None where theta is 0.
+
+    With r = pi - mean a q in the simplex needs theta / (1 - theta) >= max_j -r_j / pi_j.
+
+    Parameters
+    ----------
+    mean, pi : ndarray of shape (n_labels,)
+        Points of the simplex; pi > 0.
+    """
+    r = pi - mean
+    r -= pi * r.sum()  # rounding, without which some entry is positive where another is negative
+    ratio = np.max(-r / pi, initial=0.0)
+    if ratio <= 0.0:
+        return 0.0, None
+    q = np.maximum(pi + r / ratio, 0.0)
+    return ratio / (1.0 + ratio), q / q.sum()
+
+
 def balance(mu, truth, p):
     """The dual point (1 - theta) mu + theta q, balanced, for the smallest such theta.
 
     Balanced is sum_b p_b mu_b = pi = sum_b p_b truth_b, so that the intercept has no
-    force on it.  With r = pi - sum_b p_b mu_b this needs q = pi + r (1 - theta) / theta in
-    the simplex: theta / (1 - theta) >= max_j -r_j / pi_j.
+    force on it; see `balancing`.
 
     Parameters
     ----------
@@ -37,15 +55,8 @@ def balance(mu, truth, p):
     -------
     balanced : ndarray of shape (n_blocks, n_labels)
     """
-    pi = p @ truth
-    r = pi - p @ mu
-    r -= pi * r.sum()  # rounding, without which some entry is positive where another is negative
-    ratio = np.max(-r / pi, initial=0.0)
-    if ratio <= 0.0:
-        return mu
-    theta = ratio / (1.0 + ratio)
-    q = np.maximum(pi + r / ratio, 0.0)
-    return (1.0 - theta) * mu + theta * (q / q.sum())
+    theta, q = balancing(p @ mu, p @ truth)
+    return mu if q is None else (1.0 - theta) * mu + theta * q
 
 
 def solve_free_intercept(
