@@ -18,7 +18,13 @@ from elastic_net import attributes
 from sklearn.datasets import load_breast_cancer, load_digits
 from sklearn.preprocessing import StandardScaler
 
-from fastm4n import BlockFrankWolfe, MulticlassClassifier, NewtonCG, SequenceTagger, SequenceVectorizer
+from fastm4n import (
+    BlockFrankWolfe,
+    MulticlassClassifier,
+    NewtonCG,
+    SequenceTagger,
+    SequenceVectorizer,
+)
 from fastm4n.datasets import load_conllu
 
 TARGETS = (1e-2, 1e-4, 1e-6, 1e-8)

@@ -24,6 +24,8 @@ from fastm4n.surrogates import Log, MaxMargin, MaxMin
 AT_ONCE, LEAST_ROWS = 1 << 14, 64
 # numbers of rows that are copied once, at most
 GATHERED = 1 << 21
+# numbers of rows multiplied by their scores at a time, about
+SPREAD = 1 << 18
 # a row whose second derivatives are less than this has none
 INTEGRAL = 1e-12
 
@@ -219,8 +221,8 @@ class LabelLosses:
         """
         k, d = self.k, self.d + 1
         total, mass, bent = np.zeros((k * d, k * d)), 0.0, np.zeros((k, d, d))
-        # less rows at a time than elsewhere: they are multiplied by the scores
-        for rows, p, y in self._some(most_rows, max(1, self.step // d)):
+        # each row becomes k times as long
+        for rows, p, y in self._some(most_rows, max(1, SPREAD // (k * d))):
             mass += float(p.sum())
             diagonal, products = self._curvatures(self.scores(weights, rows), y, tau, damping)
             rows = np.column_stack([rows, np.full(p.size, self.constant)])

@@ -46,15 +46,18 @@ MEMORY, LEAST_CURVATURE = 20, 1e-10
 # of the second moments about so much is in the second derivatives of the log loss by one label,
 # which are half of them at most
 CURVATURE = 0.25
-# matrices are of no more rows than so many for each column, and after so many quasi-Newton steps
-# they are second derivatives: of all weights where that costs no more multiply-adds than so many
-# evaluations, else of each label by itself, somewhat later; where the gap is above the tolerance by
-# this factor
+# second moments are of no more rows than so many for each column
 ROWS_A_COLUMN = 16
+# after so many quasi-Newton steps they give way to second derivatives: of all weights where that
+# costs no more multiply-adds than so many evaluations, else of each label by itself, and later;
+# where the gap is above the tolerance by this factor
 LOOK_AGAIN, LOOK_LATER, MOST_EVALUATIONS, FAR = 3, 8, 40, 10.0
 # what is added to a matrix whose diagonal is one where it is singular by rounding, at first, and
 # by how much more each time
 RIDGE, MORE_RIDGE = 1e-13, 100.0
+# for each column these are of so many rows at least and at most, and between those of as many as
+# the multiply-adds of so many evaluations go to
+LEAST_ROWS, MOST_ROWS, WORTH = 8, 32, 2.5
 # the temperature is multiplied by this where a Newton step would gain less than this share of what
 # smoothing adds to the objective; and no more where smoothing has less than the last share of the
 # gap that is asked for
@@ -63,8 +66,10 @@ COOLER, SETTLED, SMOOTH_ENOUGH = 0.3, 0.1, 0.5
 # been halved more than once; otherwise it is multiplied by the two factors
 DAMPING, LEAST_DAMPING, MOST_DAMPING = 0.03, 1e-3, 0.3
 LESS_DAMPING, MORE_DAMPING = 0.3, 10.0
-# most weights of Newton steps, and most columns of quasi-Newton steps
-MOST_WEIGHTS, MOST_COLUMNS = 2000, 500
+# most weights of Newton steps, and most columns of quasi-Newton steps that "auto" makes: a visit of
+# a block costs many times a row of a product of matrices where columns are few, and they need more
+# passes, so that blocks are the faster ones elsewhere but where rows are long
+MOST_WEIGHTS, MOST_COLUMNS, FEW_COLUMNS = 2000, 500, 40
 # alpha is tiny for steps of blocks where alpha n is less than this share of the mean square length
 # of rows
 TINY = 1e-3
@@ -89,14 +94,17 @@ def why_not(surrogate, features):
 def is_better(surrogate, features, weights, alpha):
     """Whether `solver="auto"` takes `LabelNewton` and not steps of blocks.
 
-    Under the log surrogate wherever columns are few enough for a matrix of them, as a pass costs a
-    fraction of one of blocks; under the others where rows are long beside alpha, as those of
-    columns out of scale and of means far from zero are.
+    Under the log surrogate where columns are few, as a pass costs a fraction of one of blocks; else
+    where rows are long beside alpha, as those of columns out of scale and of means far from zero
+    are.
     """
     if why_not(surrogate, features) is not None:
         return False
-    if kind_of(surrogate) == "log":
-        return features.n_features <= MOST_COLUMNS
+    is_log = kind_of(surrogate) == "log"
+    if is_log and features.n_features <= FEW_COLUMNS:
+        return True
+    if features.n_features > MOST_COLUMNS:
+        return False
     _, _, norms, _, _ = features.arguments()
     return alpha * norms.size < TINY * float(np.sum(np.asarray(weights) * norms))
 
@@ -238,7 +246,6 @@ class _Run:
         self.losses, self.alpha, self.tol, self.max_iter = losses, alpha, tol, max_iter
         self.quasi_steps, self.history, self.progress = quasi_steps, history, progress
         self.callback, self.free = callback, free
-        self.most_rows = ROWS_A_COLUMN * (losses.d + 1)
         self.penalised = np.ones(losses.d + 1)
         self.penalised[-1] = not free
         self.n_passes, self.name = 0, "quasi_newton" if losses.kind == "log" else "newton"
@@ -277,7 +284,8 @@ class _Run:
         if self.best is None or point.primal < self.best_primal:
             self.best_primal, self.best = point.primal, point
         height, square = self.dual_point(point)
-        self.smoothing = self.share_of_smoothing(point)
+        if self.losses.kind != "log":
+            self.smoothing = self.share_of_smoothing(point)
         # h is concave and zero at phi(y): the best point between that and mu
         share = min(1.0, max(0.0, self.alpha * height / square)) if square > 0.0 else 1.0
         dual = share * height - share * share * square / (2.0 * self.alpha)
@@ -339,7 +347,7 @@ class _Run:
 
     def metric(self):
         """The inverse of what the Hessian is taken for at first, of one label."""
-        bound = CURVATURE * self.losses.moments(self.most_rows)
+        bound = CURVATURE * self.losses.moments(ROWS_A_COLUMN * (self.losses.d + 1))
         return self._inverse(bound + np.diag(self.alpha * self.penalised))
 
     def _inverse(self, matrix):
@@ -350,7 +358,8 @@ class _Run:
     def metric_at(self, at, number):
         """A function that multiplies by the inverse of second derivatives at a point, or None."""
         losses, (k, d) = self.losses, at.weights.shape
-        rows = min(losses.n, self.most_rows)
+        rows = int(WORTH * 4 * losses.n / (k * d))
+        rows = min(losses.n, MOST_ROWS * d, max(LEAST_ROWS * d, rows))
         work = rows * (k * d) ** 2 + (k * d) ** 3 / 3
         is_whole = work <= MOST_EVALUATIONS * 2 * losses.n * k * d
         if number != (LOOK_AGAIN if is_whole else LOOK_LATER):
