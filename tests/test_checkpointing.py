@@ -66,7 +66,9 @@ def test_a_killed_fit_goes_on_with_the_same_bits(surrogate, options, always, tmp
     X, y = data()
     model = made(
         MulticlassClassifier, surrogate, random_state=0, **{"alpha": 0.01, "tol": 1e-3, **options})
-    whole = MulticlassClassifier(**model.get_params(deep=False)).fit(X, y)
+    whole = MulticlassClassifier(**model.get_params(deep=False))
+    with checkpointing(tmp_path / "whole.fm4n"):
+        whole.fit(X, y)
     assert whole.n_iter_ > 4
     file = tmp_path / "fit.fm4n"
     for n in (1, 2):

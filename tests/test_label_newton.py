@@ -10,6 +10,7 @@ from fastm4n import (
     LabelNewton,
     MulticlassClassifier,
     OrdinalClassifier,
+    checkpointing,
     load_model,
     save_model,
 )
@@ -157,8 +158,9 @@ def test_scales(kind, scale):
     assert_allclose(fit.primal_objective_, losses.mean() + penalty, rtol=1e-7)
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("kind", KINDS)
-def test_auto_takes_it_where_features_are_out_of_scale(kind):
+def test_auto_takes_it_where_features_are_out_of_scale(kind, tmp_path):
     surrogate, cost = KINDS[kind]
     X, y = load_wine(return_X_y=True)
     fit = CLASSES[cost](surrogate, cost=cost, alpha=1e-3, max_iter=300, random_state=0).fit(X, y)
@@ -167,8 +169,11 @@ def test_auto_takes_it_where_features_are_out_of_scale(kind):
     plain = (X - X.mean(axis=0)) / X.std(axis=0)
     fit.fit(plain, y)
     assert ("quasi_newton" in fit.history_["policy"]) == (kind == "log")
-    # checkpoints and partial_fit are of blocks
-    fit.partial_fit(X, y)
+    # checkpoints are of blocks, and so is what partial_fit goes on with
+    with checkpointing(tmp_path / "fit"):
+        fit.fit(X, y)
+    assert "newton" not in " ".join(fit.history_["policy"])
+    fit.partial_fit(plain[::2], y[::2]).partial_fit(plain[1::2], y[1::2])
     assert "newton" not in " ".join(fit.history_["policy"])
 
 

@@ -253,7 +253,7 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
             raise ValueError(
                 "solver=OutOfCore() is for SequenceTagger, GraphTagger, MulticlassClassifier and "
                 f"OrdinalClassifier; {type(self).__name__} has no such fits.")
-        elif self._takes_newton(problem, alpha):
+        elif self._takes_newton(problem, alpha, start):
             solution = self._newton_solution(problem, alpha, scale, **start)
         elif isinstance(solver, NewtonCG):
             solution = solver.solve(
@@ -273,11 +273,11 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
             problem.drop_dual(solution)
         return solution, problem.fitted(solution.mu, alpha)
 
-    def _takes_newton(self, problem, alpha):
+    def _takes_newton(self, problem, alpha, start):
         """Whether `LabelNewton` solves a problem: it is asked for, or is what "auto" takes."""
         if isinstance(self.solver, str):
-            # checkpoints and `partial_fit` are of passes over blocks
-            is_whole = current() is None and "_growing" not in self.__dict__
+            # checkpoints are of passes over blocks, and so is what `partial_fit` goes on with
+            is_whole = current() is None and not (start and "_growing" in self.__dict__)
             return is_whole and is_better(problem.loss, problem.features, problem.weights, alpha)
         return isinstance(self.solver, LabelNewton)
 

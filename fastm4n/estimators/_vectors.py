@@ -248,7 +248,7 @@ class VectorEstimator(CertifiedEstimator):
         with named_kernel(self.kernel):
             if problem.free_intercept is None:
                 return super()._solved(problem, alpha, scale, **start)
-            if self._takes_newton(problem, alpha):
+            if self._takes_newton(problem, alpha, start):
                 solution = self._newton_solution(
                     problem, alpha, scale, free_intercept=True, **start)
                 return solution, problem.fitted(solution.mu, alpha)

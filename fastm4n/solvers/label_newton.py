@@ -118,7 +118,8 @@ class LabelNewton(NamesParameters, BaseEstimator):
     Steps do not depend on the scale of columns, nor on their correlation. Every pass looks at all
     examples: it evaluates the objective, or its second derivatives. "log" begins with quasi-Newton
     steps (L-BFGS in the metric of second moments); "max_margin" and "max_min" are smoothed, less
-    and less, and the gap is certified for the problem without smoothing.
+    and less, and the gap is certified for the problem without smoothing. Within `checkpointing`
+    "auto" has steps of blocks, which can be taken up.
 
     Parameters
     ----------
@@ -277,7 +278,7 @@ class _Run:
             none, one = self.apart
             height = (1.0 - theta) * height + theta * self.losses.concave(q)
             pull = (1.0 - theta) * pull + theta * (none + q[:, np.newaxis] * (one - none))
-        return height, float(np.sum(pull * pull))
+        return float(height), float(np.sum(pull * pull))
 
     def told(self, point):
         """Certify a point; whether the run ends."""
