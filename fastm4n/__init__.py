@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from fastm4n.solvers.label_newton import LabelNewton
     from fastm4n.solvers.newton_cg import NewtonCG
     from fastm4n.solvers.out_of_core import OutOfCore
+    from fastm4n.solvers.quasi_newton import QuasiNewton
     from fastm4n.vectorizer import SequenceScaler, SequenceVectorizer
 
 if find_spec("fastm4n.solvers._block_coordinate") is None:
@@ -80,7 +81,8 @@ _NAMES = {
     "LabelRanker": "estimators", "Matcher": "estimators", "MultiLabelClassifier": "estimators",
     "MulticlassClassifier": "estimators", "NewtonCG": "solvers.newton_cg",
     "OrdinalClassifier": "estimators", "OutOfCore": "solvers.out_of_core",
-    "PathInterrupted": "path", "RegularizationPath": "path",
+    "PathInterrupted": "path", "QuasiNewton": "solvers.quasi_newton",
+    "RegularizationPath": "path",
     "RegularizationPathCV": "path", "SequenceScaler": "vectorizer", "SequenceTagger": "estimators",
     "SequenceVectorizer": "vectorizer", "Sequences": "sequences", "checkpointing": "_checkpoints",
     "load_model": "model_files", "regularization_path": "path", "save_model": "model_files",

@@ -32,6 +32,7 @@ from fastm4n.solvers.label_newton import LabelNewton, is_better
 from fastm4n.solvers.newton_cg import NewtonCG
 from fastm4n.solvers.out_of_core import OutOfCore
 from fastm4n.solvers.proximal import is_proximal, solve_proximal
+from fastm4n.solvers.quasi_newton import QuasiNewton
 from fastm4n.solvers.threads import n_threads
 from fastm4n.surrogates import make_surrogate
 
@@ -241,6 +242,11 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         """The solution of a problem whose objective at w = 0 is scale, and fitted attributes."""
         parts = problem.loss, problem.features, problem.weights, alpha
         solver, modulus = check_solver(self.solver), self._proximal_modulus()
+        # fits that others go on from hold a dual point, which the block solver makes larger
+        is_fresh = isinstance(self.solver, str) and problem.is_last and not start
+        if is_fresh and modulus is None and problem.chunks is None and current() is None and (
+                QuasiNewton.pays(problem.loss, problem.features)):
+            solver = QuasiNewton()
         average = start.get("average")
         if average is not None and is_proximal(average) != (modulus is not None):
             del start["average"]
@@ -255,7 +261,7 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
                 f"OrdinalClassifier; {type(self).__name__} has no such fits.")
         elif self._takes_newton(problem, alpha, start):
             solution = self._newton_solution(problem, alpha, scale, **start)
-        elif isinstance(solver, NewtonCG):
+        elif isinstance(solver, (NewtonCG, QuasiNewton)):
             solution = solver.solve(
                 *parts, tol=self.tol * scale, max_iter=self.max_iter, verbose=self.verbose,
                 callback=self.callback, **start)

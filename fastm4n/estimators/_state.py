@@ -23,6 +23,7 @@ from fastm4n.solvers.block_frank_wolfe import BlockFrankWolfe
 from fastm4n.solvers.label_newton import LabelNewton
 from fastm4n.solvers.newton_cg import NewtonCG
 from fastm4n.solvers.out_of_core import OutOfCore
+from fastm4n.solvers.quasi_newton import QuasiNewton
 from fastm4n.vectorizer import SequenceScaler, SequenceVectorizer
 
 # The classes that files may name, and no others: nothing is looked up by a name from a file but
@@ -60,6 +61,7 @@ _SCALARS = {
 # solvers, by what files call them
 _SOLVERS = {
     "solver": BlockFrankWolfe, "label_newton": LabelNewton, "newton": NewtonCG,
+    "quasi_newton": QuasiNewton,
     "out_of_core": OutOfCore}
 _SCALAR_DTYPES = (
     "bool", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32",

@@ -36,7 +36,7 @@ cdef enum:
 
 
 cdef class LinearMap(WeightMap):
-    cdef object X
+    cdef readonly object X
     cdef const double* data64
     cdef const float* data32
     # one of them is NULL; both where X has no values, or is dense

@@ -64,7 +64,7 @@ cdef class Outputs:
     # what is there beside the max oracle; see the .pyx
     cdef readonly bint has_marginals, has_steady_marginals, has_tangent
     cdef readonly bint has_entropy, has_projection, has_max_min, has_max_min_step
-    cdef readonly bint has_relaxation, has_signs
+    cdef readonly bint has_relaxation, has_signs, has_tempered_game
     cdef const label_t[::1] y
     # what the costs of each part are multiplied by, and where that begins; NULL for one
     cdef readonly object part_weights
@@ -98,6 +98,12 @@ cdef class Outputs:
     cdef double best_answer(
         self, Py_ssize_t b, const double* expected, Workspace work, label_t* labels) noexcept nogil
 
+    cdef int tempered(
+        self, Py_ssize_t b, const double* v, double tau, Workspace work, double* marginals,
+        double* soft, double* hard) except -1 nogil
+    cdef int tempered_game(
+        self, Py_ssize_t b, const double* v, double tau, Py_ssize_t n_sweeps, Workspace work,
+        double* nu, double* marginals, double* soft, double* hard) except -1 nogil
     cdef int tangent(
         self, Py_ssize_t b, const double* v, const double* d_unary, const double* d_more,
         Workspace work, double* marginals, double* change, double* log_partition,

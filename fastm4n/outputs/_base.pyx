@@ -265,6 +265,10 @@ cdef class Outputs:
         """Scratch for one thread, with vectors of `size` doubles."""
         return Workspace(size, self.layout.max_parts)
 
+    def tempered_workspace(self, Py_ssize_t size):
+        """`workspace` for `tempered` and `tempered_game`."""
+        return self.workspace(size, True)
+
     def game(self, bint mirror_prox=False):
         """Scratch of one thread for max-min oracles: a `MaxMinScratch` for outputs of this kind.
 
@@ -442,6 +446,29 @@ cdef class Outputs:
         return total
 
     # --------------------------------------------------------- closed forms, if declared
+
+    cdef int tempered(
+        self, Py_ssize_t b, const double* v, double tau, Workspace work, double* marginals,
+        double* soft, double* hard) except -1 nogil:
+        """Marginals at v / tau, soft = tau times their log-partition, hard = the largest score.
+
+        By `sum_product` and `best`; it uses work.scratch.
+        """
+        cdef Py_ssize_t j
+        for j in range(self.layout.size(b)):
+            work.scratch[j] = v[j] / tau
+        self.sum_product(b, &work.scratch[0], work, marginals, soft)
+        soft[0] *= tau
+        return self.best(b, v, v + self.layout.behind(b), work, &work.labels[0], hard)
+
+    cdef int tempered_game(
+        self, Py_ssize_t b, const double* v, double tau, Py_ssize_t n_sweeps, Workspace work,
+        double* nu, double* marginals, double* soft, double* hard) except -1 nogil:
+        """`tempered` at v and the costs under nu, to which n_sweeps sweeps of steps are made.
+
+        nu, a distribution over labels for each part, is to make soft smallest; hard holds for it.
+        """
+        return missing(self, b"tempered_game", b"has_tempered_game")
 
     cdef int tangent(
         self, Py_ssize_t b, const double* v, const double* d_unary, const double* d_more,

@@ -10,6 +10,7 @@ import numpy as np
 
 from fastm4n.inference._chain cimport ChainMaxMin, ChainScratch
 from fastm4n.inference._chain_tangent cimport ChainTangent
+from fastm4n.inference._chain_tempered cimport TemperedChain
 from fastm4n.inference.simplex import max_min_game
 from fastm4n.outputs._base cimport Layout, Outputs, Workspace, label_t
 
@@ -19,12 +20,16 @@ cdef class ChainWorkspace(Workspace):
 
     cdef ChainScratch chain
     cdef ChainTangent tangent
+    cdef TemperedChain tempered
 
-    def __init__(self, Py_ssize_t size, Layout layout, bint with_marginals=False):
+    def __init__(self, Py_ssize_t size, Layout layout, bint with_marginals=False,
+                 bint tempered=False):
         super().__init__(size, layout.max_parts)
         self.chain = ChainScratch(layout.n_labels, layout.max_parts)
         if with_marginals:
             self.tangent = ChainTangent(self.chain)
+        if tempered:
+            self.tempered = TemperedChain(self.chain)
 
 
 cdef class ChainOutputs(Outputs):
@@ -58,6 +63,8 @@ cdef class ChainOutputs(Outputs):
             raise ValueError("unscored does not fit the transitions.")
         self.zeros = unscored
         self.has_marginals = self.has_steady_marginals = self.has_tangent = True
+        zero_one = np.array_equal(self.cost_matrix, 1.0 - np.eye(self.layout.n_labels))
+        self.has_tempered_game = zero_one and not per_edge
 
     def arguments(self):
         return (
@@ -90,6 +97,9 @@ cdef class ChainOutputs(Outputs):
 
     def workspace(self, Py_ssize_t size, bint with_marginals=False):
         return ChainWorkspace(size, self.layout, with_marginals)
+
+    def tempered_workspace(self, Py_ssize_t size):
+        return ChainWorkspace(size, self.layout, False, self.pair_step == 0)
 
     def game(self, bint mirror_prox=False):
         return ChainMaxMin(self.cost_matrix, self.layout.max_parts, mirror_prox, self.pair_step > 0)
@@ -138,3 +148,20 @@ cdef class ChainOutputs(Outputs):
         return (<ChainWorkspace> work).tangent.tangent(
             v, T, v + nodes, self.pair_step, d_unary, d_more, marginals, marginals + nodes, change,
             change + nodes, log_partition, mean)
+
+    cdef int tempered(
+        self, Py_ssize_t b, const double* v, double tau, Workspace work, double* marginals,
+        double* soft, double* hard) except -1 nogil:
+        cdef Py_ssize_t T = self.layout.n_parts(b), nodes = self.layout.behind(b)
+        if self.pair_step:
+            return Outputs.tempered(self, b, v, tau, work, marginals, soft, hard)
+        return (<ChainWorkspace> work).tempered.sum_product(
+            v, T, v + nodes, tau, marginals, marginals + nodes, soft, hard)
+
+    cdef int tempered_game(
+        self, Py_ssize_t b, const double* v, double tau, Py_ssize_t n_sweeps, Workspace work,
+        double* nu, double* marginals, double* soft, double* hard) except -1 nogil:
+        cdef Py_ssize_t T = self.layout.n_parts(b), nodes = self.layout.behind(b)
+        return (<ChainWorkspace> work).tempered.game(
+            v, T, v + nodes, tau, self.share(b), n_sweeps, nu, marginals, marginals + nodes, soft,
+            hard)

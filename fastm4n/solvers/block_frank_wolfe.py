@@ -12,6 +12,7 @@ from fastm4n.solvers.driver import SAMPLINGS, STEPS
 from fastm4n.solvers.label_newton import LabelNewton
 from fastm4n.solvers.newton_cg import NewtonCG
 from fastm4n.solvers.out_of_core import OutOfCore
+from fastm4n.solvers.quasi_newton import QuasiNewton
 
 ORACLES = ("exact", "mirror_prox")
 
@@ -21,8 +22,8 @@ class BlockFrankWolfe(NamesParameters, BaseEstimator):
 
     Given as ``solver=BlockFrankWolfe(...)``; ``solver="auto"``, which every estimator has by
     default, is this with its default options, and changes `step` and `cache` where counts of work
-    say that it pays. The optimum does not depend on any of them, and the certified gap holds for
-    all: they decide how long a fit takes.
+    say that it pays; for few and long outputs it is `QuasiNewton`. The optimum does not depend on
+    any of them, and the certified gap holds for all: they decide how long a fit takes.
 
     Parameters
     ----------
@@ -151,11 +152,11 @@ class BlockFrankWolfe(NamesParameters, BaseEstimator):
 
 def check_solver(solver):
     """The solver of an estimator's `solver`: its own, or the `BlockFrankWolfe` of "auto"."""
-    if isinstance(solver, (BlockFrankWolfe, LabelNewton, NewtonCG, OutOfCore)):
+    if isinstance(solver, (BlockFrankWolfe, LabelNewton, NewtonCG, OutOfCore, QuasiNewton)):
         return solver
     if isinstance(solver, str) and solver == "auto":
         return BlockFrankWolfe()
     what = solver.__name__ + ", the class" if isinstance(solver, type) else repr(solver)
     raise ValueError(
-        "solver must be 'auto', a BlockFrankWolfe(...), a NewtonCG(...), a LabelNewton(...) or an "
-        f"OutOfCore(...), got {what}.")
+        "solver must be 'auto', a BlockFrankWolfe(...), a NewtonCG(...), a LabelNewton(...), a "
+        f"QuasiNewton(...) or an OutOfCore(...), got {what}.")

@@ -48,7 +48,7 @@ def minimise(objective, w, max_iter, on_iterate):
     gradient, n = gradient_of(), 1
     pairs = deque(maxlen=MEMORY)
     while not on_iterate(n, w, value, gradient) and n < max_iter:
-        step = _direction(gradient, pairs)
+        step = direction(gradient, pairs)
         slope, size = inner(gradient, step), 1.0
         if not slope < 0.0:
             break
@@ -62,16 +62,36 @@ def minimise(objective, w, max_iter, on_iterate):
         if not found < value:
             break
         before, gradient = gradient, gradient_of()
-        moved, turned = times(size, step), plus(gradient, -1.0, before)
-        product = inner(moved, turned)
-        if product > LEAST_CURVATURE * np.sqrt(inner(moved, moved) * inner(turned, turned)):
-            pairs.append((moved, turned, product))
+        keep_pair(pairs, times(size, step), plus(gradient, -1.0, before))
         w, value = to, found
     return w
 
 
-def _direction(gradient, pairs):
-    """Minus the gradient, times the inverse of the Hessian that the pairs tell of."""
+def keep_pair(pairs, moved, turned):
+    """Append a step and the difference of the gradients at its ends, where that tells of a curve.
+
+    Parameters
+    ----------
+    pairs : deque
+    moved, turned : dict of ndarray
+    """
+    product = inner(moved, turned)
+    if product > LEAST_CURVATURE * np.sqrt(inner(moved, moved) * inner(turned, turned)):
+        pairs.append((moved, turned, product))
+
+
+def direction(gradient, pairs, first=None):
+    """Minus the gradient, times the inverse of the Hessian that the pairs tell of.
+
+    Parameters
+    ----------
+    gradient : dict of ndarray
+    pairs : deque of tuple
+        Of `keep_pair`.
+    first : callable, default=None
+        ``first(state)`` is the product with that inverse where nothing is told of it, up to a
+        factor; by default the state itself.
+    """
     step, shares = times(-1.0, gradient), []
     for moved, turned, product in reversed(pairs):
         share = inner(moved, step) / product
@@ -79,9 +99,11 @@ def _direction(gradient, pairs):
         step = plus(step, -share, turned)
     if pairs:
         moved, turned, product = pairs[-1]
-        step = times(product / inner(turned, turned), step)
+        other = turned if first is None else first(turned)
+        step = times(product / inner(turned, other), step if first is None else first(step))
     else:
         step = times(1.0 / max(1.0, np.sqrt(inner(gradient, gradient))), step)
+        step = step if first is None else first(step)
     for (moved, turned, product), share in zip(pairs, reversed(shares), strict=True):
         step = plus(step, share - inner(turned, step) / product, moved)
     return step

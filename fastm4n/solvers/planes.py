@@ -1,0 +1,133 @@
+"""Lower bounds of the optimum by mixtures of dual points that were met, of which little is kept.
+
+With h_k <= sum_b p_b h_b(mu_k) and z_k = w(mu_k), h being concave and zero at phi(y), where w = 0,
+
+    D(sum_k c_k mu_k) >= sum_k c_k h_k - alpha / 2 ||sum_k c_k z_k||^2,   c >= 0, sum_k c_k <= 1:
+
+the largest such number is a bound, and so is that of any c, so that the quadratic program need not
+be solved exactly. One dual point alone is scaled towards phi(y), and no bound is negative.
+"""
+
+import numpy as np
+
+from fastm4n.solvers.certificates import ROUNDING
+
+# steps of the quadratic program, at most, and what of a slope is none
+MOST_STEPS, FLAT = 200, 1e-12
+# what is added to the diagonal, relative to it: planes may be combinations of others
+RIDGE = 1e-12
+
+
+class Planes:
+    """The last dual points: their heights and weights.
+
+    Parameters
+    ----------
+    alpha : float
+    size : int
+        Most that are kept; then the one that has been unused for longest goes.
+
+    Attributes
+    ----------
+    shares : ndarray
+        c of the last bound.
+    """
+
+    def __init__(self, alpha, size):
+        self.alpha, self.size = alpha, size
+        self.points = []
+        self.heights, self.entropies = np.zeros(0), np.zeros(0)
+        self.products = np.zeros((0, 0))
+        self.shares = np.zeros(0)
+        self.unused = np.zeros(0)
+
+    def add(self, height, z, inner, entropy=0.0):
+        """Keep a dual point.
+
+        Parameters
+        ----------
+        height : float
+        z : object
+            Kept, and only handed to inner(z, other).
+        entropy : float
+            What a smoothed height is larger by; see `bound`.
+        """
+        if len(self.points) == self.size:
+            self._drop(int(np.argmax(self.unused)))
+        row = np.array([inner(z, other) for other in [*self.points, z]])
+        n = len(self.points)
+        products = np.empty((n + 1, n + 1))
+        products[:n, :n] = self.products
+        products[n], products[:, n] = row, row
+        self.products = products
+        self.points.append(z)
+        self.heights = np.append(self.heights, height)
+        self.entropies = np.append(self.entropies, entropy)
+        self.shares, self.unused = np.append(self.shares, 0.0), np.append(self.unused, 0.0)
+
+    def _drop(self, k):
+        del self.points[k]
+        self.products = np.delete(np.delete(self.products, k, 0), k, 1)
+        for name in ("heights", "entropies", "shares", "unused"):
+            setattr(self, name, np.delete(getattr(self, name), k))
+
+    def bound(self, tau=0.0):
+        """The largest bound, of the smoothed problem with entropies counting tau."""
+        heights = self.heights + tau * self.entropies
+        shares = largest(heights, self.alpha * self.products, self.shares)
+        if tau == 0.0:
+            self.shares = shares
+            self.unused = np.where(shares > 0.0, 0.0, self.unused + 1.0)
+        pull = 0.5 * self.alpha * (shares @ self.products @ shares)
+        # what rounding of products may come to where points cancel each other
+        terms = np.abs(heights) @ shares + self.alpha * (
+            np.sqrt(np.diag(self.products)) @ shares) ** 2
+        return max(0.0, float(heights @ shares - pull - ROUNDING * terms))
+
+
+def largest(heights, matrix, start):
+    """c >= 0 with sum c <= 1 that makes heights' c - c' matrix c / 2 large, from a feasible start.
+
+    By active sets: each step is Newton's among those of c that are not zero, as far as it is
+    feasible; then one more is let in. matrix is positive semidefinite.
+    """
+    n = heights.size
+    # the last is phi(y), which makes the sum one
+    slope_of = np.append(heights, 0.0)
+    full = np.zeros((n + 1, n + 1))
+    full[:n, :n] = matrix
+    full[np.arange(n), np.arange(n)] += RIDGE * np.diag(matrix)
+    c = np.append(start, max(0.0, 1.0 - start.sum()))
+    c /= c.sum()
+    active = list(np.flatnonzero(c > 0.0))
+    for _ in range(MOST_STEPS):
+        # Newton's step, the sum being kept
+        k = len(active)
+        system = np.zeros((k + 1, k + 1))
+        system[:k, :k] = full[np.ix_(active, active)]
+        system[:k, k] = system[k, :k] = 1.0
+        try:
+            to = np.linalg.solve(system, np.append(slope_of[active], 1.0))[:k]
+        except np.linalg.LinAlgError:
+            break
+        if not np.isfinite(to).all():
+            break
+        now = c[active]
+        going = to < now
+        with np.errstate(divide="ignore", invalid="ignore"):
+            room = np.where(going & (to < 0.0), now / (now - to), np.inf)
+        share = min(1.0, float(room.min()))
+        c[active] = np.maximum(0.0, now + share * (to - now))
+        if share < 1.0:
+            gone = int(np.argmin(room))
+            c[active[gone]] = 0.0
+            del active[gone]
+            continue
+        slopes = slope_of - full @ c
+        level = float(slopes @ c)
+        slopes[active] = -np.inf
+        best = int(np.argmax(slopes))
+        if not slopes[best] > level + FLAT * (1.0 + np.abs(slope_of).max()):
+            break
+        active.append(best)
+    return c[:n] / c.sum()
