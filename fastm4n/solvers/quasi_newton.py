@@ -53,8 +53,11 @@ SWEEPS, MOST_SWEEPS, LONG_SEARCH = 1, 16, 4
 MOST_COLUMNS, ROWS, RIDGE = 1000, 20, 0.01
 # numbers that pairs of L-BFGS and planes hold, at most, but for so many of each
 MOST_NUMBERS, FEWEST = 1 << 26, 10
-# outputs of so many parts on average are long, and few where they are no more than this share
-LONG, FEW = 50, 1.0
+# outputs of so many parts on average are long, and few where they are no more than this share of
+# that: under the log surrogate, whose steps of whole blocks are good ones, and else
+LONG, FEW_SMOOTH, FEW = 50, 0.1, 1.0
+# multiply-adds of a pair or plane for each weight, in a pass
+PAIR_COST = 8.0
 
 
 class QuasiNewton(NamesParameters, BaseEstimator):
@@ -130,12 +133,17 @@ class QuasiNewton(NamesParameters, BaseEstimator):
 
     @classmethod
     def pays(cls, surrogate, features):
-        """Whether outputs are few and long, so that steps of whole blocks are too coarse."""
+        """Whether outputs are few and long, so that steps of whole blocks are too coarse.
+
+        And weights are not so many that steps take longer than evaluations.
+        """
         layout = surrogate.outputs.layout
         length = layout.n_parts_of_all / max(1, layout.n_blocks)
-        return (
-            length >= LONG and layout.n_blocks <= FEW * length
-            and cls.misses(surrogate, features) is None)
+        few = FEW_SMOOTH if isinstance(surrogate, Log) else FEW
+        if length < LONG or layout.n_blocks > few * length or cls.misses(surrogate, features):
+            return False
+        work = layout.n_blocks * (features.visit_cost + surrogate.outputs.oracle_cost)
+        return PAIR_COST * FEWEST * n_weights(features) <= work
 
     def solve(
         self, surrogate, features, weights, alpha, *, mu=None, concave=None, shrink=1.0,
@@ -152,8 +160,8 @@ class QuasiNewton(NamesParameters, BaseEstimator):
             # w of an earlier dual point
             engine = BlockCoordinateEngine(surrogate, features, weights, alpha, 0)
             engine.set_mu(mu, concave, shrink)
-        size = sum(array.size for array in features.state().values())
-        memory = min(self.memory, max(FEWEST, MOST_NUMBERS // (3 * max(1, size))))
+        most = MOST_NUMBERS // (3 * max(1, n_weights(features)))
+        memory = min(self.memory, max(FEWEST, most))
         run = _Run(memory, surrogate, features, weights, alpha, tol, max_iter, verbose, callback)
         # sums of BLAS depend on the number of its threads
         with threadpool_limits(1, "blas"):
@@ -305,6 +313,11 @@ class _Run:
             self.surrogate.restore({
                 **self.surrogate.state(), "theta": np.array(self.batch.scores),
                 "is_first": np.zeros(self.surrogate.n_blocks, dtype=np.uint8)})
+
+
+def n_weights(features):
+    """Numbers of a state."""
+    return sum(array.size for array in features.held().values())
 
 
 def first_hessian(features):
