@@ -56,6 +56,9 @@ MOST_NUMBERS, FEWEST = 1 << 26, 10
 # outputs of so many parts on average are long, and few where they are no more than this share of
 # that: under the log surrogate, whose steps of whole blocks are good ones, and else
 LONG, FEW_SMOOTH, FEW = 50, 0.1, 1.0
+# under mean costs so few parts for each weight can be told apart almost without mistakes, which
+# steps of whole blocks find sooner
+SEPARABLE = 1.0 / 3.0
 # multiply-adds of a pair or plane for each weight, in a pass
 PAIR_COST = 8.0
 
@@ -142,8 +145,12 @@ class QuasiNewton(NamesParameters, BaseEstimator):
         few = FEW_SMOOTH if isinstance(surrogate, Log) else FEW
         if length < LONG or layout.n_blocks > few * length or cls.misses(surrogate, features):
             return False
+        size, is_mean = n_weights(features), surrogate.outputs.mean_cost
+        if is_mean and not isinstance(surrogate, Log) and (
+                layout.n_parts_of_all < SEPARABLE * size):
+            return False
         work = layout.n_blocks * (features.visit_cost + surrogate.outputs.oracle_cost)
-        return PAIR_COST * FEWEST * n_weights(features) <= work
+        return PAIR_COST * FEWEST * size <= work
 
     def solve(
         self, surrogate, features, weights, alpha, *, mu=None, concave=None, shrink=1.0,
