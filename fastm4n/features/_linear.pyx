@@ -14,6 +14,7 @@ from fastm4n.features._rows import AT_ONCE, n_pair_rows, spread_pairs
 
 from fastm4n._simd._loops cimport fastm4n_prefetch
 from fastm4n.features._base cimport WeightMap
+from fastm4n.features._indices cimport check_within
 from fastm4n.features._penalty cimport Penalty
 
 cdef extern from "../features/pair_loops.h" nogil:
@@ -26,21 +27,6 @@ MOST_COUNTED = 1 << 20
 cdef enum:
     # 64-bit indices that are made short ones at a time
     PIECE = 256
-
-
-ctypedef fused index_t:
-    int
-    long long
-
-
-cdef bint are_within(const index_t[::1] indices, Py_ssize_t n) noexcept nogil:
-    """Whether all are 0 ... n - 1."""
-    cdef index_t least = 0, most = -1
-    cdef Py_ssize_t i
-    for i in range(indices.shape[0]):
-        least = min(least, indices[i])
-        most = max(most, indices[i])
-    return least >= 0 and most < n
 
 
 cdef class LinearMap(WeightMap):
@@ -89,20 +75,17 @@ cdef class LinearMap(WeightMap):
         cdef const float[::1] view32
         cdef const int[::1] view_indices
         cdef const long long[::1] view_long
-        cdef bint is_within
         self.is_sparse = sparse.issparse(X)
         if self.is_sparse:
             data, self.indptr = X.data, np.ascontiguousarray(X.indptr, dtype=np.int64)
             if X.indices.dtype == np.int64:
                 view_long = X.indices
                 self.long_indices = &view_long[0] if view_long.shape[0] else NULL
-                is_within = are_within(view_long, self.n_features)
+                check_within(view_long, self.n_features)
             else:
                 view_indices = X.indices
                 self.indices = &view_indices[0] if view_indices.shape[0] else NULL
-                is_within = are_within(view_indices, self.n_features)
-            if not is_within:
-                raise IndexError("X has a column index outside its shape.")
+                check_within(view_indices, self.n_features)
             self.n_values = X.nnz
         else:
             if not X.flags.c_contiguous:
@@ -110,12 +93,10 @@ cdef class LinearMap(WeightMap):
             data, self.n_values = X.reshape(-1), X.size
         if data.dtype == np.float32:
             view32 = data
-            if view32.shape[0]:
-                self.data32 = &view32[0]
+            self.data32 = &view32[0] if view32.shape[0] else NULL
         else:
             view64 = data
-            if view64.shape[0]:
-                self.data64 = &view64[0]
+            self.data64 = &view64[0] if view64.shape[0] else NULL
 
     def take_pairs(self, X, pairs, n_more, used):
         """Have weights of these pairs alone; returns a byte for each number that is held."""

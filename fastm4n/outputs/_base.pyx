@@ -266,7 +266,7 @@ cdef class Outputs:
         return Workspace(size, self.layout.max_parts)
 
     def tempered_workspace(self, Py_ssize_t size):
-        """`workspace` for `tempered` and `tempered_game`."""
+        """Likewise, for `tempered` and `tempered_game`."""
         return self.workspace(size, True)
 
     def game(self, bint mirror_prox=False):
@@ -450,10 +450,7 @@ cdef class Outputs:
     cdef int tempered(
         self, Py_ssize_t b, const double* v, double tau, Workspace work, double* marginals,
         double* soft, double* hard) except -1 nogil:
-        """Marginals at v / tau, soft = tau times their log-partition, hard = the largest score.
-
-        By `sum_product` and `best`; it uses work.scratch.
-        """
+        """Marginals at v / tau, soft = tau times their log-partition, hard = the largest score."""
         cdef Py_ssize_t j
         for j in range(self.layout.size(b)):
             work.scratch[j] = v[j] / tau
