@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import load_iris, load_wine
+from threadpoolctl import threadpool_limits
 
 from fastm4n import (
     BlockFrankWolfe,
@@ -241,3 +242,17 @@ def test_extreme_scores():
         fit = MulticlassClassifier(surrogate, alpha=0.1, solver=LabelNewton(), max_iter=300)
         fit.fit(X, y)
         assert np.isfinite(fit.duality_gap_) and fit.score(X, y) == 1.0
+
+
+@pytest.mark.parametrize("surrogate", ["log", "max_margin"])
+def test_bits_do_not_depend_on_threads_of_blas(surrogate):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3000, 30))
+    y = np.argmax(X[:, :5] + rng.normal(size=(3000, 5)), axis=1)
+    fits = []
+    for n in (1, 2):
+        with threadpool_limits(n, "blas"):
+            fits.append(MulticlassClassifier(
+                surrogate, alpha=1e-3, solver=LabelNewton(), n_jobs=n).fit(X, y))
+    assert_array_equal(fits[0].coef_, fits[1].coef_)
+    assert_array_equal(fits[0].history_["gap"], fits[1].history_["gap"])

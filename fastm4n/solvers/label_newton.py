@@ -37,6 +37,7 @@ from fastm4n.solvers.certificates import Certificate
 from fastm4n.solvers.free_intercept import balancing
 from fastm4n.solvers.history import History, Progress
 from fastm4n.solvers.label_losses import LabelLosses, kind_of
+from fastm4n.solvers.threads import one_blas_thread
 
 # of the line search: the share of the slope that a step must gain, and most halvings
 SUFFICIENT, MOST_HALVINGS = 1e-4, 40
@@ -181,7 +182,8 @@ class LabelNewton(NamesParameters, BaseEstimator):
             run.n_passes = -1  # to look where a fit begins is no pass of it
         interrupted = False
         try:
-            run.solve(np.ascontiguousarray(features.state()["weights"][: losses.d + 1, :k].T))
+            with one_blas_thread():
+                run.solve(np.ascontiguousarray(features.state()["weights"][: losses.d + 1, :k].T))
         except KeyboardInterrupt:
             if not keep_on_interrupt or run.certificate is None:
                 raise

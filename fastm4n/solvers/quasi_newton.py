@@ -26,7 +26,6 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import linalg, sparse
 from sklearn.base import BaseEstimator
-from threadpoolctl import threadpool_limits
 
 from fastm4n._parameters import NamesParameters, check_number
 from fastm4n.solvers._batch import Batch, TemperedBatch
@@ -36,6 +35,7 @@ from fastm4n.solvers.certificates import Certificate
 from fastm4n.solvers.history import History, Progress
 from fastm4n.solvers.limited_memory import direction, inner, keep_pair, plus, times
 from fastm4n.solvers.planes import Planes
+from fastm4n.solvers.threads import one_blas_thread
 from fastm4n.surrogates import Log, MaxMargin, MaxMin
 
 # of the line search: the share of the slope that a step must gain, most cuts of a step, and the
@@ -170,8 +170,7 @@ class QuasiNewton(NamesParameters, BaseEstimator):
         most = MOST_NUMBERS // (3 * max(1, n_weights(features)))
         memory = min(self.memory, max(FEWEST, most))
         run = _Run(memory, surrogate, features, weights, alpha, tol, max_iter, verbose, callback)
-        # sums of BLAS depend on the number of its threads
-        with threadpool_limits(1, "blas"):
+        with one_blas_thread():
             return run.solve()
 
 

@@ -1,9 +1,11 @@
 """Work on ranges of blocks and on pieces of arrays, in as many threads as it is worth."""
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 
 import numpy as np
 from joblib import effective_n_jobs
+from threadpoolctl import ThreadpoolController
 
 from fastm4n._parameters import is_number
 
@@ -21,6 +23,17 @@ def n_threads(n_jobs):
     if n_jobs is not None and (not is_number(n_jobs, low=-np.inf, integer=True) or n_jobs == 0):
         raise ValueError(f"n_jobs must be an integer other than 0, or None, got {n_jobs!r}.")
     return effective_n_jobs(n_jobs)
+
+
+@cache
+def _pools():
+    # to look for them takes longer than many a fit
+    return ThreadpoolController()
+
+
+def one_blas_thread():
+    """A context in which BLAS has one thread: its sums depend on how many there are."""
+    return _pools().limit(limits=1, user_api="blas")
 
 
 def in_threads(function, n, cost, n_jobs):
