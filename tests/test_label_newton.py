@@ -244,6 +244,28 @@ def test_extreme_scores():
         assert np.isfinite(fit.duality_gap_) and fit.score(X, y) == 1.0
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("surrogate", ["log", "max_margin", "max_min"])
+@pytest.mark.parametrize("scale", [1e150, 10.0 ** np.arange(-150, 151, 100)])
+def test_second_derivatives_that_overflow_are_left_to_blocks(surrogate, scale):
+    X, y = iris()
+    with pytest.raises(ValueError, match="rows of X of length at most 1e.50"):
+        MulticlassClassifier(surrogate, solver=LabelNewton()).fit(X * scale, y)
+    fit = MulticlassClassifier(surrogate, max_iter=20, random_state=0).fit(X * scale, y)
+    assert np.isfinite(fit.duality_gap_) and np.isfinite(fit.coef_).all()
+    assert "newton" not in " ".join(fit.history_["policy"])
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_blocks_where_weights_are_many_and_examples_few():
+    X = np.random.default_rng(0).normal(size=(150, 5))
+    for n_labels, expected in ((30, True), (150, False)):
+        fit = OrdinalClassifier("max_min", alpha=1e-6, max_iter=5, random_state=0)
+        fit.fit(X, np.arange(150) % n_labels)
+        assert ("newton" in fit.history_["policy"]) == expected
+
+
 @pytest.mark.parametrize("surrogate", ["log", "max_margin"])
 def test_bits_do_not_depend_on_threads_of_blas(surrogate):
     rng = np.random.default_rng(0)

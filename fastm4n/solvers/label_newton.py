@@ -71,9 +71,13 @@ LESS_DAMPING, MORE_DAMPING = 0.3, 10.0
 # a block costs many times a row of a product of matrices where columns are few, and they need more
 # passes, so that blocks are the faster ones elsewhere but where rows are long
 MOST_WEIGHTS, MOST_COLUMNS, FEW_COLUMNS = 2000, 500, 40
+# "auto" makes no Newton steps of more weights than this where blocks are fewer than weights
+MANY_WEIGHTS = 500
 # alpha is tiny for steps of blocks where alpha n is less than this share of the mean square length
 # of rows
 TINY = 1e-3
+# most of the square length of a row: second derivatives, and their factors, are to be finite
+LONGEST = 1e100
 
 
 def why_not(surrogate, features):
@@ -89,6 +93,8 @@ def why_not(surrogate, features):
         return "penalty='l2'"
     if features.n_labels * (features.n_features + 1) > MOST_WEIGHTS and kind != "log":
         return f"at most {MOST_WEIGHTS} weights under this surrogate"
+    if features.arguments()[2].max(initial=0.0) > LONGEST:
+        return f"rows of X of length at most {LONGEST**0.5:g}"
     return None
 
 
@@ -107,6 +113,9 @@ def is_better(surrogate, features, weights, alpha):
     if features.n_features > MOST_COLUMNS:
         return False
     _, _, norms, _, _ = features.arguments()
+    n_weights = features.n_labels * (features.n_features + 1)
+    if not is_log and n_weights > max(MANY_WEIGHTS, norms.size):
+        return False
     return alpha * norms.size < TINY * float(np.sum(np.asarray(weights) * norms))
 
 
