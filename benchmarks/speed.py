@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 from _data import load_multiclass
 from _making import made
+from sklearn.datasets import load_digits
 from sklearn.svm import SVC, LinearSVC
 from threadpoolctl import threadpool_limits
 
@@ -154,8 +155,10 @@ def crammer_singer(X, y, coef, intercept, alpha):
 def against_linear_svc(repeats):
     """Max-margin, linear, to 1e-4 of the optimum; each at its loosest tolerance that gets there."""
     rows = []
-    for name in ("segment", "satimage", "letter"):
-        X, y = load_multiclass(name)
+    pixels, digits = load_digits(return_X_y=True)
+    pixels /= 16.0
+    for name in ("segment", "satimage", "letter", "vehicle", "digits"):
+        X, y = (pixels, digits) if name == "digits" else load_multiclass(name)
         n = len(y)
         for alpha, label in ((0.01, "0.01"), (0.001, "0.001"), (1 / n, "1/n (C = 1)")):
             with warnings.catch_warnings():

@@ -24,6 +24,7 @@ from fastm4n.solvers.certificates import (
     certify_zero,
 )
 from fastm4n.solvers.policy import AutoPolicy
+from fastm4n.solvers.semismooth import SemismoothNewton, pays
 
 SAMPLINGS = {"gap": Sampling.GAP, "uniform": Sampling.UNIFORM, "permutation": Sampling.PERMUTATION}
 
@@ -47,6 +48,11 @@ FRESH_PASSES = 20
 
 # the share of its gaps that a pass leaves where a smooth problem is slow
 SLOW = 0.8
+
+# passes of steps of one block after which Newton steps begin, where they pay: easy fits are done
+NEWTON_AFTER = 8
+# and Newton passes between two certificates: they tell their gap themselves
+NEWTON_GAP_EVERY = 30
 
 # kernels are accelerated from the first certificate after so many passes without, by which the
 # dual has risen by less than this share of the gap
@@ -133,6 +139,9 @@ class Driver:
         self.policy = AutoPolicy(engine, MOST_ATOMS, cache_F, cache_nu) if auto else None
         if auto:
             step, cache, self.kind = "line_search", None, Step.LINE_SEARCH
+        # checkpoints are of block steps
+        self.newton = None
+        self.has_newton = auto and keep_best and accelerate and pays(engine)
         self.policy_name = step if cache is None else f"{step}+cache"
         if cache is not None or self.kind in (Step.PAIRWISE, Step.AWAY):
             most = min(cache or MOST_ATOMS, np.iinfo(np.intc).max)
@@ -278,7 +287,7 @@ class Driver:
             done = certificate.gap <= tol
         if self.acceleration is not None:
             self.acceleration.told(raw.gap)
-        if self.policy is not None:
+        if self.policy is not None and self.newton is None:
             before = self.policy.name
             self.policy.told(raw.gap)
             is_new = self.policy.name != before and not self.policy.keeps_atoms
@@ -391,6 +400,13 @@ class Driver:
                     not engine.surrogate.is_smooth or self._is_slow()):
                 self._accelerate()
         n_passes, stale = self.n_passes, engine.stale_gap()
+        if self.newton is not None:
+            stale = self._offer_newton()
+        elif (
+            self.has_newton and self.on_pass is None and n_passes >= NEWTON_AFTER
+            and stale * self.fresh_share > tol and certified
+        ):
+            self._begin_newton()
         if self._sweep:
             self._at_refresh, self._sweep = stale, False
         elif by_gap:
@@ -403,8 +419,12 @@ class Driver:
         # would make one every pass
         since = n_passes - self._last_check
         early = stale * self.fresh_share <= tol and since >= min(GAP_EVERY, 1 + n_passes // 20)
+        every = GAP_EVERY
+        if self.newton is not None:
+            # whose passes tell the gap
+            early, every = stale <= tol, NEWTON_GAP_EVERY
         if not (
-            n_passes % GAP_EVERY == 0 or n_passes == max_iter
+            n_passes % every == 0 or n_passes == max_iter
             or (early and not engine.averaging)
         ):
             return False
@@ -457,8 +477,29 @@ class Driver:
             self.best.restore(part("best", state), kept, mu, np.array(self.engine.concave))
         self.certificate, self._certified_at = None, -1
 
+    def _begin_newton(self):
+        """Make Newton steps on w from here on."""
+        if self.acceleration is not None:
+            self.acceleration.finish()
+        self.acceleration = self.newton = SemismoothNewton(self.engine)
+        self._zero_known = True
+        self.policy_name = "newton"
+
+    def _offer_newton(self):
+        """Take notice of the point of the last Newton pass; returns what is left of the gap."""
+        best, newton, engine = self.best, self.newton, self.engine
+        if newton.primal < best.primal:
+            best.primal, best.kept = newton.primal, newton.average()
+        if newton.dual > best.dual:
+            best.dual, best.mu, best.heights = newton.dual, None, None
+            if self.keep_dual:
+                best.mu, best.heights = np.array(engine.mu), np.array(engine.concave)
+        return max(0.0, best.primal - best.dual)
+
     def _pass(self, sampling):
         """One pass of the step that was asked for, or of the one that the policy chooses."""
+        if self.newton is not None:
+            return self.newton.run_pass()
         policy, passes = self.policy, self.engine if self.windows is None else self.windows
         if policy is None:
             return passes.run_pass(sampling, self.kind)
