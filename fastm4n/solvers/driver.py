@@ -139,7 +139,6 @@ class Driver:
         self.policy = AutoPolicy(engine, MOST_ATOMS, cache_F, cache_nu) if auto else None
         if auto:
             step, cache, self.kind = "line_search", None, Step.LINE_SEARCH
-        # checkpoints are of block steps
         self.newton = None
         self.has_newton = auto and keep_best and accelerate and pays(engine)
         self.policy_name = step if cache is None else f"{step}+cache"
@@ -379,7 +378,8 @@ class Driver:
         try:
             while self.n_passes < max_iter and not finished:
                 finished = self._step(tol, max_iter, certified, by_gap)
-                if not finished and self.on_pass is not None:
+                # Newton steps are few: a fit that is stopped in them goes on from before the first
+                if not finished and self.on_pass is not None and self.newton is None:
                     self.on_pass(self)
         finally:
             self.is_running = False
@@ -403,7 +403,7 @@ class Driver:
         if self.newton is not None:
             stale = self._offer_newton()
         elif (
-            self.has_newton and self.on_pass is None and n_passes >= NEWTON_AFTER
+            self.has_newton and n_passes >= NEWTON_AFTER
             and stale * self.fresh_share > tol and certified
         ):
             self._begin_newton()
