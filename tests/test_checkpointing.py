@@ -169,7 +169,7 @@ for lives in range(1, 9):
     passes, child = 0, os.fork()
     if child == 0:
         with checkpointing(sys.argv[2]):
-            model = MulticlassClassifier("max_margin", alpha=1e-2, tol=1e-3, random_state=0)
+            model = MulticlassClassifier("max_min", alpha=1e-2, tol=1e-3, random_state=0)
             model.fit(X, y)
         np.save(sys.argv[3], model.coef_)
         os._exit(0)
@@ -184,7 +184,7 @@ print(lives)
 def test_sigkill_again_and_again(tmp_path):
     """A process that never lives for more than eight passes gets to the end."""
     X, y = data(n=100)
-    whole = MulticlassClassifier("max_margin", alpha=1e-2, tol=1e-3, random_state=0).fit(X, y)
+    whole = MulticlassClassifier("max_min", alpha=1e-2, tol=1e-3, random_state=0).fit(X, y)
     np.savez(tmp_path / "data.npz", X=X, y=y)
     files = [str(tmp_path / name) for name in ("data.npz", "fit.fm4n", "coef.npy")]
     done = run_code(KILLED, *files, OMP_NUM_THREADS="1")

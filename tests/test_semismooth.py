@@ -131,7 +131,7 @@ def fitted(estimator, X, y, **options):
 
 
 def is_newton(model):
-    return "newton" in model.history_["policy"]
+    return "semismooth" in model.history_["policy"]
 
 
 @pytest.mark.parametrize("alpha", [1e-2, 1e-3, 1e-4])

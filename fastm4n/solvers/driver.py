@@ -483,7 +483,7 @@ class Driver:
             self.acceleration.finish()
         self.acceleration = self.newton = SemismoothNewton(self.engine)
         self._zero_known = True
-        self.policy_name = "newton"
+        self.policy_name = "semismooth"
 
     def _offer_newton(self):
         """Take notice of the point of the last Newton pass; returns what is left of the gap."""
