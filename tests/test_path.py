@@ -450,12 +450,12 @@ def test_the_heuristic_path_is_told_the_truth(task):
 def test_a_cold_grid_is_the_fits():
     X, y = labels(n=30)
     alphas = [1.0, 0.1, 0.01]
-    estimator = MulticlassClassifier("max_margin", random_state=0)
+    estimator = made(MulticlassClassifier, "max_margin", step="line_search", random_state=0)
     path = regularization_path(
         estimator, X, y, eps=1e-3, method="grid", alphas=alphas, warm_start=False)
     calls = passes = 0
     for j, alpha in enumerate(alphas):
-        model = MulticlassClassifier("max_margin", random_state=0, alpha=alpha, tol=1e-3).fit(X, y)
+        model = clone(estimator).set_params(alpha=alpha, tol=1e-3).fit(X, y)
         assert_array_equal(path.coef(alpha), model.coef_)
         assert path.gaps[j] == pytest.approx(model.duality_gap_, rel=1e-9)
         passes += model.n_iter_
@@ -562,7 +562,7 @@ def test_estimators_of_a_path_predict(task):
 @pytest.mark.parametrize("options", [dict(), dict(step="pairwise", cache=5)])
 def test_histories_of_estimators_have_all_keys(options, tmp_path):
     X, y = labels()
-    estimator = made(MulticlassClassifier, "max_margin", random_state=0, **options)
+    estimator = made(MulticlassClassifier, "max_min", random_state=0, **options)
     whole = clone(estimator).fit(X, y)
     path = regularization_path(estimator, X, y, alpha_min=0.01)
     path.save(tmp_path / "path")

@@ -202,14 +202,25 @@ def test_a_fit_that_is_cut_short_is_certified(max_iter):
     assert model.dual_objective_ <= exact.primal_objective_ + 1e-12
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("scale", [1e150, 10.0 ** np.arange(-150, 151, 75)])
+def test_columns_whose_products_overflow_are_left_to_steps_of_blocks(scale):
+    X, y = data(120, 5, 3)
+    model = fitted(MulticlassClassifier, X * scale, y, alpha=0.01, max_iter=30)
+    assert not is_newton(model)
+    assert np.isfinite(model.coef_).all() and model.relative_gap_ <= 1.0
+
+
 def test_where_they_do_not_pay():
     X, y = data(60, 5, 3)
     assert pays(engine_of(X, y, 0.01))
     from scipy import sparse
 
     assert not pays(engine_of(sparse.csr_matrix(X), y, 0.01))
-    wide, y = data(2000, 500, 20)
-    assert not pays(engine_of(wide, y, 0.01))
+    wide, many = data(2000, 500, 20)
+    assert not pays(engine_of(wide, many, 0.01))
+    # as many labels as examples
+    assert not pays(engine_of(X, np.arange(60), 0.01))
     other = MulticlassClassifier("max_min")._problem(X, y[:60], None)
     assert not pays(
         BlockCoordinateEngine(other.loss, other.features, other.weights, 0.01, 0))

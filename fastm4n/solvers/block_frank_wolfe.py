@@ -22,7 +22,9 @@ class BlockFrankWolfe(NamesParameters, BaseEstimator):
 
     Given as ``solver=BlockFrankWolfe(...)``; ``solver="auto"``, which every estimator has by
     default, is this with its default options, and changes `step` and `cache` where counts of work
-    say that it pays; for few and long outputs it is `QuasiNewton`. The optimum does not depend on
+    say that it pays; for few and long outputs it is `QuasiNewton`, for single labels with columns out of
+    scale and for "log" `LabelNewton`, and for "max_margin" over single labels with few weights
+    semismooth Newton steps follow after some passes. The optimum does not depend on
     any of them, and the certified gap holds for all: they decide how long a fit takes.
 
     Parameters

@@ -37,6 +37,7 @@ from fastm4n.solvers.certificates import Certificate
 from fastm4n.solvers.free_intercept import balancing
 from fastm4n.solvers.history import History, Progress
 from fastm4n.solvers.label_losses import LabelLosses, kind_of
+from fastm4n.solvers.semismooth import LONGEST
 from fastm4n.solvers.threads import one_blas_thread
 
 # of the line search: the share of the slope that a step must gain, and most halvings
@@ -76,8 +77,6 @@ MANY_WEIGHTS = 500
 # alpha is tiny for steps of blocks where alpha n is less than this share of the mean square length
 # of rows
 TINY = 1e-3
-# most of the square length of a row: second derivatives, and their factors, are to be finite
-LONGEST = 1e100
 
 
 def why_not(surrogate, features):

@@ -26,6 +26,8 @@ from fastm4n.surrogates._max_margin import MaxMargin
 
 # a factorisation of all of H may take as many multiply-adds as so many passes
 MOST_PASSES = 4
+# most of the square length of a row: H, and its factors, are to be finite
+LONGEST = 1e100
 # sigma at first, times the largest loss of w = 0, what it is multiplied by at each new centre, and
 # the least, times the first
 FIRST_SIGMA, LESS, LEAST = 0.5, 0.5, 1e-4
@@ -49,7 +51,11 @@ def pays(engine):
         and is_plain_dense(features)
     ):
         return False
-    unknowns = min((features.n_features + 1) * surrogate.max_size, surrogate.n_blocks)
+    if features.arguments()[2].max(initial=0.0) > LONGEST:
+        return False
+    unknowns = min(
+        (features.n_features + 1) * surrogate.max_size,
+        surrogate.n_blocks * (surrogate.max_size - 1))
     return unknowns**3 / 6 <= MOST_PASSES * surrogate.n_blocks * features.visit_cost
 
 
