@@ -22,10 +22,10 @@ class BlockFrankWolfe(NamesParameters, BaseEstimator):
 
     Given as ``solver=BlockFrankWolfe(...)``; ``solver="auto"``, which every estimator has by
     default, is this with its default options, and changes `step` and `cache` where counts of work
-    say that it pays; for few and long outputs it is `QuasiNewton`, for single labels with columns out of
-    scale and for "log" `LabelNewton`, and for "max_margin" over single labels with few weights
-    semismooth Newton steps follow after some passes. The optimum does not depend on
-    any of them, and the certified gap holds for all: they decide how long a fit takes.
+    say that it pays. For few and long outputs "auto" is `QuasiNewton`, for "log" over single labels
+    and for columns out of scale `LabelNewton`, and under "max_margin" over single labels with few
+    weights semismooth Newton steps follow after some passes. The optimum does not depend on any of
+    them, and the certified gap holds for all: they decide how long a fit takes.
 
     Parameters
     ----------
