@@ -175,7 +175,7 @@ def followed(oracle_cost, rates, has_labellings, n_passes=100, max_parts=5):
 
     A pass of line searches lowers the logarithm of the gap like 1 / n^1.5, others by rates[policy].
     """
-    engine = Engine(100.0, oracle_cost)
+    engine = Engine(1000.0, oracle_cost)
     engine.surrogate.has_labellings = has_labellings
     engine.surrogate.outputs.layout.max_parts = max_parts
     auto = AutoPolicy(engine, 1000, 0.25, 0.01)
@@ -198,12 +198,12 @@ def followed(oracle_cost, rates, has_labellings, n_passes=100, max_parts=5):
     "oracle_cost, rate, last",
     [
         # oracles are dear, and a cache gets further for the work
-        (1000.0, 0.02, "pairwise+cache"),
+        (10000.0, 0.02, "pairwise+cache"),
         # they cost less than atoms, but gaps fall faster than those of line searches would
         (1.0, 0.05, "pairwise+cache"),
         (1.0, 0.01, "line_search"),
         # a cache that gets nowhere
-        (1000.0, 0.001, "line_search"),
+        (10000.0, 0.001, "line_search"),
     ],
 )
 def test_auto_begins_with_line_searches_where_atoms_are_vectors(oracle_cost, rate, last):
@@ -218,10 +218,10 @@ def test_auto_begins_with_line_searches_where_atoms_are_vectors(oracle_cost, rat
     "oracle_cost, rates, last",
     [
         # a pass does as much with or without a cache, and oracles are dear, or cheap
-        (1000.0, (0.05, 0.05), "pairwise+cache"),
+        (10000.0, (0.05, 0.05), "pairwise+cache"),
         (1.0, (0.05, 0.06), "pairwise"),
         # a cache that gets nowhere
-        (1000.0, (0.001, 0.05), "pairwise"),
+        (10000.0, (0.001, 0.05), "pairwise"),
     ],
 )
 def test_auto_begins_with_a_cache_where_atoms_are_labellings(oracle_cost, rates, last):

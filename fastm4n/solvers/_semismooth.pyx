@@ -240,12 +240,20 @@ cdef class SmoothedBlocks:
         return 0.5 * size * size * (self.depth + k) + size * size * size / 6.0
 
     def turn(self):
-        """Let the direction be -H^{-1} times the gradient, at the last pass."""
+        """Let the direction be -H^{-1} times the gradient, at the last pass.
+
+        Returns
+        -------
+        work : float
+            The multiply-adds that it took, about.
+        """
+        cdef double columns = self.cost_by_columns(), weights = self.cost_by_weights()
         rows = self.gathered()
-        if self.cost_by_columns() <= self.cost_by_weights():
+        if columns <= weights:
             self.step = self.by_columns(rows, self.slopes)
         else:
             self.step = self.by_weights(rows, self.slopes)
+        return min(columns, weights)
 
     def gathered(self):
         """Rows of the mixed blocks with the constant feature, padded."""

@@ -18,8 +18,11 @@ TRIAL_PASSES, JUDGED_PASSES = 30, 20
 # the share of the slope of line searches that is enough for steps between the atoms of outputs of
 # many parts: they have few atoms when their trial begins, and more later
 ENOUGH = 0.7
-# atoms of a block that the cache keeps, and those that a visit has to do with, about
-CACHE, ATOMS = 50, 8
+# atoms of a block that the cache keeps
+CACHE = 50
+# what a visit costs beside its scores, in multiply-adds, and what it costs more where it has to do
+# with atoms: so much, and so much for each part of a labelling, or each number of a mixture
+VISIT, ATOMS, PARTS, NUMBERS = 300.0, 300.0, 8.0, 24.0
 
 
 class AutoPolicy:
@@ -28,8 +31,8 @@ class AutoPolicy:
     Where atoms are labellings of many parts the first passes make pairwise steps with a cache,
     elsewhere Frank-Wolfe steps. Fits that last longer try another policy: the one that does more
     for the certified gap stays. The work of a pass is the number of its visits times the feature
-    map's `visit_cost`, and of its oracle calls times the surrogate's `oracle_cost`, with an
-    allowance for the atoms that steps between them look at. No clock is read, so that a fit is the
+    map's `visit_cost`, and of its oracle calls times the surrogate's `oracle_cost`, with
+    allowances for what else a visit does, and for the atoms that steps between them look at. No clock is read, so that a fit is the
     same each time. All trials are passes of the fit. The log surrogate leaves nothing to choose.
 
     Parameters
@@ -56,10 +59,10 @@ class AutoPolicy:
         layout = surrogate.outputs.layout
         self.has_choice = not surrogate.is_smooth
         self.is_simple = layout.max_parts == 1
-        self.visit_cost, self.oracle_cost = engine.features.visit_cost, surrogate.oracle_cost
-        # of what makes an atom: the labels of an output, or a vector
-        parts = layout.max_parts if surrogate.has_labellings else layout.max_size
-        self.atoms_cost = ATOMS * float(parts)
+        self.visit_cost = VISIT + engine.features.visit_cost
+        self.oracle_cost = surrogate.oracle_cost
+        self.atoms_cost = ATOMS + (
+            PARTS * layout.max_parts if surrogate.has_labellings else NUMBERS * layout.max_size)
         # from the first pass on, where they are small: steps that find one mixture take away from
         # all of its atoms alike
         self.keeps_atoms = self.has_choice and not self.is_simple and surrogate.has_labellings

@@ -71,6 +71,8 @@ class SemismoothNewton:
     ----------
     primal, dual : float
         P(w) and D(mu) at the last pass.
+    work : float
+        Multiply-adds of all directions, about.
     """
 
     def __init__(self, engine):
@@ -82,7 +84,7 @@ class SemismoothNewton:
         self.first = FIRST_SIGMA * self.zero
         self.blocks = SmoothedBlocks(engine, engine.features, rows, self.first)
         self.blocks.w()[:] = start["weights"]
-        self.primal, self.dual = np.inf, -np.inf
+        self.primal, self.dual, self.work = np.inf, -np.inf, 0.0
         self.value = None
         self.n_tried = 0  # passes with this centre and sigma
         self.length = 0.0  # of the step that is being tried
@@ -97,7 +99,7 @@ class SemismoothNewton:
                 self._look()
             return
         if self.length == 0.0:
-            blocks.turn()
+            self.work += blocks.turn()
             self.length, self.slope = 1.0, blocks.slope()
             blocks.move(1.0)
         else:
