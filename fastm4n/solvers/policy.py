@@ -32,8 +32,9 @@ class AutoPolicy:
     elsewhere Frank-Wolfe steps. Fits that last longer try another policy: the one that does more
     for the certified gap stays. The work of a pass is the number of its visits times the feature
     map's `visit_cost`, and of its oracle calls times the surrogate's `oracle_cost`, with
-    allowances for what else a visit does, and for the atoms that steps between them look at. No clock is read, so that a fit is the
-    same each time. All trials are passes of the fit. The log surrogate leaves nothing to choose.
+    allowances for what else a visit does, and for the atoms that steps between them look at. No
+    clock is read, so that a fit is the same each time. All trials are passes of the fit. The log
+    surrogate leaves nothing to choose.
 
     Parameters
     ----------
