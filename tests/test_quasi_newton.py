@@ -249,6 +249,21 @@ def test_auto_for_few_and_long_sequences(surrogate):
     assert "quasi_newton" not in set(warm.history_["policy"])
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("surrogate", ["max_margin", "max_min", "log"])
+def test_auto_for_sequences_whose_features_are_out_of_scale(surrogate):
+    X, y = long(40, 10)
+    X = [np.column_stack([1e4 * x[:, :1], x[:, 1:], np.zeros(len(x))]) for x in X]
+    tagger = SequenceTagger(surrogate, alpha=1e-2, tol=1e-2, max_iter=300, random_state=0)
+    auto = tagger.fit(X, y)
+    assert set(auto.history_["policy"]) == {"quasi_newton"} and auto.relative_gap_ <= 1e-2
+    # what doubles do not reach is left to blocks
+    blocks = tagger.set_params(max_iter=3).fit([1e148 * x for x in X], y)
+    assert "quasi_newton" not in set(blocks.history_["policy"])
+    assert np.isfinite(blocks.coef_).all() and blocks.relative_gap_ <= 1.0
+
+
 def test_stopping():
     X, y = words()
     rows = []

@@ -245,7 +245,7 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         # fits that others go on from hold a dual point, which the block solver makes larger
         is_fresh = isinstance(self.solver, str) and problem.is_last and not start
         if is_fresh and modulus is None and problem.chunks is None and current() is None and (
-                QuasiNewton.pays(problem.loss, problem.features)):
+                QuasiNewton.pays(problem.loss, problem.features, alpha)):
             solver = QuasiNewton()
         average = start.get("average")
         if average is not None and is_proximal(average) != (modulus is not None):

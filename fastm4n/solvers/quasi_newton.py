@@ -59,6 +59,9 @@ LONG, FEW_SMOOTH, FEW = 50, 0.1, 1.0
 # under mean costs so few parts for each weight can be told apart almost without mistakes, which
 # steps of whole blocks find sooner
 SEPARABLE = 1.0 / 3.0
+# features are out of scale where alpha n is less than this share of the mean over outputs of the
+# sum of squares of their parts' features, which can be told within the range of doubles
+OUT_OF_SCALE, LONGEST = 1e-6, 1e100
 # multiply-adds of a pair or plane for each weight, in a pass
 PAIR_COST = 8.0
 
@@ -135,12 +138,14 @@ class QuasiNewton(NamesParameters, BaseEstimator):
         return None
 
     @classmethod
-    def pays(cls, surrogate, features):
-        """Whether outputs are few and long, so that steps of whole blocks are too coarse.
+    def pays(cls, surrogate, features, alpha):
+        """Whether steps of whole blocks are too coarse: outputs few and long, or out of scale.
 
         And weights are not so many that steps take longer than evaluations.
         """
         layout = surrogate.outputs.layout
+        if layout.max_parts > 1 and are_out_of_scale(features, alpha, layout.n_blocks):
+            return cls.misses(surrogate, features) is None
         length = layout.n_parts_of_all / max(1, layout.n_blocks)
         few = FEW_SMOOTH if isinstance(surrogate, Log) else FEW
         if length < LONG or layout.n_blocks > few * length or cls.misses(surrogate, features):
@@ -321,6 +326,17 @@ class _Run:
                 "is_first": np.zeros(self.surrogate.n_blocks, dtype=np.uint8)})
 
 
+def are_out_of_scale(features, alpha, n_blocks):
+    """Whether features are so large beside alpha that blocks undo each other's steps."""
+    X = getattr(features, "X", None)
+    if X is None or not 0 < X.shape[1] <= MOST_COLUMNS or n_blocks == 0:
+        return False
+    values = X.data if sparse.issparse(X) else X
+    with np.errstate(over="ignore"):
+        squares = float(np.vdot(values, values)) / n_blocks
+    return alpha * n_blocks < OUT_OF_SCALE * squares and squares < LONGEST
+
+
 def n_weights(features):
     """Numbers of a state."""
     return sum(array.size for array in features.held().values())
@@ -348,15 +364,19 @@ def first_hessian(features):
     X = X[:: max(1, n // (ROWS * k))]
     X = (X.toarray() if sparse.issparse(X) else X).astype(np.float64)
     moments = X.T @ X / X.shape[0]
-    mean = np.trace(moments) / k
-    if not 0.0 < mean < np.inf:
+    scale = np.sqrt(np.diagonal(moments))[:, np.newaxis]
+    if not 0.0 < scale.max() < np.inf:
         return None
-    moments[np.diag_indices(k)] += RIDGE * mean
+    # columns that are zero, in the rows that were looked at, have the size of the others
+    scale[scale == 0.0] = np.median(scale[scale > 0.0])
+    # as if all columns were of one size
+    moments = moments / scale / scale.T
+    moments[np.diag_indices(k)] += RIDGE
     factor = linalg.cho_factor(moments)
 
     def first(state):
         out = {name: array.copy() for name, array in state.items()}
-        out["weights"][:k] = linalg.cho_solve(factor, out["weights"][:k])
+        out["weights"][:k] = linalg.cho_solve(factor, out["weights"][:k] / scale) / scale
         return out
 
     return first
