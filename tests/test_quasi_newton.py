@@ -259,9 +259,9 @@ def test_auto_for_sequences_whose_features_are_out_of_scale(surrogate):
     auto = tagger.fit(X, y)
     assert set(auto.history_["policy"]) == {"quasi_newton"} and auto.relative_gap_ <= 1e-2
     # what doubles do not reach is left to blocks
-    blocks = tagger.set_params(max_iter=3).fit([1e148 * x for x in X], y)
+    blocks = tagger.set_params(max_iter=3).fit([1e140 * x for x in X], y)
     assert "quasi_newton" not in set(blocks.history_["policy"])
-    assert np.isfinite(blocks.coef_).all() and blocks.relative_gap_ <= 1.0
+    assert np.isfinite(blocks.coef_).all() and blocks.relative_gap_ <= 1.0 + 1e-9
 
 
 def test_stopping():
