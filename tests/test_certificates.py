@@ -375,7 +375,7 @@ def test_the_better_of_average_and_dual_point(monkeypatch):
 
 def test_looks_at_the_dual_point_become_rare():
     ours = Acceleration.__new__(Acceleration)
-    ours.last_dual, ours.wait, ours.since_look = 0.5, 0, 0
+    ours.last_dual, ours.wait, ours.since_look, ours.is_whole = 0.5, 0, 0, False
     still = Certificate(1.0, 0.5, 0.5, None)
     looks = []
     for _ in range(40):

@@ -154,7 +154,7 @@ class Engine:
         self.features = SimpleNamespace(visit_cost=visit_cost)
         layout = SimpleNamespace(max_parts=5, max_size=25)
         self.surrogate = SimpleNamespace(
-            is_smooth=False, has_labellings=True,
+            is_smooth=False, has_labellings=True, has_block_step=False,
             oracle_cost=oracle_cost, outputs=SimpleNamespace(layout=layout))
 
     def use_active_sets(self, limit):

@@ -6,6 +6,7 @@ closed form or is a matrix game.
 
 import numpy as np
 
+from libc.float cimport DBL_MIN
 from libc.math cimport INFINITY, log
 from libc.string cimport memcpy, memset
 
@@ -148,13 +149,15 @@ cdef class SimplexOutputs(Outputs):
         for j in range(self.k):
             work.atom[j] = max((work.scratch[j] - top) - kappa, 0.0)
             mass += work.atom[j]
-        if mass > 0.0:
+        if mass >= DBL_MIN:
             # the sum is total up to rounding, which matters where total is small
             mass = 1.0 / mass
             for j in range(self.k):
                 work.atom[j] *= mass
         else:
             kernels.argmax(work.scratch, self.k, &best)
+            for j in range(self.k):
+                work.atom[j] = 0.0
             work.atom[best] = 1.0
         return 0
 

@@ -35,6 +35,9 @@ MOST_INNER_PASSES = 30
 LESS, WELL_SOLVED = 0.7, 15
 # the average is over about this many of the latest passes
 AVERAGED = 10
+# where single labels make steps of whole blocks and have many weights: kappa / alpha, and passes
+# that the average is over; their points are solved for well enough by one pass
+WHOLE_RATIO, WHOLE_AVERAGED = 1.5, 2
 # a gap that has not come down to this share of the last calls for more passes between moves
 ENOUGH = 0.9
 # the problem with kappa is solved, and the centre moves at once, when its gap is less than this
@@ -68,6 +71,15 @@ def best_kappa(alpha, curvature, is_smooth=False):
     return alpha * min(MOST_RATIO, float(np.sqrt(curvature / alpha)))
 
 
+def whole_kappa(alpha):
+    """kappa for steps of whole blocks that share few features, under momentum after each pass.
+
+    Their inner problem is as easy under any kappa, which sets how far the centre moves beyond w:
+    between alpha and two alpha passes are fewest, half of those without.
+    """
+    return WHOLE_RATIO * alpha
+
+
 def cost_of_vectors(engine):
     """What momentum costs in a pass, as a share of what the pass does, by counts."""
     features = engine.features
@@ -99,13 +111,17 @@ class Acceleration:
         First y, a state of the feature map; w(mu) by default.
     n_jobs : int
         Threads that work on weights.
+    is_whole : bool
+        Whether passes are of steps of whole blocks that share few features: the centre moves after
+        each of them, and w is soon better than an average of many.
     """
 
-    def __init__(self, engine, kappa, centre=None, n_jobs=1):
+    def __init__(self, engine, kappa, centre=None, n_jobs=1, is_whole=False):
         self.engine = engine
         self.n_jobs = n_jobs
         self.alpha = engine.alpha
-        self.inner = INNER_PASSES
+        self.is_whole = is_whole
+        self.inner = self._first_inner()
         self.n_passes = 0
         self.last_gap = np.inf
         self.last_dual = -np.inf
@@ -115,6 +131,9 @@ class Acceleration:
         self.is_solved = False
         self.mean = of_mu if centre is None else list(centre.values())
         self._begin(kappa, of_mu)
+
+    def _first_inner(self):
+        return 1 if self.is_whole else INNER_PASSES
 
     def _begin(self, kappa, of_mu):
         """Make passes under this kappa from here on, with the average as the centre.
@@ -182,7 +201,7 @@ class Acceleration:
         self.n_passes += 1
         self.since_move += 1
         self.is_moving = True
-        weight = max(1.0 / self.n_passes, 1.0 / AVERAGED)
+        weight = 1.0 / min(self.n_passes, WHOLE_AVERAGED if self.is_whole else AVERAGED)
 
         def average(mean, w):
             mean += weight * (w - mean)
@@ -231,13 +250,14 @@ class Acceleration:
 
     def forget(self):
         """Begin anew with what was learnt of steps that are made no longer."""
-        self.inner, self.last_gap = INNER_PASSES, np.inf
+        self.inner, self.last_gap = self._first_inner(), np.inf
 
     def state(self):
         """Copies of all that later passes depend on beside the engine's state, for `restore`."""
         numbers = (
             self.alpha, self.kappa, self.momentum, self.inner, self.n_passes, self.last_gap,
             self.is_solved, self.since_move, self.last_dual, self.wait, self.since_look,
+            self.is_whole,
         )
         points = {"mean": self.mean, "centre": self.centre, "moved_to": self.moved_to}
         return {
@@ -257,10 +277,10 @@ class Acceleration:
         self.names = list(now)
         (
             self.alpha, self.kappa, self.momentum, inner, n_passes, self.last_gap, is_solved, since,
-            self.last_dual, wait, since_look,
+            self.last_dual, wait, since_look, is_whole,
         ) = state["numbers"].tolist()
         self.inner, self.n_passes, self.since_move = int(inner), int(n_passes), int(since)
-        self.is_solved, self.is_moving = bool(is_solved), False
+        self.is_solved, self.is_moving, self.is_whole = bool(is_solved), False, bool(is_whole)
         self.wait, self.since_look = int(wait), int(since_look)
         for name in ("mean", "centre", "moved_to"):
             setattr(self, name, [
@@ -315,6 +335,8 @@ class Acceleration:
 
     def is_dual_ahead(self, certificate):
         """Whether the dual stands while the average falls behind: w(mu) is worth a certificate."""
+        if self.is_whole:
+            return False  # the dual stands as it is nearly solved for
         rise, self.last_dual = certificate.dual - self.last_dual, certificate.dual
         self.since_look += 1
         return rise < RISEN * certificate.gap and self.since_look > self.wait

@@ -7,6 +7,7 @@ from joblib import cpu_count
 
 from fastm4n._plain import flat, part
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
+from fastm4n.solvers._label_sweeps import LabelSweeps
 from fastm4n.solvers._windows import Windows
 from fastm4n.solvers.acceleration import (
     LITTLE,
@@ -14,6 +15,7 @@ from fastm4n.solvers.acceleration import (
     Acceleration,
     best_kappa,
     cost_of_vectors,
+    whole_kappa,
 )
 from fastm4n.solvers.certificates import (
     Best,
@@ -23,7 +25,7 @@ from fastm4n.solvers.certificates import (
     certify_elsewhere,
     certify_zero,
 )
-from fastm4n.solvers.policy import AutoPolicy
+from fastm4n.solvers.policy import AutoPolicy, is_roomy
 from fastm4n.solvers.semismooth import SemismoothNewton, pays
 
 SAMPLINGS = {"gap": Sampling.GAP, "uniform": Sampling.UNIFORM, "permutation": Sampling.PERMUTATION}
@@ -138,9 +140,13 @@ class Driver:
         self.acceleration = None
         self.policy = AutoPolicy(engine, MOST_ATOMS, cache_F, cache_nu) if auto else None
         if auto:
-            step, cache, self.kind = "line_search", None, Step.LINE_SEARCH
+            is_exact = self.policy.kind == Step.BLOCK
+            step, cache = "exact" if is_exact else "line_search", None
+            self.kind = STEPS[step]
+        self.is_whole = self.kind == Step.BLOCK and is_roomy(engine)
         self.newton = None
-        self.has_newton = auto and keep_best and accelerate and pays(engine)
+        self.has_newton = (
+            auto and keep_best and accelerate and not self.is_whole and pays(engine))
         self.policy_name = step if cache is None else f"{step}+cache"
         if cache is not None or self.kind in (Step.PAIRWISE, Step.AWAY):
             most = min(cache or MOST_ATOMS, np.iinfo(np.intc).max)
@@ -149,6 +155,7 @@ class Driver:
         self.windows = None
         if type(engine) is BlockCoordinateEngine and Windows.pay(engine):
             self.windows = Windows(engine, min(n_jobs, cpu_count()))
+        self.sweeps = LabelSweeps(engine) if self.is_whole and LabelSweeps.serves(engine) else None
         self.on_check, self.on_pass = on_check, None
         self.is_running = False
         self.n_passes = self.updated_passes = 0
@@ -501,10 +508,15 @@ class Driver:
         if self.newton is not None:
             return self.newton.run_pass()
         policy, passes = self.policy, self.engine if self.windows is None else self.windows
+        kind = self.kind if policy is None else policy.kind
+        if policy is not None:
+            policy.begin()
+            sampling = Sampling.PERMUTATION if kind == Step.BLOCK else sampling
+        if self.sweeps is not None and sampling == Sampling.PERMUTATION:
+            passes = self.sweeps
+        passes.run_pass(sampling, kind)
         if policy is None:
-            return passes.run_pass(sampling, self.kind)
-        policy.begin()
-        passes.run_pass(sampling, policy.kind)
+            return
         self.policy_name = policy.name
         policy.end()
 
@@ -537,7 +549,8 @@ class Driver:
         kappa = best_kappa(engine.alpha, engine.curvature, engine.surrogate.is_smooth)
         if kappa > 0.0:
             self._has_accelerated = True
-            self.acceleration = Acceleration(engine, kappa, centre, self.n_jobs)
+            kappa = whole_kappa(engine.alpha) if self.is_whole else kappa
+            self.acceleration = Acceleration(engine, kappa, centre, self.n_jobs, self.is_whole)
 
     def _is_slow(self):
         """Whether a smooth problem needs momentum: most are solved before that helps.

@@ -8,6 +8,7 @@ import numpy as np
 from fastm4n.solvers._block_coordinate import Step
 
 LINE_SEARCH, PAIRWISE, CACHED = "line_search", "pairwise", "pairwise+cache"
+EXACT = "exact"
 
 # a trial of another policy begins after so many passes, where outputs are single labels after so
 # many, and the next one after so many times as many
@@ -23,18 +24,38 @@ CACHE = 50
 # what a visit costs beside its scores, in multiply-adds, and what it costs more where it has to do
 # with atoms: so much, and so much for each part of a labelling, or each number of a mixture
 VISIT, ATOMS, PARTS, NUMBERS = 300.0, 300.0, 8.0, 24.0
+# weights for each block from which on blocks are little in each other's way; with fewer, and a
+# small alpha, momentum has to go further than steps of whole blocks take it
+ROOMY = 3.5
+
+
+def is_roomy(engine):
+    """Whether single labels have so many weights that steps of whole blocks get on best.
+
+    Blocks then share few of their features, and few passes of such steps, in random order, come
+    to the dual optimum; where many blocks are to agree on few weights, the gap says better than an
+    order which of them to visit.
+    """
+    surrogate, features = engine.surrogate, engine.features
+    if not surrogate.has_block_step or surrogate.outputs.layout.max_parts != 1:
+        return False
+    if features.weight_norm() is None or features.has_penalty():
+        return False
+    n_weights = features.n_labels * sum(len(array) for array in features.held().values())
+    return n_weights >= ROOMY * surrogate.n_blocks
 
 
 class AutoPolicy:
     """Chooses step and cache by counts: by the work of passes, and by what it does for the gap.
 
-    Where atoms are labellings of many parts the first passes make pairwise steps with a cache,
-    elsewhere Frank-Wolfe steps. Fits that last longer try another policy: the one that does more
-    for the certified gap stays. The work of a pass is the number of its visits times the feature
-    map's `visit_cost`, and of its oracle calls times the surrogate's `oracle_cost`, with
-    allowances for what else a visit does, and for the atoms that steps between them look at. No
-    clock is read, so that a fit is the same each time. All trials are passes of the fit. The log
-    surrogate leaves nothing to choose.
+    Single labels with many weights (`is_roomy`) have steps of whole blocks, in random order, and
+    nothing else is tried. Where atoms are labellings of many parts the first passes make pairwise
+    steps with a cache, elsewhere Frank-Wolfe steps. Fits that last longer try another policy: the
+    one that does more for the certified gap stays. The work of a pass is the number of its visits
+    times the feature map's `visit_cost`, and of its oracle calls times the surrogate's
+    `oracle_cost`, with allowances for what else a visit does, and for the atoms that steps between
+    them look at. No clock is read, so that a fit is the same each time. All trials are passes of
+    the fit. The log surrogate leaves nothing to choose.
 
     Parameters
     ----------
@@ -58,7 +79,8 @@ class AutoPolicy:
         self.options = cache_F, cache_nu
         surrogate = engine.surrogate
         layout = surrogate.outputs.layout
-        self.has_choice = not surrogate.is_smooth
+        is_exact = is_roomy(engine)
+        self.has_choice = not surrogate.is_smooth and not is_exact
         self.is_simple = layout.max_parts == 1
         self.visit_cost = VISIT + engine.features.visit_cost
         self.oracle_cost = surrogate.oracle_cost
@@ -67,7 +89,7 @@ class AutoPolicy:
         # from the first pass on, where they are small: steps that find one mixture take away from
         # all of its atoms alike
         self.keeps_atoms = self.has_choice and not self.is_simple and surrogate.has_labellings
-        self.name = CACHED if self.keeps_atoms else LINE_SEARCH
+        self.name = EXACT if is_exact else CACHED if self.keeps_atoms else LINE_SEARCH
         self.n_passes, self.work = 0, 0.0
         self.checks = []  # (passes, work, logarithm of the gap)
         self.next_trial = FIRST_SIMPLE_TRIAL if self.is_simple else FIRST_TRIAL
@@ -79,7 +101,8 @@ class AutoPolicy:
     @property
     def kind(self):
         """The `Step` of the next pass."""
-        return Step.LINE_SEARCH if self.name == LINE_SEARCH else Step.PAIRWISE
+        steps = {LINE_SEARCH: Step.LINE_SEARCH, EXACT: Step.BLOCK}
+        return steps.get(self.name, Step.PAIRWISE)
 
     def state(self):
         """All that later choices depend on, for `restore`: JSON in an array of bytes."""
@@ -103,7 +126,7 @@ class AutoPolicy:
         """The pass has ended: count its work."""
         n_visits = self.engine.n_visits - self._before[0]
         n_calls = self.engine.oracle_calls - self._before[1]
-        atoms = 0.0 if self.name == LINE_SEARCH else self.atoms_cost
+        atoms = self.atoms_cost if self.name in (PAIRWISE, CACHED) else 0.0
         self.n_passes += 1
         self.work += n_visits * (self.visit_cost + atoms) + n_calls * self.oracle_cost
 
