@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     )
     from fastm4n.sequences import Sequences
     from fastm4n.solvers.block_frank_wolfe import BlockFrankWolfe
+    from fastm4n.solvers.interior_point import InteriorPoint
     from fastm4n.solvers.label_newton import LabelNewton
     from fastm4n.solvers.newton_cg import NewtonCG
     from fastm4n.solvers.out_of_core import OutOfCore
@@ -77,7 +78,7 @@ _NAMES = {
     "ConformalOrdinalClassifier": "calibration", "ConformalTagger": "calibration",
     "CountFactor": "factors",
     "FactorTables": "factors", "GraphTagger": "estimators", "Graphs": "graphs",
-    "LabelNewton": "solvers.label_newton",
+    "InteriorPoint": "solvers.interior_point", "LabelNewton": "solvers.label_newton",
     "LabelRanker": "estimators", "Matcher": "estimators", "MultiLabelClassifier": "estimators",
     "MulticlassClassifier": "estimators", "NewtonCG": "solvers.newton_cg",
     "OrdinalClassifier": "estimators", "OutOfCore": "solvers.out_of_core",

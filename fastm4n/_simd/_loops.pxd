@@ -106,7 +106,31 @@ cdef extern from "loops.h" nogil:
         const double*, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, int, int, double*, double*,
         Py_ssize_t*, Py_ssize_t*, double*, double*, long long*, Py_ssize_t*,
         Py_ssize_t*) noexcept nogil
+    ctypedef struct fastm4n_games:
+        int width
+        Py_ssize_t (*held)(Py_ssize_t, int) noexcept nogil
+        void (*factor)(
+            Py_ssize_t, const double*, const double*, double*, double*) noexcept nogil
+        void (*move)(
+            Py_ssize_t, const double*, const double*, const double*, const double*, int, double,
+            double*, int, double*, double*) noexcept nogil
+        void (*boundary)(Py_ssize_t, const double*, const double*, double*) noexcept nogil
+        void (*products)(
+            Py_ssize_t, const double*, const double*, double, double*) noexcept nogil
+        void (*advance)(
+            Py_ssize_t, double*, const double*, const double*, const double*, double,
+            double) noexcept nogil
+        void (*bounds)(
+            Py_ssize_t, const double*, const double*, const double*, double*,
+            double*) noexcept nogil
+        void (*scores)(
+            Py_ssize_t, Py_ssize_t, Py_ssize_t, const double*, const double*,
+            double*) noexcept nogil
+        void (*gather)(
+            Py_ssize_t, Py_ssize_t, Py_ssize_t, const double*, const double*, double*,
+            double*) noexcept nogil
 
+cdef const fastm4n_games* games_by_side() noexcept nogil
 cdef fastm4n_assign_loop assign_for(Py_ssize_t n_columns) noexcept nogil
 cdef const fastm4n_forest* forest_for(Py_ssize_t n_labels) noexcept nogil
 cdef const fastm4n_chain_f64* chain_f64_for(Py_ssize_t n_labels) noexcept nogil

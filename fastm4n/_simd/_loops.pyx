@@ -10,6 +10,7 @@ cdef extern from "loops_dispatch.h" nogil:
     int fastm4n_simd_width() noexcept
     const fastm4n_loops* fastm4n_select_loops(Py_ssize_t n_labels, int width) noexcept
     fastm4n_assign_loop fastm4n_select_assign(Py_ssize_t n_columns, int width) noexcept
+    const fastm4n_games* fastm4n_select_games(int width) noexcept
     const fastm4n_forest* fastm4n_select_forest(Py_ssize_t n_labels, int width) noexcept
     const fastm4n_chain_f64* fastm4n_select_chain_f64(Py_ssize_t n_labels, int width) noexcept
     const fastm4n_chain_f32* fastm4n_select_chain_f32(Py_ssize_t n_labels, int width) noexcept
@@ -60,6 +61,11 @@ cdef const fastm4n_chain_f32* chain_f32_for(Py_ssize_t n_labels) noexcept nogil:
 cdef const fastm4n_forest* forest_for(Py_ssize_t n_labels) noexcept nogil:
     """The messages of graphs of n_labels labels; rows are padded as those of `loops_for`."""
     return fastm4n_select_forest(n_labels, WIDTH)
+
+
+cdef const fastm4n_games* games_by_side() noexcept nogil:
+    """Steps of games between permutations, as many at a time as fill a vector."""
+    return fastm4n_select_games(WIDTH)
 
 
 cdef Py_ssize_t padded(Py_ssize_t n_labels, const fastm4n_loops* loops) noexcept nogil:

@@ -139,4 +139,27 @@ typedef int (*fastm4n_assign_loop)(const double *C, ptrdiff_t M, ptrdiff_t N, pt
                                    double *distance, long long *from, ptrdiff_t *scanned,
                                    ptrdiff_t *free_rows);
 
+/* Games between permutations, several side by side: see game_template.h. */
+typedef struct {
+    int width; /* games in a group */
+    /* vectors that the factors of a group take */
+    ptrdiff_t (*held)(ptrdiff_t M, int dense);
+    void (*factor)(ptrdiff_t M, const double *C, const double *state, double *held,
+                   double *scratch);
+    void (*move)(ptrdiff_t M, const double *C, const double *state, const double *held,
+                 const double *v, int with_target, double target, double *moves, int keeps,
+                 double *change, double *scratch);
+    void (*boundary)(ptrdiff_t M, const double *state, const double *moves, double *most);
+    void (*products)(ptrdiff_t M, const double *state, const double *moves, double step,
+                     double *products);
+    void (*advance)(ptrdiff_t M, double *state, const double *moves, const double *v,
+                    const double *steps, double step, double least);
+    void (*bounds)(ptrdiff_t M, const double *C, const double *state, const double *v,
+                   double *upper, double *lower);
+    void (*scores)(ptrdiff_t n_groups, ptrdiff_t n_features, ptrdiff_t E, const double *x,
+                   const double *W, double *v);
+    void (*gather)(ptrdiff_t n_groups, ptrdiff_t n_features, ptrdiff_t E, const double *p,
+                   const double *x, double *q, double *W);
+} fastm4n_games;
+
 #endif /* FASTM4N_LOOPS_H */

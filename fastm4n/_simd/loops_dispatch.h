@@ -25,6 +25,7 @@
 #include "chain_types.h"
 #include "forest_template.h"
 #include "assignment_template.h"
+#include "game_template.h"
 #undef VLEN
 
 #if defined(__x86_64__)
@@ -41,6 +42,7 @@
 #include "chain_types.h"
 #include "forest_template.h"
 #include "assignment_template.h"
+#include "game_template.h"
 #undef VLEN
 #if defined(__clang__)
 #pragma clang attribute pop
@@ -55,6 +57,7 @@
 #include "chain_types.h"
 #include "forest_template.h"
 #include "assignment_template.h"
+#include "game_template.h"
 #undef VLEN
 #if defined(__clang__)
 #pragma clang attribute pop
@@ -144,6 +147,18 @@ static fastm4n_assign_loop fastm4n_select_assign(ptrdiff_t n_columns, int width)
     return assign_v2;
 }
 
+static const fastm4n_games *fastm4n_select_games(int width)
+{
+#ifdef FASTM4N_WIDE
+    if (width >= 8)
+        return &games_table_v8;
+    if (width >= 4)
+        return &games_table_v4;
+#endif
+    (void)width;
+    return &games_table_v2;
+}
+
 #else /* a compiler without vector extensions: plain loops, which it may vectorise itself */
 #define ALWAYS_INLINE __forceinline
 #define NAME(f) f##_v1
@@ -152,6 +167,7 @@ static fastm4n_assign_loop fastm4n_select_assign(ptrdiff_t n_columns, int width)
 #include "chain_types.h"
 #include "forest_template.h"
 #include "assignment_template.h"
+#include "game_template.h"
 #undef VLEN
 static int fastm4n_simd_width(void) { return 1; }
 static const fastm4n_loops *fastm4n_select_loops(ptrdiff_t n_labels, int width)
@@ -183,6 +199,11 @@ static fastm4n_assign_loop fastm4n_select_assign(ptrdiff_t n_columns, int width)
     (void)n_columns;
     (void)width;
     return assign_v1;
+}
+static const fastm4n_games *fastm4n_select_games(int width)
+{
+    (void)width;
+    return &games_table_v1;
 }
 #endif
 

@@ -26,8 +26,10 @@ from fastm4n._parameters import (
 from fastm4n.estimators._parameters import DECODINGS, SURROGATES
 from fastm4n.estimators._scale import scale_advice
 from fastm4n.penalties import Group, as_penalty, is_pure_l1, needs_weights
+from fastm4n.solvers import interior_point
 from fastm4n.solvers.block_coordinate import solve
 from fastm4n.solvers.block_frank_wolfe import check_solver
+from fastm4n.solvers.interior_point import InteriorPoint
 from fastm4n.solvers.label_newton import LabelNewton, is_better
 from fastm4n.solvers.newton_cg import NewtonCG
 from fastm4n.solvers.out_of_core import OutOfCore
@@ -243,10 +245,12 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         parts = problem.loss, problem.features, problem.weights, alpha
         solver, modulus = check_solver(self.solver), self._proximal_modulus()
         # fits that others go on from hold a dual point, which the block solver makes larger
-        is_fresh = isinstance(self.solver, str) and problem.is_last and not start
-        if is_fresh and modulus is None and problem.chunks is None and current() is None and (
-                QuasiNewton.pays(problem.loss, problem.features, alpha)):
+        is_fresh = (
+            isinstance(self.solver, str) and problem.is_last and not start and modulus is None
+            and problem.chunks is None and current() is None)
+        if is_fresh and QuasiNewton.pays(problem.loss, problem.features, alpha):
             solver = QuasiNewton()
+        by_games = is_fresh and interior_point.is_better(*parts, self.tol)
         average = start.get("average")
         if average is not None and is_proximal(average) != (modulus is not None):
             del start["average"]
@@ -259,9 +263,11 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
             raise ValueError(
                 "solver=OutOfCore() is for SequenceTagger, GraphTagger, MulticlassClassifier and "
                 f"OrdinalClassifier; {type(self).__name__} has no such fits.")
+        elif by_games:
+            solution = self._solution_by_games(*parts, tol=self.tol * scale)
         elif self._takes_newton(problem, alpha, start):
             solution = self._newton_solution(problem, alpha, scale, **start)
-        elif isinstance(solver, (NewtonCG, QuasiNewton)):
+        elif isinstance(solver, (InteriorPoint, NewtonCG, QuasiNewton)):
             solution = solver.solve(
                 *parts, tol=self.tol * scale, max_iter=self.max_iter, verbose=self.verbose,
                 callback=self.callback, **start)
@@ -278,6 +284,13 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         if problem.is_last:
             problem.drop_dual(solution)
         return solution, problem.fitted(solution.mu, alpha)
+
+    def _solution_by_games(self, *parts, tol):
+        """The solution by `InteriorPoint`, or by blocks where its steps get no further."""
+        return InteriorPoint().solve(
+            *parts, tol=tol, max_iter=self.max_iter, verbose=self.verbose, callback=self.callback,
+            otherwise=lambda: solve(
+                *parts, tol=tol, keep_dual=False, **self._solver_options()))
 
     def _takes_newton(self, problem, alpha, start):
         """Whether `LabelNewton` solves a problem: it is asked for, or is what "auto" takes."""

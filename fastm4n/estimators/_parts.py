@@ -20,6 +20,7 @@ from fastm4n.estimators._label_graphs import pair_counts
 from fastm4n.estimators._parameters import as_weights, check_weights
 from fastm4n.rankings import read_rankings
 from fastm4n.solvers.block_frank_wolfe import check_solver
+from fastm4n.solvers.interior_point import InteriorPoint
 from fastm4n.solvers.label_newton import LabelNewton
 from fastm4n.solvers.newton_cg import NewtonCG
 from fastm4n.solvers.quasi_newton import QuasiNewton
@@ -275,7 +276,7 @@ def check_divisible(estimator):
     if estimator._is_pure_l1():
         refuse("penalty='l1'", "use an elastic net of l1_ratio=0.99, which has a certificate")
     solver = check_solver(estimator.solver)
-    if isinstance(solver, (LabelNewton, NewtonCG, QuasiNewton)):
+    if isinstance(solver, (InteriorPoint, LabelNewton, NewtonCG, QuasiNewton)):
         refuse(f"solver={type(solver).__name__}()", "use solver='auto'")
     if solver.step == "fixed":
         refuse("step='fixed'", "use step='line_search'")

@@ -20,6 +20,7 @@ from fastm4n.estimators.simplex import MulticlassClassifier, OrdinalClassifier
 from fastm4n.factors import CountFactor, FactorTables
 from fastm4n.penalties import L2, ElasticNet, Group
 from fastm4n.solvers.block_frank_wolfe import BlockFrankWolfe
+from fastm4n.solvers.interior_point import InteriorPoint
 from fastm4n.solvers.label_newton import LabelNewton
 from fastm4n.solvers.newton_cg import NewtonCG
 from fastm4n.solvers.out_of_core import OutOfCore
@@ -61,7 +62,7 @@ _SCALARS = {
 # solvers, by what files call them
 _SOLVERS = {
     "solver": BlockFrankWolfe, "label_newton": LabelNewton, "newton": NewtonCG,
-    "quasi_newton": QuasiNewton,
+    "quasi_newton": QuasiNewton, "interior_point": InteriorPoint,
     "out_of_core": OutOfCore}
 _SCALAR_DTYPES = (
     "bool", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32",

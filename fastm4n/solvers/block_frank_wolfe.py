@@ -9,6 +9,7 @@ from fastm4n._parameters import (
     check_number,
 )
 from fastm4n.solvers.driver import SAMPLINGS, STEPS
+from fastm4n.solvers.interior_point import InteriorPoint
 from fastm4n.solvers.label_newton import LabelNewton
 from fastm4n.solvers.newton_cg import NewtonCG
 from fastm4n.solvers.out_of_core import OutOfCore
@@ -23,9 +24,10 @@ class BlockFrankWolfe(NamesParameters, BaseEstimator):
     Given as ``solver=BlockFrankWolfe(...)``; ``solver="auto"``, which every estimator has by
     default, is this with its default options, and changes `step` and `cache` where counts of work
     say that it pays. For few and long outputs "auto" is `QuasiNewton`, for "log" over single labels
-    and for columns out of scale `LabelNewton`, and under "max_margin" over single labels with few
-    weights semismooth Newton steps follow after some passes. The optimum does not depend on any of
-    them, and the certified gap holds for all: they decide how long a fit takes.
+    and for columns out of scale `LabelNewton`, for rankings under "max_min" `InteriorPoint`, and
+    under "max_margin" over single labels with few weights semismooth Newton steps follow after some
+    passes. The optimum does not depend on any of them, and the certified gap holds for all: they
+    decide how long a fit takes.
 
     Parameters
     ----------
@@ -154,11 +156,12 @@ class BlockFrankWolfe(NamesParameters, BaseEstimator):
 
 def check_solver(solver):
     """The solver of an estimator's `solver`: its own, or the `BlockFrankWolfe` of "auto"."""
-    if isinstance(solver, (BlockFrankWolfe, LabelNewton, NewtonCG, OutOfCore, QuasiNewton)):
+    if isinstance(solver, (
+            BlockFrankWolfe, InteriorPoint, LabelNewton, NewtonCG, OutOfCore, QuasiNewton)):
         return solver
     if isinstance(solver, str) and solver == "auto":
         return BlockFrankWolfe()
     what = solver.__name__ + ", the class" if isinstance(solver, type) else repr(solver)
     raise ValueError(
         "solver must be 'auto', a BlockFrankWolfe(...), a NewtonCG(...), a LabelNewton(...), a "
-        f"QuasiNewton(...) or an OutOfCore(...), got {what}.")
+        f"QuasiNewton(...), an InteriorPoint(...) or an OutOfCore(...), got {what}.")

@@ -1,0 +1,247 @@
+"""Max-min games between permutations of one size, many side by side.
+
+The games of a fit are one convex problem in its weights and all their mixtures, and an
+interior-point method takes all of them along with the weights: a step needs one factorization of
+each game, and products with it.  The games of a group fill vectors, so that a step costs a fraction
+of one of a game by itself; see ``game_template.h``.
+"""
+
+import numpy as np
+
+from fastm4n._simd._loops cimport fastm4n_games, games_by_side
+from fastm4n.inference._permutation cimport PermutationScratch
+
+
+cdef class PermutationGames:
+    """The games max_mu min_nu <v_b, mu> + <mu, C nu> and their rows of features.
+
+    mu and nu are doubly stochastic, begin as the uniform ones, and stay so but for rounding.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_games, n_features)
+    p : ndarray of shape (n_games,)
+        Weights of the games in all sums.
+    cost : ndarray of shape (M, M)
+        C, M > 1.
+    tau : float
+        What products of slacks and mixtures begin as.
+
+    Attributes
+    ----------
+    width : int
+        Games in a group.
+    """
+
+    cdef const fastm4n_games* loops
+    cdef readonly Py_ssize_t n, M, d, width
+    cdef Py_ssize_t n_groups, n_held, n_state
+    cdef bint is_zero_one
+    cdef double[:, ::1] cost
+    cdef double[:, :, ::1] x, state, moves, held, v, q
+    cdef double[:, ::1] p, lengths
+    cdef double[::1] scratch
+
+    def __init__(self, rows, p, cost, double tau):
+        cdef Py_ssize_t M = cost.shape[0]
+        self.loops = games_by_side()
+        self.n, self.d = rows.shape
+        self.M, self.width = M, self.loops.width
+        self.n_groups = (self.n + self.width - 1) // self.width
+        self.cost = np.ascontiguousarray(cost, dtype=np.float64)
+        self.is_zero_one = np.array_equal(cost, 1.0 - np.eye(M))
+        self.n_held = self.loops.held(M, not self.is_zero_one)
+        self.n_state = 4 * M * M + 2 * M
+        shape = self.n_groups, self.width
+        self.x = self._grouped(rows)
+        self.p, self.lengths = np.zeros((2, *shape))
+        np.asarray(self.p).ravel()[: self.n] = p
+        self.state = np.empty((self.n_groups, self.n_state, self.width))
+        self.moves = np.zeros((self.n_groups, self.n_state, self.width))
+        self.held = np.empty((self.n_groups, self.n_held, self.width))
+        self.v = np.zeros((self.n_groups, M * M, self.width))
+        self.q = np.zeros((self.n_groups, M * M, self.width))
+        self.scratch = np.zeros((4 * M * M + 7 * M) * self.width)
+        state = np.asarray(self.state)
+        state[:, : 2 * M * M] = M * tau
+        state[:, 2 * M * M : 4 * M * M] = 1.0 / M
+        # the potentials of slacks that are all alike
+        state[:, 4 * M * M : 4 * M * M + M] = cost.mean(axis=1)[:, np.newaxis]
+        state[:, 4 * M * M + M :] = -cost.mean(axis=0)[:, np.newaxis]
+
+    def _grouped(self, table):
+        """(n_groups, columns, width) of the rows of a table, and zeros behind the last one."""
+        found = np.zeros((self.n_groups * self.width, table.shape[1]))
+        found[: self.n] = table
+        found = found.reshape(self.n_groups, self.width, table.shape[1])
+        return np.ascontiguousarray(found.transpose(0, 2, 1))
+
+    def _single(self, array):
+        """The reverse: one row for each game."""
+        return np.asarray(array).transpose(0, 2, 1).reshape(-1, array.shape[1])[: self.n]
+
+    cdef const double* dense(self) noexcept nogil:
+        return NULL if self.is_zero_one else &self.cost[0, 0]
+
+    def factor(self):
+        """Factor Newton's equations of all games where they stand."""
+        cdef Py_ssize_t g, M = self.M
+        with nogil:
+            for g in range(self.n_groups):
+                self.loops.factor(
+                    M, self.dense(), &self.state[g, 0, 0], &self.held[g, 0, 0], &self.scratch[0])
+
+    def spread(self, const double[:, ::1] weights):
+        """Keep the scores of weights (n_features, M^2)."""
+        cdef Py_ssize_t size = self.M * self.M
+        with nogil:
+            self.loops.scores(
+                self.n_groups, self.d, size, &self.x[0, 0, 0], &weights[0, 0], &self.v[0, 0, 0])
+
+    def gathered(self):
+        """sum_b p_b x_b q_b' of what was kept last as q: (n_features, M^2)."""
+        cdef Py_ssize_t size = self.M * self.M
+        found = np.zeros((self.d, size))
+        cdef double[:, ::1] to = found
+        with nogil:
+            self.loops.gather(
+                self.n_groups, self.d, size, &self.p[0, 0], &self.x[0, 0, 0], &self.q[0, 0, 0],
+                &to[0, 0])
+        return found
+
+    def respond(self):
+        """q = what mu moves by where the scores move by those that are kept."""
+        cdef Py_ssize_t g, M = self.M
+        with nogil:
+            for g in range(self.n_groups):
+                self.loops.move(
+                    M, self.dense(), &self.state[g, 0, 0], &self.held[g, 0, 0], &self.v[g, 0, 0],
+                    0, 0.0, NULL, False, &self.q[g, 0, 0], &self.scratch[0])
+
+    def move(self, double target, bint corrects, bint keeps):
+        """q = what mu moves by in Newton's step to products of `target`.
+
+        Parameters
+        ----------
+        target : float
+        corrects : bool
+            Whether the products of the last moves are taken off.
+        keeps : bool
+            Whether scores move by those that are kept, and all moves are kept.
+        """
+        cdef Py_ssize_t g, M = self.M
+        cdef int kind = 2 if corrects else 1
+        with nogil:
+            for g in range(self.n_groups):
+                self.loops.move(
+                    M, self.dense(), &self.state[g, 0, 0], &self.held[g, 0, 0],
+                    &self.v[g, 0, 0] if keeps else NULL, kind, target, &self.moves[g, 0, 0], keeps,
+                    &self.q[g, 0, 0], &self.scratch[0])
+
+    def boundaries(self):
+        """The shares of each game's moves that bring the first number to zero: (n_games,)."""
+        cdef Py_ssize_t g
+        with nogil:
+            for g in range(self.n_groups):
+                self.loops.boundary(
+                    self.M, &self.state[g, 0, 0], &self.moves[g, 0, 0], &self.lengths[g, 0])
+        with np.errstate(divide="ignore"):
+            return 1.0 / np.asarray(self.lengths).ravel()[: self.n]
+
+    def products(self, double step=0.0):
+        """sum_b p_b (mu_b s_b + nu_b z_b) after a share of the moves."""
+        cdef Py_ssize_t g
+        with nogil:
+            for g in range(self.n_groups):
+                self.loops.products(
+                    self.M, &self.state[g, 0, 0], &self.moves[g, 0, 0], step, &self.lengths[g, 0])
+        return float(np.sum(np.asarray(self.p) * np.asarray(self.lengths)))
+
+    def advance(self, lengths, double step, double least):
+        """Take a share of each game's moves, and `step` of those of the scores that are kept.
+
+        Slacks keep a share `least` of what they were.
+        """
+        cdef Py_ssize_t g
+        np.asarray(self.lengths).ravel()[: self.n] = lengths
+        np.asarray(self.lengths).ravel()[self.n :] = 0.0
+        with nogil:
+            for g in range(self.n_groups):
+                self.loops.advance(
+                    self.M, &self.state[g, 0, 0], &self.moves[g, 0, 0], &self.v[g, 0, 0],
+                    &self.lengths[g, 0], step, least)
+
+    def hold(self):
+        """q = mu."""
+        size = self.M * self.M
+        np.asarray(self.q)[:] = np.asarray(self.state)[:, 2 * size : 3 * size]
+
+    def bounds(self):
+        """Under the scores that are kept, bounds of each game.
+
+        Returns
+        -------
+        upper : ndarray of shape (n_games,)
+            Of its value, by nu and the potentials of mu's side.
+        lower : ndarray of shape (n_games,)
+            Of min_nu' <mu, C nu'>, by mu and the potentials of nu's side.
+        """
+        cdef Py_ssize_t g
+        upper, lower = np.empty((2, self.n_groups, self.width))
+        cdef double[:, ::1] up = upper, low = lower
+        with nogil:
+            for g in range(self.n_groups):
+                self.loops.bounds(
+                    self.M, &self.cost[0, 0], &self.state[g, 0, 0], &self.v[g, 0, 0], &up[g, 0],
+                    &low[g, 0])
+        return upper.ravel()[: self.n], lower.ravel()[: self.n]
+
+    def make_feasible(self):
+        """Round mu and nu to doubly stochastic matrices."""
+        cdef PermutationScratch scratch = PermutationScratch(self.M)
+        cdef Py_ssize_t b, M = self.M, size = M * M
+        cdef double[:, ::1] table
+        for first in (2 * size, 3 * size):
+            part = np.asarray(self.state)[:, first : first + size]
+            table = np.maximum(self._single(part), 0.0)
+            with nogil:
+                for b in range(self.n):
+                    scratch.round_to_birkhoff(NULL, M, &table[b, 0])
+            part[:] = self._grouped(np.asarray(table))
+
+    def numbers(self):
+        """s, z, mu, nu, w and k of all games, and their moves: two of (n_games, 4 M^2 + 2 M)."""
+        return self._single(np.asarray(self.state)), self._single(np.asarray(self.moves))
+
+    def points(self):
+        """mu of all games: (n_games, M^2)."""
+        size = self.M * self.M
+        return self._single(np.asarray(self.state)[:, 2 * size : 3 * size])
+
+    def mean_response(self, Py_ssize_t n_groups):
+        """The mean derivative of mu by the scores, of some groups: (M^2, M^2)."""
+        cdef Py_ssize_t i, g, e, k, M = self.M, size = M * M
+        cdef Py_ssize_t count = min(n_groups, self.n_groups), every = self.n_groups // count
+        found = np.zeros((size, size))
+        cdef double[:, ::1] total = found
+        cdef double[:, ::1] unit = np.zeros((size, self.width))
+        cdef double[:, ::1] change = np.zeros((size, self.width))
+        with nogil:
+            for i in range(count):
+                g = i * every
+                for e in range(size):
+                    for k in range(self.width):
+                        unit[e, k] = 1.0
+                    self.loops.move(
+                        M, self.dense(), &self.state[g, 0, 0], &self.held[g, 0, 0], &unit[0, 0],
+                        0, 0.0, NULL, False, &change[0, 0], &self.scratch[0])
+                    for k in range(self.width):
+                        unit[e, k] = 0.0
+                    self.add_sums(change, total[e])
+        return 0.5 * (found + found.T) / (count * self.width)
+
+    cdef void add_sums(self, double[:, ::1] change, double[::1] total) noexcept nogil:
+        cdef Py_ssize_t e, k
+        for e in range(change.shape[0]):
+            for k in range(change.shape[1]):
+                total[e] += change[e, k]

@@ -1,0 +1,375 @@
+"""An interior-point method for max-min fits of rankings: all games and the weights in one.
+
+    min_w sum_b p_b [max_mu min_nu <v_b, mu - phi(y_b)> + <mu, C nu>] + alpha / 2 ||w||^2,
+
+mu and nu being doubly stochastic, v_b = w' x_b: with potentials of rows and columns and slacks s
+and z of the two players of each game (`inference/_permutation_games.pyx`) the optimum is where
+
+    mu s = 0,  nu z = 0,  r = alpha w - sum_b p_b x_b (phi(y_b) - mu_b)' = 0.
+
+Newton's method follows mu s = nu z = tau to small tau, predictor and corrector [1]_. A step moves
+mu by R_b dv_b + what the products ask for, R_b being symmetric and positive semidefinite, so that
+what is left are equations of w,
+
+    (alpha + sum_b p_b x_b x_b' (x) R_b) dw = -r - sum_b p_b x_b dmu_b',
+
+for conjugate gradients, preconditioned by the Kronecker product of the second moments of x and the
+mean of R_b. A game whose own numbers would turn negative makes a shorter step than the others, and
+lifts the potentials of its rows for the scores: no game holds up the rest.
+
+The gap is that of every such point: each game's value is bounded by its potentials from above,
+min_nu <mu, C nu> from below. It is no more than
+
+    sum_b p_b (mu_b s_b + nu_b z_b) + ||r||^2 / (2 alpha).
+
+References
+----------
+.. [1] S. Mehrotra (1992). On the implementation of a primal-dual interior point method. SIAM
+   Journal on Optimization 2.
+"""
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import BaseEstimator
+
+from fastm4n._parameters import NamesParameters, check_number
+from fastm4n.features import LinearFeatures
+from fastm4n.inference._permutation_games import PermutationGames
+from fastm4n.outputs import PermutationOutputs
+from fastm4n.solvers.block_coordinate import Solution
+from fastm4n.solvers.certificates import ROUNDING, Certificate
+from fastm4n.solvers.history import History, Progress
+from fastm4n.solvers.threads import one_blas_thread
+from fastm4n.surrogates import MaxMin
+
+# sum_b p_b (mu_b s_b + nu_b z_b) at first, beside the objective at w = 0
+FIRST = 2.0
+# how far a step goes towards the boundary; the share of games that would go beyond and make shorter
+# ones, in predictors and in steps; what slacks keep of what they were
+TO_BOUNDARY, SHORT_IN_PREDICTOR, SHORT, LEAST_SLACK = 0.99, 0.02, 0.05, 0.02
+# conjugate gradients end where residuals have fallen by this in the preconditioner's norm, and what
+# they leave in the gap is below such a share of what the step aims at
+FALL, LEFT = 0.3, 0.3
+# of them, most for a system, and directions that a second system of the same matrix has use for
+MOST_PRODUCTS, KEPT = 500, 50
+# what products keep in a step where the equations of w leave more in the gap than they
+WAITING = 0.8
+# groups of games that the preconditioner's mean is of
+SAMPLED = 16
+# so many steps are to get further than the best before, and be no shorter
+PATIENCE, SHORTEST = 8, 1e-3
+# most items, weights, and numbers of all games' matrices
+MOST_ITEMS, MOST_WEIGHTS, MOST_NUMBERS = 16, 1 << 18, 1 << 25
+# "auto" has it from so many items on, and numbers of all games' matrices
+ITEMS, NUMBERS = 6, 1 << 13
+# under tolerances that rounding allows, and where alpha n is no less than this share of the mean
+# square length of rows
+LEAST_TOL, TINY = 3e-4, 1e-3
+
+
+def why_not(surrogate, features):
+    """Why `InteriorPoint` does not solve a problem, in words; None where it does."""
+    outputs = surrogate.outputs
+    if type(surrogate) is not MaxMin or type(outputs) is not PermutationOutputs:
+        return "rankings under surrogate='max_min'"
+    counts = outputs.layout.counts()
+    if np.any(counts != counts[0]):
+        return "rankings of equally many items"
+    M = int(counts[0])
+    if not 1 < M <= MOST_ITEMS:
+        return f"2 to {MOST_ITEMS} items"
+    if type(features) is not LinearFeatures or sparse.issparse(features.arguments()[0]):
+        return "dense X and kernel='linear'"
+    if not features.has_plain_state():
+        return "penalty='l2'"
+    if not np.ptp(outputs.cost_matrix) > 0.0:
+        return "costs that are not all the same"
+    if (features.n_features + 1) * M * M > MOST_WEIGHTS:
+        return f"at most {MOST_WEIGHTS} weights"
+    if counts.size * M * M > MOST_NUMBERS:
+        return f"at most {MOST_NUMBERS // (M * M)} rankings of {M} items"
+    return None
+
+
+def is_better(surrogate, features, weights, alpha, tol):
+    """Whether `solver="auto"` takes `InteriorPoint` and not steps of blocks.
+
+    tol is a share of the objective at w = 0.
+    """
+    if tol < LEAST_TOL or why_not(surrogate, features) is not None:
+        return False
+    counts = surrogate.outputs.layout.counts()
+    if counts[0] < ITEMS or counts.size * counts[0] ** 2 < NUMBERS:
+        return False
+    _, _, norms, _, _ = features.arguments()
+    return alpha * norms.size >= TINY * float(np.sum(np.asarray(weights) * norms))
+
+
+class InteriorPoint(NamesParameters, BaseEstimator):
+    """An interior-point method for rankings under the max-min surrogate.
+
+    A `solver` of `LabelRanker` with ``surrogate="max_min"``, ``kernel="linear"``, dense X and
+    ``penalty="l2"``, which ``solver="auto"`` takes by itself where there are more than a few items
+    and examples. Each pass is a step of Newton's method on the weights and on the games of all
+    examples at once, vectors of the processor holding several of them; some 10 to 30 passes reach
+    the tolerance. A fit begins at w = 0 whatever came before. Rounding may end it at gaps below
+    1e-4 of the objective at w = 0 under costs other than 0-1.
+
+    Parameters
+    ----------
+    max_products : int, default=500
+        Most products of conjugate gradients for each of the two systems of a pass.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastm4n import InteriorPoint, LabelRanker
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(50, 3))
+    >>> y = (X @ rng.normal(size=(3, 5))).argsort(axis=1).argsort(axis=1)
+    >>> ranker = LabelRanker(alpha=0.1, solver=InteriorPoint()).fit(X, y)
+    >>> bool(ranker.relative_gap_ <= 1e-3)
+    True
+    """
+
+    # what estimators ask of a solver beside
+    oracle, oracle_iter, step = "exact", None, "interior_point"
+
+    def __init__(self, max_products=MOST_PRODUCTS):
+        self.max_products = max_products
+
+    def check(self, surrogate):
+        """Refuse options that make no sense, by themselves or with the surrogate."""
+        check_number("max_products", self.max_products, low=0, integer=True)
+        if surrogate != "max_min":
+            raise ValueError(
+                f"InteriorPoint is for surrogate='max_min', got {surrogate!r}; use solver='auto'.")
+
+    def options(self):
+        raise ValueError("solver=InteriorPoint() fits one alpha: for paths use solver='auto'.")
+
+    def solve(
+        self, surrogate, features, weights, alpha, *, mu=None, concave=None, shrink=1.0,
+        average=None, tol=1e-3, max_iter=1000, verbose=0, callback=None, otherwise=None,
+    ):
+        """Minimise until the gap is at most tol; arguments and result as of `solvers.solve`.
+
+        max_iter counts steps. Where a fit would go on from is left out of account. Where steps get
+        no further the solution has not converged, or is what `otherwise()` returns, if given, which
+        is to begin at w = 0.
+        """
+        reason = why_not(surrogate, features)
+        if reason is not None:
+            raise ValueError(f"solver=InteriorPoint() is for {reason}; use solver='auto'.")
+        run = _Run(
+            self.max_products, surrogate, features, weights, alpha, tol, max_iter, callback,
+            Progress(verbose, max_iter, tol))
+        with one_blas_thread():
+            run.solve()
+        if run.is_stuck and otherwise is not None:
+            features.clear()
+            return otherwise()
+        state = features.state()
+        found = np.zeros(state["weights"].shape)
+        found[: run.w.shape[0], : run.w.shape[1]] = run.scale * run.w
+        features.restore({"weights": found})
+        return Solution(
+            mu=run.games.points().ravel(), certificate=run.certificate, n_iter=run.n_steps,
+            history=run.history.arrays(), converged=run.certificate.gap <= tol, interrupted=False)
+
+
+class _Run:
+    """One fit. Costs are scaled to a mean of one, and w with them."""
+
+    def __init__(
+        self, max_products, surrogate, features, weights, alpha, tol, max_iter, callback, progress,
+    ):
+        outputs = surrogate.outputs
+        X, rows, _, k, constant = features.arguments()
+        M = int(outputs.layout.counts()[0])
+        cost = np.asarray(outputs.cost_matrix, dtype=np.float64)[:M, :M]
+        is_zero_one = cost[0, 1] > 0.0 and np.array_equal(cost, cost[0, 1] * (1.0 - np.eye(M)))
+        unit = cost[0, 1] if is_zero_one else np.abs(cost).max()
+        self.scale = unit / M if outputs.mean_cost else unit
+        self.alpha, self.tol = alpha * self.scale, tol / self.scale
+        self.p, self.max_iter, self.callback = np.asarray(weights), max_iter, callback
+        self.max_products, self.progress, self.history = max_products, progress, History()
+        table = np.column_stack([
+            np.asarray(X[rows], dtype=np.float64), np.full(len(rows), float(constant))])
+        self.cost = cost / unit
+        self.at_zero = float(np.sum(self.p) * self.cost.mean() * M)
+        products = FIRST * max(self.at_zero, 1.0)
+        self.games = PermutationGames(table, self.p, self.cost, products / (2 * M * M))
+        self.size = M * M
+        truth = surrogate.outputs.truth().reshape(len(rows), self.size)
+        self.truth = (table.T * self.p) @ truth
+        self.moments = np.linalg.eigh((table.T * self.p) @ table)
+        self.w, self.n_steps = np.zeros(self.truth.shape), 0
+        self.certificate, self.is_stuck = None, False
+        self.least, self.at_least = np.inf, 0
+
+    # ------------------------------------------------------------------------- certificates
+
+    def look(self):
+        """What is left of the equations of w, and the objective and dual value here."""
+        games = self.games
+        games.spread(self.w)
+        self.upper, self.lower = games.bounds()
+        games.hold()
+        pull = self.truth - games.gathered()
+        square = float(np.sum(self.w * self.w))
+        height, gain = float(np.sum(self.p * self.lower)), float(np.sum(pull * pull))
+        self.primal = float(np.sum(self.p * self.upper)) - float(
+            np.sum(self.w * self.truth)) + 0.5 * self.alpha * square
+        # h is concave and zero at phi(y): the best point between that and mu
+        share = min(1.0, max(0.0, self.alpha * height / gain)) if gain > 0.0 else 1.0
+        self.dual = max(0.0, share * height - share * share * gain / (2.0 * self.alpha))
+        self.height = height
+        rounding = ROUNDING * (abs(self.primal) + abs(height) + gain / self.alpha)
+        self.gap = max(0.0, self.primal - self.dual) + rounding
+        return self.alpha * self.w - pull
+
+    def certify(self):
+        """Certify where the steps stand; what is left of the equations, and whether they end."""
+        left = self.look()
+        ends = not np.isfinite(self.gap) or self.gap <= self.tol or self.n_steps >= self.max_iter
+        if ends:
+            # steps keep sums of rows and columns but for rounding
+            self.games.make_feasible()
+            left = self.look()
+        return left, self.told()
+
+    def told(self):
+        """Make the certificate known; whether the run ends."""
+        s = self.scale
+        primal, dual, gap = self.primal, self.dual, self.gap
+        if not np.isfinite(gap):
+            primal, dual, gap = np.inf, -np.inf, np.inf
+        self.certificate = Certificate(
+            primal=s * primal, dual=s * dual, gap=s * gap, block_gaps=np.zeros(self.p.size),
+            concave=s * self.lower, norm=s * s * float(np.sum(self.w * self.w)), bound=s * dual,
+            height=s * self.height)
+        row = self.history.add(
+            self.n_steps, self.certificate, self.n_steps * self.p.size, 0.0, 0, "interior_point")
+        self.progress.update(row)
+        stop = self.callback is not None and bool(self.callback(row))
+        return stop or not self.gap > self.tol or self.n_steps >= self.max_iter
+
+    # ------------------------------------------------------------------------- steps
+
+    def solve(self):
+        try:
+            left, ends = self.certify()
+            while not ends and self.step(left):
+                left, ends = self.certify()
+            if not ends:
+                self.is_stuck = True
+                self.finish()
+        finally:
+            self.progress.close()
+
+    def finish(self):
+        """The last certificate, where steps have got no further."""
+        self.games.make_feasible()
+        self.look()
+        if not self.primal <= self.at_zero:
+            self.w = np.zeros(self.w.shape)
+            self.look()
+        self.told()
+
+    def step(self, left):
+        """One step; whether it got further."""
+        games, p = self.games, self.p
+        products, mass = games.products(), float(p.sum())
+        behind = float(np.sum(left * left)) / (2.0 * self.alpha)
+        if products + behind < self.least:
+            self.least, self.at_least = products + behind, self.n_steps
+        if self.n_steps >= self.at_least + PATIENCE or not 0.0 < products < np.inf:
+            return False
+        tau = products / (2 * self.size * mass)
+        games.factor()
+        response = games.mean_response(SAMPLED)
+        if not np.all(np.isfinite(response)):
+            return False
+        self.precondition(response)
+        self.n_steps += 1
+        games.move(0.0, False, False)
+        dw, pairs = self.conjugate_gradients(-left - games.gathered(), None, np.inf)
+        games.spread(dw)
+        games.move(0.0, False, True)
+        size = min(1.0, float(np.quantile(games.boundaries(), SHORT_IN_PREDICTOR)))
+        target = tau * (games.products(size) / products) ** 3
+        # where the equations of w lag behind, products wait for them
+        if behind > products:
+            target = max(target, WAITING * tau)
+        games.move(target, True, False)
+        aim = max(target / tau * products, 0.5 * self.tol)
+        dw, _ = self.conjugate_gradients(-left - games.gathered(), pairs, aim)
+        games.spread(dw)
+        games.move(target, True, True)
+        lengths = np.minimum(1.0, TO_BOUNDARY * games.boundaries())
+        size = float(np.quantile(lengths, SHORT))
+        if not (size > SHORTEST and np.all(np.isfinite(dw))):
+            return False
+        games.advance(np.minimum(lengths, size), size, LEAST_SLACK)
+        self.w += size * dw
+        return True
+
+    def precondition(self, response):
+        """What the equations of w are like, by the mean of R: eigenvalues and vectors."""
+        values, self.right = np.linalg.eigh(response)
+        of_rows, self.left = self.moments
+        self.divisor = self.alpha + np.outer(np.maximum(of_rows, 0.0), np.maximum(values, 0.0))
+
+    def conditioned(self, found):
+        """The preconditioner times `found`."""
+        return self.left @ ((self.left.T @ found @ self.right) / self.divisor) @ self.right.T
+
+    def product(self, found):
+        """The matrix of the equations of w times `found`."""
+        self.games.spread(found)
+        self.games.respond()
+        return self.alpha * found + self.games.gathered()
+
+    def conjugate_gradients(self, right, pairs, aim):
+        """The solution dw, of which little is left in the gap beside `aim`, and pairs.
+
+        Pairs are of conjugate directions, as rows, the products with the matrix, and the inverses
+        of their energies: of an earlier call with the same matrix they give a start, and correct
+        the preconditioner so that it is exact along them (the block form of BFGS).
+        """
+        found, rest, shape = np.zeros(right.shape), right.copy(), right.shape
+        start, kept = float(np.sum(right * self.conditioned(right))), []
+        if pairs is not None:
+            moved, turned, inverse = pairs
+            share = inverse * (moved @ right.ravel())
+            found, rest = (share @ moved).reshape(shape), right - (share @ turned).reshape(shape)
+        better = self.corrected(rest, pairs)
+        along, energy = better, float(np.sum(rest * better))
+        for _ in range(self.max_products):
+            is_done = energy <= FALL * FALL * start
+            if is_done and np.sum(rest * rest) <= 2.0 * self.alpha * LEFT * aim:
+                break
+            turned = self.product(along)
+            bend = float(np.sum(along * turned))
+            if not bend > 0.0:
+                break
+            kept.append((along.ravel(), turned.ravel(), 1.0 / bend))
+            found = found + energy / bend * along
+            rest -= energy / bend * turned
+            better = self.corrected(rest, pairs)
+            before, energy = energy, float(np.sum(rest * better))
+            along = better + energy / before * along
+        if not kept:
+            return found, None
+        return found, tuple(np.array(part) for part in zip(*kept[-KEPT:], strict=True))
+
+    def corrected(self, found, pairs):
+        """The preconditioner, exact along the pairs, times `found`."""
+        if pairs is None:
+            return self.conditioned(found)
+        moved, turned, inverse = pairs
+        share = inverse * (moved @ found.ravel())
+        better = self.conditioned(found - (share @ turned).reshape(found.shape))
+        share -= inverse * (turned @ better.ravel())
+        return better + (share @ moved).reshape(found.shape)
