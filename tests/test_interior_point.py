@@ -96,11 +96,11 @@ def test_moves_solve_newtons_equations(cost):
             total += p[b] * np.outer(X[b], found[0])
         assert_allclose(first, total, atol=1e-9)
         # what mu moves by with the scores alone
-        games.respond()
         total = sum(
             p[b] * np.outer(X[b], at.moves((X[b] @ weights).reshape(M, M), 0 * a, 0 * a)[0])
             for b, at in enumerate(written))
-        assert_allclose(games.gathered(), total, atol=1e-9)
+        assert_allclose(games.responded(weights), total, atol=1e-9)
+        games.spread(weights)
         lengths = np.minimum(0.5, 0.5 * games.boundaries())
         games.advance(lengths, float(lengths.min()), 0.02)
         weights = rng.normal(size=(d, M * M))

@@ -11,6 +11,10 @@ import numpy as np
 from fastm4n._simd._loops cimport fastm4n_games, games_by_side
 from fastm4n.inference._permutation cimport PermutationScratch
 
+cdef enum:
+    # groups whose scores and moves fit in the cache
+    TILE = 32
+
 
 cdef class PermutationGames:
     """The games max_mu min_nu <v_b, mu> + <mu, C nu> and their rows of features.
@@ -39,7 +43,7 @@ cdef class PermutationGames:
     cdef bint is_zero_one
     cdef double[:, ::1] cost
     cdef double[:, :, ::1] x, state, moves, held, v, q
-    cdef double[:, ::1] p, lengths
+    cdef double[:, ::1] p, lengths, sums
     cdef double[::1] scratch
 
     def __init__(self, rows, p, cost, double tau):
@@ -54,13 +58,12 @@ cdef class PermutationGames:
         self.n_state = 4 * M * M + 2 * M
         shape = self.n_groups, self.width
         self.x = self._grouped(rows)
-        self.p, self.lengths = np.zeros((2, *shape))
+        self.p, self.lengths, self.sums = np.zeros((3, *shape))
         np.asarray(self.p).ravel()[: self.n] = p
         self.state = np.empty((self.n_groups, self.n_state, self.width))
         self.moves = np.zeros((self.n_groups, self.n_state, self.width))
         self.held = np.empty((self.n_groups, self.n_held, self.width))
-        self.v = np.zeros((self.n_groups, M * M, self.width))
-        self.q = np.zeros((self.n_groups, M * M, self.width))
+        self.v, self.q = np.zeros((2, self.n_groups, M * M, self.width))
         self.scratch = np.zeros((4 * M * M + 7 * M) * self.width)
         state = np.asarray(self.state)
         state[:, : 2 * M * M] = M * tau
@@ -109,14 +112,27 @@ cdef class PermutationGames:
                 &to[0, 0])
         return found
 
-    def respond(self):
-        """q = what mu moves by where the scores move by those that are kept."""
-        cdef Py_ssize_t g, M = self.M
+    def responded(self, const double[:, ::1] weights):
+        """sum_b p_b x_b dmu_b', dmu_b being what mu moves by where weights move by these."""
+        cdef Py_ssize_t g, k, start, n, M = self.M, size = M * M
+        found = np.zeros((self.d, size))
+        cdef double[:, ::1] to = found
+        # some groups at a time, whose scores and moves stay in the cache, at the beginning of v, q
         with nogil:
-            for g in range(self.n_groups):
-                self.loops.move(
-                    M, self.dense(), &self.state[g, 0, 0], &self.held[g, 0, 0], &self.v[g, 0, 0],
-                    0, 0.0, NULL, False, &self.q[g, 0, 0], &self.scratch[0])
+            for k in range((self.n_groups + TILE - 1) // TILE):
+                start = k * TILE
+                n = min(<Py_ssize_t> TILE, self.n_groups - start)
+                self.loops.scores(
+                    n, self.d, size, &self.x[start, 0, 0], &weights[0, 0], &self.v[0, 0, 0])
+                for g in range(n):
+                    self.loops.move(
+                        M, self.dense(), &self.state[start + g, 0, 0],
+                        &self.held[start + g, 0, 0], &self.v[g, 0, 0], 0, 0.0, NULL, False,
+                        &self.q[g, 0, 0], &self.scratch[0])
+                self.loops.gather(
+                    n, self.d, size, &self.p[start, 0], &self.x[start, 0, 0], &self.q[0, 0, 0],
+                    &to[0, 0])
+        return found
 
     def move(self, double target, bint corrects, bint keeps):
         """q = what mu moves by in Newton's step to products of `target`.
@@ -137,14 +153,12 @@ cdef class PermutationGames:
                     M, self.dense(), &self.state[g, 0, 0], &self.held[g, 0, 0],
                     &self.v[g, 0, 0] if keeps else NULL, kind, target, &self.moves[g, 0, 0], keeps,
                     &self.q[g, 0, 0], &self.scratch[0])
+                if keeps:
+                    self.loops.boundary(
+                        M, &self.state[g, 0, 0], &self.moves[g, 0, 0], &self.lengths[g, 0])
 
     def boundaries(self):
-        """The shares of each game's moves that bring the first number to zero: (n_games,)."""
-        cdef Py_ssize_t g
-        with nogil:
-            for g in range(self.n_groups):
-                self.loops.boundary(
-                    self.M, &self.state[g, 0, 0], &self.moves[g, 0, 0], &self.lengths[g, 0])
+        """The shares of each game's last moves that bring the first number to zero: (n_games,)."""
         with np.errstate(divide="ignore"):
             return 1.0 / np.asarray(self.lengths).ravel()[: self.n]
 
@@ -154,8 +168,8 @@ cdef class PermutationGames:
         with nogil:
             for g in range(self.n_groups):
                 self.loops.products(
-                    self.M, &self.state[g, 0, 0], &self.moves[g, 0, 0], step, &self.lengths[g, 0])
-        return float(np.sum(np.asarray(self.p) * np.asarray(self.lengths)))
+                    self.M, &self.state[g, 0, 0], &self.moves[g, 0, 0], step, &self.sums[g, 0])
+        return float(np.sum(np.asarray(self.p) * np.asarray(self.sums)))
 
     def advance(self, lengths, double step, double least):
         """Take a share of each game's moves, and `step` of those of the scores that are kept.

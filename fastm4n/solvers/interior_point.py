@@ -327,9 +327,7 @@ class _Run:
 
     def product(self, found):
         """The matrix of the equations of w times `found`."""
-        self.games.spread(found)
-        self.games.respond()
-        return self.alpha * found + self.games.gathered()
+        return self.alpha * found + self.games.responded(found)
 
     def conjugate_gradients(self, right, pairs, aim):
         """The solution dw, of which little is left in the gap beside `aim`, and pairs.
