@@ -62,9 +62,9 @@ PATIENCE, SHORTEST = 8, 1e-3
 MOST_ITEMS, MOST_WEIGHTS, MOST_NUMBERS = 16, 1 << 18, 1 << 25
 # "auto" has it from so many items on, and numbers of all games' matrices
 ITEMS, NUMBERS = 6, 1 << 13
-# under tolerances that rounding allows, and where alpha n is no less than this share of the mean
-# square length of rows
-LEAST_TOL, TINY = 3e-4, 1e-3
+# under tolerances that rounding allows, and where alpha times the largest cost is no less than this
+# share of the mean square length of rows: else conjugate gradients take too many products
+LEAST_TOL, TINY = 3e-4, 2e-5
 
 
 def why_not(surrogate, features):
@@ -102,7 +102,10 @@ def is_better(surrogate, features, weights, alpha, tol):
     if counts[0] < ITEMS or counts.size * counts[0] ** 2 < NUMBERS:
         return False
     _, _, norms, _, _ = features.arguments()
-    return alpha * norms.size >= TINY * float(np.sum(np.asarray(weights) * norms))
+    unit = float(np.abs(surrogate.outputs.cost_matrix).max())
+    if surrogate.outputs.mean_cost:
+        unit /= counts[0]
+    return alpha * unit >= TINY * float(np.sum(np.asarray(weights) * norms))
 
 
 class InteriorPoint(NamesParameters, BaseEstimator):
