@@ -229,6 +229,23 @@ def test_parts_that_are_not_fitted_stay_zero(name, oracle, fit):
         assert np.any(part) == (of in fit)
 
 
+def test_certificates_that_may_err_are_bounds():
+    """Of blocks whose mixtures are of many labellings, under a large alpha."""
+    problem = chains(
+        0, lengths=(7, 9, 5, 8), d=6, R=20, alpha=20.0, cost=lambda R: 1.0 - np.eye(R))
+    engine = problem.engine("max_min")
+    for _ in range(3):
+        engine.run_pass(SAMPLINGS["permutation"], Step.LINE_SEARCH)
+    exact = certify(engine, engine.mu)
+    error = 1e-3
+    engine.certificate_error = error
+    for _ in range(2):  # from labellings, and by tempered games at once
+        found = certify(engine, engine.mu)
+        assert np.all(found.block_losses >= exact.block_losses - 0.02 * exact.block_gaps - 1e-12)
+        assert np.all(found.block_losses <= exact.block_losses + error)
+    assert np.any(engine.surrogate.kept()["dense"])
+
+
 def test_mirror_prox_of_ten_iterations_a_position():
     """The default number, visit by visit; `test_engine_contract` has eight."""
     problem = chains(9, lengths=(4,), alpha=0.7)

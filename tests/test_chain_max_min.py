@@ -159,3 +159,26 @@ def test_column_generation_stops_at_its_tolerance():
         *_, low, high, n_calls = max_min_chain(unary, pairwise, n_iter=n_iter)
         assert n_calls <= n_iter
         assert low - 1e-9 <= upper and lower <= high + 1e-9
+
+
+@pytest.mark.parametrize("scale", [1e-3, 0.01, 0.05])
+def test_mixtures_of_many_labellings_take_few_calls(scale):
+    """Labellings alone would be added one by one until all calls are used up."""
+    rng = np.random.default_rng(0)
+    for T, R in ((9, 26), (5, 12)):
+        unary, pairwise = scale * rng.normal(size=(T, R)), 0.2 * scale * rng.normal(size=(R, R))
+        found = max_min_chain(unary, pairwise, tol=0.02, n_iter=40)
+        assert_oracle(found, unary, pairwise, zero_one(R))
+        assert found[3] - found[2] <= 0.02
+        *_, lower, upper, _ = max_min_chain(unary, pairwise, oracle="mirror_prox", n_iter=200)
+        assert max(lower, found[2]) <= min(upper, found[3]) + 1e-12
+
+
+def test_tempered_mixtures_of_transitions_that_are_as_good_as_forbidden():
+    rng = np.random.default_rng(0)
+    unary, pairwise = 0.01 * rng.normal(size=(8, 12)), 0.01 * rng.normal(size=(12, 12))
+    pairwise[rng.uniform(size=pairwise.shape) < 0.3] = -1e3
+    found = max_min_chain(unary, pairwise, tol=0.05)
+    assert_oracle(found, unary, pairwise, zero_one(12))
+    assert found[3] - found[2] <= 0.05
+    assert found[1][pairwise < -1.0].sum() < 1e-3

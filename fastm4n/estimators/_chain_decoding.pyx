@@ -6,7 +6,8 @@ All positions of the sequences lie one after the other, as the parts of the feat
 import numpy as np
 
 from fastm4n.features._chain cimport ChainFeatures
-from fastm4n.inference._chain cimport ChainMaxMin, ChainScratch
+from fastm4n.inference._chain cimport ChainScratch
+from fastm4n.inference._chain_max_min cimport ChainMaxMin
 from fastm4n.outputs._base cimport Layout
 
 from libc.math cimport INFINITY

@@ -9,7 +9,8 @@ from fastm4n.estimators._chain_weights import packed_weights
 from fastm4n.estimators._parameters import RISK_TOL
 from fastm4n.features._chain import ChainFeatures
 from fastm4n.inference import viterbi_kbest
-from fastm4n.inference._chain import ChainMaxMin, ChainScratch
+from fastm4n.inference._chain import ChainScratch
+from fastm4n.inference._chain_max_min import ChainMaxMin
 from fastm4n.outputs import Layout
 from fastm4n.solvers.threads import in_threads, n_threads
 

@@ -1,7 +1,6 @@
-"""Recursions over chains, and the max-min oracles built on them."""
+"""Recursions over chains."""
 
 from fastm4n._simd._loops cimport fastm4n_chain_f64, fastm4n_loops
-from fastm4n.inference._max_min cimport MaxMinScratch
 
 ctypedef fused real:
     double
@@ -11,6 +10,9 @@ cdef int viterbi_chain(
     const real* unary, Py_ssize_t step, Py_ssize_t T, Py_ssize_t R, Py_ssize_t stride,
     const real* pair, Py_ssize_t pair_step, const real* PT, real* delta, int* path,
     double* score) noexcept nogil
+cdef double path_score(
+    const real* unary, Py_ssize_t step, Py_ssize_t T, Py_ssize_t stride, const real* pair,
+    Py_ssize_t pair_step, const int* path) noexcept nogil
 cdef void transpose(
     const real* pair, Py_ssize_t R, Py_ssize_t stride, real pad, real* PT) noexcept nogil
 cdef int exp_pair(
@@ -45,11 +47,3 @@ cdef class ChainScratch:
     cdef int sum_product(
         self, const double* unary, Py_ssize_t T, const double* pair, Py_ssize_t pair_step,
         double* node, double* edges, double* log_z) except -1 nogil
-
-
-cdef class ChainMaxMin(MaxMinScratch):
-    cdef ChainScratch chain
-    cdef Py_ssize_t pair_step
-    cdef double[::1] shares
-
-    cdef void begin(self, const double* v, Py_ssize_t T) noexcept nogil

@@ -33,7 +33,9 @@ cdef class MaxMinScratch:
     cdef bint has_free
     # whether the better mixtures are to come at once, and whether they came
     cdef bint expect_dense, is_dense
-    cdef double free_value
+    # whether nothing but an upper bound is asked for, and that of the better mixtures
+    cdef bint only_upper
+    cdef double free_value, free_upper
     cdef double[::1] free_mu, free_nu, free_mu_cost, free_nu_cost
     # mirror prox
     cdef double[::1] half, point, gradient, gradient_nu, nu, half_nu, mean_nu

@@ -46,7 +46,7 @@ cdef class MaxMinScratch:
         self.stride = padded(n_labels, self.loops)
         self.max_parts = max(1, max_parts)
         self.seed_after = seed_after
-        self.expect_dense = False
+        self.expect_dense = self.only_upper = False
         self.capacity = capacity
         self.max_cost = np.max(cost)
         self.zero_one = np.array_equal(cost, 1.0 - np.eye(n_labels))
@@ -331,8 +331,14 @@ cdef class MaxMinScratch:
         upper[0] = INFINITY  # until the max oracle is called
         self.n_calls = 0
         self.has_free = False
+        self.free_upper = INFINITY
         self.is_dense = self.expect_dense and self.better_mixtures(current, slack, tol)
         if self.is_dense:
+            self.n_columns = 0
+            self.n_rows = 0
+            if self.only_upper and self.free_upper < INFINITY:
+                upper[0] = self.free_upper
+                return 0
             self.use_free()
         elif self.n_columns == 0 or self.n_rows == 0:
             self.free_mixtures()
@@ -397,6 +403,9 @@ cdef class MaxMinScratch:
                 self.gather()
             elif self.n_calls == self.seed_after and not self.is_dense:
                 self.is_dense = self.better_mixtures(current, slack, tol)
+                if self.is_dense and self.only_upper and self.free_upper < INFINITY:
+                    upper[0] = min(upper[0], self.free_upper)
+                    return 0
                 if self.is_dense:
                     # the players would leave these mixtures for labellings whose answers are
                     # not in the game; and the bound may be that of a mixture that is replaced

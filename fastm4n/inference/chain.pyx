@@ -12,7 +12,8 @@ from fastm4n._parameters import refuse_where
 
 from fastm4n._simd._loops cimport chain_f32_for, chain_f64_for
 from fastm4n.inference cimport _chain as kernels
-from fastm4n.inference._chain cimport ChainMaxMin, real
+from fastm4n.inference._chain cimport real
+from fastm4n.inference._chain_max_min cimport ChainMaxMin
 
 
 cdef Py_ssize_t vector_width(bint single, Py_ssize_t n_labels):

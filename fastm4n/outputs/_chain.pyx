@@ -8,7 +8,8 @@ instead.
 
 import numpy as np
 
-from fastm4n.inference._chain cimport ChainMaxMin, ChainScratch
+from fastm4n.inference._chain cimport ChainScratch
+from fastm4n.inference._chain_max_min cimport ChainMaxMin
 from fastm4n.inference._chain_tangent cimport ChainTangent
 from fastm4n.inference._chain_tempered cimport TemperedChain
 from fastm4n.inference.simplex import max_min_game

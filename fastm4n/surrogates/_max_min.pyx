@@ -154,7 +154,7 @@ cdef class MaxMin(Surrogate):
         cdef double lower
         if self.closed:
             return self.outputs.max_min(b, work, &lower, upper)
-        return self.generate(b, work, True, &lower, upper)
+        return self.generate(b, work, True, &lower, upper, work.tolerance > 0.0)
 
     cdef int block_step(
         self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, Workspace work,
@@ -162,8 +162,8 @@ cdef class MaxMin(Surrogate):
         return self.outputs.max_min_step(b, mu, offset, work, curvature)
 
     cdef int generate(
-        self, Py_ssize_t b, Workspace work, bint certify, double* lower,
-        double* upper) except -1 nogil:
+        self, Py_ssize_t b, Workspace work, bint certify, double* lower, double* upper,
+        bint only_upper=False) except -1 nogil:
         """Column generation from the labellings of the last time; keeps those in use."""
         cdef Py_ssize_t t, c, kept, T = self.outputs.layout.n_parts(b)
         cdef Py_ssize_t first = self.outputs.layout.first_part(b)
@@ -171,8 +171,7 @@ cdef class MaxMin(Surrogate):
         # without a point of its own a block's oracle goes by the tolerance alone
         cdef double tol = ROUNDING * (1.0 + (fabs(current) if current < INFINITY else 0.0))
         cdef int* labels = &work.game.labels[0]
-        if certify:
-            tol = max(tol, work.tolerance / factor)
+        tol = max(tol, work.tolerance / factor)
         self.begin_game(b, self.game_scores(b, work), work.game)
         for c in range(self.n_columns[b]):
             for t in range(T):
@@ -183,6 +182,7 @@ cdef class MaxMin(Surrogate):
                 labels[t] = self.rows[(first + t) * KEPT + c]
             work.game.add_row(labels)
         work.game.expect_dense = self.dense[b] > 0
+        work.game.only_upper = only_upper
         work.game.generate(
             current, BOUND_SLACK if certify else VISIT_SLACK, tol,
             # where certificates are coarse, all that visits have to gain may lie beyond their calls
