@@ -22,7 +22,7 @@ cdef enum:
     SEED_AFTER = 20
     # sweeps at one temperature between two looks at the bounds, and most of these looks
     SWEEPS = 2
-    LOOKS = 16
+    LOOKS = 24
 
 # the first temperature, beside what the cost of a position counts, and what it falls to where
 # smoothing is what keeps the bounds apart
@@ -191,10 +191,10 @@ cdef class ChainMaxMin(MaxMinScratch):
                 upper = hard
                 memcpy(&self.free_nu[0], &self.answers[0], nodes * sizeof(double))
             if settled or self.enough(lower, upper, current, slack, tol):
+                self.free_upper = upper
                 break
             if hard - level > level - value:
                 tau *= COOLED
-        self.free_upper = upper
         return True
 
     cdef bint is_finite(self) noexcept nogil:
