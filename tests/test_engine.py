@@ -332,11 +332,11 @@ def test_interrupts_in_a_kernel(n_calls):
     def fit(n_calls, **options):
         counted = []
 
-        def compute_rows(blocks):
+        def compute_rows(blocks, out):
             counted.append(len(blocks))
             if len(counted) == n_calls:
                 raise KeyboardInterrupt
-            return K[blocks]
+            out[...] = K[blocks]
 
         features = KernelFeatures(
             np.diagonal(K).copy(), 3, 0.0, n_cached=4, compute_rows=compute_rows)

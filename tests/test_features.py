@@ -175,11 +175,11 @@ class Rows:
     def __init__(self, K):
         self.K, self.n_calls, self.n_rows = K, 0, 0
 
-    def __call__(self, blocks):
+    def __call__(self, blocks, out):
         assert 1 <= len(blocks) <= 64 and len(set(blocks)) == len(blocks)
         self.n_calls += 1
         self.n_rows += len(blocks)
-        return self.K[blocks]
+        out[...] = self.K[blocks]
 
 
 def kernel(K, k, intercept, n_cached=None):
@@ -273,10 +273,10 @@ def test_a_cache_is_used():
 def test_a_failing_row_leaves_the_state_consistent():
     K, y, p, cost, _ = gram_problem(3, n=150)
 
-    def compute(blocks):
+    def compute(blocks, out):
         if 40 in blocks:
             raise ZeroDivisionError("no row")
-        return K[blocks]
+        out[...] = K[blocks]
 
     features = KernelFeatures(np.diagonal(K).copy(), 3, 1.0, compute_rows=compute, n_cached=5)
     engine = BlockCoordinateEngine(MaxMargin(SimplexOutputs(y, cost)), features, p, 0.1, 0)

@@ -53,7 +53,8 @@ for k in (1, 2, 3, 4, 5, 8, 9, 17, 33):
     K = X @ X.T
     maps["kernel"] = KernelFeatures(np.diagonal(K).copy(), k, 1.0, gram=K)
     maps["cached"] = KernelFeatures(
-        np.diagonal(K).copy(), k, 1.0, compute_rows=lambda b: K[b], n_cached=7)
+        np.diagonal(K).copy(), k, 1.0, n_cached=7,
+        compute_rows=lambda rows, out: np.copyto(out, K[rows]))
     for name, features in maps.items():
         outputs = SimplexOutputs(y, 1.0 - np.eye(k))
         engine = BlockCoordinateEngine(MaxMin(outputs), features, p, 0.05, 1)

@@ -40,6 +40,20 @@ cdef extern from "loops.h" nogil:
         double (*entries_norm)(
             const double*, const int*, const int*, Py_ssize_t, const double*, const unsigned char*,
             Py_ssize_t) noexcept nogil
+        void (*add_rows_f32)(
+            const float**, Py_ssize_t, const float*, Py_ssize_t, Py_ssize_t, Py_ssize_t,
+            double*) noexcept nogil
+        void (*add_sparse_f32)(
+            const float**, Py_ssize_t, const int*, const int*, const float*, Py_ssize_t,
+            Py_ssize_t, Py_ssize_t, double*) noexcept nogil
+        void (*add_sparse_f64)(
+            const double**, Py_ssize_t, const int*, const int*, const double*, Py_ssize_t,
+            Py_ssize_t, Py_ssize_t, double*) noexcept nogil
+        void (*axpy_f32)(float, const float*, Py_ssize_t, float*) noexcept nogil
+        void (*rbf_f64)(
+            const double*, const double*, double, double, Py_ssize_t, double*) noexcept nogil
+        void (*rbf_f32)(
+            const double*, const double*, double, double, Py_ssize_t, float*) noexcept nogil
     ctypedef struct fastm4n_chain_f64:
         int width
         int (*are_scores)(const double*, Py_ssize_t) noexcept nogil

@@ -79,6 +79,25 @@ typedef struct {
     double (*entries_norm)(const double *x, const int *position, const int *feature,
                            ptrdiff_t n, const double *d, const unsigned char *on,
                            ptrdiff_t stride);
+    /* `add_rows` of rows and D in float: sums over 64 rows are in float. Rows of D are padded with
+       zeros to a multiple of 2 width */
+    void (*add_rows_f32)(const float **rows, ptrdiff_t n_rows, const float *D,
+                         ptrdiff_t D_stride, ptrdiff_t n, ptrdiff_t stride, double *F);
+    /* F[r, j] += sum_e rows[row[e]][r] values[e] over starts[j] <= e < starts[j + 1], for r < n
+       and j < n_labels: rows with few labels each */
+    void (*add_sparse_f32)(const float **rows, ptrdiff_t n_rows, const int *starts,
+                           const int *row, const float *values, ptrdiff_t n, ptrdiff_t n_labels,
+                           ptrdiff_t stride, double *F);
+    void (*add_sparse_f64)(const double **rows, ptrdiff_t n_rows, const int *starts,
+                           const int *row, const double *values, ptrdiff_t n,
+                           ptrdiff_t n_labels, ptrdiff_t stride, double *F);
+    /* y += a x */
+    void (*axpy_f32)(float a, const float *x, ptrdiff_t n, float *y);
+    /* out[i] = exp(-gamma max(0, square + squares[i] - 2 inner[i])), in double or float */
+    void (*rbf_f64)(const double *inner, const double *squares, double square, double gamma,
+                    ptrdiff_t n, double *out);
+    void (*rbf_f32)(const double *inner, const double *squares, double square, double gamma,
+                    ptrdiff_t n, float *out);
 } fastm4n_loops;
 
 /* Recursions over chains, in double and in float: see chain_template.h. */

@@ -197,6 +197,8 @@ static void NAME(add_rows)(const double **rows, ptrdiff_t n_rows, const double *
     }
 }
 
+#include "kernel_template.h"
+
 /* ---- vectors of scores and probabilities, of any length -------------------------------- */
 
 #define WHOLE(n) ((n) / VLEN * VLEN)
@@ -449,6 +451,12 @@ static const fastm4n_loops NAME(table) = {
     NAME(prefetch_rows),
     NAME(gram_norm),
     NAME(entries_norm),
+    NAME(add_rows_f32),
+    NAME(add_sparse_f32),
+    NAME(add_sparse_f64),
+    NAME(axpy_f32),
+    NAME(rbf_f64),
+    NAME(rbf_f32),
 };
 
 #undef LOAD

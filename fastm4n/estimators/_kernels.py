@@ -9,9 +9,17 @@ from sklearn.metrics.pairwise import KERNEL_PARAMS, PAIRWISE_KERNEL_FUNCTIONS, p
 
 from fastm4n._parameters import check_number, is_number
 from fastm4n.features._base import NotPositiveSemidefinite
+from fastm4n.features._gaussian import gaussian
 from fastm4n.features._kernel import KernelFeatures
 
 KERNELS = (*sorted(PAIRWISE_KERNEL_FUNCTIONS), "precomputed")
+
+# rows from which on working sets pay, the smallest relative gap that is asked of steps by rows in
+# single precision, and the largest value in them
+MANY_ROWS, LEAST_TOL, LARGEST = 1000, 1e-5, 1e30
+
+# features up to which Gaussian kernels are computed sooner than read from memory
+FEW_FEATURES = 64
 
 # kernel values computed at once: 16 MiB of float64, which stay in cache from one step of
 # their computation to the next
@@ -81,13 +89,46 @@ def _variance(X, p):
     return variance if variance > (16.0 * np.finfo(np.float64).eps * mean) ** 2 else 0.0
 
 
-def kernel_values(kernel, parameters, A, B):
-    """Kernel values between the rows of A and of B: float64 and finite, or an error.
+def kernel_values(kernel, parameters, A, B, out=None):
+    """Kernel values between the rows of A and of B: finite, or an error; float64 without out.
 
-    They are computed in float64 whatever the type of A and B: in float32 the matrix would be one
-    of another problem, and not be positive semidefinite.
+    Distances and products are computed in float64 whatever the type of A, B and out: in float32
+    the matrix would be one of another problem, and not be positive semidefinite.
     """
     A, B = as_double(A), as_double(B)
+    if is_gaussian(kernel, parameters, A, B):
+        K = gaussian(A, B, float(parameters["gamma"]), out)
+        if max(_largest(A), _largest(B)) < 1e100:
+            return K  # between zero and one
+    else:
+        K = _pairwise(kernel, parameters, A, B)
+        if out is not None:
+            with np.errstate(over="ignore"):
+                out[...] = K
+            K = out
+    # one sum is cheaper than n^2 tests; it may overflow, so it only clears
+    with np.errstate(over="ignore", invalid="ignore"):
+        if not np.isfinite(K.sum()) and not np.isfinite(K).all():
+            raise ValueError(
+                f"kernel={kernel!r} gave values that are not finite; scale the features of X "
+                "or change the kernel's parameters."
+            )
+    return K
+
+
+def _largest(array):
+    return max(array.max(initial=0.0), -array.min(initial=0.0))
+
+
+def is_gaussian(kernel, parameters, *arrays):
+    """Whether kernel values between these rows are those of `gaussian`."""
+    return (
+        kernel == "rbf" and is_number(parameters.get("gamma"), low=0, strict=False)
+        and not any(sparse.issparse(array) for array in arrays))
+
+
+def _pairwise(kernel, parameters, A, B):
+    """Kernel values by scikit-learn, float64 and C-ordered."""
     try:
         with np.errstate(over="ignore", invalid="ignore"):
             K = pairwise_kernels(A, B, metric=kernel, **parameters)
@@ -98,15 +139,7 @@ def kernel_values(kernel, parameters, A, B):
                 f"use X.toarray(). ({error})"
             ) from error
         raise
-    K = np.ascontiguousarray(K, dtype=np.float64)
-    # one sum is cheaper than n^2 tests; it may overflow, so it only clears
-    with np.errstate(over="ignore", invalid="ignore"):
-        if not np.isfinite(K.sum()) and not np.isfinite(K).all():
-            raise ValueError(
-                f"kernel={kernel!r} gave values that are not finite; scale the features of X "
-                "or change the kernel's parameters."
-            )
-    return K
+    return np.ascontiguousarray(K, dtype=np.float64)
 
 
 def add_expansion(estimator, X, points, beta, scores):
@@ -136,11 +169,12 @@ def gram_matrix(kernel, parameters, X):
     return gram
 
 
-def kernel_features(kernel, parameters, X, n_labels, intercept, alpha, cache_size):
+def kernel_features(kernel, parameters, X, n_labels, intercept, alpha, cache_size, tol):
     """Kernel map over the rows of X, or over the Gram matrix X of kernel="precomputed".
 
-    The Gram matrix is held whole where cache_size, in MiB, allows it; otherwise rows are
-    computed when they are needed and as many as fit are kept.
+    The Gram matrix of few rows is held whole where cache_size, in MiB, allows it; otherwise rows
+    are computed when they are needed and as many as fit are kept: in single precision, unless the
+    relative gap `tol` asks for more.
     """
     n = X.shape[0]
     X = as_double(X)
@@ -148,8 +182,9 @@ def kernel_features(kernel, parameters, X, n_labels, intercept, alpha, cache_siz
         gram = checked_gram(X)
         diagonal = checked_diagonal(kernel, np.diagonal(gram), alpha)
         return KernelFeatures(diagonal, n_labels, intercept, gram=gram)
+    in_float = n >= MANY_ROWS and tol >= LEAST_TOL
     budget = cache_size * 2.0**20
-    if 8.0 * n * n <= budget:
+    if not in_float and 8.0 * n * n <= budget:
         gram = gram_matrix(kernel, parameters, X)
         diagonal = checked_diagonal(kernel, np.diagonal(gram), alpha)
         return KernelFeatures(diagonal, n_labels, intercept, gram=gram)
@@ -157,10 +192,12 @@ def kernel_features(kernel, parameters, X, n_labels, intercept, alpha, cache_siz
     for start in range(0, n, 64):
         chunk = X[start : start + 64]
         diagonal[start : start + 64] = np.diagonal(kernel_values(kernel, parameters, chunk, chunk))
+    diagonal = checked_diagonal(kernel, diagonal, alpha)
+    in_float = in_float and diagonal.max() < LARGEST
     return KernelFeatures(
-        checked_diagonal(kernel, diagonal, alpha), n_labels, intercept,
-        compute_rows=partial(_rows, kernel, parameters, X), n_cached=int(budget / (8.0 * n)),
-    )
+        diagonal, n_labels, intercept, compute_rows=partial(_rows, kernel, parameters, X),
+        n_cached=int(budget / ((4.0 if in_float else 8.0) * n)), in_float=in_float,
+        is_cheap=is_gaussian(kernel, parameters, X) and X.shape[1] <= FEW_FEATURES)
 
 
 def whole_gram(kernel, parameters, X, intercept, alpha, cache_size):
@@ -182,8 +219,8 @@ def whole_gram(kernel, parameters, X, intercept, alpha, cache_size):
     return gram + intercept**2 if intercept else gram
 
 
-def _rows(kernel, parameters, X, rows):
-    return kernel_values(kernel, parameters, X[rows], X)
+def _rows(kernel, parameters, X, rows, out, columns=slice(None)):
+    return kernel_values(kernel, parameters, X[rows], X[columns], out)
 
 
 def checked_diagonal(kernel, diagonal, alpha):

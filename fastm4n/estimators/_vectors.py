@@ -193,8 +193,8 @@ class VectorEstimator(CertifiedEstimator):
                 kernel_params=self.kernel_params,
             )
         features = kernel_features(
-            self.kernel, parameters, points, n_labels, intercept, self.alpha, self.cache_size
-        )
+            self.kernel, parameters, points, n_labels, intercept, self.alpha, self.cache_size,
+            self.tol)
         return features, parameters, intercept
 
     def _blocks(self, X, kept, keys, weights):

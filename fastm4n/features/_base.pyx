@@ -102,6 +102,9 @@ cdef class FeatureMap:
     def forget(self):
         """Drop what was fetched."""
 
+    def collect(self):
+        """Take the updates of w = 0 from here to `settle` as those of w built afresh."""
+
     def make_room(self, Py_ssize_t n_threads):
         """Be ready for so many threads at once: scratch, see `_threads`, and parts of w."""
 

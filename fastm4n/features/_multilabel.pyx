@@ -182,6 +182,9 @@ cdef class LabelSetFeatures(FeatureMap):
     def forget(self):
         self.labels.forget()
 
+    def collect(self):
+        self.labels.collect()
+
     cdef void prefetch(self, Py_ssize_t b) noexcept nogil:
         self.labels.prefetch(b)
 

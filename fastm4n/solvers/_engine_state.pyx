@@ -470,7 +470,9 @@ cdef class EngineState:
     def build_weights(self, const double[::1] mu):
         """w = w(mu); left half built where a feature map is interrupted."""
         self.features.clear()
+        self.features.collect()
         self.add_weights(mu)
+        self.features.settle()
 
     def add_weights(self, const double[::1] mu):
         """w += w(mu): what the blocks of this engine make of it."""

@@ -9,6 +9,7 @@ from fastm4n._plain import flat, part
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
 from fastm4n.solvers._label_sweeps import LabelSweeps
 from fastm4n.solvers._windows import Windows
+from fastm4n.solvers._working_sets import WorkingSets
 from fastm4n.solvers.acceleration import (
     LITTLE,
     MANY_PASSES,
@@ -153,7 +154,11 @@ class Driver:
             engine.use_active_sets(most, cache is not None, cache_F, cache_nu)
         self.n_jobs = n_jobs
         self.windows = None
-        if type(engine) is BlockCoordinateEngine and Windows.pay(engine):
+        if sampling == "gap" and WorkingSets.pay(engine):
+            self.windows = WorkingSets(engine)
+            # momentum asks for more passes there, not fewer
+            self.accelerate_late = False
+        elif type(engine) is BlockCoordinateEngine and Windows.pay(engine):
             self.windows = Windows(engine, min(n_jobs, cpu_count()))
         self.sweeps = LabelSweeps(engine) if self.is_whole and LabelSweeps.serves(engine) else None
         self.on_check, self.on_pass = on_check, None
@@ -511,7 +516,7 @@ class Driver:
         kind = self.kind if policy is None else policy.kind
         if policy is not None:
             policy.begin()
-            sampling = Sampling.PERMUTATION if kind == Step.BLOCK else sampling
+            sampling = Sampling.PERMUTATION if self.is_whole else sampling
         if self.sweeps is not None and sampling == Sampling.PERMUTATION:
             passes = self.sweeps
         passes.run_pass(sampling, kind)
@@ -566,7 +571,9 @@ class Driver:
         engine, best = self.engine, self.best
         if self.acceleration is not None and self._certified_at != engine.n_visits:
             self.acceleration.mend()
-        if self._certified_at != engine.n_visits:
+        # steps over kernels may have gone by scores of single precision
+        is_rounded = best is not None and not (self.has_weights or engine.averaging)
+        if self._certified_at != engine.n_visits or (is_rounded and self.updated_passes > 0):
             if best is not None:
                 self._point, raw = self._fresh(engine.mu) if self.by_dual else self.certify()
                 self.certificate = self._with_zero(self._offered(self._point, raw, 0.0), False)

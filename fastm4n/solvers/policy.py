@@ -7,8 +7,8 @@ import numpy as np
 
 from fastm4n.solvers._block_coordinate import Step
 
-LINE_SEARCH, PAIRWISE, CACHED = "line_search", "pairwise", "pairwise+cache"
-EXACT = "exact"
+LINE_SEARCH, EXACT = "line_search", "exact"
+PAIRWISE, CACHED = "pairwise", "pairwise+cache"
 
 # a trial of another policy begins after so many passes, where outputs are single labels after so
 # many, and the next one after so many times as many
@@ -49,7 +49,7 @@ class AutoPolicy:
     """Chooses step and cache by counts: by the work of passes, and by what it does for the gap.
 
     Single labels with many weights (`is_roomy`) have steps of whole blocks, in random order, and
-    nothing else is tried. Where atoms are labellings of many parts the first passes make pairwise
+    kernels with closed ones have them by gaps; nothing else is tried. Where atoms are labellings of many parts the first passes make pairwise
     steps with a cache, elsewhere Frank-Wolfe steps. Fits that last longer try another policy: the
     one that does more for the certified gap stays. The work of a pass is the number of its visits
     times the feature map's `visit_cost`, and of its oracle calls times the surrogate's
@@ -79,7 +79,10 @@ class AutoPolicy:
         self.options = cache_F, cache_nu
         surrogate = engine.surrogate
         layout = surrogate.outputs.layout
-        is_exact = is_roomy(engine)
+        # where blocks have a Gram matrix a visit costs as much as all labels of a few of them, and
+        # a step that is best for its block wastes none
+        is_kernel = surrogate.has_block_step and engine.features.weight_norm() is None
+        is_exact = is_kernel or is_roomy(engine)
         self.has_choice = not surrogate.is_smooth and not is_exact
         self.is_simple = layout.max_parts == 1
         self.visit_cost = VISIT + engine.features.visit_cost
