@@ -47,6 +47,8 @@ PASSES = (1, 5, 20)
 TOLERANCES = (1e-1, 1e-2, 1e-3, 1e-4)
 ITERATIONS = tuple(10 * 2**i for i in range(10))
 ORACLE_GAP = 1e-3
+# under small alphas: the gap that is asked for, and passes after which it is told
+SMALL_GAP, SMALL_PASSES = 1e-4, (100, 200, 400)
 # the colours of gap_plots.py
 COLOURS = {1: "#0072b2", 20: "#e69f00"}  # one dark, one light
 FLOOR = 1e-6
@@ -64,10 +66,11 @@ class Size:
     fit_passes: int  # of whole fits with mirror prox
     n_tokens: int  # of long sequences
     n_reference: int  # words for the NumPy reference
+    small: float  # seconds of a fit under a small alpha
 
 
-FULL = Size(5, 60.0, 100, 5120, 2.0, 3, 40_000, 100)
-QUICK = Size(1, 10.0, 20, 320, 1.0, 2, 20_000, 20)
+FULL = Size(5, 60.0, 100, 5120, 2.0, 3, 40_000, 100, 20.0)
+QUICK = Size(1, 10.0, 20, 320, 1.0, 2, 20_000, 20, 5.0)
 
 
 def load_ocr():
@@ -96,8 +99,10 @@ def tagger(surrogate, limit=np.inf, **options):
         options["callback"] = lambda row: row["seconds"] > limit
     return made(
         SequenceTagger,
-        surrogate, cost_scale="mean",
-        **{"alpha": ALPHA, "max_iter": 10**6, "random_state": 0, **options}
+        surrogate,
+        **{
+            "alpha": ALPHA, "cost_scale": "mean", "max_iter": 10**6, "random_state": 0, **options
+        }
     )
 
 
@@ -480,8 +485,36 @@ def against_reference(size):
     )
 
 
+def small_alpha(size):
+    """The relative gap under alphas so small that passes swing around the optimum."""
+    X, y = ocr_part(0)
+    rows = []
+    for surrogate in ("max_margin", "max_min"):
+        for cost_scale in ("mean", "sum"):
+            for times in (1.0, 0.1):
+                options = dict(
+                    cost_scale=cost_scale, alpha=times / len(X), tol=SMALL_GAP, limit=size.small)
+                seconds, model = seconds_of_fit(X, y, 1, surrogate, **options)
+                passes, gaps = (model.history_[name] for name in ("pass", "gap"))
+                share = model.relative_gap_ / model.duality_gap_
+                at = [np.flatnonzero(passes <= n)[-1] for n in SMALL_PASSES]
+                rows.append((
+                    TITLES[surrogate], cost_scale, f"{times:g} / n",
+                    *(f"{np.min(gaps[:i + 1]) * share:.1e}" for i in at),
+                    model.n_iter_, f"{seconds:.2f}", f"{model.relative_gap_:.1e}",
+                ))
+    head = (
+        "surrogate", "cost", "alpha", *(f"relative gap after {n} passes" for n in SMALL_PASSES),
+        "passes", "CPU s", "relative gap then",
+    )
+    return table(
+        f"OCR-small, small alpha, to a relative gap of {SMALL_GAP:g} or {size.small:g} s", head,
+        rows)
+
+
 SECTIONS = {
     "gap": to_a_gap,
+    "small": small_alpha,
     "pass": per_pass,
     "oracles": oracles,
     "fits": whole_fits,

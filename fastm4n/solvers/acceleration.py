@@ -25,7 +25,8 @@ References
 
 import numpy as np
 
-from fastm4n._plain import checked
+from fastm4n._plain import checked, flat, part
+from fastm4n.solvers.mixtures import Mixtures
 from fastm4n.solvers.threads import by_pieces
 
 # passes between two moves of the centre, at first and at most
@@ -114,9 +115,11 @@ class Acceleration:
     is_whole : bool
         Whether passes are of steps of whole blocks that share few features: the centre moves after
         each of them, and w is soon better than an average of many.
+    mixes : bool
+        Whether to keep `mixtures` of what is certified.
     """
 
-    def __init__(self, engine, kappa, centre=None, n_jobs=1, is_whole=False):
+    def __init__(self, engine, kappa, centre=None, n_jobs=1, is_whole=False, mixes=False):
         self.engine = engine
         self.n_jobs = n_jobs
         self.alpha = engine.alpha
@@ -129,6 +132,9 @@ class Acceleration:
         state = engine.features.state()
         self.names, of_mu = list(state), list(state.values())
         self.is_solved = False
+        self.mixtures = None
+        if mixes and Mixtures.pays(engine):
+            self.mixtures = Mixtures(self.alpha, sum(array.size for array in of_mu))
         self.mean = of_mu if centre is None else list(centre.values())
         self._begin(kappa, of_mu)
 
@@ -236,15 +242,16 @@ class Acceleration:
         """Take notice of a certified gap: points are solved for better where it is stuck.
 
         Where it grows, and that has not helped, they are made easier by a smaller kappa; not for
-        Frank-Wolfe steps alone, whose gaps rise and fall under any kappa.
+        Frank-Wolfe steps alone, whose gaps rise and fall under any kappa, and not with `mixtures`.
         """
         if gap > self.last_gap:
             # the restart of O'Donoghue and Candes (2015): momentum has gone too far
             by_pieces(np.copyto, self.n_jobs, self.moved_to, self._held())
         if gap > ENOUGH * self.last_gap and not self.is_solved:
             self.inner = min(MOST_INNER_PASSES, self.inner + 1)
-            has_atoms = self.engine.sets is not None
-            if has_atoms and gap > self.last_gap and self.inner > WELL_SOLVED:
+            # mixtures say more of points that swing far than points do that are easier
+            is_easier = self.engine.sets is not None and self.mixtures is None
+            if is_easier and gap > self.last_gap and self.inner > WELL_SOLVED:
                 self._begin(LESS * self.kappa, self._of_mu(self._held()))
         self.last_gap = gap
 
@@ -266,6 +273,7 @@ class Acceleration:
                 f"{name}/{i}": array.copy()
                 for name, arrays in points.items() for i, array in enumerate(arrays)
             },
+            **flat("mixtures", None if self.mixtures is None else self.mixtures.state()),
         }
 
     @classmethod
@@ -287,6 +295,8 @@ class Acceleration:
                 checked(form, f"{name}/{i}", state).copy()
                 for i, form in enumerate(now.values())
             ])
+        mixtures = part("mixtures", state)
+        self.mixtures = Mixtures.restored(mixtures, self.mean) if mixtures else None
         return self
 
     def rebuild(self):
@@ -348,15 +358,26 @@ class Acceleration:
 
     def certified_dual(self, certify):
         """The certificate of w(mu), and those weights; the engine goes on from where it was."""
-        dual = self._of_mu(self._held())
+        return self._certified_at(self._of_mu(self._held()), certify)
+
+    def certified_average(self, certify):
+        """The same of the average of `mixtures`, of which the certificate has the objective."""
+        return self._certified_at([array.copy() for array in self.mixtures.average], certify)
+
+    def _certified_at(self, arrays, certify):
         self.is_moving = True
-        self._change_places(dual)
+        self._change_places(arrays)
         try:
             found = certify()
         finally:
-            self._change_places(dual)
+            self._change_places(arrays)
             self.is_moving = False
-        return found, self._state(dual)
+        return found, self._state(arrays)
+
+    def mixed_bound(self, height):
+        """The bound by `mixtures`, after mu and the average were taken in."""
+        self.mixtures.add(height, self._of_mu(self._held()), self.mean, self.n_jobs)
+        return self.mixtures.bound()
 
     def average(self):
         """A copy of the average, as a state of the feature map."""

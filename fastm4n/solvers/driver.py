@@ -137,6 +137,8 @@ class Driver:
         # what is returned is a dual point, and the weights are those of it
         self.by_dual = engine.averaging or not self.has_weights
         self.best = Best(keep_dual or self.by_dual) if keep_best else None
+        # bounds by mixtures are of no dual point that could be returned
+        self.mixes = keep_best and not keep_dual and not self.by_dual
         self._zero_known = False
         self.acceleration = None
         self.policy = AutoPolicy(engine, MOST_ATOMS, cache_F, cache_nu) if auto else None
@@ -209,7 +211,21 @@ class Driver:
             )
             self.acceleration.compared(of_dual.primal < certificate.primal)
             best.offer(of_dual, weights)
+        self._offer_mixtures(certificate, done_at)
         return best.improved(certificate)
+
+    def _offer_mixtures(self, certificate, done_at):
+        """Offer what this point and earlier ones of accelerated passes say together."""
+        best, acceleration = self.best, self.acceleration
+        if acceleration is None or acceleration.mixtures is None:
+            return
+        mixtures = acceleration.mixtures
+        best.raise_lower(acceleration.mixed_bound(certificate.height))
+        if best.improved(certificate).gap > done_at and mixtures.is_due():
+            found, weights = acceleration.certified_average(
+                lambda: certify(self.engine, self.engine.mu, self.n_jobs))
+            mixtures.compared(found.primal < best.primal)
+            best.offer(replace(found, bound=-np.inf), weights)
 
     def _fresh(self, point):
         """Build w afresh, without the rounding that updates leave: the point, its certificate."""
@@ -555,7 +571,8 @@ class Driver:
         if kappa > 0.0:
             self._has_accelerated = True
             kappa = whole_kappa(engine.alpha) if self.is_whole else kappa
-            self.acceleration = Acceleration(engine, kappa, centre, self.n_jobs, self.is_whole)
+            self.acceleration = Acceleration(
+                engine, kappa, centre, self.n_jobs, self.is_whole, self.mixes)
 
     def _is_slow(self):
         """Whether a smooth problem needs momentum: most are solved before that helps.
