@@ -70,8 +70,10 @@ max_iter : int, default=1000
 """,
     "cache_size": """
 cache_size : float, default=2048
-    Memory for kernel values in MiB. The Gram matrix is held whole where it fits (8 n^2
-    bytes); where it does not, its rows are computed as needed and this much of them kept.
+    Memory for kernel values in MiB. The Gram matrix of fewer than 1,000 samples, or with
+    ``tol`` below 1e-5, is held whole where it fits (8 n^2 bytes). Otherwise its rows are
+    computed as needed and this much of them kept: of larger data in single precision, which
+    steps go by. The certificate that is returned is of kernel values in double precision.
 """,
     "running": """
 n_jobs : int, default=None

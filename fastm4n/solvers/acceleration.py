@@ -23,6 +23,8 @@ References
    for regularized loss minimization. Mathematical Programming 155.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from fastm4n._plain import checked, flat, part
@@ -378,6 +380,14 @@ class Acceleration:
         """The bound by `mixtures`, after mu and the average were taken in."""
         self.mixtures.add(height, self._of_mu(self._held()), self.mean, self.n_jobs)
         return self.mixtures.bound()
+
+    def offer_mixtures(self, best, certificate, done_at, certify):
+        """Let `best` take notice of what this point and earlier ones say together."""
+        best.raise_lower(self.mixed_bound(certificate.height))
+        if best.improved(certificate).gap > done_at and self.mixtures.is_due():
+            found, weights = self.certified_average(certify)
+            self.mixtures.compared(found.primal < best.primal)
+            best.offer(replace(found, bound=-np.inf), weights)
 
     def average(self):
         """A copy of the average, as a state of the feature map."""

@@ -211,21 +211,11 @@ class Driver:
             )
             self.acceleration.compared(of_dual.primal < certificate.primal)
             best.offer(of_dual, weights)
-        self._offer_mixtures(certificate, done_at)
-        return best.improved(certificate)
-
-    def _offer_mixtures(self, certificate, done_at):
-        """Offer what this point and earlier ones of accelerated passes say together."""
-        best, acceleration = self.best, self.acceleration
-        if acceleration is None or acceleration.mixtures is None:
-            return
-        mixtures = acceleration.mixtures
-        best.raise_lower(acceleration.mixed_bound(certificate.height))
-        if best.improved(certificate).gap > done_at and mixtures.is_due():
-            found, weights = acceleration.certified_average(
+        if self.acceleration is not None and self.acceleration.mixtures is not None:
+            self.acceleration.offer_mixtures(
+                best, certificate, done_at,
                 lambda: certify(self.engine, self.engine.mu, self.n_jobs))
-            mixtures.compared(found.primal < best.primal)
-            best.offer(replace(found, bound=-np.inf), weights)
+        return best.improved(certificate)
 
     def _fresh(self, point):
         """Build w afresh, without the rounding that updates leave: the point, its certificate."""
@@ -429,7 +419,7 @@ class Driver:
                 self._accelerate()
         n_passes, stale = self.n_passes, engine.stale_gap()
         if self.newton is not None:
-            stale = self._offer_newton()
+            stale = self.newton.offer(self.best, self.keep_dual)
         elif (
             self.has_newton and n_passes >= NEWTON_AFTER
             and stale * self.fresh_share > tol and certified
@@ -512,17 +502,6 @@ class Driver:
         self.acceleration = self.newton = SemismoothNewton(self.engine)
         self._zero_known = True
         self.policy_name = "semismooth"
-
-    def _offer_newton(self):
-        """Take notice of the point of the last Newton pass; returns what is left of the gap."""
-        best, newton, engine = self.best, self.newton, self.engine
-        if newton.primal < best.primal:
-            best.primal, best.kept = newton.primal, newton.average()
-        if newton.dual > best.dual:
-            best.dual, best.mu, best.heights = newton.dual, None, None
-            if self.keep_dual:
-                best.mu, best.heights = np.array(engine.mu), np.array(engine.concave)
-        return max(0.0, best.primal - best.dual)
 
     def _pass(self, sampling):
         """One pass of the step that was asked for, or of the one that the policy chooses."""

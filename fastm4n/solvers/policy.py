@@ -49,13 +49,14 @@ class AutoPolicy:
     """Chooses step and cache by counts: by the work of passes, and by what it does for the gap.
 
     Single labels with many weights (`is_roomy`) have steps of whole blocks, in random order, and
-    kernels with closed ones have them by gaps; nothing else is tried. Where atoms are labellings of many parts the first passes make pairwise
-    steps with a cache, elsewhere Frank-Wolfe steps. Fits that last longer try another policy: the
-    one that does more for the certified gap stays. The work of a pass is the number of its visits
-    times the feature map's `visit_cost`, and of its oracle calls times the surrogate's
-    `oracle_cost`, with allowances for what else a visit does, and for the atoms that steps between
-    them look at. No clock is read, so that a fit is the same each time. All trials are passes of
-    the fit. The log surrogate leaves nothing to choose.
+    kernels whose blocks have such steps in closed form make them, too; nothing else is tried. Where
+    atoms are labellings of many parts the first passes make pairwise steps with a cache, elsewhere
+    Frank-Wolfe steps. Fits that last longer try another policy: the one that does more for the
+    certified gap stays. The work of a pass is the number of its visits times the feature map's
+    `visit_cost`, and of its oracle calls times the surrogate's `oracle_cost`, with allowances for
+    what else a visit does, and for the atoms that steps between them look at. No clock is read, so
+    that a fit is the same each time. All trials are passes of the fit. The log surrogate leaves
+    nothing to choose.
 
     Parameters
     ----------

@@ -134,6 +134,17 @@ class SemismoothNewton:
         """A pass at w: the objective under sigma, P and D."""
         self.value, self.primal, self.dual, self.left = self.blocks.run(w_is_new)
 
+    def offer(self, best, keep_dual):
+        """Let `best` take notice of the last pass; returns what is left of the gap."""
+        if self.primal < best.primal:
+            best.primal, best.kept = self.primal, self.average()
+        if self.dual > best.dual:
+            best.dual, best.mu, best.heights = self.dual, None, None
+            if keep_dual:
+                best.mu = np.array(self.engine.mu)
+                best.heights = np.array(self.engine.concave)
+        return max(0.0, best.primal - best.dual)
+
     # ---------------------------------------------------------- in the place of `Acceleration`
 
     def after_pass(self):
