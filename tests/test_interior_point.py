@@ -141,7 +141,7 @@ def optimum(ranker, X, y, **fit):
 @pytest.mark.parametrize("cost_scale", ["sum", "mean"])
 def test_fits_end_at_the_optimum(cost, alpha, cost_scale):
     X, y = rankings()
-    tol = 1e-5 if cost == "zero_one" else 1e-3
+    tol = 1e-4 if cost == "zero_one" and alpha >= 1e-2 else 1e-3
     ranker = LabelRanker(
         alpha=alpha, cost=COSTS[cost], cost_scale=cost_scale, solver=InteriorPoint(), tol=tol)
     weights = np.random.default_rng(1).integers(1, 4, len(X)).astype(float)
