@@ -1,12 +1,12 @@
 """Kernel machines of all classes at once beside one-vs-one machines: times and test errors.
 
-    FASTM4N_DATA=... python benchmarks/kernel_machines.py [--surrogates max_margin ...] [--repeats 3]
+    FASTM4N_DATA=... python benchmarks/kernel_machines.py [--surrogates NAME ...] [--repeats 3]
 
-letter and satimage, three quarters of the rows, the RBF kernel with gamma = 1 / (d var(X)), C = 1 and
-10, alpha = 1 / (C n): `sklearn.svm.SVC` and `MulticlassClassifier`, both with tol=1e-2, which is one
-of violated constraints there and of a certified relative gap here, with a cache that holds all and
-with one of 256 MiB. Contestants take turns in one process and one thread; medians of CPU seconds.
-Memory is touched first: fresh pages may cost more than the fit.
+letter and satimage, three quarters of the rows, the RBF kernel with gamma = 1 / (d var(X)), C = 1
+and 10, alpha = 1 / (C n): `sklearn.svm.SVC` and `MulticlassClassifier`, both with tol=1e-2, which
+is one of violated constraints there and of a certified relative gap here, with a cache that holds
+all and with one of 256 MiB. Contestants take turns in one process and one thread; medians of CPU
+seconds. Memory is touched first: fresh pages may cost more than the fit.
 """
 
 import argparse

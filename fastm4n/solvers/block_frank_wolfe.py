@@ -26,8 +26,9 @@ class BlockFrankWolfe(NamesParameters, BaseEstimator):
     say that it pays. For few and long outputs "auto" is `QuasiNewton`, for "log" over single labels
     and for columns out of scale `LabelNewton`, for rankings under "max_min" `InteriorPoint`, and
     under "max_margin" over single labels with few weights semismooth Newton steps follow after some
-    passes. The optimum does not depend on any of them, and the certified gap holds for all: they
-    decide how long a fit takes.
+    passes; where these have many weights, as of words, it makes exact steps, all examples in a new
+    random order each pass. The optimum does not depend on any of them, and the certified gap holds
+    for all: they decide how long a fit takes.
 
     Parameters
     ----------
