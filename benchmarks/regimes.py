@@ -90,6 +90,24 @@ def tokens(text):
         for row in rows)
 
 
+def kernels(text):
+    """Of `kernel_machines.py`: the ratios to SVC of margins, by C and by what the cache holds."""
+    of = {}
+    for row in tables(text)[0]:
+        if row["machine"] in ("max_margin", "max_min"):
+            cache = "whole" if float(row["cache_size MiB"]) > 256 else "256 MiB"
+            of.setdefault(f"C = {row['C']}, {cache}", []).append(float(row["CPU s / SVC's"]))
+    return ", ".join(f"{name}: {min(found):.1f} to {max(found):.1f}" for name, found in of.items())
+
+
+def small_alphas(text):
+    """Of `ocr.py --only small`: seconds to 1e-4, or the gap that was come to."""
+    return ", ".join(
+        f"{row['surrogate']} {row['cost']} {row['alpha']}: {row['CPU s']} s"
+        + ("" if float(row["relative gap then"]) <= 1e-4 else f" ({row['relative gap then']})")
+        for row in tables(text)[0])
+
+
 def last_line(text):
     return text.strip().splitlines()[-1].rstrip(".")
 
@@ -102,6 +120,18 @@ REGIMES = {
     "logistic": (
         "multinomial logistic, dense", "the best of scikit-learn's solvers", "peer / ours",
         ["logistic.py"], ["--repeats", "3"], last_line),
+    "sparse": (
+        "Crammer-Singer, sparse", "LinearSVC", "peer / ours",
+        ["crammer_singer.py", "--data", "unit", "--rows", "100000", "--columns", "50000",
+         "--repeats", "1"],
+        ["--rows", "20000", "--columns", "10000"], ratios("LinearSVC / ours")),
+    "kernels": (
+        "Gaussian kernel, one joint machine", "SVC, one-vs-one", "ours / SVC",
+        ["kernel_machines.py", "--surrogates", "max_margin", "max_min"], ["--repeats", "1"],
+        kernels),
+    "small": (
+        "sequences under small alphas", "gap asked for", "CPU s to 1e-4",
+        ["ocr.py", "--only", "small", "--repeats", "1"], ["--quick"], small_alphas),
     "long": (
         "few, long sequences", "gap asked for", "gaps", ["long_sequences.py"], ["--quick"],
         share_of_gaps),

@@ -22,8 +22,9 @@ ENOUGH = 0.7
 # atoms of a block that the cache keeps
 CACHE = 50
 # what a visit costs beside its scores, in multiply-adds, and what it costs more where it has to do
-# with atoms: so much, and so much for each part of a labelling, or each number of a mixture
-VISIT, ATOMS, PARTS, NUMBERS = 300.0, 300.0, 8.0, 24.0
+# with atoms: so much, and so much for each part of a labelling, each number of a mixture of
+# labellings of several parts, or each of one of single labels
+VISIT, ATOMS, PARTS, NUMBERS, SIMPLE = 300.0, 300.0, 8.0, 8.0, 24.0
 # weights for each block from which on blocks are little in each other's way; with fewer, and a
 # small alpha, momentum has to go further than steps of whole blocks take it
 ROOMY = 3.5
@@ -88,8 +89,9 @@ class AutoPolicy:
         self.is_simple = layout.max_parts == 1
         self.visit_cost = VISIT + engine.features.visit_cost
         self.oracle_cost = surrogate.oracle_cost
+        numbers = SIMPLE if self.is_simple else NUMBERS
         self.atoms_cost = ATOMS + (
-            PARTS * layout.max_parts if surrogate.has_labellings else NUMBERS * layout.max_size)
+            PARTS * layout.max_parts if surrogate.has_labellings else numbers * layout.max_size)
         # from the first pass on, where they are small: steps that find one mixture take away from
         # all of its atoms alike
         self.keeps_atoms = self.has_choice and not self.is_simple and surrogate.has_labellings
