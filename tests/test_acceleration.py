@@ -27,8 +27,6 @@ from fastm4n import (
 )
 from fastm4n.penalties import L2
 from fastm4n.solvers.acceleration import Acceleration, best_kappa
-from fastm4n.solvers.certificates import certify
-from fastm4n.solvers.mixtures import Mixtures
 
 labels = functools.partial(Labels, 5, n=24, d=4, alpha=1e-3)
 chains = functools.partial(
@@ -553,63 +551,3 @@ def test_weights_that_are_not_fitted_any_more_are_zero(change, back):
         distance = np.linalg.norm(getattr(model, name) - getattr(cold, name))
         # by strong convexity
         assert distance <= sum(np.sqrt(2 * fit.duality_gap_ / 0.01) for fit in (model, cold))
-
-
-@pytest.mark.parametrize("surrogate", ["max_margin", "max_min"])
-def test_mixtures_bound_the_optimum(surrogate):
-    """By the certificates of accelerated passes; and they go on from their state."""
-    problem = chains(alpha=1e-3)
-    least = least_primal(problem, surrogate)
-    engine = problem.engine(surrogate)
-    engine.run_pass(Sampling.PERMUTATION, Step.LINE_SEARCH)
-    accelerated = Acceleration(engine, 30 * problem.alpha, mixes=True)
-    best = bound = -np.inf
-    for n in range(60):
-        engine.run_pass(Sampling.PERMUTATION, Step.LINE_SEARCH)
-        accelerated.after_pass()
-        if n % 5 == 4:
-            found = accelerated.certified(lambda apart: certify(engine, engine.mu, 1, apart))
-            before = accelerated.mixtures.state()
-            bound = accelerated.mixed_bound(found.height)
-            again = Mixtures.restored(before, accelerated.mean)
-            again.add(found.height, accelerated._of_mu(accelerated._held()), accelerated.mean)
-            assert again.bound() == bound
-            for one, other in zip(again.average, accelerated.mixtures.average, strict=True):
-                assert_array_equal(one, other)
-            best = max(best, found.dual)
-            assert best <= bound + 1e-12 and bound <= least + 1e-7
-            averaged, weights = accelerated.certified_average(
-                lambda: certify(engine, engine.mu))
-            assert averaged.primal >= least - 1e-7
-    held = [array.copy() for array in engine.features.held().values()]
-    for one, other in zip(weights.values(), accelerated.mixtures.average, strict=True):
-        assert_array_equal(one, other)
-    accelerated.certified_average(lambda: certify(engine, engine.mu))
-    for one, other in zip(held, engine.features.held().values(), strict=True):
-        assert_array_equal(one, other)
-
-
-def test_the_long_average_is_of_the_latest_points():
-    mixtures = Mixtures(1.0, 1)
-    for n in range(1, 401):
-        mixtures.add(0.0, [np.zeros(1)], [np.full(1, float(n))])
-    # of weights that grow like the third power of the number
-    assert_allclose(mixtures.average[0], 0.8 * 400, rtol=0.01)
-    assert len(mixtures.planes.points) == mixtures.planes.size
-
-
-@pytest.mark.parametrize("surrogate", ["max_margin", "max_min"])
-def test_mixtures_make_gaps_smaller_where_alpha_is_small(surrogate, monkeypatch):
-    gaps = []
-    for _ in range(2):
-        problem = Chains(
-            1, lengths=(4, 6, 5, 3, 7) * 12, R=4, d=8, cost=zero_one, alpha=1e-4, noise=1.0)
-        found, w = solved(
-            problem, surrogate, tol=1e-6, max_iter=600, step="pairwise", cache=50, keep_dual=False)
-        gaps.append(found.certificate.gap)
-        # P is that of the weights, and D below any P
-        primal = problem.blocks(surrogate).examine(w)[2]
-        assert found.certificate.dual <= primal + 1e-12
-        assert primal <= found.certificate.primal + 1e-9
-        monkeypatch.setattr(Mixtures, "pays", lambda engine: False)
-    assert gaps[0] < 0.7 * gaps[1]

@@ -169,8 +169,7 @@ def test_auto_makes_them_where_weights_are_many(surrogate):
 
 
 @pytest.mark.parametrize("change", [
-    {"surrogate": "log"}, {"penalty": ElasticNet(l1_ratio=0.1)}, {"cost": "absolute"},
-    {"kernel": "rbf"}])
+    {"surrogate": "log"}, {"penalty": ElasticNet(l1_ratio=0.1)}, {"cost": "absolute"}])
 def test_and_not_elsewhere(change):
     X, y = words(n=40, d=150)
     given = {"surrogate": "max_min", "alpha": 1e-2, "tol": 1e-2, "random_state": 0, **change}

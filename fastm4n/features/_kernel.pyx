@@ -61,7 +61,8 @@ cdef class KernelFeatures(FeatureMap):
         Blocks of a working set at most, 0 where there are none.
     """
 
-    cdef bint whole, in_float, is_cheap
+    cdef bint whole, is_cheap
+    cdef readonly bint in_float
     cdef const double[:, ::1] gram
     cdef const double[::1] diagonal
     cdef object compute_rows

@@ -23,12 +23,9 @@ References
    for regularized loss minimization. Mathematical Programming 155.
 """
 
-from dataclasses import replace
-
 import numpy as np
 
-from fastm4n._plain import checked, flat, part
-from fastm4n.solvers.mixtures import Mixtures
+from fastm4n._plain import checked
 from fastm4n.solvers.threads import by_pieces
 
 # passes between two moves of the centre, at first and at most
@@ -117,11 +114,9 @@ class Acceleration:
     is_whole : bool
         Whether passes are of steps of whole blocks that share few features: the centre moves after
         each of them, and w is soon better than an average of many.
-    mixes : bool
-        Whether to keep `mixtures` of what is certified.
     """
 
-    def __init__(self, engine, kappa, centre=None, n_jobs=1, is_whole=False, mixes=False):
+    def __init__(self, engine, kappa, centre=None, n_jobs=1, is_whole=False):
         self.engine = engine
         self.n_jobs = n_jobs
         self.alpha = engine.alpha
@@ -134,9 +129,6 @@ class Acceleration:
         state = engine.features.state()
         self.names, of_mu = list(state), list(state.values())
         self.is_solved = False
-        self.mixtures = None
-        if mixes and Mixtures.pays(engine):
-            self.mixtures = Mixtures(self.alpha, sum(array.size for array in of_mu))
         self.mean = of_mu if centre is None else list(centre.values())
         self._begin(kappa, of_mu)
 
@@ -244,16 +236,15 @@ class Acceleration:
         """Take notice of a certified gap: points are solved for better where it is stuck.
 
         Where it grows, and that has not helped, they are made easier by a smaller kappa; not for
-        Frank-Wolfe steps alone, whose gaps rise and fall under any kappa, and not with `mixtures`.
+        Frank-Wolfe steps alone, whose gaps rise and fall under any kappa.
         """
         if gap > self.last_gap:
             # the restart of O'Donoghue and Candes (2015): momentum has gone too far
             by_pieces(np.copyto, self.n_jobs, self.moved_to, self._held())
         if gap > ENOUGH * self.last_gap and not self.is_solved:
             self.inner = min(MOST_INNER_PASSES, self.inner + 1)
-            # mixtures say more of points that swing far than points do that are easier
-            is_easier = self.engine.sets is not None and self.mixtures is None
-            if is_easier and gap > self.last_gap and self.inner > WELL_SOLVED:
+            has_atoms = self.engine.sets is not None
+            if has_atoms and gap > self.last_gap and self.inner > WELL_SOLVED:
                 self._begin(LESS * self.kappa, self._of_mu(self._held()))
         self.last_gap = gap
 
@@ -275,7 +266,6 @@ class Acceleration:
                 f"{name}/{i}": array.copy()
                 for name, arrays in points.items() for i, array in enumerate(arrays)
             },
-            **flat("mixtures", None if self.mixtures is None else self.mixtures.state()),
         }
 
     @classmethod
@@ -297,8 +287,6 @@ class Acceleration:
                 checked(form, f"{name}/{i}", state).copy()
                 for i, form in enumerate(now.values())
             ])
-        mixtures = part("mixtures", state)
-        self.mixtures = Mixtures.restored(mixtures, self.mean) if mixtures else None
         return self
 
     def rebuild(self):
@@ -360,34 +348,15 @@ class Acceleration:
 
     def certified_dual(self, certify):
         """The certificate of w(mu), and those weights; the engine goes on from where it was."""
-        return self._certified_at(self._of_mu(self._held()), certify)
-
-    def certified_average(self, certify):
-        """The same of the average of `mixtures`, of which the certificate has the objective."""
-        return self._certified_at([array.copy() for array in self.mixtures.average], certify)
-
-    def _certified_at(self, arrays, certify):
+        dual = self._of_mu(self._held())
         self.is_moving = True
-        self._change_places(arrays)
+        self._change_places(dual)
         try:
             found = certify()
         finally:
-            self._change_places(arrays)
+            self._change_places(dual)
             self.is_moving = False
-        return found, self._state(arrays)
-
-    def mixed_bound(self, height):
-        """The bound by `mixtures`, after mu and the average were taken in."""
-        self.mixtures.add(height, self._of_mu(self._held()), self.mean, self.n_jobs)
-        return self.mixtures.bound()
-
-    def offer_mixtures(self, best, certificate, done_at, certify):
-        """Let `best` take notice of what this point and earlier ones say together."""
-        best.raise_lower(self.mixed_bound(certificate.height))
-        if best.improved(certificate).gap > done_at and self.mixtures.is_due():
-            found, weights = self.certified_average(certify)
-            self.mixtures.compared(found.primal < best.primal)
-            best.offer(replace(found, bound=-np.inf), weights)
+        return found, self._state(dual)
 
     def average(self):
         """A copy of the average, as a state of the feature map."""

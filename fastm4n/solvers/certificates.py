@@ -201,8 +201,6 @@ class Best:
     Attributes
     ----------
     primal, dual : float
-    lower : float
-        A bound of the optimum from below that no single dual point gives.
     kept : dict, ndarray or None
         The weights of `primal`, as a state of the feature map, or their dual point where weights
         are not held; None where the engine stands at them.
@@ -218,19 +216,19 @@ class Best:
 
     def forget(self):
         """Begin anew, from the dual point phi(y)."""
-        self.primal, self.dual, self.lower = np.inf, 0.0, 0.0
+        self.primal, self.dual = np.inf, 0.0
         self.kept = self.concave = self.mu = self.heights = None
 
     def state(self):
         """All that later passes depend on, for `restore`; nothing of it is changed in place."""
         return {
-            "values": np.array([self.primal, self.dual, self.lower]),
+            "values": np.array([self.primal, self.dual]),
             "kept": self.kept, "concave": self.concave, "mu": self.mu, "heights": self.heights,
         }
 
     def restore(self, state, kept, mu, heights):
         """Bring back the arrays of `state`; the others are of the form that its own have."""
-        self.primal, self.dual, self.lower = state["values"].tolist()
+        self.primal, self.dual = state["values"].tolist()
         forms = {"kept": kept, "concave": heights, "mu": mu, "heights": heights}
         there = {name.partition("/")[0] for name in state}
         for name, form in forms.items():
@@ -246,16 +244,11 @@ class Best:
             self.primal, self.kept = certificate.primal, kept
             self.concave = concave
 
-    def raise_lower(self, bound):
-        """Take notice of a bound of the optimum that is of no dual point that is kept."""
-        self.lower = max(self.lower, bound)
-
     def improved(self, certificate):
         """The certificate with the best values in the place of its own."""
         primal, dual = certificate.primal, certificate.dual
-        best_dual = max(self.dual, self.lower)
-        is_better = self.primal < primal or best_dual > dual + certificate.rounding
+        is_better = self.primal < primal or self.dual > dual + certificate.rounding
         if not is_better:
             return certificate
-        primal, dual = min(primal, self.primal), max(dual, best_dual)
+        primal, dual = min(primal, self.primal), max(dual, self.dual)
         return replace(certificate, primal=primal, dual=dual, gap=max(0.0, primal - dual))

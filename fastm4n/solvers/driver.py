@@ -137,8 +137,6 @@ class Driver:
         # what is returned is a dual point, and the weights are those of it
         self.by_dual = engine.averaging or not self.has_weights
         self.best = Best(keep_dual or self.by_dual) if keep_best else None
-        # bounds by mixtures are of no dual point that could be returned
-        self.mixes = keep_best and not keep_dual and not self.by_dual
         self._zero_known = False
         self.acceleration = None
         self.policy = AutoPolicy(engine, MOST_ATOMS, cache_F, cache_nu) if auto else None
@@ -211,10 +209,6 @@ class Driver:
             )
             self.acceleration.compared(of_dual.primal < certificate.primal)
             best.offer(of_dual, weights)
-        if self.acceleration is not None and self.acceleration.mixtures is not None:
-            self.acceleration.offer_mixtures(
-                best, certificate, done_at,
-                lambda: certify(self.engine, self.engine.mu, self.n_jobs))
         return best.improved(certificate)
 
     def _fresh(self, point):
@@ -550,8 +544,7 @@ class Driver:
         if kappa > 0.0:
             self._has_accelerated = True
             kappa = whole_kappa(engine.alpha) if self.is_whole else kappa
-            self.acceleration = Acceleration(
-                engine, kappa, centre, self.n_jobs, self.is_whole, self.mixes)
+            self.acceleration = Acceleration(engine, kappa, centre, self.n_jobs, self.is_whole)
 
     def _is_slow(self):
         """Whether a smooth problem needs momentum: most are solved before that helps.
@@ -568,7 +561,7 @@ class Driver:
         if self.acceleration is not None and self._certified_at != engine.n_visits:
             self.acceleration.mend()
         # steps over kernels may have gone by scores of single precision
-        is_rounded = best is not None and not (self.has_weights or engine.averaging)
+        is_rounded = best is not None and getattr(engine.features, "in_float", False)
         if self._certified_at != engine.n_visits or (is_rounded and self.updated_passes > 0):
             if best is not None:
                 self._point, raw = self._fresh(engine.mu) if self.by_dual else self.certify()

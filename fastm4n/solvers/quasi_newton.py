@@ -28,6 +28,7 @@ from scipy import linalg, sparse
 from sklearn.base import BaseEstimator
 
 from fastm4n._parameters import NamesParameters, check_number
+from fastm4n.features import LinearFeatures
 from fastm4n.solvers._batch import Batch, TemperedBatch
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine
 from fastm4n.solvers.block_coordinate import Solution
@@ -326,9 +327,23 @@ class _Run:
                 "is_first": np.zeros(self.surrogate.n_blocks, dtype=np.uint8)})
 
 
+def rows_in_use(features):
+    """The rows of X that blocks have, in its order; None for maps without X."""
+    X = getattr(features, "X", None)
+    if X is None:
+        return None
+    if type(features) is LinearFeatures:
+        rows = features.arguments()[1]
+    else:
+        starts, lengths = features.rows_of_blocks()
+        before = np.repeat(starts - np.cumsum(lengths) + lengths, lengths)
+        rows = before + np.arange(before.size)
+    return X if rows.size == X.shape[0] else X[np.sort(rows)]
+
+
 def are_out_of_scale(features, alpha, n_blocks):
     """Whether features are so large beside alpha that blocks undo each other's steps."""
-    X = getattr(features, "X", None)
+    X = rows_in_use(features)
     if X is None or not 0 < X.shape[1] <= MOST_COLUMNS or n_blocks == 0:
         return False
     values = X.data if sparse.issparse(X) else X
@@ -348,7 +363,7 @@ def first_hessian(features):
     Of rows of weights that meet columns of features: of their second moments, or the diagonal of
     these where features are many; of all others it is the identity.
     """
-    X = getattr(features, "X", None)
+    X = rows_in_use(features)
     if X is None or X.shape[0] == 0 or X.shape[1] == 0:
         return None
     n, k = X.shape

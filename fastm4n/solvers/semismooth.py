@@ -75,9 +75,6 @@ class SemismoothNewton:
         Multiply-adds of all directions, about.
     """
 
-    # of what the driver asks accelerated passes for
-    mixtures = None
-
     def __init__(self, engine):
         self.engine, self.alpha = engine, engine.alpha
         self.zero = float(np.sum(engine.weights * engine.surrogate.closed_largest()))
