@@ -46,6 +46,8 @@ def ratios(column):
         found = [
             float(row[column]) for rows in tables(text) for row in rows
             if row.get(column, "-") not in ("-", "")]
+        if len(found) == 1:
+            return f"{found[0]:.2f}"
         return (f"{np.median(found):.2f} in the median of {len(found)}, least {min(found):.2f}, "
                 f"largest {max(found):.2f}")
     return summary
@@ -101,11 +103,14 @@ def kernels(text):
 
 
 def small_alphas(text):
-    """Of `ocr.py --only small`: seconds to 1e-4, or the gap that was come to."""
-    return ", ".join(
-        f"{row['surrogate']} {row['cost']} {row['alpha']}: {row['CPU s']} s"
-        + ("" if float(row["relative gap then"]) <= 1e-4 else f" ({row['relative gap then']})")
-        for row in tables(text)[0])
+    """Of `ocr.py --only small`: how many came to 1e-4, in what time, and the other gaps."""
+    rows = tables(text)[0]
+    gaps = np.array([float(row["relative gap then"]) for row in rows])
+    there = [float(row["CPU s"]) for row, gap in zip(rows, gaps, strict=True) if gap <= 1e-4]
+    left = gaps[gaps > 1e-4]
+    return f"{len(there)} of {len(rows)} at 1e-4" + (
+        f" in {max(there):.1f} s at most" if there else "") + (
+        f", the others at {left.min():.0e} to {left.max():.0e}" if left.size else "")
 
 
 def last_line(text):
@@ -180,12 +185,14 @@ def write_pages(results):
         text = re.sub(r"^#+ ", "### ", found["text"].strip(), flags=re.MULTILINE)
         pages += [
             f"## {regime[0].upper()}{regime[1:]}\n", f"`python benchmarks/{found['command']}`, "
-            f"{found['minutes']:.0f} minutes. {describe(found['run'])}\n", text + "\n"]
+            f"{found['minutes']:.1f} minutes. {describe(found['run'])}\n", text + "\n"]
     (ROOT / "docs" / "regimes.md").write_text("\n".join(pages))
     text = table("Regimes", ("regime", "beside", "figure", "measured"), rows)
     page = ROOT / "docs" / "speed.md"
     before, _, rest = page.read_text().partition(BEGIN)
     after = rest.partition(END)[2]
+    # the section has its heading before the mark
+    text = text.partition("\n\n")[2]
     page.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
 
 

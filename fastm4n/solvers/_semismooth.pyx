@@ -19,6 +19,7 @@ References
 """
 
 import numpy as np
+from scipy.linalg.lapack import dposv
 
 from cpython.exc cimport PyErr_CheckSignals
 from libc.math cimport sqrt
@@ -31,6 +32,8 @@ from fastm4n.solvers._block_coordinate cimport PREFETCH, BlockCoordinateEngine
 from fastm4n.surrogates._base cimport Surrogate
 
 cdef enum:
+    # unknowns from which on LAPACK is the faster one
+    LARGE = 100
     # rows of x are padded to this many doubles
     PADDED = 8
 
@@ -313,7 +316,8 @@ cdef class SmoothedBlocks:
                             &matrix[r, j * depth], &of_pairs[i * (i + 1) // 2 + j, f, 0],
                             depth * sizeof(double))
                     matrix[r, r] += engine.alpha
-            solve(loops, matrix, right)
+        solve(loops, matrix, right)
+        with nogil:
             for i in range(k):
                 for f in range(depth):
                     out[f, i] = right[i * depth + f]
@@ -360,16 +364,23 @@ cdef class SmoothedBlocks:
                     right[c] = loops.dot(&basis[c, 0], &scores[0], stride)
                     c += 1
             first[self.n_mixed] = c
-            for a in range(self.n_mixed):
+            for a in range(self.n_mixed if size < LARGE else 0):
                 for b in range(a + 1):
                     product = loops.dot(&x[a, 0], &x[b, 0], self.padded)
                     for r in range(first[a], first[a + 1]):
                         for s in range(first[b], min(r + 1, first[b + 1])):
                             matrix[r, s] = product * loops.dot(
                                 &basis[r, 0], &basis[s, 0], stride)
+        if size >= LARGE:
+            rows = np.repeat(np.asarray(x)[:self.n_mixed], np.diff(first), axis=0)
+            np.matmul(rows, rows.T, out=np.asarray(matrix))
+            products = np.asarray(matrix)
+            products *= np.asarray(basis) @ np.asarray(basis).T
+        with nogil:
             for c in range(size):
                 matrix[c, c] += self.sigma * engine.alpha
-            solve(loops, matrix, right)
+        solve(loops, matrix, right)
+        with nogil:
             for a in range(self.n_mixed):
                 start, stop = first[a], first[a + 1]
                 memset(&scores[0], 0, stride * sizeof(double))
@@ -381,11 +392,28 @@ cdef class SmoothedBlocks:
         return found
 
 
-cdef void solve(
+cdef int solve(
+    const fastm4n_loops* loops, double[:, ::1] matrix, double[::1] right) except -1:
+    """right = matrix^{-1} right, of the lower half of a positive definite matrix, by Cholesky.
+
+    The matrix is overwritten, unless it is large and LAPACK solves it, n^3 / 6 multiply-adds.
+    """
+    if right.shape[0] >= LARGE:
+        _, solution, failed = dposv(np.asarray(matrix).T, right, lower=0)
+        if not failed:
+            np.asarray(right)[:] = solution
+            return 0
+    with nogil:
+        solve_by_rows(loops, matrix, right)
+    return 0
+
+
+cdef void solve_by_rows(
     const fastm4n_loops* loops, double[:, ::1] matrix, double[::1] right) noexcept nogil:
     """right = matrix^{-1} right, of the lower half of a positive definite matrix, by Cholesky.
 
-    The matrix is overwritten.  By rows, so that all sums are over contiguous numbers; n^3 / 6.
+    By rows, so that all sums are over contiguous numbers.  What rounding has left singular is left
+    where it is.
     """
     cdef Py_ssize_t i, j, n = right.shape[0]
     cdef double value

@@ -64,7 +64,7 @@ MOST_ITEMS, MOST_WEIGHTS, MOST_NUMBERS = 16, 1 << 18, 1 << 25
 ITEMS, NUMBERS = 6, 1 << 13
 # under tolerances that rounding allows, and where alpha times the largest cost is no less than this
 # share of the mean square length of rows: else conjugate gradients take too many products
-LEAST_TOL, TINY = 3e-4, 2e-5
+LEAST_TOL, TINY = 3e-4, 2e-6
 
 
 def why_not(surrogate, features):

@@ -22,10 +22,11 @@ from fastm4n.features._linear import LinearFeatures
 from fastm4n.outputs._simplex import SimplexOutputs
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine
 from fastm4n.solvers._semismooth import SmoothedBlocks, is_plain_dense
+from fastm4n.solvers.threads import one_blas_thread
 from fastm4n.surrogates._max_margin import MaxMargin
 
 # a factorisation of all of H may take as many multiply-adds as so many passes
-MOST_PASSES = 4
+MOST_PASSES = 12
 # most of the square length of a row: H, and its factors, are to be finite
 LONGEST = 1e100
 # sigma at first, times the largest loss of w = 0, what it is multiplied by at each new centre, and
@@ -99,7 +100,8 @@ class SemismoothNewton:
                 self._look()
             return
         if self.length == 0.0:
-            self.work += blocks.turn()
+            with one_blas_thread():
+                self.work += blocks.turn()
             self.length, self.slope = 1.0, blocks.slope()
             blocks.move(1.0)
         else:
