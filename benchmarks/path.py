@@ -225,6 +225,7 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="one repeat, M3N only, no page")
+    parser.add_argument("--surrogates", action="store_true", help="M4N and CRF only, no page")
     parser.add_argument("--repeats", type=int)
     args = parser.parse_args()
     if not has_data("ocr.npz"):
@@ -232,6 +233,9 @@ def main():
     repeats = args.repeats or (1 if args.quick else 5)
     data = ocr_part(0)
     with threadpool_limits(1):
+        if args.surrogates:
+            print(surrogates(data))
+            return
         paths = measured(list(METHODS), data, repeats)
         parts = [summary(paths)]
         print(parts[0], flush=True)

@@ -113,6 +113,12 @@ def small_alphas(text):
         f", the others at {left.min():.0e} to {left.max():.0e}" if left.size else "")
 
 
+def paths(text):
+    """Of `path.py --surrogates`: seconds by surrogate and method."""
+    return ", ".join(f"{row['surrogate']} {row['method']}: {row['CPU s']} s"
+                     for row in tables(text)[0])
+
+
 def last_line(text):
     return text.strip().splitlines()[-1].rstrip(".")
 
@@ -137,6 +143,9 @@ REGIMES = {
     "small": (
         "sequences under small alphas", "gap asked for", "CPU s to 1e-4",
         ["ocr.py", "--only", "small", "--repeats", "1"], ["--quick"], small_alphas),
+    "path": (
+        "path of max-min sequences", "that of the CRF", "CPU s",
+        ["path.py", "--surrogates"], [], paths),
     "long": (
         "few, long sequences", "gap asked for", "gaps", ["long_sequences.py"], ["--quick"],
         share_of_gaps),
