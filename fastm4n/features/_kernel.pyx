@@ -140,6 +140,8 @@ cdef class KernelFeatures(FeatureMap):
             self.fresh_values = np.zeros(PENDING * n_labels)
         elif not self.whole:
             self.doubles = self.cache
+        self.open_blocks = np.zeros(0, dtype=np.intp)
+        self.open_gram = np.zeros((0, 0), dtype=np.float32)
         self.place = np.full(self.n_blocks, -1, dtype=np.intc)
         self.collected = self.nothing = np.zeros((0, self.stride))
 
@@ -246,10 +248,10 @@ cdef class KernelFeatures(FeatureMap):
             self.touch(blocks)
             self.keep_rows(missing)
         self.touch(blocks)
-        if self.open_blocks is None or self.open_blocks.shape[0] < n:
+        if self.open_blocks.shape[0] < n:
             self.open_blocks = np.zeros(n, dtype=np.intp)
             self.open_steps = np.zeros((n, self.stride))
-        if self.open_gram is None or self.open_gram.shape[1] != n:
+        if self.open_gram.shape[1] != n:
             self.open_gram = np.empty((n, n), dtype=np.float32)
             self.open_scores = np.empty((self.n_labels, n), dtype=np.float32)
         if self.is_cheap:
