@@ -170,9 +170,10 @@ cdef class ChainMaxMin(MaxMinScratch):
         cdef double share = 1.0 / self.T, tau = FIRST * share, lower = -INFINITY
         cdef double upper = INFINITY, value, soft, hard, level, goal
         cdef bint settled
-        cdef double* mu = &self.marginals[0]
+        cdef double* mu
         if self.tempered is None or self.part_weights != NULL or not self.is_finite():
             return False
+        mu = &self.marginals[0]
         self.free_mixtures()
         memcpy(&self.answers[0], &self.free_nu[0], nodes * sizeof(double))
         for _look in range(LOOKS):
