@@ -238,7 +238,8 @@ static ALWAYS_INLINE void NAME(game_row)(ptrdiff_t M, const double *C, const dou
 /* Newton's step, where scores move by v, 0 if NULL.
  *
  * with_target: 0 for a = b = 0; 1 for a = target - mu s, b = target - nu z; 2 for the same less the
- * products dmu ds and dnu dz of `moves`.  dmu goes to `change`, and all moves to `moves` if `keeps`.
+ * products dmu ds and dnu dz of `moves`.  dmu goes to `change`, and all moves to `moves` if
+ * `keeps`.
  * scratch: 4 M^2 + 7 M vectors.
  */
 static void NAME(game_move)(ptrdiff_t M, const double *C, const double *state,
@@ -385,8 +386,8 @@ static void NAME(game_products)(ptrdiff_t M, const double *state, const double *
     GVEC(products, 0) = total;
 }
 
-/* A step along the moves of each game's own length, of scores by `step` v: where that is longer, the
- * potentials of rows are lifted so that slacks keep a share `least` of what they were. */
+/* A step along the moves of each game's own length, of scores by `step` v: where that is longer,
+ * the potentials of rows are lifted so that slacks keep a share `least` of what they were. */
 static void NAME(game_advance)(ptrdiff_t M, double *state, const double *moves, const double *v,
                                const double *steps, double step, double least)
 {

@@ -1,5 +1,5 @@
-/* Kernels: rows of a Gram matrix in float or double, added to scores in double, and Gaussian values.
-   Included by loops_template.h, which says what VLEN and NAME are. */
+/* Kernels: rows of a Gram matrix in float or double, added to scores in double, and Gaussian
+   values. Included by loops_template.h, which says what VLEN and NAME are. */
 
 #if VLEN == 1
 typedef float NAME(lanes);
@@ -138,38 +138,27 @@ static void NAME(axpy_f32)(float a, const float *x, ptrdiff_t n, float *y)
 }
 
 /* exp(-gamma max(0, square + squares[i] - 2 inner[i])) */
-static void NAME(rbf_f64)(const double *inner, const double *squares, double square,
-                          double gamma, ptrdiff_t n, double *out)
-{
-    for (ptrdiff_t i = 0; i < n; i += VLEN) {
-        double x[VLEN] = {0};
-        const int rest = n - i < VLEN ? (int)(n - i) : VLEN;
-        for (int l = 0; l < rest; ++l) {
-            const double distance = square + squares[i + l] - 2.0 * inner[i + l];
-            x[l] = -gamma * (distance < 0.0 ? 0.0 : distance);
-        }
-        STORE(x, NAME(vexp)(LOAD(x)));
-        for (int l = 0; l < rest; ++l)
-            out[i + l] = x[l];
+#define RBF(name, REAL, VECTOR, WIDTH, EXP)                                                    \
+    static void name(const double *inner, const double *squares, double square, double gamma,  \
+                     ptrdiff_t n, REAL *out)                                                   \
+    {                                                                                          \
+        for (ptrdiff_t i = 0; i < n; i += WIDTH) {                                             \
+            REAL x[WIDTH] = {0};                                                               \
+            const int rest = n - i < WIDTH ? (int)(n - i) : WIDTH;                             \
+            for (int l = 0; l < rest; ++l) {                                                   \
+                const double distance = square + squares[i + l] - 2.0 * inner[i + l];          \
+                x[l] = (REAL)(-gamma * (distance < 0.0 ? 0.0 : distance));                     \
+            }                                                                                  \
+            *(VECTOR *)x = EXP(*(const VECTOR *)x);                                            \
+            for (int l = 0; l < rest; ++l)                                                     \
+                out[i + l] = x[l];                                                             \
+        }                                                                                      \
     }
-}
 
-static void NAME(rbf_f32)(const double *inner, const double *squares, double square,
-                          double gamma, ptrdiff_t n, float *out)
-{
-    for (ptrdiff_t i = 0; i < n; i += LANES) {
-        float x[LANES] = {0};
-        const int rest = n - i < LANES ? (int)(n - i) : LANES;
-        for (int l = 0; l < rest; ++l) {
-            const double distance = square + squares[i + l] - 2.0 * inner[i + l];
-            x[l] = (float)(-gamma * (distance < 0.0 ? 0.0 : distance));
-        }
-        *(NAME(lanes) *)x = NAME(vexpf)(*(const NAME(lanes) *)x);
-        for (int l = 0; l < rest; ++l)
-            out[i + l] = x[l];
-    }
-}
+RBF(NAME(rbf_f64), double, NAME(vec), VLEN, NAME(vexp))
+RBF(NAME(rbf_f32), float, NAME(lanes), LANES, NAME(vexpf))
 
+#undef RBF
 #undef LANES
 #undef ADD_FLOATS
 #undef ADD_SPARSE

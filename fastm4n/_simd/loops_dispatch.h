@@ -19,52 +19,12 @@
 #define CONCAT(a, b) CONCAT_(a, b)
 #define NAME(f) CONCAT(CONCAT(f, _v), VLEN)
 
-/* two doubles are in the baseline of x86-64 (SSE2) and of arm64 (NEON) */
-#define VLEN 2
-#include "loops_template.h"
-#include "chain_types.h"
-#include "forest_template.h"
-#include "assignment_template.h"
-#include "game_template.h"
-#undef VLEN
-
+#define TARGET_TEMPLATE "loops_templates.h"
+#include "for_each_target.h"
+#undef TARGET_TEMPLATE
 #if defined(__x86_64__)
 #define FASTM4N_WIDE 1
-
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
 #endif
-#define VLEN 4
-#include "loops_template.h"
-#include "chain_types.h"
-#include "forest_template.h"
-#include "assignment_template.h"
-#include "game_template.h"
-#undef VLEN
-#if defined(__clang__)
-#pragma clang attribute pop
-#pragma clang attribute push(__attribute__((target("avx512f,avx2,fma"))), apply_to = function)
-#else
-#pragma GCC pop_options
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx2,fma")
-#endif
-#define VLEN 8
-#include "loops_template.h"
-#include "chain_types.h"
-#include "forest_template.h"
-#include "assignment_template.h"
-#include "game_template.h"
-#undef VLEN
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
-#endif /* __x86_64__ */
 
 /* The widest vectors, in doubles, that this processor has and this file was compiled for. */
 static int fastm4n_simd_width(void)

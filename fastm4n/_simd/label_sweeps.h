@@ -8,7 +8,7 @@
  * sequential dual method of Keerthi et al. (KDD 2008) goes by. A visit is bound by memory: rows of
  * W, of x and mu are asked for some visits ahead, and the rest stays in registers.
  *
- * Written once and included once per target, as the loops of ../_simd are.
+ * Written once and included once per target, see for_each_target.h.
  */
 
 #ifndef VLEN
@@ -62,37 +62,9 @@ typedef void (*fastm4n_label_visits)(fastm4n_label_sweep *s, const ptrdiff_t *or
 
 #if defined(__GNUC__) || defined(__clang__)
 #define ALWAYS_INLINE inline __attribute__((always_inline))
-#define VLEN 2
-#include "label_sweeps.h"
-#undef VLEN
-
-#if defined(__x86_64__)
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
-#endif
-#define VLEN 4
-#include "label_sweeps.h"
-#undef VLEN
-#if defined(__clang__)
-#pragma clang attribute pop
-#pragma clang attribute push(__attribute__((target("avx512f,avx2,fma"))), apply_to = function)
-#else
-#pragma GCC pop_options
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx2,fma")
-#endif
-#define VLEN 8
-#include "label_sweeps.h"
-#undef VLEN
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
-#endif
+#define TARGET_TEMPLATE "label_sweeps.h"
+#include "for_each_target.h"
+#undef TARGET_TEMPLATE
 
 #else
 #define ALWAYS_INLINE __forceinline
