@@ -274,6 +274,15 @@ cdef class SmoothedBlocks:
                 x[i, d] = features.intercept
         return found
 
+    cdef Py_ssize_t labels_of(self, Py_ssize_t b, Py_ssize_t[::1] labels) except -1 nogil:
+        """labels[:count] = the labels that block b is at; returns count."""
+        cdef const double* mu = &self.engine.mu_[self.engine.surrogate.offset(b)]
+        cdef Py_ssize_t j, count = 0
+        for j in range(labels.shape[0]):
+            labels[count] = j
+            count += mu[j] > 0.0
+        return count
+
     cdef by_weights(self, const double[:, ::1] x, const double[:, ::1] gradient):
         """By H itself, one row of it for each label and feature."""
         cdef BlockCoordinateEngine engine = self.engine
@@ -287,17 +296,12 @@ cdef class SmoothedBlocks:
         cdef Py_ssize_t[::1] labels = np.zeros(k, dtype=np.intp)
         cdef double[:, ::1] matrix = np.zeros((size, size))
         cdef double[::1] right = np.zeros(size)
-        cdef const double* mu
         found = np.zeros((gradient.shape[0], gradient.shape[1]))
         cdef double[:, ::1] out = found
         with nogil:
             for a in range(self.n_mixed):
                 b = self.mixed[a]
-                mu = &engine.mu_[engine.surrogate.offset(b)]
-                count = 0
-                for j in range(k):
-                    labels[count] = j
-                    count += mu[j] > 0.0
+                count = self.labels_of(b, labels)
                 for r in range(count):
                     for s in range(r + 1):
                         i, j = labels[r], labels[s]
@@ -341,18 +345,13 @@ cdef class SmoothedBlocks:
         cdef Py_ssize_t[::1] labels = np.zeros(k, dtype=np.intp)
         cdef double[:, ::1] matrix = np.zeros((max(1, size), max(1, size)))
         cdef double[::1] right = np.zeros(max(1, size)), scores = np.zeros(stride)
-        cdef const double* mu
         found = np.array(gradient)
         cdef double[:, ::1] out = found
         with nogil:
             c = 0
             for a in range(self.n_mixed):
                 b = self.mixed[a]
-                mu = &engine.mu_[engine.surrogate.offset(b)]
-                count = 0
-                for j in range(k):
-                    labels[count] = j
-                    count += mu[j] > 0.0
+                count = self.labels_of(b, labels)
                 memset(&scores[0], 0, stride * sizeof(double))
                 loops.scores_f64(&x[a, 0], NULL, self.depth, &gradient[0, 0], stride, &scores[0])
                 first[a] = c
