@@ -58,6 +58,17 @@ def certificate_terms(engine, mu, n_jobs=1, concave=None, only_needed=False):
     return terms
 
 
+def scaled_dual(height, pull):
+    """The best dual value between phi(y) and a dual point of sum_b p_b h_b = height.
+
+    Its w has alpha / 2 ||w||^2 = pull; h is concave and zero at phi(y): the largest
+    s height - s^2 pull with s in [0, 1].
+    """
+    if height >= 2.0 * pull or not pull > 0.0:
+        return height - pull
+    return 0.25 * max(height, 0.0) ** 2 / pull
+
+
 def certify(engine, mu, n_jobs=1, apart=None, concave=None):
     """Certificate at the dual point mu, the feature map holding w(mu).
 
@@ -112,8 +123,8 @@ def certify(engine, mu, n_jobs=1, apart=None, concave=None):
         if apart is None and height < alpha * (penalty + conjugate):
             scale = features.best_scale(height / alpha, 1.0)
             bound = max(bound, scale * height - alpha * features.along(scale)[0])
-    elif height < 2.0 * pull:
-        bound = max(dual, 0.25 * max(height, 0.0) ** 2 / pull)
+    else:
+        bound = max(dual, scaled_dual(height, pull))
     np.multiply(p, gap, out=product)
     total, rounding = float(np.sum(product)), ROUNDING * (abs(primal) + abs(height) + abs(pull))
     if not np.isfinite(rounding):  # w or its scores overflowed, and nothing is known of them

@@ -37,7 +37,7 @@ from fastm4n.features import LinearFeatures
 from fastm4n.inference._permutation_games import PermutationGames
 from fastm4n.outputs import PermutationOutputs
 from fastm4n.solvers.block_coordinate import Solution
-from fastm4n.solvers.certificates import ROUNDING, Certificate
+from fastm4n.solvers.certificates import ROUNDING, Certificate, scaled_dual
 from fastm4n.solvers.history import History, Progress
 from fastm4n.solvers.threads import one_blas_thread
 from fastm4n.surrogates import MaxMin
@@ -224,9 +224,7 @@ class _Run:
         height, gain = float(np.sum(self.p * self.lower)), float(np.sum(pull * pull))
         self.primal = float(np.sum(self.p * self.upper)) - float(
             np.sum(self.w * self.truth)) + 0.5 * self.alpha * square
-        # h is concave and zero at phi(y): the best point between that and mu
-        share = min(1.0, max(0.0, self.alpha * height / gain)) if gain > 0.0 else 1.0
-        self.dual = max(0.0, share * height - share * share * gain / (2.0 * self.alpha))
+        self.dual = max(0.0, scaled_dual(height, gain / (2.0 * self.alpha)))
         self.height = height
         rounding = ROUNDING * (abs(self.primal) + abs(height) + gain / self.alpha)
         self.gap = max(0.0, self.primal - self.dual) + rounding

@@ -33,18 +33,18 @@ from fastm4n._parameters import NamesParameters, check_number
 from fastm4n.features import LinearFeatures
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine
 from fastm4n.solvers.block_coordinate import Solution
-from fastm4n.solvers.certificates import Certificate
+from fastm4n.solvers.certificates import Certificate, scaled_dual
 from fastm4n.solvers.free_intercept import balancing
 from fastm4n.solvers.history import History, Progress
 from fastm4n.solvers.label_losses import LabelLosses, kind_of
+from fastm4n.solvers.limited_memory import direction, keep_pair
 from fastm4n.solvers.semismooth import LONGEST
 from fastm4n.solvers.threads import one_blas_thread
 
 # of the line search: the share of the slope that a step must gain, and most halvings
 SUFFICIENT, MOST_HALVINGS = 1e-4, 40
-# pairs of differences that quasi-Newton steps go by; one whose product is so small beside their
-# lengths is left out
-MEMORY, LEAST_CURVATURE = 20, 1e-10
+# pairs of differences that quasi-Newton steps go by
+MEMORY = 20
 # of the second moments about so much is in the second derivatives of the log loss by one label,
 # which are half of them at most
 CURVATURE = 0.25
@@ -297,9 +297,7 @@ class _Run:
         height, square = self.dual_point(point)
         if self.losses.kind != "log":
             self.smoothing = self.share_of_smoothing(point)
-        # h is concave and zero at phi(y): the best point between that and mu
-        share = min(1.0, max(0.0, self.alpha * height / square)) if square > 0.0 else 1.0
-        dual = share * height - share * share * square / (2.0 * self.alpha)
+        dual = scaled_dual(height, square / (2.0 * self.alpha))
         if dual > self.best_dual:
             self.best_dual = dual
         primal, dual = self.best_primal, self.best_dual
@@ -379,43 +377,31 @@ class _Run:
             return None
         if is_whole:
             factor = self.factor(losses.hessian(at.weights, most_rows=rows))
-            return lambda found: self.solved(factor, found)
+            return lambda found: {"w": self.solved(factor, found["w"])}
         blocks = losses.label_hessian(at.weights, rows) + np.diag(self.alpha * self.penalised)
         inverses = np.stack([self._inverse(block) for block in blocks])
-        return lambda found: (found[:, np.newaxis] @ inverses)[:, 0]
+        return lambda found: {"w": (found["w"][:, np.newaxis] @ inverses)[:, 0]}
 
     def quasi_newton(self, at):
         """L-BFGS in the metric of second moments: where it ends, and whether the run does."""
         inverse, pairs = self.metric(), deque(maxlen=MEMORY)
 
         def metric(found):
-            return found @ inverse
+            return {"w": found["w"] @ inverse}
 
         for number in range(self.quasi_steps):
             better = self.metric_at(at, number)
             if better is not None:
                 metric = better
                 pairs.clear()
-            step, shares = -at.gradient, []
-            for moved, turned, product in reversed(pairs):
-                share = float(np.sum(moved * step)) / product
-                shares.append(share)
-                step -= share * turned
-            step = metric(step)
-            if pairs:
-                moved, turned, product = pairs[-1]
-                step *= product / float(np.sum(metric(turned) * turned))
-            for (moved, turned, product), share in zip(pairs, reversed(shares), strict=True):
-                step += (share - float(np.sum(turned * step)) / product) * moved
+            step = direction({"w": at.gradient}, pairs, metric, cautious=False)["w"]
             to = self.search(at, step)
             if to is None:
                 return at, self.n_passes >= self.max_iter
             if self.told(to):
                 return to, True
-            moved, turned = to.weights - at.weights, to.gradient - at.gradient
-            product = float(np.sum(moved * turned))
-            if product > LEAST_CURVATURE * np.sqrt(np.sum(moved * moved) * np.sum(turned * turned)):
-                pairs.append((moved, turned, product))
+            keep_pair(
+                pairs, {"w": to.weights - at.weights}, {"w": to.gradient - at.gradient})
             at = to
         return at, False
 

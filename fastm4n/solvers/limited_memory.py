@@ -80,7 +80,7 @@ def keep_pair(pairs, moved, turned):
         pairs.append((moved, turned, product))
 
 
-def direction(gradient, pairs, first=None):
+def direction(gradient, pairs, first=None, cautious=True):
     """Minus the gradient, times the inverse of the Hessian that the pairs tell of.
 
     Parameters
@@ -91,19 +91,22 @@ def direction(gradient, pairs, first=None):
     first : callable, default=None
         ``first(state)`` is the product with that inverse where nothing is told of it, up to a
         factor; by default the state itself.
+    cautious : bool, default=True
+        Whether the step is of no more than unit length, but for that factor, where no pairs tell
+        how long it may be.
     """
     step, shares = times(-1.0, gradient), []
     for moved, turned, product in reversed(pairs):
         share = inner(moved, step) / product
         shares.append(share)
         step = plus(step, -share, turned)
+    if not pairs and cautious:
+        step = times(1.0 / max(1.0, np.sqrt(inner(gradient, gradient))), step)
+    step = step if first is None else first(step)
     if pairs:
         moved, turned, product = pairs[-1]
         other = turned if first is None else first(turned)
-        step = times(product / inner(turned, other), step if first is None else first(step))
-    else:
-        step = times(1.0 / max(1.0, np.sqrt(inner(gradient, gradient))), step)
-        step = step if first is None else first(step)
+        step = times(product / inner(turned, other), step)
     for (moved, turned, product), share in zip(pairs, reversed(shares), strict=True):
         step = plus(step, share - inner(turned, step) / product, moved)
     return step

@@ -36,6 +36,7 @@ from fastm4n.solvers.certificates import Certificate
 from fastm4n.solvers.history import History, Progress
 from fastm4n.solvers.limited_memory import direction, inner, keep_pair, plus, times
 from fastm4n.solvers.planes import Planes
+from fastm4n.solvers.semismooth import LONGEST
 from fastm4n.solvers.threads import one_blas_thread
 from fastm4n.surrogates import Log, MaxMargin, MaxMin
 
@@ -61,8 +62,8 @@ LONG, FEW_SMOOTH, FEW = 50, 0.1, 1.0
 # steps of whole blocks find sooner
 SEPARABLE = 1.0 / 3.0
 # features are out of scale where alpha n is less than this share of the mean over outputs of the
-# sum of squares of their parts' features, which can be told within the range of doubles
-OUT_OF_SCALE, LONGEST = 1e-6, 1e100
+# sum of squares of their parts' features
+OUT_OF_SCALE = 1e-6
 # multiply-adds of a pair or plane for each weight, in a pass
 PAIR_COST = 8.0
 
@@ -144,12 +145,14 @@ class QuasiNewton(NamesParameters, BaseEstimator):
 
         And weights are not so many that steps take longer than evaluations.
         """
+        if cls.misses(surrogate, features) is not None:
+            return False
         layout = surrogate.outputs.layout
         if layout.max_parts > 1 and are_out_of_scale(features, alpha, layout.n_blocks):
-            return cls.misses(surrogate, features) is None
+            return True
         length = layout.n_parts_of_all / max(1, layout.n_blocks)
         few = FEW_SMOOTH if isinstance(surrogate, Log) else FEW
-        if length < LONG or layout.n_blocks > few * length or cls.misses(surrogate, features):
+        if length < LONG or layout.n_blocks > few * length:
             return False
         size, is_mean = n_weights(features), surrogate.outputs.mean_cost
         if is_mean and not isinstance(surrogate, Log) and (
