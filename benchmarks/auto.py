@@ -166,8 +166,8 @@ def main():
     if not args.only:
         page = [
             "# The solver's own choice", "",
-            "Made by `python benchmarks/auto.py`: millions of multiply-adds that are counted, and CPU",
-            "seconds of `fit` on one thread, to a certified relative gap; fits end after "
+            "Made by `python benchmarks/auto.py`: millions of multiply-adds that are counted, and "
+            "CPU", "seconds of `fit` on one thread, to a certified relative gap; fits end after "
             f"{args.limit:g} seconds,", "and the gaps that they came to stand in brackets. "
             "`accelerate=True`, gap sampling.",
             describe(environment()), "", summary, "", *lines,

@@ -4,9 +4,9 @@
 
 Whole fits of `MulticlassClassifier("log")` and of `LogisticRegression` (lbfgs, newton-cg,
 newton-cholesky, saga), dense, one thread, CPU seconds, medians, in turn; alpha of 1e-2, 1e-3 and
-1/n (C = 1). Each has the loosest tolerance that comes to within 1e-4 of the optimum. The intercept is
-penalised as any weight, of a column of ones for scikit-learn, or with --free not at all.
-A row has the seconds of the best peer, of ours, their ratio and that of blocks to ours.
+1/n (C = 1). Each has the loosest tolerance that comes to within 1e-4 of the optimum. The intercept
+is penalised as any weight, of a column of ones for scikit-learn, or with --free not at all. A row
+has the seconds of the best peer, of ours, their ratio and that of blocks to ours.
 """
 
 import argparse
@@ -106,8 +106,8 @@ def main():
             best = min(PEERS, key=lambda peer: times.get(peer, np.inf))
             ratios.append(times[best] / times["ours"])
             print(
-                f"| {name} | {label} | {best} | {1e3 * times[best]:.1f} | {1e3 * times['ours']:.1f} "
-                f"| {ratios[-1]:.2f} | {times.get('blocks', np.inf) / times['ours']:.2f} |",
+                f"| {name} | {label} | {best} | {1e3 * times[best]:.1f} "
+                f"| {1e3 * times['ours']:.1f} | {ratios[-1]:.2f} | {times.get('blocks', np.inf) / times['ours']:.2f} |",
                 flush=True)
     print(f"\nMedian ratio {np.median(ratios):.2f}, least {min(ratios):.2f}.")
 

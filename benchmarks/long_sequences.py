@@ -5,9 +5,10 @@
 prints a Markdown table. The letters of OCR are cut into n sequences of T, whatever words they are
 of; the cost of an example is the sum of the mistakes, or their mean. alpha is 1 / n, the default,
 and smaller. Gaps are certified, as shares of the objective at zero weights; seconds are CPU seconds
-of one thread, to the end of the last pass. Beside it is what "auto" does without `QuasiNewton`. A pass of `QuasiNewton` makes a sweep of sum-product and
-one of Viterbi over all letters, one of `BlockFrankWolfe` visits as many examples as there are. A dash is a fit
-that --limit CPU seconds did not let come so far.
+of one thread, to the end of the last pass. Beside it is what "auto" does without `QuasiNewton`. A
+pass of `QuasiNewton` makes a sweep of sum-product and one of Viterbi over all letters, one of
+`BlockFrankWolfe` visits as many examples as there are. A dash is a fit that --limit CPU seconds did
+not let come so far.
 """
 
 import argparse

@@ -7,7 +7,8 @@ of costs, on the chunks of CoNLL-2000 and the parts of speech of Tamil and of tw
 chosen by the score on held-out sentences, Tamil's development part or a fifth of the others'
 training sentences, and the model is then fitted to all of them and scored on the test part; as is
 one that makes `FEW` passes. Seconds are CPU seconds of one thread, of the last fit, to a relative
-gap of `ROUGH`, and of fits to `TOL`, by which alpha is chosen. --page makes the page of the results that are there.
+gap of `ROUGH`, and of fits to `TOL`, by which alpha is chosen. --page makes the page of the results
+that are there.
 """
 
 import argparse
@@ -106,7 +107,8 @@ def write_page(results):
         "Made by `python benchmarks/margins.py`; the numbers behind it are in",
         f"`benchmarks/results/margins.json`. {describe(results['run'])}\n",
         "alpha is chosen by the score on held-out sentences, and the model is fitted again to",
-        f"all of them. CPU seconds are of that fit, one thread; it ends at a relative gap of {TOL:g}.",
+        "all of them. CPU seconds are of that fit, one thread; it ends at a relative gap of",
+        f"{TOL:g}.",
         f"The last two columns are of a fit that makes {FEW} passes.\n"]
     for data in DATA:
         rows = []
@@ -121,8 +123,8 @@ def write_page(results):
                     "-" if row[key] is None else f"{row[key]:.1f}" for key in ("cpu_rough", "cpu")),
                 row["passes"], f"{row['gap']:.1e}", f"{row['few']['score']:.2f}",
                 f"{row['few']['gap']:.1e}"))
-        head = ("model", "alpha", "test score, %", f"CPU s to a gap of {ROUGH:g}", "to the end", "passes", "relative gap",
-                f"score after {FEW} passes", "its gap")
+        head = ("model", "alpha", "test score, %", f"CPU s to a gap of {ROUGH:g}", "to the end",
+                "passes", "relative gap", f"score after {FEW} passes", "its gap")
         parts.append(table(data[0].upper() + data[1:], head, rows) + "\n")
     (ROOT / "docs" / "margins.md").write_text("\n".join(parts))
 

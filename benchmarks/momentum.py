@@ -23,8 +23,8 @@ STEPS = {
     "max_margin": {"step": "pairwise", "cache": 50}, "max_min": {"step": "line_search"},
     "log": {"step": "line_search"}}
 HEAD = (
-    "| task | surrogate | alpha n | auto: passes | CPU s | without: passes | CPU s | without / auto |"
-    "\n|---|---|---|---|---|---|---|---|")
+    "| task | surrogate | alpha n | auto: passes | CPU s | without: passes | CPU s "
+    "| without / auto |\n|---|---|---|---|---|---|---|---|")
 
 
 def main():

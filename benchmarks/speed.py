@@ -14,13 +14,13 @@ import platform
 import resource
 import subprocess
 import sys
-import time
 import warnings
 from pathlib import Path
 
 import numpy as np
 from _data import load_multiclass
 from _making import made
+from _peers import cpu, table
 from sklearn.datasets import load_digits
 from sklearn.svm import SVC, LinearSVC
 from threadpoolctl import threadpool_limits
@@ -39,13 +39,6 @@ PUBLISHED_PASS = 0.25
 PUBLISHED_SATIMAGE = 36.0
 
 
-def cpu(function):
-    """(CPU seconds, result) of one call."""
-    start = time.process_time()
-    result = function()
-    return time.process_time() - start, result
-
-
 def median(function, repeats):
     times, result = [], None
     for _ in range(repeats):
@@ -57,12 +50,6 @@ def median(function, repeats):
 def split(X, y, share, seed=0):
     rows = np.random.RandomState(seed).permutation(len(y))[: int(share * len(y))]
     return X[rows], y[rows]
-
-
-def table(title, head, rows):
-    lines = [f"## {title}", "", "| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    lines += ["| " + " | ".join(map(str, row)) + " |" for row in rows]
-    return "\n".join(lines) + "\n"
 
 
 def kernel_passes(repeats):
