@@ -93,8 +93,10 @@ def counted(driver):
     else:
         work = policy.work
         if driver.newton is not None:
+            # in order and in one loop: what a visit costs beside its scores is saved
             visits = engine.n_visits - driver.visits_before_newton
-            work += driver.newton.work + visits * (policy.visit_cost + policy.oracle_cost)
+            cost = engine.features.visit_cost + policy.oracle_cost
+            work += driver.newton.work + visits * cost
     return 1e-6 * work
 
 

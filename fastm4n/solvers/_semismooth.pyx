@@ -212,8 +212,10 @@ cdef class SmoothedBlocks:
                 loss += p * (top - truth)
                 height += p * value
                 engine.t[b] = value
-                if loops.subtract(mu, &work.atom[0], &work.step[0], k) > 0.0:
-                    memcpy(mu, &work.atom[0], k * sizeof(double))
+                moved = loops.subtract(mu, &work.atom[0], &work.step[0], k)
+                # where it rounds to zero, too: `turn` finds the labels in mu that are counted here
+                memcpy(mu, &work.atom[0], k * sizeof(double))
+                if moved > 0.0:
                     for j in range(k):
                         work.step[j] *= p / engine.alpha
                     features.update(b, work.step)

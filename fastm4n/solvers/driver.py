@@ -27,7 +27,7 @@ from fastm4n.solvers.certificates import (
     certify_zero,
 )
 from fastm4n.solvers.policy import AutoPolicy, is_roomy
-from fastm4n.solvers.semismooth import SemismoothNewton, pays
+from fastm4n.solvers.semismooth import SemismoothNewton, is_time, pays
 
 SAMPLINGS = {"gap": Sampling.GAP, "uniform": Sampling.UNIFORM, "permutation": Sampling.PERMUTATION}
 
@@ -52,9 +52,7 @@ FRESH_PASSES = 20
 # the share of its gaps that a pass leaves where a smooth problem is slow
 SLOW = 0.8
 
-# passes of steps of one block after which Newton steps begin, where they pay: easy fits are done
-NEWTON_AFTER = 8
-# and Newton passes between two certificates: they tell their gap themselves
+# Newton passes between two certificates: they tell their gap themselves
 NEWTON_GAP_EVERY = 30
 
 # kernels are accelerated from the first certificate after so many passes without, by which the
@@ -321,7 +319,7 @@ class Driver:
         """Accelerate passes if there are many more to come without, as gaps have fallen lately."""
         passes, before = self._changed_at
         since = self.n_passes - passes
-        if since < GAP_EVERY:
+        if passes > 0 and since < 2 * GAP_EVERY:  # one certificate says little
             return
         self._changed_at = self.n_passes, gap
         rate = np.log(before / gap) / since
@@ -414,11 +412,11 @@ class Driver:
         n_passes, stale = self.n_passes, engine.stale_gap()
         if self.newton is not None:
             stale = self.newton.offer(self.best, self.keep_dual)
-        elif (
-            self.has_newton and n_passes >= NEWTON_AFTER
-            and stale * self.fresh_share > tol and certified
-        ):
-            self._begin_newton()
+        elif self.has_newton and certified:
+            # a pass by gaps has used up some of those that it went by
+            is_fair = self._sweep or not by_gap or stale > SWEEP_BELOW * self._at_refresh
+            if is_fair and is_time(engine, n_passes, stale, tol):
+                self._begin_newton()
         if self._sweep:
             self._at_refresh, self._sweep = stale, False
         elif by_gap:

@@ -52,12 +52,12 @@ class AutoPolicy:
     Single labels with many weights (`is_roomy`) have steps of whole blocks, in random order, and
     kernels whose blocks have such steps in closed form make them, too; nothing else is tried. Where
     atoms are labellings of many parts the first passes make pairwise steps with a cache, elsewhere
-    Frank-Wolfe steps. Fits that last longer try another policy: the one that does more for the
-    certified gap stays. The work of a pass is the number of its visits times the feature map's
-    `visit_cost`, and of its oracle calls times the surrogate's `oracle_cost`, with allowances for
-    what else a visit does, and for the atoms that steps between them look at. No clock is read, so
-    that a fit is the same each time. All trials are passes of the fit. The log surrogate leaves
-    nothing to choose.
+    Frank-Wolfe steps, which max-min over single labels goes on with. Other fits that last longer
+    try another policy: the one that does more for the certified gap stays. The work of a pass is
+    the number of its visits times the feature map's `visit_cost`, and of its oracle calls times the
+    surrogate's `oracle_cost`, with allowances for what else a visit does, and for the atoms that
+    steps between them look at. No clock is read, so that a fit is the same each time. All trials
+    are passes of the fit. The log surrogate leaves nothing to choose.
 
     Parameters
     ----------
@@ -85,8 +85,11 @@ class AutoPolicy:
         # a step that is best for its block wastes none
         is_kernel = surrogate.has_block_step and engine.features.weight_norm() is None
         is_exact = is_kernel or is_roomy(engine)
-        self.has_choice = not surrogate.is_smooth and not is_exact
         self.is_simple = layout.max_parts == 1
+        # mixtures of single labels: what steps between atoms gain, a change to them loses, as
+        # momentum begins anew
+        has_mixtures = self.is_simple and not surrogate.has_labellings
+        self.has_choice = not (surrogate.is_smooth or is_exact or has_mixtures)
         self.visit_cost = VISIT + engine.features.visit_cost
         self.oracle_cost = surrogate.oracle_cost
         numbers = SIMPLE if self.is_simple else NUMBERS

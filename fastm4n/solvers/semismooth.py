@@ -27,6 +27,13 @@ from fastm4n.surrogates._max_margin import MaxMargin
 
 # a factorisation of all of H may take as many multiply-adds as so many passes
 MOST_PASSES = 12
+# passes of steps of one block before the first
+FIRST_PASSES = 8
+# then the systems of so many directions are to be less work than the passes that are left: so many,
+# and so many times as many as at the rate until now, as gaps fall ever more slowly
+DIRECTIONS, MORE_PASSES, SLOWER = 12.0, 2.0, 2.0
+# labels with such a share are in those systems: less is what earlier steps have left
+SHARE = 0.01
 # most of the square length of a row: H, and its factors, are to be finite
 LONGEST = 1e100
 # sigma at first, times the largest loss of w = 0, what it is multiplied by at each new centre, and
@@ -54,10 +61,43 @@ def pays(engine):
         return False
     if features.arguments()[2].max(initial=0.0) > LONGEST:
         return False
-    unknowns = min(
-        (features.n_features + 1) * surrogate.max_size,
-        surrogate.n_blocks * (surrogate.max_size - 1))
-    return unknowns**3 / 6 <= MOST_PASSES * surrogate.n_blocks * features.visit_cost
+    return passes_of_system(engine, surrogate.n_blocks * (surrogate.max_size - 1)) <= MOST_PASSES
+
+
+def passes_of_system(engine, n_columns):
+    """How many passes are as much work as the equations of one direction.
+
+    With labels `n_columns` beyond the first in the mixtures of all blocks.
+    """
+    features, surrogate = engine.features, engine.surrogate
+    depth, k = features.n_features + 1, surrogate.max_size
+    by_columns = 0.5 * n_columns**2 * (depth + k) + n_columns**3 / 6.0
+    by_weights = (depth * k)**3 / 6.0
+    return min(by_columns, by_weights) / (surrogate.n_blocks * features.visit_cost)
+
+
+def is_time(engine, n_passes, gap, tol):
+    """Whether systems of Newton steps are less work than what is left of steps of one block.
+
+    Passes of Newton steps are as many, or fewer, and each takes half as long.
+
+    Parameters
+    ----------
+    engine : BlockCoordinateEngine
+        For which they pay, after `n_passes` that began at phi(y).
+    gap : float
+        The sum of all gaps, about.
+    tol : float
+    """
+    if n_passes < FIRST_PASSES or gap <= tol:
+        return False
+    if tol <= 0.0:
+        return True
+    begun = float(np.sum(engine.weights * engine.surrogate.closed_largest()))
+    fallen = np.log(begun / gap)
+    left = MORE_PASSES + SLOWER * n_passes * np.log(gap / tol) / fallen if fallen > 0.0 else np.inf
+    n_columns = np.count_nonzero(engine.mu > SHARE) - engine.surrogate.n_blocks
+    return left > DIRECTIONS * passes_of_system(engine, n_columns)
 
 
 class SemismoothNewton:
@@ -80,6 +120,8 @@ class SemismoothNewton:
         self.engine, self.alpha = engine, engine.alpha
         self.zero = float(np.sum(engine.weights * engine.surrogate.closed_largest()))
         start = engine.features.state()
+        # which would write the dual point that they hold over that of passes
+        engine.drop_active_sets()
         engine.rebuild_weights(engine.mu)
         rows = engine.features.arguments()[1]
         self.first = FIRST_SIGMA * self.zero
