@@ -13,10 +13,10 @@ import warnings
 
 import numpy as np
 from _peers import cpu
-from conll2000 import vectorized
+from conll2000 import read
 from threadpoolctl import threadpool_limits
 
-from fastm4n import BlockFrankWolfe, SequenceTagger
+from fastm4n import BlockFrankWolfe, SequenceTagger, SequenceVectorizer
 
 RARE = ("ADJP", "ADVP", "SBAR", "PRT")
 STEPS = {
@@ -33,9 +33,9 @@ def main():
     parser.add_argument("--repeats", type=int, default=3)
     given = parser.parse_args()
     warnings.simplefilter("ignore")
-    X, chunks, _ = vectorized("train")
-    part = slice(0, len(X), given.every)
-    X, chunks = X[part], chunks[part]
+    attributes, chunks = read("train")
+    part = slice(0, None, given.every)
+    X, chunks = SequenceVectorizer().fit_transform(list(attributes)[part]), chunks[part]
     rare = [[tag if tag[2:] in RARE else "O" for tag in tags] for tags in chunks]
     print(f"{len(X)} sentences\n\n{HEAD}")
     for task, y in (("chunks", chunks), ("rare chunks", rare)):

@@ -94,9 +94,9 @@ def test_many_weights_wait(name, tol, many, monkeypatch):
     begun = []
     running = driver.Driver(chains(alpha=1e-4).engine(name), accelerate=True)
     running.on_pass = lambda run: begun.append(run.acceleration is not None)
-    running.run(tol, 33, sweep_first=True)
-    # as gaps fell from the first certificate to the second
-    assert begun == [False] * 19 + [True] * 14
+    running.run(tol, 43, sweep_first=True)
+    # as gaps fell from the first certificate to the third
+    assert begun == [False] * 29 + [True] * 14
 
 
 # certificates

@@ -56,7 +56,7 @@ SMALL, SMALL_FOR_SMOOTH = 4.0, 0.01
 # What momentum keeps is gone through about so often in a pass, which is little where it stays in a
 # cache, or beside a share of the pass. Where it is more features are many and rare: blocks get in
 # each other's way less, and momentum is worth while where so many passes are to come without
-SWEEPS, IN_CACHE, LITTLE, MANY_PASSES = 8.0, 1 << 16, 0.05, 40.0
+SWEEPS, IN_CACHE, LITTLE, MANY_PASSES = 32.0, 1 << 16, 0.05, 40.0
 
 
 def best_kappa(alpha, curvature, is_smooth=False):
