@@ -100,6 +100,13 @@ def test_moves_solve_newtons_equations(cost):
             p[b] * np.outer(X[b], at.moves((X[b] @ weights).reshape(M, M), 0 * a, 0 * a)[0])
             for b, at in enumerate(written))
         assert_allclose(games.responded(weights), total, atol=1e-9)
+        # the same by the derivatives of each game
+        rows, of_games = games.rows_of(0, games.n_groups)
+        responses = games.responses(0, games.n_groups).reshape(9, 9, -1)
+        total = sum(
+            of_games[b] * np.outer(rows[b], games.whole_response(responses[:, :, b]) @ scores)
+            for b, scores in enumerate(rows @ weights))
+        assert_allclose(games.responded(weights), total, atol=1e-9)
         games.spread(weights)
         lengths = np.minimum(0.5, 0.5 * games.boundaries())
         games.advance(lengths, float(lengths.min()), 0.02)
@@ -152,6 +159,35 @@ def test_fits_end_at_the_optimum(cost, alpha, cost_scale):
     assert ranker.duality_gap_ >= ranker.primal_objective_ - found.primal_objective_ - 1e-12
     assert ranker.primal_objective_ >= found.dual_objective_ - 1e-9 * scale
     assert found.primal_objective_ >= ranker.dual_objective_ - 1e-9 * scale
+
+
+@pytest.mark.parametrize("cost", COSTS)
+@pytest.mark.parametrize("numbers", [1, 1 << 22])
+def test_systems_that_are_factored(cost, numbers, monkeypatch):
+    X, y = rankings(n=70)
+    plain = LabelRanker(alpha=1e-2, cost=COSTS[cost], solver=InteriorPoint()).fit(X, y)
+    used = []
+    matrix = interior_point._Run.matrix
+
+    def noted(run):
+        found = matrix(run)
+        weights = np.random.default_rng(2).normal(size=run.w.shape)
+        assert_allclose(
+            found @ weights.ravel(), run.product(weights).ravel(),
+            rtol=1e-5, atol=1e-7 * np.abs(found).max())
+        used.append(run.n_steps)
+        return found
+
+    monkeypatch.setattr(interior_point, "MOVE", 0.0)
+    monkeypatch.setattr(interior_point, "BLAS", 0.0)
+    monkeypatch.setattr(interior_point, "TILE", numbers)  # one group at a time, or all
+    monkeypatch.setattr(interior_point._Run, "matrix", noted)
+    ranker = LabelRanker(alpha=1e-2, cost=COSTS[cost], solver=InteriorPoint()).fit(X, y)
+    # a step that needed no products comes first
+    assert used == list(range(1, ranker.n_iter_))
+    assert ranker.relative_gap_ <= 1e-3
+    both = ranker.duality_gap_ + plain.duality_gap_
+    assert abs(ranker.primal_objective_ - plain.primal_objective_) <= both
 
 
 @pytest.mark.parametrize("fit_intercept", [False, True, 10.0])

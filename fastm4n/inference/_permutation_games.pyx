@@ -39,7 +39,8 @@ cdef class PermutationGames:
 
     cdef const fastm4n_games* loops
     cdef readonly Py_ssize_t n, M, d, width
-    cdef Py_ssize_t n_groups, n_held, n_state
+    cdef readonly Py_ssize_t n_groups
+    cdef Py_ssize_t n_held, n_state
     cdef bint is_zero_one
     cdef double[:, ::1] cost
     cdef double[:, :, ::1] x, state, moves, held, v, q
@@ -234,28 +235,45 @@ cdef class PermutationGames:
 
     def mean_response(self, Py_ssize_t n_groups):
         """The mean derivative of mu by the scores, of some groups: (M^2, M^2)."""
-        cdef Py_ssize_t i, g, e, k, M = self.M, size = M * M
-        cdef Py_ssize_t count = min(n_groups, self.n_groups), every = self.n_groups // count
-        found = np.zeros((size, size))
-        cdef double[:, ::1] total = found
-        cdef double[:, ::1] unit = np.zeros((size, self.width))
-        cdef double[:, ::1] change = np.zeros((size, self.width))
-        with nogil:
-            for i in range(count):
-                g = i * every
-                for e in range(size):
-                    for k in range(self.width):
-                        unit[e, k] = 1.0
-                    self.loops.move(
-                        M, self.dense(), &self.state[g, 0, 0], &self.held[g, 0, 0], &unit[0, 0],
-                        0, 0.0, NULL, False, &change[0, 0], &self.scratch[0])
-                    for k in range(self.width):
-                        unit[e, k] = 0.0
-                    self.add_sums(change, total[e])
-        return 0.5 * (found + found.T) / (count * self.width)
+        cdef Py_ssize_t i, count = min(n_groups, self.n_groups), every = self.n_groups // count
+        inner = (self.M - 1)**2
+        found = np.zeros((inner, inner))
+        for i in range(count):
+            found += self.responses(i * every, i * every + 1).sum(axis=1).reshape(inner, inner)
+        return self.whole_response(found) / (count * self.width)
 
-    cdef void add_sums(self, double[:, ::1] change, double[::1] total) noexcept nogil:
-        cdef Py_ssize_t e, k
-        for e in range(change.shape[0]):
-            for k in range(change.shape[1]):
-                total[e] += change[e, k]
+    def responses(self, Py_ssize_t start, Py_ssize_t stop):
+        """The derivatives of mu by the scores, of groups: ((M - 1)^4, games of them).
+
+        Of mu without its last row and column, by the scores of those: rows and columns of mu have
+        fixed sums, and see `whole_response`.
+        """
+        cdef Py_ssize_t g, i, j, at = 0, M = self.M, n = stop - start
+        inner = (M - 1)**2
+        found = np.empty((inner, n, M * M, self.width))
+        cdef double[:, :, :, ::1] moved = found
+        cdef double[:, ::1] unit = np.zeros((M * M, self.width))
+        with nogil:
+            for i in range(M - 1):
+                for j in range(M - 1):
+                    unit[i * M + j, :] = 1.0
+                    for g in range(n):
+                        self.loops.move(
+                            M, self.dense(), &self.state[start + g, 0, 0],
+                            &self.held[start + g, 0, 0], &unit[0, 0], 0, 0.0, NULL, False,
+                            &moved[at, g, 0, 0], &self.scratch[0])
+                    unit[i * M + j, :] = 0.0
+                    at += 1
+        found = found.reshape(inner, n, M, M, self.width)[:, :, : M - 1, : M - 1]
+        return found.transpose(0, 2, 3, 1, 4).reshape(inner * inner, -1)
+
+    def whole_response(self, found):
+        """The symmetric (M^2, M^2) of a sum ((M - 1)^2, (M - 1)^2) of responses."""
+        border = np.vstack([np.eye(self.M - 1), np.full(self.M - 1, -1.0)])
+        border = np.kron(border, border)
+        return border @ (0.5 * (found + found.T)) @ border.T
+
+    def rows_of(self, Py_ssize_t start, Py_ssize_t stop):
+        """The features and weights of the games of groups, zeros behind the last game."""
+        rows = np.asarray(self.x)[start:stop].transpose(0, 2, 1).reshape(-1, self.d)
+        return rows, np.asarray(self.p)[start:stop].ravel()

@@ -30,6 +30,7 @@ References
 
 import numpy as np
 from scipy import sparse
+from scipy.linalg import cho_factor, cho_solve
 from sklearn.base import BaseEstimator
 
 from fastm4n._parameters import NamesParameters, check_number
@@ -47,6 +48,8 @@ FIRST = 2.0
 # how far a step goes towards the boundary; the share of games that would go beyond and make shorter
 # ones, in predictors and in steps; what slacks keep of what they were
 TO_BOUNDARY, SHORT_IN_PREDICTOR, SHORT, LEAST_SLACK = 0.99, 0.02, 0.05, 0.02
+# and that share in late steps whose systems are dear
+SHORT_WHERE_DEAR = 0.003
 # conjugate gradients end where residuals have fallen by this in the preconditioner's norm, and what
 # they leave in the gap is below such a share of what the step aims at
 FALL, LEFT = 0.3, 0.3
@@ -56,6 +59,12 @@ MOST_PRODUCTS, KEPT = 500, 50
 WAITING = 0.8
 # groups of games that the preconditioner's mean is of
 SAMPLED = 16
+# where a step took more products than that many it is made of all games instead, and factored, in
+# matrix products that take so much less time for a multiply-add; most unknowns, and numbers of the
+# games that are taken at a time
+BLAS, MOST_UNKNOWNS, TILE = 0.15, 1 << 12, 1 << 22
+# what the moves of a game take for each of its scores, in multiply-adds
+MOVE = 30.0
 # so many steps are to get further than the best before, and be no shorter
 PATIENCE, SHORTEST = 8, 1e-3
 # most items, weights, and numbers of all games' matrices
@@ -121,7 +130,8 @@ class InteriorPoint(NamesParameters, BaseEstimator):
     Parameters
     ----------
     max_products : int, default=500
-        Most products of conjugate gradients for each of the two systems of a pass.
+        Most products of conjugate gradients for each of the two systems of a pass. Where they are
+        more work than that the systems of later passes are factored.
 
     Examples
     --------
@@ -208,6 +218,8 @@ class _Run:
         self.truth = (table.T * self.p) @ truth
         self.moments = np.linalg.eigh((table.T * self.p) @ table)
         self.w, self.n_steps = np.zeros(self.truth.shape), 0
+        # of the last step, and whether one has had too many: systems become ever harder
+        self.n_products, self.is_dear = 0, False
         self.certificate, self.is_stuck = None, False
         self.least, self.at_least = np.inf, 0
 
@@ -289,11 +301,10 @@ class _Run:
             return False
         tau = products / (2 * self.size * mass)
         games.factor()
-        response = games.mean_response(SAMPLED)
-        if not np.all(np.isfinite(response)):
+        if not self.precondition():
             return False
-        self.precondition(response)
         self.n_steps += 1
+        self.n_products = 0
         games.move(0.0, False, False)
         dw, pairs = self.conjugate_gradients(-left - games.gathered(), None, np.inf)
         games.spread(dw)
@@ -309,25 +320,71 @@ class _Run:
         games.spread(dw)
         games.move(target, True, True)
         lengths = np.minimum(1.0, TO_BOUNDARY * games.boundaries())
-        size = float(np.quantile(lengths, SHORT))
+        size = float(np.quantile(lengths, SHORT_WHERE_DEAR if self.is_dear else SHORT))
         if not (size > SHORTEST and np.all(np.isfinite(dw))):
             return False
         games.advance(np.minimum(lengths, size), size, LEAST_SLACK)
         self.w += size * dw
         return True
 
-    def precondition(self, response):
-        """What the equations of w are like, by the mean of R: eigenvalues and vectors."""
+    def precondition(self):
+        """Take up the preconditioner of this step; whether there is one."""
+        self.is_dear = self.is_dear or self.n_products > self.products_of_matrix()
+        self.factor = None
+        if self.is_dear:
+            matrix = self.matrix()
+            if np.all(np.isfinite(matrix)):
+                try:
+                    self.factor = cho_factor(matrix, lower=True, overwrite_a=True)
+                    return True
+                except np.linalg.LinAlgError:  # for rounding
+                    pass
+        response = self.games.mean_response(SAMPLED)
+        if not np.all(np.isfinite(response)):
+            return False
         values, self.right = np.linalg.eigh(response)
         of_rows, self.left = self.moments
         self.divisor = self.alpha + np.outer(np.maximum(of_rows, 0.0), np.maximum(values, 0.0))
+        return True
+
+    def products_of_matrix(self):
+        """How many products take as long as the matrix and its factors."""
+        n, d, size = self.p.size, self.w.shape[0], self.size
+        if d * size > MOST_UNKNOWNS:
+            return np.inf
+        of_product = n * (2.0 * d * size + MOVE * size)
+        of_matrix = 0.5 * n * (d * size) ** 2 + (d * size) ** 3 / 3.0
+        return (BLAS * of_matrix + n * MOVE * size**2) / of_product
+
+    def matrix(self):
+        """The matrix of the equations of w: alpha I + sum_b p_b x_b x_b' kron R_b."""
+        games, d, size = self.games, self.w.shape[0], self.size
+        one, other = np.triu_indices(d)
+        inner = (games.M - 1) ** 2
+        total = np.zeros((inner * inner, one.size))
+        groups = max(1, TILE // (games.width * size * size))
+        for start in range(0, games.n_groups, groups):
+            stop = min(start + groups, games.n_groups)
+            rows, p = games.rows_of(start, stop)
+            of_pairs = p[:, np.newaxis] * rows[:, one] * rows[:, other]
+            total += games.responses(start, stop) @ of_pairs
+        found = np.empty((d, size, d, size))
+        for a, (i, j) in enumerate(zip(one, other, strict=True)):
+            block = games.whole_response(total[:, a].reshape(inner, inner))
+            found[i, :, j] = found[j, :, i] = block
+        found = found.reshape(d * size, d * size)
+        found.flat[:: d * size + 1] += self.alpha
+        return found
 
     def conditioned(self, found):
         """The preconditioner times `found`."""
+        if self.factor is not None:
+            return cho_solve(self.factor, found.ravel()).reshape(found.shape)
         return self.left @ ((self.left.T @ found @ self.right) / self.divisor) @ self.right.T
 
     def product(self, found):
         """The matrix of the equations of w times `found`."""
+        self.n_products += 1
         return self.alpha * found + self.games.responded(found)
 
     def conjugate_gradients(self, right, pairs, aim):
