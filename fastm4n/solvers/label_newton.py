@@ -41,8 +41,9 @@ from fastm4n.solvers.limited_memory import direction, keep_pair
 from fastm4n.solvers.semismooth import LONGEST
 from fastm4n.solvers.threads import one_blas_thread
 
-# of the line search: the share of the slope that a step must gain, and most halvings
-SUFFICIENT, MOST_HALVINGS = 1e-4, 40
+# of the line search: the share of the slope that a step must gain, most steps that are shorter, and
+# the shares of the last one that the next may have
+SUFFICIENT, MOST_HALVINGS, LEAST_SHARE, MOST_SHARE = 1e-4, 40, 0.2, 0.5
 # pairs of differences that quasi-Newton steps go by
 MEMORY = 20
 # of the second moments about so much is in the second derivatives of the log loss by one label,
@@ -338,20 +339,23 @@ class _Run:
             self.progress.close()
 
     def search(self, at, step):
-        """`at` moved by step, or by a half, a quarter ... of it; None where rounding is left."""
+        """`at` moved by step, or by a share of it; None where rounding is left."""
         slope, size = float(np.sum(at.gradient * step)), 1.0
         for halvings in range(MOST_HALVINGS):
             to = self.point(at.weights + size * step, at.tau)
             if to.smooth < at.smooth and to.smooth <= at.smooth + SUFFICIENT * size * slope:
                 if halvings == 0:
                     self.damping *= LESS_DAMPING
-                elif halvings > 1 and self.damping > 0.0:
+                elif size < 0.25 and self.damping > 0.0:
                     self.damping = min(
                         MOST_DAMPING, MORE_DAMPING * max(LEAST_DAMPING, self.damping))
                 return to
             if self.n_passes >= self.max_iter:
                 break
-            size *= 0.5
+            # where a parabola through both values has its least
+            bend = to.smooth - at.smooth - size * slope
+            least = -0.5 * slope * size / bend if 0.0 < bend < np.inf else 0.0
+            size *= min(MOST_SHARE, max(LEAST_SHARE, least))
         return None
 
     def metric(self):
