@@ -96,7 +96,7 @@ def is_time(engine, n_passes, gap, tol):
     begun = float(np.sum(engine.weights * engine.surrogate.closed_largest()))
     fallen = np.log(begun / gap)
     left = MORE_PASSES + SLOWER * n_passes * np.log(gap / tol) / fallen if fallen > 0.0 else np.inf
-    n_columns = np.count_nonzero(engine.mu > SHARE) - engine.surrogate.n_blocks
+    n_columns = max(0, np.count_nonzero(engine.mu > SHARE) - engine.surrogate.n_blocks)
     return left > DIRECTIONS * passes_of_system(engine, n_columns)
 
 
