@@ -376,7 +376,9 @@ def _tell(args, report, found):
     down_to = found.path.certified_down_to
     search = found.search
     is_last = best is found.points[-1] if search is None else search.is_at_end_
-    if is_last and len(found.points) > 1 and down_to > 0.0 and found.complete:
+    # nothing is left to gain at a loss of zero
+    can_gain = down_to > 0.0 and best["validation_loss"] != 0.0
+    if is_last and len(found.points) > 1 and can_gain and found.complete:
         report.note("the best alpha is the last; a smaller --alpha-min goes on from there")
     if found.complete and args.method == "certified" and math.isfinite(down_to):
         report.result(f"certified for every alpha down to {down_to:.3g}")
