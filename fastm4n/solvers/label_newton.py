@@ -43,7 +43,7 @@ from fastm4n.solvers.threads import one_blas_thread
 
 # of the line search: the share of the slope that a step must gain, most steps that are shorter, and
 # the shares of the last one that the next may have
-SUFFICIENT, MOST_HALVINGS, LEAST_SHARE, MOST_SHARE = 1e-4, 40, 0.2, 0.5
+SUFFICIENT, MOST_TRIES, LEAST_SHARE, MOST_SHARE = 1e-4, 40, 0.2, 0.5
 # pairs of differences that quasi-Newton steps go by
 MEMORY = 20
 # of the second moments about so much is in the second derivatives of the log loss by one label,
@@ -66,7 +66,7 @@ LEAST_ROWS, MOST_ROWS, WORTH = 8, 32, 2.5
 # gap that is asked for
 COOLER, SETTLED, SMOOTH_ENOUGH = 0.3, 0.1, 0.5
 # the damping of Newton steps across kinks: at first, and at least and most of it where a step has
-# been halved more than once; otherwise it is multiplied by the two factors
+# become four times shorter; otherwise it is multiplied by the two factors
 DAMPING, LEAST_DAMPING, MOST_DAMPING = 0.03, 1e-3, 0.3
 LESS_DAMPING, MORE_DAMPING = 0.3, 10.0
 # most weights of Newton steps, and most columns of quasi-Newton steps that "auto" makes: a visit of
@@ -341,10 +341,10 @@ class _Run:
     def search(self, at, step):
         """`at` moved by step, or by a share of it; None where rounding is left."""
         slope, size = float(np.sum(at.gradient * step)), 1.0
-        for halvings in range(MOST_HALVINGS):
+        for tries in range(MOST_TRIES):
             to = self.point(at.weights + size * step, at.tau)
             if to.smooth < at.smooth and to.smooth <= at.smooth + SUFFICIENT * size * slope:
-                if halvings == 0:
+                if tries == 0:
                     self.damping *= LESS_DAMPING
                 elif size < 0.25 and self.damping > 0.0:
                     self.damping = min(
