@@ -19,10 +19,10 @@ from fastm4n.inference._simplex cimport max_min_zero_one
 cdef enum:
     # Viterbi calls after which column generation from labellings of the last time gets the free
     # mixtures, too
-    SEED_AFTER = 20
+    SEED_AFTER = 24
     # sweeps at one temperature between two looks at the bounds, and most of these looks
     SWEEPS = 2
-    LOOKS = 24
+    LOOKS = 12
 
 # the first temperature, beside what the cost of a position counts, and what it falls to where
 # smoothing is what keeps the bounds apart
