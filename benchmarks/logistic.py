@@ -104,11 +104,11 @@ def main():
         for alpha, label in ((1e-2, "0.01"), (1e-3, "0.001"), (1 / len(data[1]), "1/n")):
             times = cell(*data, alpha, given.free, given.repeats)
             best = min(PEERS, key=lambda peer: times.get(peer, np.inf))
-            ratios.append(times[best] / times["ours"])
+            ours = times["ours"]
+            ratios.append(times[best] / ours)
             print(
-                f"| {name} | {label} | {best} | {1e3 * times[best]:.1f} "
-                f"| {1e3 * times['ours']:.1f} | {ratios[-1]:.2f} | {times.get('blocks', np.inf) / times['ours']:.2f} |",
-                flush=True)
+                f"| {name} | {label} | {best} | {1e3 * times[best]:.1f} | {1e3 * ours:.1f} "
+                f"| {ratios[-1]:.2f} | {times.get('blocks', np.inf) / ours:.2f} |", flush=True)
     print(f"\nMedian ratio {np.median(ratios):.2f}, least {min(ratios):.2f}.")
 
 

@@ -46,6 +46,8 @@ cdef class PermutationGames:
     cdef double[:, :, ::1] x, state, moves, held, v, q
     cdef double[:, ::1] p, lengths, sums
     cdef double[::1] scratch
+    # rows and columns but for the last ones, to all
+    cdef object border
 
     def __init__(self, rows, p, cost, double tau):
         cdef Py_ssize_t M = cost.shape[0]
@@ -57,6 +59,8 @@ cdef class PermutationGames:
         self.is_zero_one = np.array_equal(cost, 1.0 - np.eye(M))
         self.n_held = self.loops.held(M, not self.is_zero_one)
         self.n_state = 4 * M * M + 2 * M
+        border = np.vstack([np.eye(M - 1), np.full(M - 1, -1.0)])
+        self.border = np.kron(border, border)
         shape = self.n_groups, self.width
         self.x = self._grouped(rows)
         self.p, self.lengths, self.sums = np.zeros((3, *shape))
@@ -269,9 +273,7 @@ cdef class PermutationGames:
 
     def whole_response(self, found):
         """The symmetric (M^2, M^2) of a sum ((M - 1)^2, (M - 1)^2) of responses."""
-        border = np.vstack([np.eye(self.M - 1), np.full(self.M - 1, -1.0)])
-        border = np.kron(border, border)
-        return border @ (0.5 * (found + found.T)) @ border.T
+        return self.border @ (0.5 * (found + found.T)) @ self.border.T
 
     def rows_of(self, Py_ssize_t start, Py_ssize_t stop):
         """The features and weights of the games of groups, zeros behind the last game."""
