@@ -22,6 +22,7 @@ from fastm4n.features._linear import LinearFeatures
 from fastm4n.outputs._simplex import SimplexOutputs
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine
 from fastm4n.solvers._semismooth import SmoothedBlocks, is_plain_dense
+from fastm4n.solvers.certificates import objective_at_zero
 from fastm4n.solvers.threads import one_blas_thread
 from fastm4n.surrogates._max_margin import MaxMargin
 
@@ -93,7 +94,7 @@ def is_time(engine, n_passes, gap, tol):
         return False
     if tol <= 0.0:
         return True
-    begun = float(np.sum(engine.weights * engine.surrogate.closed_largest()))
+    begun = objective_at_zero(engine.surrogate, engine.features, engine.weights)
     fallen = np.log(begun / gap)
     left = MORE_PASSES + SLOWER * n_passes * np.log(gap / tol) / fallen if fallen > 0.0 else np.inf
     n_columns = max(0, np.count_nonzero(engine.mu > SHARE) - engine.surrogate.n_blocks)
@@ -118,7 +119,7 @@ class SemismoothNewton:
 
     def __init__(self, engine):
         self.engine, self.alpha = engine, engine.alpha
-        self.zero = float(np.sum(engine.weights * engine.surrogate.closed_largest()))
+        self.zero = objective_at_zero(engine.surrogate, engine.features, engine.weights)
         start = engine.features.state()
         # which would write the dual point that they hold over that of passes
         engine.drop_active_sets()
