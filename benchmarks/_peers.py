@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from functools import partial
 from importlib import metadata
@@ -120,6 +121,11 @@ def describe(environment):
     """One sentence for the page."""
     versions = ", ".join(f"{name} {version}" for name, version in environment["versions"].items())
     return f"{environment['processor']}, {environment['date']}; {versions}."
+
+
+def wrapped(sentence):
+    """Lines of 100 columns at most."""
+    return textwrap.fill(sentence, 100, break_long_words=False, break_on_hyphens=False)
 
 
 def table(title, head, rows):

@@ -14,7 +14,7 @@ import argparse
 import json
 
 import numpy as np
-from _peers import RESULTS, ROOT, describe, environment, has_package, medians, table
+from _peers import RESULTS, ROOT, describe, environment, has_package, medians, table, wrapped
 from scipy.optimize import linear_sum_assignment
 from threadpoolctl import threadpool_limits
 
@@ -44,7 +44,8 @@ FAMILIES = {
 INTRODUCTION = """# Linear assignment
 
 Made by `python benchmarks/assignment.py`: CPU time of one thread, medians of {repeats},
-contestants in turn in one run. {run}
+contestants in turn in one run.
+{run}
 
 `fastm4n.inference.linear_assignment` takes a batch in one call.
 `scipy.optimize.linear_sum_assignment` and `lap.lapjv` are called for one problem after another.
@@ -225,7 +226,7 @@ def page(results):
     entries = results["cold"] + results["warm"]
     others = [name for name in results["cold"][0]["microseconds"] if name.startswith("lapjv")]
     intro = INTRODUCTION.format(
-        repeats=results["repeats"], run=describe(results["run"]), small=SMALL,
+        repeats=results["repeats"], run=wrapped(describe(results["run"])), small=SMALL,
         others=", ".join(f"`{name}`" for name in others if name != "lapjv"),
         difference=max(entry["difference"] for entry in entries),
     )

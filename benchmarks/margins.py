@@ -17,7 +17,7 @@ import time
 import warnings
 
 import numpy as np
-from _peers import RESULTS, ROOT, describe, environment, table
+from _peers import RESULTS, ROOT, describe, environment, table, wrapped
 from conll2000 import quality, vectorized
 from orders import joined, tamil, twitter
 from sklearn.exceptions import ConvergenceWarning
@@ -105,7 +105,7 @@ def write_page(results):
     parts = [
         "# Margins or likelihood: scores of CRF, M3N and M4N on sparse sequences\n",
         "Made by `python benchmarks/margins.py`; the numbers behind it are in",
-        f"`benchmarks/results/margins.json`. {describe(results['run'])}\n",
+        f"`benchmarks/results/margins.json`.\n{wrapped(describe(results['run']))}\n",
         "alpha is chosen by the score on held-out sentences, and the model is fitted again to",
         "all of them. CPU seconds are of that fit, one thread; it ends at a relative gap of",
         f"{TOL:g}.",

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from _peers import RESULTS, ROOT, describe, environment, table
+from _peers import RESULTS, ROOT, describe, environment, table, wrapped
 
 FILE = RESULTS / "regimes.json"
 BEGIN, END = "<!-- regimes -->", "<!-- end of regimes -->"
@@ -193,8 +193,9 @@ def write_pages(results):
             peer, told, summary(found["text"])))
         text = re.sub(r"^#+ ", "### ", found["text"].strip(), flags=re.MULTILINE)
         pages += [
-            f"## {regime[0].upper()}{regime[1:]}\n", f"`python benchmarks/{found['command']}`, "
-            f"{found['minutes']:.1f} minutes. {describe(found['run'])}\n", text + "\n"]
+            f"## {regime[0].upper()}{regime[1:]}\n", wrapped(
+                f"`python benchmarks/{found['command']}`, {found['minutes']:.1f} minutes. "
+                f"{describe(found['run'])}") + "\n", text + "\n"]
     (ROOT / "docs" / "regimes.md").write_text("\n".join(pages))
     text = table("Regimes", ("regime", "beside", "figure", "measured"), rows)
     page = ROOT / "docs" / "speed.md"
