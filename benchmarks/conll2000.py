@@ -167,7 +167,7 @@ def run_fastm4n(states, model, optimum, target):
     prepare, (X, y, vectorizer) = cpu(lambda: vectorized("train"))
     n = len(X)
     # the sum of the losses at w = 0
-    at_zero = X.n_tokens * np.log(len(set(y.values.tolist())))
+    at_zero = X.n_tokens * np.log(len(set().union(*y)))
     tagger = SequenceTagger(
         surrogate="log", alpha=2 * C2 / n, states=states, fit_intercept=False,
         fit_start_end=False, tol=target * optimum / at_zero, max_iter=10_000, random_state=0,
