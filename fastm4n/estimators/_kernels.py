@@ -25,6 +25,9 @@ FEW_FEATURES = 64
 # their computation to the next
 CHUNK = 1 << 21
 
+# rows and columns of a square of float64 that stays in cache together with its mirror image
+TILE = 128
+
 
 def check_kernel(estimator):
     """Refuse parameters of an estimator that say nothing of a kernel."""
@@ -241,15 +244,16 @@ def checked_diagonal(kernel, diagonal, alpha):
 def checked_gram(K):
     """K as C-ordered float64, square and symmetric."""
     K = np.ascontiguousarray(K, dtype=np.float64)
-    largest = np.abs(K).max()
-    step = max(1, CHUNK // K.shape[0])
-    for start in range(0, K.shape[0], step):
-        skew = np.abs(K[start : start + step] - K[:, start : start + step].T) > 1e-6 * largest
-        if skew.any():
-            i, j = np.argwhere(skew)[0]
-            i += start
-            raise ValueError(
-                f"kernel='precomputed': X is not symmetric, X[{i}, {j}] = {K[i, j]:g} but "
-                f"X[{j}, {i}] = {K[j, i]:g}."
-            )
+    largest = 1e-6 * max(K.max(), -K.min())
+    # tiles: columns of a whole matrix would be read from memory, one cache line for each number
+    starts = range(0, K.shape[0], TILE)
+    for rows in (slice(start, start + TILE) for start in starts):
+        for columns in (slice(start, start + TILE) for start in starts[rows.start // TILE :]):
+            skew = K[rows, columns] - K[columns, rows].T
+            if max(skew.max(), -skew.min()) > largest:
+                i, j = np.argwhere(np.abs(skew) > largest)[0] + (rows.start, columns.start)
+                raise ValueError(
+                    f"kernel='precomputed': X is not symmetric, X[{i}, {j}] = {K[i, j]:g} but "
+                    f"X[{j}, {i}] = {K[j, i]:g}."
+                )
     return K
