@@ -11,6 +11,7 @@ from scipy import sparse
 
 from fastm4n._graph_factors import all_contents
 from fastm4n._ragged import taken
+from fastm4n.features._hashes import hash_csr, hash_dense
 
 _CHUNK = 1 << 16
 
@@ -28,26 +29,40 @@ def _scramble(bits):
 
 def hash_rows(X, rows=None):
     """64-bit hashes of rows of X, of all by default: equal for equal rows; O(size of the rows)."""
-    n, d = X.shape
-    constants = np.random.default_rng(0).integers(0, 2**63, size=d, dtype=np.uint64)
+    constants = np.random.default_rng(0).integers(0, 2**63, size=X.shape[1], dtype=np.uint64)
     constants *= np.uint64(2)
     constants += np.uint64(1)
-    n_rows = n if rows is None else rows.size
-    hashes = np.zeros(n_rows, dtype=np.uint64)
-    # a chunk of rows at a time: the temporary arrays are larger than the rows
-    step = max(1, int(_CHUNK * n / max(1, X.nnz if sparse.issparse(X) else X.size)))
-    for start in range(0, n_rows, step):
+    hashes = np.empty(X.shape[0] if rows is None else rows.size, dtype=np.uint64)
+    if rows is None and _is_hashed_in_place(X):
+        _hash(X, constants, hashes)
+        return hashes
+    # a chunk of rows at a time: copies are as large as the rows
+    step = max(1, int(_CHUNK * X.shape[0] / max(1, X.nnz if sparse.issparse(X) else X.size)))
+    for start in range(0, hashes.size, step):
         chunk = slice(start, start + step)
         block = X[chunk if rows is None else rows[chunk]]
-        if sparse.issparse(X):
-            filled = np.flatnonzero(np.diff(block.indptr))
-            mixed = _mix(block.data.astype(np.float64), constants[block.indices])
-            if filled.size:
-                hashes[start + filled] = np.add.reduceat(mixed, block.indptr[filled])
+        if sparse.issparse(block):
+            block = block.astype(np.float64)
         else:
             block = np.ascontiguousarray(block, dtype=np.float64)
-            hashes[chunk] = _mix(block, constants).sum(axis=1, dtype=np.uint64)
+        _hash(block, constants, hashes[chunk])
     return hashes
+
+
+def _is_hashed_in_place(X):
+    values = X.data if sparse.issparse(X) else X
+    return (
+        isinstance(values, np.ndarray) and values.dtype in (np.float64, np.float32)
+        and values.flags.c_contiguous
+    )
+
+
+def _hash(X, constants, out):
+    if sparse.issparse(X):
+        ends = np.ascontiguousarray(X.indptr, dtype=np.int64)
+        hash_csr(X.data, np.ascontiguousarray(X.indices), ends, constants, out)
+    else:
+        hash_dense(X, constants, out)
 
 
 def merge_examples(X, y, weights, kept=None):
@@ -175,7 +190,11 @@ def merge_graphs(X, y, weights):
 
 def _merge(hashes, keys, weights, equal):
     """Blocks of examples of equal hash and key for which equal(a, b) holds."""
-    order = np.lexsort((hashes, keys))
+    order = np.argsort(hashes)
+    sorted_keys = keys[order]
+    if keys.size and 0 <= keys.min() and keys.max() <= np.iinfo(np.int16).max:
+        sorted_keys = sorted_keys.astype(np.int16)  # numpy sorts short integers in linear time
+    order = order[np.argsort(sorted_keys, kind="stable")]
     same = np.zeros(order.size, dtype=bool)
     left, right = order[:-1], order[1:]
     candidates = np.flatnonzero((hashes[left] == hashes[right]) & (keys[left] == keys[right]))
