@@ -324,6 +324,16 @@ def test_kernels_of_dense_data(iris, kernel):
             clf.predict(sparse.csr_matrix(X))
 
 
+@pytest.mark.parametrize("n_support", [0, 1, 30, 75])
+def test_scores_of_precomputed_kernels_with_few_coefficients(iris, n_support):
+    X, y = iris[0][::2], iris[1][::2]
+    gram = pairwise_kernels(X, metric="rbf")
+    clf = fit(gram, y, kernel="precomputed")
+    clf.dual_coef_[n_support:] = 0.0
+    expected = gram @ clf.dual_coef_ + clf.intercept_
+    assert_allclose(clf.decision_function(gram), expected, rtol=1e-12, atol=1e-14)
+
+
 def test_callables_and_sparse_data(iris):
     X, y = iris[0][::5], iris[1][::5]
     with pytest.raises(TypeError, match="kernel=.*failed on sparse X"):

@@ -24,6 +24,9 @@ from fastm4n.penalties import resolve_penalty
 from fastm4n.sequences import check_compressed
 from fastm4n.solvers.free_intercept import solve_free_intercept
 
+# examples for each that has coefficients, from which on columns of a kernel are worth copying
+MANY_ZEROS = 8
+
 
 @dataclass
 class VectorProblem(Problem):
@@ -276,8 +279,10 @@ class VectorEstimator(CertifiedEstimator):
             return np.asarray(scores, dtype=np.float64) + intercept
         beta = self.dual_coef_.reshape(-1, intercept.size)
         support = np.flatnonzero(beta.any(axis=1))
+        if self.kernel == "precomputed":
+            # a copy of columns takes longer than products with zeros, unless nearly all are zero
+            is_sparse = MANY_ZEROS * support.size < beta.shape[0]
+            return (X[:, support] @ beta[support] if is_sparse else X @ beta) + intercept
         beta = beta[support]
         scores = np.tile(intercept, (X.shape[0], 1))
-        if self.kernel == "precomputed":
-            return scores + np.asarray(X[:, support] @ beta)
         return add_expansion(self, X, self.X_fit_[support], beta, scores)
