@@ -49,8 +49,9 @@ SWEEP_BELOW = 0.5
 # passes whose updates leave no more rounding in w than building it afresh would
 FRESH_PASSES = 20
 
-# the share of its gaps that a pass leaves where a smooth problem is slow
-SLOW = 0.8
+# the share of its gaps that a pass leaves where a smooth problem is slow: of the first passes, and
+# after them, for the first say less of those that follow
+SLOW_AT_FIRST, FIRST_PASSES, SLOW = 0.87, 4, 0.8
 
 # Newton passes between two certificates: they tell their gap themselves
 NEWTON_GAP_EVERY = 30
@@ -547,11 +548,13 @@ class Driver:
     def _is_slow(self):
         """Whether a smooth problem needs momentum: most are solved before that helps.
 
-        By what is left of the gaps met two passes ago, or once a certificate fell short.
+        By what is left of the gaps met two passes ago: steps that come down by a third in each pass
+        are there before momentum has gathered.
         """
         before, last = self._stale
         self._stale = last, self.engine.stale_gap()
-        return self._stale[1] > SLOW**2 * before or self._last_check >= GAP_EVERY
+        share = SLOW if self.n_passes > FIRST_PASSES else SLOW_AT_FIRST
+        return self._stale[1] > share**2 * before
 
     def settled(self):
         """The point that is returned, w being left at what goes with it, and its certificate."""
