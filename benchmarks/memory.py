@@ -222,7 +222,7 @@ more change nothing of what they hold. Imports are those of NumPy, SciPy, scikit
 both sides, and data those of the sentences, with the vectorizer's dictionary. Of what the fit takes, the scores that
 the dual point is made of are 24 MiB, and the entries of X in the order of features 15 MiB. In single precision are the
 values of X of `SequenceVectorizer(dtype=np.float32)`, which are ones here. All weights are
-56 MiB; without an L1 term the tenth pass is followed by momentum, which holds more arrays of them.
+56 MiB; where passes are slow, momentum holds more arrays of them.
 """
 
 

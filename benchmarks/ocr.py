@@ -171,7 +171,7 @@ def to_a_gap(size):
             f"{seconds:.3f}", f"{target:g}" if target else "",
             f"{PYSTRUCT / seconds:.0f}" if tol == PYSTRUCT_GAP else "",
         ))
-    head = ("surrogate", "tol", "certified gap", "passes", "CPU s, whole fit", "target, CPU s",
+    head = ("surrogate", "tol, of P(0)", "certified gap", "passes", "CPU s, whole fit", "target, CPU s",
             "pystruct (22 s, 100 passes) / ours")
     return table("OCR-small to a certified gap, alpha = 0.01", head, rows)
 
