@@ -29,18 +29,20 @@ def pytest_collection_modifyitems(config, items):
     """With FASTM4N_EVERY=n, every n-th of the cases that repeat one another.
 
     Those are the seeds of a test under the same other parameters, and the cases of a test that is
-    marked `repeats`: it calls in other ways what another test calls with all of them.
+    marked `repeats`: it calls in other ways what another test calls with all of them. Marked
+    `repeats(m)`, whose cases are products, every m-th at least: such that all pairs are there.
     """
     every = int(os.environ.get("FASTM4N_EVERY", "1"))
     numbers, stay, go = collections.Counter(), [], []
     for item in items:
-        group = None
+        group, share = None, every
         parameters = dict(item.callspec.params) if hasattr(item, "callspec") else {}
-        if item.get_closest_marker("repeats") is not None:
-            group = item.path, item.originalname
+        mark = item.get_closest_marker("repeats")
+        if mark is not None:
+            group, share = (item.path, item.originalname), min((every, *mark.args))
         elif parameters.pop("seed", None) is not None:
             group = item.path, item.originalname, repr(parameters)
-        (stay if numbers[group] % every == 0 or group is None else go).append(item)
+        (stay if numbers[group] % share == 0 or group is None else go).append(item)
         numbers[group] += 1
     if go:
         items[:] = stay

@@ -297,6 +297,7 @@ def test_h_of_points_is_that_of_certificates(kind, name, way, penalty):
         engine.concave_of(mu[:-1], concave)
 
 
+@pytest.mark.repeats(3)
 @pytest.mark.parametrize(("kind", "name", "way", "penalty"), cases(PENALTIES, NAMES))
 def test_passes(kind, name, way, penalty):
     """Bounds of P*, the reference pass by pass, and a state that the passes go on from."""
@@ -414,6 +415,7 @@ def scale_features(problem, factor):
         factor * problem.X)
 
 
+@pytest.mark.repeats(3)
 @pytest.mark.parametrize(("kind", "name", "way", "penalty"), cases(
     ("l2", "elastic net"), NAMES, kinds=SMALL))
 def test_extremes(kind, name, way, penalty):

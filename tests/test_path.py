@@ -193,7 +193,7 @@ def test_true_gaps(task, surrogate):
     assert path.certified_down_to <= path.alphas[-1]
     assert_array_equal(path.gaps, [path.gap(alpha) for alpha in path.alphas])
     # games of labellings are dear in plain NumPy
-    check_against_fits(path, estimator, data, primal, n=60 if surrogate == "max_min" else N_ALPHAS)
+    check_against_fits(path, estimator, data, primal, n=30 if surrogate == "max_min" else N_ALPHAS)
 
 
 @pytest.mark.parametrize("kappa", [0.05, 0.5, 0.99])

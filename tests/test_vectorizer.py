@@ -384,6 +384,7 @@ def test_in_a_pipeline():
 
 
 def test_rows_are_no_data_frame():
+    pytest.importorskip("pandas")
     with config_context(transform_output="pandas"):
         assert isinstance(SequenceVectorizer().fit_transform(X), Sequences)
 

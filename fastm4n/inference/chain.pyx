@@ -5,7 +5,7 @@ A labelling y of T positions scores sum_t unary[t, y_t] + sum_t pairwise[y_t, y_
 
 import numpy as np
 
-from libc.math cimport INFINITY
+from libc.math cimport INFINITY, isfinite
 from libc.string cimport memcpy
 
 from fastm4n._parameters import refuse_where
@@ -30,7 +30,7 @@ class _Batch:
         unary = _scores("unary", unary, self.dtype)
         pairwise = _scores("pairwise", pairwise, self.dtype)
         # those of unary are looked at when they are used: one trip through memory less
-        if pairwise.size and not np.max(pairwise) < np.inf:
+        if pairwise.size and not pairwise.max() < np.inf:
             _refuse("pairwise", pairwise)
         if unary.ndim != 2 or unary.shape[1] == 0:
             raise ValueError(
@@ -39,16 +39,16 @@ class _Batch:
         n, R = unary.shape
         self.single = lengths is None
         if self.single:
-            lengths = np.array([n])
+            self.offsets = np.array((0, n), dtype=np.intp)
+            self.n_sequences, self.max_length = 1, n
         else:
             lengths = np.asarray(lengths)
             if lengths.ndim != 1 or lengths.dtype.kind not in "iu" or (lengths < 0).any():
                 raise ValueError("lengths must be a one-dimensional array of integers >= 0.")
             if lengths.sum() != n:
                 raise ValueError(f"lengths add up to {lengths.sum()}, but unary has {n} positions.")
-        self.offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.intp)
-        self.n_sequences = lengths.size
-        self.max_length = int(lengths.max(initial=0))
+            self.offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.intp)
+            self.n_sequences, self.max_length = lengths.size, int(lengths.max(initial=0))
         per_edge = pairwise.ndim == 3
         n_edges = max(0, n - 1)
         if pairwise.shape != (R, R) and not (
@@ -134,11 +134,14 @@ def _viterbi_batch(
         const real[:, ::1] unary, const Py_ssize_t[::1] offsets, const real[:, :, ::1] pair,
         Py_ssize_t pair_step, real[::1] PT, real[::1] wide, real[::1] delta, int[::1] path,
         double[::1] scores):
-    """Returns whether all scores are finite or -inf."""
+    """Returns the number of sequences done: all, or those before one without a path.
+
+    -2: a score is neither finite nor -inf.
+    """
     cdef Py_ssize_t b, T, step, R = unary.shape[1], stride = pair.shape[2]
     cdef const real* rows
     cdef real* transposed = NULL
-    cdef bint right = True
+    cdef Py_ssize_t done = scores.shape[0]
     with nogil:
         if pair_step == 0:
             transposed = &PT[0]
@@ -148,14 +151,17 @@ def _viterbi_batch(
             scores[b] = 0.0
             if T == 0:
                 continue
-            right = are_scores(&unary[offsets[b], 0], T * R, R)
-            if not right:
+            if not are_scores(&unary[offsets[b], 0], T * R, R):
+                done = -2
                 break
             rows = rows_of(unary, offsets[b], T, stride, &wide[0], &step)
             kernels.viterbi_chain(
                 rows, step, T, R, stride, &pair[0, 0, 0], pair_step, transposed, &delta[0],
                 &path[offsets[b]], &scores[b])
-    return right
+            if not isfinite(scores[b]):
+                done = b
+                break
+    return done
 
 
 def viterbi(unary, pairwise, *, lengths=None, allowed=None, fixed=None):
@@ -204,12 +210,14 @@ def viterbi(unary, pairwise, *, lengths=None, allowed=None, fixed=None):
     size = max(1, batch.max_length) * batch.stride
     wide, delta = np.zeros(size, batch.dtype), np.zeros(size, batch.dtype)
     PT = np.zeros(batch.n_labels * batch.stride, batch.dtype)
-    if not _viterbi_batch(
-            batch.unary, batch.offsets, batch.pair, batch.pair_step, PT, wide, delta, path, scores):
+    # the type is said: to find out which is meant takes longer than a short sequence
+    run = _viterbi_batch["float"] if batch.dtype == np.float32 else _viterbi_batch["double"]
+    done = run(
+        batch.unary, batch.offsets, batch.pair, batch.pair_step, PT, wide, delta, path, scores)
+    if done == -2:
         _refuse("unary", batch.unary)
-    impossible = np.flatnonzero(~np.isfinite(scores))
-    if impossible.size:
-        raise batch.no_path(int(impossible[0]))
+    if done < batch.n_sequences:
+        raise batch.no_path(done)
     path = path.astype(np.intp)
     return (path, float(scores[0])) if batch.single else (path, scores)
 
@@ -364,18 +372,20 @@ def sum_product(unary, pairwise, *, lengths=None, edges="full", allowed=None, fi
     batch = _Batch(unary, pairwise, lengths, allowed, fixed)
     n, R = batch.unary.shape
     stride, dtype = batch.stride, batch.dtype
-    lengths = np.diff(batch.offsets)
-    n_edges = int(np.maximum(lengths - 1, 0).sum())
     if edges == "sum" and batch.pair_step:
         raise ValueError("edges='sum' needs one pairwise matrix for all positions.")
+    n_edges = 0
+    if edges == "full":
+        n_edges = int(np.maximum(np.diff(batch.offsets) - 1, 0).sum())
     node = np.zeros((n, R), dtype)
-    full = np.zeros((n_edges if edges == "full" else 0, R, stride), dtype)
+    full = np.zeros((n_edges, R, stride), dtype)
     sums = np.zeros((batch.n_sequences if edges == "sum" else 0, R, stride), dtype)
     work = np.zeros((4, max(1, batch.max_length), stride), dtype)
     scale = np.zeros(stride + max(1, batch.max_length), dtype)
     P, PT = np.zeros_like(batch.pair), np.zeros((R, stride), dtype)
     log_z = np.zeros(batch.n_sequences)
-    done = _sum_product_batch(
+    run = _sum_product_batch["float"] if dtype == np.float32 else _sum_product_batch["double"]
+    done = run(
         batch.unary, batch.offsets, batch.pair, batch.pair_step, P, PT, work, scale, node, sums,
         full, log_z)
     if done == -2:
