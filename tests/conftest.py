@@ -29,8 +29,8 @@ def pytest_collection_modifyitems(config, items):
     """With FASTM4N_EVERY=n, every n-th of the cases that repeat one another.
 
     Those are the seeds of a test under the same other parameters, and the cases of a test that is
-    marked `repeats`: it calls in other ways what another test calls with all of them. Marked
-    `repeats(m)`, whose cases are products, every m-th at least: such that all pairs are there.
+    marked `repeats`: it calls in other ways what another test calls with all of them. Of one that
+    is marked `repeats(m)`, a product of many things, it is every m-th where n is larger.
     """
     every = int(os.environ.get("FASTM4N_EVERY", "1"))
     numbers, stay, go = collections.Counter(), [], []

@@ -361,6 +361,7 @@ def test_passes(kind, name, way, penalty):
         assert found.dual > 0.05 * best.lower
 
 
+@pytest.mark.repeats(5)
 @pytest.mark.parametrize(("kind", "name", "penalty"), [
     (kind, name, penalty)
     for kind, name, way, penalty in itertools.product(KINDS, SURROGATES, ["line_search"], PENALTIES)

@@ -62,6 +62,7 @@ def numbers(tagger, labels):
 # ----------------------------------------------------------------------------- fits
 
 
+@pytest.mark.repeats(5)
 @pytest.mark.parametrize("surrogate", SURROGATES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_objective_is_that_of_enumeration(surrogate, kind):

@@ -143,6 +143,7 @@ def optimum(ranker, X, y, **fit):
     return LabelRanker(**params).fit(X, y, **fit)
 
 
+@pytest.mark.repeats(5)
 @pytest.mark.parametrize("cost", COSTS)
 @pytest.mark.parametrize("alpha", [1.0, 1e-2, 1e-3])
 @pytest.mark.parametrize("cost_scale", ["sum", "mean"])

@@ -88,6 +88,7 @@ def loss_of(surrogate, total, truth, cost, adversary=EVERY):
     return -found.fun - own
 
 
+@pytest.mark.repeats(5)
 @pytest.mark.parametrize("surrogate", SURROGATES)
 @pytest.mark.parametrize("graph", GRAPHS)
 @pytest.mark.parametrize("name", CONSTRAINTS)

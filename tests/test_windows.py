@@ -57,6 +57,7 @@ def test_threads_change_no_bit(kind, name, penalty):
     assert engines[0].n_visits > 0
 
 
+@pytest.mark.repeats(5)
 @pytest.mark.parametrize(("kind", "name", "penalty"), list(cases()))
 def test_optimum(kind, name, penalty):
     problem = KINDS[kind](2, penalty=penalty)
