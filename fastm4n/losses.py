@@ -16,19 +16,32 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastm4n.outputs import ChainOutputs, PermutationOutputs, SimplexOutputs
+from fastm4n._graph_batches import GraphBatch
+from fastm4n._parameters import check_choice
+from fastm4n.inference._contexts import context_automaton
+from fastm4n.outputs import (
+    AutomatonOutputs,
+    ChainOutputs,
+    PermutationOutputs,
+    SimplexOutputs,
+    row_stride,
+)
+from fastm4n.outputs.graphs import INFERENCES
 from fastm4n.solvers.threads import in_threads, n_threads
-from fastm4n.surrogates import make_surrogate
+from fastm4n.surrogates import SURROGATES, make_surrogate
 from fastm4n.surrogates._losses import losses_of
 
-__all__ = ["Losses", "block_losses", "chain_losses", "permutation_losses", "simplex_losses"]
+__all__ = [
+    "Losses", "block_losses", "chain_losses", "graph_losses", "permutation_losses",
+    "simplex_losses",
+]
 
 
 class Losses(NamedTuple):
     """Losses of all blocks: `value` <= loss <= `upper`, and the `gradient` of `value`.
 
     The two bounds are equal up to rounding wherever the oracle is exact: for every surrogate of
-    single labels, and for "max_margin" and "log" of all outputs.
+    single labels, and for "max_margin" and "log" of all outputs but graphs with cycles.
     """
 
     value: np.ndarray
@@ -63,7 +76,7 @@ def block_losses(surrogate, scores, *, tol=1e-9, gradient=True, n_jobs=None):
     >>> import numpy as np
     >>> from fastm4n.losses import block_losses
     >>> from fastm4n.outputs import SimplexOutputs
-    >>> from fastm4n.surrogates import make_surrogate
+    >>> from fastm4n.surrogates import SURROGATES, make_surrogate
     >>> outputs = SimplexOutputs(np.array([0, 2]), 1.0 - np.eye(3))
     >>> losses = block_losses(make_surrogate("max_margin", outputs), np.zeros(6))
     >>> losses.value.tolist(), losses.gradient.reshape(2, 3).tolist()
@@ -134,8 +147,9 @@ def chain_losses(scores, transitions, y, lengths, *, surrogate="max_min", cost=N
     ----------
     scores : array-like of shape (n_positions, n_labels)
         Of the labels at the positions of all sequences, one sequence after the other.
-    transitions : array-like of shape (n_labels, n_labels)
-        Of the transitions from the row's to the column's label.
+    transitions : array-like of shape (n_labels, n_labels) or (n_edges, n_labels, n_labels)
+        Of the transitions from the row's to the column's label: the same at all positions, or one
+        matrix for each two positions in a row of a sequence, one sequence after the other.
     y : array-like of int of shape (n_positions,)
     lengths : array-like of int of shape (n_sequences,)
         Positive, adding up to n_positions.
@@ -153,7 +167,14 @@ def chain_losses(scores, transitions, y, lengths, *, surrogate="max_min", cost=N
     -------
     losses : Losses
         `gradient` is a pair: of scores, (n_positions, n_labels), and of transitions, summed over
-        the positions of each sequence, (n_sequences, n_labels, n_labels).
+        the positions of each sequence, (n_sequences, n_labels, n_labels), or of the shape of those
+        that were given for each edge.
+
+    Notes
+    -----
+    Scores of -inf forbid labels at positions and, where transitions are one matrix, transitions;
+    the true labels must be allowed. The adversary of "max_min" answers position by position,
+    without constraints.
 
     Examples
     --------
@@ -164,31 +185,157 @@ def chain_losses(scores, transitions, y, lengths, *, surrogate="max_min", cost=N
     [2.0794]
     """
     scores = _scores("scores", scores, 2)
-    transitions = _scores("transitions", transitions, 2)
+    transitions = _scores("transitions", transitions, 3 if np.ndim(transitions) == 3 else 2)
     R = scores.shape[1]
-    if transitions.shape != (R, R):
-        raise ValueError(f"transitions must have shape ({R}, {R}), got {transitions.shape}.")
     lengths = np.asarray(lengths, dtype=np.intp)
     if lengths.ndim != 1 or (lengths < 1).any() or lengths.sum() != scores.shape[0]:
         raise ValueError(
             f"lengths must be positive and add up to the {scores.shape[0]} rows of scores.")
-    outputs = ChainOutputs(
-        _labels(y, scores.shape[0]), lengths, _cost(cost, R), cost_scale=cost_scale)
+    n_edges, per_edge = scores.shape[0] - lengths.size, transitions.ndim == 3
+    if transitions.shape != ((n_edges, R, R) if per_edge else (R, R)):
+        raise ValueError(
+            f"transitions must have shape ({R}, {R}) or ({n_edges}, {R}, {R}), got "
+            f"{transitions.shape}.")
+    outputs = _chain_outputs(
+        _labels(y, scores.shape[0]), lengths, _cost(cost, R), cost_scale, scores, transitions)
     layout = outputs.layout
     rows = np.zeros((layout.n_numbers // layout.stride, layout.stride))
     # of each row of labels: whether it is one of a position, or of a transition's first label
     of_position = np.zeros(len(rows), dtype=bool)
     of_position[layout.places(0) // layout.stride] = True
-    rows[of_position, :R] = scores
-    rows[~of_position, :R] = np.tile(transitions, (lengths.size, 1))
+    # what is forbidden is so by the outputs
+    rows[of_position, :R] = np.where(scores == -np.inf, 0.0, scores)
+    pairs = np.where(transitions == -np.inf, 0.0, transitions).reshape(-1, R)
+    rows[~of_position, :R] = pairs if per_edge else np.tile(pairs, (lengths.size, 1))
     losses = block_losses(
         _surrogate(surrogate, outputs, cost_augmented, temperature), rows.ravel(), tol=tol,
         gradient=gradient, n_jobs=n_jobs)
     if not gradient:
         return losses
     slopes = losses.gradient.reshape(rows.shape)[:, :R]
+    shape = transitions.shape if per_edge else (lengths.size, R, R)
     return losses._replace(
-        gradient=(slopes[of_position], slopes[~of_position].reshape(lengths.size, R, R)))
+        gradient=(slopes[of_position], slopes[~of_position].reshape(shape)))
+
+
+def _chain_outputs(y, lengths, cost, cost_scale, scores, transitions):
+    """Sequences of labels, within what scores of -inf leave."""
+    per_edge = transitions.ndim == 3
+    masks, pairs = scores != -np.inf, transitions != -np.inf
+    if masks.all() and pairs.all():
+        return ChainOutputs(y, lengths, cost, per_edge, cost_scale)
+    if per_edge:
+        raise ValueError(
+            "scores of -inf need transitions of one matrix for all positions: give those of labels "
+            "and edges that are forbidden finite scores far below the others.")
+    R = len(cost)
+    # state 1 + i is after label i
+    after = np.where(np.vstack([np.ones((1, R), dtype=bool), pairs]), 1 + np.arange(R), -1)
+    automaton = context_automaton(R, row_stride(R), (), (after, np.ones(1 + R, dtype=bool)))
+    outputs = AutomatonOutputs(
+        y, lengths, cost, automaton, cost_scale,
+        None if masks.all() else masks.astype(np.uint8))
+    rejected = outputs.rejected()
+    if rejected is not None:
+        b, t = rejected
+        raise ValueError(
+            f"y of sequence {b} is forbidden at its position {t}: by a score of -inf of the label, "
+            "or of the transition to it.")
+    return outputs
+
+
+def graph_losses(scores, edges, pairwise, y, sizes=None, *, surrogate="max_min", cost=None,
+                 cost_scale="sum", cost_augmented=False, temperature=1.0, inference="auto",
+                 attractive=False, tol=1e-9, n_jobs=None):
+    """Losses of outputs that are labelled graphs.
+
+    Parameters
+    ----------
+    scores : array-like of shape (n_nodes, n_labels)
+        Of the labels of the nodes of all graphs, one graph after the other. For "log" on graphs
+        without cycles -inf forbids a label; it may stand in `pairwise` then, too.
+    edges : array-like of int of shape (n_edges, 2)
+        First and second node of each edge, rows of `scores`, in any order. An edge joins two nodes
+        of the same graph, and no two edges join the same nodes.
+    pairwise : array-like
+        Of shape (n_labels, n_labels), a table that all edges share, or (n_edges, n_labels,
+        n_labels), one for each: of the label of the first node (row) and that of the second
+        (column). Or what two nodes score that have the same label: a number, or one for each edge,
+        (n_edges,).
+    y : array-like of int of shape (n_nodes,)
+    sizes : array-like of int of shape (n_graphs,), default=None
+        Nodes of each graph, at least one; a single graph by default.
+    surrogate : {"max_min", "max_margin", "log"}, default="max_min"
+    cost : array-like of shape (n_labels, n_labels), default=None
+        Of a mistake at one node; 0-1 by default.
+    cost_scale : {"sum", "mean"}, default="sum"
+        Whether the costs of a graph's nodes are added up, or averaged.
+    cost_augmented, temperature
+        As in `simplex_losses`.
+    inference : {"auto", "forest", "min_cut", "exact", "lp"}, default="auto"
+        The oracle of all graphs of the call. "forest": recursions, for graphs without cycles;
+        "min_cut": for two labels and attractive edges, not for "log"; "exact": for graphs of few
+        states; "lp": the linear program over the local polytope, or for "log" tree-reweighted
+        sum-product. "auto" takes the first that is exact for all graphs, or "lp".
+    attractive : bool, default=False
+        Whether edges of two labels favour the same label at both nodes. It is checked.
+    tol, n_jobs
+        As in `block_losses`.
+
+    Returns
+    -------
+    losses : Losses
+        `gradient` is a pair: of scores, (n_nodes, n_labels), and of pairwise, of its shape, or,
+        where edges share it, with the sum over the edges of each graph: (n_graphs, n_labels,
+        n_labels) or (n_graphs,).
+
+    Notes
+    -----
+    Where the oracle is the linear program, a loss is the maximum over the local polytope, which
+    holds that of the labellings: it is no smaller than the loss itself. For "log" it is the
+    tree-reweighted upper bound of the log-partition less the score of y; convex in the scores, too.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastm4n.losses import graph_losses
+    >>> star, triangle = [[0, 1], [0, 2], [0, 3]], [[4, 5], [5, 6], [6, 4]]
+    >>> losses = graph_losses(
+    ...     np.zeros((7, 2)), star + triangle, 0.5, [0, 0, 0, 0, 1, 1, 0], [4, 3], surrogate="log")
+    >>> losses.value.round(4).tolist()
+    [2.1154, 2.4368]
+    >>> losses.gradient[1].round(4).tolist()
+    [-1.1326, 0.9507]
+    """
+    scores = _scores("scores", scores, 2)
+    n, k = scores.shape
+    edges = np.asarray(edges)
+    if edges.size == 0:
+        edges = np.zeros((0, 2), dtype=np.intp)
+    if edges.ndim != 2 or edges.shape[1] != 2 or edges.dtype.kind not in "iu":
+        raise ValueError(
+            f"edges must be integers of shape (n_edges, 2), got {edges.dtype} of shape "
+            f"{edges.shape}.")
+    pairwise, m = np.asarray(pairwise, dtype=np.float64), len(edges)
+    if pairwise.shape not in ((), (m,), (k, k), (m, k, k)):
+        raise ValueError(
+            f"pairwise must have shape ({k}, {k}) or ({m}, {k}, {k}), or () or ({m},), got "
+            f"{pairwise.shape}.")
+    sizes = np.array([n] if n else []) if sizes is None else np.asarray(sizes)
+    if sizes.ndim != 1 or (sizes.size and sizes.dtype.kind not in "iu"):
+        raise ValueError("sizes must be a list of integers, the nodes of each graph.")
+    check_choice("surrogate", surrogate, SURROGATES)
+    _check_augmentation(surrogate, cost_augmented, temperature)
+    check_choice("inference", inference, INFERENCES)
+    y = _labels(y, n)
+    if (y < 0).any():
+        i = int(np.argmax(y < 0))
+        raise ValueError(f"y[{i}] is {y[i]}: labels are 0 ... {k - 1}.")
+    found = GraphBatch(scores, edges, pairwise, sizes).losses(
+        y, surrogate=surrogate, cost=_cost(cost, k), cost_scale=cost_scale,
+        cost_augmented=bool(cost_augmented), temperature=float(temperature), inference=inference,
+        attractive=attractive, tol=tol, n_jobs=n_jobs)
+    return Losses(found.value, found.upper, (found.of_nodes, found.of_pairs))
 
 
 def permutation_losses(scores, places, *, surrogate="max_min", cost=None, cost_scale="sum",
@@ -235,9 +382,13 @@ def permutation_losses(scores, places, *, surrogate="max_min", cost=None, cost_s
     return losses._replace(gradient=losses.gradient.reshape(scores.shape) if gradient else None)
 
 
-def _surrogate(name, outputs, cost_augmented, temperature):
+def _check_augmentation(name, cost_augmented, temperature):
     if name != "log" and (cost_augmented or temperature != 1.0):
         raise ValueError(f"cost_augmented and temperature are of surrogate='log', got {name!r}.")
+
+
+def _surrogate(name, outputs, cost_augmented, temperature):
+    _check_augmentation(name, cost_augmented, temperature)
     return make_surrogate(
         name, outputs, cost_augmented=bool(cost_augmented), temperature=float(temperature))
 

@@ -9,7 +9,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import linprog
 from scipy.special import logsumexp, softmax
 
-from fastm4n.losses import block_losses, chain_losses, permutation_losses, simplex_losses
+from fastm4n.losses import (
+    block_losses,
+    chain_losses,
+    graph_losses,
+    permutation_losses,
+    simplex_losses,
+)
 from fastm4n.outputs import ChainOutputs, PermutationOutputs, SimplexOutputs
 from fastm4n.surrogates import make_surrogate
 
@@ -210,6 +216,100 @@ def test_forms():
     assert found.gradient.shape == squares.shape
     assert_allclose(found.gradient.sum(axis=1), 0.0, atol=1e-9)
     assert simplex_losses(np.zeros((0, 3)), np.zeros(0, int)).value.shape == (0,)
+
+
+def graph_forms(rng, k, n_edges):
+    """What edges may score, and the same as a table for each edge."""
+    shared, number = rng.normal(size=(k, k)), rng.normal()
+    tables, potts = rng.normal(size=(n_edges, k, k)), rng.normal(size=n_edges)
+    return {
+        "shared": (shared, np.broadcast_to(shared, tables.shape)), "tables": (tables, tables),
+        "number": (number, np.broadcast_to(number * np.eye(k), tables.shape)),
+        "potts": (potts, potts[:, np.newaxis, np.newaxis] * np.eye(k))}
+
+
+@pytest.mark.parametrize("form", ["shared", "tables", "number", "potts"])
+@pytest.mark.parametrize("inference", ["auto", "exact", "lp"])
+@pytest.mark.parametrize("surrogate", SURROGATES)
+def test_graphs(surrogate, inference, form):
+    """A triangle, a star and a single node, whose edges stand in no order."""
+    rng = np.random.default_rng(11)
+    k, sizes = 3, [3, 4, 1]
+    edges = np.array([[3, 5], [0, 1], [6, 3], [2, 1], [4, 3], [0, 2]])
+    scores, y, cost = rng.normal(size=(8, k)), rng.integers(k, size=8), random_cost(rng, k)
+    pairwise, tables = graph_forms(rng, k, len(edges))[form]
+    losses = graph_losses(
+        scores, edges, pairwise, y, sizes, surrogate=surrogate, cost=cost, inference=inference,
+        tol=1e-8)
+    assert losses.gradient[0].shape == scores.shape
+    assert losses.gradient[1].shape == ((3, *np.shape(pairwise)) if form in ("shared", "number")
+                                        else np.shape(pairwise))
+    assert (losses.value <= losses.upper).all() and (losses.value >= 0).all()
+    start, along = 0, 0.0
+    for b, n in enumerate(sizes):
+        labels = np.array(list(itertools.product(range(k), repeat=n)))
+        mine = np.flatnonzero((edges[:, 0] >= start) & (edges[:, 0] < start + n))
+        first, second = edges[mine].T - start
+        phi = np.concatenate([
+            np.eye(k)[labels].reshape(len(labels), -1),
+            (np.eye(k)[labels[:, first]][..., np.newaxis]
+             * np.eye(k)[labels[:, second]][:, :, np.newaxis]).reshape(len(labels), -1)], axis=1)
+        v = np.concatenate([scores[start:start + n].ravel(), tables[mine].ravel()])
+        expected = Enumerated(labels, phi, cost, 1.0).value(surrogate, v, y[start:start + n])
+        assert losses.upper[b] >= expected - 1e-9
+        if b or inference != "lp":
+            assert_allclose(losses.value[b], expected, atol=1e-6)
+            assert_allclose(losses.upper[b], expected, atol=1e-6)
+        start += n
+    # the gradient supports the loss
+    move = rng.normal(size=scores.shape)
+    along = [part.sum() for part in np.split(losses.gradient[0] * move, [3, 7])]
+    moved = graph_losses(
+        scores + move, edges, pairwise, y, sizes, surrogate=surrogate, cost=cost,
+        inference=inference, tol=1e-8)
+    assert (moved.upper >= losses.value + along - 1e-6).all()
+
+
+def test_graphs_by_themselves():
+    """Without edges labels are by themselves; with those of a path graphs are chains."""
+    rng = np.random.default_rng(12)
+    scores, y = rng.normal(size=(5, 3)), rng.integers(3, size=5)
+    pair, none = rng.normal(size=(3, 3)), np.zeros((0, 2), dtype=int)
+    for surrogate in (*SURROGATES, "boost"):
+        apart = graph_losses(scores, none, pair, y, np.ones(5, int), surrogate=surrogate)
+        assert_allclose(apart.value, simplex_losses(scores, y, surrogate=surrogate).value)
+        assert not apart.gradient[1].any()
+        chain = chain_losses(scores, pair, y, [5], surrogate=surrogate)
+        path = graph_losses(scores, [[3, 4], [0, 1], [1, 2], [2, 3]], pair, y, surrogate=surrogate)
+        assert_allclose(path.value, chain.value, atol=1e-6)
+        empty = graph_losses(np.zeros((0, 3)), [], pair, np.zeros(0, int), surrogate=surrogate)
+        assert empty.value.shape == (0,) and empty.gradient[1].shape == (0, 3, 3)
+
+
+@pytest.mark.parametrize("given, message", [
+    ({"surrogate": "hinge"}, "surrogate must be one of"),
+    ({"surrogate": "boost", "edges": [[0, 1], [1, 2], [2, 0]], "sizes": [3]},
+     "surrogate='boost' needs graphs without cycles"),
+    ({"inference": "loopy"}, "inference must be one of"),
+    ({"edges": [0, 1]}, r"edges must be integers of shape \(n_edges, 2\)"),
+    ({"edges": [[0.0, 1.0]]}, "edges must be integers"),
+    ({"edges": [[0, 3]]}, r"edges\[0, 1\] is 3: nodes are 0 ... 2, the rows of scores"),
+    ({"edges": [[0, 1], [1, 2]]}, r"edges\[1\], \(1, 2\), joins the graphs 0 and 1"),
+    ({"pairwise": np.zeros(3)}, r"pairwise must have shape \(2, 2\) or \(1, 2, 2\)"),
+    ({"pairwise": np.full((2, 2), np.inf)}, r"pairwise\[0, 0\] is inf"),
+    ({"sizes": [[3]]}, "sizes must be a list of integers"),
+    ({"sizes": [2, 2]}, "sizes add up to 4 nodes, but scores has 3 rows"),
+    ({"y": [0, 1, 2]}, r"y\[2\] is 2: labels are 0 ... 1"),
+    ({"y": [0, -1, 1]}, r"y\[1\] is -1: labels are 0 ... 1"),
+    ({"y": [0, 1]}, "y must be 3 integer labels"),
+    ({"temperature": 2.0}, "temperature are of surrogate='log'"),
+])
+def test_bad_graphs(given, message):
+    arguments = dict(
+        scores=np.zeros((3, 2)), edges=[[0, 1]], pairwise=np.zeros((2, 2)), y=[0, 1, 0],
+        sizes=[2, 1])
+    with pytest.raises(ValueError, match=message):
+        graph_losses(**{**arguments, **given})
 
 
 @pytest.mark.parametrize("call, message", [

@@ -79,6 +79,26 @@ cdef extern from "loops.h" nogil:
             Py_ssize_t, Py_ssize_t, Py_ssize_t, const double*, const double*, const double*,
             const double*, const double*, const double*, const double*, const double*,
             double*, double*, double*, double*, double*) noexcept nogil
+        void (*lanes_load)(
+            const double**, Py_ssize_t, const long long*, Py_ssize_t, Py_ssize_t,
+            double*) noexcept nogil
+        void (*lanes_store)(
+            const double*, const long long*, Py_ssize_t, Py_ssize_t, double, double**,
+            Py_ssize_t) noexcept nogil
+        void (*lanes_sum_product)(
+            Py_ssize_t, Py_ssize_t, Py_ssize_t, double*, const double*, const double*, double,
+            double, int, long long*, double*, double*, double*, double*, double*,
+            double*) noexcept nogil
+        void (*lanes_edges)(
+            Py_ssize_t, Py_ssize_t, Py_ssize_t, const double*, const double*, const double*,
+            double*) noexcept nogil
+        void (*lanes_sum)(Py_ssize_t, const double*, double*) noexcept nogil
+        void (*lanes_viterbi)(
+            Py_ssize_t, Py_ssize_t, Py_ssize_t, const double*, const double*, double*,
+            double*) noexcept nogil
+        int (*lanes_path)(
+            Py_ssize_t, Py_ssize_t, Py_ssize_t, const double*, const double*, const long long*,
+            long long*, double*) noexcept nogil
     ctypedef struct fastm4n_chain_f32:
         int width
         int (*are_scores)(const float*, Py_ssize_t) noexcept nogil
@@ -103,6 +123,26 @@ cdef extern from "loops.h" nogil:
             Py_ssize_t, Py_ssize_t, Py_ssize_t, const float*, const float*, const float*,
             const float*, const float*, const float*, const float*, const float*,
             float*, float*, float*, float*, double*) noexcept nogil
+        void (*lanes_load)(
+            const float**, Py_ssize_t, const int*, Py_ssize_t, Py_ssize_t,
+            float*) noexcept nogil
+        void (*lanes_store)(
+            const float*, const int*, Py_ssize_t, Py_ssize_t, float, float**,
+            Py_ssize_t) noexcept nogil
+        void (*lanes_sum_product)(
+            Py_ssize_t, Py_ssize_t, Py_ssize_t, float*, const float*, const float*, double,
+            double, int, int*, float*, float*, float*, float*, float*,
+            double*) noexcept nogil
+        void (*lanes_edges)(
+            Py_ssize_t, Py_ssize_t, Py_ssize_t, const float*, const float*, const float*,
+            float*) noexcept nogil
+        void (*lanes_sum)(Py_ssize_t, const float*, double*) noexcept nogil
+        void (*lanes_viterbi)(
+            Py_ssize_t, Py_ssize_t, Py_ssize_t, const float*, const float*, float*,
+            float*) noexcept nogil
+        int (*lanes_path)(
+            Py_ssize_t, Py_ssize_t, Py_ssize_t, const float*, const float*, const int*,
+            int*, float*) noexcept nogil
     ctypedef struct fastm4n_forest:
         void (*max_columns)(
             const double*, Py_ssize_t, const double*, Py_ssize_t, double*) noexcept nogil

@@ -482,6 +482,7 @@ static void RNAME(edge)(ptrdiff_t R, ptrdiff_t stride, const REAL *alpha, const 
 }
 
 #include "chain_tangent_template.h"
+#include "chain_lanes_template.h"
 
 static const RTABLE RNAME(chain_table) = {
     RLEN,
@@ -493,6 +494,13 @@ static const RTABLE RNAME(chain_table) = {
     RNAME(edge_sum),
     RNAME(edge),
     RNAME(tangent),
+    RNAME(lanes_load),
+    RNAME(lanes_store),
+    RNAME(lanes_sum_product),
+    RNAME(lanes_edges),
+    RNAME(lanes_sum),
+    RNAME(lanes_viterbi),
+    RNAME(lanes_path),
 };
 
 #undef RLOAD
@@ -518,4 +526,6 @@ static const RTABLE RNAME(chain_table) = {
 #undef RMAX128
 #undef RSUM512
 #undef RTOP512
+#undef RSOME512
+#undef RSTORESOME512
 #undef REQUAL512

@@ -16,6 +16,8 @@
 #define RMAX128 _mm_max_pd
 #define RSUM512 _mm512_reduce_add_pd
 #define RTOP512 _mm512_reduce_max_pd
+#define RSOME512(lanes, p) _mm512_maskz_loadu_pd((__mmask8)(lanes), p)
+#define RSTORESOME512(p, lanes, a) _mm512_mask_storeu_pd(p, (__mmask8)(lanes), a)
 #define REQUAL512(a, b) _mm512_cmp_pd_mask(a, b, _CMP_EQ_OQ)
 #include "chain_template.h"
 
@@ -39,5 +41,7 @@
 #define RMAX128 _mm_max_ps
 #define RSUM512 _mm512_reduce_add_ps
 #define RTOP512 _mm512_reduce_max_ps
+#define RSOME512(lanes, p) _mm512_maskz_loadu_ps((__mmask16)(lanes), p)
+#define RSTORESOME512(p, lanes, a) _mm512_mask_storeu_ps(p, (__mmask16)(lanes), a)
 #define REQUAL512(a, b) _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ)
 #include "chain_template.h"

@@ -101,7 +101,7 @@ typedef struct {
 } fastm4n_loops;
 
 /* Recursions over chains, in double and in float: see chain_template.h. */
-#define FASTM4N_CHAIN_TABLE(REAL)                                                              \
+#define FASTM4N_CHAIN_TABLE(REAL, RINT)                                                        \
     struct {                                                                                   \
         int width; /* numbers per vector; strides are multiples of it */                       \
         int (*are_scores)(const REAL *x, ptrdiff_t n);                                         \
@@ -124,10 +124,26 @@ typedef struct {
                         const REAL *g, const REAL *node, const REAL *P, const REAL *PT,        \
                         const REAL *D, const REAL *DT, const REAL *direction, REAL *forward,   \
                         REAL *backward, REAL *row, REAL *change, double *mean);                \
+        /* several chains side by side: see chain_lanes_template.h */                          \
+        void (*lanes_load)(const REAL *const *rows, ptrdiff_t step, const RINT *lengths,       \
+                           ptrdiff_t T, ptrdiff_t R, REAL *out);                               \
+        void (*lanes_store)(const REAL *from, const RINT *lengths, ptrdiff_t T, ptrdiff_t R,   \
+                            REAL factor, REAL *const *rows, ptrdiff_t step);                   \
+        void (*lanes_sum_product)(ptrdiff_t T, ptrdiff_t R, ptrdiff_t row, REAL *e,            \
+                                  const REAL *P, const REAL *PT, double spread, double limit,  \
+                                  int check, RINT *lengths, REAL *alpha, REAL *beta,           \
+                                  REAL *scale, REAL *top, REAL *node, double *log_z);          \
+        void (*lanes_edges)(ptrdiff_t T, ptrdiff_t R, ptrdiff_t row, const REAL *alpha,        \
+                            const REAL *g, const REAL *P, REAL *out);                          \
+        void (*lanes_sum)(ptrdiff_t n, const REAL *vectors, double *total);                    \
+        void (*lanes_viterbi)(ptrdiff_t T, ptrdiff_t R, ptrdiff_t row, const REAL *u,          \
+                              const REAL *pair, REAL *work, REAL *delta);                      \
+        int (*lanes_path)(ptrdiff_t T, ptrdiff_t R, ptrdiff_t row, const REAL *delta,          \
+                          const REAL *pair, const RINT *lengths, RINT *path, REAL *score);     \
     }
 
-typedef FASTM4N_CHAIN_TABLE(double) fastm4n_chain_f64;
-typedef FASTM4N_CHAIN_TABLE(float) fastm4n_chain_f32;
+typedef FASTM4N_CHAIN_TABLE(double, long long) fastm4n_chain_f64;
+typedef FASTM4N_CHAIN_TABLE(float, int) fastm4n_chain_f32;
 
 /* Messages along one edge of a graph: see forest_template.h. */
 typedef struct {

@@ -1,0 +1,837 @@
+"""Padded batches of chains: losses with their gradients, best labellings, marginals, in one call.
+
+A batch has unary scores (B, T, R), of which sequence b has the positions first[b] ... first[b] +
+length[b] - 1; what stands elsewhere is not read.  Transitions have one matrix for all, (1, 1, R,
+R), or one for each edge, (B, T - 1, R, R), edge t leading from position t to t + 1 of the padded
+rows.  start and end, (R,) or (0,), are scores of first and last labels.
+
+Where sequences share their matrix, as many as a vector has lanes go side by side (see
+``_simd/chain_lanes_template.h``), longest first.  Where scores lie too far apart for that, where
+too few sequences are left, or where edges have matrices of their own, each goes by itself.  Which
+way is decided by lengths and scores, never by the number of threads, and sums are added up group by
+group: results are the same, to the bit, for any number of threads.
+"""
+
+import numpy as np
+
+from libc.math cimport INFINITY, isfinite
+from libc.string cimport memset
+
+from fastm4n._simd._loops cimport chain_f32_for, chain_f64_for
+from fastm4n.inference._chain cimport (
+    exp_pair,
+    real,
+    sum_product_chain,
+    transpose,
+    viterbi_chain,
+)
+
+from fastm4n.solvers.threads import in_threads
+
+cdef enum:
+    # labels of which vectors are as wide as can be
+    MANY = 1 << 30
+    MOST_LANES = 16
+    # what is asked for
+    LOG = 0
+    MAX_MARGIN = 1
+    BEST = 2
+    MARGINALS = 3
+    # what is wrong with a sequence
+    NO_PATH = 2
+    NO_MEMORY = 3
+    NO_TRUTH = 4
+
+KINDS = {"log": LOG, "max_margin": MAX_MARGIN, "best": BEST, "marginals": MARGINALS}
+
+# scores further apart than this take the recursions in log space, as in `_chain`
+cdef double WIDE_F64 = 300.0
+cdef double WIDE_F32 = 40.0
+
+
+class Fault(ValueError):
+    """What is wrong with a batch: `name` of the argument, `where` in it, and `why`."""
+
+    def __init__(self, name, where, why):
+        super().__init__(f"{name}{list(where) if len(where) else ''} {why}")
+
+
+def bounds_of_mask(const unsigned char[:, :] mask, long long[::1] first, long long[::1] length):
+    """Where the ones of each row begin, and how many they are.
+
+    They must be in one piece that touches an end of the row.  Returns the place of the first fault,
+    or None.
+    """
+    cdef Py_ssize_t b, t, T = mask.shape[1], start, stop
+    for b in range(mask.shape[0]):
+        start = 0
+        while start < T and not mask[b, start]:
+            start += 1
+        stop = start
+        while stop < T and mask[b, stop]:
+            stop += 1
+        if start > 0 and stop < T:
+            return b, stop
+        for t in range(stop, T):
+            if mask[b, t]:
+                return b, stop
+        first[b] = start if start < T else 0
+        length[b] = stop - start
+    return None
+
+
+cdef bint are_scores(const real* x, Py_ssize_t n, Py_ssize_t R) noexcept nogil:
+    if real is double:
+        return chain_f64_for(R).are_scores(x, n)
+    else:
+        return chain_f32_for(R).are_scores(x, n)
+
+
+cdef int fault(
+        const real[:, :, :] unary, const real[:, :, :, :] pair, const real[::1] start,
+        const real[::1] end, const long long[::1] first, const long long[::1] length,
+        const long long[:, :] tags, bint has_tags, long long least,
+        long long[::1] place) noexcept nogil:
+    """Number of the argument that is wrong, and at `place` where; 0 if none is.
+
+    1: tags; 2: unary; 3: pair, of edges; 4: the shared pair; 5: start; 6: end.
+    """
+    cdef Py_ssize_t b, t, T, f, R = unary.shape[2], step = unary.strides[1] // sizeof(real), i
+    cdef const real* at
+    cdef bint shared = pair.shape[0] == 1 and pair.shape[1] == 1
+    if shared:
+        for i in range(R):
+            if not are_scores(&pair[0, 0, i, 0], R, R):
+                return 4
+    if start.shape[0] and not are_scores(&start[0], R, R):
+        return 5
+    if end.shape[0] and not are_scores(&end[0], R, R):
+        return 6
+    for b in range(unary.shape[0]):
+        T, f = length[b], first[b]
+        place[0] = b
+        if T == 0:
+            continue
+        if has_tags:
+            for t in range(f, f + T):
+                if tags[b, t] < least or tags[b, t] >= R:
+                    place[1] = t
+                    return 1
+        at = &unary[b, f, 0]
+        if step != R or not are_scores(at, T * R, R):
+            for t in range(T):
+                if not are_scores(at + t * step, R, R):
+                    place[1] = f + t
+                    return 2
+        if not shared:
+            for t in range(f, f + T - 1):
+                for i in range(R):
+                    if not are_scores(&pair[b, t, i, 0], R, R):
+                        place[1] = t
+                        return 3
+    return 0
+
+
+def _begin(
+        const real[:, :, :] unary, const real[:, :, :, :] pair, const real[::1] start,
+        const real[::1] end, const long long[::1] first, const long long[::1] length,
+        const long long[:, :] tags, bint has_tags, long long least, long long[::1] place,
+        double temperature, bint exponentials, real[:, :, ::1] matrices, double[::1] of_pair):
+    """`fault`; and of a shared matrix, where all is right, what recursions take.
+
+    `matrices` are its tempered scores, their exponentials, the transposes of these and, where
+    exponentials are not wanted, of those; of_pair the shift, the spread and whether scores are
+    forbidden, of `exp_pair`.
+    """
+    cdef Py_ssize_t i, j, R = unary.shape[2], stride = matrices.shape[2]
+    cdef double inverse = 1.0 / temperature
+    cdef int forbidden = 0
+    with nogil:
+        wrong = fault(unary, pair, start, end, first, length, tags, has_tags, least, place)
+        if wrong == 0 and pair.shape[0] == 1 and pair.shape[1] == 1:
+            for i in range(R):
+                for j in range(R):
+                    matrices[0, i, j] = <real> (inverse * pair[0, 0, i, j])
+            if exponentials:
+                exp_pair(
+                    &matrices[0, 0, 0], 1, R, stride, &matrices[1, 0, 0], &matrices[2, 0, 0],
+                    &of_pair[0], &of_pair[1], &forbidden)
+                of_pair[2] = forbidden
+            else:
+                transpose(&matrices[0, 0, 0], R, stride, -<real> INFINITY, &matrices[3, 0, 0])
+    return wrong
+
+
+def _end(
+        const double[:, ::1] totals, double factor, real[:, ::1] summed,
+        const real[:, :, :] d_unary, const long long[::1] first, const long long[::1] length,
+        real[:, ::1] ends, const double[::1] value, const int[::1] status):
+    """Sums over the batch: totals of groups to `summed`, slopes of ends, and the value returned.
+
+    -1 where something was wrong with a sequence.
+    """
+    cdef Py_ssize_t b, g, i, j, R = summed.shape[0], at
+    cdef double all_values = 0.0, x
+    cdef bint right = True
+    with nogil:
+        for b in range(status.shape[0]):
+            right = right and status[b] == 0
+            all_values += value[b]
+        for i in range(R):
+            for j in range(R):
+                x = 0.0
+                for g in range(totals.shape[0]):
+                    x += totals[g, i * R + j]
+                summed[i, j] = <real> (factor * x)
+        if ends.shape[0]:
+            for j in range(ends.shape[1]):
+                ends[0, j] = 0.0
+                ends[1, j] = 0.0
+            for b in range(d_unary.shape[0]):
+                if length[b]:
+                    at = first[b] + length[b] - 1
+                    for j in range(ends.shape[1]):
+                        ends[0, j] += d_unary[b, first[b], j]
+                        ends[1, j] += d_unary[b, at, j]
+    return right, factor * all_values
+
+
+cdef bint go_beside(
+        Py_ssize_t size, Py_ssize_t lanes, Py_ssize_t R, Py_ssize_t stride) noexcept nogil:
+    """Whether a group of sequences goes side by side: how many they are decides."""
+    # R^2 products of vectors, beside R rows of labels and the wait from one step to the next
+    return lanes > 1 and size * (R * (stride // lanes + 1) + 30) > R * R
+
+
+def _by_length(const long long[::1] length):
+    """The longest first, so that those that go side by side are of nearly the same length."""
+    cdef Py_ssize_t b, n = length.shape[0]
+    cdef bint alike = True
+    for b in range(1, n):
+        alike = alike and length[b] == length[0]
+    if alike:
+        return np.arange(n, dtype=np.intp)
+    return np.argsort(-np.asarray(length), kind="stable").astype(np.intp)
+
+
+cdef void fill_row(
+    const real* from_, Py_ssize_t R, Py_ssize_t stride, const real* start, const real* end,
+    const double* cost, double share, const unsigned char* allowed, long long only,
+    double inverse, real* row) noexcept nogil:
+    """The scores of one position as recursions take them: pointers that are NULL add nothing.
+
+    Labels other than `only`, where it is not negative, and those that are not allowed, are
+    forbidden.
+    """
+    cdef Py_ssize_t j
+    for j in range(R):
+        row[j] = from_[j]
+    if start != NULL:
+        for j in range(R):
+            row[j] += start[j]
+    if end != NULL:
+        for j in range(R):
+            row[j] += end[j]
+    if cost != NULL:
+        for j in range(R):
+            row[j] += <real> (share * cost[j])
+    if inverse != 1.0:
+        for j in range(R):
+            row[j] *= <real> inverse
+    if allowed != NULL:
+        for j in range(R):
+            if not allowed[j]:
+                row[j] = -<real> INFINITY
+    if only >= 0:
+        for j in range(R):
+            if j != only:
+                row[j] = -<real> INFINITY
+    for j in range(R, stride):
+        row[j] = 0.0
+
+
+def _run(
+        Py_ssize_t group_from, Py_ssize_t group_to, int kind, Py_ssize_t lanes,
+        const Py_ssize_t[::1] order, const real[:, :, :] unary,
+        const real[:, :, :, :] pair, const real[::1] start, const real[::1] end,
+        const long long[::1] first, const long long[::1] length, const long long[:, :] tags,
+        const unsigned char[:, :, :] allowed, const double[:, ::1] cost, bint mean_cost,
+        double temperature, double factor, const real[:, :, ::1] matrices,
+        const double[::1] of_pair, double[::1] value, real[:, :, :] d_unary,
+        real[:, :, :, :] d_pair, double[:, ::1] total, long long[:, :] paths, int[::1] status):
+    """The sequences of the groups group_from ... group_to - 1.
+
+    `matrices` and of_pair are those of `_begin`.  d_pair is empty where no edges are wanted, or
+    only their sum over each group, which goes to `total`.
+    """
+    cdef Py_ssize_t R = unary.shape[2], stride = matrices.shape[2], B = unary.shape[0]
+    cdef Py_ssize_t g, s, b, t, i, j, c, T, longest = 0, size, matrix = R * stride, step
+    cdef Py_ssize_t f, n_edges, lane_size
+    cdef bint shared = pair.shape[0] == 1 and pair.shape[1] == 1, wants_total, is_partial
+    cdef bint wants_edges, augmented = cost.shape[0] > 0, restricted = allowed.shape[0] > 0
+    cdef double inverse = 1.0 / temperature, log_z, truth, shift, spread, score, share = 1.0
+    cdef int forbidden, state
+    cdef long long y, before
+    cdef const real* rows[MOST_LANES]
+    cdef real* out_rows[MOST_LANES]
+    cdef int lens_f32[MOST_LANES]
+    cdef long long lens_f64[MOST_LANES]
+    cdef double lane_log_z[MOST_LANES]
+    cdef bint by_row[MOST_LANES]
+    cdef const real* own_pair
+    cdef const real* P
+    cdef const real* PT
+    cdef const real* start_at = &start[0] if start.shape[0] else NULL
+    cdef const real* end_at = &end[0] if end.shape[0] else NULL
+    cdef const double* cost_at
+    cdef const unsigned char* allowed_at
+    cdef real* edge_sum
+    cdef real* edges
+    cdef int second
+    cdef bint beside, by_lanes = False
+    cdef const real* u
+    wants_edges = d_pair.shape[0] > 0 or total.shape[0] > 0
+    wants_total = total.shape[0] > 0
+    step = unary.strides[1] // sizeof(real)
+    for g in range(group_from, group_to):
+        size = min(lanes, B - g * lanes)
+        by_lanes = by_lanes or go_beside(size, lanes, R, stride)
+        for s in range(g * lanes, g * lanes + size):
+            longest = max(longest, length[order[s]])
+    dtype = np.float64 if real is double else np.float32
+    # slack of three vectors behind what is read by tiles
+    lane_size = ((longest * R + 3) * lanes) if by_lanes else 1
+    cdef real[::1] lane_e = np.empty(lane_size, dtype), lane_alpha = np.empty(lane_size, dtype)
+    cdef real[::1] lane_node = np.empty(lane_size, dtype)
+    cdef real[::1] lane_beta = np.empty((R * lanes) if by_lanes else 1, dtype)
+    cdef real[::1] lane_scale = np.empty(max(1, longest * lanes), dtype)
+    cdef real[::1] lane_top = np.empty(max(1, longest * lanes), dtype)
+    cdef real[::1] lane_edges = np.empty((R * R * lanes) if by_lanes and wants_edges else 1, dtype)
+    # labels, as many bits as a score
+    cdef real[::1] lane_path = np.empty(max(1, longest * lanes), dtype)
+    cdef int found = 0
+    cdef bint has_paths = by_lanes and (kind == MAX_MARGIN or kind == BEST)
+    cdef real[:, :, ::1] lane_rows = np.zeros(
+        (lanes, max(1, longest) if has_paths else 1, stride), dtype)
+    cdef real[:, ::1] work = None
+    cdef real[:, :, ::1] edge_work = None
+    cdef real[::1] beta, scale
+    cdef int[::1] path = np.empty(max(1, longest), dtype=np.intc)
+    # rows of single sequences, made when the first one is met
+    cdef bint has_rows = False
+    for g in range(group_from, group_to):
+        size = min(lanes, B - g * lanes)
+        beside = go_beside(size, lanes, R, stride)
+        with nogil:
+            for c in range(MOST_LANES):
+                by_row[c] = not beside
+            if beside:
+                T = 0
+                for c in range(lanes):
+                    lens_f32[c] = -1
+                    lens_f64[c] = -1
+                    rows[c] = NULL
+                for c in range(size):
+                    b = order[g * lanes + c]
+                    lens_f64[c] = length[b]
+                    lens_f32[c] = <int> length[b]
+                    T = max(T, length[b])
+                    rows[c] = &unary[b, first[b], 0] if length[b] else NULL
+                if real is double:
+                    chain_f64_for(MANY).lanes_load(
+                        &rows[0], step, &lens_f64[0], T, R, &lane_e[0])
+                else:
+                    chain_f32_for(MANY).lanes_load(
+                        &rows[0], step, &lens_f32[0], T, R, &lane_e[0])
+                if T and start_at != NULL:
+                    for j in range(R):
+                        for c in range(lanes):
+                            lane_e[j * lanes + c] += start_at[j]
+                for c in range(size):
+                    b = order[g * lanes + c]
+                    if end_at != NULL and length[b]:
+                        t = length[b] - 1
+                        for j in range(R):
+                            lane_e[(t * R + j) * lanes + c] += end_at[j]
+                    if augmented:
+                        for t in range(length[b]):
+                            cost_at = &cost[tags[b, first[b] + t], 0]
+                            share = 1.0 / length[b] if mean_cost else 1.0
+                            for j in range(R):
+                                lane_e[(t * R + j) * lanes + c] += <real> (share * cost_at[j])
+                if inverse != 1.0:
+                    for i in range(T * R * lanes):
+                        lane_e[i] *= <real> inverse
+                if kind == MAX_MARGIN or kind == BEST:
+                    if T == 0:
+                        pass
+                    elif real is double:
+                        chain_f64_for(MANY).lanes_viterbi(
+                            T, R, stride, &lane_e[0], &matrices[0, 0, 0], &lane_beta[0],
+                            &lane_e[0])
+                    else:
+                        chain_f32_for(MANY).lanes_viterbi(
+                            T, R, stride, &lane_e[0], &matrices[0, 0, 0], &lane_beta[0],
+                            &lane_e[0])
+                    if real is double:
+                        found = chain_f64_for(MANY).lanes_path(
+                            T, R, stride, &lane_e[0], &matrices[0, 0, 0], &lens_f64[0],
+                            <long long*> &lane_path[0], &lane_scale[0])
+                    else:
+                        found = chain_f32_for(MANY).lanes_path(
+                            T, R, stride, &lane_e[0], &matrices[0, 0, 0], &lens_f32[0],
+                            <int*> &lane_path[0], &lane_scale[0])
+                    if not found:
+                        for c in range(lanes):
+                            out_rows[c] = &lane_rows[c, 0, 0]
+                        if real is double:
+                            chain_f64_for(MANY).lanes_store(
+                                &lane_e[0], &lens_f64[0], T, R, 1.0, &out_rows[0], stride)
+                        else:
+                            chain_f32_for(MANY).lanes_store(
+                                &lane_e[0], &lens_f32[0], T, R, 1.0, &out_rows[0], stride)
+                elif T:
+                    if real is double:
+                        chain_f64_for(MANY).lanes_sum_product(
+                            T, R, stride, &lane_e[0], &matrices[1, 0, 0], &matrices[2, 0, 0],
+                            of_pair[1], WIDE_F64, of_pair[2] > 0, &lens_f64[0], &lane_alpha[0],
+                            &lane_beta[0], &lane_scale[0], &lane_top[0], &lane_node[0],
+                            &lane_log_z[0])
+                    else:
+                        chain_f32_for(MANY).lanes_sum_product(
+                            T, R, stride, &lane_e[0], &matrices[1, 0, 0], &matrices[2, 0, 0],
+                            of_pair[1], WIDE_F32, of_pair[2] > 0, &lens_f32[0], &lane_alpha[0],
+                            &lane_beta[0], &lane_scale[0], &lane_top[0], &lane_node[0],
+                            &lane_log_z[0])
+                        for c in range(lanes):
+                            lens_f64[c] = lens_f32[c]
+                    for c in range(size):
+                        b = order[g * lanes + c]
+                        by_row[c] = lens_f64[c] < length[b]
+                        if not by_row[c] and length[b]:
+                            value[b] = temperature * (
+                                lane_log_z[c] + (length[b] - 1) * of_pair[0])
+        if not has_rows:
+            for c in range(size):
+                has_rows = has_rows or by_row[c]
+            for b in range(size if kind == LOG else 0):
+                has_rows = has_rows or restricted
+                for t in range(length[order[g * lanes + b]]):
+                    j = order[g * lanes + b]
+                    has_rows = has_rows or tags[j, first[j] + t] < 0
+            if has_rows:
+                work = np.zeros((4 * max(1, longest), stride), dtype)
+                if not shared:
+                    edge_work = np.zeros((2 * max(1, longest), R, stride), dtype)
+                else:
+                    edge_work = np.zeros((1, R, stride), dtype)
+                beta, scale = np.zeros(stride, dtype), np.zeros(max(1, longest), dtype)
+        with nogil:
+            # what lanes found, to where it belongs
+            if beside and (kind == LOG or kind == MARGINALS):
+                for c in range(size):
+                    b = order[g * lanes + c]
+                    out_rows[c] = &d_unary[b, first[b], 0] if length[b] else NULL
+                T = 0
+                for c in range(size):
+                    T = max(T, lens_f64[c])
+                if real is double:
+                    chain_f64_for(MANY).lanes_store(
+                        &lane_node[0], &lens_f64[0], T, R, factor, &out_rows[0],
+                        d_unary.strides[1] // sizeof(real))
+                else:
+                    chain_f32_for(MANY).lanes_store(
+                        &lane_node[0], &lens_f32[0], T, R, <real> factor, &out_rows[0],
+                        d_unary.strides[1] // sizeof(real))
+                if wants_edges and T:
+                    if real is double:
+                        chain_f64_for(MANY).lanes_edges(
+                            T, R, stride, &lane_alpha[0], &lane_e[0], &matrices[1, 0, 0],
+                            &lane_edges[0])
+                    else:
+                        chain_f32_for(MANY).lanes_edges(
+                            T, R, stride, &lane_alpha[0], &lane_e[0], &matrices[1, 0, 0],
+                            &lane_edges[0])
+                    if wants_total:
+                        if real is double:
+                            chain_f64_for(MANY).lanes_sum(R * R, &lane_edges[0], &total[g, 0])
+                        else:
+                            chain_f32_for(MANY).lanes_sum(R * R, &lane_edges[0], &total[g, 0])
+                    else:
+                        for c in range(size):
+                            b = order[g * lanes + c]
+                            out_rows[c] = &d_pair[b, 0, 0, 0]
+                            lens_f64[c] = R if lens_f64[c] > 0 else 0
+                            lens_f32[c] = <int> lens_f64[c]
+                        if real is double:
+                            chain_f64_for(MANY).lanes_store(
+                                &lane_edges[0], &lens_f64[0], R, R, factor, &out_rows[0], R)
+                        else:
+                            chain_f32_for(MANY).lanes_store(
+                                &lane_edges[0], &lens_f32[0], R, R, <real> factor, &out_rows[0],
+                                R)
+            for c in range(size):
+                b = order[g * lanes + c]
+                T, f = length[b], first[b]
+                state = 0
+                share = 1.0 / T if mean_cost and T else 1.0
+                for t in range(unary.shape[1]):
+                    if f <= t < f + T:
+                        continue
+                    if kind == BEST:
+                        paths[b, t] = -1
+                    else:
+                        memset(&d_unary[b, t, 0], 0, R * sizeof(real))
+                if T == 0:
+                    value[b] = 0.0
+                    if d_pair.shape[0] > 0:
+                        for t in range(d_pair.shape[1]):
+                            memset(&d_pair[b, t, 0, 0], 0, R * R * sizeof(real))
+                    continue
+                if not shared and d_pair.shape[0] > 0:
+                    for t in range(d_pair.shape[1]):
+                        if t < f or t >= f + T - 1:
+                            memset(&d_pair[b, t, 0, 0], 0, R * R * sizeof(real))
+                is_partial = False
+                if kind == LOG:
+                    is_partial = restricted
+                    for t in range(T):
+                        if tags[b, f + t] < 0:
+                            is_partial = True
+                            break
+                # first the sequence, then, where its labels are known in part, those it may have
+                for second in range(2 if is_partial else 1):
+                    if second == 0 and beside and not by_row[c]:
+                        if kind == MAX_MARGIN or kind == BEST:
+                            # the recursion is done: the way back
+                            if found:
+                                for t in range(T):
+                                    if real is double:
+                                        path[t] = <int> (
+                                            <long long*> &lane_path[0])[t * lanes + c]
+                                    else:
+                                        path[t] = (<int*> &lane_path[0])[t * lanes + c]
+                            elif real is double:
+                                chain_f64_for(R).viterbi_path(
+                                    &lane_rows[c, 0, 0], T, R, stride, &matrices[0, 0, 0], 0,
+                                    &matrices[3, 0, 0], &path[0])
+                            else:
+                                chain_f32_for(R).viterbi_path(
+                                    &lane_rows[c, 0, 0], T, R, stride, &matrices[0, 0, 0], 0,
+                                    &matrices[3, 0, 0], &path[0])
+                        continue
+                    for t in range(T):
+                        y = tags[b, f + t] if kind != BEST and kind != MARGINALS else -1
+                        cost_at = &cost[y, 0] if augmented else NULL
+                        allowed_at = NULL
+                        if restricted and second:
+                            allowed_at = &allowed[b, f + t, 0]
+                        fill_row(
+                            &unary[b, f + t, 0], R, stride, start_at if t == 0 else NULL,
+                            end_at if t == T - 1 else NULL, cost_at, share, allowed_at,
+                            y if second else -1, inverse, &work[t, 0])
+                    if shared:
+                        own_pair, P = &matrices[0, 0, 0], &matrices[1, 0, 0]
+                        PT = &matrices[2, 0, 0]
+                        shift, spread, forbidden = of_pair[0], of_pair[1], of_pair[2] > 0
+                        edge_sum, edges, n_edges = &edge_work[0, 0, 0], NULL, 0
+                    else:
+                        n_edges = T - 1
+                        for t in range(n_edges):
+                            for i in range(R):
+                                for j in range(R):
+                                    edge_work[t, i, j] = <real> (
+                                        inverse * pair[b, f + t, i, j])
+                        own_pair, P = &edge_work[0, 0, 0], &edge_work[longest, 0, 0]
+                        PT, edge_sum, edges = NULL, NULL, &edge_work[longest, 0, 0]
+                        shift, spread, forbidden = 0.0, 0.0, 0
+                        if n_edges and (kind == LOG or kind == MARGINALS):
+                            exp_pair(
+                                own_pair, n_edges, R, stride, edges, <real*> NULL, &shift, &spread,
+                                &forbidden)
+                    if kind == MAX_MARGIN or kind == BEST:
+                        viterbi_chain(
+                            &work[0, 0], stride, T, R, stride, own_pair,
+                            0 if shared else matrix, &matrices[3, 0, 0] if shared else NULL,
+                            &work[longest, 0], &path[0], &score)
+                        continue
+                    state = sum_product_chain(
+                        &work[0, 0], stride, T, R, stride, own_pair, 0 if shared else matrix, P,
+                        PT, shift, spread, forbidden, &work[longest, 0], &work[2 * longest, 0],
+                        &beta[0], &scale[0], &work[3 * longest, 0], edge_sum, edges, &log_z)
+                    if state:
+                        state = NO_MEMORY if state == -1 else NO_TRUTH if second else NO_PATH
+                        break
+                    if second == 0:
+                        value[b] = temperature * log_z
+                        for t in range(T):
+                            for j in range(R):
+                                d_unary[b, f + t, j] = <real> (
+                                    factor * work[3 * longest + t, j])
+                        if wants_total:
+                            for i in range(R):
+                                for j in range(R):
+                                    total[g, i * R + j] += edge_work[0, i, j]
+                        elif shared and wants_edges:
+                            for i in range(R):
+                                for j in range(R):
+                                    d_pair[b, 0, i, j] = <real> (factor * edge_work[0, i, j])
+                        elif wants_edges:
+                            for t in range(n_edges):
+                                for i in range(R):
+                                    for j in range(R):
+                                        d_pair[b, f + t, i, j] = <real> (
+                                            factor * edge_work[longest + t, i, j])
+                        continue
+                    value[b] = max(0.0, value[b] - temperature * log_z)
+                    for t in range(T):
+                        for j in range(R):
+                            d_unary[b, f + t, j] -= <real> (factor * work[3 * longest + t, j])
+                    if wants_total:
+                        for i in range(R):
+                            for j in range(R):
+                                total[g, i * R + j] -= edge_work[0, i, j]
+                    elif shared and wants_edges:
+                        for i in range(R):
+                            for j in range(R):
+                                d_pair[b, 0, i, j] -= <real> (factor * edge_work[0, i, j])
+                    elif wants_edges:
+                        for t in range(n_edges):
+                            for i in range(R):
+                                for j in range(R):
+                                    d_pair[b, f + t, i, j] -= <real> (
+                                        factor * edge_work[longest + t, i, j])
+                if state:
+                    status[b] = state
+                    continue
+                if kind == MAX_MARGIN or kind == BEST:
+                    # the score of the path, in double
+                    score = 0.0
+                    u = &unary[b, f, 0]
+                    for t in range(T):
+                        score += u[t * step + path[t]]
+                    if augmented:
+                        for t in range(T):
+                            score += share * cost[tags[b, f + t], path[t]]
+                    if start_at != NULL:
+                        score += start_at[path[0]]
+                    if end_at != NULL:
+                        score += end_at[path[T - 1]]
+                    if shared:
+                        for t in range(1, T):
+                            score += pair[0, 0, path[t - 1], path[t]]
+                    else:
+                        for t in range(1, T):
+                            score += pair[b, f + t - 1, path[t - 1], path[t]]
+                    value[b] = score
+                    if not isfinite(score):
+                        status[b] = NO_PATH
+                        continue
+                if kind == BEST:
+                    for t in range(T):
+                        paths[b, f + t] = path[t]
+                    continue
+                if kind == MARGINALS or is_partial:
+                    continue
+                truth = 0.0
+                u = &unary[b, f, 0]
+                for t in range(T):
+                    truth += u[t * step + tags[b, f + t]]
+                if start_at != NULL:
+                    truth += start_at[tags[b, f]]
+                if end_at != NULL:
+                    truth += end_at[tags[b, f + T - 1]]
+                if shared:
+                    for t in range(1, T):
+                        truth += pair[0, 0, tags[b, f + t - 1], tags[b, f + t]]
+                else:
+                    for t in range(1, T):
+                        truth += pair[b, f + t - 1, tags[b, f + t - 1], tags[b, f + t]]
+                if not isfinite(truth):
+                    status[b] = NO_TRUTH
+                    continue
+                # no loss is negative, but for rounding
+                value[b] = max(0.0, value[b] - truth)
+                if kind == MAX_MARGIN:
+                    for t in range(T):
+                        memset(&d_unary[b, f + t, 0], 0, R * sizeof(real))
+                    if wants_edges and not wants_total:
+                        for t in range(1 if shared else T - 1):
+                            memset(
+                                &d_pair[b, 0 if shared else f + t, 0, 0], 0,
+                                R * R * sizeof(real))
+                    for t in range(T):
+                        d_unary[b, f + t, path[t]] += <real> factor
+                        if t > 0 and wants_total:
+                            total[g, path[t - 1] * R + path[t]] += 1.0
+                        elif t > 0 and wants_edges:
+                            d_pair[b, 0 if shared else f + t - 1, path[t - 1], path[t]] += (
+                                <real> factor)
+                before = 0
+                for t in range(T):
+                    y = tags[b, f + t]
+                    d_unary[b, f + t, y] -= <real> factor
+                    if t > 0 and wants_total:
+                        total[g, before * R + y] -= 1.0
+                    elif t > 0 and wants_edges:
+                        d_pair[b, 0 if shared else f + t - 1, before, y] -= <real> factor
+                    before = y
+
+
+# arguments that are not there
+cdef object NO_TAGS = np.zeros((0, 0), np.int64)
+cdef object NO_MASK = np.zeros((0, 0, 0), np.uint8)
+cdef object NO_NUMBERS = np.zeros((0, 0))
+cdef object NONE_F32 = [np.zeros((0,) * n, np.float32) for n in range(5)]
+cdef object NONE_F64 = [np.zeros((0,) * n, np.float64) for n in range(5)]
+
+
+def solve(
+        kind, unary, pair, start, end, first, length, *, tags=None, allowed=None, cost=None,
+        bint mean_cost=False, double temperature=1.0, double factor=1.0, d_unary=None,
+        d_pair=None, summed=None, ends=None, paths=None, n_jobs=1):
+    """One of `KINDS` for all sequences of a batch.
+
+    Parameters
+    ----------
+    kind : {"log", "max_margin", "best", "marginals"}
+    unary, pair, start, end : ndarray
+        As in the module's docstring, all float32 or all float64; the labels of a position are
+        contiguous.
+    first, length : ndarray of int64 of shape (B,)
+    tags : ndarray of int64 of shape (B, T)
+        Of the losses; -1, of "log", for a label that is not known.
+    allowed : ndarray of uint8 of shape (B, T, R)
+        Of "log": labels that the truth may have.
+    cost : ndarray of float64 of shape (R, R)
+        Added to the scores: of "max_margin", and of "log" where it is augmented.
+    mean_cost : bool
+        Whether costs are divided by the length of the sequence.
+    temperature : float
+        Of "log" and "marginals".
+    factor : float
+        What gradients are multiplied by.
+    d_unary : ndarray of the shape of unary
+        On return the gradient, or the marginals; zeros at padding.
+    d_pair : ndarray of the shape of pair, or (B, 1, R, R) where that is shared
+        Likewise, that of each sequence; None where it is not wanted.
+    summed : ndarray of shape (R, R)
+        On return the gradient of a shared matrix, summed over the batch.
+    ends : ndarray of shape (2, R)
+        On return those of start and end, summed over the batch.
+    paths : ndarray of int64 of shape (B, T)
+        Of "best", on return: the labels, -1 at padding.
+    n_jobs : int
+        Most threads.
+
+    Returns
+    -------
+    value : ndarray of shape (B,)
+        Losses, scores of best labellings, or the temperature times log-partitions.
+    total : float
+        The factor times their sum.
+
+    Raises
+    ------
+    Fault
+        Of the argument and place that is wrong.
+    """
+    cdef Py_ssize_t B, T, R, n_groups, lanes, stride
+    cdef int what = KINDS[kind], wrong
+    cdef bint single = unary.dtype == np.float32
+    dtype = unary.dtype
+    B, T, R = unary.shape
+    shared = pair.shape[0] == 1 and pair.shape[1] == 1
+    if single:
+        stride, lanes, none = chain_f32_for(R).width, chain_f32_for(MANY).width, NONE_F32
+        begin, run, finish = _begin["float"], _run["float"], _end["float"]
+    else:
+        stride, lanes, none = chain_f64_for(R).width, chain_f64_for(MANY).width, NONE_F64
+        begin, run, finish = _begin["double"], _run["double"], _end["double"]
+    stride = (R + stride - 1) // stride * stride
+    if not shared:
+        lanes = 1
+    n_groups = (B + lanes - 1) // lanes
+    matrices, of_pair = np.zeros((4, R, stride), dtype), np.zeros(3)
+    place = np.zeros(2, dtype=np.int64)
+    given_tags = NO_TAGS if tags is None else tags
+    wrong = begin(
+        unary, pair, start, end, first, length, given_tags, tags is not None,
+        -1 if what == LOG and cost is None else 0, place, temperature,
+        what == LOG or what == MARGINALS, matrices, of_pair)
+    if wrong:
+        _raise_wrong(wrong, place, unary, pair, start, end, tags, what == LOG, cost is not None)
+    value, status = np.zeros(B), np.zeros(B, dtype=np.intc)
+    totals = NO_NUMBERS if summed is None else np.zeros((n_groups, R * R))
+    d_unary = none[3] if d_unary is None else d_unary
+    order = _by_length(length) if lanes > 1 and n_groups > 1 else np.arange(B, dtype=np.intp)
+    arguments = (
+        what, lanes, order, unary, pair, start, end, first, length, given_tags,
+        NO_MASK if allowed is None else allowed, NO_NUMBERS if cost is None else cost, mean_cost,
+        temperature, factor, matrices, of_pair, value, d_unary,
+        none[4] if d_pair is None else d_pair, totals, NO_TAGS if paths is None else paths, status)
+    if n_jobs == 1:
+        run(0, n_groups, *arguments)
+    else:
+        in_threads(
+            lambda begin, stop: run(begin, stop, *arguments), n_groups,
+            6.0 * B * T * R * (stride if shared else 4 * stride), n_jobs)
+    right, total = finish(
+        totals, factor, none[2] if summed is None else summed, d_unary, first, length,
+        none[2] if ends is None else ends, value, status)
+    if not right:
+        _raise_status(status, unary, pair, start, end, first, length, tags)
+    return value, total
+
+
+def _raise_wrong(int wrong, place, unary, pair, start, end, tags, is_log, augmented):
+    b, t = place.tolist()
+    if wrong == 1:
+        why = f"is {tags[b, t]}: labels are 0 ... {unary.shape[2] - 1}"
+        if is_log and not augmented:
+            why += ", or -1 for one that is not known"
+        elif tags[b, t] == -1:
+            why += "; labels that are not known (-1) are for surrogate='log' without costs alone"
+        raise Fault("tags", (b, t), why + ". Padding is told by mask or lengths, not by a label.")
+    name, array, before = {
+        2: ("emissions", unary, (b, t)), 3: ("transitions", pair, (b, t)),
+        4: ("transitions", pair[0, 0], ()), 5: ("start", start, ()), 6: ("end", end, ()),
+    }[wrong]
+    scores = array[before]
+    where = tuple(np.argwhere(~(scores < np.inf))[0].tolist())
+    raise Fault(
+        name, (*before, *where),
+        f"is {scores[where]}: scores are finite, or -inf for what is forbidden.")
+
+
+def _raise_status(status, unary, pair, start, end, first, length, tags):
+    b = int(np.flatnonzero(status)[0])
+    if status[b] == NO_MEMORY:
+        raise MemoryError("no memory for sum-product in log space")
+    if status[b] == NO_PATH:
+        raise Fault(
+            "emissions", (b,), "and the transitions leave no labelling a finite score: scores of "
+            "-inf forbid them all, or sums of scores overflow.")
+    f, T = int(first[b]), int(length[b])
+    shared = pair.shape[:2] == (1, 1)
+    for t in range(f, f + T):
+        y = tags[b, t]
+        if y < 0:
+            continue
+        if unary[b, t, y] == -np.inf:
+            raise Fault("tags", (b, t), f"is {y}, and emissions[{b}, {t}, {y}] forbid it (-inf).")
+        if t > f and tags[b, t - 1] >= 0:
+            before = tags[b, t - 1]
+            if pair[0 if shared else b, 0 if shared else t - 1, before, y] == -np.inf:
+                raise Fault(
+                    "tags", (b, t), f"is {y} after {before}: that transition is forbidden (-inf). "
+                    "Mend the tags, or allow it.")
+    if start.size and tags[b, f] >= 0 and start[tags[b, f]] == -np.inf:
+        raise Fault("tags", (b, f), f"is {tags[b, f]}, which may not come first (start is -inf).")
+    if end.size and tags[b, f + T - 1] >= 0 and end[tags[b, f + T - 1]] == -np.inf:
+        raise Fault(
+            "tags", (b, f + T - 1), f"is {tags[b, f + T - 1]}, which may not come last (end is "
+            "-inf).")
+    raise Fault(
+        "tags", (b,), "allow no labelling of a finite score: what is forbidden, by scores of -inf "
+        "or by allowed labels, leaves none, or the sum of its scores overflows.")

@@ -1,0 +1,153 @@
+"""What losses of blocks are made of beside `_losses`: for layers that differentiate them again.
+
+Marginals, their derivatives along a direction, best outputs, and values of h, each of all blocks of
+a range in one call.  Scores, points and directions are flat arrays of all blocks, as
+``outputs.layout`` has them; calls for disjoint ranges may run in several threads at once.
+
+`put_tables` and `take_tables` copy tables to such an array and back.
+"""
+
+from libc.math cimport INFINITY
+from libc.string cimport memcpy
+
+from fastm4n.outputs._base cimport Layout, Outputs, Workspace, label_t
+from fastm4n.surrogates._base cimport Surrogate
+
+cdef enum:
+    # what sum-product says where no output has a finite score
+    NO_OUTPUT = 2
+
+
+cdef int check_tables(
+        Py_ssize_t n_rows, Py_ssize_t n_columns, const Py_ssize_t[::1] places, Py_ssize_t n_tables,
+        Py_ssize_t stride, Py_ssize_t n_numbers) except -1:
+    cdef Py_ssize_t i
+    cdef bint fits = places.shape[0] == n_tables and n_columns <= stride and n_rows > 0
+    for i in range(n_tables if fits else 0):
+        fits = fits and 0 <= places[i] <= n_numbers - (n_rows - 1) * stride - n_columns
+    if not fits:
+        raise ValueError("the tables do not fit the array.")
+    return 0
+
+
+def put_tables(const double[:, :, :] tables, const Py_ssize_t[::1] places, Py_ssize_t stride,
+               double[::1] flat):
+    """Copy tables to where they begin in a flat array, their rows `stride` numbers apart."""
+    cdef Py_ssize_t i, r, j
+    cdef double* row
+    check_tables(
+        tables.shape[1], tables.shape[2], places, tables.shape[0], stride, flat.shape[0])
+    for i in range(tables.shape[0]):
+        for r in range(tables.shape[1]):
+            row = &flat[0] + places[i] + r * stride
+            for j in range(tables.shape[2]):
+                row[j] = tables[i, r, j]
+
+
+def take_tables(const double[::1] flat, const Py_ssize_t[::1] places, Py_ssize_t stride,
+                double[:, :, ::1] tables):
+    """Copy tables from where they begin in a flat array."""
+    cdef Py_ssize_t i, r
+    check_tables(
+        tables.shape[1], tables.shape[2], places, tables.shape[0], stride, flat.shape[0])
+    for i in range(tables.shape[0]):
+        for r in range(tables.shape[1]):
+            memcpy(
+                &tables[i, r, 0], &flat[0] + places[i] + r * stride,
+                tables.shape[2] * sizeof(double))
+
+
+cdef int check(
+        Layout layout, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t n_numbers,
+        Py_ssize_t n_blocks) except -1:
+    if (start < 0 or stop > layout.n_blocks or n_numbers != layout.n_numbers
+            or n_blocks != layout.n_blocks):
+        raise ValueError("arrays do not fit the outputs, or blocks are not among them.")
+    return 0
+
+
+def sum_products_of(Outputs outputs, Py_ssize_t start, Py_ssize_t stop, const double[::1] scores,
+                    double tol, double[::1] log_partition, double[::1] marginals):
+    """Marginals and log-partitions of the blocks start ... stop - 1.
+
+    A log-partition is -inf where no output has a finite score; its marginals then mean nothing.
+    Inexact ones stop at an error of tol.
+    """
+    cdef Layout layout = outputs.layout
+    cdef Workspace work
+    cdef Py_ssize_t b, offset
+    check(layout, start, stop, scores.shape[0], log_partition.shape[0])
+    check(layout, start, stop, marginals.shape[0], log_partition.shape[0])
+    work = outputs.workspace(layout.max_size, True)
+    work.current = INFINITY
+    work.tolerance = tol
+    with nogil:
+        for b in range(start, stop):
+            offset = layout.offset(b)
+            if outputs.sum_product(
+                    b, &scores[offset], work, &marginals[offset], &log_partition[b]) == NO_OUTPUT:
+                log_partition[b] = -INFINITY
+
+
+def tangents_of(Outputs outputs, Py_ssize_t start, Py_ssize_t stop, const double[::1] scores,
+                const double[::1] direction, double[::1] log_partition, double[::1] change):
+    """change = Cov(phi) direction, of the blocks start ... stop - 1; outputs with `has_tangent`.
+
+    That is how the marginals at the scores change along the direction.  Log-partitions as in
+    `sum_products_of`.
+    """
+    cdef Layout layout = outputs.layout
+    cdef Workspace work
+    cdef Py_ssize_t b, offset
+    cdef double mean
+    check(layout, start, stop, scores.shape[0], log_partition.shape[0])
+    check(layout, start, stop, direction.shape[0], log_partition.shape[0])
+    check(layout, start, stop, change.shape[0], log_partition.shape[0])
+    if not outputs.has_tangent:
+        raise ValueError(f"{type(outputs).__name__} has no tangents of marginals.")
+    work = outputs.workspace(layout.max_size, True)
+    with nogil:
+        for b in range(start, stop):
+            offset = layout.offset(b)
+            if outputs.tangent(
+                    b, &scores[offset], &direction[offset], &direction[offset] + layout.behind(b),
+                    work, &work.atom[0], &change[offset], &log_partition[b], &mean) == NO_OUTPUT:
+                log_partition[b] = -INFINITY
+
+
+def best_outputs_of(Outputs outputs, Py_ssize_t start, Py_ssize_t stop, const double[::1] scores,
+                    label_t[::1] labels, double[::1] value):
+    """Best outputs of the blocks start ... stop - 1: the labels of their parts, and their scores.
+
+    The best that was found, where the oracle is inexact.
+    """
+    cdef Layout layout = outputs.layout
+    cdef Workspace work
+    cdef Py_ssize_t b, offset
+    cdef label_t* y
+    cdef double bound
+    check(layout, start, stop, scores.shape[0], value.shape[0])
+    if labels.shape[0] != layout.n_parts_of_all:
+        raise ValueError("labels do not fit the outputs.")
+    work = outputs.workspace(layout.max_size)
+    work.current = INFINITY
+    with nogil:
+        for b in range(start, stop):
+            offset = layout.offset(b)
+            y = &labels[layout.first_part(b)]
+            outputs.best(
+                b, &scores[offset], &scores[offset] + layout.behind(b), work, y, &bound)
+            value[b] = outputs.score(b, y, &scores[offset])
+
+
+def heights_of(Surrogate surrogate, Py_ssize_t start, Py_ssize_t stop, const double[::1] points,
+               double[::1] heights):
+    """h_b of the points of the blocks start ... stop - 1, where it follows from them."""
+    cdef Layout layout = surrogate.outputs.layout
+    cdef Workspace work
+    cdef Py_ssize_t b
+    check(layout, start, stop, points.shape[0], heights.shape[0])
+    work = surrogate.workspace(layout.max_size)
+    with nogil:
+        for b in range(start, stop):
+            surrogate.concave(b, &points[layout.offset(b)], work, &heights[b])
