@@ -96,6 +96,11 @@ def block_losses(surrogate, scores, *, tol=1e-9, gradient=True, n_jobs=None):
         lambda start, stop: losses_of(surrogate, start, stop, scores, tol, value, upper, slopes),
         layout.n_blocks, 50.0 * layout.n_numbers, n_threads(n_jobs),
     )
+    if not (np.isfinite(value).all() and np.isfinite(upper).all()):
+        b = int(np.flatnonzero(~(np.isfinite(value) & np.isfinite(upper)))[0])
+        raise ValueError(
+            f"the scores of block {b} are too large: sums of them overflow float64. Divide them by "
+            "a number.")
     return Losses(value, upper, slopes)
 
 

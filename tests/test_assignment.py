@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from fastm4n.inference.assignment import assign_range
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import linear_sum_assignment
 
@@ -291,3 +292,33 @@ def test_kinds_of_input():
 def test_bad_input(args, options, message):
     with pytest.raises(ValueError, match=message):
         linear_assignment(*args, **options)
+
+
+@pytest.mark.parametrize("maximize", [False, True])
+@pytest.mark.parametrize("shape", [(4, 5, 13), (4, 13, 5), (4, 9, 9), (3, 8, 8), (0, 2, 3), (2, 0, 3)])
+def test_batches_in_single_precision(shape, maximize):
+    """They are converted one by one, and solved in double precision."""
+    costs = np.random.default_rng(0).random(shape, dtype=np.float32)
+    expected = linear_assignment(costs.astype(np.float64), maximize)
+    assert_array_equal(linear_assignment(costs, maximize), expected)
+    turned = np.ascontiguousarray(costs.transpose(0, 2, 1)).transpose(0, 2, 1)
+    assert_array_equal(linear_assignment(turned, maximize), expected)
+    if costs.size:
+        costs[1, 0] = np.nan
+        with pytest.raises(ValueError, match=r"cost\[1, 0, 0\] is nan"):
+            linear_assignment(costs, maximize)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(6, 5, 13), (6, 13, 5), (6, 8, 8)])
+def test_ranges_of_a_batch(shape, dtype):
+    costs = np.random.default_rng(1).random(shape).astype(dtype)
+    costs[4] = np.inf
+    rows, columns = np.full((2, 6, min(shape[1:])), -1)
+    assert assign_range(costs, False, 1, 4, rows, columns) == 4
+    assert_array_equal((rows[1:4], columns[1:4]), linear_assignment(costs[1:4]))
+    assert (rows[[0, 4, 5]] == -1).all() and (columns[[0, 4, 5]] == -1).all()
+    assert assign_range(costs, False, 3, 6, rows, columns) == 4
+    for start, stop, pairs in ((-1, 2, rows), (0, 7, rows), (0, 2, rows[:, 1:].copy())):
+        with pytest.raises(ValueError, match="do not fit the costs"):
+            assign_range(costs, False, start, stop, pairs, columns)

@@ -353,3 +353,44 @@ def test_outputs_are_plain_data(kind, cost_scale):
             block_losses(make_surrogate(surrogate, part), scores) for part in (outputs, again))
         assert_array_equal(one.value, two.value)
         assert_array_equal(one.gradient, two.gradient)
+
+
+@pytest.mark.parametrize("surrogate", ["max_min", "max_margin", "log"])
+def test_scores_whose_sums_overflow_are_told(surrogate):
+    scores = np.full((3, 2), 1.7e308)
+    scores[:, 1] *= -1
+    with pytest.raises(ValueError, match="scores of block 0 are too large"):
+        chain_losses(scores, np.zeros((2, 2)), [0, 1, 1], [3], surrogate=surrogate)
+
+
+@pytest.mark.parametrize("surrogate", ["max_min", "max_margin", "log"])
+def test_chains_with_a_matrix_for_each_edge(surrogate):
+    rng = np.random.default_rng(0)
+    scores, pair, lengths = rng.normal(size=(6, 3)), rng.normal(size=(3, 3)), [3, 2, 1]
+    y = [0, 1, 1, 2, 2, 0]
+    one = chain_losses(scores, pair, y, lengths, surrogate=surrogate)
+    each = chain_losses(scores, np.tile(pair, (3, 1, 1)), y, lengths, surrogate=surrogate)
+    np.testing.assert_allclose(each.value, one.value, atol=1e-9)
+    np.testing.assert_allclose(each.gradient[0], one.gradient[0], atol=1e-7)
+    np.testing.assert_allclose(each.gradient[1][:2].sum(axis=0), one.gradient[1][0], atol=1e-7)
+    with pytest.raises(ValueError, match=r"\(3, 3\) or \(3, 3, 3\), got \(2, 3, 3\)"):
+        chain_losses(scores, np.zeros((2, 3, 3)), y, lengths)
+
+
+@pytest.mark.parametrize("surrogate", ["max_min", "max_margin", "log"])
+def test_forbidden_scores_of_chains(surrogate):
+    rng = np.random.default_rng(1)
+    scores, pair = rng.normal(size=(6, 3)), rng.normal(size=(3, 3))
+    far, far_pair = scores.copy(), pair.copy()
+    far[1, 2] = far_pair[2, 0] = -1e4
+    scores[1, 2] = pair[2, 0] = -np.inf
+    y, lengths = [0, 1, 1, 2, 2, 0], [3, 2, 1]
+    found = chain_losses(scores, pair, y, lengths, surrogate=surrogate)
+    expected = chain_losses(far, far_pair, y, lengths, surrogate=surrogate)
+    np.testing.assert_allclose(found.value, expected.value, atol=1e-9)
+    for one, two in zip(found.gradient, expected.gradient):
+        np.testing.assert_allclose(one, two, atol=1e-7)
+    with pytest.raises(ValueError, match="y of sequence 1 is forbidden at its position 1"):
+        chain_losses(scores, pair, [0, 1, 1, 2, 0, 0], lengths, surrogate=surrogate)
+    with pytest.raises(ValueError, match="need transitions of one matrix"):
+        chain_losses(scores, np.zeros((3, 3, 3)), y, lengths, surrogate=surrogate)

@@ -145,12 +145,17 @@ def n_weights(estimator):
 
 
 def outcome(estimator):
-    """What a fit came to, for a document."""
+    """What a fit came to, for a document; weights that no fit has certified have no gap."""
+    certificate = {
+        "passes": "n_iter_", "primal": "primal_objective_", "dual": "dual_objective_",
+        "gap": "duality_gap_",
+    }
     return {
         "estimator": type(estimator).__name__, "n_features": estimator.n_features_in_,
-        "alpha": estimator.alpha_, "passes": estimator.n_iter_,
-        "primal": estimator.primal_objective_, "dual": estimator.dual_objective_,
-        "gap": estimator.duality_gap_, **inference(estimator),
+        "alpha": estimator.alpha_,
+        **{key: getattr(estimator, name) for key, name in certificate.items()
+           if hasattr(estimator, name)},
+        **inference(estimator),
     }
 
 

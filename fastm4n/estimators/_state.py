@@ -55,6 +55,9 @@ _CERTIFIED = {
     "n_features_in_": int, "n_iter_": int, "alpha_": float, "duality_gap_": float,
     "relative_gap_": float, "primal_objective_": float, "dual_objective_": float,
 }
+# what is there of fitted weights alone, all of it or nothing: others have no certificate
+_OF_FIT = (
+    "n_iter_", "duality_gap_", "relative_gap_", "primal_objective_", "dual_objective_")
 _SCALARS = {
     **dict.fromkeys(_SCALERS, {"n_features_in_": int, "n_samples_seen_": int}),
     "SequenceVectorizer": {},
@@ -138,6 +141,8 @@ def estimator_state(estimator):
         parameters[key] = _encoded(key, None if key == "callback" else value, arrays)
     attributes = {}
     for key, kind in _SCALARS.get(name, _CERTIFIED).items():
+        if key in _OF_FIT and not any(hasattr(estimator, other) for other in _OF_FIT):
+            continue
         value = getattr(estimator, key)
         if key == "n_samples_seen_":  # one for each feature where some were missing
             value = np.max(value)
@@ -184,6 +189,8 @@ def estimator_from_state(state, arrays):
 
     attributes, given = {}, state["attributes"]
     for key, kind in _SCALARS.get(name, _CERTIFIED).items():
+        if key in _OF_FIT and not any(other in given for other in _OF_FIT):
+            continue
         attributes[key] = _scalar(key, given[key], kind)
     history = {
         key.removeprefix("history_/"): arrays.pop(key)

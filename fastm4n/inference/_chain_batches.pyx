@@ -132,11 +132,12 @@ cdef int fault(
     return 0
 
 
-def _begin(
+cdef int begin(
         const real[:, :, :] unary, const real[:, :, :, :] pair, const real[::1] start,
         const real[::1] end, const long long[::1] first, const long long[::1] length,
         const long long[:, :] tags, bint has_tags, long long least, long long[::1] place,
-        double temperature, bint exponentials, real[:, :, ::1] matrices, double[::1] of_pair):
+        double temperature, bint exponentials, real[:, :, ::1] matrices,
+        double[::1] of_pair) noexcept nogil:
     """`fault`; and of a shared matrix, where all is right, what recursions take.
 
     `matrices` are its tempered scores, their exponentials, the transposes of these and, where
@@ -146,54 +147,56 @@ def _begin(
     cdef Py_ssize_t i, j, R = unary.shape[2], stride = matrices.shape[2]
     cdef double inverse = 1.0 / temperature
     cdef int forbidden = 0
-    with nogil:
-        wrong = fault(unary, pair, start, end, first, length, tags, has_tags, least, place)
-        if wrong == 0 and pair.shape[0] == 1 and pair.shape[1] == 1:
-            for i in range(R):
-                for j in range(R):
-                    matrices[0, i, j] = <real> (inverse * pair[0, 0, i, j])
-            if exponentials:
-                exp_pair(
-                    &matrices[0, 0, 0], 1, R, stride, &matrices[1, 0, 0], &matrices[2, 0, 0],
-                    &of_pair[0], &of_pair[1], &forbidden)
-                of_pair[2] = forbidden
-            else:
-                transpose(&matrices[0, 0, 0], R, stride, -<real> INFINITY, &matrices[3, 0, 0])
-    return wrong
+    cdef int wrong = fault(
+        unary, pair, start, end, first, length, tags, has_tags, least, place)
+    if wrong or pair.shape[0] != 1 or pair.shape[1] != 1:
+        return wrong
+    for i in range(R):
+        for j in range(R):
+            matrices[0, i, j] = <real> (inverse * pair[0, 0, i, j])
+    if exponentials:
+        exp_pair(
+            &matrices[0, 0, 0], 1, R, stride, &matrices[1, 0, 0], &matrices[2, 0, 0],
+            &of_pair[0], &of_pair[1], &forbidden)
+        of_pair[2] = forbidden
+    else:
+        transpose(&matrices[0, 0, 0], R, stride, -<real> INFINITY, &matrices[3, 0, 0])
+    return 0
 
 
-def _end(
+cdef bint finish(
         const double[:, ::1] totals, double factor, real[:, ::1] summed,
         const real[:, :, :] d_unary, const long long[::1] first, const long long[::1] length,
-        real[:, ::1] ends, const double[::1] value, const int[::1] status):
-    """Sums over the batch: totals of groups to `summed`, slopes of ends, and the value returned.
+        real[:, ::1] ends, const double[::1] value, const int[::1] status,
+        double* total) noexcept nogil:
+    """Sums over the batch: totals of groups to `summed`, slopes of ends, and of values.
 
-    -1 where something was wrong with a sequence.
+    Returns whether all was right.
     """
     cdef Py_ssize_t b, g, i, j, R = summed.shape[0], at
-    cdef double all_values = 0.0, x
+    cdef double x
     cdef bint right = True
-    with nogil:
-        for b in range(status.shape[0]):
-            right = right and status[b] == 0
-            all_values += value[b]
-        for i in range(R):
-            for j in range(R):
-                x = 0.0
-                for g in range(totals.shape[0]):
-                    x += totals[g, i * R + j]
-                summed[i, j] = <real> (factor * x)
-        if ends.shape[0]:
-            for j in range(ends.shape[1]):
-                ends[0, j] = 0.0
-                ends[1, j] = 0.0
-            for b in range(d_unary.shape[0]):
-                if length[b]:
-                    at = first[b] + length[b] - 1
-                    for j in range(ends.shape[1]):
-                        ends[0, j] += d_unary[b, first[b], j]
-                        ends[1, j] += d_unary[b, at, j]
-    return right, factor * all_values
+    total[0] = 0.0
+    for b in range(status.shape[0]):
+        right = right and status[b] == 0
+        total[0] += factor * value[b]
+    for i in range(R):
+        for j in range(R):
+            x = 0.0
+            for g in range(totals.shape[0]):
+                x += totals[g, i * R + j]
+            summed[i, j] = <real> (factor * x)
+    if ends.shape[0]:
+        for j in range(ends.shape[1]):
+            ends[0, j] = 0.0
+            ends[1, j] = 0.0
+        for b in range(d_unary.shape[0]):
+            if length[b]:
+                at = first[b] + length[b] - 1
+                for j in range(ends.shape[1]):
+                    ends[0, j] += d_unary[b, first[b], j]
+                    ends[1, j] += d_unary[b, at, j]
+    return right
 
 
 cdef bint go_beside(
@@ -250,7 +253,7 @@ cdef void fill_row(
         row[j] = 0.0
 
 
-def _run(
+cdef object run_groups(
         Py_ssize_t group_from, Py_ssize_t group_to, int kind, Py_ssize_t lanes,
         const Py_ssize_t[::1] order, const real[:, :, :] unary,
         const real[:, :, :, :] pair, const real[::1] start, const real[::1] end,
@@ -678,6 +681,54 @@ def _run(
                     before = y
 
 
+def _all_groups(
+        int kind, Py_ssize_t lanes, Py_ssize_t stride, const real[:, :, :] unary,
+        const real[:, :, :, :] pair, const real[::1] start, const real[::1] end,
+        const long long[::1] first, const long long[::1] length, const long long[:, :] tags,
+        bint has_tags, const unsigned char[:, :, :] allowed, const double[:, ::1] cost,
+        bint mean_cost, double temperature, double factor, double[::1] value,
+        real[:, :, :] d_unary, real[:, :, :, :] d_pair, real[:, ::1] summed, real[:, ::1] ends,
+        long long[:, :] paths, int[::1] status, long long[::1] place, int n_jobs):
+    """All that `solve` asks for, once arrays are there.
+
+    Returns the number of what `fault` finds wrong, whether all sequences were right, and the sum of
+    values.
+    """
+    cdef Py_ssize_t B = unary.shape[0], R = unary.shape[2], n_groups = (B + lanes - 1) // lanes
+    cdef double total = 0.0
+    cdef int wrong
+    cdef bint exponentials = kind == LOG or kind == MARGINALS, right
+    cdef long long least = -1 if kind == LOG and cost.shape[0] == 0 else 0
+    dtype = np.float64 if real is double else np.float32
+    cdef real[:, :, ::1] matrices = np.zeros((4, R, stride), dtype)
+    cdef double[::1] of_pair = np.zeros(3)
+    cdef double[:, ::1] totals = np.zeros((n_groups if summed.shape[0] else 0, R * R))
+    cdef Py_ssize_t[::1] order
+    with nogil:
+        wrong = begin(
+            unary, pair, start, end, first, length, tags, has_tags, least, place, temperature,
+            exponentials, matrices, of_pair)
+    if wrong:
+        return wrong, True, 0.0
+    order = _by_length(length) if lanes > 1 and n_groups > 1 else np.arange(B, dtype=np.intp)
+
+    def run(Py_ssize_t group_from, Py_ssize_t group_to):
+        run_groups(
+            group_from, group_to, kind, lanes, order, unary, pair, start, end, first, length,
+            tags, allowed, cost, mean_cost, temperature, factor, matrices, of_pair, value,
+            d_unary, d_pair, totals, paths, status)
+
+    if n_jobs == 1:
+        run(0, n_groups)
+    else:
+        in_threads(
+            run, n_groups, 6.0 * B * unary.shape[1] * R * stride * (1 if lanes > 1 else 4), n_jobs)
+    with nogil:
+        right = finish(
+            totals, factor, summed, d_unary, first, length, ends, value, status, &total)
+    return 0, right, total
+
+
 # arguments that are not there
 cdef object NO_TAGS = np.zeros((0, 0), np.int64)
 cdef object NO_MASK = np.zeros((0, 0, 0), np.uint8)
@@ -736,49 +787,28 @@ def solve(
     Fault
         Of the argument and place that is wrong.
     """
-    cdef Py_ssize_t B, T, R, n_groups, lanes, stride
-    cdef int what = KINDS[kind], wrong
-    cdef bint single = unary.dtype == np.float32
-    dtype = unary.dtype
+    cdef Py_ssize_t B, T, R, lanes, stride
+    cdef int what = KINDS[kind]
+    cdef bint shared = pair.shape[0] == 1 and pair.shape[1] == 1
     B, T, R = unary.shape
-    shared = pair.shape[0] == 1 and pair.shape[1] == 1
-    if single:
+    if unary.dtype == np.float32:
         stride, lanes, none = chain_f32_for(R).width, chain_f32_for(MANY).width, NONE_F32
-        begin, run, finish = _begin["float"], _run["float"], _end["float"]
+        run = _all_groups["float"]
     else:
         stride, lanes, none = chain_f64_for(R).width, chain_f64_for(MANY).width, NONE_F64
-        begin, run, finish = _begin["double"], _run["double"], _end["double"]
-    stride = (R + stride - 1) // stride * stride
-    if not shared:
-        lanes = 1
-    n_groups = (B + lanes - 1) // lanes
-    matrices, of_pair = np.zeros((4, R, stride), dtype), np.zeros(3)
+        run = _all_groups["double"]
+    value, status = np.zeros(B), np.zeros(B, dtype=np.intc)
     place = np.zeros(2, dtype=np.int64)
-    given_tags = NO_TAGS if tags is None else tags
-    wrong = begin(
-        unary, pair, start, end, first, length, given_tags, tags is not None,
-        -1 if what == LOG and cost is None else 0, place, temperature,
-        what == LOG or what == MARGINALS, matrices, of_pair)
+    wrong, right, total = run(
+        what, lanes if shared else 1, (R + stride - 1) // stride * stride, unary, pair, start,
+        end, first, length, NO_TAGS if tags is None else tags, tags is not None,
+        NO_MASK if allowed is None else allowed, NO_NUMBERS if cost is None else cost, mean_cost,
+        temperature, factor, value, none[3] if d_unary is None else d_unary,
+        none[4] if d_pair is None else d_pair, none[2] if summed is None else summed,
+        none[2] if ends is None else ends, NO_TAGS if paths is None else paths, status, place,
+        n_jobs)
     if wrong:
         _raise_wrong(wrong, place, unary, pair, start, end, tags, what == LOG, cost is not None)
-    value, status = np.zeros(B), np.zeros(B, dtype=np.intc)
-    totals = NO_NUMBERS if summed is None else np.zeros((n_groups, R * R))
-    d_unary = none[3] if d_unary is None else d_unary
-    order = _by_length(length) if lanes > 1 and n_groups > 1 else np.arange(B, dtype=np.intp)
-    arguments = (
-        what, lanes, order, unary, pair, start, end, first, length, given_tags,
-        NO_MASK if allowed is None else allowed, NO_NUMBERS if cost is None else cost, mean_cost,
-        temperature, factor, matrices, of_pair, value, d_unary,
-        none[4] if d_pair is None else d_pair, totals, NO_TAGS if paths is None else paths, status)
-    if n_jobs == 1:
-        run(0, n_groups, *arguments)
-    else:
-        in_threads(
-            lambda begin, stop: run(begin, stop, *arguments), n_groups,
-            6.0 * B * T * R * (stride if shared else 4 * stride), n_jobs)
-    right, total = finish(
-        totals, factor, none[2] if summed is None else summed, d_unary, first, length,
-        none[2] if ends is None else ends, value, status)
     if not right:
         _raise_status(status, unary, pair, start, end, first, length, tags)
     return value, total

@@ -56,41 +56,50 @@ cdef Py_ssize_t assign_batch(
     return costs.shape[0]
 
 
+ctypedef fused real:
+    float
+    double
+
+
+cdef Py_ssize_t words_for(Py_ssize_t n_rows, Py_ssize_t n_columns) noexcept nogil:
+    """Doubles of the workspace that `assign_one` takes, its copy of the costs among them."""
+    cdef Py_ssize_t M = min(n_rows, n_columns), N = max(n_rows, n_columns)
+    cdef Py_ssize_t stride = padded(N, loops_for(N))
+    return M * stride + 6 * stride + 3 * M
+
+
 cdef int assign_one(
-    const double* given, Py_ssize_t n_rows, Py_ssize_t n_columns, double sign, Py_ssize_t* rows,
-    Py_ssize_t* columns) noexcept nogil:
+    const real* given, Py_ssize_t n_rows, Py_ssize_t n_columns, double sign, double* work,
+    Py_ssize_t* rows, Py_ssize_t* columns) noexcept nogil:
     """The pairs of one problem of sign * costs, (n_rows, n_columns) in C order, by rows.
 
-    Where that is possible in a workspace on the stack, nothing is allocated.  Returns what the
-    loop returns, or -1 where there is no memory.
+    They are read once, into the workspace, unless they are there in the form of the loop already.
+    Returns what the loop returns.
     """
-    cdef double[WORDS] small
     cdef bint tall = n_rows > n_columns
     cdef Py_ssize_t M = min(n_rows, n_columns), N = max(n_rows, n_columns)
     cdef Py_ssize_t i, j, k, stride = padded(N, loops_for(N))
-    cdef bint copied = tall or sign != 1.0 or stride != N
-    cdef Py_ssize_t words = (M * stride if copied else 0) + 6 * stride + 3 * M
-    cdef double* work = small
-    cdef int failed
-    if words > WORDS:
-        work = <double*> malloc(words * sizeof(double))
-        if work == NULL:
-            return -1
     cdef double* v = work
     cdef double* u = v + 3 * stride
     cdef double* C = u + M
-    cdef const double* costs = given
-    cdef long long* parents = <long long*> (C + (M * stride if copied else 0))
+    cdef const double* costs = C
+    cdef long long* parents = <long long*> (C + M * stride)
     cdef Py_ssize_t* row_of = <Py_ssize_t*> (parents + stride)
     cdef Py_ssize_t* scanned = row_of + stride
     cdef Py_ssize_t* free_rows = scanned + stride
     cdef Py_ssize_t* col_of = free_rows + M
+    cdef int failed
     memset(row_of, 0, stride * sizeof(Py_ssize_t))
-    if copied:
-        costs = C
+    if real is double and not tall and sign == 1.0 and stride == N:
+        costs = <const double*> given
+    else:
         for i in range(M):
-            for j in range(N):
-                C[i * stride + j] = sign * given[j * M + i if tall else i * N + j]
+            if tall:
+                for j in range(N):
+                    C[i * stride + j] = sign * given[j * M + i]
+            else:
+                for j in range(N):
+                    C[i * stride + j] = sign * given[i * N + j]
             for j in range(N, stride):
                 C[i * stride + j] = 0.0
     failed = assign_for(N)(
@@ -103,9 +112,72 @@ cdef int assign_one(
                 rows[k] = j
                 columns[k] = row_of[j] if tall else col_of[j]
                 k += 1
+    return failed
+
+
+cdef int assign_single(
+    const double* given, Py_ssize_t n_rows, Py_ssize_t n_columns, double sign, Py_ssize_t* rows,
+    Py_ssize_t* columns) noexcept nogil:
+    """`assign_one` with a workspace on the stack where that is possible; -1: no memory."""
+    cdef double[WORDS] small
+    cdef double* work = small
+    cdef Py_ssize_t words = words_for(n_rows, n_columns)
+    cdef int failed
+    if words > WORDS:
+        work = <double*> malloc(words * sizeof(double))
+        if work == NULL:
+            return -1
+    failed = assign_one(given, n_rows, n_columns, sign, work, rows, columns)
     if work != small:
         free(work)
     return failed
+
+
+def assign_range(costs, bint maximize, Py_ssize_t start, Py_ssize_t stop,
+                 Py_ssize_t[:, ::1] rows, Py_ssize_t[:, ::1] columns):
+    """Pairs of the problems start ... stop - 1 of a batch, into rows and columns.
+
+    Each problem is converted on its way into one workspace, which stays in the cache: no copy of
+    the batch is made.  Safe from several threads at once for disjoint ranges.
+
+    Parameters
+    ----------
+    costs : ndarray of float32 or float64 of shape (n_problems, M, N), in C order
+    maximize : bool
+    start, stop : int
+    rows, columns : ndarray of intp of shape (n_problems, min(M, N))
+
+    Returns
+    -------
+    failed : int
+        The first problem without an assignment, or with costs that no problem has; stop if there
+        is none.
+    """
+    cdef Py_ssize_t b = start, M = costs.shape[1], N = costs.shape[2]
+    cdef double sign = -1.0 if maximize else 1.0
+    cdef const float[:, :, ::1] single = None
+    cdef const double[:, :, ::1] double_ = None
+    cdef bint is_single = costs.dtype == np.float32
+    if (start < 0 or stop > costs.shape[0] or rows.shape[0] != costs.shape[0]
+            or columns.shape[0] != costs.shape[0] or rows.shape[1] != min(M, N)
+            or columns.shape[1] != min(M, N)):
+        raise ValueError("rows, columns or the range do not fit the costs.")
+    if start >= stop or min(M, N) == 0:
+        return stop
+    if is_single:
+        single = costs
+    else:
+        double_ = costs
+    cdef double[::1] work = new_array(words_for(M, N))
+    with nogil:
+        while b < stop:
+            if is_single:
+                if assign_one(&single[b, 0, 0], M, N, sign, &work[0], &rows[b, 0], &columns[b, 0]):
+                    break
+            elif assign_one(&double_[b, 0, 0], M, N, sign, &work[0], &rows[b, 0], &columns[b, 0]):
+                break
+            b += 1
+    return b
 
 
 cdef object assigned_at_once(cost, bint maximize):
@@ -131,7 +203,7 @@ cdef object assigned_at_once(cost, bint maximize):
                 PyObject_GetBuffer(rows, &first, PyBUF_SIMPLE | PyBUF_WRITABLE)
                 PyObject_GetBuffer(columns, &second, PyBUF_SIMPLE | PyBUF_WRITABLE)
                 with nogil:
-                    failed = assign_one(
+                    failed = assign_single(
                         <const double*> given.buf, M, N, -1.0 if maximize else 1.0,
                         <Py_ssize_t*> first.buf, <Py_ssize_t*> second.buf)
                 PyBuffer_Release(&first)
@@ -139,6 +211,17 @@ cdef object assigned_at_once(cost, bint maximize):
     finally:
         PyBuffer_Release(&given)
     return (rows, columns) if failed == 0 else None
+
+
+cdef object assigned_batch(cost, bint maximize):
+    """The pairs of a batch in float32, of which no copy in float64 is made; None as above."""
+    if cost.dtype != np.float32:
+        return None
+    costs = np.ascontiguousarray(cost)
+    shape = costs.shape[0], min(costs.shape[1], costs.shape[2])
+    rows, columns = new_array(shape, index_type), new_array(shape, index_type)
+    done = assign_range(costs, maximize, 0, costs.shape[0], rows, columns)
+    return (rows, columns) if done == costs.shape[0] else None
 
 
 def linear_assignment(cost, maximize=False, *, potentials=None, return_potentials=False):
@@ -201,7 +284,8 @@ def linear_assignment(cost, maximize=False, *, potentials=None, return_potential
     [1, 0, 2]
     """
     if potentials is None and not return_potentials and type(cost) is array_type:
-        found = assigned_at_once(cost, maximize)
+        found = (
+            assigned_at_once(cost, maximize) if cost.ndim != 3 else assigned_batch(cost, maximize))
         if found is not None:
             return found
     given = as_real("cost", cost)

@@ -32,9 +32,10 @@ def losses_of(Surrogate surrogate, Py_ssize_t start, Py_ssize_t stop, const doub
             memcpy(&work.scores[0], &scores[offset], size * sizeof(double))
             truth = surrogate.true_score(b, &work.scores[0])
             surrogate.certified(b, work, &low, &high)
-            # no loss is negative: phi(y_b) is a point of the polytope, and h_b is zero at it
-            value[b] = max(0.0, low - truth)
-            upper[b] = max(0.0, high - truth)
+            # no loss is negative: phi(y_b) is a point of the polytope, and h_b is zero at it; what
+            # is NaN, as sums have overflowed, stays so
+            value[b] = 0.0 if low < truth else low - truth
+            upper[b] = 0.0 if high < truth else high - truth
             if gradient is not None:
                 memcpy(&gradient[offset], &work.atom[0], size * sizeof(double))
                 surrogate.outputs.add(b, surrogate.outputs.true_labels(b), -1.0, &gradient[offset])

@@ -1,4 +1,4 @@
-"""Structured losses as PyTorch layers: `pip install "fastm4n[torch]"`.
+"""Structured losses as PyTorch layers: ``pip install "fastm4n[torch]"``.
 
 Max-margin, max-min and log losses of single labels, sequences, permutations, trees and graphs,
 from the compiled kernels of `fastm4n.losses` and `fastm4n.inference`.  ``import fastm4n`` does not
@@ -9,8 +9,7 @@ try:
     import torch as _torch  # noqa: F401
 except ImportError as error:
     raise ImportError(
-        "fastm4n.torch needs PyTorch 2.6 or later: pip install \"fastm4n[torch]\". ({error})"
-    ) from error
+        f"fastm4n.torch needs PyTorch: pip install \"fastm4n[torch]\". ({error})") from error
 
 from fastm4n.torch._chains import (
     CRF,
@@ -20,5 +19,13 @@ from fastm4n.torch._chains import (
     chain_marginals,
     chain_viterbi,
 )
+from fastm4n.torch._graphs import GraphLoss, TreeLoss, graph_loss, tree_loss
+from fastm4n.torch._permutations import PermutationLoss, assignment, permutation_loss, sinkhorn
+from fastm4n.torch._simplex import SimplexLoss, simplex_loss
+from fastm4n.torch._taggers import from_tagger, to_tagger
 
-__all__ = ["CRF", "ChainLoss", "Decoded", "chain_loss", "chain_marginals", "chain_viterbi"]
+__all__ = [
+    "CRF", "ChainLoss", "Decoded", "GraphLoss", "PermutationLoss", "SimplexLoss", "TreeLoss",
+    "assignment", "chain_loss", "chain_marginals", "chain_viterbi", "from_tagger", "graph_loss",
+    "permutation_loss", "simplex_loss", "sinkhorn", "to_tagger", "tree_loss",
+]

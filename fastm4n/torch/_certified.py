@@ -10,12 +10,11 @@ mu - phi(y) of the value.  Its backward is one product.
 
 import torch
 
-from fastm4n.torch._checks import as_cost
+from fastm4n.torch._checks import TWICE, as_cost
 
 ONCE = (
-    "double backward is there for surrogate='log' of chains, trees and single labels; the other "
-    "surrogates are piecewise linear or have no second derivatives here, and permutations have "
-    "first derivatives alone.")
+    f"{TWICE}; the other surrogates are piecewise linear or have no second derivatives here, and "
+    "permutations have first derivatives alone.")
 
 
 def holds(flag):

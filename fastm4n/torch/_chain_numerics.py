@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from fastm4n.inference import chain_tangent, viterbi_kbest
-from fastm4n.inference._chain_batches import Fault, bounds_of_mask, solve
+from fastm4n.inference._chain_batches import bounds_of_mask, solve
 from fastm4n.losses import chain_losses
 from fastm4n.torch import _native
 from fastm4n.torch._certified import ONCE, on_host
@@ -65,17 +65,17 @@ def _host(tensor):
 
 def _arrays(unary, pair, start, end):
     """The scores as `solve` takes them, without a copy where labels are contiguous."""
-    unary, pair = unary.detach(), pair.detach()
-    if unary.stride(2) != 1:
-        unary = unary.contiguous()
-    if pair.stride(-1) != 1:
-        pair = pair.contiguous()
-    pair = pair.numpy()
-    unary = unary.numpy()
+    unary, pair = unary.detach().numpy(), pair.detach().numpy()
+    itemsize = unary.itemsize
+    if unary.strides[2] != itemsize:
+        unary = np.ascontiguousarray(unary)
+    if pair.strides[-1] != itemsize:
+        pair = np.ascontiguousarray(pair)
     if pair.ndim == 2:
         pair = pair[np.newaxis, np.newaxis]
     ends = [
-        np.zeros(0, unary.dtype) if scores is None else scores.detach().contiguous().numpy()
+        np.zeros(0, unary.dtype) if scores is None
+        else np.ascontiguousarray(scores.detach().numpy())
         for scores in (start, end)]
     return unary, pair, *ends
 
@@ -225,27 +225,29 @@ def _native_loss(unary, pair, start, end, tags, first, length, allowed, cost, su
     positions = torch.arange(T, device=device)
     inside = (positions >= first[:, None]) & (positions <= last[:, None])
     joined = inside[:, 1:] & inside[:, :-1]
-    _check_native(unary, pair, start, end, tags, inside, joined, R, surrogate, cost)
+    # what is wrong is asked for once, at the end: the device is waited for no earlier
+    wrong = _wrong_scores(unary, pair, start, end, inside, joined)
+    least = -1 if surrogate == "log" and cost is None else 0
+    wrong = wrong | (inside & ((tags < least) | (tags >= R))).any()
     known = torch.where(inside, tags, 0)
+    target = known.clamp(0, R - 1)
     scores = torch.where(inside[:, :, None], _plus_ends(unary, start, end, first, last), 0.0)
-    hit = torch.nn.functional.one_hot(known.clamp(min=0), R).to(dtype) * inside[:, :, None]
-    target = known.clamp(min=0)
+    hit = torch.nn.functional.one_hot(target, R).to(dtype) * inside[:, :, None]
     augmented = scores
     if cost is not None:
         share = 1.0 / length.clamp(min=1) if cost_scale == "mean" else torch.ones_like(length)
         costs = torch.as_tensor(cost, device=device, dtype=dtype)[target]
         augmented = scores + costs * share.to(dtype)[:, None, None] * inside[:, :, None]
-    partial = (known < 0).any() or allowed is not None
+    partial = allowed is not None or (least < 0 and bool((known < 0).any()))
+    filled = length > 0
     if surrogate == "log":
         wanted = ("total" if total else "sum") if shared else "full"
         log_z, nodes, edges = _native.sum_product(
             augmented / temperature, pair / temperature, first, last, wanted)
         value = temperature * log_z
-        _refuse_native(torch.isinf(value) & (length > 0), "emissions")
     else:
         paths, best = _native.viterbi(augmented, pair, first, last)
         value = best.double()
-        _refuse_native(torch.isinf(value) & (length > 0), "emissions")
         nodes = torch.nn.functional.one_hot(paths, R).to(dtype) * inside[:, :, None]
         edges = _edges_of_labels(paths, joined, R, shared, total, dtype)
     if partial:
@@ -255,7 +257,6 @@ def _native_loss(unary, pair, start, end, tags, first, length, allowed, cost, su
         clamped = torch.where(free, augmented, -float("inf"))
         log_c, at_nodes, at_edges = _native.sum_product(
             clamped / temperature, pair / temperature, first, last, wanted)
-        _refuse_native(torch.isinf(log_c) & (length > 0), "tags")
         truth = temperature * log_c
     else:
         truth = (torch.where(inside, scores.gather(2, target[:, :, None])[:, :, 0], 0.0)
@@ -266,9 +267,12 @@ def _native_loss(unary, pair, start, end, tags, first, length, allowed, cost, su
                 torch.arange(B, device=device)[:, None], positions[None, :-1], target[:, :-1],
                 target[:, 1:]]
             truth = truth + torch.where(joined, steps, 0.0).double().sum(1)
-        _refuse_native(torch.isinf(truth), "tags")
         at_nodes = hit
         at_edges = _edges_of_labels(target, joined, R, shared, total, dtype)
+    if bool(wrong | (filled & ~(torch.isfinite(value) & torch.isfinite(truth))).any()):
+        _explain(
+            unary, pair, start, end, tags, first.cpu().numpy(), length.cpu().numpy(), allowed,
+            cost, surrogate, temperature, cost_scale, 1.0, 1.0, False)
     value = (value - truth).clamp(min=0.0)
     d_unary, d_pair = factor * (nodes - at_nodes), factor * (edges - at_edges)
     d_start = d_end = unary.new_empty(0)
@@ -278,6 +282,28 @@ def _native_loss(unary, pair, start, end, tags, first, length, allowed, cost, su
             d_start, d_end = sum_of_ends(d_unary, first, length)
     value = value.to(dtype)
     return value, value, d_unary, d_pair.to(dtype), d_start, d_end
+
+
+def _wrong_scores(unary, pair, start, end, inside, joined):
+    """Whether there is NaN or inf where a sequence is: a flag on the device."""
+    wrong = (inside[:, :, None] & ~(unary < float("inf"))).any()
+    if pair.dim() == 2:
+        wrong = wrong | ~(pair < float("inf")).all()
+    else:
+        wrong = wrong | (joined[:, :, None, None] & ~(pair < float("inf"))).any()
+    for scores in (start, end):
+        if scores is not None:
+            wrong = wrong | ~(scores < float("inf")).all()
+    return wrong
+
+
+def _explain(unary, pair, start, end, tags, first, length, allowed, *options):
+    """Raise what the compiled kernels say of a batch that is wrong."""
+    host = on_host([unary, pair, start, end, tags, allowed])
+    loss_on_host(*host[:5], first, length, host[5], *options)
+    raise ValueError(
+        "emissions, transitions or tags are wrong, or sums of scores overflow, on "
+        f"{unary.device}.")
 
 
 def _plus_ends(unary, start, end, first, last):
@@ -302,38 +328,6 @@ def _edges_of_labels(labels, joined, R, shared, total, dtype):
     found.index_add_(0, (rows * R * R + codes).reshape(-1), joined.reshape(-1).to(dtype))
     found = found.reshape(B, R, R)
     return found.sum(0) if total else found
-
-
-def _check_native(unary, pair, start, end, tags, inside, joined, R, surrogate, cost):
-    """One wait for the device: whether anything is wrong; what, is found out by the kernels."""
-    least = -1 if surrogate == "log" and cost is None else 0
-    bad = (inside & ((tags < least) | (tags >= R))).any()
-    bad = bad | (inside[:, :, None] & ~(unary < float("inf"))).any()
-    limits = pair if pair.dim() == 2 else torch.where(joined[:, :, None, None], pair, 0.0)
-    bad = bad | ~(limits < float("inf")).all()
-    for scores in (start, end):
-        if scores is not None:
-            bad = bad | ~(scores < float("inf")).all()
-    if bool(bad):
-        host = on_host([unary, pair, start, end, tags, inside])
-        found = bounds(host[5], None, *unary.shape[:2])
-        solve(
-            "log" if least else "max_margin", *_arrays(*host[:4]), *found, tags=host[4].numpy(),
-            cost=None if least else np.zeros((R, R)), d_unary=np.zeros(unary.shape, _numpy(unary)),
-            d_pair=np.zeros((unary.shape[0], 1, R, R) if pair.dim() == 2 else pair.shape,
-                            _numpy(unary)))
-
-
-def _numpy(tensor):
-    return np.float32 if tensor.dtype == torch.float32 else np.float64
-
-
-def _refuse_native(bad, name):
-    if bool(bad.any()):
-        b = int(bad.nonzero()[0])
-        raise Fault(
-            name, (b,), "and the scores of -inf leave no labelling a finite score: what is "
-            "forbidden leaves none, or sums of scores overflow.")
 
 
 def chain_loss(unary, pair, start, end, tags, found, allowed, cost, surrogate, temperature,
@@ -504,13 +498,12 @@ def viterbi_of(unary, pair, start, end, found, policy):
             ends = [torch.from_numpy(x).to(unary.device) for x in (first, first + length - 1)]
             positions = torch.arange(unary.shape[1], device=unary.device)
             inside = (positions >= ends[0][:, None]) & (positions <= ends[1][:, None])
-            joined = inside[:, 1:] & inside[:, :-1]
-            _check_native(
-                unary, pair, start, end, torch.zeros_like(inside, dtype=torch.int64), inside,
-                joined, unary.shape[2], "log", None)
+            wrong = _wrong_scores(
+                unary, pair, start, end, inside, inside[:, 1:] & inside[:, :-1])
             labels, scores = _native.viterbi(
                 _plus_ends(unary, start, end, *ends), pair, *ends)
-            _refuse_native(torch.isinf(scores) & (ends[1] >= ends[0]), "emissions")
+            if bool(wrong | ((ends[1] >= ends[0]) & ~torch.isfinite(scores)).any()):
+                viterbi_of(*on_host([unary, pair, start, end]), found, "cpu")
             return torch.where(inside, labels, -1), scores.to(unary.dtype)
     if unary.device.type != "cpu":
         labels, scores = viterbi_of(*on_host([unary, pair, start, end]), found, "cpu")
@@ -557,10 +550,15 @@ def marginals_of(unary, pair, start, end, found, temperature, policy):
     if is_native(unary, policy, "log"):
         with torch.no_grad():
             ends = [torch.from_numpy(x).to(unary.device) for x in (first, first + length - 1)]
+            positions = torch.arange(unary.shape[1], device=unary.device)
+            inside = (positions >= ends[0][:, None]) & (positions <= ends[1][:, None])
+            wrong = _wrong_scores(
+                unary, pair, start, end, inside, inside[:, 1:] & inside[:, :-1])
             log_z, nodes, edges = _native.sum_product(
                 _plus_ends(unary, start, end, *ends) / temperature, pair / temperature, *ends,
                 "sum" if shared else "full")
-            _refuse_native(~torch.isfinite(log_z), "emissions")
+            if bool(wrong | ~torch.isfinite(log_z).all()):
+                marginals_of(*on_host([unary, pair, start, end]), found, temperature, "cpu")
             return (temperature * log_z).to(unary.dtype), nodes, edges
     if unary.device.type != "cpu":
         results = marginals_of(*on_host([unary, pair, start, end]), found, temperature, "cpu")

@@ -11,7 +11,6 @@ from fastm4n.estimators._chain_predictions import forbidden_transitions
 from fastm4n.torch import _chain_ops as ops
 from fastm4n.torch._chain_numerics import POLICIES
 from fastm4n.torch._checks import (
-    HALVES,
     REDUCTIONS,
     WHOLES,
     as_cost,
@@ -54,11 +53,8 @@ class _Batch(NamedTuple):
 
 def _as_batch(emissions, transitions, start, end, mask, lengths, batch_first):
     unary = emissions
-    if type(unary) is not Tensor or unary.dtype in HALVES or unary.dim() != 3:
+    if type(unary) is not Tensor or unary.dtype is not torch.float32 or unary.dim() != 3:
         unary = as_scores("emissions", emissions, 3)
-    dtype = unary.dtype
-    if dtype is not torch.float32 and dtype is not torch.float64:
-        raise TypeError(f"emissions must be of a floating dtype, got {dtype}.")
     R = unary.shape[2]
     if R == 0:
         raise ValueError("emissions have no labels: their last axis is of length 0.")
@@ -66,7 +62,9 @@ def _as_batch(emissions, transitions, start, end, mask, lengths, batch_first):
         unary = unary.transpose(0, 1)
     B, T = unary.shape[:2]
     pair = _as_like("transitions", transitions, unary)
-    if pair.dim() == 4:
+    if pair.shape == (R, R):
+        pass
+    elif pair.dim() == 4:
         if not batch_first:
             pair = pair.transpose(0, 1)
         if pair.shape != (B, max(0, T - 1), R, R):
@@ -74,7 +72,7 @@ def _as_batch(emissions, transitions, start, end, mask, lengths, batch_first):
             raise ValueError(
                 f"transitions must have shape ({R}, {R}) or {first}, {R}, {R}), got "
                 f"{tuple(transitions.shape)}.")
-    elif pair.shape != (R, R):
+    else:
         raise ValueError(
             f"transitions must have shape ({R}, {R}), got {tuple(pair.shape)}: emissions have {R} "
             "labels.")

@@ -6,6 +6,8 @@ from fastm4n._parameters import check_choice, check_number
 
 SURROGATES = ("max_min", "max_margin", "log")
 REDUCTIONS = ("mean", "sum", "token_mean", "none")
+# what has second derivatives, for errors that say what has none
+TWICE = "double backward is there for surrogate='log' of chains, trees and single labels"
 HALVES = (torch.float16, torch.bfloat16)
 WHOLES = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 

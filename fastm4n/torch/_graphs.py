@@ -24,6 +24,7 @@ from fastm4n._graph_batches import GraphBatch, Names
 from fastm4n._parameters import check_choice, check_flag, check_number
 from fastm4n.outputs.graphs import INFERENCES
 from fastm4n.torch._checks import (
+    TWICE,
     as_cost,
     as_labels,
     as_scores,
@@ -34,7 +35,6 @@ from fastm4n.torch._checks import (
 
 COST_SCALES = ("sum", "mean")
 NAMES = Names("unary", "tags")
-TWICE = "double backward is there for surrogate='log' of chains, trees and single labels; "
 
 
 class Options(NamedTuple):
@@ -142,7 +142,7 @@ def loss_tangent_op(
     except ValueError:
         if batch.graph_with_cycle is None:
             raise
-        raise RuntimeError(TWICE + f"graph {batch.graph_with_cycle} has a cycle.") from None
+        raise RuntimeError(f"{TWICE}; graph {batch.graph_with_cycle} has a cycle.") from None
     return _like(unary, along, of_nodes, of_pairs.sum(axis=0) if batch.is_shared else of_pairs)
 
 
@@ -173,7 +173,7 @@ def _save_loss_backward(ctx, inputs, output):
 def _loss_backward_backward(ctx, h_unary, h_pairwise):
     given = ctx.options
     if given.surrogate != "log":
-        raise RuntimeError(TWICE + f"this loss is of surrogate={given.surrogate!r}.")
+        raise RuntimeError(f"{TWICE}; this loss is of surrogate={given.surrogate!r}.")
     of_loss, of_unary, of_pairwise = loss_tangent_op(
         h_unary, h_pairwise, *ctx.saved_tensors, given.cost_scale, given.cost_augmented,
         given.temperature)
@@ -396,7 +396,7 @@ def graph_loss(unary, edges, pairwise, tags, sizes=None, *, allowed=None, surrog
     Examples
     --------
     >>> import torch
-    >>> from fastm4n.torch._graphs import graph_loss
+    >>> from fastm4n.torch import graph_loss
     >>> triangle = torch.tensor([[0, 1], [1, 2], [2, 0]])
     >>> loss = graph_loss(torch.zeros(3, 2), triangle, torch.tensor(0.5), torch.tensor([0, 1, 1]))
     >>> round(loss.item(), 4)
@@ -426,7 +426,7 @@ def tree_loss(unary, edges, pairwise, tags, sizes=None, *, allowed=None, surroga
     Examples
     --------
     >>> import torch
-    >>> from fastm4n.torch._graphs import tree_loss
+    >>> from fastm4n.torch import tree_loss
     >>> star = torch.tensor([[0, 1], [0, 2], [0, 3]])
     >>> loss = tree_loss(torch.zeros(4, 2), star, torch.tensor(0.5), torch.tensor([0, 0, 0, 0]))
     >>> round(loss.item(), 4)
@@ -514,7 +514,7 @@ class GraphLoss(nn.Module):
     Examples
     --------
     >>> import torch
-    >>> from fastm4n.torch._graphs import GraphLoss
+    >>> from fastm4n.torch import GraphLoss
     >>> layer = GraphLoss(2, reduction="none")
     >>> unary = torch.tensor([[0.0, 1.0], [0.5, 0.0], [0.0, 0.0], [2.0, 0.0], [0.0, 0.0]])
     >>> edges = torch.tensor([[0, 1], [1, 2], [2, 0], [3, 4]])
@@ -692,7 +692,7 @@ class TreeLoss(GraphLoss):
     A loss whose gradient is differentiated again:
 
     >>> import torch
-    >>> from fastm4n.torch._graphs import TreeLoss
+    >>> from fastm4n.torch import TreeLoss
     >>> layer = TreeLoss(2)
     >>> unary = torch.zeros(3, 2, requires_grad=True)
     >>> edges, pairwise = torch.tensor([[0, 1], [0, 2]]), torch.zeros(2, 2)

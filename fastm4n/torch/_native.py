@@ -75,14 +75,17 @@ class _Messages(NamedTuple):
         return torch.where(use, self.product / self.joint, self.zero)
 
     def left(self, use):
-        """Forward messages times e, summing to one at each position."""
-        return torch.where(use, self.sides[0, :, : use.shape[1]] / self.total[:, : use.shape[1]],
-                           self.zero)
+        """Forward messages times e of the first positions, as many as use has, of sum one."""
+        n = use.shape[1]
+        return torch.where(use, self.sides[0, :, :n] / self.total[:, :n], self.zero)
 
     def right(self, use):
-        """Backward ones, so that left[t, i] P[i, j] right[t + 1, j] is the marginal of an edge."""
-        return torch.where(use, self.sides[1, :, -use.shape[1]:] / self.joint[:, -use.shape[1]:],
-                           self.zero)
+        """Backward ones of the last positions.
+
+        They are such that left[t, i] P[i, j] right[t + 1, j] is the marginal of an edge.
+        """
+        begin = self.sides.shape[2] - use.shape[1]
+        return torch.where(use, self.sides[1, :, begin:] / self.joint[:, begin:], self.zero)
 
 
 def _masks(first, last, T):
@@ -144,8 +147,8 @@ def _messages(unary, pairwise, first, last):
     b = torch.arange(B, device=device)
     order = torch.stack((_rows(begin + t[:, None], T), _rows(end - t[:, None], T)), 1)
     factors = e.reshape(B * T, R).index_select(0, order.view(-1)).view(T, 2, B, R)
-    # behind the labels is the sum by which the product is divided: that of the factors, found by a
-    # column of ones in the same product
+    # what is behind the labels is the sum of the last message, by which the new one is divided: a
+    # column of ones in the matrix finds it without an operation of its own
     steps = torch.ones((T, 2, B, R + 1), dtype=torch.float64, device=device)
     one = steps[0, 0, 0, 0]
     rows, labels, sums = steps.unbind(0), steps[..., :R].unbind(0), steps[..., R:].unbind(0)
