@@ -7,10 +7,16 @@ import pytest
 from fastm4n.inference._chain_batches import Fault, bounds_of_mask, solve
 
 from fastm4n.inference import sum_product, viterbi
+from fastm4n.solvers.threads import in_threads
 
 # batches, positions, labels: full lanes and rests of them, one label, more labels than lanes
 SHAPES = [(40, 11, 9), (40, 6, 26), (7, 5, 3), (1, 8, 4), (33, 9, 1), (20, 4, 40), (5, 1, 6),
           (33, 50, 17)]
+
+
+def in_two(run, n, cost):
+    run(0, n // 2)
+    run(n // 2, n)
 
 
 class Case:
@@ -75,7 +81,7 @@ def test_log_agrees_with_single_sequences(shape, scale, forbid, left, dtype):
     value, _ = solve("log", *case.scores(), tags=case.tags, d_unary=slope, d_pair=edges)
     half, summed, ends = np.empty_like(slope), np.empty((R, R), dtype), np.empty((2, R), dtype)
     same, total = solve("log", *case.scores(), tags=case.tags, d_unary=half, summed=summed,
-                        ends=ends, factor=0.5, n_jobs=2)
+                        ends=ends, factor=0.5, spread=in_two)
     sums = np.zeros((R, R))
     for b in range(B):
         if not case.length[b]:
@@ -231,8 +237,9 @@ def test_results_do_not_depend_on_threads():
     found = []
     for n_jobs in (1, 2, 3):
         slope, summed = np.empty_like(case.unary), np.empty((20, 20), np.float32)
-        value, _ = solve("log", *case.scores(), tags=case.tags, d_unary=slope, summed=summed,
-                         n_jobs=n_jobs)
+        value, _ = solve(
+            "log", *case.scores(), tags=case.tags, d_unary=slope, summed=summed,
+            spread=lambda run, n, cost: in_threads(run, n, 1e9, n_jobs))
         found.append((value, slope, summed))
     for other in found[1:]:
         for one, two in zip(found[0], other):

@@ -26,8 +26,6 @@ from fastm4n.inference._chain cimport (
     viterbi_chain,
 )
 
-from fastm4n.solvers.threads import in_threads
-
 cdef enum:
     # labels of which vectors are as wide as can be
     MANY = 1 << 30
@@ -688,7 +686,7 @@ def _all_groups(
         bint has_tags, const unsigned char[:, :, :] allowed, const double[:, ::1] cost,
         bint mean_cost, double temperature, double factor, double[::1] value,
         real[:, :, :] d_unary, real[:, :, :, :] d_pair, real[:, ::1] summed, real[:, ::1] ends,
-        long long[:, :] paths, int[::1] status, long long[::1] place, int n_jobs):
+        long long[:, :] paths, int[::1] status, long long[::1] place, spread):
     """All that `solve` asks for, once arrays are there.
 
     Returns the number of what `fault` finds wrong, whether all sequences were right, and the sum of
@@ -718,11 +716,10 @@ def _all_groups(
             tags, allowed, cost, mean_cost, temperature, factor, matrices, of_pair, value,
             d_unary, d_pair, totals, paths, status)
 
-    if n_jobs == 1:
+    if spread is None:
         run(0, n_groups)
     else:
-        in_threads(
-            run, n_groups, 6.0 * B * unary.shape[1] * R * stride * (1 if lanes > 1 else 4), n_jobs)
+        spread(run, n_groups, 6.0 * B * unary.shape[1] * R * stride * (1 if lanes > 1 else 4))
     with nogil:
         right = finish(
             totals, factor, summed, d_unary, first, length, ends, value, status, &total)
@@ -740,7 +737,7 @@ cdef object NONE_F64 = [np.zeros((0,) * n, np.float64) for n in range(5)]
 def solve(
         kind, unary, pair, start, end, first, length, *, tags=None, allowed=None, cost=None,
         bint mean_cost=False, double temperature=1.0, double factor=1.0, d_unary=None,
-        d_pair=None, summed=None, ends=None, paths=None, n_jobs=1):
+        d_pair=None, summed=None, ends=None, paths=None, spread=None):
     """One of `KINDS` for all sequences of a batch.
 
     Parameters
@@ -772,8 +769,9 @@ def solve(
         On return those of start and end, summed over the batch.
     paths : ndarray of int64 of shape (B, T)
         Of "best", on return: the labels, -1 at padding.
-    n_jobs : int
-        Most threads.
+    spread : callable, default=None
+        What calls a function of a range (start, stop) on ranges that make up a number of groups,
+        given both and the cost in multiply-adds: in threads, say. One call by default.
 
     Returns
     -------
@@ -806,7 +804,7 @@ def solve(
         temperature, factor, value, none[3] if d_unary is None else d_unary,
         none[4] if d_pair is None else d_pair, none[2] if summed is None else summed,
         none[2] if ends is None else ends, NO_TAGS if paths is None else paths, status, place,
-        n_jobs)
+        spread)
     if wrong:
         _raise_wrong(wrong, place, unary, pair, start, end, tags, what == LOG, cost is not None)
     if not right:

@@ -16,6 +16,7 @@ import torch
 from fastm4n.inference import chain_tangent, viterbi_kbest
 from fastm4n.inference._chain_batches import bounds_of_mask, solve
 from fastm4n.losses import chain_losses
+from fastm4n.solvers.threads import in_threads
 from fastm4n.torch import _native
 from fastm4n.torch._certified import ONCE, on_host
 
@@ -24,6 +25,11 @@ from fastm4n.torch._certified import ONCE, on_host
 # microseconds and a core of 2.6e10 multiply-adds a second; benchmarks/torch_gpu.py measures it.
 NATIVE_WORK = 1 << 19
 POLICIES = ("auto", "cpu", "native")
+
+
+def _spread(run, n, cost):
+    """Call run on ranges of 0 ... n in as many threads as PyTorch takes for its own operations."""
+    in_threads(run, n, cost, torch.get_num_threads())
 
 
 def is_native(unary, policy, surrogate):
@@ -139,7 +145,7 @@ def _check_ranges(unary, pair, start, end, tags, first, length):
     """The checks of `solve`, where another kernel goes on: by a call for no sequence's loss."""
     solve(
         "best", unary, pair, start, end, first, length, paths=np.zeros(unary.shape[:2], np.int64),
-        tags=tags, n_jobs=torch.get_num_threads())
+        tags=tags, spread=_spread)
 
 
 def loss_on_host(unary, pair, start, end, tags, first, length, allowed, cost, surrogate,
@@ -184,7 +190,7 @@ def loss_on_host(unary, pair, start, end, tags, first, length, allowed, cost, su
         allowed=None if allowed is None else allowed.numpy().view(np.uint8), cost=cost,
         mean_cost=cost_scale == "mean", temperature=temperature, factor=factor,
         d_unary=d_unary.numpy(), d_pair=d_pair, summed=summed, ends=ends,
-        n_jobs=torch.get_num_threads())
+        spread=_spread)
     value = torch.scalar_tensor(sum_, dtype=dtype) if total else _like(unary, value)
     if summed is None:
         summed = d_pair[:, 0] if shared else d_pair
@@ -511,7 +517,7 @@ def viterbi_of(unary, pair, start, end, found, policy):
     labels = np.empty(unary.shape[:2], np.int64)
     scores, _ = solve(
         "best", *_arrays(unary, pair, start, end), first, length, paths=labels,
-        n_jobs=torch.get_num_threads())
+        spread=_spread)
     return torch.from_numpy(labels), _like(unary, scores)
 
 
@@ -568,5 +574,5 @@ def marginals_of(unary, pair, start, end, found, temperature, policy):
     edges = torch.empty((B, 1, R, R) if shared else pair.shape, dtype=unary.dtype)
     value, _ = solve(
         "marginals", *_arrays(unary, pair, start, end), first, length, temperature=temperature,
-        d_unary=nodes.numpy(), d_pair=edges.numpy(), n_jobs=torch.get_num_threads())
+        d_unary=nodes.numpy(), d_pair=edges.numpy(), spread=_spread)
     return _like(unary, value), nodes, edges[:, 0] if shared else edges
