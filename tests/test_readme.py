@@ -48,6 +48,15 @@ def test_the_user_guide_runs_from_top_to_bottom(capsys):
     assert capsys.readouterr().out
 
 
+def test_the_page_of_torch_runs_from_top_to_bottom(capsys):
+    pytest.importorskip("torch", reason="PyTorch is not installed: its page is not run.")
+    page = README.parent / "docs" / "torch.md"
+    namespace = {"__name__": "torch_page"}
+    for block in re.findall(r"^```python\n(.*?)^```$", page.read_text("utf-8"), re.M | re.S):
+        exec(compile(block, str(page), "exec"), namespace)
+    assert "False" not in capsys.readouterr().out
+
+
 MODULES = [
     module.name for module in pkgutil.walk_packages(fastm4n.__path__, "fastm4n.")
     if not module.name.endswith("__main__")]
