@@ -10,6 +10,7 @@ import pytest
 torch = pytest.importorskip(
     "torch", reason="PyTorch is not installed: the layers of fastm4n.torch are not tested.")
 
+from fastm4n import reference
 from fastm4n.losses import chain_losses
 from fastm4n.torch import (
     CRF,
@@ -115,6 +116,32 @@ def test_losses_and_gradients_are_those_of_the_seam(surrogate, form, left, polic
     assert total.item() == pytest.approx(losses.sum().item(), abs=1e-9)
     for one, two in zip(again, ones):
         np.testing.assert_allclose(one, two, atol=1e-9)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("surrogate", SURROGATES)
+def test_losses_and_labels_are_those_of_the_reference(surrogate, policy):
+    batch = Batch(B=6, T=5, R=4, seed=3)
+    scores = batch.scores()
+    losses = batch.loss(
+        *scores, surrogate=surrogate, cost_scale="mean", reduction="none", device_policy=policy)
+    decoded = chain_viterbi(*scores, mask=batch.mask, device_policy=policy)
+    pair, cost = batch.transitions.numpy(), 1.0 - np.eye(4)
+    for b, T in enumerate(batch.lengths.tolist()):
+        if not T:
+            continue
+        unary, y = batch.emissions[b, :T].numpy().copy(), batch.tags[b, :T].numpy()
+        unary[0] += batch.start.numpy()
+        unary[-1] += batch.end.numpy()
+        true = reference.score_labelling(y, unary, pair)
+        if surrogate == "log":
+            best = reference.sum_product(unary, pair)[2]
+        elif surrogate == "max_margin":
+            best = reference.viterbi(unary + cost[y] / T, pair)[1]
+        else:
+            best = reference.max_min_column_generation(unary, pair, cost)[3]
+        assert losses[b].item() == pytest.approx(best - true, abs=2e-6)
+        assert decoded.tags[b, :T].tolist() == reference.viterbi(unary, pair)[0].tolist()
 
 
 @pytest.mark.parametrize("policy", POLICIES)
