@@ -226,11 +226,8 @@ def _native_loss(unary, pair, start, end, tags, first, length, allowed, cost, su
     shared = pair.dim() == 2
     if not total:
         factor = 1.0
-    first, length = (torch.from_numpy(x).to(device) for x in (first, length))
-    last = first + length - 1
-    positions = torch.arange(T, device=device)
-    inside = (positions >= first[:, None]) & (positions <= last[:, None])
-    joined = inside[:, 1:] & inside[:, :-1]
+    (first, last), inside, joined = _on_device(unary, (first, length))
+    length = last - first + 1
     # what is wrong is asked for once, at the end: the device is waited for no earlier
     wrong = _wrong_scores(unary, pair, start, end, inside, joined)
     least = -1 if surrogate == "log" and cost is None else 0
@@ -270,8 +267,8 @@ def _native_loss(unary, pair, start, end, tags, first, length, allowed, cost, su
         if T > 1:
             matrices = pair.expand(B, T - 1, R, R) if shared else pair
             steps = matrices[
-                torch.arange(B, device=device)[:, None], positions[None, :-1], target[:, :-1],
-                target[:, 1:]]
+                torch.arange(B, device=device)[:, None],
+                torch.arange(T - 1, device=device)[None], target[:, :-1], target[:, 1:]]
             truth = truth + torch.where(joined, steps, 0.0).double().sum(1)
         at_nodes = hit
         at_edges = _edges_of_labels(target, joined, R, shared, total, dtype)
@@ -288,6 +285,15 @@ def _native_loss(unary, pair, start, end, tags, first, length, allowed, cost, su
             d_start, d_end = sum_of_ends(d_unary, first, length)
     value = value.to(dtype)
     return value, value, d_unary, d_pair.to(dtype), d_start, d_end
+
+
+def _on_device(unary, found):
+    """First and last positions, which positions are no padding, and which edges join such."""
+    first, length = (torch.from_numpy(x).to(unary.device) for x in found)
+    last = first + length - 1
+    positions = torch.arange(unary.shape[1], device=unary.device)
+    inside = (positions >= first[:, None]) & (positions <= last[:, None])
+    return (first, last), inside, inside[:, 1:] & inside[:, :-1]
 
 
 def _wrong_scores(unary, pair, start, end, inside, joined):
@@ -501,11 +507,8 @@ def viterbi_of(unary, pair, start, end, found, policy):
     first, length = found
     if is_native(unary, policy, "max_margin"):
         with torch.no_grad():
-            ends = [torch.from_numpy(x).to(unary.device) for x in (first, first + length - 1)]
-            positions = torch.arange(unary.shape[1], device=unary.device)
-            inside = (positions >= ends[0][:, None]) & (positions <= ends[1][:, None])
-            wrong = _wrong_scores(
-                unary, pair, start, end, inside, inside[:, 1:] & inside[:, :-1])
+            ends, inside, joined = _on_device(unary, found)
+            wrong = _wrong_scores(unary, pair, start, end, inside, joined)
             labels, scores = _native.viterbi(
                 _plus_ends(unary, start, end, *ends), pair, *ends)
             if bool(wrong | ((ends[1] >= ends[0]) & ~torch.isfinite(scores)).any()):
@@ -555,11 +558,8 @@ def marginals_of(unary, pair, start, end, found, temperature, policy):
     shared = pair.dim() == 2
     if is_native(unary, policy, "log"):
         with torch.no_grad():
-            ends = [torch.from_numpy(x).to(unary.device) for x in (first, first + length - 1)]
-            positions = torch.arange(unary.shape[1], device=unary.device)
-            inside = (positions >= ends[0][:, None]) & (positions <= ends[1][:, None])
-            wrong = _wrong_scores(
-                unary, pair, start, end, inside, inside[:, 1:] & inside[:, :-1])
+            ends, inside, joined = _on_device(unary, found)
+            wrong = _wrong_scores(unary, pair, start, end, inside, joined)
             log_z, nodes, edges = _native.sum_product(
                 _plus_ends(unary, start, end, *ends) / temperature, pair / temperature, *ends,
                 "sum" if shared else "full")

@@ -357,11 +357,11 @@ def _(unary, pair, start, end, bounds, k):
 
 def chain_viterbi(unary, pair, start, end, bounds, *, k=None, policy="auto"):
     """Best labellings (B, T) and their scores (B,), or the k best, (B, T, k) and (B, k)."""
+    if not isinstance(bounds, Tensor):
+        if k is None:
+            return numerics.viterbi_of(unary, pair, start, end, bounds, policy)
+        return numerics.kbest_of(unary, pair, start, end, bounds, k)
     with torch.no_grad():
-        if not isinstance(bounds, Tensor):
-            if k is None:
-                return numerics.viterbi_of(unary, pair, start, end, bounds, policy)
-            return numerics.kbest_of(unary, pair, start, end, bounds, k)
         if k is None:
             return _viterbi_op(unary, pair, start, end, bounds, policy)
         return _kbest_op(unary, pair, start, end, bounds, k)

@@ -349,7 +349,9 @@ def _decoded(batch, k, batch_first, policy):
     tags, scores = ops.chain_viterbi(*batch, k=None if k == 1 else int(k), policy=policy)
     lengths = batch.bounds[1]
     if not isinstance(lengths, Tensor):
-        lengths = torch.from_numpy(lengths.copy()).to(tags.device)
+        lengths = torch.from_numpy(lengths)
+        if tags.device.type != "cpu":
+            lengths = lengths.to(tags.device)
     return Decoded(tags if batch_first else tags.transpose(0, 1), scores, lengths)
 
 
