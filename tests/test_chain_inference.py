@@ -372,6 +372,162 @@ def assert_all_as_the_reference(unary, pairwise):
     return nodes
 
 
+# masks, and other scores that are for log space
+
+MASK = -1e9
+
+
+def masked(rng, T, R, share, per_edge):
+    """Scores, and places of unary and of pairwise ones that leave one labelling at least."""
+    unary, pairwise = random_chain(rng, T, R, "plain", per_edge)
+    low, closed = rng.random(unary.shape) < share, rng.random(pairwise.shape) < share
+    way = rng.integers(R, size=T)
+    low[np.arange(T), way] = False
+    if per_edge:
+        closed[np.arange(T - 1), way[:-1], way[1:]] = False
+    else:
+        closed[way[:-1], way[1:]] = False
+    return unary, pairwise, low, closed
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("R", LABELS)
+def test_masks_are_as_good_as_minus_infinity(dtype, R):
+    rng = np.random.default_rng(R)
+    atol = 1e-12 if dtype == np.float64 else 2e-6
+    for T, share, per_edge, of_pairs in itertools.product(
+            (1, 2, 9), (0.25, 0.8), (False, True), (False, True)):
+        unary, pairwise, low, closed = masked(rng, T, R, share, per_edge)
+        closed &= of_pairs
+        found, expected = (
+            sum_product(
+                np.where(low, score, unary).astype(dtype),
+                np.where(closed, score, pairwise).astype(dtype))
+            for score in (MASK, NONE))
+        assert_allclose(found[0], expected[0], atol=atol)
+        assert_allclose(found[1], expected[1], atol=atol)
+        assert_allclose(found[2], expected[2], rtol=atol, atol=atol)
+        assert_in_polytope(*found[:2], atol)
+        assert np.all(found[0][low] == 0)
+        assert np.all(found[1][np.broadcast_to(closed, found[1].shape)] == 0)
+        if not per_edge:
+            sums = sum_product(
+                np.where(low, MASK, unary).astype(dtype),
+                np.where(closed, MASK, pairwise).astype(dtype), edges="sum")[1]
+            assert_allclose(sums, expected[1].sum(axis=0), atol=T * atol)
+
+
+@pytest.mark.parametrize("T, R", SHAPES)
+@pytest.mark.parametrize("mask", [-1e3, MASK])
+def test_masks_that_leave_nothing_else(T, R, mask):
+    """The best labelling breaks as few of them as it must, and labellings that do are alike."""
+    rng = np.random.default_rng(10 * T + R)
+    for share, per_edge, forbidden in itertools.product((0.5, 0.9, 1.0), (False, True), (0, 0.3)):
+        unary, pairwise, barred, closed = masked(rng, T, R, forbidden, per_edge)
+        unary[rng.random(unary.shape) < share] += mask
+        pairwise[rng.random(pairwise.shape) < share] += mask
+        unary[barred], pairwise[closed] = NONE, NONE
+        q, value = gibbs(scores_of(unary, pairwise))
+        expected = marginals_of(q, T, R)
+        for dtype in (np.float64, np.float32) if mask == -1e3 else (np.float64,):
+            # a score this large has no more digits
+            small = max(1e-11, -1e-14 * T * mask) if dtype == np.float64 else 1e-3
+            nodes, edges, log_partition = sum_product(unary.astype(dtype), pairwise.astype(dtype))
+            assert_allclose(log_partition, value, rtol=1e-14, atol=small)
+            assert_allclose(nodes, expected[0], atol=small)
+            assert_allclose(edges, expected[1], atol=small)
+            assert np.all(nodes[barred] == 0)
+            assert np.all(edges[np.broadcast_to(closed, edges.shape)] == 0)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("scale", [30.0, 100.0, 300.0, 1000.0, 1e4])
+@pytest.mark.parametrize("per_edge", [False, True])
+def test_some_sums_underflow_and_others_do_not(dtype, scale, per_edge):
+    """Of the messages of one position, from scores that are near each other and far apart."""
+    rng = np.random.default_rng(0)
+    for R, T in ((2, 30), (5, 30), (9, 2), (26, 12), (33, 7)):
+        unary, pairwise = random_chain(rng, T, R, "plain", per_edge)
+        # small ones beside large ones
+        for scores in (unary, pairwise):
+            scores *= np.where(rng.random(scores.shape) < 0.3, scale, 1.0)
+        unary, pairwise = unary.astype(dtype), pairwise.astype(dtype)
+        expected_nodes, expected_edges, value = ref.sum_product(unary, pairwise)
+        nodes, edges, log_partition = sum_product(unary, pairwise)
+        atol = 1e-12 * scale if dtype == np.float64 else 1e-5
+        assert_allclose(log_partition, value, rtol=1e-6 if dtype == np.float32 else 1e-12)
+        assert_allclose(nodes, expected_nodes, atol=atol)
+        assert_allclose(edges, expected_edges, atol=atol)
+        assert_in_polytope(nodes, edges, atol)
+        if not per_edge:
+            sums = sum_product(unary, pairwise, edges="sum")[1]
+            assert_allclose(sums, expected_edges.sum(axis=0), atol=T * atol)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1000.0, 1100.0, -1e4, 1e6])
+def test_transitions_may_all_be_large(offset):
+    """What all share changes the log-partition and nothing else."""
+    rng = np.random.default_rng(0)
+    for R, T, per_edge in itertools.product((1, 3, 9), (2, 10), (False, True)):
+        unary, pairwise, low, _ = masked(rng, T, R, 0.3, per_edge)
+        expected = sum_product(np.where(low, NONE, unary), pairwise)
+        nodes, edges, log_partition = sum_product(np.where(low, MASK, unary), pairwise + offset)
+        small = 1e-13 * (10 + abs(offset))
+        assert_allclose(nodes, expected[0], atol=small)
+        assert_allclose(edges, expected[1], atol=small)
+        assert_allclose(log_partition, expected[2] + (T - 1) * offset, rtol=1e-13, atol=small)
+
+
+def test_a_large_score_of_what_cannot_be_reached_takes_no_digits():
+    rng = np.random.default_rng(0)
+    T, R = 6, 5
+    unary, pairwise = random_chain(rng, T, R, "plain", False)
+    expected = ref.sum_product(unary[:, 1:], pairwise[1:, 1:])
+    unary[:, 0] = NONE
+    for large in (200.0, 600.0, 1e9, 1e300):
+        pairwise[0] = pairwise[:, 0] = large
+        nodes, edges, log_partition = sum_product(unary, pairwise)
+        assert_allclose(nodes[:, 1:], expected[0], atol=1e-13)
+        assert_allclose(edges[:, 1:, 1:], expected[1], atol=1e-13)
+        assert_allclose(log_partition, expected[2], rtol=1e-13)
+        assert np.all(nodes[:, 0] == 0) and np.all(edges[:, 0] == 0) and np.all(edges[..., 0] == 0)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_masks_in_long_chains(dtype):
+    rng = np.random.default_rng(0)
+    T, R = 3000, 9
+    unary, pairwise, low, closed = masked(rng, T, R, 0.3, False)
+    closed &= rng.random((R, R)) < 0.5
+    found, expected = (
+        sum_product(
+            np.where(low, score, unary).astype(dtype),
+            np.where(closed, score, pairwise).astype(dtype), edges="sum")
+        for score in (MASK, NONE))
+    atol = 1e-12 if dtype == np.float64 else 1e-5
+    assert_allclose(found[0], expected[0], atol=atol)
+    assert_allclose(found[1], expected[1], rtol=1e-11 if dtype == np.float64 else 1e-3, atol=atol)
+    assert_allclose(found[2], expected[2], rtol=1e-13 if dtype == np.float64 else 1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_masks_do_not_open_what_is_forbidden(dtype):
+    unary, pairwise = np.full((4, 5), MASK, dtype), np.full((5, 5), MASK, dtype)
+    nodes, edges, log_partition = sum_product(unary, pairwise)
+    assert_allclose(nodes, 0.2, rtol=1e-6)
+    assert_allclose(edges, 0.04, rtol=1e-6)
+    assert_allclose(log_partition, 7 * MASK)
+    unary[2] = NONE
+    for scores in ((unary, pairwise), (unary[2:], pairwise), (unary[:3], pairwise)):
+        with pytest.raises(ValueError, match="no labelling has a finite score"):
+            sum_product(*scores)
+    pairwise[:, 1:] = unary[2, 1:] = NONE
+    unary[2, 0] = 0.0
+    pairwise[0, 0] = NONE
+    with pytest.raises(ValueError, match="no labelling has a finite score"):
+        sum_product(unary, pairwise)
+
+
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("R", [2, 5, 26])
 def test_a_given_labelling(dtype, R):

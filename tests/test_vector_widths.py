@@ -21,10 +21,12 @@ results = {"width": simd_width()}
 rng = np.random.default_rng(0)
 for R in (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 26, 33, 64, 70):
     for T in (1, 11):
-        for kind in ("plain", "forbidden", "far"):
+        for kind in ("plain", "forbidden", "far", "masked"):
             unary, pairwise = rng.normal(size=(T, R)), rng.normal(size=(R, R))
             if kind == "forbidden":
                 unary[:, 1:][rng.random((T, R - 1)) < 0.3] = -np.inf
+            if kind == "masked":
+                unary[:, 1:][rng.random((T, R - 1)) < 0.3] = -1e9
             unary, pairwise = (a * (300.0 if kind == "far" else 1.0) for a in (unary, pairwise))
             for dtype in (np.float64, np.float32):
                 scores = unary.astype(dtype), pairwise.astype(dtype)

@@ -75,6 +75,9 @@ cdef extern from "loops.h" nogil:
         void (*edge)(
             Py_ssize_t, Py_ssize_t, const double*, const double*, const double*,
             double*) noexcept nogil
+        int (*log_sum_product)(
+            const double*, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, const double*,
+            Py_ssize_t, double*, double*, double*, double*, double*) noexcept nogil
         void (*tangent)(
             Py_ssize_t, Py_ssize_t, Py_ssize_t, const double*, const double*, const double*,
             const double*, const double*, const double*, const double*, const double*,
@@ -119,6 +122,9 @@ cdef extern from "loops.h" nogil:
             float*) noexcept nogil
         void (*edge)(
             Py_ssize_t, Py_ssize_t, const float*, const float*, const float*, float*) noexcept nogil
+        int (*log_sum_product)(
+            const float*, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, const float*,
+            Py_ssize_t, double*, float*, float*, float*, double*) noexcept nogil
         void (*tangent)(
             Py_ssize_t, Py_ssize_t, Py_ssize_t, const float*, const float*, const float*,
             const float*, const float*, const float*, const float*, const float*,

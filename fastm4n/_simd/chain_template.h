@@ -483,6 +483,7 @@ static void RNAME(edge)(ptrdiff_t R, ptrdiff_t stride, const REAL *alpha, const 
 
 #include "chain_tangent_template.h"
 #include "chain_lanes_template.h"
+#include "chain_log_template.h"
 
 static const RTABLE RNAME(chain_table) = {
     RLEN,
@@ -493,6 +494,7 @@ static const RTABLE RNAME(chain_table) = {
     RNAME(sum_product),
     RNAME(edge_sum),
     RNAME(edge),
+    RNAME(log_sum_product),
     RNAME(tangent),
     RNAME(lanes_load),
     RNAME(lanes_store),

@@ -120,6 +120,11 @@ typedef struct {
                          const REAL *e, const REAL *P, REAL *out);                             \
         void (*edge)(ptrdiff_t R, ptrdiff_t stride, const REAL *alpha, const REAL *g,          \
                      const REAL *P, REAL *out);                                                \
+        /* for any scores: see chain_log_template.h */                                         \
+        int (*log_sum_product)(const REAL *unary, ptrdiff_t step, ptrdiff_t T, ptrdiff_t R,    \
+                               ptrdiff_t stride, const REAL *pair, ptrdiff_t pair_step,        \
+                               double *work, REAL *node, REAL *edge_sum, REAL *edges,          \
+                               double *log_z);                                                 \
         void (*tangent)(ptrdiff_t T, ptrdiff_t R, ptrdiff_t stride, const REAL *alpha,         \
                         const REAL *g, const REAL *node, const REAL *P, const REAL *PT,        \
                         const REAL *D, const REAL *DT, const REAL *direction, REAL *forward,   \

@@ -9,7 +9,7 @@ over labels are C (``_simd/chain_template.h``); here is what puts them together.
 
 import numpy as np
 
-from libc.math cimport INFINITY, exp, log
+from libc.math cimport INFINITY
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
@@ -151,116 +151,24 @@ cdef int log_sum_product(
     const real* unary, Py_ssize_t step, Py_ssize_t T, Py_ssize_t R, Py_ssize_t stride,
     const real* pair, Py_ssize_t pair_step, real* node, real* edge_sum, real* edges,
     double* log_z) noexcept nogil:
-    """`sum_product_chain` in log space and in double: slow, and exact for any scores.
+    """`sum_product_chain` in log space and in double, exact for any scores.
 
-    Messages are kept relative to their largest entry, so that large scores lose no digits.
+    edge_sum is for a pair_step of 0.  Returns 2 where no labelling has a finite score, -1 without
+    memory.  O(T R^2); two to four times the work of probability space where sums do not underflow,
+    some twenty times where all do: see ``_simd/chain_log_template.h``.
     """
-    cdef Py_ssize_t t, i, j
-    cdef double top, total, shift = 0.0, x
-    cdef const real* matrix
-    cdef double* forward = <double*> malloc((2 * T * R + R) * sizeof(double))
-    cdef double* backward = forward + T * R
-    cdef double* terms = backward + T * R
-    if forward == NULL:
+    cdef int status
+    cdef double* work = <double*> malloc(((3 * T + 5 * R + 5) * stride + 8) * sizeof(double))
+    if work == NULL:
         return -1
-    for t in range(T):
-        top = -INFINITY
-        for j in range(R):
-            if t == 0:
-                x = 0.0
-            else:
-                matrix = pair + (t - 1) * pair_step
-                for i in range(R):
-                    terms[i] = forward[(t - 1) * R + i] + <double> matrix[i * stride + j]
-                x = log_sum_exp(terms, R)
-            forward[t * R + j] = x + <double> unary[t * step + j]
-            top = max(top, forward[t * R + j])
-        if top == -INFINITY:
-            free(forward)
-            return 2
-        shift += top
-        for j in range(R):
-            forward[t * R + j] -= top
-    log_z[0] = shift + log_sum_exp(forward + (T - 1) * R, R)
-    for j in range(R):
-        backward[(T - 1) * R + j] = 0.0
-    for t in range(T - 2, -1, -1):
-        matrix = pair + t * pair_step
-        top = -INFINITY
-        for i in range(R):
-            for j in range(R):
-                terms[j] = (
-                    <double> matrix[i * stride + j] + <double> unary[(t + 1) * step + j]
-                    + backward[(t + 1) * R + j])
-            backward[t * R + i] = log_sum_exp(terms, R)
-            if forward[t * R + i] > -INFINITY:
-                top = max(top, backward[t * R + i])
-        for i in range(R):
-            backward[t * R + i] = (
-                backward[t * R + i] - top if forward[t * R + i] > -INFINITY else -INFINITY)
-    for t in range(T):
-        # relative to the largest term and not to the logarithm of the sum, which that of a few
-        # terms of equal size vanishes in where they are large
-        top = -INFINITY
-        for j in range(R):
-            terms[j] = forward[t * R + j] + backward[t * R + j]
-            top = max(top, terms[j])
-        total = 0.0
-        for j in range(R):
-            terms[j] = exp(terms[j] - top)
-            total += terms[j]
-        for j in range(R):
-            node[t * stride + j] = <real> (terms[j] / total)
-        for j in range(R, stride):
-            node[t * stride + j] = 0.0
-    if edge_sum != NULL:
-        memset(edge_sum, 0, R * stride * sizeof(real))
-    if edges != NULL:
-        memset(edges, 0, (T - 1) * R * stride * sizeof(real))
-    if edge_sum != NULL or edges != NULL:
-        for t in range(T - 1):
-            matrix = pair + t * pair_step
-            top = -INFINITY
-            for i in range(R):
-                for j in range(R):
-                    x = edge_term(forward, backward, matrix, unary, step, t, i, j, R, stride)
-                    top = max(top, x)
-            total = 0.0
-            for i in range(R):
-                for j in range(R):
-                    x = edge_term(forward, backward, matrix, unary, step, t, i, j, R, stride)
-                    total += exp(x - top)
-            for i in range(R):
-                for j in range(R):
-                    x = edge_term(forward, backward, matrix, unary, step, t, i, j, R, stride)
-                    x = exp(x - top) / total
-                    if edge_sum != NULL:
-                        edge_sum[i * stride + j] += <real> x
-                    if edges != NULL:
-                        edges[(t * R + i) * stride + j] = <real> x
-    free(forward)
-    return 0
-
-
-cdef inline double edge_term(
-    const double* forward, const double* backward, const real* matrix, const real* unary,
-    Py_ssize_t step, Py_ssize_t t, Py_ssize_t i, Py_ssize_t j, Py_ssize_t R,
-    Py_ssize_t stride) noexcept nogil:
-    return (
-        forward[t * R + i] + <double> matrix[i * stride + j]
-        + <double> unary[(t + 1) * step + j] + backward[(t + 1) * R + j])
-
-
-cdef double log_sum_exp(const double* x, Py_ssize_t n) noexcept nogil:
-    cdef Py_ssize_t i
-    cdef double top = -INFINITY, total = 0.0
-    for i in range(n):
-        top = max(top, x[i])
-    if top == -INFINITY:
-        return top
-    for i in range(n):
-        total += exp(x[i] - top)
-    return top + log(total)
+    if real is double:
+        status = chain_f64_for(R).log_sum_product(
+            unary, step, T, R, stride, pair, pair_step, work, node, edge_sum, edges, log_z)
+    else:
+        status = chain_f32_for(R).log_sum_product(
+            unary, step, T, R, stride, pair, pair_step, work, node, edge_sum, edges, log_z)
+    free(work)
+    return status
 
 
 cdef Py_ssize_t viterbi_kbest(
