@@ -785,10 +785,9 @@ def solve(
     Fault
         Of the argument and place that is wrong.
     """
-    cdef Py_ssize_t B, T, R, lanes, stride
+    cdef Py_ssize_t B = unary.shape[0], R = unary.shape[2], lanes, stride
     cdef int what = KINDS[kind]
     cdef bint shared = pair.shape[0] == 1 and pair.shape[1] == 1
-    B, T, R = unary.shape
     if unary.dtype == np.float32:
         stride, lanes, none = chain_f32_for(R).width, chain_f32_for(MANY).width, NONE_F32
         run = _all_groups["float"]
