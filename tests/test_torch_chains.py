@@ -470,6 +470,34 @@ def test_allowed_transitions_as_a_matrix():
     assert "_forbidden" not in layer.state_dict()
 
 
+def test_constraints_of_predictions_alone():
+    layer = ChainLoss(3, labels=["B-x", "I-x", "O"])
+    emissions = torch.zeros(2, 4, 3)
+    emissions[..., 1] = 10.0
+    assert layer.decode(emissions).tolist() == [[1] * 4] * 2
+    assert layer.decode(emissions, allowed="bio").tolist() == [[0, 1, 1, 1]] * 2
+    never = torch.ones(3, 3, dtype=torch.bool)
+    never[:, 1] = False
+    assert 1 not in sum((row[1:] for row in layer.decode(emissions, allowed=never).tolist()), [])
+    with pytest.raises(ValueError, match="allowed='bio' needs labels="):
+        ChainLoss(3).decode(emissions, allowed="bio")
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize("k", [1, 2])
+def test_decoded_lists_have_no_padding(batch_first, k):
+    batch = Batch(left=True)
+    layer = ChainLoss(3, batch_first=batch_first).double()
+    given = [batch.emissions, batch.mask]
+    if not batch_first:
+        given = [given[0].transpose(0, 1), given[1].T]
+    decoded = layer.decode(*given, k=k)
+    assert [len(row) for row in decoded.tolist()] == batch.lengths.tolist()
+    assert decoded.tolist() == layer.decode(*given).tolist()
+    assert layer.decode(torch.zeros(0, 4, 3, dtype=torch.float64)).tolist() == (
+        [] if batch_first else [[]] * 4)
+
+
 def test_certificates_hold():
     batch = Batch(T=8, R=4)
     layer = ChainLoss(4, "max_min", tol=1e-1, reduction="none").double()
@@ -592,6 +620,11 @@ def test_crf_against_pytorch_crf():
         assert ours.decode(emissions, mask) == theirs.decode(emissions, mask)
         assert ours.decode(emissions) == theirs.decode(emissions)
         assert ours.num_tags == 5 and repr(ours) == repr(theirs)
+    drawn = []
+    for crf in (CRF, torchcrf.CRF):
+        torch.manual_seed(0)
+        drawn.append(crf(4).state_dict())
+    assert all(torch.equal(drawn[0][name], drawn[1][name]) for name in drawn[1])
 
 
 def test_crf_takes_no_parameter_of_another_meaning():

@@ -34,11 +34,22 @@ class Decoded(NamedTuple):
     scores : Tensor of shape (B,) or (B, k)
         -inf for labellings that there are not.
     lengths : LongTensor of shape (B,)
+    time_first : bool
+        Whether the axis of positions comes before that of sequences.
     """
 
     tags: Tensor
     scores: Tensor
     lengths: Tensor
+    time_first: bool = False
+
+    def tolist(self):
+        """Labels of each sequence without padding: list of list of int, of the best labellings."""
+        tags = self.tags[..., 0] if self.tags.dim() == 3 else self.tags
+        rows = (tags.T if self.time_first else tags).tolist()
+        if bool((self.lengths == len(rows[0]) if rows else self.lengths).all()):
+            return rows
+        return [[label for label in row if label >= 0] for row in rows]
 
 
 class _Batch(NamedTuple):
@@ -225,7 +236,9 @@ def chain_loss(emissions, tags, transitions, start=None, end=None, *, mask=None,
     batch_first : bool, default=True
         False where the axes of positions come before that of sequences.
     tol : float, default=1e-6
-        Of "max_min": difference of the bounds at which its oracle stops.
+        Of "max_min": difference of the bounds at which its oracle stops. It may end before, at its
+        limit of calls: while scores are small beside costs, as of an untrained network, a loss is
+        known to about a hundredth, and takes some milliseconds.
     device_policy : {"auto", "cpu", "native"}, default="auto"
         Of tensors on a GPU: compiled kernels on the CPU, with one copy there and back, or the same
         recursions in PyTorch's operations. "max_min" always goes to the CPU.
@@ -352,7 +365,8 @@ def _decoded(batch, k, batch_first, policy):
         lengths = torch.from_numpy(lengths)
         if tags.device.type != "cpu":
             lengths = lengths.to(tags.device)
-    return Decoded(tags if batch_first else tags.transpose(0, 1), scores, lengths)
+    return Decoded(
+        tags if batch_first else tags.transpose(0, 1), scores, lengths, not batch_first)
 
 
 class ChainLoss(nn.Module):
@@ -434,17 +448,15 @@ class ChainLoss(nn.Module):
         self.device_policy = device_policy
         # costs are constants of the CPU's kernels: they do not move with the module
         self._cost = as_cost(cost, n_labels)
-        forbidden = _forbidden(allowed, labels, n_labels)
-        for name, part in (
-            ("_forbidden", None if forbidden is None else forbidden[:-1]),
-            ("_not_first", None if forbidden is None or not forbidden[-1].any()
-             else forbidden[-1]),
-        ):
-            self.register_buffer(name, part, persistent=False)
-        self.transitions = nn.Parameter(torch.empty(n_labels, n_labels))
+        self.labels = _as_names(labels, n_labels)
+        # transitions that may not be, and in a last row labels that may not be first
+        self.register_buffer(
+            "_forbidden", _forbidden(allowed, self.labels, n_labels), persistent=False)
+        # in the order of pytorch-crf, so that the same seed draws the same scores
         for name in ("start_transitions", "end_transitions"):
             part = nn.Parameter(torch.empty(n_labels)) if start_end else None
             self.register_parameter(name, part)
+        self.transitions = nn.Parameter(torch.empty(n_labels, n_labels))
         self.reset_parameters()
 
     def reset_parameters(self):
@@ -455,16 +467,16 @@ class ChainLoss(nn.Module):
     def extra_repr(self):
         return f"{self.n_labels}, {self.surrogate!r}, reduction={self.reduction!r}"
 
-    def _batch(self, emissions, mask, lengths, transitions):
+    def _batch(self, emissions, mask, lengths, transitions, forbidden=None):
         if transitions is None:
             transitions = self.transitions
         start, end = self.start_transitions, self.end_transitions
-        if self._forbidden is not None:
-            transitions = transitions.masked_fill(self._forbidden, -float("inf"))
-        if self._not_first is not None:
-            if start is None:
-                start = torch.zeros_like(self.transitions[0])
-            start = start.masked_fill(self._not_first, -float("inf"))
+        for barred in (self._forbidden, forbidden):
+            if barred is not None:
+                if start is None:
+                    start = torch.zeros_like(self.transitions[0])
+                start = start.masked_fill(barred[-1], -float("inf"))
+                transitions = transitions.masked_fill(barred[:-1], -float("inf"))
         return self._checked(_as_batch(
             emissions, transitions, start, end, mask, lengths, self.batch_first))
 
@@ -507,8 +519,8 @@ class ChainLoss(nn.Module):
                     allowed_labels=None):
         """Bounds of the loss of each sequence.
 
-        They differ for "max_min" alone, whose oracle stops when they are `tol` apart; elsewhere
-        both are the loss.
+        They differ for "max_min" alone, whose oracle stops when they are `tol` apart, or at its
+        limit of calls; elsewhere both are the loss.
 
         Parameters
         ----------
@@ -528,7 +540,7 @@ class ChainLoss(nn.Module):
             temperature=self.temperature, cost_scale=self.cost_scale, tol=self.tol,
             policy=self.device_policy)
 
-    def decode(self, emissions, mask=None, *, lengths=None, transitions=None, k=1):
+    def decode(self, emissions, mask=None, *, lengths=None, transitions=None, k=1, allowed=None):
         """Best labellings.
 
         Parameters
@@ -537,6 +549,9 @@ class ChainLoss(nn.Module):
             As of `forward`.
         k : int, default=1
             How many of each sequence.
+        allowed : {"bio"} or bool array of shape (n_labels, n_labels), default=None
+            Transitions that may be, beside what the layer's own `allowed` says: of predictions
+            alone, which the loss does not know.
 
         Returns
         -------
@@ -545,7 +560,10 @@ class ChainLoss(nn.Module):
         if k != 1:
             check_number("k", k, low=0, integer=True)
         with torch.no_grad():
-            batch = self._batch(emissions, mask, lengths, transitions)
+            forbidden = _forbidden(allowed, self.labels, self.n_labels)
+            if forbidden is not None:
+                forbidden = forbidden.to(self.transitions.device)
+            batch = self._batch(emissions, mask, lengths, transitions, forbidden)
             return _decoded(batch, k, self.batch_first, self.device_policy)
 
     def marginals(self, emissions, mask=None, *, lengths=None, transitions=None):
@@ -598,14 +616,18 @@ class ChainLoss(nn.Module):
                 f"surrogate={self.surrogate!r}.")
 
 
+def _as_names(labels, n_labels):
+    if labels is None:
+        return None
+    labels = [str(label) for label in labels]
+    if len(labels) != n_labels or len(set(labels)) != n_labels:
+        raise ValueError(
+            f"labels must be {n_labels} different names, got {len(set(labels))} in {len(labels)}.")
+    return labels
+
+
 def _forbidden(allowed, labels, n_labels):
     """What may not be: transitions, and in a last row first labels; None without constraints."""
-    if labels is not None:
-        labels = [str(label) for label in labels]
-        if len(labels) != n_labels or len(set(labels)) != n_labels:
-            raise ValueError(
-                f"labels must be {n_labels} different names, got {len(set(labels))} in "
-                f"{len(labels)}.")
     if allowed is None:
         return None
     if isinstance(allowed, str):
@@ -691,8 +713,4 @@ class CRF(ChainLoss):
         """
         with torch.no_grad():
             batch = self._batch(emissions, mask, None, None)
-            tags, _, lengths = _decoded(batch, 1, True, self.device_policy)
-        rows = tags.tolist()
-        if not bool((lengths == tags.shape[1]).all()):
-            rows = [[label for label in row if label >= 0] for row in rows]
-        return rows
+            return _decoded(batch, 1, True, self.device_policy).tolist()

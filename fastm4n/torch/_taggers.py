@@ -22,8 +22,8 @@ def from_tagger(tagger, *, dtype=torch.float32, reduction="mean", **options):
     """A layer and a linear map with the weights of a fitted tagger.
 
     The loss of ``linear(X)`` under the layer is then the mean loss that the fit minimised, beside
-    its penalty, and ``layer.decode`` predicts what the tagger does: a network can begin at a
-    certified optimum.
+    its penalty, for "max_min" up to the accuracy of its oracle, and ``layer.decode`` predicts what
+    the tagger does: a network can begin at a certified optimum.
 
     Parameters
     ----------
@@ -35,9 +35,9 @@ def from_tagger(tagger, *, dtype=torch.float32, reduction="mean", **options):
     reduction : {"mean", "sum", "token_mean", "none"}, default="mean"
         Of the layer.
     **options
-        Further parameters of `ChainLoss`, such as `batch_first` and `allowed`. The layer has the
-        surrogate, the costs and the temperature of the tagger. What is in `allowed` counts in
-        losses, too, while the tagger's `allowed_transitions` do not; it is left out by default.
+        Further parameters of `ChainLoss`, such as `batch_first`. The layer has the surrogate, the
+        costs and the temperature of the tagger, but not its `allowed_transitions`, which are of
+        predictions alone: give them to ``layer.decode``.
 
     Returns
     -------
