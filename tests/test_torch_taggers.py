@@ -102,4 +102,4 @@ def test_what_no_layer_can_be():
 
 def test_the_package_does_not_import_torch():
     code = "import sys, fastm4n, fastm4n.losses; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+    assert subprocess.run([sys.executable, "-P", "-c", code]).returncode == 0
