@@ -7,8 +7,8 @@ the contestants taking turns.  A step is the loss and its gradients to emissions
 pytorch-crf and torch-struct take part where they are installed, the latter and max-min, which take
 seconds, in the first shapes and a fifth of the repeats.  Errors are the largest
 of loss and gradients, relative to their scale, beside ours in float64, which are compared with
-pytorch-crf's in float64 as well; labels are compared before the clock is started.  The targets are 80 times
-pytorch-crf for a step and 200 times for decoding, in float32.
+pytorch-crf's in float64 as well; labels are compared before the clock is started.  The targets are
+80 times pytorch-crf for a step and 200 times for decoding, in float32.
 """
 
 import argparse

@@ -262,7 +262,7 @@ cdef object run_groups(
         real[:, :, :, :] d_pair, double[:, ::1] total, long long[:, :] paths, int[::1] status):
     """The sequences of the groups group_from ... group_to - 1.
 
-    `matrices` and of_pair are those of `_begin`.  d_pair is empty where no edges are wanted, or
+    `matrices` and of_pair are those of `begin`.  d_pair is empty where no edges are wanted, or
     only their sum over each group, which goes to `total`.
     """
     cdef Py_ssize_t R = unary.shape[2], stride = matrices.shape[2], B = unary.shape[0]

@@ -142,7 +142,7 @@ def _by_blocks(unary, pair, start, end, tags, first, length, surrogate, cost, co
 
 
 def _check_ranges(unary, pair, start, end, tags, first, length):
-    """The checks of `solve`, where another kernel goes on: by a call for no sequence's loss."""
+    """The checks of `solve`, where another kernel goes on, by its cheapest call."""
     solve(
         "best", unary, pair, start, end, first, length, paths=np.zeros(unary.shape[:2], np.int64),
         tags=tags, spread=_spread)
@@ -201,7 +201,7 @@ def loss_on_host(unary, pair, start, end, tags, first, length, allowed, cost, su
     return value, value, d_unary, torch.from_numpy(summed), d_start, d_end
 
 
-def sum_of_ends(slope, first, length, weights=None):
+def sum_of_ends(slope, first, length):
     """Slopes of the scores of first and last labels, of those of positions: summed over sequences.
 
     first and length are arrays or tensors; what an empty sequence has at its place is zero.
@@ -213,8 +213,6 @@ def sum_of_ends(slope, first, length, weights=None):
     rows = torch.arange(B, device=slope.device)
     last = (first + length - 1).clamp(min=0)
     found = slope[rows, first], slope[rows, last]
-    if weights is not None:
-        return weights @ found[0], weights @ found[1]
     return found[0].sum(0), found[1].sum(0)
 
 
@@ -534,8 +532,7 @@ def kbest_of(unary, pair, start, end, found, k):
     labels = np.full((B, T, k), -1, dtype=np.int64)
     scores = np.full((B, k), -np.inf)
     arrays = _arrays(unary, pair, start, end)
-    # what is wrong, is said by the same checks
-    solve("best", *arrays, first, length, paths=np.zeros((B, T), np.int64))
+    _check_ranges(*arrays, None, first, length)
     rows = _with_ends(arrays[0], *arrays[2:], first, length)
     begins = np.cumsum(length) - length
     shared = pair.dim() == 2
