@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from fastm4n._parameters import check_choice, check_flag, check_number
 from fastm4n.estimators._chain_predictions import forbidden_transitions
+from fastm4n.outputs._base import COST_SCALES
 from fastm4n.torch import _chain_ops as ops
 from fastm4n.torch._chain_numerics import POLICIES
 from fastm4n.torch._checks import (
@@ -21,7 +22,6 @@ from fastm4n.torch._checks import (
 
 __all__ = ["ChainLoss", "CRF", "Decoded", "chain_loss", "chain_marginals", "chain_viterbi"]
 
-COST_SCALES = ("sum", "mean")
 
 
 class Decoded(NamedTuple):

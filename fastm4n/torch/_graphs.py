@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from fastm4n._graph_batches import GraphBatch, Names
 from fastm4n._parameters import check_choice, check_flag, check_number
+from fastm4n.outputs._base import COST_SCALES
 from fastm4n.outputs.graphs import INFERENCES
 from fastm4n.torch._checks import (
     TWICE,
@@ -33,7 +34,6 @@ from fastm4n.torch._checks import (
     reduced,
 )
 
-COST_SCALES = ("sum", "mean")
 NAMES = Names("unary", "tags")
 
 
