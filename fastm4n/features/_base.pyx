@@ -9,6 +9,8 @@ import numpy as np
 
 from libc.math cimport sqrt
 
+from fastm4n.features._rows import rows_of_zeros
+
 from fastm4n._simd._loops cimport loops_for, padded
 from fastm4n.features._penalty cimport Penalty
 
@@ -227,7 +229,7 @@ cdef class WeightMap(FeatureMap):
         n_shared : int
             The first rows, which `Penalty` may hold once.
         """
-        self.weights = self.raw = np.zeros(shape)
+        self.weights = self.raw = rows_of_zeros(shape)
         self.n_shared = n_shared
         self.smoothness = 1.0
 
@@ -257,7 +259,7 @@ cdef class WeightMap(FeatureMap):
                 f"{shape}.")
         self.penalty, self.smoothness = penalty, 1.0 / penalty.modulus
         if not self.penalised:
-            self.weights = np.zeros(shape)
+            self.weights = rows_of_zeros(shape)
             self.penalised = True
         self.prox_all()
 

@@ -1,10 +1,25 @@
 """Rows of features and of weights, outside of the compiled loops."""
 
+import math
+
 import numpy as np
 from scipy import sparse
 
 # values of CSR rows that are worked on at a time
 AT_ONCE = 1 << 16
+# bytes that processors fetch at a time
+LINE = 64
+
+
+def rows_of_zeros(shape):
+    """Zeros in float64, C-ordered, that begin where a line of the processor's cache does.
+
+    Rows of whole vectors then lie on as few lines as they can, and no vector on two.
+    """
+    size = math.prod(shape)
+    room = np.zeros(size + LINE // 8)
+    first = -room.ctypes.data % LINE // 8
+    return room[first : first + size].reshape(shape)
 
 
 def row_norms(X, intercept):
