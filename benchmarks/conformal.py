@@ -53,7 +53,7 @@ TARGETS = {
 MAX_LENGTH = 100
 
 INTRODUCTION = """
-How-to: [the guide's chapter](../user_guide.md#how-sure-is-a-prediction). A set is to hold the truth as
+How-to: [the guide's chapter](../guide/confidence.md). A set is to hold the truth as
 often as its level says. Each figure is a mean over {splits} random splits into examples that
 calibrate and examples that are looked at, with the standard deviation over splits in brackets where
 it is of coverage. Calibrating with n examples leaves the coverage of one split a deviation of about

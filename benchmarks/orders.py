@@ -217,7 +217,7 @@ PAGE = """# Chains of higher order
 
 `SequenceTagger(order=q)` lets a label depend on the q labels before it, through weights of the
 n-grams of labels that occur in the training data; see the
-[user guide](../user_guide.md#higher-order-and-constraints). This page says what that is worth, and
+[user guide](../guide/constraints.md). This page says what that is worth, and
 what it costs. `benchmarks/orders.py` makes it. {environment}
 
 Tamil and Twitter are parts of speech by their official splits, from the word, its affixes and its
