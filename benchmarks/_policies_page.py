@@ -12,7 +12,7 @@ from ocr import ALPHA, PYSTRUCT, PYSTRUCT_GAP
 
 from fastm4n.solvers import driver
 
-IMAGES = ROOT / "docs" / "images"
+IMAGES = ROOT / "docs" / "results" / "images"
 
 CACHE = 50
 SAMPLINGS = ("uniform", "gap")

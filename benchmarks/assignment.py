@@ -2,7 +2,7 @@
 
     python benchmarks/assignment.py [--quick] [--repeats 5]
 
-prints each section as a Markdown table and writes them to docs/assignment.md, and the figures to
+prints each section as a Markdown table and writes them to docs/results/assignment.md, and the figures to
 benchmarks/results/assignment.json; with --quick (fewer and smaller problems, one repeat) it
 prints alone. fastm4n takes a batch of dense float64 problems in one call; scipy's solver and
 lapx's take one after another, or lapx its batch in one thread where it has such a function.
@@ -266,7 +266,7 @@ def main():
     if not args.quick:
         RESULTS.mkdir(exist_ok=True)
         (RESULTS / "assignment.json").write_text(json.dumps(results, indent=1) + "\n")
-        (ROOT / "docs" / "assignment.md").write_text("\n".join(parts))
+        (ROOT / "docs" / "results" / "assignment.md").write_text("\n".join(parts))
 
 
 if __name__ == "__main__":

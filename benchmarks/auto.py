@@ -2,7 +2,7 @@
 
     FASTM4N_DATA=... python benchmarks/auto.py [--limit 5] [--only TEXT]
 
-prints a Markdown table of the problems of the other benchmarks, and writes docs/auto.md unless
+prints a Markdown table of the problems of the other benchmarks, and writes docs/results/auto.md unless
 --only picks some. Work is what `AutoPolicy` counts, in multiply-adds: visits by what the features
 of a block cost, oracle calls, atoms; and the systems of Newton steps, where "auto" makes those. It
 is the same each time, which times of a few milliseconds are not; CPU seconds of `fit` stand beside
@@ -174,7 +174,7 @@ def main():
             "`accelerate=True`, gap sampling.",
             describe(environment()), "", summary, "", *lines,
         ]
-        (ROOT / "docs" / "auto.md").write_text("\n".join(page) + "\n", encoding="utf-8")
+        (ROOT / "docs" / "results" / "auto.md").write_text("\n".join(page) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     python benchmarks/chain_kernels.py [--labels 5 26 64] [--lengths 10 100 1000 100000]
 
 prints each section as a Markdown table; if nothing is left out it writes them to
-docs/chain_kernels.md, and the figures to benchmarks/results/chain_kernels.json. A call has
+docs/results/chain_kernels.md, and the figures to benchmarks/results/chain_kernels.json. A call has
 about 100,000 positions in sequences of equal length. fastm4n takes them as one batch; hmmlearn's
 loops, C++ behind pybind11, take one sequence, and are called for one after another; the NumPy
 reference gets as many as fill half a second. All have the same scores, and their results are
@@ -229,7 +229,7 @@ def main():
     if tuple(args.labels) == LABELS and tuple(args.lengths) == LENGTHS:
         RESULTS.mkdir(exist_ok=True)
         (RESULTS / "chain_kernels.json").write_text(json.dumps(results, indent=1) + "\n")
-        (ROOT / "docs" / "chain_kernels.md").write_text("\n".join(parts))
+        (ROOT / "docs" / "results" / "chain_kernels.md").write_text("\n".join(parts))
 
 
 if __name__ == "__main__":

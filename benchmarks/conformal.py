@@ -2,7 +2,7 @@
 
     FASTM4N_DATA=... python benchmarks/conformal.py [--only chunks classes levels] [--splits 20]
 
-writes benchmarks/results/conformal.json, docs/conformal.md and docs/images/conformal_*.png; with
+writes benchmarks/results/conformal.json, docs/results/conformal.md and docs/results/images/conformal_*.png; with
 --only it replaces its own figures of the results and leaves the others. The parts are
 
     chunks   CoNLL-2000: a CRF and a max-margin tagger fitted on 8,000 training sentences, their
@@ -42,8 +42,8 @@ from fastm4n.calibration import reliability_curve
 from fastm4n.plotting import ReliabilityDisplay
 from fastm4n.plotting._axes import new_axes, style_of, tidy
 
-FILE, PAGE = RESULTS / "conformal.json", ROOT / "docs" / "conformal.md"
-IMAGES = ROOT / "docs" / "images"
+FILE, PAGE = RESULTS / "conformal.json", ROOT / "docs" / "results" / "conformal.md"
+IMAGES = ROOT / "docs" / "results" / "images"
 LEVELS = (0.8, 0.9, 0.95, 0.99)
 TRAINED = 8000
 # and the entry of their reports that is guaranteed
@@ -53,7 +53,7 @@ TARGETS = {
 MAX_LENGTH = 100
 
 INTRODUCTION = """
-How-to: [the guide's chapter](user_guide.md#how-sure-is-a-prediction). A set is to hold the truth as
+How-to: [the guide's chapter](../guide/confidence.md). A set is to hold the truth as
 often as its level says. Each figure is a mean over {splits} random splits into examples that
 calibrate and examples that are looked at, with the standard deviation over splits in brackets where
 it is of coverage. Calibrating with n examples leaves the coverage of one split a deviation of about

@@ -5,7 +5,7 @@
 
 With --all everything is measured in one run, python-crfsuite and fastm4n in turns; a part by
 itself replaces its own figures in benchmarks/results/conll2000.json and leaves the others.
-``page`` (done after every part) writes docs/conll2000.md from them.
+``page`` (done after every part) writes docs/results/conll2000.md from them.
 
 crfsuite  L-BFGS with c1 = 0, c2 = 1 and its own stopping rule
 optimum   the same, almost without a stopping rule, for the optimal loss P*
@@ -50,7 +50,7 @@ from fastm4n.datasets import chunking_attributes, load_conll
 from fastm4n.metrics import span_f1_score
 
 FILE = RESULTS / "conll2000.json"
-PAGE = ROOT / "docs" / "conll2000.md"
+PAGE = ROOT / "docs" / "results" / "conll2000.md"
 MODELS = Path(tempfile.gettempdir()) / "fastm4n_conll2000"
 C2 = 1.0
 TARGET, CLOSE = 1e-4, 1e-6

@@ -9,7 +9,7 @@ much more frequent than others, "signed" values of both signs and rows of length
 one thread, CPU seconds, medians, in turn; alpha in units of 1/n (C = 1 / alpha n). Each has the
 loosest tolerance that comes to within 1e-4 of the optimum. A row has CPU seconds and passes of
 ours ("auto"), and the ratio to them of LinearSVC's, for max_margin, and of those of Frank-Wolfe
-steps, or what these have come to after six times as long. Measured in docs/speed.md:
+steps, or what these have come to after six times as long. Measured in docs/results/speed.md:
 --rows 100000 --columns 50000.
 """
 

@@ -9,7 +9,7 @@ alike, so that the points of a curve lie on one run.
 
     FASTM4N_DATA=... python benchmarks/gap_plots.py [--repeats 15]
 
-writes docs/images/gap_passes.png and docs/images/gap_seconds.png.
+writes docs/results/images/gap_passes.png and docs/results/images/gap_seconds.png.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from threadpoolctl import threadpool_limits
 from fastm4n import MulticlassClassifier
 from fastm4n.plotting import DualityGapDisplay
 
-IMAGES = Path(__file__).resolve().parent.parent / "docs" / "images"
+IMAGES = Path(__file__).resolve().parent.parent / "docs" / "results" / "images"
 ALPHA = 0.01
 PASSES = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100)
 STEPS = {"line_search": "line search", "exact": "exact", "fixed": "fixed, averaged"}

@@ -3,7 +3,7 @@
     python benchmarks/graph_kernels.py [--repeats 5] [--problems "tree, 20 x 20" ...]
 
 prints each section as a Markdown table; if nothing is left out it writes them to
-docs/graph_kernels.md, and the figures to benchmarks/results/graph_kernels.json. Peers that are not
+docs/results/graph_kernels.md, and the figures to benchmarks/results/graph_kernels.json. Peers that are not
 installed are left out. Every contestant of a row has the same scores, and values are compared
 before the clock is started. Times are CPU seconds of one thread, medians, the contestants taking
 turns. "kernel" is a call from compiled code, as the solvers make them, with its scratch in place;
@@ -273,7 +273,7 @@ def main():
         section("Displacements between 14 nodes: microseconds", displacements)])
     print(text)
     if len(options.problems) == len({*PROBLEMS, *FEW_STATES, *PLACES}):
-        (ROOT / "docs" / "graph_kernels.md").write_text(text)
+        (ROOT / "docs" / "results" / "graph_kernels.md").write_text(text)
         RESULTS.mkdir(exist_ok=True)
         (RESULTS / "graph_kernels.json").write_text(json.dumps(
             {"run": run, "forests": labellings, "few_states": few_states, "displacements": displacements}, indent=1) + "\n")

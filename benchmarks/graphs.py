@@ -2,7 +2,7 @@
 
     FASTM4N_DATA=... python benchmarks/graphs.py [--only PART ...] [--quick]
 
-writes benchmarks/results/graphs.json and docs/graphs.md; with --only it replaces its own figures of
+writes benchmarks/results/graphs.json and docs/results/graphs.md; with --only it replaces its own figures of
 the results and leaves the others, and with --quick (a quarter of the training graphs) it prints the
 page and leaves all files alone. The parts are
 
@@ -29,7 +29,7 @@ from threadpoolctl import threadpool_limits
 
 from fastm4n import Graphs, GraphTagger, Sequences
 
-FILE, PAGE = RESULTS / "graphs.json", ROOT / "docs" / "graphs.md"
+FILE, PAGE = RESULTS / "graphs.json", ROOT / "docs" / "results" / "graphs.md"
 SURROGATES = ("max_margin", "max_min", "log")
 HORSE_ALPHA = 0.03
 NAMES = {"max_margin": "M3N", "max_min": "M4N", "log": "CRF"}

@@ -2,7 +2,7 @@
 
     FASTM4N_DATA=... python benchmarks/hard_gaps.py [--passes 300]
 
-draws docs/images/hard_gaps.png: certified relative gaps against CPU seconds, one thread, of single
+draws docs/results/images/hard_gaps.png: certified relative gaps against CPU seconds, one thread, of single
 fits. Small gaps of a small alpha, a column out of scale, few and long sequences, and sequences
 whose features are out of scale.
 """

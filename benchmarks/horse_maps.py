@@ -2,7 +2,7 @@
 
     FASTM4N_DATA=... python benchmarks/horse_maps.py
 
-writes docs/images/horses_maps.png. M4N is fitted as in graphs.py, with and without edges, and the
+writes docs/results/images/horses_maps.png. M4N is fitted as in graphs.py, with and without edges, and the
 photographs are those with the median accuracy of pixels with edges and the largest gain by them.
 """
 
@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 from fastm4n import GraphTagger
 from fastm4n.plotting import LabelMapDisplay
 
-PATH = ROOT / "docs" / "images" / "horses_maps.png"
+PATH = ROOT / "docs" / "results" / "images" / "horses_maps.png"
 NAMES = ("other", "horse")
 
 

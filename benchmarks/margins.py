@@ -2,7 +2,7 @@
 
     FASTM4N_DATA=... python benchmarks/margins.py [--only TEXT] [--page]
 
-writes benchmarks/results/margins.json and docs/margins.md. CRF, and M3N and M4N under both scales
+writes benchmarks/results/margins.json and docs/results/margins.md. CRF, and M3N and M4N under both scales
 of costs, on the chunks of CoNLL-2000 and the parts of speech of Tamil and of tweets. alpha is
 chosen by the score on held-out sentences, Tamil's development part or a fifth of the others'
 training sentences, and the model is then fitted to all of them and scored on the test part; as is
@@ -126,7 +126,7 @@ def write_page(results):
         head = ("model", "alpha", "test score, %", f"CPU s to a gap of {ROUGH:g}", "to the end",
                 "passes", "relative gap", f"score after {FEW} passes", "its gap")
         parts.append(table(data[0].upper() + data[1:], head, rows) + "\n")
-    (ROOT / "docs" / "margins.md").write_text("\n".join(parts))
+    (ROOT / "docs" / "results" / "margins.md").write_text("\n".join(parts))
 
 
 def main():

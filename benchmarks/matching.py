@@ -2,7 +2,7 @@
 
     python benchmarks/matching.py [--quick] [--splits 5]
 
-writes docs/matching.md, docs/images/matching_columns.png and docs/images/matching_points.png. The
+writes docs/results/matching.md, docs/results/images/matching_columns.png and docs/results/images/matching_points.png. The
 points are those of _keypoints.py. The scans are scikit-learn's digits, 8 x 8 pixels. Two scans a
 and b of the same class make a pair; the columns of b are shuffled, and the truth is where the
 column of b that has the place of column i of a went. The images are divided into training and
@@ -35,7 +35,7 @@ from threadpoolctl import threadpool_limits
 
 from fastm4n import Matcher
 
-IMAGES = ROOT / "docs" / "images"
+IMAGES = ROOT / "docs" / "results" / "images"
 M = 8
 TRAIN = 0.6
 SURROGATES = {"max_margin": "M3N", "log": "CRF", "max_min": "M4N"}
@@ -402,7 +402,7 @@ def main():
         ),
     ]
     print("\n".join(parts))
-    (ROOT / "docs" / "matching.md").write_text("\n".join(parts))
+    (ROOT / "docs" / "results" / "matching.md").write_text("\n".join(parts))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     FASTM4N_DATA=... python benchmarks/memory.py vectors conll page
 
-Each fit is one process of one thread, after a fit of a few examples; ``page`` writes docs/memory.md.
+Each fit is one process of one thread, after a fit of a few examples; ``page`` writes docs/results/memory.md.
 """
 
 import argparse
@@ -39,7 +39,7 @@ from fastm4n.outputs import row_stride
 from fastm4n.penalties import ElasticNet
 
 FILE = RESULTS / "memory.json"
-PAGE = ROOT / "docs" / "memory.md"
+PAGE = ROOT / "docs" / "results" / "memory.md"
 SURROGATES = ("max_min", "max_margin", "log")
 
 

@@ -2,7 +2,7 @@
 
     python benchmarks/min_cut.py [--quick] [--repeats 5]
 
-prints the tables and writes them to docs/min_cut.md, and the figures to
+prints the tables and writes them to docs/results/min_cut.md, and the figures to
 benchmarks/results/min_cut.json; with --quick (no large grid, one repeat) it prints alone.
 PyMaxflow (GPL) takes part where it is installed. Values of cuts are compared before the clock is
 started. Times are CPU seconds of one thread, medians, the contestants taking turns.
@@ -225,7 +225,7 @@ def main():
     if not args.quick:
         RESULTS.mkdir(exist_ok=True)
         (RESULTS / "min_cut.json").write_text(json.dumps(results, indent=1) + "\n")
-        (ROOT / "docs" / "min_cut.md").write_text("\n".join(parts))
+        (ROOT / "docs" / "results" / "min_cut.md").write_text("\n".join(parts))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     FASTM4N_DATA=... python benchmarks/multilabel.py [--only SET ...] [--quick]
 
-writes benchmarks/results/multilabel.json and docs/multilabel.md; with --only it replaces its own
+writes benchmarks/results/multilabel.json and docs/results/multilabel.md; with --only it replaces its own
 sets of the results and leaves the others, and with --quick (a quarter of the training examples and
 two settings) it prints the page and leaves all files alone.
 
@@ -31,7 +31,7 @@ from threadpoolctl import threadpool_limits
 
 from fastm4n import MultiLabelClassifier
 
-FILE, PAGE = RESULTS / "multilabel.json", ROOT / "docs" / "multilabel.md"
+FILE, PAGE = RESULTS / "multilabel.json", ROOT / "docs" / "results" / "multilabel.md"
 INTERCEPTS = (1.0, 10.0)
 CS = (0.01, 0.1, 1.0, 10.0, 100.0)
 # features, labels; those of two files come with a split

@@ -2,8 +2,8 @@
 
     FASTM4N_DATA=... python benchmarks/ocr.py [--quick] [--only NAME ...] [--repeats 5]
 
-prints each section as a Markdown table and writes docs/ocr.md and
-docs/images/sequence_oracles.png; with --only it leaves the page alone. OCR-small are the 626
+prints each section as a Markdown table and writes docs/results/ocr.md and
+docs/results/images/sequence_oracles.png; with --only it leaves the page alone. OCR-small are the 626
 words of the first fold, OCR-large the other 6,251; a letter has 128 pixels, and the weights
 are those of pixels, intercept, first and last letter, and transitions. Times are CPU seconds
 of one thread, medians over the repeats, the contestants taking turns; those of threads are
@@ -284,7 +284,7 @@ def draw_oracles(curves, path):
 def oracles(size):
     base = overhead()
     curves = oracle_curves(size, base)
-    draw_oracles(curves, ROOT / "docs" / "images" / "sequence_oracles.png")
+    draw_oracles(curves, ROOT / "docs" / "results" / "images" / "sequence_oracles.png")
     rows, ratios = [], []
     for (name, passes), found in curves.items():
         for oracle, setting, values in (
@@ -554,7 +554,7 @@ def main():
             print(f"({name}: {time.perf_counter() - start:.0f} s)\n", flush=True)
             parts.append(text)
     if args.only == list(SECTIONS):
-        (ROOT / "docs" / "ocr.md").write_text("\n".join(parts))
+        (ROOT / "docs" / "results" / "ocr.md").write_text("\n".join(parts))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     FASTM4N_DATA=... python benchmarks/orders.py [--quick] [--only fits kernels] [--page]
 
-writes benchmarks/results/orders.json and docs/orders.md. Two parts:
+writes benchmarks/results/orders.json and docs/results/orders.md. Two parts:
 
 fits     Tamil and Twitter parts of speech by their official splits, and OCR-small, the 626 words of
          the first fold, with the other 6,251 for testing. alpha is chosen for each order among
@@ -210,14 +210,14 @@ def write_page(results):
     text = PAGE.format(
         tol=f"{TOL:g}", environment=describe(results["environment"]), fits=fits, kernels=kernels,
         reading=results.get("reading", ""))
-    (ROOT / "docs" / "orders.md").write_text(text)
+    (ROOT / "docs" / "results" / "orders.md").write_text(text)
 
 
 PAGE = """# Chains of higher order
 
 `SequenceTagger(order=q)` lets a label depend on the q labels before it, through weights of the
 n-grams of labels that occur in the training data; see the
-[user guide](user_guide.md#higher-order-and-constraints). This page says what that is worth, and
+[user guide](../guide/constraints.md). This page says what that is worth, and
 what it costs. `benchmarks/orders.py` makes it. {environment}
 
 Tamil and Twitter are parts of speech by their official splits, from the word, its affixes and its

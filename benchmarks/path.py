@@ -4,7 +4,7 @@
 
 As Figure 8 of Osokin et al. (2016): OCR-small (626 words), structural SVM, eps = 0.1, against the
 grid of 31 alphas from 2^15 to 2^-15, with and without warm start. Prints tables, and writes
-docs/path.md, docs/images/path_figure8.png, and docs/images/path_bound.png, of how gaps between
+docs/results/path.md, docs/results/images/path_figure8.png, and docs/results/images/path_bound.png, of how gaps between
 breakpoints are bounded. CPU seconds of one thread; each repeat has a seed of its own, and the
 methods take turns.
 """
@@ -244,7 +244,7 @@ def main():
         for part in (kappas(data, repeats), surrogates(data)):
             print(part, flush=True)
             parts.append(part)
-    images = ROOT / "docs" / "images"
+    images = ROOT / "docs" / "results" / "images"
     draw({name: middle(runs) for name, runs in paths.items()}, images / "path_figure8.png")
     draw_bound(images / "path_bound.png")
     intro = (
@@ -255,11 +255,11 @@ def main():
         f"{describe(environment('fastm4n'))}\n\n"
         "OCR-small (626 words), structural SVM, eps = 0.1; the grid has 31 alphas from 2^15 to\n"
         "2^-15, each solved to a gap of 0.1. What is compared, and why it comes out as it does,\n"
-        "is on the page [The regularisation path](regularization_path.md).\n\n"
+        "is on the page [The regularisation path](../regularization_path.md).\n\n"
         "![CPU seconds and passes to reach each alpha, and certified gaps]"
         "(images/path_figure8.png)\n"
     )
-    (ROOT / "docs" / "path.md").write_text("\n".join([intro, *parts]))
+    (ROOT / "docs" / "results" / "path.md").write_text("\n".join([intro, *parts]))
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
     FASTM4N_DATA=... python benchmarks/permutations.py [--quick] [--only NAME ...] [--repeats 5]
 
-prints each section as a Markdown table and writes docs/permutations.md,
-docs/images/permutation_oracles.png and benchmarks/results/permutations.json; with --only it
+prints each section as a Markdown table and writes docs/results/permutations.md,
+docs/results/images/permutation_oracles.png and benchmarks/results/permutations.json; with --only it
 leaves them alone. The five sets of label ranking and their Gaussian kernels are those of
 table1.py, the training part of its first split; alpha is 0.01. Times are CPU seconds of one
 thread, medians over the repeats. --quick does less of everything, and says so on the page.
@@ -209,7 +209,7 @@ def draw_oracles(curves, path):
 
 def oracles(size):
     curves = oracle_curves(size)
-    draw_oracles(curves, ROOT / "docs" / "images" / "permutation_oracles.png")
+    draw_oracles(curves, ROOT / "docs" / "results" / "images" / "permutation_oracles.png")
     rows, ratios, figures = [], [], []
     for (name, passes), found in curves.items():
         for oracle, setting, values in (
@@ -385,7 +385,7 @@ def main():
             print(f"({name}: {time.perf_counter() - start:.0f} s)\n", flush=True)
             parts.append(text)
     if args.only == list(SECTIONS):
-        (ROOT / "docs" / "permutations.md").write_text("\n".join(parts))
+        (ROOT / "docs" / "results" / "permutations.md").write_text("\n".join(parts))
         (RESULTS / "permutations.json").write_text(json.dumps(figures, indent=1) + "\n")
 
 

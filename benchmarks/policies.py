@@ -3,7 +3,7 @@
     FASTM4N_DATA=... python benchmarks/policies.py [--quick] [--only PART ...]
     python benchmarks/policies.py --page
 
-writes benchmarks/results/policies.json, docs/policies.md and docs/images/policies_*.png; with
+writes benchmarks/results/policies.json, docs/results/policies.md and docs/results/images/policies_*.png; with
 --only it replaces its own figures of the results and leaves the others, with --page it makes the
 page and the pictures from the results again, and with --quick (less of everything) it prints the
 page and leaves all files alone. The parts are
@@ -293,7 +293,7 @@ def main():
         print(page(results))
     else:
         draw(results)
-        (ROOT / "docs" / "policies.md").write_text(page(results))
+        (ROOT / "docs" / "results" / "policies.md").write_text(page(results))
 
 
 if __name__ == "__main__":

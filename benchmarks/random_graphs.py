@@ -8,7 +8,7 @@ that are no enumeration (max-min, the local polytope) against linear programs by
 of them. Then `--fits` whole fits of `GraphTagger` on a few tiny graphs, against Clarabel
 (`pip install clarabel`) and, for "log", L-BFGS-B. Prints tables as Markdown; exits with 1 where
 anything is violated. `--only` takes oracles, "maximise" or "fits"; `--json FILE` adds the rows to
-a file, and `--page FILE ...` makes docs/random_graphs.md of such files.
+a file, and `--page FILE ...` makes docs/results/random_graphs.md of such files.
 """
 
 import argparse
@@ -286,7 +286,7 @@ def run_fits(n_fits, seed):
 
 
 def page(rows, run):
-    """docs/random_graphs.md."""
+    """docs/results/random_graphs.md."""
     counted = sum(row["graphs"] for row in rows if not row["oracle"].startswith("fits"))
     fits = sum(row["graphs"] for row in rows if row["oracle"].startswith("fits"))
     return f"""# Random graphs
@@ -357,7 +357,7 @@ def main():
     if args.page:
         rows = [row for path in args.page for row in json.loads(path.read_text())]
         run_by = describe(environment("scipy", "clarabel"))
-        (Path(__file__).parent.parent / "docs" / "random_graphs.md").write_text(page(rows, run_by))
+        (Path(__file__).parent.parent / "docs" / "results" / "random_graphs.md").write_text(page(rows, run_by))
     else:
         with threadpool_limits(1):
             rows = rows_of(args)

@@ -3,8 +3,8 @@
     FASTM4N_DATA=... python benchmarks/regimes.py [--only NAME ...] [--quick] [--page]
 
 runs the benchmark of each regime in a process of its own, one after another, keeps what they print
-in benchmarks/results/regimes.json, writes their tables to docs/regimes.md and one line of each into
-docs/speed.md. --only makes some of them again, --quick runs smaller ones, --page none.
+in benchmarks/results/regimes.json, writes their tables to docs/results/regimes.md and one line of each into
+docs/results/speed.md. --only makes some of them again, --quick runs smaller ones, --page none.
 """
 
 import argparse
@@ -196,9 +196,9 @@ def write_pages(results):
             f"## {regime[0].upper()}{regime[1:]}\n", wrapped(
                 f"`python benchmarks/{found['command']}`, {found['minutes']:.1f} minutes. "
                 f"{describe(found['run'])}") + "\n", text + "\n"]
-    (ROOT / "docs" / "regimes.md").write_text("\n".join(pages))
+    (ROOT / "docs" / "results" / "regimes.md").write_text("\n".join(pages))
     text = table("Regimes", ("regime", "beside", "figure", "measured"), rows)
-    page = ROOT / "docs" / "speed.md"
+    page = ROOT / "docs" / "results" / "speed.md"
     before, _, rest = page.read_text().partition(BEGIN)
     after = rest.partition(END)[2]
     # the section has its heading before the mark

@@ -2,7 +2,7 @@
 
     python benchmarks/roof.py [--repeats 7] [--quick]
 
-prints the table and writes it to docs/roof.md, and the figures to benchmarks/results/roof.json;
+prints the table and writes it to docs/results/roof.md, and the figures to benchmarks/results/roof.json;
 with --quick (one repeat) it prints alone. Every bound is compared before the clock is started, and
 the number of nodes that are left. thinqpbo (GPL) stands beside fastm4n here, and is no part of it;
 without it its columns are empty.
@@ -192,7 +192,7 @@ def main():
     if not args.quick:
         RESULTS.mkdir(exist_ok=True)
         (RESULTS / "roof.json").write_text(json.dumps(results, indent=1) + "\n")
-        (ROOT / "docs" / "roof.md").write_text(text)
+        (ROOT / "docs" / "results" / "roof.md").write_text(text)
 
 
 if __name__ == "__main__":

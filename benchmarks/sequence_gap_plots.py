@@ -8,8 +8,8 @@ count.
 
     FASTM4N_DATA=... python benchmarks/sequence_gap_plots.py [--quick] [--repeats 3] [--redraw]
 
-writes benchmarks/results/sequence_gaps.json, docs/images/sequence_gaps_passes.png and
-docs/images/sequence_gaps_seconds.png; with --redraw it makes the pictures from the results again.
+writes benchmarks/results/sequence_gaps.json, docs/results/images/sequence_gaps_passes.png and
+docs/results/images/sequence_gaps_seconds.png; with --redraw it makes the pictures from the results again.
 """
 
 import argparse

@@ -2,7 +2,7 @@
 
     FASTM4N_DATA=... python benchmarks/sequences.py [--quick] [--splits 14] [--jobs 2]
 
-writes benchmarks/results/sequences.json and docs/sequences.md. Three parts:
+writes benchmarks/results/sequences.json and docs/results/sequences.md. Three parts:
 
 splits  the words of OCR by the protocol of Nowak-Vila, Bach and Rudi (2020): 14 random splits into
         60 % for training, 20 % for validation and 20 % for testing, alpha in 2^-1 ... 2^-10
@@ -279,7 +279,7 @@ def main():
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "sequences.json").write_text(json.dumps(results, indent=1) + "\n")
     text = page(results)
-    (ROOT / "docs" / "sequences.md").write_text(text)
+    (ROOT / "docs" / "results" / "sequences.md").write_text(text)
     print(text)
     print(f"{time.perf_counter() - start:.0f} s")
 

@@ -2,7 +2,7 @@
 
     FASTM4N_DATA=... python benchmarks/soft.py [--passes 300]
 
-writes docs/soft.md, docs/images/soft_figure1.png, docs/images/soft_figure2.png and
+writes docs/results/soft.md, docs/results/images/soft_figure1.png, docs/results/images/soft_figure2.png and
 benchmarks/results/soft.json. Every point is a fit of its own with that many passes; fits with the
 same seed begin alike, so that the points of a curve lie on one run. Seconds are CPU seconds of the
 fit, its certificates included, the least of three where fits are short.
@@ -30,7 +30,7 @@ from fastm4n.outputs import FactorGraphs
 from fastm4n.solvers.soft import solve_soft
 
 ROOT = Path(__file__).resolve().parent
-DOCS = ROOT.parent / "docs"
+DOCS = ROOT.parent / "docs" / "results"
 N_LABELS = 14
 PASSES = (1, 2, 5, 10, 20, 50, 100, 200, 300, 500, 1000)
 RHOS = (0.01, 0.1, 1.0, 10.0)

@@ -3,7 +3,7 @@
     FASTM4N_DATA=... python benchmarks/sparse_conll.py crfsuite fastm4n page
 
 Both minimise sum -log p(y | x) + c1 ||w||_1 + c2 ||w||^2 over the attributes of benchmarks/conll2000.py,
-and the weights of pairs that occur: CRFsuite's default. ``page`` writes docs/sparse_conll.md.
+and the weights of pairs that occur: CRFsuite's default. ``page`` writes docs/results/sparse_conll.md.
 """
 
 import argparse
@@ -33,7 +33,7 @@ from fastm4n import SequenceTagger
 from fastm4n.penalties import ElasticNet
 
 FILE = RESULTS / "sparse_conll.json"
-PAGE = ROOT / "docs" / "sparse_conll.md"
+PAGE = ROOT / "docs" / "results" / "sparse_conll.md"
 SETTINGS = ((1.0, 0.0), (1.0, 0.01))
 TARGET = 1e-4
 

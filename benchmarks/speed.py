@@ -3,7 +3,7 @@ LinearSVC and SVC; and cost per pass and memory against n.
 
     FASTM4N_DATA=... python benchmarks/speed.py [--only NAME ...] [--repeats 5]
 
-prints each section as a Markdown table and writes docs/speed.md. Times are CPU seconds of
+prints each section as a Markdown table and writes docs/results/speed.md. Times are CPU seconds of
 one thread, medians over the repeats, the contestants taking turns; objective values are
 recomputed here from the coefficients, the same way for all.
 """
@@ -330,7 +330,7 @@ def main():
             print(text, flush=True)
             parts.append(text)
     if args.only == list(SECTIONS):
-        page = ROOT / "docs" / "speed.md"
+        page = ROOT / "docs" / "results" / "speed.md"
         # what other scripts have measured follows
         kept = page.read_text().partition(MARK)[2]
         page.write_text("\n".join([*parts, MARK + kept]))

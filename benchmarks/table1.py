@@ -10,7 +10,7 @@ share of the objective at zero weights, or says so.
 
     FASTM4N_DATA=... python benchmarks/table1.py [--sets segment iris ...] [--splits 14]
 
-writes benchmarks/results/table1.json and docs/table1.md; with --smallest 20 the grid goes on
+writes benchmarks/results/table1.json and docs/results/table1.md; with --smallest 20 the grid goes on
 to 2^-20, beyond the paper's, and the files are table1_extended.json and .md; with --ranking
 the sets are rankings of items under the Hamming loss, and the files table1_ranking.json and
 .md. The results are written split by split, and --resume goes on from those that are there.
@@ -247,7 +247,7 @@ def main():
             results.write_text(json.dumps(rows, indent=1))
         print(f"{name}: {len(left)} splits in {time.perf_counter() - start:.1f} s", flush=True)
     text = report(args.ranking, rows, every, args.smallest, args.limit, args.sets)
-    (ROOT / "docs" / f"{stem}.md").write_text(text)
+    (ROOT / "docs" / "results" / f"{stem}.md").write_text(text)
     print(text)
 
 

@@ -9,7 +9,7 @@ what table 1 selects, and the width of table1.py.
 
     FASTM4N_DATA=... python benchmarks/table2.py
 
-writes docs/table2.md.
+writes docs/results/table2.md.
 """
 
 import argparse
@@ -105,7 +105,7 @@ def main():
                 f"| {name} | {key} | {loss:.3f} / {error:.3f} | | | | {gap:.1e} |"
             )
     text = "\n".join(lines) + "\n"
-    (ROOT / "docs" / "table2.md").write_text(text)
+    (ROOT / "docs" / "results" / "table2.md").write_text(text)
     print(text)
 
 

@@ -2,7 +2,7 @@
 
     FASTM4N_DATA=... python benchmarks/theory.py
 
-writes docs/theory.md, its pictures and benchmarks/results/theory.json. Tamil needs the data folder;
+writes docs/results/theory.md, its pictures and benchmarks/results/theory.json. Tamil needs the data folder;
 without it the page is not written, and the other results are printed.
 """
 
@@ -34,7 +34,7 @@ from fastm4n.theory import (
 from fastm4n.theory.bounds import norm_level, union
 
 ROOT = Path(__file__).resolve().parent
-DOCS = ROOT.parent / "docs"
+DOCS = ROOT.parent / "docs" / "results"
 NAMES = {"max_margin": "M3N (structural SVM)", "max_min": "M4N", "log": "CRF"}
 SIZES = (100, 1000, 10_000, 100_000, 1_000_000)
 

@@ -9,7 +9,7 @@ parameters of least token error in validation are tested. VCRF minimises
     mean_i -log p(y_i | x_i) + sum_k (lam r_k + beta) ||w_k||_1,
 
 the L1-CRF has lam = 0, and the CRF beta = lam = 0 and alpha / 2 ||w||^2 in their place. ``run``
-writes benchmarks/results/vcrf.json, and ``page`` docs/vcrf.md.
+writes benchmarks/results/vcrf.json, and ``page`` docs/results/vcrf.md.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from fastm4n.datasets import load_conll, load_conllu
 from fastm4n.penalties import ElasticNet
 
 FILE = RESULTS / "vcrf.json"
-PAGE = ROOT / "docs" / "vcrf.md"
+PAGE = ROOT / "docs" / "results" / "vcrf.md"
 # of the paper's grid {1, .5, 1e-1, ..., 1e-5, 0} what is informative: above it hardly a weight is
 # left, and below it the penalty is hardly felt
 LAM = (0.1, 0.01, 0.001, 0.0001, 0.0)

@@ -35,7 +35,7 @@ from fastm4n.metrics import span_f1_score
 from fastm4n.torch import ChainLoss
 
 SURROGATES = ("log", "max_margin", "max_min")
-# alpha of the linear models times the number of sentences: docs/margins.md chose it
+# alpha of the linear models times the number of sentences: docs/results/margins.md chose it
 LINEAR = {"log": 0.125, "max_margin": 8.0, "max_min": 4.0}
 PADDING, UNKNOWN = 0, 1
 

@@ -1,0 +1,7 @@
+"""
+First classifier
+================
+
+text
+"""
+print(1)
