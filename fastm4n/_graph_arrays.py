@@ -198,6 +198,7 @@ def as_graph(graph, names, i):
         if array.ndim != n_dimensions and not (array.ndim == 1 and array.shape[0] == 0):
             raise ValueError(
                 f"Graph {i}: {name} must have {n_dimensions} dimension(s); they have {array.ndim}."
+                + (" They are the fourth entry of a tuple." if name == "node_types" else "")
             )
         arrays[name] = array
     return arrays

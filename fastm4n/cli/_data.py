@@ -266,8 +266,8 @@ def _read_svmrank(args, task, reading, n_features, fitted, truth):
 
     if task not in (None, "matchings", "classes", "ordered"):
         raise CommandError(
-            f"svmrank holds matchings of documents and ranks, ordered levels or classes, not {task}",
-            2)
+            "svmrank holds matchings of documents and ranks, ordered levels or classes, not "
+            f"{task}", 2)
     data = load_svm_rank(_source(args), n_features=n_features)
     notes, reading = [], {"zero_based": False}
     if task is None:
