@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fastm4n import (
         automata,
+        boosting,
         calibration,
+        costs,
         datasets,
         estimators,
         factors,

@@ -1,14 +1,15 @@
 """The command line, ``fastm4n``.
 
-Everything slow to import is imported by the commands, after their arguments were parsed.
+A command is imported where it is given, and what is slow to import, after its arguments were
+parsed.
 """
 
 import argparse
 import os
 import sys
+from importlib import import_module
 
 from fastm4n._version import __version__
-from fastm4n.cli import _bench, _complexity, _datasets, _evaluate, _fit, _info, _path, _predict
 from fastm4n.cli._arguments import HelpFormatter, Parser
 from fastm4n.cli._output import CommandError
 
@@ -33,16 +34,20 @@ exit codes: 0 done, 1 failure, 2 bad arguments, 130 interrupted. Errors are one 
 name file and line where there is one; a file that was to be written is then as it was before.
 """
 
+# each is a module of this package, _NAME
+COMMANDS = ("path", "fit", "predict", "evaluate", "complexity", "info", "bench", "datasets")
 
-def _parser():
+
+def _parser(names=COMMANDS):
+    """The parser of all commands, or of those that are named."""
     parser = Parser(
         prog="fastm4n", formatter_class=HelpFormatter, description=DESCRIPTION, epilog=EPILOG
     )
     parser.add_argument("--version", action="version", version=f"fastm4n {__version__}")
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND")
     commands.required = True
-    for module in (_path, _fit, _predict, _evaluate, _complexity, _info, _bench, _datasets):
-        module.add(commands)
+    for name in names:
+        import_module(f"fastm4n.cli._{name}").add(commands)
     return parser
 
 
@@ -60,11 +65,13 @@ def main(argv=None):
         0 done, 1 failure, 130 interrupted. Bad arguments, ``--help`` and ``--version`` end
         with SystemExit, as is usual of argparse.
     """
-    parser = _parser()
-    if not (sys.argv[1:] if argv is None else argv):
-        parser.print_help(sys.stderr)
+    argv = sys.argv[1:] if argv is None else argv
+    if not argv:
+        _parser().print_help(sys.stderr)
         return 2
-    args = parser.parse_args(argv)
+    # only what is not there is told of all commands
+    names = () if argv[0] == "--version" else argv[:1] if argv[0] in COMMANDS else COMMANDS
+    args = _parser(names).parse_args(argv)
     prog = f"fastm4n {args.command}"
     try:
         code = args.run(args)

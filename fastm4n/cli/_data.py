@@ -4,6 +4,7 @@ import os
 import sys
 import warnings
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
 from fastm4n.cli._arguments import EMBEDDED
@@ -25,6 +26,12 @@ _OPTIONS = {
     "target": ("csv", "conll", "conllu", "npz"), "columns": ("csv", "conll", "conllu"),
     "drop": ("csv",), "labels": ("csv",), "header": ("csv",), "delimiter": ("csv", "conll"),
     "comment": ("conll",), "where": ("npz",), "attributes": _TOKENS,
+}
+
+# files of scikit-learn's: rows of features and a class, below so many lines of names
+_TABLES = {
+    "iris": ("iris.csv", 1), "wine": ("wine_data.csv", 1),
+    "breast_cancer": ("breast_cancer.csv", 1), "digits": ("digits.csv.gz", 0),
 }
 
 
@@ -589,10 +596,7 @@ def embedded(name, task=None, who="--task is"):
         np.put_along_axis(after, y[:, :, None], before + 0.2 * rng.normal(size=before.shape), 1)
         X = (before[:, :, None] - after[:, None]) ** 2
     else:
-        from sklearn import datasets
-
-        source = "digits" if name == "digit_lines" else name
-        X, y = getattr(datasets, f"load_{source}")(return_X_y=True)
+        X, y = _of_scikit_learn("digits" if name == "digit_lines" else name)
         if name == "diabetes":
             edges = np.quantile(y, np.arange(1, N_LEVELS) / N_LEVELS)
             y = np.searchsorted(edges, y, side="right")
@@ -600,6 +604,25 @@ def embedded(name, task=None, who="--task is"):
             lengths = [11] * (len(y) // 11) + [len(y) % 11]
             X, y = Sequences.from_lengths(X / 16, lengths), Sequences.from_lengths(y, lengths)
     return Data(name, holds, X, y, {"format": "embedded"})
+
+
+def _of_scikit_learn(name):
+    """What its `load_NAME(return_X_y=True)` gives.
+
+    To import it takes longer than all that is done with a small data set: its tables are read from
+    their files where these are what they have always been, and by its own function elsewhere.
+    """
+    import numpy as np
+
+    try:
+        file, n_heads = _TABLES[name]
+        folder = Path(find_spec("sklearn").origin).parent / "datasets" / "data"
+        table = np.loadtxt(folder / file, delimiter=",", skiprows=n_heads)
+        return table[:, :-1], table[:, -1].astype(np.int64)
+    except (KeyError, AttributeError, TypeError, OSError, ValueError):
+        from sklearn import datasets
+
+        return getattr(datasets, f"load_{name}")(return_X_y=True)
 
 
 def _images(rng):

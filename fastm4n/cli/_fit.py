@@ -71,7 +71,6 @@ def add(commands):
 
 
 def run(args):
-    from fastm4n import checkpointing
     from fastm4n.cli import _plots
 
     plots = [("--plot", args.plot), ("--plot-transitions", args.plot_transitions)]
@@ -86,13 +85,19 @@ def run(args):
     data = _data.read(args)
     if args.plot_transitions is not None and data.task != "sequences":
         raise CommandError(f"--plot-transitions: {data.name} is of {data.task}", 2)
+    # before scikit-learn is imported, which takes a while; attributes are yet to be counted
+    if not data.needs_vectorizer:
+        _summary.tell(report, data)
+    from fastm4n import checkpointing
+
     with report.notes():
         given = {} if args.alpha is None else {"alpha": args.alpha}
         model = _models.build(args, data, tol=args.tol, verbose=shown_progress(args), **given)
         before, estimator = _models.split(model)
         try:
             X = data.X if before is None else before.fit_transform(data.X)
-            _summary.tell(report, data, features=_summary.width(X))
+            if data.needs_vectorizer:
+                _summary.tell(report, data, features=_summary.width(X))
             report.tell(_models.described(estimator))
             start = time.perf_counter()
             with checkpointing(args.checkpoint) if args.checkpoint else nullcontext():

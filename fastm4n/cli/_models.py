@@ -7,6 +7,12 @@ import stat
 from fastm4n.cli._arguments import KERNELS_WITH_GAMMA
 from fastm4n.cli._output import CommandError
 
+# by the task of the data
+ESTIMATORS = {
+    "classes": "MulticlassClassifier", "ordered": "OrdinalClassifier",
+    "sequences": "SequenceTagger", "graphs": "GraphTagger", "rankings": "LabelRanker",
+    "matchings": "Matcher", "multilabel": "MultiLabelClassifier",
+}
 # what the files of save_model and RegularizationPath.save begin with
 MAGIC = b"\x93FASTM4N"
 
@@ -19,10 +25,9 @@ def build(args, data, **options):
 
     import fastm4n
     from fastm4n._parameters import unknown_parameter
-    from fastm4n.estimators._state import PREDICTORS
     from fastm4n.penalties import L2, ElasticNet
 
-    cls = next(cls for cls in PREDICTORS.values() if cls._task == data.task)
+    cls = getattr(fastm4n, ESTIMATORS[data.task])
     parameters = {
         "surrogate": args.surrogate, "max_iter": args.max_iter, "random_state": args.seed,
         **options,

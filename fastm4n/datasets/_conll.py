@@ -4,9 +4,8 @@ import re
 from inspect import signature
 from numbers import Integral
 
-from sklearn.utils import Bunch
-
 from fastm4n._parameters import check_number, unknown_parameter
+from fastm4n.datasets._bunch import bunch
 from fastm4n.datasets._lines import SPACE, Lines
 
 CONLLU_FIELDS = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
@@ -148,7 +147,7 @@ class _Columns:
         if names is not None and self.label_column is not None:
             names = list(names)
             del names[_column(self.label_column, len(names), self.names)]
-        return Bunch(
+        return bunch(
             tokens=tokens, labels=None if self.label_column is None else labels, columns=names)
 
     def __iter__(self):
@@ -310,4 +309,4 @@ def load_conllu(path, *, fields="FORM", label="UPOS", keep_empty=False):
     finish(lines.number)
     if not any(tokens):
         raise ValueError(f"{lines.name} holds no words.")
-    return Bunch(tokens=tokens, labels=None if column is None else labels)
+    return bunch(tokens=tokens, labels=None if column is None else labels)

@@ -3,9 +3,9 @@
 import re
 
 import numpy as np
-from sklearn.utils import Bunch
 
 from fastm4n._parameters import check_number
+from fastm4n.datasets._bunch import bunch
 from fastm4n.datasets._conll import batched
 from fastm4n.datasets._lines import SPACE, Lines, number
 
@@ -92,7 +92,7 @@ def _bunch(batch):
         sequence[:] = [
             _weighted(names, weights) if any_weights else names for names, weights, _ in sequence
         ]
-    return Bunch(sequences=sequences, labels=labels)
+    return bunch(sequences=sequences, labels=labels)
 
 
 def _sequences(lines, keep_empty):

@@ -5,8 +5,8 @@ from numbers import Integral
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.utils import Bunch
 
+from fastm4n.datasets._bunch import bunch
 from fastm4n.datasets._lines import Lines, integer, number
 from fastm4n.sequences import Sequences
 
@@ -60,7 +60,7 @@ def load_svmlight_sequences(path, *, n_features=None, zero_based="auto", dtype=n
     rows, labels, offsets, qids, _ = read_svmlight(
         path, n_features=n_features, zero_based=zero_based, dtype=dtype, with_qid=True
     )
-    return Bunch(X=Sequences(rows, offsets), y=Sequences(labels, offsets), qid=qids)
+    return bunch(X=Sequences(rows, offsets), y=Sequences(labels, offsets), qid=qids)
 
 
 def load_svmlight(path, *, n_features=None, zero_based="auto", dtype=np.float64):

@@ -6,10 +6,11 @@ import re
 from array import array
 from math import isfinite
 from numbers import Integral
+from typing import NamedTuple
 
 import numpy as np
-from sklearn.utils import Bunch
 
+from fastm4n.datasets._bunch import bunch
 from fastm4n.datasets._lines import SPACE, Lines, integer, number
 
 _DECIMAL_COMMA = re.compile(r"(?<=[0-9]),(?=[0-9])")
@@ -108,11 +109,20 @@ def load_csv(path, *, target=-1, columns=None, delimiter=None):
     >>> data.y.tolist(), data.columns
     (['a', 'b'], ['u', 'v'])
     """
-    return read_table(path, target, columns, delimiter)
+    return bunch(**read_table(path, target, columns, delimiter)._asdict())
+
+
+class Table(NamedTuple):
+    """What `load_csv` returns, without scikit-learn."""
+
+    X: np.ndarray
+    y: np.ndarray | None
+    columns: list
+    target: str | None
 
 
 def read_table(path, target, columns, delimiter, *, rankings=False, head=None):
-    """`load_csv`, and more.
+    """The `Table` of `load_csv`, and more.
 
     rankings: whether the target holds rankings, which are then checked line by line; None if that
     goes by a ``>`` in the first one. head: called with the first two rows (the second None if there
@@ -165,7 +175,7 @@ def read_table(path, target, columns, delimiter, *, rankings=False, head=None):
         numbers.append(lines.number)
     if not numbers:
         raise ValueError(f"{lines.name} holds no examples.")
-    return Bunch(
+    return Table(
         X=np.array(values).reshape(len(numbers), len(columns)),
         y=None if place is None else _typed(targets), columns=list(columns),
         target=None if place is None else names[place],
