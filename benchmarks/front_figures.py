@@ -2,11 +2,12 @@
 
     python benchmarks/front_figures.py
 
-docs/images/front_conll2000.png  how far a CRF of CoNLL-2000 is from its optimum, by CPU seconds, and
-                                 how far it is certified to be at most: conll2000.py
-docs/images/choice.png           test losses of the three surrogates over the best of them, and of
-                                 costs of sequences that are summed or averaged: table1.py
-                                 and margins.py
+They go to docs/results/images:
+
+front_conll2000.png  how far a CRF of CoNLL-2000 is from its optimum, by CPU seconds, and how far it
+                     is certified to be at most: conll2000.py
+choice.png           test losses of the three surrogates over the best of them, and of costs of
+                     sequences that are summed or averaged: table1.py and margins.py
 
 Nothing is fitted here.
 """
@@ -21,7 +22,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from fastm4n.plotting._axes import COLORS, GREY
 
-IMAGES = ROOT / "docs" / "images"
+IMAGES = ROOT / "docs" / "results" / "images"
 WEIGHTS = "all pairs"
 NAMES = {"max_margin": "M3N", "max_min": "M4N", "log": "CRF"}
 # of fastm4n.plotting's colours
@@ -76,13 +77,13 @@ def split_losses(name):
     """Of each set the mean test losses of the three surrogates, and errors of these means."""
     rows = sorted(load(name), key=lambda row: row["set"])
     found = {}
-    for name, of_set in groupby(rows, key=lambda row: row["set"]):
+    for set_name, of_set in groupby(rows, key=lambda row: row["set"]):
         of_set = list(of_set)
         losses = {
             shown: np.array([row["test"] for row in of_set if row["surrogate"] == surrogate])
             for surrogate, shown in NAMES.items()
         }
-        found[name] = {
+        found[set_name] = {
             shown: (values.mean(), values.std() / np.sqrt(values.size))
             for shown, values in losses.items()
         }
