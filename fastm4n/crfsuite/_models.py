@@ -21,13 +21,14 @@ from fastm4n.estimators._parameters import cost_matrix
 from fastm4n.estimators.chain import SequenceTagger
 from fastm4n.features._rows import n_pair_rows
 from fastm4n.model_files import MAGIC as OUR_MAGIC
+from fastm4n.model_files import MAGIC_OF_CRFSUITE as MAGIC
 from fastm4n.model_files import ModelFileError
 from fastm4n.outputs import row_stride
 from fastm4n.vectorizer import SequenceVectorizer
 
 __all__ = ["CRFsuiteModel", "load_model", "read_crfsuite_model"]
 
-MAGIC, MODEL_TYPE, VERSION = b"lCRF", b"FOMC", 100
+MODEL_TYPE, VERSION = b"FOMC", 100
 # magic, size of the file, type, version; features (0 in most files), labels, attributes; and where
 # FEAT, the two databases, LFRF and AFRF begin
 _HEADER = struct.Struct("<4sI4s9I")

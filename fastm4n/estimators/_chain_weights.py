@@ -13,6 +13,10 @@ from fastm4n.outputs import row_stride
 WEIGHTS = (
     "coef_", "intercept_", "start_coef_", "end_coef_", "transition_coef_", "ngram_coef_",
     "transition_feature_coef_", *PACKED)
+# what a fit says of its weights
+OF_FIT = (
+    "alpha_", "n_iter_", "duality_gap_", "relative_gap_", "primal_objective_", "dual_objective_",
+    "history_")
 
 
 class WeightsOfPairs(NamedTuple):
@@ -49,6 +53,11 @@ class ChainWeights(PackedWeights):
     def __getattr__(self, name):
         if name in WEIGHTS:
             self._spread()
+        elif name in OF_FIT and self.__sklearn_is_fitted__():
+            raise AttributeError(
+                f"There is no {name}: no fit has found these weights, they came from elsewhere "
+                "(a file of CRFsuite, a network), and how far they are from an optimum is not "
+                "known. `fit` certifies weights.")
         # found now, or with the error that there was
         return super().__getattribute__(name)
 

@@ -141,7 +141,7 @@ def estimator_state(estimator):
         parameters[key] = _encoded(key, None if key == "callback" else value, arrays)
     attributes = {}
     for key, kind in _SCALARS.get(name, _CERTIFIED).items():
-        if key in _OF_FIT and not any(hasattr(estimator, other) for other in _OF_FIT):
+        if _is_left_out(key, lambda name: hasattr(estimator, name)):
             continue
         value = getattr(estimator, key)
         if key == "n_samples_seen_":  # one for each feature where some were missing
@@ -168,6 +168,13 @@ def estimator_state(estimator):
     return state, arrays
 
 
+def _is_left_out(key, is_there):
+    """Whether a number of a fit is missing by right: of weights that were not fitted."""
+    if key == "alpha_":
+        return not any(map(is_there, ("alpha_", *_OF_FIT)))
+    return key in _OF_FIT and not any(map(is_there, _OF_FIT))
+
+
 def estimator_from_state(state, arrays):
     """The estimator of `estimator_state`; ValueError, TypeError or KeyError if it is wrong."""
     name, arrays = state["class"], dict(arrays)
@@ -189,7 +196,7 @@ def estimator_from_state(state, arrays):
 
     attributes, given = {}, state["attributes"]
     for key, kind in _SCALARS.get(name, _CERTIFIED).items():
-        if key in _OF_FIT and not any(other in given for other in _OF_FIT):
+        if _is_left_out(key, given.__contains__):
             continue
         attributes[key] = _scalar(key, given[key], kind)
     history = {
@@ -203,7 +210,8 @@ def estimator_from_state(state, arrays):
         )
         if not vectors or len({values.shape for values in history.values()}) > 1:
             raise ValueError("history_ is not of vectors of one length")
-        attributes["history_"] = history
+        if history:
+            attributes["history_"] = history
     _add_arrays(estimator, attributes, arrays, given)
     if name in _SCALERS:
         vars(estimator).update(attributes)
