@@ -487,6 +487,29 @@ def load_model(path, *, encoding="utf-8"):
     See Also
     --------
     fastm4n.load_model : Loads the files of `fastm4n.save_model`.
+
+    Examples
+    --------
+    A model of three attributes, which would be a file otherwise:
+
+    >>> import base64, zlib
+    >>> from fastm4n.crfsuite import load_model
+    >>> packed = (
+    ...     "eNrLcQ5ySxFkYHDz93VOYYAAJiBmBmIDIO4B4gMcDAw8QDUmIHWujiExQDEWIGaEqofRDAwP7Bkw"
+    ...     "wAd7mBpGNDEmFLEL9s6BLk4mHBBeYbBLEkheh4NhFIyCUTAKRsEoGAUjFIDaAi7g1gKI5ccgAWwX"
+    ...     "KAExqM3ghdRmALVb7EbbDKNgFIyCUTAKRsGIBWxAXG5VkpEKbjdAeCn56eAWBAjngVsRakAMGXXw"
+    ...     "cQty02CAjG1oCDIwGAgizGJEMtcRqA40NgJqa/gA1YQAcYwgYowD1kphhKoBAO2rG3s=")
+    >>> tagger = load_model(zlib.decompress(base64.b64decode(packed)))
+    >>> tagger.classes_.tolist(), tagger.vectorizer_.feature_names_
+    (['D', 'N'], ['w:the', 'w:dog', 'n'])
+    >>> sentence = [{"w": "the"}, {"w": "dog", "n": 2.0}]
+    >>> tagger.predict([sentence])[0].tolist()
+    ['D', 'N']
+    >>> tagger.predict_marginals([sentence])[0].round(3)
+    array([[0.794, 0.206],
+           [0.131, 0.869]])
+    >>> hasattr(tagger, "duality_gap_")
+    False
     """
     model = read_crfsuite_model(path, encoding=encoding)
     R = len(model.labels)

@@ -7,7 +7,7 @@ from scipy import sparse
 
 from fastm4n.estimators._same_view import is_same_view
 from fastm4n.estimators._views import PACKED, PackedWeights
-from fastm4n.features._rows import spread_pairs
+from fastm4n.features._rows import HeldPairs, spread_pairs
 from fastm4n.outputs import row_stride
 
 WEIGHTS = (
@@ -61,6 +61,11 @@ class ChainWeights(PackedWeights):
         # found now, or with the error that there was
         return super().__getattribute__(name)
 
+    def __setattr__(self, name, value):
+        if name in WEIGHTS:
+            self._spread()  # or those by the pairs would still be what predictions go by
+        super().__setattr__(name, value)
+
     def _spread(self):
         """Have weights of all labels, if they are still by the pairs."""
         held = self.__dict__.get("_of_pairs")
@@ -73,8 +78,8 @@ class ChainWeights(PackedWeights):
         return super().__getstate__()
 
     def _repacked(self):
-        n_ngrams = len(self.__dict__.get("ngrams_", ()))
-        return fitted_weights(*packed_weights(self), *np.shape(self.coef_)[::-1], n_ngrams)
+        return fitted_weights(
+            *packed_weights(self), *np.shape(self.coef_)[::-1], n_ngrams_of(self))
 
 
 def fitted_weights(packed, packed_edges, d, R, n_ngrams=0):
@@ -105,6 +110,22 @@ def edge_views(packed, R):
     """transition_coef_ and transition_feature_coef_ in `packed`."""
     edges = packed.reshape(packed.shape[0], R, -1)[:, :, :R]
     return edges[-1], edges[:-1]
+
+
+def n_ngrams_of(tagger):
+    """How many longer n-grams of labels a fitted tagger has weights of."""
+    return len(vars(tagger).get("ngrams_", ()))
+
+
+def weights_by_pairs(tagger):
+    """Rows of weights by pairs, and the pairs, as long as nobody asked for weights; or Nones."""
+    held = vars(tagger).get("_of_pairs")
+    if held is None:
+        return None, None
+    if not isinstance(held.pairs, HeldPairs):
+        held = held._replace(pairs=HeldPairs(held.pairs))
+        vars(tagger)["_of_pairs"] = held
+    return held.rows, held.pairs
 
 
 def packed_weights(tagger):
