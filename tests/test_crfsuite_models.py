@@ -14,9 +14,8 @@ import pytest
 from crfsuite_files import model_file, mutated, patched
 from numpy.testing import assert_allclose, assert_array_equal
 
-from fastm4n import SequenceTagger
+from fastm4n import SequenceTagger, save_model
 from fastm4n import load_model as load_ours
-from fastm4n import save_model
 from fastm4n.cli import main
 from fastm4n.crfsuite import load_model, read_crfsuite_model
 from fastm4n.model_files import ModelFileError
@@ -98,9 +97,12 @@ def test_the_tagger_does_what_fitted_ones_do(tmp_path):
     assert explained.emissions and all(name in names for *_, name in explained.emissions)
     for copied in (copy.deepcopy(tagger), pickle.loads(pickle.dumps(tagger))):
         check_small(copied)
-    save_model(load_model(SMALL), tmp_path / "m.fm4n")
+    fresh = load_model(SMALL)
+    save_model(fresh, tmp_path / "m.fm4n")
     loaded = load_ours(tmp_path / "m.fm4n")
     check_small(loaded)
+    # neither predicting nor saving makes weights of all pairs
+    assert "_of_pairs" in vars(fresh) and "_of_pairs" in vars(loaded)
     assert_array_equal(loaded.coef_, tagger.coef_)
     # nothing is known of a fit, and one can be made
     with pytest.raises(AttributeError, match="no fit has found these weights"):

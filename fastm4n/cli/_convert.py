@@ -48,15 +48,13 @@ def run(args):
         save_model(tagger, args.model, metadata={
             "task": tagger._task, "reading": reading, "converted_from": "crfsuite"})
     labels = tagger.classes_.tolist()
-    n_weights, of = _models.n_weights(tagger)
-    n_transitions = int((tagger.transition_coef_ != 0).sum())
     report.tell(
-        f"{args.file}: {len(labels)} labels, {tagger.n_features_in_} attributes; not zero are "
-        f"{n_weights} weights of attributes and {n_transitions} of transitions")
+        f"{args.file}: {len(labels)} labels, {tagger.n_features_in_} attributes, "
+        f"{tagger.n_nonzero_} weights of attributes")
     report.tell(_models.described(tagger))
     report.tell(f"model: {args.model}")
     report.document({
         "task": tagger._task, "file": args.file, **_models.outcome(tagger), "labels": labels,
-        "n_nonzero": n_weights, "n_transitions": n_transitions, "model": args.model,
+        "n_nonzero": tagger.n_nonzero_, "model": args.model,
     })
     return 0

@@ -4,10 +4,11 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
+from sklearn.base import BaseEstimator
 
 from fastm4n.estimators._same_view import is_same_view
 from fastm4n.estimators._views import PACKED, PackedWeights
-from fastm4n.features._rows import HeldPairs, spread_pairs
+from fastm4n.features._rows import HeldPairs, n_pair_rows, spread_pairs
 from fastm4n.outputs import row_stride
 
 WEIGHTS = (
@@ -36,6 +37,46 @@ class WeightsOfPairs(NamedTuple):
     edge_pairs: tuple
     n_labels: int
     n_ngrams: int
+
+    def arrays(self):
+        """Fitted weights without transitions' features, `coef_` as a CSR matrix."""
+        starts, places = self.pairs
+        behind = n_pair_rows(places.size, self.rows.shape[1])
+        fitted = fitted_weights(
+            self.rows, None, behind, self.n_labels, self.n_ngrams)
+        del fitted["_packed"]
+        # a column for each feature
+        coef = sparse.csc_array(
+            (self.rows.reshape(-1)[: places.size], places.astype(np.int32), starts),
+            shape=(self.n_labels, starts.size - 1))
+        return {**fitted, "coef_": coef.tocsr()}
+
+    @classmethod
+    def of_arrays(cls, coef, ends, behind):
+        """The way back: of a CSR matrix, and the arrays behind it.
+
+        Parameters
+        ----------
+        coef : CSR matrix of shape (n_labels, n_features)
+        ends : list of ndarray of shape (n_labels,)
+            Intercept, start and end.
+        behind : list of ndarray
+            Transitions, and n-grams if there are any.
+        """
+        R, (transitions, *ngrams) = coef.shape[0], behind
+        coef = coef.tocsc()
+        if not coef.has_canonical_format:
+            raise ValueError("coef_ has entries twice")
+        stride, n = row_stride(R), coef.nnz
+        first, n_ngrams = n_pair_rows(n, stride), sum(of.size for of in ngrams)
+        rows = np.zeros((first + 3 + R - -n_ngrams // stride, stride))
+        rows.reshape(-1)[:n] = coef.data
+        rows[first : first + 3, :R] = ends
+        rows[first + 3 : first + 3 + R, :R] = transitions
+        if n_ngrams:
+            rows[first + 3 + R :].reshape(-1)[:n_ngrams] = ngrams[0]
+        pairs = coef.indptr.astype(np.int32), coef.indices.astype(np.uint16)
+        return cls(rows, pairs, None, None, R, n_ngrams)
 
     def fitted(self):
         """Fitted weights of all labels."""
@@ -72,6 +113,24 @@ class ChainWeights(PackedWeights):
         if held is not None:
             self.__dict__.update(held.fitted())
             self.__dict__.pop("_of_pairs", None)
+
+    @property
+    def n_nonzero_(self):
+        held = vars(self).get("_of_pairs")
+        if held is None:
+            return super().n_nonzero_
+        return int(np.count_nonzero(held.rows.reshape(-1)[: held.pairs[1].size]))
+
+    def _weights_by_pairs(self):
+        """Fitted weights, `coef_` as a CSR matrix, if they are by the pairs; or an empty dict."""
+        held = vars(self).get("_of_pairs")
+        return {} if held is None or held.edge_rows is not None else held.arrays()
+
+    def __setstate__(self, state):
+        if "_of_pairs" in state:
+            BaseEstimator.__setstate__(self, state)
+        else:
+            super().__setstate__(state)
 
     def __getstate__(self):
         self._spread()
