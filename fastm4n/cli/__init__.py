@@ -35,7 +35,8 @@ name file and line where there is one; a file that was to be written is then as 
 """
 
 # each is a module of this package, _NAME
-COMMANDS = ("path", "fit", "predict", "evaluate", "complexity", "info", "bench", "datasets")
+COMMANDS = (
+    "path", "fit", "predict", "evaluate", "complexity", "info", "convert", "bench", "datasets")
 
 
 def _parser(names=COMMANDS):
