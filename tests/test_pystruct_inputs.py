@@ -271,8 +271,8 @@ def test_chains_and_label_sets_in_arrays_of_objects():
 MISTAKES = {
     "out of range": (
         [(features(), EDGES), (features(), [[0, 1], [1, 3]])],
-        r"Edge 1 of graph 1 is \(1, 3\), but the graph has the nodes 0 ... 2. Nodes are counted "
-        "within each graph: subtract 3, the nodes of the graphs before it"),
+        r"Edge 1 of graph 1 is \(1, 3\), but the graph has the nodes 0 ... 2. Edges are counted "
+        r"within each graph: subtract node_offsets\[1\], which is 3, if they are counted over all"),
     "negative": ([(features(), [[0, -1]])] * 2, r"Edge 0 of graph 0 is \(0, -1\)"),
     "loop": (
         [(features(), EDGES), (features(), [[1, 1]])],
