@@ -1,4 +1,4 @@
-"""Files of SVM-HMM and SVM-rank, rankings of documents, and the command line on both.
+"""Files of SVM-hmm and SVM-rank, rankings of documents, and the command line on both.
 
 Compression, encodings and line ends are tried on all readers in `test_datasets`.
 """
@@ -50,7 +50,7 @@ def of(load, content, **options):
     return load(io.StringIO(content), **options)
 
 
-# -------------------------------------------------------------------------------- SVM-HMM
+# -------------------------------------------------------------------------------- SVM-hmm
 
 
 def test_svm_hmm():
@@ -87,7 +87,7 @@ def test_columns_count_from_one_even_where_svmlight_would_guess():
 BAD_LINES = {
     "A qid:1 1:1\nB qid:2 1:1\nA qid:1 1:1\n": "line 3: qid:1 comes back after another {one}; "
     "it began at line 1. The {many} of a {one} must be consecutive",
-    "1 qid:1 1:1\n1 1:1\n": "line 2: there is no qid after the label",
+    "1 qid:1 1:1\n1 1:1\n": "line 2: there is no qid after the label; it names the {one}",
     "1 1:1\n": "line 1: there is no qid after the label",
     "1 qid:x 1:1\n": "line 1: the {one} 'qid:x' is not qid: and an integer of 64 bits",
     "1 qid:9223372036854775808 1:1\n": "line 1: the {one} 'qid:9223372036854775808' is not",
@@ -114,7 +114,7 @@ BAD_LINES = {
 
 @pytest.mark.parametrize("content", BAD_LINES, ids=range(len(BAD_LINES)))
 @pytest.mark.parametrize("load, name, one, many", [
-    (load_svm_hmm, "HMM", "sequence", "tokens"), (load_svm_rank, "rank", "query", "documents")])
+    (load_svm_hmm, "hmm", "sequence", "tokens"), (load_svm_rank, "rank", "query", "documents")])
 def test_bad_lines(load, name, one, many, content):
     message = BAD_LINES[content].format(name=name, one=one, many=many)
     if load is load_svm_rank:
