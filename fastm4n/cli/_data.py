@@ -276,18 +276,22 @@ def _read_svmrank(args, task, reading, n_features, fitted, truth):
             "svmrank holds matchings of documents and ranks, ordered levels or classes, not "
             f"{task}", 2)
     data = load_svm_rank(_source(args), n_features=n_features)
+    queries = zip(data.qid, data.y, strict=True)
+    tied = next((qid for qid, targets in queries if len(set(targets)) < len(targets)), None)
+    tie = f"documents of qid:{tied} have the same target, so that there is no one ranking"
     notes, reading = [], {"zero_based": False}
     if task is None:
-        tied = args.levels is not None or any(len(set(y.tolist())) < len(y) for y in data.y)
-        task = "ordered" if tied else "matchings"
-        if tied and args.levels is None:
-            notes.append(
-                "documents of one query have the same target, so that there is no one ranking: "
-                "each line is taken for an example, its target for an ordered level")
+        task = "matchings" if tied is None and args.levels is None else "ordered"
+        if tied is not None and args.levels is None:
+            notes.append(f"{tie}: each line is an example, and its target an ordered level")
     if task != "matchings":
         return Data(args.data, task, data.X.values, data.y.values, reading, notes=notes)
+    if truth and tied is not None:
+        raise CommandError(f"{args.data}: {tie}" + (
+            "" if fitted else ". --task ordered takes documents one by one; in Python, "
+            "fastm4n.rankings.preference_pairs compares those of different targets"))
     try:
-        pairs, ranks = document_pairs(data.X, data.y if truth or not fitted else None)
+        pairs, ranks = document_pairs(data.X, data.y if truth else None)
     except ValueError as error:
         raise CommandError(
             f"{args.data}: {error} --task ordered takes documents one by one.") from error

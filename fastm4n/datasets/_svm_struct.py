@@ -1,4 +1,4 @@
-"""Files of SVM-HMM and SVM-rank: sequences with tags, and queries with documents."""
+"""Files of SVM-hmm and SVM-rank: sequences with tags, and queries with documents."""
 
 import numpy as np
 from sklearn.utils import Bunch
@@ -12,11 +12,11 @@ MOST_FEATURES = 100_000_000
 
 
 def load_svm_hmm(path, *, n_features=None, dtype=np.float64):
-    """Read sequences from a file of SVM-HMM.
+    """Read sequences from a file of SVM-hmm.
 
     A line is a token: ``TAG qid:EX_NUM FEAT:VAL ... # comment``. Lines of one EX_NUM are a
     sequence; they follow one another. Features are counted from 1, and ascend. Tags are numbers,
-    as SVM-HMM has them, or words.
+    as SVM-hmm has them, or words.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def load_svm_hmm(path, *, n_features=None, dtype=np.float64):
     array(['NOUN', 'VERB'], dtype='<U4')
     """
     tags = {}
-    rows, codes, batch = _read(path, n_features, dtype, "SVM-HMM", tags=tags)
+    rows, codes, batch = _read(path, n_features, dtype, "SVM-hmm", tags=tags)
     try:
         labels = np.array([number(tag) for tag in tags])[codes.astype(np.intp)]
     except ValueError:

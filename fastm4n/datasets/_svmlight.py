@@ -20,7 +20,7 @@ def load_svmlight_sequences(path, *, n_features=None, zero_based="auto", dtype=n
 
     A line is a token: its label, a number; ``qid:`` and the number of its sequence; and its
     features as ``index:value``, by increasing index. The tokens of a sequence are consecutive. What
-    follows a ``#`` is a comment. :func:`load_svm_hmm` reads those of SVM-HMM, whose tags may be
+    follows a ``#`` is a comment. :func:`load_svm_hmm` reads those of SVM-hmm, whose tags may be
     words.
 
     Parameters
@@ -106,7 +106,7 @@ def load_svmlight(path, *, n_features=None, zero_based="auto", dtype=np.float64)
 
 _QID = "there is a qid after the label; it names a sequence, which load_svmlight_sequences reads."
 _NO_LABEL = "the label {!r} is not a number."
-_NO_QID = "there is no qid after the label; it names the sequence, as in '1 qid:7 3:0.5'."
+_NO_QID = "there is no qid after the label; it names the {}, as in '1 qid:7 3:0.5'."
 
 
 def load_svmlight_multilabel(path, *, n_features=None, zero_based="auto", dtype=np.float64):
@@ -340,7 +340,7 @@ def svmlight_batches(
         if with_qid is None:
             with_qid = has_qid
         if has_qid != with_qid:
-            raise lines.error(_NO_QID if with_qid else _QID)
+            raise lines.error(_NO_QID.format(nouns[0]) if with_qid else _QID)
         begins = True
         if with_qid:
             try:
