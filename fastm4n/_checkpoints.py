@@ -1,9 +1,12 @@
 """Checkpoints: files from which a fit or a path that was killed goes on."""
 
+from __future__ import annotations
+
 import time
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from joblib import hash as content_hash
@@ -11,6 +14,10 @@ from joblib import hash as content_hash
 from fastm4n._parameters import check_file
 from fastm4n._plain import flat, part
 from fastm4n.model_files import ModelFileError, read_arrays, write_arrays
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
 
 # seconds from one checkpoint to the next, at least, and so many times what one takes
 SECONDS, TIMES = 0.5, 30.0
@@ -27,14 +34,14 @@ _current = ContextVar("the checkpoint of the fit that is under way", default=Non
 class Pace:
     """When to write the next checkpoint: by a monotonic clock, for a few per cent of the time."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.due = time.monotonic() + SECONDS
 
-    def is_due(self):
+    def is_due(self) -> bool:
         return time.monotonic() >= self.due
 
     @contextmanager
-    def writing(self):
+    def writing(self) -> Iterator[Any]:
         start = time.monotonic()
         yield
         end = time.monotonic()

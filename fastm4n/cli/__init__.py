@@ -3,14 +3,20 @@
 Everything slow to import is imported by the commands, after their arguments were parsed.
 """
 
+from __future__ import annotations
+
 import argparse
 import os
 import sys
+from typing import TYPE_CHECKING
 
 from fastm4n._version import __version__
 from fastm4n.cli import _bench, _complexity, _datasets, _evaluate, _fit, _info, _path, _predict
 from fastm4n.cli._arguments import HelpFormatter, Parser
 from fastm4n.cli._output import CommandError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 DESCRIPTION = """\
 Structured prediction with certified solvers: classes, ordered levels, labels of sequences
@@ -46,7 +52,7 @@ def _parser():
     return parser
 
 
-def main(argv=None):
+def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code.
 
     Parameters

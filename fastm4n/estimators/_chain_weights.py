@@ -1,6 +1,8 @@
 """Weights of chains: packed rows that the compiled loops read, views of them, and tables."""
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -9,6 +11,9 @@ from fastm4n.estimators._same_view import is_same_view
 from fastm4n.estimators._views import PACKED, PackedWeights
 from fastm4n.features._rows import spread_pairs
 from fastm4n.outputs import row_stride
+
+if TYPE_CHECKING:
+    from typing import Any
 
 WEIGHTS = (
     "coef_", "intercept_", "start_coef_", "end_coef_", "transition_coef_", "ngram_coef_",
@@ -46,7 +51,7 @@ class WeightsOfPairs(NamedTuple):
 class ChainWeights(PackedWeights):
     """Base of `SequenceTagger`: weights of observed pairs stay by the pairs until asked for."""
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         if name in WEIGHTS:
             self._spread()
         # found now, or with the error that there was
@@ -59,7 +64,7 @@ class ChainWeights(PackedWeights):
             self.__dict__.update(held.fitted())
             self.__dict__.pop("_of_pairs", None)
 
-    def __getstate__(self):
+    def __getstate__(self) -> Any:
         self._spread()
         return super().__getstate__()
 
