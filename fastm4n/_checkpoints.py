@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
+    from numpy.typing import ArrayLike
+
+    from fastm4n.solvers.driver import Driver
+
 # seconds from one checkpoint to the next, at least, and so many times what one takes
 SECONDS, TIMES = 0.5, 30.0
 
@@ -197,7 +201,7 @@ class FitCheckpoint:
         If it is damaged.
     """
 
-    def __init__(self, file, wanted):
+    def __init__(self, file: Any, wanted: dict[str, str]) -> None:
         self.file, self.fingerprint, self.pace = file, wanted, Pace()
         self.found = None
         if file.is_dir():
@@ -207,7 +211,7 @@ class FitCheckpoint:
             check_fingerprint(file, header, wanted, "fit")
             self.found = header, arrays
 
-    def resume(self, driver, history):
+    def resume(self, driver: Driver, history: dict[str, ArrayLike]) -> None:
         """Bring back the state of the file, if there is one."""
         if self.found is None:
             return
@@ -218,7 +222,7 @@ class FitCheckpoint:
         except (KeyError, TypeError, ValueError) as error:
             raise ModelFileError(f"{self.file} makes no sense: {error}.") from error
 
-    def keep(self, driver, history):
+    def keep(self, driver: Driver, history: dict[str, ArrayLike]) -> None:
         """Write the state, if it is time."""
         if not self.pace.is_due():
             return

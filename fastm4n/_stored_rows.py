@@ -15,10 +15,10 @@ from fastm4n._ragged import Indexed
 from fastm4n.sequences import check_compressed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from typing import Any
 
-    from fastm4n._typing import CSR, Array
+    from fastm4n._typing import CSR, Array, StrPath
 
 # rows of a container on disk that are written at once
 _ROWS = 1 << 16
@@ -121,7 +121,7 @@ class Rows(Indexed):
             str(self.folder.path), self._start, self._stop, self.folder.fingerprint)
 
 
-def open_rows(folder, *, return_y=False):
+def open_rows(folder: StrPath, *, return_y: bool = False) -> Any:
     """Open a folder of rows that :func:`rows_from_batches` has written.
 
     Nothing is read of the rows.
@@ -153,7 +153,7 @@ def open_rows(folder, *, return_y=False):
     return Rows(opened, 0, n), opened.matrices["y"].rows(0, n)
 
 
-def rows_from_batches(batches, folder, *, overwrite=False):
+def rows_from_batches(batches: Iterable[Any], folder: StrPath, *, overwrite: bool = False) -> Any:
     """Write rows to a folder, batch by batch, and open it.
 
     No more than one batch is in memory. The folder appears when all batches are written; where

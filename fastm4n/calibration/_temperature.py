@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _GROWTH = 9
 
 
-def fit_temperature(estimator, X, y):
+def fit_temperature(estimator: Any, X: Any, y: Any) -> float:
     """The temperature under which held-out examples are most likely.
 
     With p(y | x) proportional to exp(score(x, y) / temperature), the mean of -log p(y | x) is

@@ -186,7 +186,7 @@ class Explanation(NamedTuple):
     transition_features: list = ()
     ngrams: list = ()
 
-    def __str__(self):
+    def __str__(self) -> str:
         lines = ["transitions"]
         lines += [f"{w:+10.4f}  {a!s} -> {b!s}" for w, a, b in self.transitions]
         lines += ["", "emissions"]

@@ -1,13 +1,20 @@
 """Rows of features and of weights, outside of the compiled loops."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 from scipy import sparse
+
+if TYPE_CHECKING:
+    from fastm4n._typing import CSR, Array, FloatArray
 
 # values of CSR rows that are worked on at a time
 AT_ONCE = 1 << 16
 
 
-def row_norms(X, intercept):
+def row_norms(X: Array | CSR, intercept: float) -> FloatArray:
     """Squared norms of the rows of X with a constant feature, in float64.
 
     Overflow is left as inf, for the caller to name.

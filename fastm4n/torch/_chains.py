@@ -199,10 +199,15 @@ def _as_allowed_labels(allowed, batch, surrogate, cost_augmented, shape, batch_f
     return (allowed if batch_first else allowed.transpose(0, 1)).contiguous()
 
 
-def chain_loss(emissions, tags, transitions, start=None, end=None, *, mask=None, lengths=None,
-               surrogate="log", cost=None, cost_scale="sum", cost_augmented=False,
-               temperature=1.0, allowed_labels=None, reduction="mean", batch_first=True,
-               tol=1e-6, device_policy="auto"):
+def chain_loss(
+    emissions: Tensor, tags: Tensor, transitions: Tensor, start: Tensor | None = None,
+    end: Tensor | None = None, *, mask: Tensor | None = None, lengths: Tensor | None = None,
+    surrogate: Literal["log", "max_margin", "max_min"] = "log", cost: Tensor | None = None,
+    cost_scale: Literal["sum", "mean"] = "sum", cost_augmented: bool = False,
+    temperature: float = 1.0, allowed_labels: Tensor | None = None,
+    reduction: Literal["mean", "sum", "token_mean", "none"] = "mean", batch_first: bool = True,
+    tol: float = 1e-6, device_policy: Literal["auto", "cpu", "native"] = "auto",
+) -> Tensor:
     """Losses of sequences of labels.
 
     A labelling y of a sequence scores the sum of ``emissions[b, t, y_t]`` over its positions, of
@@ -294,8 +299,12 @@ def _check_options(surrogate, reduction, temperature, cost_augmented, cost_scale
     check_choice("device_policy", policy, POLICIES)
 
 
-def chain_marginals(emissions, transitions, start=None, end=None, *, mask=None, lengths=None,
-                    temperature=1.0, batch_first=True, device_policy="auto"):
+def chain_marginals(
+    emissions: Tensor, transitions: Tensor | None, start: Tensor | None = None,
+    end: Tensor | None = None, *, mask: Tensor | None = None, lengths: Tensor | None = None,
+    temperature: float = 1.0, batch_first: bool = True,
+    device_policy: Literal["auto", "cpu", "native"] = "auto",
+) -> tuple[Tensor, Tensor, Tensor]:
     """Marginals and log-partition of the distribution over labellings, differentiable once.
 
     Parameters
@@ -332,8 +341,12 @@ def chain_marginals(emissions, transitions, start=None, end=None, *, mask=None, 
     return nodes, edges, log_z
 
 
-def chain_viterbi(emissions, transitions, start=None, end=None, *, k=1, mask=None, lengths=None,
-                  batch_first=True, device_policy="auto"):
+def chain_viterbi(
+    emissions: Tensor, transitions: Tensor | None, start: Tensor | None = None,
+    end: Tensor | None = None, *, k: int = 1, mask: Tensor | None = None,
+    lengths: Tensor | None = None, batch_first: bool = True,
+    device_policy: Literal["auto", "cpu", "native"] = "auto",
+) -> Decoded:
     """Best labellings of sequences.
 
     Parameters

@@ -383,9 +383,15 @@ def _functional(unary, edges, pairwise, tags, sizes, allowed, cost, reduction, o
 # -------------------------------------------------------------------------- functions
 
 
-def graph_loss(unary, edges, pairwise, tags, sizes=None, *, allowed=None, surrogate="log",
-               cost=None, cost_scale="sum", cost_augmented=False, temperature=1.0,
-               inference="auto", reduction="mean", tol=1e-6, attractive=False):
+def graph_loss(
+    unary: Tensor, edges: Tensor, pairwise: Tensor, tags: Tensor, sizes: Tensor | None = None, *,
+    allowed: Tensor | None = None, surrogate: Literal["log", "max_margin", "max_min"] = "log",
+    cost: ArrayLike | None = None, cost_scale: Literal["sum", "mean"] = "sum",
+    cost_augmented: bool = False, temperature: float = 1.0,
+    inference: Literal["auto", "forest", "exact", "min_cut", "lp"] = "auto",
+    reduction: Literal["mean", "sum", "token_mean", "none"] = "mean", tol: float = 1e-6,
+    attractive: bool = False,
+) -> Tensor:
     """Loss of labelled graphs: `GraphLoss` as a function.
 
     Parameters
@@ -414,8 +420,13 @@ def graph_loss(unary, edges, pairwise, tags, sizes=None, *, allowed=None, surrog
             surrogate, cost_scale, cost_augmented, temperature, inference, attractive, tol))
 
 
-def tree_loss(unary, edges, pairwise, tags, sizes=None, *, allowed=None, surrogate="log", cost=None,
-              cost_scale="sum", cost_augmented=False, temperature=1.0, reduction="mean", tol=1e-6):
+def tree_loss(
+    unary: Tensor, edges: Tensor, pairwise: Tensor, tags: Tensor, sizes: Tensor | None = None, *,
+    allowed: Tensor | None = None, surrogate: Literal["log", "max_margin", "max_min"] = "log",
+    cost: ArrayLike | None = None, cost_scale: Literal["sum", "mean"] = "sum",
+    cost_augmented: bool = False, temperature: float = 1.0,
+    reduction: Literal["mean", "sum", "token_mean", "none"] = "mean", tol: float = 1e-6,
+) -> Tensor:
     """Loss of labelled trees: `TreeLoss` as a function.
 
     Parameters

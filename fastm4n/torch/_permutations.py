@@ -110,8 +110,12 @@ def _check_options(surrogate, cost_scale, cost_augmented, temperature, reduction
     check_number("tol", tol, low=0, strict=False)
 
 
-def permutation_loss(scores, places, *, surrogate="log", cost=None, cost_scale="sum",
-                     cost_augmented=False, temperature=1.0, reduction="mean", tol=1e-6):
+def permutation_loss(
+    scores: Tensor, places: Tensor, *, surrogate: Literal["log", "max_margin", "max_min"] = "log",
+    cost: ArrayLike | None = None, cost_scale: Literal["sum", "mean"] = "sum",
+    cost_augmented: bool = False, temperature: float = 1.0,
+    reduction: Literal["mean", "sum", "token_mean", "none"] = "mean", tol: float = 1e-6,
+) -> Tensor:
     """Loss of outputs that are permutations: `PermutationLoss` as a function.
 
     Parameters
@@ -393,7 +397,7 @@ def _(cost, maximize, name):
     return cost.new_empty(shape, dtype=torch.int64), cost.new_empty(shape, dtype=torch.int64)
 
 
-def assignment(cost, maximize=False):
+def assignment(cost: Tensor, maximize: bool = False) -> tuple[Tensor, Tensor]:
     """Assignment of rows to distinct columns of least total cost.
 
     Parameters
@@ -439,7 +443,9 @@ def assignment(cost, maximize=False):
 # Sinkhorn's scaling
 
 
-def sinkhorn(scores, *, temperature=1.0, n_iter=1000, tol=1e-6):
+def sinkhorn(
+    scores: Tensor, *, temperature: float = 1.0, n_iter: int = 1000, tol: float = 1e-6,
+) -> Tensor:
     """Doubly stochastic matrices of largest score and entropy, which can be differentiated.
 
     Solves  max <scores, mu> + temperature * H(mu),  H(mu) = - sum_ij mu_ij log mu_ij, over the

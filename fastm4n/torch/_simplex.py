@@ -171,8 +171,12 @@ def _reduced(losses, reduction):
         losses.reshape(-1), reduction, losses.numel())
 
 
-def simplex_loss(scores, target=None, *, allowed=None, surrogate="log", cost=None,
-                 cost_augmented=False, temperature=1.0, reduction="mean"):
+def simplex_loss(
+    scores: Tensor, target: Tensor | None = None, *, allowed: Tensor | None = None,
+    surrogate: Literal["log", "max_margin", "max_min"] = "log", cost: ArrayLike | None = None,
+    cost_augmented: bool = False, temperature: float = 1.0,
+    reduction: Literal["mean", "sum", "token_mean", "none"] = "mean",
+) -> Tensor:
     """Loss of outputs that are one of k labels: `SimplexLoss` as a function.
 
     Parameters
