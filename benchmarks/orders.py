@@ -23,7 +23,6 @@ import warnings
 import numpy as np
 from _data import folder
 from _peers import RESULTS, ROOT, describe, environment, medians, table
-from fastm4n.inference.automaton import marginals, maximise
 from ocr import load_ocr
 from sklearn.exceptions import ConvergenceWarning
 
@@ -32,6 +31,7 @@ from fastm4n.datasets import load_conll, load_conllu
 from fastm4n.estimators._chain_automaton import automaton_of
 from fastm4n.inference import sum_product, viterbi
 from fastm4n.inference._contexts import observed_ngrams
+from fastm4n.inference.automaton import marginals, maximise
 
 SURROGATES = {"log": "CRF", "max_margin": "M3N"}
 ORDERS = (1, 2, 3)

@@ -15,7 +15,6 @@ import time
 
 import numpy as np
 from _peers import RESULTS, ROOT, describe, environment, has_package, medians, table
-from fastm4n.inference.roof import roof_best, roof_duality
 from scipy.optimize import linprog
 from scipy.sparse import coo_array
 from scipy.spatial import Delaunay
@@ -23,6 +22,7 @@ from threadpoolctl import threadpool_limits
 
 from fastm4n.inference import grid_edges
 from fastm4n.inference.graph import make_problem
+from fastm4n.inference.roof import roof_best, roof_duality
 
 INTRODUCTION = """# Roof duality
 

@@ -3,11 +3,15 @@
 The estimators and the subpackages are imported when they are first used.
 """
 
+from __future__ import annotations
+
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from fastm4n import (
         automata,
         boosting,
@@ -100,7 +104,7 @@ _MODULES = (
 )
 
 
-def get_include():
+def get_include() -> str:
     """The folder of the C headers, for extensions that add a kind of output.
 
     Examples
@@ -114,7 +118,7 @@ def get_include():
     return join(dirname(__file__), "_simd")
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return import_module(f"fastm4n.{name}")
     if name not in _NAMES:
@@ -124,5 +128,5 @@ def __getattr__(name):
     return value
 
 
-def __dir__():
+def __dir__() -> list[str]:
     return sorted({*globals(), *__all__, *_MODULES})

@@ -1,9 +1,12 @@
 """Checkpoints: files from which a fit or a path that was killed goes on."""
 
+from __future__ import annotations
+
 import time
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from joblib import hash as content_hash
@@ -11,6 +14,14 @@ from joblib import hash as content_hash
 from fastm4n._parameters import check_file
 from fastm4n._plain import flat, part
 from fastm4n.model_files import ModelFileError, read_arrays, write_arrays
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from numpy.typing import ArrayLike
+
+    from fastm4n.solvers.driver import Driver
 
 # seconds from one checkpoint to the next, at least, and so many times what one takes
 SECONDS, TIMES = 0.5, 30.0
@@ -27,14 +38,14 @@ _current = ContextVar("the checkpoint of the fit that is under way", default=Non
 class Pace:
     """When to write the next checkpoint: by a monotonic clock, for a few per cent of the time."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.due = time.monotonic() + SECONDS
 
-    def is_due(self):
+    def is_due(self) -> bool:
         return time.monotonic() >= self.due
 
     @contextmanager
-    def writing(self):
+    def writing(self) -> Iterator[Any]:
         start = time.monotonic()
         yield
         end = time.monotonic()
@@ -190,7 +201,7 @@ class FitCheckpoint:
         If it is damaged.
     """
 
-    def __init__(self, file, wanted):
+    def __init__(self, file: Any, wanted: dict[str, str]) -> None:
         self.file, self.fingerprint, self.pace = file, wanted, Pace()
         self.found = None
         if file.is_dir():
@@ -200,7 +211,7 @@ class FitCheckpoint:
             check_fingerprint(file, header, wanted, "fit")
             self.found = header, arrays
 
-    def resume(self, driver, history):
+    def resume(self, driver: Driver, history: dict[str, ArrayLike]) -> None:
         """Bring back the state of the file, if there is one."""
         if self.found is None:
             return
@@ -211,7 +222,7 @@ class FitCheckpoint:
         except (KeyError, TypeError, ValueError) as error:
             raise ModelFileError(f"{self.file} makes no sense: {error}.") from error
 
-    def keep(self, driver, history):
+    def keep(self, driver: Driver, history: dict[str, ArrayLike]) -> None:
         """Write the state, if it is time."""
         if not self.pace.is_due():
             return

@@ -3,8 +3,11 @@
 `InFiles` is what `Graphs` has of both.
 """
 
+from __future__ import annotations
+
 import zipfile
 import zlib
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse as sp
@@ -14,6 +17,12 @@ from fastm4n._graph_arrays import as_node_labels
 from fastm4n._graph_factors import packed_factors, unpacked_factors
 from fastm4n._parameters import check_flag
 from fastm4n.sequences import Sequences
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from fastm4n._typing import Labellings, StrPath
 
 # arguments of `Graphs` that are arrays
 ARRAYS = (
@@ -72,7 +81,7 @@ def graph_arrays(arrays):
 class InFiles:
     """The methods of `Graphs` that write and read files and folders."""
 
-    def save(self, path, y=None, **arrays):
+    def save(self, path: StrPath, y: Labellings | None = None, **arrays: Any) -> None:
         """Write the graphs, and labels of their nodes, to an npz file.
 
         The file has the arrays of the constructor by their names, a sparse one as its `data`,
@@ -110,7 +119,7 @@ class InFiles:
         write_arrays(path, {**own, **arrays})
 
     @classmethod
-    def load(cls, path, return_y=False):
+    def load(cls, path: StrPath, return_y: bool = False) -> Any:
         """Read graphs from an npz file that has the arrays of :meth:`save`.
 
         Parameters
@@ -137,7 +146,9 @@ class InFiles:
             raise ValueError(f"{path} is no file of graphs: {error}") from error
 
     @classmethod
-    def from_batches(cls, batches, folder, *, overwrite=False):
+    def from_batches(
+        cls, batches: Iterable[Any], folder: StrPath, *, overwrite: bool = False,
+    ) -> Any:
         """Write graphs to a folder, batch by batch, and open it: :meth:`Sequences.from_batches`.
 
         Parameters
@@ -167,7 +178,7 @@ class InFiles:
         return write(batches, folder, overwrite)
 
     @classmethod
-    def open(cls, folder, *, return_y=False):
+    def open(cls, folder: StrPath, *, return_y: bool = False) -> Any:
         """Open a folder that :meth:`from_batches` has written: as :meth:`Sequences.open`.
 
         Parameters

@@ -1,12 +1,18 @@
 """Checks of parameters, and what is said of those that do not exist."""
 
+from __future__ import annotations
+
 import difflib
 import inspect
 import math
 import numbers
 import os
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from typing import Any, Self
 
 
 def check_choice(name, value, choices):
@@ -159,13 +165,13 @@ def extended(init, **defaults):
 class NamesParameters:
     """Mixin: parameters that do not exist are refused by the name of the public class."""
 
-    def __init_subclass__(cls, **options):
+    def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         # what is shown of the class is its constructor, and not the check below
         signature = inspect.signature(cls.__init__)
         cls.__signature__ = signature.replace(parameters=list(signature.parameters.values())[1:])
 
-    def __new__(cls, *args, **parameters):
+    def __new__(cls, *args: Any, **parameters: Any) -> Self:
         kinds = {parameter.kind for parameter in cls.__signature__.parameters.values()}
         if inspect.Parameter.VAR_KEYWORD not in kinds:  # a subclass passes them on
             cls._refuse_unknown(parameters, TypeError)
@@ -178,7 +184,7 @@ class NamesParameters:
             if name not in valid:
                 raise error(unknown_parameter(cls.__name__, name, valid))
 
-    def set_params(self, **params):
+    def set_params(self, **params: Any) -> Self:
         """Set parameters, also those of nested objects as ``name__parameter``.
 
         Parameters

@@ -4,9 +4,19 @@ Expectations under a chain, log-partitions and best labellings are recursions ov
 and a state of the automaton.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from fastm4n._parameters import as_real
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from numpy.typing import ArrayLike
 
 
 def labels_of(name, y, n_labels=None):
@@ -60,7 +70,7 @@ class PathCost:
 
     max_states = 20000
 
-    def of(self, y_true, y_pred):
+    def of(self, y_true: Sequence[int], y_pred: Sequence[int]) -> float:
         """The cost of predicting y_pred where the truth is y_true.
 
         Parameters
@@ -79,7 +89,7 @@ class PathCost:
             total += cost
         return float(total + self._end(y, state))
 
-    def expected(self, unary, pairwise, y_true):
+    def expected(self, unary: ArrayLike, pairwise: ArrayLike, y_true: Sequence[int]) -> float:
         """The expected cost of a labelling drawn with probability proportional to exp(score).
 
         Parameters
@@ -97,7 +107,7 @@ class PathCost:
         """
         return self._sum(unary, pairwise, y_true, 0.0)[1]
 
-    def log_partition(self, unary, pairwise, y_true):
+    def log_partition(self, unary: ArrayLike, pairwise: ArrayLike, y_true: Sequence[int]) -> float:
         """log of the sum over labellings of exp(score + cost): the softmax-margin's.
 
         Parameters
@@ -145,7 +155,9 @@ class PathCost:
         total = weights.sum()
         return float(top + np.log(total)), float((weights * mean).sum() / total)
 
-    def best(self, unary, pairwise, y_true, scale=1.0):
+    def best(
+        self, unary: ArrayLike, pairwise: ArrayLike, y_true: Sequence[int], scale: float = 1.0,
+    ) -> Any:
         """The labelling of largest score + scale times cost.
 
         Parameters

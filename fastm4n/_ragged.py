@@ -1,8 +1,16 @@
 """What ragged containers share: they are indexed like a vector of their items."""
 
+from __future__ import annotations
+
 from numbers import Integral
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from fastm4n._typing import Array
 
 
 class Indexed:
@@ -15,7 +23,7 @@ class Indexed:
     _item = "item"
     _items = "items"
 
-    def __getitem__(self, key):
+    def __getitem__(self, key: Any) -> Any:
         # scikit-learn writes X[key, ...] for whatever has a shape
         if isinstance(key, tuple):
             if len(key) != 2 or key[1] is not Ellipsis:
@@ -61,16 +69,16 @@ class Ragged(Indexed):
     """A vector of items that lie end to end in arrays."""
 
     @property
-    def shape(self):
+    def shape(self) -> tuple[int]:
         """The tuple (number of items,)."""
         return (len(self),)
 
     @property
-    def ndim(self):
+    def ndim(self) -> Any:
         """1: the container is a vector of its items."""
         return 1
 
-    def __array__(self, dtype=None, copy=None):
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         # a vector of items, also where equal lengths would make a matrix
         if dtype is not None and np.dtype(dtype) != object:
             raise TypeError(
@@ -85,7 +93,7 @@ class Ragged(Indexed):
             array[i] = item
         return array
 
-    def __array_function__(self, func, types, args, kwargs):
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         # cross_val_predict joins the predictions of its folds by np.concatenate
         if func is not np.concatenate:
             return NotImplemented

@@ -1,6 +1,9 @@
 """Graphs whose nodes and edges are in a folder on disk."""
 
+from __future__ import annotations
+
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,6 +20,11 @@ from fastm4n._graph_factors import (
 from fastm4n._stored_sequences import StoredSequences
 from fastm4n.factors import CountFactor
 from fastm4n.graphs import Graph, Graphs
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from fastm4n._typing import IntArray
 
 _MATRICES = {
     "node_features": "node", "node_types": "node", "node_weights": "node", "edges": "edge",
@@ -38,7 +46,7 @@ class StoredGraphs(Graphs):
     start, stop : int
     """
 
-    def __init__(self, folder, offsets, start, stop):
+    def __init__(self, folder: Any, offsets: IntArray, start: int, stop: int) -> None:
         self.folder = folder
         self._offsets, self._start, self._stop = offsets, start, stop
 
@@ -68,7 +76,7 @@ class StoredGraphs(Graphs):
     edge_types = cached_property(lambda self: self._matrix("edge_types"))
 
     @cached_property
-    def factors(self):
+    def factors(self) -> Any:
         if not self._has_factors():
             return None
         files = self.folder.files
@@ -97,32 +105,32 @@ class StoredGraphs(Graphs):
             < files["factors.offsets"].rows(self._stop, self._stop + 1))
 
     @property
-    def n_nodes(self):
+    def n_nodes(self) -> int:
         start, stop = self._range("node")
         return stop - start
 
     @property
-    def n_edges(self):
+    def n_edges(self) -> int:
         start, stop = self._range("edge")
         return stop - start
 
     @property
-    def dtype(self):
+    def dtype(self) -> np.dtype[Any]:
         return self.folder.matrices["node_features"].dtype
 
     @property
-    def n_bytes_on_disk(self):
+    def n_bytes_on_disk(self) -> int:
         """Bytes of the arrays' numbers, factors apart."""
         return sum(
             matrix.n_bytes(*self._range(_MATRICES[name]))
             for name, matrix in self.folder.matrices.items() if name in _MATRICES)
 
     @property
-    def fingerprint(self):
+    def fingerprint(self) -> str:
         """A text that is the same for the same graphs of folders of the same contents."""
         return f"{self.folder.fingerprint}-{self._start}-{self._stop}"
 
-    def check(self):
+    def check(self) -> None:
         """Read all arrays, and refuse what the constructor of `Graphs` refuses.
 
         Opening a folder looks at sizes only. Fits check what they read; use ``X[a:b].check()``
@@ -147,7 +155,7 @@ class StoredGraphs(Graphs):
 
     _check_rows = check
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self._stop - self._start
 
     def _one(self, i):
@@ -171,10 +179,10 @@ class StoredGraphs(Graphs):
     def _concatenate(cls, parts, axis=0):
         return Graphs._concatenate(parts, axis)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"{super().__repr__()[:-1]}; on disk in {str(self.folder.path)!r}>"
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return reopened, (
             str(self.folder.path), self._start, self._stop, self.folder.fingerprint)
 

@@ -1,6 +1,9 @@
 """Rows on disk: one example each, dense or sparse."""
 
+from __future__ import annotations
+
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse as sp
@@ -10,6 +13,12 @@ from fastm4n._folders import Folder, batches_of, writing_folder
 from fastm4n._parameters import check_flag
 from fastm4n._ragged import Indexed
 from fastm4n.sequences import check_compressed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import Any
+
+    from fastm4n._typing import CSR, Array, StrPath
 
 # rows of a container on disk that are written at once
 _ROWS = 1 << 16
@@ -34,34 +43,34 @@ class Rows(Indexed):
     _items = "rows"
     ndim = 2
 
-    def __init__(self, folder, start, stop):
+    def __init__(self, folder: Any, start: int, stop: int) -> None:
         self.folder = folder
         self._start, self._stop = start, stop
         self._column = folder.matrices["values"]
 
     @cached_property
-    def values(self):
+    def values(self) -> Array | CSR:
         return self._column.rows(self._start, self._stop)
 
     @property
-    def shape(self):
+    def shape(self) -> tuple[int, ...]:
         return (len(self), *self._column.shape[1:])
 
     @property
-    def dtype(self):
+    def dtype(self) -> Any:
         return self._column.dtype
 
     @property
-    def n_bytes_on_disk(self):
+    def n_bytes_on_disk(self) -> int:
         """Bytes of the rows' numbers."""
         return self._column.n_bytes(self._start, self._stop)
 
     @property
-    def fingerprint(self):
+    def fingerprint(self) -> str:
         """A text that is the same for the same rows of folders of the same contents."""
         return f"{self.folder.fingerprint}-{self._start}-{self._stop}"
 
-    def check(self):
+    def check(self) -> None:
         """Read all rows and refuse what is damaged, and numbers that are not finite.
 
         Opening a folder looks at sizes only; ``X[a:b].check()`` looks at some of the rows.
@@ -73,10 +82,10 @@ class Rows(Indexed):
         """
         self._column.check(self._start, self._stop)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self._stop - self._start
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Any]:
         return (self._one(i) for i in range(len(self)))
 
     def _one(self, i):
@@ -93,26 +102,26 @@ class Rows(Indexed):
         check_compressed("values", rows)
         return rows
 
-    def __array__(self, dtype=None, copy=None):
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         if isinstance(self._column, StoredCSR):
             raise TypeError(f"{self!r} are sparse: take their CSR matrix, `values`.")
         if copy is False and dtype is not None and dtype != self.dtype:
             raise ValueError(f"Rows of {self.dtype} are no {dtype} without a copy.")
         return np.array(self.values, dtype=dtype) if copy else np.asarray(self.values, dtype=dtype)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         n, width = self.shape
         sparse = "CSR of " if isinstance(self._column, StoredCSR) else ""
         return (
             f"<Rows: {n} rows, {width} columns, {sparse}{self.dtype}, on disk in "
             f"{str(self.folder.path)!r}>")
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return _reopened, (
             str(self.folder.path), self._start, self._stop, self.folder.fingerprint)
 
 
-def open_rows(folder, *, return_y=False):
+def open_rows(folder: StrPath, *, return_y: bool = False) -> Any:
     """Open a folder of rows that :func:`rows_from_batches` has written.
 
     Nothing is read of the rows.
@@ -144,7 +153,7 @@ def open_rows(folder, *, return_y=False):
     return Rows(opened, 0, n), opened.matrices["y"].rows(0, n)
 
 
-def rows_from_batches(batches, folder, *, overwrite=False):
+def rows_from_batches(batches: Iterable[Any], folder: StrPath, *, overwrite: bool = False) -> Any:
     """Write rows to a folder, batch by batch, and open it.
 
     No more than one batch is in memory. The folder appears when all batches are written; where

@@ -1,6 +1,9 @@
 """Sequences whose rows are in a folder on disk."""
 
+from __future__ import annotations
+
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse as sp
@@ -9,6 +12,12 @@ from fastm4n._arrays_on_disk import StoredCSR
 from fastm4n._folders import Folder, batches_of, writing_folder
 from fastm4n._ragged import taken
 from fastm4n.sequences import Sequences
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any, Self
+
+    from fastm4n._typing import CSR, Array, IntArray
 
 # rows that `save` and `equals` take at once, at most, where a sequence is no longer
 _ROWS = 1 << 16
@@ -27,18 +36,18 @@ class StoredSequences(Sequences):
     start, stop : int
     """
 
-    def __init__(self, folder, name, offsets, start, stop):
+    def __init__(self, folder: Any, name: str, offsets: IntArray, start: int, stop: int) -> None:
         self.folder = folder
         self._name, self._all_offsets, self._start, self._stop = name, offsets, start, stop
         self._column = folder.matrices[name]
 
     @classmethod
-    def of(cls, folder, name, offsets):
+    def of(cls, folder: Any, name: str, offsets: IntArray) -> Self:
         """All sequences of a matrix of the folder."""
         return cls(folder, name, offsets, 0, len(offsets) - 1)
 
     @cached_property
-    def offsets(self):
+    def offsets(self) -> IntArray:
         offsets = self._all_offsets[self._start : self._stop + 1]
         if self._start:
             offsets = offsets - offsets[0]
@@ -46,7 +55,7 @@ class StoredSequences(Sequences):
         return offsets
 
     @cached_property
-    def values(self):
+    def values(self) -> Array | CSR:
         return self._column.rows(self._first, self._last)
 
     @property
@@ -58,24 +67,24 @@ class StoredSequences(Sequences):
         return int(self._all_offsets[self._stop])
 
     @property
-    def n_tokens(self):
+    def n_tokens(self) -> int:
         return self._last - self._first
 
     @property
-    def dtype(self):
+    def dtype(self) -> np.dtype[Any]:
         return self._column.dtype
 
     @property
-    def n_bytes_on_disk(self):
+    def n_bytes_on_disk(self) -> int:
         """Bytes of the rows' numbers."""
         return self._column.n_bytes(self._first, self._last)
 
     @property
-    def fingerprint(self):
+    def fingerprint(self) -> str:
         """A text that is the same for the same sequences of folders of the same contents."""
         return f"{self.folder.fingerprint}-{self._name}-{self._start}-{self._stop}"
 
-    def check(self):
+    def check(self) -> None:
         """Read all rows and refuse what is damaged, and numbers that are not finite.
 
         Opening a folder looks at sizes only. Fits check what they read; use ``X[a:b].check()``
@@ -91,10 +100,10 @@ class StoredSequences(Sequences):
     def _check_rows(self):
         self._column.check(self._first, self._last, finite=False)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self._stop - self._start
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Any]:
         return (self._one(i) for i in range(len(self)))
 
     def _one(self, i):
@@ -119,10 +128,10 @@ class StoredSequences(Sequences):
     def _kind(self):
         return self._column.shape[1:], isinstance(self._column, StoredCSR)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"{super().__repr__()[:-1]}, on disk in {str(self.folder.path)!r}>"
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return reopened, (
             str(self.folder.path), self.folder.meta["kind"], self._name, self._start, self._stop,
             self.folder.fingerprint)

@@ -1,10 +1,20 @@
 """Finite automata over labels: which labellings of a sequence may be."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from fastm4n._expressions import MOST_STATES, compiled, determined, minimal
 from fastm4n._parameters import check_number
 from fastm4n.inference._contexts import context_automaton
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Any
+
+    from numpy.typing import ArrayLike
 
 
 class Automaton:
@@ -45,7 +55,7 @@ class Automaton:
     True
     """
 
-    def __init__(self, labels, transitions, accepting):
+    def __init__(self, labels: Sequence[Any], transitions: ArrayLike, accepting: ArrayLike) -> None:
         self.labels = _labels(labels)
         transitions = np.asarray(transitions)
         accepting = np.asarray(accepting)
@@ -66,13 +76,13 @@ class Automaton:
         self._number = {label: i for i, label in enumerate(self.labels)}
 
     @property
-    def n_states(self):
+    def n_states(self) -> int:
         return len(self.accepting)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<Automaton of {self.n_states} states over {len(self.labels)} labels>"
 
-    def __eq__(self, other):
+    def __eq__(self, other: Any) -> bool:
         """Whether both have the same labels, states and arcs, in one order."""
         return isinstance(other, Automaton) and self.labels == other.labels and np.array_equal(
             self.transitions, other.transitions) and np.array_equal(
@@ -83,7 +93,7 @@ class Automaton:
     # ------------------------------------------------------------------ constructors
 
     @classmethod
-    def from_regex(cls, expression, labels):
+    def from_regex(cls, expression: str, labels: Sequence[Any]) -> Automaton:
         """What a regular expression over labels matches, as a whole.
 
         Parameters
@@ -111,7 +121,7 @@ class Automaton:
         return cls(labels, *compiled(expression, names))
 
     @classmethod
-    def anything(cls, labels):
+    def anything(cls, labels: Sequence[Any]) -> Automaton:
         """All labellings.
 
         Examples
@@ -124,7 +134,7 @@ class Automaton:
         return cls(labels, np.zeros((1, len(labels)), dtype=int), np.ones(1, dtype=bool))
 
     @classmethod
-    def bio(cls, labels):
+    def bio(cls, labels: Sequence[Any]) -> Automaton:
         """BIO tags: "I-x" follows "B-x" or "I-x" only, and does not come first.
 
         Examples
@@ -145,7 +155,7 @@ class Automaton:
             "", moves, lambda state: True, len(labels), "bio")))
 
     @classmethod
-    def at_most(cls, n, chosen, labels):
+    def at_most(cls, n: int, chosen: Sequence[Any], labels: Sequence[Any]) -> Automaton:
         """At most n positions have one of the chosen labels.
 
         Examples
@@ -157,7 +167,9 @@ class Automaton:
         return cls._counted(n, chosen, labels, None)
 
     @classmethod
-    def at_most_spans(cls, n, chosen, labels, begins=()):
+    def at_most_spans(
+        cls, n: int, chosen: Sequence[Any], labels: Sequence[Any], begins: Sequence[Any] = (),
+    ) -> Automaton:
         """At most n spans: runs of neighbouring positions that have the chosen labels.
 
         Parameters
@@ -204,7 +216,7 @@ class Automaton:
 
     # -------------------------------------------------------------------- operations
 
-    def accepts(self, sequence):
+    def accepts(self, sequence: Iterable[Any]) -> bool:
         """Whether a labelling, a sequence of labels, is accepted.
 
         Examples
@@ -221,13 +233,13 @@ class Automaton:
                 return False
         return bool(self.accepting[state])
 
-    def __and__(self, other):
+    def __and__(self, other: Automaton) -> Automaton:
         return self._both(other, lambda a, b: a and b)
 
-    def __or__(self, other):
+    def __or__(self, other: Automaton) -> Automaton:
         return self._both(other, lambda a, b: a or b)
 
-    def __invert__(self):
+    def __invert__(self) -> Automaton:
         targets = np.where(self.transitions < 0, self.n_states, self.transitions)
         beyond = np.full((1, len(self.labels)), self.n_states)
         return Automaton(self.labels, *minimal(
@@ -261,7 +273,7 @@ class Automaton:
             np.array(numbers) >= 0, self.transitions[:, numbers] if self.labels else -1, -1)
         return found.reshape(self.n_states, len(labels))
 
-    def over(self, labels):
+    def over(self, labels: Sequence[Any]) -> Automaton:
         """The `LabelAutomaton` of these labels that `fastm4n.inference.automaton` takes.
 
         Its features are bigrams: that of label i before j has place i s + j, s being

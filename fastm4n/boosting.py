@@ -12,7 +12,10 @@ References
    factor graph complexity. NIPS.
 """
 
+from __future__ import annotations
+
 import copy
+from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.base import clone
@@ -25,6 +28,14 @@ from fastm4n.estimators._chain_weights import packed_weights
 from fastm4n.solvers._batch import Batch
 from fastm4n.solvers.limited_memory import inner, minimise, plus
 
+if TYPE_CHECKING:
+    from typing import Any, Literal
+
+    from numpy.typing import ArrayLike
+
+    from fastm4n._typing import FloatArray, IntArray, Labellings, SequenceData
+    from fastm4n.costs import EditDistance
+
 __all__ = ["exponential_losses", "fit_exponential", "refine_risk"]
 
 FORMS = ("sum", "max")
@@ -33,7 +44,10 @@ FORMS = ("sum", "max")
 MOST_LOG = 700.0
 
 
-def fit_exponential(estimator, X, y, sample_weight=None):
+def fit_exponential(
+    estimator: SequenceTagger, X: SequenceData, y: Labellings,
+    sample_weight: ArrayLike | None = None,
+) -> Any:
     """Fit an estimator to the exponential loss itself, by L-BFGS, with a certified gap.
 
     Minimises mean_i F_i + alpha / 2 ||w||^2, F_i = sum over outputs y other than y_i of
@@ -108,7 +122,10 @@ def fit_exponential(estimator, X, y, sample_weight=None):
     return _finished(fitted, problem, w, alpha, rows, first[0])
 
 
-def exponential_losses(tagger, X, y, *, form="sum", cost=None):
+def exponential_losses(
+    tagger: SequenceTagger, X: SequenceData, y: Labellings, *, form: Literal["sum", "max"] = "sum",
+    cost: MarkovCost | EditDistance | None = None,
+) -> FloatArray:
     """The losses of VStructBoost as printed, of each sequence under a fitted tagger.
 
     sum over y of L(y_i, y) exp(s(y) - s(y_i)), equation 20 of [1]_, or the largest of these terms,
@@ -166,14 +183,17 @@ def exponential_losses(tagger, X, y, *, form="sum", cost=None):
     return of_sequences(loss, tagger, X, y)
 
 
-def score_of(unary, pairwise, labels):
+def score_of(unary: FloatArray, pairwise: FloatArray, labels: IntArray) -> float:
     """The score of one labelling; pairwise is one matrix, or one for each transition."""
     before, behind = labels[:-1], labels[1:]
     places = (before, behind) if pairwise.ndim == 2 else (np.arange(len(before)), before, behind)
     return unary[np.arange(len(labels)), labels].sum() + pairwise[places].sum()
 
 
-def refine_risk(tagger, X, y, sample_weight=None, *, alpha=None, max_iter=100):
+def refine_risk(
+    tagger: SequenceTagger, X: SequenceData, y: Labellings, sample_weight: ArrayLike | None = None,
+    *, alpha: float | None = None, max_iter: int = 100,
+) -> SequenceTagger:
     """Minimum-risk training from a fitted tagger on: a smaller expected cost on the data.
 
     Goes down mean_i E L(y_i, Y) + alpha / 2 ||w||^2, the expectation being over labellings Y of the

@@ -15,10 +15,21 @@ References
    factor graph complexity. NeurIPS. Appendix B.2.
 """
 
+from __future__ import annotations
+
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any, Literal
+
+    from numpy.typing import ArrayLike
+
+    from fastm4n._typing import FloatArray
 
 __all__ = ["attribute_name", "complexity", "complexity_of_name"]
 
@@ -51,7 +62,7 @@ class Sample:
     ngrams: np.ndarray = None
 
 
-def attribute_name(attribute, separator=":"):
+def attribute_name(attribute: str, separator: str = ":") -> str:
     """The name of an attribute and its value: what is before the first "=" or separator, and after.
 
     Examples
@@ -68,7 +79,7 @@ def attribute_name(attribute, separator=":"):
     return attribute[:at], attribute[at + width :]
 
 
-def complexity_of_name(name, value=""):
+def complexity_of_name(name: str, value: str = "") -> str:
     """(k1, k2, k3) that a name of attributes tells.
 
     As many words as there are offsets in brackets, as in CRFsuite's templates; the number behind
@@ -90,7 +101,10 @@ def complexity_of_name(name, value=""):
     return 1, 1, 0
 
 
-def complexity(families, sizes, n, n_factors=1.0, kind="paper"):
+def complexity(
+    families: ArrayLike, sizes: dict[str, Any] | tuple[int, ...], n: int, n_factors: float = 1.0,
+    kind: Literal["paper", "theory"] = "paper",
+) -> FloatArray:
     r"""r_k of families of features.
 
     "paper" is (18) of [1]_ as it is printed,
@@ -135,7 +149,7 @@ def complexity(families, sizes, n, n_factors=1.0, kind="paper"):
     return n_factors * np.sqrt(2.0 * (np.log(2.0) + logs + ways) / n)
 
 
-def check_families(families, n_features):
+def check_families(families: ArrayLike, n_features: int) -> Any:
     """(k1, k2, k3) of each feature as an array of integers."""
     given = np.asarray(families)
     if given.shape != (n_features, 3):
@@ -153,7 +167,10 @@ def check_families(families, n_features):
     return given.astype(np.int64)
 
 
-def complexity_weights(families, sizes, sample, kind, shapes):
+def complexity_weights(
+    families: ArrayLike, sizes: dict[str, Any] | tuple[int, ...], sample: Sample | None,
+    kind: Literal["paper", "theory"], shapes: dict[str, tuple[int, ...]],
+) -> Any:
     """r_k for each weight, by family of weights: arrays that broadcast to its shape.
 
     Emissions have the families of their features, those of the ends and the intercept (0, 1, 0),
@@ -192,7 +209,10 @@ def complexity_weights(families, sizes, sample, kind, shapes):
     return out
 
 
-def feature_families(names, families=None, separator=":"):
+def feature_families(
+    names: Sequence[str], families: dict[str, Any] | Callable[..., Any] | None = None,
+    separator: str = ":",
+) -> Any:
     """(k1, k2, k3) of each attribute, an int array.
 
     Parameters
@@ -233,7 +253,10 @@ def _checked(value, of):
     raise ValueError(f"{of} must be three integers >= 0, (k1, k2, k3), got {value!r:.80}.")
 
 
-def family_sizes(names, families, separator=":"):
+def family_sizes(
+    names: Sequence[str], families: dict[str, Any] | Callable[..., Any] | None,
+    separator: str = ":",
+) -> Any:
     """(n_words, n_characters) of the attributes, 1 where there are none."""
     of_words, of_affixes, of_all = {}, set(), set()
     for attribute, (k1, _, k3) in zip(names, families.tolist(), strict=True):

@@ -10,10 +10,23 @@ Estimators train with a matrix of costs of single positions (`cost=`), which is 
 order one; the others weigh what a fitted model predicts.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from fastm4n._parameters import check_number
 from fastm4n._path_costs import PathCost, checked_chain, labels_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    from numpy.typing import ArrayLike
+
+    from fastm4n._typing import FloatArray, Labellings, SequenceData
+    from fastm4n.estimators.chain import SequenceTagger
 
 __all__ = ["EditDistance", "LogCost", "MarkovCost", "RationalCost", "expected_costs"]
 
@@ -46,7 +59,7 @@ class MarkovCost(PathCost):
     1.5
     """
 
-    def __init__(self, table):
+    def __init__(self, table: ArrayLike) -> None:
         table = np.asarray(table)
         if table.dtype.kind not in "fiub":
             raise ValueError(f"table must hold numbers, got dtype {table.dtype}.")
@@ -105,7 +118,10 @@ class EditDistance(PathCost):
 
     _remedy = "set `limit`, or use upper_bound."
 
-    def __init__(self, insert=1.0, delete=1.0, substitute=1.0, *, limit=None, max_states=20000):
+    def __init__(
+        self, insert: float = 1.0, delete: float = 1.0, substitute: float = 1.0, *,
+        limit: float | None = None, max_states: int = 20000,
+    ) -> None:
         for name, value in (("insert", insert), ("delete", delete), ("substitute", substitute)):
             check_number(name, value, low=0)
         if limit is not None:
@@ -134,7 +150,9 @@ class EditDistance(PathCost):
     def _end(self, y, state):
         return state[-1]
 
-    def upper_bound(self, y_true, n_labels, reference=None):
+    def upper_bound(
+        self, y_true: Sequence[int], n_labels: int, reference: Sequence[int] | None = None,
+    ) -> float:
         """Costs of labels at positions whose sum is at least the distance, for every prediction.
 
         They follow one best alignment of the truth with a reference, for which the sum is the
@@ -207,13 +225,13 @@ class LogCost(PathCost):
 
     _remedy = "costs of too many values; a cost of small integers has few."
 
-    def __init__(self, cost, max_states=20000):
+    def __init__(self, cost: MarkovCost | EditDistance, max_states: int = 20000) -> None:
         if not isinstance(cost, PathCost) or isinstance(cost, LogCost):
             raise ValueError(f"cost must be a MarkovCost or an EditDistance, got {cost!r}.")
         check_number("max_states", max_states, low=0, integer=True)
         self.cost, self.max_states = cost, max_states
 
-    def expected(self, unary, pairwise, y_true):
+    def expected(self, unary: ArrayLike, pairwise: ArrayLike, y_true: Sequence[int]) -> Any:
         """There is none: the truth itself has the cost -inf."""
         raise ValueError("the logarithm of a cost has no expectation: that of the truth is -inf.")
 
@@ -258,13 +276,13 @@ class RationalCost:
     2.25
     """
 
-    def __init__(self, machine):
+    def __init__(self, machine: Callable[..., Any]) -> None:
         if not callable(machine):
             raise ValueError(f"machine must be a function of y_true and n_labels, got {machine!r}.")
         self.machine = machine
 
     @classmethod
-    def common_ngrams(cls, n):
+    def common_ngrams(cls, n: int) -> RationalCost:
         """sum over n-grams u of (how often u is in the truth) (how often in the prediction).
 
         Parameters
@@ -311,7 +329,7 @@ class RationalCost:
                     f"{name}{list(at)} of the automaton is {part[at]}: weights must be finite.")
         return start, matrices, final
 
-    def of(self, y_true, y_pred):
+    def of(self, y_true: Sequence[int], y_pred: Sequence[int]) -> float:
         """The cost of predicting y_pred where the truth is y_true.
 
         Parameters
@@ -328,7 +346,7 @@ class RationalCost:
             row = row @ matrices[label]
         return float(row @ final)
 
-    def expected(self, unary, pairwise, y_true):
+    def expected(self, unary: ArrayLike, pairwise: ArrayLike, y_true: Sequence[int]) -> float:
         """The expected cost of a labelling drawn with probability proportional to exp(score).
 
         Parameters
@@ -364,7 +382,10 @@ class RationalCost:
         return float((p @ (rows @ final)) / p.sum())
 
 
-def expected_costs(cost, tagger, X, y):
+def expected_costs(
+    cost: MarkovCost | EditDistance | RationalCost, tagger: SequenceTagger, X: SequenceData,
+    y: Labellings,
+) -> FloatArray:
     """Expected cost of each sequence under the distribution of a fitted CRF.
 
     Parameters
@@ -404,7 +425,9 @@ def expected_costs(cost, tagger, X, y):
     return of_sequences(expected, tagger, X, y)
 
 
-def of_sequences(function, tagger, X, y):
+def of_sequences(
+    function: Callable[..., Any], tagger: SequenceTagger, X: SequenceData, y: Labellings,
+) -> Any:
     """function(unary, pairwise, labels) of each sequence, labels being numbers; 0 of empty ones.
 
     What it refuses is refused with the number of the sequence.

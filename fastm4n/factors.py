@@ -1,8 +1,19 @@
 """Factors: scores, or constraints, of more than two nodes of a graph at once."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from fastm4n._parameters import check_number
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from fastm4n._typing import Array, Factors, FloatArray, IntArray
 
 # entries of a table that stands for a count at most; longer counts go node by node
 _DIRECT = 64
@@ -67,7 +78,10 @@ class FactorTables:
     (2.5, [1, 1, 1])
     """
 
-    def __init__(self, scopes, offsets, tables, parameter=None):
+    def __init__(
+        self, scopes: ArrayLike, offsets: ArrayLike, tables: list[Array],
+        parameter: ArrayLike | None = None,
+    ) -> None:
         scopes, offsets = np.asarray(scopes), np.asarray(offsets)
         if offsets.ndim != 1 or offsets.size == 0 or offsets.dtype.kind not in "iu":
             raise ValueError("offsets must be an array of n_factors + 1 integers.")
@@ -106,7 +120,7 @@ class FactorTables:
                     f"{self.tables[t].ndim} dimensions: one for each node.")
 
     @classmethod
-    def from_list(cls, factors):
+    def from_list(cls, factors: Factors) -> FactorTables:
         """From pairs of nodes and their table.
 
         Parameters
@@ -126,21 +140,21 @@ class FactorTables:
             np.concatenate([[0], np.cumsum([part.size for part in nodes])]).astype(np.intp),
             [table for _, table in factors])
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.parameter)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"FactorTables({len(self)} factors, {len(self.tables)} tables)"
 
-    def scope(self, f):
+    def scope(self, f: int) -> IntArray:
         """Nodes of factor f."""
         return self.scopes[self.offsets[f]:self.offsets[f + 1]]
 
-    def table(self, f):
+    def table(self, f: int) -> FloatArray:
         """Scores of factor f."""
         return self.tables[self.parameter[f]]
 
-    def maximise(self, f, scores):
+    def maximise(self, f: int, scores: ArrayLike) -> tuple[float, IntArray]:
         """The largest of the scores of factor f and its nodes together.
 
         Parameters
@@ -165,7 +179,7 @@ class FactorTables:
         return float(total.flat[best]), np.array(
             np.unravel_index(best, table.shape), dtype=np.intp)
 
-    def score(self, labels):
+    def score(self, labels: ArrayLike) -> float:
         """What a labelling of the graph scores in all factors."""
         labels = np.asarray(labels)
         return float(sum(
@@ -221,7 +235,9 @@ class CountFactor:
     False
     """
 
-    def __init__(self, nodes, least, most, negated=None):
+    def __init__(
+        self, nodes: ArrayLike, least: int, most: int, negated: ArrayLike | None = None,
+    ) -> None:
         self.nodes = _as_nodes("nodes", nodes)
         check_number("least", least, low=0, strict=False, integer=True)
         check_number("most", most, low=0, strict=False, integer=True)
@@ -237,36 +253,36 @@ class CountFactor:
         self.negated = negated.astype(np.uint8)
 
     @classmethod
-    def exactly_one(cls, nodes, negated=None):
+    def exactly_one(cls, nodes: ArrayLike, negated: ArrayLike | None = None) -> CountFactor:
         """XOR: one node, and no other, has label 1."""
         return cls(nodes, 1, 1, negated)
 
     @classmethod
-    def at_most_one(cls, nodes, negated=None):
+    def at_most_one(cls, nodes: ArrayLike, negated: ArrayLike | None = None) -> CountFactor:
         """One node or none has label 1."""
         return cls(nodes, 0, 1, negated)
 
     @classmethod
-    def at_least_one(cls, nodes, negated=None):
+    def at_least_one(cls, nodes: ArrayLike, negated: ArrayLike | None = None) -> CountFactor:
         """OR: some node has label 1."""
         return cls(nodes, 1, len(nodes), negated)
 
     @classmethod
-    def budget(cls, nodes, most, negated=None):
+    def budget(cls, nodes: ArrayLike, most: int, negated: ArrayLike | None = None) -> CountFactor:
         """At most so many nodes have label 1."""
         return cls(nodes, 0, most, negated)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return (
             f"CountFactor(nodes={self.nodes.tolist()}, least={self.least}, most={self.most}"
             + (f", negated={self.negated.astype(bool).tolist()})" if self.negated.any() else ")"))
 
-    def is_satisfied(self, labels):
+    def is_satisfied(self, labels: ArrayLike) -> bool:
         """Whether labels of the factor's nodes, 0 or 1, are allowed."""
         count = int(np.sum(np.asarray(labels) != self.negated))
         return self.least <= count <= self.most
 
-    def maximise(self, scores):
+    def maximise(self, scores: ArrayLike) -> tuple[float, IntArray]:
         """The best labels that are allowed, in closed form: O(n_nodes log n_nodes).
 
         Parameters
@@ -286,11 +302,11 @@ class CountFactor:
         return maximise_count(
             np.ascontiguousarray(scores[:, :2]), self.negated, self.least, self.most)
 
-    def score(self, labels):
+    def score(self, labels: ArrayLike) -> float:
         """0 where a labelling of the graph is allowed, else -inf."""
         return 0.0 if self.is_satisfied(np.asarray(labels)[self.nodes]) else -np.inf
 
-    def table(self):
+    def table(self) -> FloatArray:
         """The factor as a table: 0 where labels are allowed, else -inf."""
         n = self.nodes.size
         counts = np.indices((2,) * n).reshape(n, 2 ** n)
@@ -299,7 +315,7 @@ class CountFactor:
         return np.where(allowed, 0.0, -np.inf).reshape((2,) * n)
 
 
-def as_factors(factors, n_nodes, name="factors"):
+def as_factors(factors: Factors, n_nodes: int, name: str = "factors") -> tuple[CountFactor]:
     """Factors of one graph in a tuple, checked but for the labels of their nodes.
 
     Parameters
@@ -341,7 +357,9 @@ def as_factors(factors, n_nodes, name="factors"):
     return tuple(found)
 
 
-def graph_factors(factors, sizes, edges=()):
+def graph_factors(
+    factors: Factors, sizes: IntArray, edges: ArrayLike = (),
+) -> tuple[list[int], list[NDArray[np.int64]], list[FloatArray], list[Any]]:
     """Factors of one graph as tables over few variables each.
 
     A count over many nodes becomes a chain of tables: variables behind the nodes hold how many of
@@ -393,7 +411,7 @@ def graph_factors(factors, sizes, edges=()):
     return all_sizes, scopes, tables, given
 
 
-def factor_scores(factors, labels):
+def factor_scores(factors: Factors, labels: ArrayLike) -> FloatArray:
     """What labellings of one graph score in all its factors, -inf where they are forbidden.
 
     Parameters
@@ -416,7 +434,7 @@ def factor_scores(factors, labels):
     return total
 
 
-def constraints_of(factors):
+def constraints_of(factors: Factors) -> Any:
     """The factors with scores of zero wherever they are finite: what they forbid, and no more."""
     return tuple(
         factor if isinstance(factor, CountFactor) else FactorTables(
@@ -426,7 +444,7 @@ def constraints_of(factors):
         for factor in factors)
 
 
-def check_constraints(factors, where):
+def check_constraints(factors: Factors, where: str) -> None:
     """Refuse factors that score anything but 0 and -inf; `where` names whose they are."""
     for factor in factors:
         if isinstance(factor, CountFactor):

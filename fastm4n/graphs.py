@@ -1,6 +1,8 @@
 """A ragged container of graphs: arrays of all nodes and all edges, and where each graph begins."""
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -28,6 +30,14 @@ from fastm4n._graph_factors import (
 )
 from fastm4n._graph_files import ARRAYS, InFiles
 from fastm4n._ragged import Ragged, as_offsets, cut, taken
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from typing import Any, Literal
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from fastm4n._typing import BoolArray, IntArray, Matrix
 
 __all__ = ["Graph", "Graphs"]
 
@@ -140,9 +150,11 @@ class Graphs(Ragged, InFiles):
     _items = "graphs"
 
     def __init__(
-        self, node_features, edges, node_offsets, edge_offsets, edge_features=None,
-        node_types=None, edge_types=None, node_weights=None, factors=None,
-    ):
+        self, node_features: Matrix, edges: ArrayLike, node_offsets: ArrayLike,
+        edge_offsets: ArrayLike, edge_features: Matrix | None = None,
+        node_types: ArrayLike | None = None, edge_types: ArrayLike | None = None,
+        node_weights: ArrayLike | None = None, factors: Sequence[Any] | None = None,
+    ) -> None:
         values = as_features(node_features, "node_features")
         edges = as_edges(edges)
         node_offsets = as_offsets(
@@ -186,7 +198,7 @@ class Graphs(Ragged, InFiles):
         return graphs
 
     @classmethod
-    def from_list(cls, graphs):
+    def from_list(cls, graphs: Iterable[Any]) -> Graphs:
         """Lay graphs end to end.
 
         Parameters
@@ -226,7 +238,10 @@ class Graphs(Ragged, InFiles):
         )
 
     @classmethod
-    def from_grid(cls, images, connectivity=4, contrast=True, directed=False, features=None):
+    def from_grid(
+        cls, images: Iterable[ArrayLike], connectivity: Literal[4, 8] = 4, contrast: bool = True,
+        directed: bool = False, features: Iterable[ArrayLike] | None = None,
+    ) -> Graphs:
         """The grid of each image: a node for each pixel, edges between neighbours.
 
         Nodes are in row-major order, so that ``labels.reshape(h, w)`` is a map again. The first
@@ -269,7 +284,10 @@ class Graphs(Ragged, InFiles):
         return cls._of(**grids(images, connectivity, contrast, directed, features))
 
     @classmethod
-    def from_regions(cls, label_maps, X, connectivity=4, contrast=True, start_label=0):
+    def from_regions(
+        cls, label_maps: Iterable[ArrayLike], X: Iterable[Any], connectivity: Literal[4, 8] = 4,
+        contrast: bool = True, start_label: int = 0,
+    ) -> Graphs:
         """The adjacency of the regions of each map, such as superpixels.
 
         Regions are joined where a pixel of one is beside a pixel of the other. The first node of
@@ -314,34 +332,34 @@ class Graphs(Ragged, InFiles):
         return cls._of(**regions(label_maps, X, connectivity, contrast, start_label))
 
     @property
-    def n_nodes(self):
+    def n_nodes(self) -> int:
         """Number of nodes of all graphs."""
         return self.node_features.shape[0]
 
     @property
-    def n_edges(self):
+    def n_edges(self) -> int:
         """Number of edges of all graphs."""
         return len(self.edges)
 
     @property
-    def lengths(self):
+    def lengths(self) -> NDArray[np.int64]:
         """Number of nodes of each graph."""
         return np.diff(self.node_offsets)
 
     @property
-    def edge_lengths(self):
+    def edge_lengths(self) -> NDArray[np.int64]:
         """Number of edges of each graph."""
         return np.diff(self.edge_offsets)
 
     @property
-    def dtype(self):
+    def dtype(self) -> Any:
         """Dtype of the features of the nodes."""
         return self.node_features.dtype
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.node_offsets) - 1
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Any]:
         return (self._one(i) for i in range(len(self)))
 
     def _arrays(self, rows):
@@ -394,7 +412,7 @@ class Graphs(Ragged, InFiles):
         """The factors of each graph, None where it has none."""
         return (None,) * len(self) if self.factors is None else self.factors
 
-    def with_factors(self, factors):
+    def with_factors(self, factors: Sequence[Any] | None) -> Graphs:
         """The same graphs with more factors.
 
         Parameters
@@ -420,7 +438,7 @@ class Graphs(Ragged, InFiles):
         arrays = {name: getattr(self, name) for name in ARRAYS}
         return self._of(**arrays, factors=merged(self._factors(), given))
 
-    def is_forest(self):
+    def is_forest(self) -> BoolArray:
         """Whether each graph has no cycle.
 
         Returns
@@ -441,7 +459,7 @@ class Graphs(Ragged, InFiles):
         """Edges as pairs of nodes counted over all graphs."""
         return self.edges + np.repeat(self.node_offsets[:-1], self.edge_lengths)[:, np.newaxis]
 
-    def drop_nodes(self, mask):
+    def drop_nodes(self, mask: ArrayLike) -> tuple[Graphs, IntArray]:
         """Graphs without some nodes and without the edges at them.
 
         Factors take the best label of the nodes that are left out: they forbid what no label of
@@ -490,7 +508,7 @@ class Graphs(Ragged, InFiles):
                 [left_of(*part) for part in zip(self.factors, of_graphs, strict=True)])
         return self._of(**arrays, node_offsets=node_offsets, edge_offsets=edge_offsets), kept
 
-    def equals(self, other):
+    def equals(self, other: Any) -> bool:
         """Whether other has the same graphs, of equal values.
 
         Parameters
@@ -516,7 +534,7 @@ class Graphs(Ragged, InFiles):
     def _check_rows(self):
         """Refuse what the constructor has refused, unless the graphs are on disk."""
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         what = [
             counted(len(self), "graph"), counted(self.n_nodes, "node"),
             counted(self.n_edges, "edge"), described(self.node_features) + f", {self.dtype}",
@@ -529,7 +547,7 @@ class Graphs(Ragged, InFiles):
         more += ["factors"] if self._has_factors() else []
         return f"<Graphs: {'; '.join([', '.join(what), *more])}>"
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (
             self.node_features, self.edges, self.node_offsets, self.edge_offsets,
             self.edge_features, self.node_types, self.edge_types, self.node_weights, self.factors,

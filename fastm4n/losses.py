@@ -12,7 +12,9 @@ that an adversary knowing mu cannot avoid ("max_min"), or the entropy ("log"), w
 and the expected cost where they are asked for.
 """
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -30,6 +32,13 @@ from fastm4n.outputs.graphs import INFERENCES
 from fastm4n.solvers.threads import in_threads, n_threads
 from fastm4n.surrogates import SURROGATES, make_surrogate
 from fastm4n.surrogates._losses import losses_of
+
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from numpy.typing import ArrayLike
+
+    from fastm4n.surrogates._base import Surrogate
 
 __all__ = [
     "Losses", "block_losses", "chain_losses", "graph_losses", "permutation_losses",
@@ -49,7 +58,10 @@ class Losses(NamedTuple):
     gradient: object
 
 
-def block_losses(surrogate, scores, *, tol=1e-9, gradient=True, n_jobs=None):
+def block_losses(
+    surrogate: Surrogate, scores: ArrayLike, *, tol: float = 1e-9, gradient: bool = True,
+    n_jobs: int | None = None,
+) -> Losses:
     """Losses of all blocks of a surrogate at flat scores.
 
     Parameters
@@ -104,8 +116,12 @@ def block_losses(surrogate, scores, *, tol=1e-9, gradient=True, n_jobs=None):
     return Losses(value, upper, slopes)
 
 
-def simplex_losses(scores, y, *, surrogate="max_min", cost=None, cost_augmented=False,
-                   temperature=1.0, gradient=True, n_jobs=None):
+def simplex_losses(
+    scores: ArrayLike, y: ArrayLike, *,
+    surrogate: Literal["max_min", "max_margin", "log"] = "max_min", cost: ArrayLike | None = None,
+    cost_augmented: bool = False, temperature: float = 1.0, gradient: bool = True,
+    n_jobs: int | None = None,
+) -> Losses:
     """Losses of outputs that are one of k labels.
 
     Parameters
@@ -143,9 +159,12 @@ def simplex_losses(scores, y, *, surrogate="max_min", cost=None, cost_augmented=
     return losses._replace(gradient=losses.gradient.reshape(scores.shape) if gradient else None)
 
 
-def chain_losses(scores, transitions, y, lengths, *, surrogate="max_min", cost=None,
-                 cost_scale="sum", cost_augmented=False, temperature=1.0, tol=1e-9, gradient=True,
-                 n_jobs=None):
+def chain_losses(
+    scores: ArrayLike, transitions: ArrayLike, y: ArrayLike, lengths: ArrayLike, *,
+    surrogate: Literal["max_min", "max_margin", "log"] = "max_min", cost: ArrayLike | None = None,
+    cost_scale: Literal["sum", "mean"] = "sum", cost_augmented: bool = False,
+    temperature: float = 1.0, tol: float = 1e-9, gradient: bool = True, n_jobs: int | None = None,
+) -> Losses:
     """Losses of outputs that are sequences of labels.
 
     Parameters
@@ -249,9 +268,15 @@ def _chain_outputs(y, lengths, cost, cost_scale, scores, transitions):
     return outputs
 
 
-def graph_losses(scores, edges, pairwise, y, sizes=None, *, surrogate="max_min", cost=None,
-                 cost_scale="sum", cost_augmented=False, temperature=1.0, inference="auto",
-                 attractive=False, tol=1e-9, n_jobs=None):
+def graph_losses(
+    scores: ArrayLike, edges: ArrayLike, pairwise: ArrayLike, y: ArrayLike,
+    sizes: ArrayLike | None = None, *,
+    surrogate: Literal["max_min", "max_margin", "log"] = "max_min", cost: ArrayLike | None = None,
+    cost_scale: Literal["sum", "mean"] = "sum", cost_augmented: bool = False,
+    temperature: float = 1.0,
+    inference: Literal["auto", "forest", "min_cut", "exact", "lp"] = "auto",
+    attractive: bool = False, tol: float = 1e-9, n_jobs: int | None = None,
+) -> Losses:
     """Losses of outputs that are labelled graphs.
 
     Parameters
@@ -343,9 +368,12 @@ def graph_losses(scores, edges, pairwise, y, sizes=None, *, surrogate="max_min",
     return Losses(found.value, found.upper, (found.of_nodes, found.of_pairs))
 
 
-def permutation_losses(scores, places, *, surrogate="max_min", cost=None, cost_scale="sum",
-                       cost_augmented=False, temperature=1.0, tol=1e-9, gradient=True,
-                       n_jobs=None):
+def permutation_losses(
+    scores: ArrayLike, places: ArrayLike, *,
+    surrogate: Literal["max_min", "max_margin", "log"] = "max_min", cost: ArrayLike | None = None,
+    cost_scale: Literal["sum", "mean"] = "sum", cost_augmented: bool = False,
+    temperature: float = 1.0, tol: float = 1e-9, gradient: bool = True, n_jobs: int | None = None,
+) -> Losses:
     """Losses of outputs that are permutations of M items.
 
     Parameters

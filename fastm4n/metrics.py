@@ -1,12 +1,23 @@
 """Scores of predicted label sequences and rankings."""
 
+from __future__ import annotations
+
 from collections import Counter
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fastm4n._docstrings import documented
 from fastm4n.rankings import as_places
 from fastm4n.sequences import Sequences
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Any, Literal
+
+    from numpy.typing import ArrayLike
+
+    from fastm4n._typing import Labellings
 
 __all__ = [
     "hamming_ranking_loss", "kendall_tau_score", "sequence_accuracy", "span_f1_score",
@@ -57,7 +68,9 @@ sample_weight : array-like of shape (n,), default=None
 }
 
 
-def spans(labels, *, scheme="conlleval"):
+def spans(
+    labels: Iterable[str], *, scheme: Literal["conlleval"] = "conlleval",
+) -> list[tuple[str, int, int]]:
     """Find the typed spans that a label sequence marks.
 
     Parameters
@@ -89,8 +102,11 @@ def spans(labels, *, scheme="conlleval"):
 
 @documented(_PARTS)
 def span_f1_score(
-    y_true, y_pred, *, average="micro", scheme="conlleval", labels=None, zero_division=0.0
-):
+    y_true: Labellings, y_pred: Labellings, *,
+    average: Literal["micro", "macro", "weighted"] | None = "micro",
+    scheme: Literal["conlleval"] = "conlleval", labels: Sequence[str] | None = None,
+    zero_division: float = 0.0,
+) -> Any:
     """F1 score of spans: a span is right if its type and both its ends are.
 
     Parameters
@@ -129,8 +145,11 @@ def span_f1_score(
 
 @documented(_PARTS)
 def span_precision_recall_f1(
-    y_true, y_pred, *, average="micro", scheme="conlleval", labels=None, zero_division=0.0
-):
+    y_true: Labellings, y_pred: Labellings, *,
+    average: Literal["micro", "macro", "weighted"] | None = "micro",
+    scheme: Literal["conlleval"] = "conlleval", labels: Sequence[str] | None = None,
+    zero_division: float = 0.0,
+) -> tuple[Any, Any, Any]:
     """Precision, recall and F1 score of spans.
 
     Parameters
@@ -189,7 +208,7 @@ def span_precision_recall_f1(
     return tuple(_mean(score, weights, zero_division) for score in scores)
 
 
-def token_accuracy(y_true, y_pred):
+def token_accuracy(y_true: Labellings, y_pred: Labellings) -> float:
     """Share of the tokens whose label is right.
 
     Parameters
@@ -216,7 +235,7 @@ def token_accuracy(y_true, y_pred):
     return right / total
 
 
-def sequence_accuracy(y_true, y_pred):
+def sequence_accuracy(y_true: Labellings, y_pred: Labellings) -> float:
     """Share of the sequences all of whose labels are right.
 
     Parameters
@@ -245,7 +264,11 @@ def sequence_accuracy(y_true, y_pred):
 
 
 @documented(_PARTS)
-def hamming_ranking_loss(y_true, y_pred, *, form="auto", sample_weight=None):
+def hamming_ranking_loss(
+    y_true: ArrayLike, y_pred: ArrayLike, *,
+    form: Literal["auto", "ranks", "ordering", "string"] = "auto",
+    sample_weight: ArrayLike | None = None,
+) -> float:
     """Share of the items at wrong places, on average over the rankings.
 
     Parameters
@@ -278,7 +301,11 @@ def hamming_ranking_loss(y_true, y_pred, *, form="auto", sample_weight=None):
 
 
 @documented(_PARTS)
-def kendall_tau_score(y_true, y_pred, *, form="auto", sample_weight=None):
+def kendall_tau_score(
+    y_true: ArrayLike, y_pred: ArrayLike, *,
+    form: Literal["auto", "ranks", "ordering", "string"] = "auto",
+    sample_weight: ArrayLike | None = None,
+) -> float:
     """Kendall's tau of annotated and predicted rankings, on average over the rankings.
 
     Parameters
@@ -316,7 +343,11 @@ def kendall_tau_score(y_true, y_pred, *, form="auto", sample_weight=None):
 
 
 @documented(_PARTS)
-def spearman_rho_score(y_true, y_pred, *, form="auto", sample_weight=None):
+def spearman_rho_score(
+    y_true: ArrayLike, y_pred: ArrayLike, *,
+    form: Literal["auto", "ranks", "ordering", "string"] = "auto",
+    sample_weight: ArrayLike | None = None,
+) -> float:
     """Spearman's rho of annotated and predicted rankings, on average over the rankings.
 
     Parameters

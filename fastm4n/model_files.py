@@ -13,6 +13,8 @@ A file is, in this order,
 Nothing in a file names code: classes are looked up in a fixed table, and pickle is not used.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 import math
@@ -21,12 +23,19 @@ import stat
 import struct
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import sparse
 
 from fastm4n._atomic import replacing
 from fastm4n._version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from fastm4n._typing import Array, FloatArray, StrPath
 
 __all__ = ["ModelFileError", "load_model", "read_arrays", "save_model", "write_arrays"]
 
@@ -48,7 +57,10 @@ class ModelFileError(ValueError):
 # --------------------------------------------------------------------------------- arrays
 
 
-def write_arrays(path, kind, header, arrays, *, finite=True):
+def write_arrays(
+    path: StrPath, kind: str, header: dict[str, Any], arrays: dict[str, Array], *,
+    finite: bool = True,
+) -> None:
     """Write arrays and a JSON header to one file, whole or not at all.
 
     Parameters
@@ -183,7 +195,9 @@ def _check_finite(where, array):
 _CSR_PARTS = ("data", "indices", "indptr")
 
 
-def read_arrays(path, kind, *, finite=True):
+def read_arrays(
+    path: StrPath, kind: str, *, finite: bool = True,
+) -> tuple[dict[str, dict[Any, Any]], dict[str, FloatArray]]:
     """Read a file of `write_arrays`, and check all of it.
 
     Parameters
@@ -410,7 +424,7 @@ def _check_csr(shape, data, indices, indptr):
 # --------------------------------------------------------------------------------- models
 
 
-def save_model(estimator, path, *, metadata=None):
+def save_model(estimator: Any, path: StrPath, *, metadata: dict[str, Any] | None = None) -> None:
     """Save a fitted estimator, without pickle.
 
     Parameters
@@ -467,7 +481,7 @@ def save_model(estimator, path, *, metadata=None):
     write_arrays(path, "model", header, arrays, finite=False)
 
 
-def load_model(path):
+def load_model(path: StrPath) -> Any:
     """Load a fitted estimator that `save_model` has saved.
 
     Parameters
@@ -490,7 +504,7 @@ def load_model(path):
     return read_model(path)[0]
 
 
-def read_model(path):
+def read_model(path: StrPath) -> Any:
     """The estimator of a file, and the metadata that were saved with it."""
     from fastm4n.estimators._state import model_from_state
 
@@ -503,7 +517,7 @@ def read_model(path):
 
 
 @contextmanager
-def understood(path, what):
+def understood(path: StrPath, what: Any) -> Iterator[Any]:
     """Call the file damaged where its contents make no sense."""
     try:
         yield

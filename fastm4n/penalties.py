@@ -5,8 +5,11 @@ such as the intercept; each fitted array of them is a *family*, named as its att
 underscore at the end: "coef", "intercept", "transition_coef" and so on.
 """
 
+from __future__ import annotations
+
 import reprlib
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -15,13 +18,24 @@ from fastm4n._parameters import NamesParameters, is_number
 from fastm4n.complexities import COMPLEXITIES, check_families, complexity_weights
 from fastm4n.features._penalty import Penalty
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, Literal
+
+    from numpy.typing import ArrayLike
+
+    from fastm4n._typing import BoolArray, FloatArray, Penalties
+    from fastm4n.complexities import Sample
+
 __all__ = ["ElasticNet", "Group", "L2", "safe_zeros"]
 
 # families of constant features that no L1 term or norm of a group draws to zero, unless it is said
 UNPENALISED = ("intercept",)
 
 
-def as_bounds(name, bounds, shape, coef="coef_"):
+def as_bounds(
+    name: str, bounds: Any, shape: tuple[int, ...], coef: str = "coef_",
+) -> tuple[FloatArray, FloatArray]:
     """(lower, upper), float64 arrays of `shape`, -inf and inf where there is no bound.
 
     Parameters
@@ -111,7 +125,10 @@ class ResolvedPenalty:
     by_rows: bool
     families: dict
 
-    def of_rows(self, shape, n_shared, views_of, pairs=None):
+    def of_rows(
+        self, shape: tuple[int, ...], n_shared: int, views_of: Callable[..., Any],
+        pairs: Any = None,
+    ) -> Penalty:
         """The compiled penalty of rows of weights.
 
         Parameters
@@ -240,7 +257,9 @@ class L2(_Penalty):
     L2(bounds=(0, None))
     """
 
-    def __init__(self, bounds=None):
+    def __init__(
+        self, bounds: tuple[float | None, float | None] | dict[str, Any] | None = None,
+    ) -> None:
         self.bounds = bounds
 
 
@@ -285,8 +304,13 @@ class ElasticNet(_Penalty):
     ElasticNet(l1_ratio=0.9, weights={'start_coef': 0.0})
     """
 
-    def __init__(self, l1_ratio=0.5, weights=None, bounds=None, families=None, sizes=None,
-                 complexity="paper", lam=1.0, beta=1.0):
+    def __init__(
+        self, l1_ratio: float = 0.5,
+        weights: float | ArrayLike | dict[str, Any] | Literal["complexity"] | None = None,
+        bounds: tuple[float | None, float | None] | dict[str, Any] | None = None,
+        families: ArrayLike | None = None, sizes: tuple[int, ...] | None = None,
+        complexity: Literal["paper", "theory"] = "paper", lam: float = 1.0, beta: float = 1.0,
+    ) -> None:
         self.l1_ratio = l1_ratio
         self.weights = weights
         self.bounds = bounds
@@ -388,7 +412,9 @@ class Group(_Penalty):
     Group(l1_ratio=0.8)
     """
 
-    def __init__(self, l1_ratio=0.5, weights=None):
+    def __init__(
+        self, l1_ratio: float = 0.5, weights: float | ArrayLike | dict[str, Any] | None = None,
+    ) -> None:
         self.l1_ratio = l1_ratio
         self.weights = weights
 
@@ -407,7 +433,7 @@ class Group(_Penalty):
 NAMES = {"l2": L2, "elasticnet": ElasticNet, "l1": lambda: ElasticNet(l1_ratio=1.0)}
 
 
-def as_penalty(penalty):
+def as_penalty(penalty: Literal["l2", "elasticnet", "l1"] | Penalties) -> ElasticNet | L2:
     """The penalty that `penalty=` of an estimator means."""
     if isinstance(penalty, str) and penalty in NAMES:
         return NAMES[penalty]()
@@ -419,23 +445,26 @@ def as_penalty(penalty):
     return penalty
 
 
-def is_plain(penalty):
+def is_plain(penalty: Literal["l2", "elasticnet", "l1"] | Penalties) -> bool:
     """Whether a penalty is alpha / 2 ||w||^2 alone."""
     penalty = as_penalty(penalty)
     return getattr(penalty, "bounds", None) is None and penalty._ratio() == 0.0
 
 
-def is_pure_l1(penalty):
+def is_pure_l1(penalty: Literal["l2", "elasticnet", "l1"] | Penalties) -> bool:
     """Whether a penalty has no quadratic term but for weights without L1 term."""
     return as_penalty(penalty)._ratio() == 1.0
 
 
-def needs_weights(penalty):
+def needs_weights(penalty: Literal["l2", "elasticnet", "l1"] | Penalties) -> bool:
     """Whether a penalty says anything of single weights, which kernels do not have."""
     return not is_plain(penalty) or getattr(as_penalty(penalty), "weights", None) is not None
 
 
-def resolve_penalty(penalty, families, missing=(), sample=None):
+def resolve_penalty(
+    penalty: Literal["l2", "elasticnet", "l1"] | Penalties, families: dict[str, Any],
+    missing: dict[str, Any] | tuple[()] = (), sample: Sample | None = None,
+) -> ResolvedPenalty | None:
     """The penalty of the weights of a fit, or None for alpha / 2 ||w||^2 alone.
 
     Parameters
@@ -459,7 +488,9 @@ def resolve_penalty(penalty, families, missing=(), sample=None):
     return None if is_plain(penalty) else resolved
 
 
-def safe_zeros(z, ranges, thresholds, alpha, gap):
+def safe_zeros(
+    z: FloatArray, ranges: Any, thresholds: FloatArray, alpha: float, gap: float,
+) -> BoolArray:
     r"""Which weights are zero at the optimum of the log surrogate, by a certified gap.
 
     With dual points mu_b, the dual is lower than its maximum by at least

@@ -8,11 +8,21 @@ Rankings of the documents of queries, by one weight vector, are not of one set o
 `document_pairs` and `preference_pairs` put them in the form that estimators take.
 """
 
+from __future__ import annotations
+
 from numbers import Integral, Real
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fastm4n._documents import document_pairs, preference_pairs
+
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from fastm4n._typing import Array
 
 __all__ = [
     "as_places", "document_pairs", "places_to_orderings", "places_to_strings", "preference_pairs",
@@ -28,7 +38,10 @@ _NAMES = (
 )
 
 
-def as_places(y, form="auto", items=None, *, input_name="y"):
+def as_places(
+    y: ArrayLike, form: Literal["auto", "ranks", "ordering", "string"] = "auto",
+    items: ArrayLike | None = None, *, input_name: str = "y",
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Read complete rankings of one set of items, without ties.
 
     Parameters
@@ -96,7 +109,10 @@ def as_places(y, form="auto", items=None, *, input_name="y"):
     return read_rankings(y, form, items, input_name)[:2]
 
 
-def read_rankings(y, form="auto", items=None, input_name="y"):
+def read_rankings(
+    y: ArrayLike, form: Literal["auto", "ranks", "ordering", "string"] = "auto",
+    items: ArrayLike | None = None, input_name: str = "y",
+) -> tuple[NDArray[np.int64], Array, str, int | None] | None:
     """`as_places`, and the form of the rankings and the lowest of their ranks (None without)."""
     if form not in FORMS:
         raise ValueError(f"form must be one of {FORMS}, got {form!r}.")
@@ -126,7 +142,7 @@ def read_rankings(y, form="auto", items=None, input_name="y"):
     return *_from_names(names, lengths, range(len(y)), items, input_name), form, None
 
 
-def places_to_orderings(places, items):
+def places_to_orderings(places: ArrayLike, items: ArrayLike | None) -> Array:
     """Write rankings as their items, best first.
 
     Parameters
@@ -162,7 +178,7 @@ def places_to_orderings(places, items):
     return items[_permutations(places, 0, "places", "place")[1]]
 
 
-def places_to_strings(places, items):
+def places_to_strings(places: ArrayLike, items: ArrayLike | None) -> Array:
     """Write rankings as strings such as ``"b>a>c"``, best first.
 
     Parameters

@@ -1,10 +1,23 @@
 """A ragged container: one buffer of rows and the offsets that cut it into sequences."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 import scipy.sparse as sp
 
 from fastm4n._parameters import check_flag
 from fastm4n._ragged import Ragged, as_integers, as_offsets, cut, taken
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import Any
+
+    from numpy.typing import ArrayLike, NDArray
+    from scipy.sparse import sparray, spmatrix
+
+    from fastm4n._typing import Array, Labellings, StrPath
 
 __all__ = ["Sequences"]
 
@@ -59,7 +72,7 @@ class Sequences(Ragged):
     _item = "sequence"
     _items = "sequences"
 
-    def __init__(self, values, offsets):
+    def __init__(self, values: Array | spmatrix | sparray, offsets: ArrayLike) -> None:
         self.values = _as_values(values)
         self.offsets = as_offsets(offsets, self.values.shape[0])
 
@@ -72,7 +85,7 @@ class Sequences(Ragged):
         return made
 
     @classmethod
-    def from_list(cls, sequences):
+    def from_list(cls, sequences: Iterable[Any]) -> Sequences:
         """Lay sequences end to end.
 
         Parameters
@@ -114,7 +127,7 @@ class Sequences(Ragged):
         return cls.from_lengths(values, lengths)
 
     @classmethod
-    def from_lengths(cls, values, lengths):
+    def from_lengths(cls, values: ArrayLike | spmatrix | sparray, lengths: ArrayLike) -> Sequences:
         """Cut one buffer of rows into sequences of given lengths.
 
         Parameters
@@ -150,7 +163,9 @@ class Sequences(Ragged):
         return cls(values, offsets)
 
     @classmethod
-    def from_batches(cls, batches, folder, *, overwrite=False):
+    def from_batches(
+        cls, batches: Iterable[Any], folder: StrPath, *, overwrite: bool = False,
+    ) -> Any:
         """Write sequences to a folder, batch by batch, and open it.
 
         No more than one batch is in memory. The folder appears when all batches are written; where
@@ -190,8 +205,9 @@ class Sequences(Ragged):
 
     @classmethod
     def from_arrow(
-        cls, source, features, *, labels=None, n_features=None, folder=None, overwrite=False
-    ):
+        cls, source: Any, features: str | tuple[str, str], *, labels: str | None = None,
+        n_features: int | None = None, folder: StrPath | None = None, overwrite: bool = False,
+    ) -> Any:
         """Sequences of the list columns of an Arrow table or file, with a sequence in each row.
 
         Needs pyarrow, ``pip install "fastm4n[arrow]"``.
@@ -242,9 +258,10 @@ class Sequences(Ragged):
 
     @classmethod
     def from_parquet(
-        cls, path, features, *, labels=None, n_features=None, folder=None, overwrite=False,
-        batch_size=10_000,
-    ):
+        cls, path: StrPath, features: str | tuple[str, str], *, labels: str | None = None,
+        n_features: int | None = None, folder: StrPath | None = None, overwrite: bool = False,
+        batch_size: int = 10_000,
+    ) -> Any:
         """Sequences of the list columns of a Parquet file, with a sequence in each row.
 
         As :meth:`from_arrow`. The file is read by batches of rows; with a `folder`, no more than
@@ -268,7 +285,7 @@ class Sequences(Ragged):
             path, features, labels, n_features, folder, overwrite, batch_size)
 
     @classmethod
-    def open(cls, folder, *, return_y=False):
+    def open(cls, folder: StrPath, *, return_y: bool = False) -> Any:
         """Open a folder that :meth:`save` or :meth:`from_batches` has written.
 
         Nothing is read but where sequences begin. Slices of step 1 read nothing either and are on
@@ -299,7 +316,9 @@ class Sequences(Ragged):
         check_flag("return_y", return_y)
         return opened(folder, return_y)
 
-    def save(self, folder, y=None, *, overwrite=False):
+    def save(
+        self, folder: StrPath, y: Labellings | None = None, *, overwrite: bool = False,
+    ) -> None:
         """Write the sequences to a folder, which :meth:`open` opens.
 
         It appears whole or not at all.
@@ -330,24 +349,24 @@ class Sequences(Ragged):
         save(self, y, folder, overwrite)
 
     @property
-    def lengths(self):
+    def lengths(self) -> NDArray[np.int64]:
         """Number of rows of each sequence."""
         return self.offsets[1:] - self.offsets[:-1]
 
     @property
-    def n_tokens(self):
+    def n_tokens(self) -> int:
         """Number of rows of all sequences."""
         return self.values.shape[0]
 
     @property
-    def dtype(self):
+    def dtype(self) -> Any:
         """Dtype of the values."""
         return self.values.dtype
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Any]:
         offsets = self.offsets.tolist()
         for start, stop in zip(offsets[:-1], offsets[1:], strict=True):
             yield self.values[start:stop]
@@ -363,7 +382,7 @@ class Sequences(Ragged):
         rows, offsets = taken(self.offsets, numbers)
         return type(self)(self.values[rows], offsets)
 
-    def equals(self, other):
+    def equals(self, other: Any) -> bool:
         """Whether other has the same sequences, of equal values.
 
         Parameters
@@ -394,7 +413,7 @@ class Sequences(Ragged):
     def _check_rows(self):
         """Refuse CSR rows that reading might crash at: the constructor has, unless on disk."""
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         n, tail, sparse = len(self), *self._kind()
         columns = f", {tail[0]} columns" if tail else ""
         return (
@@ -406,7 +425,7 @@ class Sequences(Ragged):
         """Shape of a row, and whether rows are sparse."""
         return self.values.shape[1:], sp.issparse(self.values)
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.values, self.offsets)
 
     @classmethod
@@ -415,7 +434,7 @@ class Sequences(Ragged):
         return cls.from_lengths(values, np.concatenate([part.lengths for part in parts]))
 
 
-def check_compressed(name, X):
+def check_compressed(name: str, X: Any) -> None:
     """Refuse CSR and CSC matrices whose arrays do not fit together: reading them may crash."""
     if sp.issparse(X) and X.format in ("csr", "csc"):
         try:

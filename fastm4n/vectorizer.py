@@ -1,6 +1,9 @@
 """Sequences of CSR rows from dicts or attribute strings, and features of variance 1."""
 
+from __future__ import annotations
+
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse as sp
@@ -14,6 +17,14 @@ from fastm4n._parameters import check_number
 from fastm4n._tokens import Rows
 from fastm4n.complexities import attribute_name, family_sizes, feature_families
 from fastm4n.sequences import Sequences
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any, Self
+
+    from numpy.typing import ArrayLike
+
+    from fastm4n._typing import Array, SequenceData
 
 __all__ = ["SequenceScaler", "SequenceVectorizer"]
 
@@ -92,19 +103,22 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=
     array([[0., 2., 0., 0.]])
     """
 
-    def __init__(self, *, dtype=np.float64, min_count=1, separator=":", families=None):
+    def __init__(
+        self, *, dtype: type[np.floating[Any]] = np.float64, min_count: int = 1,
+        separator: str = ":", families: dict[str, Any] | Callable[..., Any] | None = None,
+    ) -> None:
         self.dtype = dtype
         self.min_count = min_count
         self.separator = separator
         self.families = families
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.two_d_array = False
         tags.input_tags.dict = True
         return tags
 
-    def fit(self, X, y=None):
+    def fit(self, X: Iterable[Any], y: None = None) -> Self:
         """Learn the attributes.
 
         Parameters
@@ -121,7 +135,7 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=
         self.fit_transform(X)
         return self
 
-    def fit_transform(self, X, y=None):
+    def fit_transform(self, X: Iterable[Any], y: None = None) -> Sequences:
         """Learn the attributes and make their features, in one pass.
 
         Parameters
@@ -157,7 +171,7 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=
         self._learn(names)
         return sequences
 
-    def transform(self, X):
+    def transform(self, X: Iterable[Any]) -> Sequences:
         """Make the features of the attributes that :meth:`fit` has seen.
 
         Parameters
@@ -192,17 +206,17 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=
         more._learn(Names([*self.feature_names_, *new]))
         return more
 
-    def __sklearn_is_fitted__(self):
+    def __sklearn_is_fitted__(self) -> bool:
         return "_names" in self.__dict__
 
-    def __getstate__(self):
+    def __getstate__(self) -> Any:
         state = super().__getstate__()
         if "_names" in state:
             state = {key: value for key, value in state.items() if key not in _MADE_OF_NAMES}
             state["feature_names_"] = state.pop("_names").strings()
         return state
 
-    def __setstate__(self, state):
+    def __setstate__(self, state: dict[str, Any]) -> None:
         names = state.get("feature_names_")
         super().__setstate__(
             {key: value for key, value in state.items() if key not in _MADE_OF_NAMES})
@@ -217,28 +231,28 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=
     # names are held as one table of bytes, and made strings for those who ask
 
     @cached_property
-    def feature_names_(self):
+    def feature_names_(self) -> list[str]:
         check_is_fitted(self)
         return self._names.strings()
 
     @cached_property
-    def vocabulary_(self):
+    def vocabulary_(self) -> Any:
         names = self.feature_names_
         return dict(zip(names, range(len(names)), strict=True))
 
     @property
-    def attribute_names_(self):
+    def attribute_names_(self) -> list[str]:
         return np.array([attribute_name(n, self.separator)[0] for n in self.feature_names_])
 
     @property
-    def feature_families_(self):
+    def feature_families_(self) -> Array:
         return feature_families(self.feature_names_, self.families, self.separator)
 
     @property
-    def family_sizes_(self):
+    def family_sizes_(self) -> Any:
         return family_sizes(self.feature_names_, self.feature_families_, self.separator)
 
-    def get_feature_names_out(self, input_features=None):
+    def get_feature_names_out(self, input_features: None = None) -> Array:
         """Attribute of each column.
 
         Parameters
@@ -307,12 +321,12 @@ class SequenceScaler(StandardScaler, auto_wrap_output_keys=None):
     array([1., 1.])
     """
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.two_d_array = False
         return tags
 
-    def fit(self, X, y=None, sample_weight=None):
+    def fit(self, X: SequenceData, y: None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Learn means and variances of the features.
 
         Parameters
@@ -329,7 +343,9 @@ class SequenceScaler(StandardScaler, auto_wrap_output_keys=None):
         """
         return super().fit(_sequences(X).values, sample_weight=sample_weight)
 
-    def partial_fit(self, X, y=None, sample_weight=None):
+    def partial_fit(
+        self, X: SequenceData, y: None = None, sample_weight: ArrayLike | None = None,
+    ) -> Self:
         """Go on learning means and variances of the features.
 
         Parameters
@@ -348,7 +364,7 @@ class SequenceScaler(StandardScaler, auto_wrap_output_keys=None):
         rows = X if sp.issparse(X) or isinstance(X, np.ndarray) else _sequences(X).values
         return super().partial_fit(rows, sample_weight=sample_weight)
 
-    def transform(self, X):
+    def transform(self, X: SequenceData) -> Sequences:
         """Standardise.
 
         Parameters
@@ -363,7 +379,7 @@ class SequenceScaler(StandardScaler, auto_wrap_output_keys=None):
         with config_context(transform_output="default"):
             return Sequences(super().transform(X.values), X.offsets)
 
-    def inverse_transform(self, X):
+    def inverse_transform(self, X: SequenceData) -> Sequences:
         """Undo `transform`.
 
         Parameters

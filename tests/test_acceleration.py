@@ -6,7 +6,6 @@ import warnings
 import numpy as np
 import pytest
 from engine_cases import BOX, SURROGATES, Chains, Labels, Permutations, zero_one
-from fastm4n.solvers._block_coordinate import Sampling, Step
 from making import made
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
@@ -26,6 +25,7 @@ from fastm4n import (
     SequenceTagger,
 )
 from fastm4n.penalties import L2
+from fastm4n.solvers._block_coordinate import Sampling, Step
 from fastm4n.solvers.acceleration import Acceleration, best_kappa
 
 labels = functools.partial(Labels, 5, n=24, d=4, alpha=1e-3)

@@ -4,11 +4,11 @@ import itertools
 
 import numpy as np
 import pytest
-from fastm4n.inference.assignment import assign_range
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import linear_sum_assignment
 
 from fastm4n.inference import linear_assignment
+from fastm4n.inference.assignment import assign_range
 
 KINDS = ("normal", "ties", "forbidden", "large")
 

@@ -5,8 +5,6 @@ import pickle
 
 import numpy as np
 import pytest
-from fastm4n.inference._label_automaton import LabelAutomaton
-from fastm4n.inference.automaton import k_best, marginals, maximise
 from numpy.testing import assert_allclose, assert_array_equal
 
 import fastm4n.reference as ref
@@ -18,6 +16,8 @@ from fastm4n.inference._contexts import (
     context_rows,
     observed_ngrams,
 )
+from fastm4n.inference._label_automaton import LabelAutomaton
+from fastm4n.inference.automaton import k_best, marginals, maximise
 from fastm4n.outputs import row_stride
 
 LABELS = ["a", "b", "c"]

@@ -7,7 +7,6 @@ import warnings
 import numpy as np
 import pytest
 from estimator_cases import CASES
-from fastm4n.outputs._forest import ForestOutputs
 from numpy.testing import assert_allclose
 from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax
@@ -24,6 +23,7 @@ from fastm4n import (
 )
 from fastm4n.losses import block_losses, chain_losses
 from fastm4n.outputs import SimplexOutputs
+from fastm4n.outputs._forest import ForestOutputs
 from fastm4n.surrogates import Boost, BoostLabels, make_surrogate
 from fastm4n.theory import complexity_report, consistency
 

@@ -4,7 +4,6 @@ import warnings
 
 import numpy as np
 import pytest
-from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
 from making import made
 from numpy.testing import assert_allclose
 from scipy import sparse
@@ -22,6 +21,7 @@ from fastm4n import (
 from fastm4n.estimators._scale import column_out_of_scale
 from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.outputs import SimplexOutputs
+from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
 from fastm4n.solvers.acceleration import Acceleration
 from fastm4n.solvers.block_coordinate import solve
 from fastm4n.solvers.certificates import Best, Certificate, certify, certify_zero

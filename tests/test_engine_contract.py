@@ -24,12 +24,12 @@ from engine_cases import (
     run,
     zero_one,
 )
-from fastm4n.solvers._block_coordinate import Sampling, Step
 from numpy.testing import assert_allclose, assert_array_equal
 
 import fastm4n.reference as ref
 import fastm4n.solvers.acceleration as acceleration
 import fastm4n.solvers.threads as threads
+from fastm4n.solvers._block_coordinate import Sampling, Step
 from fastm4n.solvers.acceleration import Acceleration
 from fastm4n.solvers.block_coordinate import solve
 from fastm4n.solvers.certificates import certify, certify_average

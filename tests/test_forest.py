@@ -12,15 +12,15 @@ from fastm4n.inference._forest_solve import (
     forest_marginals,
     forest_max_marginals,
 )
-from fastm4n.inference._problem import GraphProblem, row_length
-from fastm4n.outputs._forest import ForestOutputs, NodeOutputs
 from graph_cases import answer_at
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import linprog
 from scipy.special import logsumexp
 
 import fastm4n.reference as ref
+from fastm4n.inference._problem import GraphProblem, row_length
 from fastm4n.losses import block_losses
+from fastm4n.outputs._forest import ForestOutputs, NodeOutputs
 from fastm4n.surrogates import make_surrogate
 
 PAIRS = ("tables", "equal", "both", "displaced")

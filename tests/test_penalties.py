@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 from fastm4n.features._chain import ChainFeatures
 from fastm4n.features._pairs import PairFeatures
-from fastm4n.features._penalty import Penalty
-from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
 from listed import CASES
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
@@ -17,8 +15,10 @@ from sklearn.model_selection import GridSearchCV
 import fastm4n.reference as ref
 from fastm4n import BlockFrankWolfe, LabelRanker, Matcher, MulticlassClassifier, SequenceTagger
 from fastm4n.features import LinearFeatures, row_norms
+from fastm4n.features._penalty import Penalty
 from fastm4n.outputs import ChainOutputs, Layout, SimplexOutputs
 from fastm4n.penalties import L2, ElasticNet, Group, resolve_penalty, safe_zeros
+from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
 from fastm4n.solvers.block_coordinate import solve
 from fastm4n.solvers.certificates import certify
 from fastm4n.surrogates import make_surrogate

@@ -5,7 +5,6 @@ import math
 
 import numpy as np
 import pytest
-from fastm4n.inference.permutation import _best_permutations
 from numpy.testing import assert_allclose, assert_array_equal
 from permutation_cases import all_permutations, assert_doubly_stochastic
 from scipy.optimize import linear_sum_assignment, minimize
@@ -13,6 +12,7 @@ from scipy.special import logsumexp
 
 import fastm4n.reference as ref
 from fastm4n.inference import linear_assignment, permanent, permutation_marginals, sinkhorn
+from fastm4n.inference.permutation import _best_permutations
 
 SIZES = (1, 2, 3, 4, 5, 6)
 KINDS = ("normal", "ties", "sharp", "large", "forbidden")

@@ -4,7 +4,6 @@ import warnings
 
 import numpy as np
 import pytest
-from fastm4n.features._penalty import Penalty
 from listed import CASES
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
@@ -21,6 +20,7 @@ from fastm4n import (
     regularization_path,
 )
 from fastm4n.estimators import _screening
+from fastm4n.features._penalty import Penalty
 from fastm4n.penalties import ElasticNet, Group
 from fastm4n.solvers.proximal import Sparse
 

@@ -5,15 +5,15 @@ import pickle
 
 import numpy as np
 import pytest
-from fastm4n.inference.roof import roof_duality
-from fastm4n.outputs._roof import RoofOutputs
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import linprog
 from scipy.sparse import coo_array
 
 from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.inference.graph import maximise
+from fastm4n.inference.roof import roof_duality
 from fastm4n.losses import block_losses
+from fastm4n.outputs._roof import RoofOutputs
 from fastm4n.solvers import solve
 from fastm4n.surrogates import make_surrogate
 

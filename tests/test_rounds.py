@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from automaton_cases import KINDS
 from fastm4n.features._chain import ChainFeatures
-from fastm4n.features._penalty import Penalty
 from numpy.testing import assert_allclose, assert_array_equal
 from rounds_cases import factories, make_worker, part_of, parts_of
 from scipy import sparse
@@ -15,6 +14,7 @@ from test_engine_contract import is_allowed
 
 import fastm4n.solvers.worker as worker_module
 from fastm4n._checkpoints import Pace
+from fastm4n.features._penalty import Penalty
 from fastm4n.fleets import InProcessFleet, NoMember
 from fastm4n.model_files import ModelFileError
 from fastm4n.outputs import ChainOutputs

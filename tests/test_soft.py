@@ -4,7 +4,6 @@ import pickle
 
 import numpy as np
 import pytest
-from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
 from soft_cases import ALPHA, Case, flat, relaxed_optimum, set_multipliers, tables_of
 
 from fastm4n.outputs import FactorGraphs
@@ -18,6 +17,7 @@ from fastm4n.reference.soft import (
     features_of_gram,
 )
 from fastm4n.solvers import solve
+from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
 from fastm4n.solvers.certificates import certify
 from fastm4n.solvers.soft import solve_soft
 from fastm4n.surrogates import make_surrogate

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from chain_weights import arrays_of, as_csr, chain_of, check_certificate, labellings, log_objective
 from fastm4n.features._chain import ChainFeatures
-from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
 from making import made
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
@@ -22,6 +21,7 @@ from fastm4n.reference import (
     sum_product,
     viterbi,
 )
+from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
 from fastm4n.surrogates import MaxMargin
 
 # how small gaps become is asserted where it matters

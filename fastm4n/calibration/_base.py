@@ -1,6 +1,9 @@
 """What wrappers share whose state comes from held-out examples."""
 
+from __future__ import annotations
+
 from numbers import Integral
+from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_classifier
@@ -10,6 +13,11 @@ from sklearn.utils import _safe_indexing, check_random_state
 from sklearn.utils.validation import _make_indexable, _num_samples, check_is_fitted
 
 from fastm4n._parameters import NamesParameters, is_number
+
+if TYPE_CHECKING:
+    from typing import Any, Self
+
+    from fastm4n._typing import Array
 
 
 class HeldOutEstimator(NamesParameters, MetaEstimatorMixin, BaseEstimator):
@@ -21,7 +29,7 @@ class HeldOutEstimator(NamesParameters, MetaEstimatorMixin, BaseEstimator):
 
     _examples = "examples"
 
-    def fit(self, X, y):
+    def fit(self, X: Any, y: Any) -> Self:
         """Fit a clone of the estimator on a part of the examples, and calibrate on the others.
 
         Parameters
@@ -44,7 +52,7 @@ class HeldOutEstimator(NamesParameters, MetaEstimatorMixin, BaseEstimator):
         estimator.fit(_safe_indexing(X, training), _safe_indexing(y, training))
         return self._keep(estimator, _safe_indexing(X, held), _safe_indexing(y, held))
 
-    def calibrate(self, X, y):
+    def calibrate(self, X: Any, y: Any) -> Self:
         """Calibrate with examples that the estimator has not seen.
 
         The estimator is the one of the last `fit`, or the parameter `estimator` where that is
@@ -103,10 +111,10 @@ class HeldOutEstimator(NamesParameters, MetaEstimatorMixin, BaseEstimator):
                 f"left to fit (n_samples={n}).")
         return held_out
 
-    def __sklearn_is_fitted__(self):
+    def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "estimator_")
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         if self.estimator is None or isinstance(self.estimator, type):
             return tags
@@ -118,18 +126,18 @@ class HeldOutEstimator(NamesParameters, MetaEstimatorMixin, BaseEstimator):
         return tags
 
     @property
-    def classes_(self):
+    def classes_(self) -> Array:
         """The labels, in the order of the columns of sets and probabilities."""
         check_is_fitted(self)
         return self.estimator_.classes_
 
     @property
-    def n_features_in_(self):
+    def n_features_in_(self) -> int:
         """Number of features of the estimator."""
         return self._of_estimator("n_features_in_")
 
     @property
-    def feature_names_in_(self):
+    def feature_names_in_(self) -> Array:
         """Names of the features of the estimator, if it was given any."""
         return self._of_estimator("feature_names_in_")
 
@@ -138,7 +146,7 @@ class HeldOutEstimator(NamesParameters, MetaEstimatorMixin, BaseEstimator):
             raise AttributeError(f"{type(self).__name__} has no {name} before it is fitted.")
         return getattr(self.estimator_, name)
 
-    def predict(self, X):
+    def predict(self, X: Any) -> Any:
         """Predictions of the estimator: calibration does not change them.
 
         Parameters
@@ -152,7 +160,7 @@ class HeldOutEstimator(NamesParameters, MetaEstimatorMixin, BaseEstimator):
         check_is_fitted(self)
         return self.estimator_.predict(X)
 
-    def score(self, X, y):
+    def score(self, X: Any, y: Any) -> float:
         """`score` of the estimator.
 
         Parameters

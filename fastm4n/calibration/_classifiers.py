@@ -1,5 +1,9 @@
 """Conformal predictions of single labels: sets of classes, intervals of levels."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils import check_random_state
@@ -16,6 +20,12 @@ from fastm4n.calibration._scores import (
 )
 from fastm4n.calibration._temperature import class_scores
 from fastm4n.calibration._thresholds import check_enough, threshold
+
+if TYPE_CHECKING:
+    from typing import Any, Literal
+
+    from fastm4n._typing import BoolArray, FloatArray, RandomState
+    from fastm4n.estimators.simplex import MulticlassClassifier, OrdinalClassifier
 
 _UNIT = "examples"
 
@@ -102,7 +112,7 @@ class _ConformalLabels(ClassifierMixin, HeldOutEstimator):
         rows = self._nonconformity(self.estimator_, X, self._seed + 1)
         return rows <= q, rows
 
-    def set_report(self, X, y, *, confidence=None):
+    def set_report(self, X: Any, y: Any, *, confidence: float | None = None) -> dict[str, Any]:
         """What the sets of labelled examples hold, and how large they are.
 
         Parameters
@@ -217,9 +227,11 @@ class ConformalClassifier(_ConformalLabels):
     """
 
     def __init__(
-        self, estimator, *, confidence=0.9, nonconformity="auto", per_class=False, randomize=False,
-        allow_empty=True, calibration_size=0.2, random_state=None,
-    ):
+        self, estimator: MulticlassClassifier, *, confidence: float = 0.9,
+        nonconformity: Literal["auto", "lac", "aps", "margin"] = "auto", per_class: bool = False,
+        randomize: bool = False, allow_empty: bool = True, calibration_size: float = 0.2,
+        random_state: RandomState = None,
+    ) -> None:
         self.estimator = estimator
         self.confidence = confidence
         self.nonconformity = nonconformity
@@ -232,7 +244,7 @@ class ConformalClassifier(_ConformalLabels):
     def _per_class(self):
         return self.per_class
 
-    def predict_sets(self, X, *, confidence=None):
+    def predict_sets(self, X: Any, *, confidence: float | None = None) -> BoolArray:
         """Sets of classes.
 
         Parameters
@@ -320,9 +332,10 @@ class ConformalOrdinalClassifier(_ConformalLabels):
     """
 
     def __init__(
-        self, estimator, *, confidence=0.9, nonconformity="auto", randomize=False,
-        calibration_size=0.2, random_state=None,
-    ):
+        self, estimator: OrdinalClassifier, *, confidence: float = 0.9,
+        nonconformity: Literal["auto", "lac", "aps", "margin"] = "auto", randomize: bool = False,
+        calibration_size: float = 0.2, random_state: RandomState = None,
+    ) -> None:
         self.estimator = estimator
         self.confidence = confidence
         self.nonconformity = nonconformity
@@ -336,7 +349,7 @@ class ConformalOrdinalClassifier(_ConformalLabels):
     def _adaptive(self, p, u):
         return absorbed(p, u)
 
-    def predict_sets(self, X, *, confidence=None):
+    def predict_sets(self, X: Any, *, confidence: float | None = None) -> BoolArray:
         """The levels of the intervals.
 
         Parameters
@@ -355,7 +368,7 @@ class ConformalOrdinalClassifier(_ConformalLabels):
         sets[np.arange(len(rows)), np.argmin(rows, axis=1)] = True
         return sets
 
-    def predict_intervals(self, X, *, confidence=None):
+    def predict_intervals(self, X: Any, *, confidence: float | None = None) -> FloatArray:
         """The lowest and the highest level of each interval.
 
         Parameters

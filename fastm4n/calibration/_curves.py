@@ -1,11 +1,19 @@
 """Reliability: how often labels are right beside how probable they were."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fastm4n._parameters import as_real, check_number
 from fastm4n.calibration._chains import codes_of
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from fastm4n._typing import FloatArray
 
 
 @dataclass
@@ -33,7 +41,9 @@ class ReliabilityCurve:
         return float(np.average(gaps, weights=self.counts[filled]))
 
 
-def reliability_curve(y, probabilities, classes, *, n_bins=10):
+def reliability_curve(
+    y: ArrayLike, probabilities: FloatArray, classes: ArrayLike, *, n_bins: int = 10,
+) -> ReliabilityCurve:
     """How often the likeliest label is right, by its probability.
 
     Parameters

@@ -1,5 +1,9 @@
 """Conformal predictions of sequences: sets of labels, and spans."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -12,6 +16,12 @@ from fastm4n.calibration._spans import SpanRules
 from fastm4n.calibration._thresholds import check_enough, risk_of, threshold, token_threshold
 from fastm4n.inference import max_marginals, span_marginals
 from fastm4n.sequences import Sequences
+
+if TYPE_CHECKING:
+    from typing import Any, Literal
+
+    from fastm4n._typing import RandomState
+    from fastm4n.estimators.chain import SequenceTagger
 
 TARGETS = ("sequence", "positions", "tokens", "spans")
 _UNIT = "sequences"
@@ -122,10 +132,12 @@ class ConformalTagger(HeldOutEstimator):
     _examples = _UNIT
 
     def __init__(
-        self, estimator, *, confidence=0.9, target="sequence", nonconformity="auto",
-        randomize=False, allow_empty=True, max_length=None, calibration_size=0.2,
-        random_state=None,
-    ):
+        self, estimator: SequenceTagger, *, confidence: float = 0.9,
+        target: Literal["sequence", "positions", "tokens", "spans"] = "sequence",
+        nonconformity: Literal["auto", "lac", "aps", "margin"] = "auto", randomize: bool = False,
+        allow_empty: bool = True, max_length: int | None = None, calibration_size: float = 0.2,
+        random_state: RandomState = None,
+    ) -> None:
         self.estimator = estimator
         self.confidence = confidence
         self.target = target
@@ -253,7 +265,7 @@ class ConformalTagger(HeldOutEstimator):
             return model, self.threshold_
         return model, self._threshold(self.calibration_scores_, confidence)
 
-    def predict_sets(self, X, *, confidence=None):
+    def predict_sets(self, X: Any, *, confidence: float | None = None) -> Sequences:
         """Sets of labels at each position, for all targets but "spans".
 
         Parameters
@@ -277,7 +289,7 @@ class ConformalTagger(HeldOutEstimator):
             sets[np.arange(len(rows)), np.argmin(rows, axis=1)] = True
         return Sequences(sets, X.offsets)
 
-    def predict_spans(self, X, *, confidence=None):
+    def predict_spans(self, X: Any, *, confidence: float | None = None) -> list[list[list[Any]]]:
         """Candidate spans of each sequence, for the target "spans".
 
         Parameters
@@ -310,7 +322,7 @@ class ConformalTagger(HeldOutEstimator):
                 key=lambda span: (span[1], span[2], span[0]))
         return found
 
-    def set_report(self, X, y, *, confidence=None):
+    def set_report(self, X: Any, y: Any, *, confidence: float | None = None) -> dict[str, Any]:
         """What the sets, or spans, of labelled sequences hold, and how large they are.
 
         Parameters

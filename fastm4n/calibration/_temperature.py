@@ -1,5 +1,9 @@
 """Temperatures: scores made probabilities by the likelihood of held-out examples."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 from scipy.optimize import brentq
 from sklearn.base import ClassifierMixin
@@ -11,11 +15,16 @@ from fastm4n.estimators.chain import SequenceTagger
 from fastm4n.inference import softmax, sum_product, viterbi
 from fastm4n.sequences import Sequences
 
+if TYPE_CHECKING:
+    from typing import Any
+
+    from fastm4n._typing import FloatArray, RandomState
+
 # how often the bracket of the inverse temperature may grow, each time by the square of the factor
 _GROWTH = 9
 
 
-def fit_temperature(estimator, X, y):
+def fit_temperature(estimator: Any, X: Any, y: Any) -> float:
     """The temperature under which held-out examples are most likely.
 
     With p(y | x) proportional to exp(score(x, y) / temperature), the mean of -log p(y | x) is
@@ -208,7 +217,9 @@ def class_scores(estimator, X):
 class _CalibratedEstimator(HeldOutEstimator):
     """What both share."""
 
-    def __init__(self, estimator, *, calibration_size=0.2, random_state=None):
+    def __init__(
+        self, estimator: Any, *, calibration_size: float = 0.2, random_state: RandomState = None,
+    ) -> None:
         self.estimator = estimator
         self.calibration_size = calibration_size
         self.random_state = random_state
@@ -219,7 +230,7 @@ class _CalibratedEstimator(HeldOutEstimator):
     def _calibrated(self, estimator, X, y):
         return {"calibrated_temperature_": fit_temperature(estimator, X, y)}
 
-    def log_loss(self, X, y):
+    def log_loss(self, X: Any, y: Any) -> float:
         """Mean of -log p(y | x) over examples, in nats.
 
         Parameters
@@ -277,7 +288,7 @@ class CalibratedTagger(_CalibratedEstimator):
 
     _examples = "sequences"
 
-    def predict_marginals(self, X):
+    def predict_marginals(self, X: Any) -> Sequences:
         """Calibrated probabilities of the labels at each position.
 
         Parameters
@@ -338,7 +349,7 @@ class CalibratedClassifier(ClassifierMixin, _CalibratedEstimator):
     def _check_parameters(self, n):
         check_classifier(self.estimator, "CalibratedTagger")
 
-    def decision_function(self, X):
+    def decision_function(self, X: Any) -> FloatArray:
         """Scores of the classes, as those of the estimator.
 
         Parameters
@@ -352,7 +363,7 @@ class CalibratedClassifier(ClassifierMixin, _CalibratedEstimator):
         check_is_fitted(self)
         return self.estimator_.decision_function(X)
 
-    def predict_proba(self, X):
+    def predict_proba(self, X: Any) -> FloatArray:
         """Calibrated probabilities of the classes.
 
         Parameters

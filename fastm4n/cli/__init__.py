@@ -4,14 +4,20 @@ A command is imported where it is given, and what is slow to import, after its a
 parsed.
 """
 
+from __future__ import annotations
+
 import argparse
 import os
 import sys
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from fastm4n._version import __version__
 from fastm4n.cli._arguments import HelpFormatter, Parser
 from fastm4n.cli._output import CommandError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 DESCRIPTION = """\
 Structured prediction with certified solvers: classes, ordered levels, labels of sequences
@@ -52,7 +58,7 @@ def _parser(names=COMMANDS):
     return parser
 
 
-def main(argv=None):
+def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code.
 
     Parameters

@@ -1,5 +1,7 @@
 """Members of a `Fleet` that are actors on the workers of a Dask cluster."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import itertools
@@ -7,6 +9,7 @@ import pickle
 import time
 import uuid
 from concurrent.futures import CancelledError
+from typing import TYPE_CHECKING
 
 from dask.delayed import Delayed
 from distributed import Future
@@ -14,6 +17,12 @@ from distributed.client import FutureCancelledError
 from distributed.protocol import to_serialize
 
 from fastm4n.fleets import Fleet, Lost, NoMember
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    from distributed import Client
 
 # seconds between two looks at whether workers are still there, and that an answer of the scheduler
 # is waited for
@@ -125,7 +134,10 @@ class DaskFleet(Fleet):
         Seconds of silence after which a worker counts as lost.
     """
 
-    def __init__(self, client, factories, inputs=None, *, timeout=60.0):
+    def __init__(
+        self, client: Client, factories: Sequence[Callable[..., Any]], inputs: Any = None, *,
+        timeout: float = 60.0,
+    ) -> None:
         super().__init__(factories)
         self.client, self.timeout = client, timeout
         self.inputs = [()] * self.n_members if inputs is None else [list(part) for part in inputs]
@@ -309,7 +321,7 @@ class DaskFleet(Fleet):
             self.pending[k].cancel()
         self.futures[k] = self.addresses[k] = self.identities[k] = self.pending[k] = None
 
-    def alive(self):
+    def alive(self) -> list[bool]:
         with contextlib.suppress(ClusterGone):
             self._look()
         return [self._reason(k) is None for k in range(self.n_members)]
@@ -328,12 +340,12 @@ class DaskFleet(Fleet):
             return f"its worker {address} has been silent for {self.timeout:g} s"
         return None
 
-    def replace(self, k):
+    def replace(self, k: int) -> None:
         if self.is_closed:
             raise NoMember("the fleet is closed.")
         self._make([k])
 
-    def stop(self, is_on=True):
+    def stop(self, is_on: bool = True) -> None:
         told = [
             self._asked(k, "stop", is_on) for k in range(self.n_members)
             if self._reason(k) is None]

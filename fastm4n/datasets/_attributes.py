@@ -1,5 +1,13 @@
 """Attributes of the tokens of a sentence, for `SequenceVectorizer`."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
 
 def _runs(field, n, reach):
     """Runs of n neighbouring tokens from -reach to reach: fields and their offsets."""
@@ -16,7 +24,7 @@ _CHUNKING = (
 _AFFIXES = (1, 2, 3)
 
 
-def chunking_attributes(words, tags):
+def chunking_attributes(words: Sequence[str], tags: Sequence[str]) -> list[list[str]]:
     """Make the attributes of CRFsuite's chunking example for a sentence.
 
     They are the words and the part-of-speech tags in a window of two, pairs of neighbouring words
@@ -62,7 +70,7 @@ def chunking_attributes(words, tags):
     return attributes
 
 
-def window_attributes(tokens, *, window=2):
+def window_attributes(tokens: Sequence[Any], *, window: int = 2) -> list[list[str]]:
     """Make attributes of the tokens of a sentence: what is around them, and how they are spelt.
 
     They are the values of all columns in a window, and of the first column, the word: its lower

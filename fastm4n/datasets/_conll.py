@@ -1,12 +1,21 @@
 """Sentences in columns: CoNLL-2000 to 2003, CRF++, and CoNLL-U."""
 
+from __future__ import annotations
+
 import re
 from inspect import signature
 from numbers import Integral
+from typing import TYPE_CHECKING
 
 from fastm4n._parameters import check_number, unknown_parameter
 from fastm4n.datasets._bunch import bunch
 from fastm4n.datasets._lines import SPACE, Lines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import Any
+
+    from fastm4n._typing import StrPath
 
 CONLLU_FIELDS = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
 
@@ -19,8 +28,11 @@ _CONLLU_ID = re.compile(r"([0-9]{1,9})(?:(-|\.)([0-9]{1,9}))?")
 MOST_SHARED = 200_000
 
 
-def load_conll(path, *, label_column=-1, columns=None, delimiter=None, comment=None,
-               skip_docstart=True, keep_empty=False):
+def load_conll(
+    path: StrPath, *, label_column: int | str = -1, columns: Sequence[str] | None = None,
+    delimiter: str | None = None, comment: str | None = None, skip_docstart: bool = True,
+    keep_empty: bool = False,
+) -> Bunch:
     """Read sentences in columns: a token on each line, a blank line after each sentence.
 
     This is the form of the CoNLL shared tasks of 2000 to 2003, and of CRF++.
@@ -69,7 +81,7 @@ def load_conll(path, *, label_column=-1, columns=None, delimiter=None, comment=N
     return reader.bunch(batch)
 
 
-def iter_conll(path, *, batch_size=1000, **options):
+def iter_conll(path: StrPath, *, batch_size: int = 1000, **options: Any) -> Iterator[Bunch]:
     """Read sentences in columns as :func:`load_conll` does, by batches.
 
     Parameters
@@ -213,7 +225,9 @@ def _column(label_column, width, names):
     return label_column
 
 
-def load_conllu(path, *, fields="FORM", label="UPOS", keep_empty=False):
+def load_conllu(
+    path: StrPath, *, fields: Sequence[str] = "FORM", label: str = "UPOS", keep_empty: bool = False,
+) -> Bunch:
     """Read sentences in the CoNLL-U format of Universal Dependencies.
 
     The words are read; multiword tokens (``3-4``), empty nodes (``8.1``) and comments are not.

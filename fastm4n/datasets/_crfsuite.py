@@ -1,6 +1,9 @@
 """Attribute files of CRFsuite."""
 
+from __future__ import annotations
+
 import re
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -9,12 +12,17 @@ from fastm4n.datasets._bunch import bunch
 from fastm4n.datasets._conll import batched
 from fastm4n.datasets._lines import SPACE, Lines, number
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fastm4n._typing import StrPath
+
 # an attribute up to its first colon that is not escaped, and what follows it
 _ATTRIBUTE = re.compile(r"((?:[^\\:]|\\[\\:]|\\(?![\\:]))*)(?::(.*))?", re.DOTALL)
 _ESCAPED = re.compile(r"\\([\\:])")
 
 
-def load_crfsuite(path, *, keep_empty=False):
+def load_crfsuite(path: StrPath, *, keep_empty: bool = False) -> Bunch:
     r"""Read the attribute files of CRFsuite.
 
     A line is a token: its label and its attributes, separated by tabs. An attribute may have a
@@ -54,7 +62,9 @@ def load_crfsuite(path, *, keep_empty=False):
     return _bunch(batch)
 
 
-def iter_crfsuite(path, *, batch_size=1000, keep_empty=False):
+def iter_crfsuite(
+    path: StrPath, *, batch_size: int = 1000, keep_empty: bool = False,
+) -> Iterator[Bunch]:
     r"""Read the attribute files of CRFsuite as :func:`load_crfsuite` does, by batches.
 
     Parameters

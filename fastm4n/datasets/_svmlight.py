@@ -1,7 +1,10 @@
 """Sparse rows in svmlight's format, alone or in sequences."""
 
+from __future__ import annotations
+
 from array import array
 from numbers import Integral
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse as sp
@@ -10,12 +13,20 @@ from fastm4n.datasets._bunch import bunch
 from fastm4n.datasets._lines import Lines, integer, number
 from fastm4n.sequences import Sequences
 
+if TYPE_CHECKING:
+    from typing import Any, Literal
+
+    from fastm4n._typing import CSR, Array, FloatArray, StrPath
+
 # characters of a label that is a word: what has longer ones is no such file, and arrays of labels
 # have room for the longest in each place
 LONGEST_TAG = 100
 
 
-def load_svmlight_sequences(path, *, n_features=None, zero_based="auto", dtype=np.float64):
+def load_svmlight_sequences(
+    path: StrPath, *, n_features: int | None = None, zero_based: bool | Literal["auto"] = "auto",
+    dtype: Any = np.float64,
+) -> Bunch:
     """Read sequences of sparse rows in svmlight's format, where ``qid`` names the sequence.
 
     A line is a token: its label, a number; ``qid:`` and the number of its sequence; and its
@@ -63,7 +74,10 @@ def load_svmlight_sequences(path, *, n_features=None, zero_based="auto", dtype=n
     return bunch(X=Sequences(rows, offsets), y=Sequences(labels, offsets), qid=qids)
 
 
-def load_svmlight(path, *, n_features=None, zero_based="auto", dtype=np.float64):
+def load_svmlight(
+    path: StrPath, *, n_features: int | None = None, zero_based: bool | Literal["auto"] = "auto",
+    dtype: Any = np.float64,
+) -> tuple[CSR, FloatArray]:
     """Read sparse rows in svmlight's format.
 
     A line is an example: its label, a number; and its features as ``index:value``, by increasing
@@ -109,7 +123,10 @@ _NO_LABEL = "the label {!r} is not a number."
 _NO_QID = "there is no qid after the label; it names the {}, as in '1 qid:7 3:0.5'."
 
 
-def load_svmlight_multilabel(path, *, n_features=None, zero_based="auto", dtype=np.float64):
+def load_svmlight_multilabel(
+    path: StrPath, *, n_features: int | None = None, zero_based: bool | Literal["auto"] = "auto",
+    dtype: Any = np.float64,
+) -> tuple[CSR, CSR, Array]:
     """Read sparse rows with sets of labels in svmlight's format.
 
     A line is an example: its labels, numbers joined by commas, or none; and its features as

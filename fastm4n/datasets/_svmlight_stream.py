@@ -1,6 +1,9 @@
 """Files in svmlight's format that do not fit in memory: batches of them, and folders."""
 
+from __future__ import annotations
+
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,10 +14,17 @@ from fastm4n.datasets._lines import Lines
 from fastm4n.datasets._svmlight import as_whole, check_options, svmlight_batches
 from fastm4n.sequences import Sequences
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any, Literal
+
+    from fastm4n._typing import StrPath
+
 
 def iter_svmlight(
-    path, *, n_features, zero_based, sequences=False, dtype=np.float64, batch_size=10_000
-):
+    path: StrPath, *, n_features: int, zero_based: bool, sequences: bool = False,
+    dtype: Any = np.float64, batch_size: int = 10_000,
+) -> Iterator[tuple[Any, Any]]:
     """Read a file in svmlight's format by batches of rows.
 
     Memory is that of a batch; with sequences, about 100 bytes for each of them are added.
@@ -74,9 +84,10 @@ def _check(sequences, batch_size):
 
 
 def svmlight_to_folder(
-    path, folder, *, n_features=None, zero_based="auto", sequences=False, dtype=np.float64,
-    batch_size=10_000, overwrite=False,
-):
+    path: StrPath, folder: StrPath, *, n_features: int | None = None,
+    zero_based: bool | Literal["auto"] = "auto", sequences: bool = False, dtype: Any = np.float64,
+    batch_size: int = 10_000, overwrite: bool = False,
+) -> tuple[Any, Any]:
     """Write a file in svmlight's format to a folder, and open it.
 
     Memory is that of a batch; with sequences, about 100 bytes for each of them are added.

@@ -1,24 +1,31 @@
 """Tables of separated values: features and a target, or rankings."""
 
+from __future__ import annotations
+
 import csv
 import itertools
 import re
 from array import array
 from math import isfinite
 from numbers import Integral
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from fastm4n.datasets._bunch import bunch
 from fastm4n.datasets._lines import SPACE, Lines, integer, number
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fastm4n._typing import Array, FloatArray, StrPath
+
 _DECIMAL_COMMA = re.compile(r"(?<=[0-9]),(?=[0-9])")
 _MISSING = ("nan", "-nan", "na", "null", "none", "?")
 _NO_MISSING = "Missing values are not supported: fill them in, or leave the line or the column out."
 
 
-def load_label_ranking(path):
+def load_label_ranking(path: StrPath) -> tuple[FloatArray, Array]:
     """Read examples with rankings from comma-separated values.
 
     The first line names the columns. All hold numbers, but the last: it is called ``ranking`` and
@@ -66,7 +73,10 @@ def load_label_ranking(path):
     return np.array(values).reshape(len(rankings), -1), np.array(rankings)
 
 
-def load_csv(path, *, target=-1, columns=None, delimiter=None):
+def load_csv(
+    path: StrPath, *, target: int | str = -1, columns: Sequence[str] | None = None,
+    delimiter: str | None = None,
+) -> Bunch:
     """Read a table: a line that names the columns, and then an example on each line.
 
     Parameters

@@ -1,9 +1,12 @@
 """What all estimators share: solver and tolerance, and a fitted state that changes as a whole."""
 
+from __future__ import annotations
+
 import reprlib
 import warnings
 from functools import lru_cache
 from types import MethodType
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import sparse
@@ -37,6 +40,10 @@ from fastm4n.solvers.proximal import is_proximal, solve_proximal
 from fastm4n.solvers.quasi_newton import QuasiNewton
 from fastm4n.solvers.threads import n_threads
 from fastm4n.surrogates import make_surrogate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, Self
 
 # what a warning says of the gap without a quadratic term
 LOOSE = (
@@ -398,7 +405,7 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         return self
 
     @property
-    def n_nonzero_(self):
+    def n_nonzero_(self) -> int:
         """Number of weights in `coef_` that are not zero."""
         check_is_fitted(self)
         if not hasattr(self, "coef_"):
@@ -406,7 +413,7 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         return int(self.coef_.nnz if sparse.issparse(self.coef_) else np.count_nonzero(self.coef_))
 
     @available_if(_has_matrix)
-    def sparsify(self):
+    def sparsify(self) -> Self:
         """Make `coef_` a CSR matrix; predictions stay what they are.
 
         Returns
@@ -417,11 +424,11 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         self.coef_ = sparse.csr_array(self.coef_)
         return self
 
-    def __sklearn_is_fitted__(self):
+    def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, self._fitted_marker)
 
     @property
-    def predict_proba(self):
+    def predict_proba(self) -> Any:
         raise AttributeError(
             f"{type(self).__name__} has no predict_proba, as outputs are too many to list: with "
             "surrogate='log' predict_marginals has the probabilities of their parts."
@@ -431,10 +438,10 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
 class needs_log:  # noqa: N801 (a decorator)
     """Method that is there for surrogate="log" only, and says so where it is not."""
 
-    def __init__(self, method):
+    def __init__(self, method: Callable[..., Any]) -> None:
         self.method, self.__doc__, self.__name__ = method, method.__doc__, method.__name__
 
-    def __get__(self, estimator, owner=None):
+    def __get__(self, estimator: Any, owner: type | None = None) -> Any:
         if estimator is None:
             return self.method
         if estimator.surrogate != "log":

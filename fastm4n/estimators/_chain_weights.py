@@ -1,6 +1,8 @@
 """Weights of chains: packed rows that the compiled loops read, views of them, and tables."""
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -10,6 +12,9 @@ from fastm4n.estimators._same_view import is_same_view
 from fastm4n.estimators._views import PACKED, PackedWeights
 from fastm4n.features._rows import HeldPairs, n_pair_rows, spread_pairs
 from fastm4n.outputs import row_stride
+
+if TYPE_CHECKING:
+    from typing import Any
 
 WEIGHTS = (
     "coef_", "intercept_", "start_coef_", "end_coef_", "transition_coef_", "ngram_coef_",
@@ -91,7 +96,7 @@ class WeightsOfPairs(NamedTuple):
 class ChainWeights(PackedWeights):
     """Base of `SequenceTagger`: weights of observed pairs stay by the pairs until asked for."""
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         if name in WEIGHTS:
             self._spread()
         elif name in OF_FIT and self.__sklearn_is_fitted__():
@@ -115,7 +120,7 @@ class ChainWeights(PackedWeights):
             self.__dict__.pop("_of_pairs", None)
 
     @property
-    def n_nonzero_(self):
+    def n_nonzero_(self) -> int:
         held = vars(self).get("_of_pairs")
         if held is None:
             return super().n_nonzero_
@@ -126,13 +131,13 @@ class ChainWeights(PackedWeights):
         held = vars(self).get("_of_pairs")
         return {} if held is None or held.edge_rows is not None else held.arrays()
 
-    def __setstate__(self, state):
+    def __setstate__(self, state: Any) -> None:
         if "_of_pairs" in state:
             BaseEstimator.__setstate__(self, state)
         else:
             super().__setstate__(state)
 
-    def __getstate__(self):
+    def __getstate__(self) -> Any:
         self._spread()
         return super().__getstate__()
 
@@ -270,7 +275,7 @@ class Explanation(NamedTuple):
     transition_features: list = ()
     ngrams: list = ()
 
-    def __str__(self):
+    def __str__(self) -> str:
         lines = ["transitions"]
         lines += [f"{w:+10.4f}  {a!s} -> {b!s}" for w, a, b in self.transitions]
         lines += ["", "emissions"]

@@ -1,5 +1,7 @@
 """Weights of graphs: rows that the compiled loops read, and views of them."""
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import numpy as np
@@ -164,7 +166,7 @@ class GraphExplanation(NamedTuple):
     nodes: list
     edges: list
 
-    def __str__(self):
+    def __str__(self) -> str:
         lines = ["edges"]
         for w, a, b, feature in self.edges:
             labels = "" if a is None else f"{a!s} - {b!s}"

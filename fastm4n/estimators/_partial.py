@@ -1,6 +1,9 @@
 """Fits that go on with more data: `partial_fit`."""
 
+from __future__ import annotations
+
 import warnings
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -9,6 +12,11 @@ from fastm4n.estimators._chunks import out_of_core
 from fastm4n.estimators._earlier_calls import Left
 from fastm4n.estimators._parameters import as_weights
 from fastm4n.sequences import Sequences
+
+if TYPE_CHECKING:
+    from typing import Any, Self
+
+    from numpy.typing import ArrayLike
 
 
 class Seen:
@@ -65,7 +73,10 @@ class Seen:
 class PartialFit:
     """What estimators with `partial_fit` have."""
 
-    def partial_fit(self, X, y, classes=None, sample_weight=None):
+    def partial_fit(
+        self, X: Any, y: Any, classes: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
         """Fit to these data and those of all earlier calls, going on from the last dual point.
 
         The certified gap is that of all the data, which are kept: in memory, those of earlier calls

@@ -3,12 +3,20 @@
 They pickle, so that another process can unpickle one and solve it.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fastm4n.solvers.certificates import objective_at_zero
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from fastm4n._typing import FloatArray
+    from fastm4n.solvers.block_coordinate import Solution
 
 
 def _same(one, other):
@@ -44,7 +52,10 @@ class Blocks:
     total: float
 
     @classmethod
-    def of(cls, n_examples, kept, weights, first, block_weights, block_of):
+    def of(
+        cls, n_examples: int, kept: NDArray[np.int64], weights: FloatArray,
+        first: NDArray[np.int64], block_weights: FloatArray, block_of: NDArray[np.int64],
+    ) -> Blocks:
         """Blocks of examples with these weights, the last three being what merging gives."""
         total = block_weights.sum()
         if first.size == kept.size:
@@ -58,11 +69,11 @@ class Blocks:
             n_examples, kept, block_of, shares, first, block_weights / total, float(total))
 
     @property
-    def examples(self):
+    def examples(self) -> NDArray[np.int32]:
         """An example of each block."""
         return self.kept[self.first]
 
-    def spread(self, rows):
+    def spread(self, rows: FloatArray) -> FloatArray:
         """A row for each example, of those of the blocks: as much of it as its weight is."""
         of_examples = np.zeros((self.n_examples, rows.shape[1]))
         of_examples[self.kept] = self.shares[:, np.newaxis] * rows[self.block_of]
@@ -98,14 +109,14 @@ class Problem:
     is_last = False
 
     @property
-    def weights(self):
+    def weights(self) -> FloatArray:
         return self.blocks.weights
 
-    def scale(self):
+    def scale(self) -> float:
         """The objective at zero weights, from above: what tolerances are relative to."""
         return objective_at_zero(self.loss, self.features, self.weights)
 
-    def fitted(self, mu, alpha):
+    def fitted(self, mu: FloatArray, alpha: float) -> Any:
         """Fitted attributes that depend on alpha, `features` holding w.
 
         w is w(mu) where they do not hold weights. They are arrays, some of which may be views of
@@ -113,14 +124,14 @@ class Problem:
         """
         raise NotImplementedError(f"{type(self).__name__} has no method `fitted`.")
 
-    def drop_dual(self, solution):
+    def drop_dual(self, solution: Solution) -> None:
         """Let go of the dual point where fitted attributes are not made of it."""
 
-    def values(self):
+    def values(self) -> dict[str, Any]:
         """Fitted attributes that are no arrays and depend on w, which `features` hold."""
         return {}
 
-    def warm(self, solution, alpha):
+    def warm(self, solution: Solution, alpha: float) -> dict[str, Any]:
         """What a later fit with `warm_start` starts from: plain data."""
         owner = np.full(self.blocks.n_examples, -1)
         owner[self.blocks.kept] = self.blocks.block_of
@@ -131,7 +142,7 @@ class Problem:
             kept_under=self.loss.kept_under(),
         )
 
-    def start(self, state, alpha):
+    def start(self, state: dict[str, Any], alpha: float) -> dict[str, FloatArray]:
         """Arguments of `solve` that start from what `warm` gave, or none where it does not fit.
 
         For a smaller alpha the dual point is drawn towards phi(y) so that w stays what it was; for

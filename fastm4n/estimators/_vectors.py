@@ -1,6 +1,9 @@
 """What estimators of one vector x an example share: linear weights or a kernel, and the fit."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import sparse
@@ -24,6 +27,11 @@ from fastm4n.penalties import resolve_penalty
 from fastm4n.sequences import check_compressed
 from fastm4n.solvers.free_intercept import solve_free_intercept
 
+if TYPE_CHECKING:
+    from typing import Any
+
+    from fastm4n._typing import FloatArray
+
 # examples for each that has coefficients, from which on columns of a kernel are worth copying
 MANY_ZEROS = 8
 
@@ -43,7 +51,9 @@ class VectorProblem(Problem):
     free_intercept: float = None
     centre: np.ndarray = None
 
-    def fitted(self, mu, alpha, intercepts=None):
+    def fitted(
+        self, mu: FloatArray, alpha: float, intercepts: FloatArray | None = None,
+    ) -> dict[str, FloatArray]:
         if intercepts is None:
             intercepts = self.features.constant_scores()
         if "_kernel_parameters" not in self.common:
@@ -70,7 +80,7 @@ class VectorEstimator(CertifiedEstimator):
 
     _replaced = ("coef_", "dual_coef_", "X_fit_", "_kernel_parameters")
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = self.kernel == "precomputed"
         tags.input_tags.sparse = self.kernel != "precomputed"

@@ -1,6 +1,13 @@
 """Fitted arrays that are views of packed weights, as long as nobody has set others."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from scipy import sparse
+
+if TYPE_CHECKING:
+    from typing import Any
 
 # what `coef_` and its like are views of
 PACKED = "_packed", "_packed_edges"
@@ -16,13 +23,13 @@ class PackedWeights:
         """
         raise NotImplementedError
 
-    def __getstate__(self):
+    def __getstate__(self) -> Any:
         state = super().__getstate__()
         for name in PACKED:  # coef_ and its like hold the same numbers
             state.pop(name, None)
         return state
 
-    def __setstate__(self, state):
+    def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         if hasattr(self, "coef_"):
             coef = self.coef_

@@ -1,5 +1,9 @@
 """Sequence labelling: outputs that are chains of labels."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
@@ -50,6 +54,25 @@ from fastm4n.inference._contexts import check_ngrams
 from fastm4n.outputs._base import COST_SCALES
 from fastm4n.penalties import Group, as_penalty, resolve_penalty
 from fastm4n.sequences import Sequences
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, Literal, Self
+
+    from numpy.typing import ArrayLike
+
+    from fastm4n._typing import (
+        Array,
+        Cost,
+        Labellings,
+        Masks,
+        Penalties,
+        RandomState,
+        SequenceData,
+        Solvers,
+    )
+    from fastm4n.automata import Automaton
+    from fastm4n.estimators._chain_weights import Explanation
 
 STATES = ("all", "observed")
 # n-grams are kept in rows of so many labels and one more
@@ -210,13 +233,20 @@ class SequenceTagger(ChainWeights, TakesAttributes, PartialFit, CertifiedEstimat
     _census = sequence_census
 
     def __init__(
-        self, surrogate="max_min", *, alpha="auto", cost="zero_one", cost_scale="sum",
-        cost_augmented=False, temperature=1.0, fit_intercept=True, fit_start_end=True,
-        fit_transitions=True, transition_features=None, order=1, constraints=None, states="all",
-        penalty="l2", solver="auto", tol=1e-3, max_iter=1000, decode="map",
-        allowed_transitions=None, warm_start=False, n_jobs=None, random_state=None, verbose=0,
-        callback=None,
-    ):
+        self, surrogate: Literal["max_min", "max_margin", "log", "boost"] = "max_min", *,
+        alpha: float | Literal["auto"] = "auto", cost: Cost = "zero_one",
+        cost_scale: Literal["sum", "mean"] = "sum", cost_augmented: bool = False,
+        temperature: float = 1.0, fit_intercept: bool | float = True, fit_start_end: bool = True,
+        fit_transitions: bool = True, transition_features: Literal["all"] | ArrayLike | None = None,
+        order: int = 1, constraints: str | Automaton | None = None,
+        states: Literal["all", "observed"] = "all",
+        penalty: Literal["l2", "elasticnet", "l1"] | Penalties = "l2",
+        solver: Literal["auto"] | Solvers = "auto", tol: float = 1e-3, max_iter: int = 1000,
+        decode: Literal["map", "min_risk"] = "map",
+        allowed_transitions: Literal["bio"] | ArrayLike | None = None, warm_start: bool = False,
+        n_jobs: int | None = None, random_state: RandomState = None, verbose: int = 0,
+        callback: Callable[..., Any] | None = None,
+    ) -> None:
         self.surrogate = surrogate
         self.alpha = alpha
         self.cost = cost
@@ -242,7 +272,7 @@ class SequenceTagger(ChainWeights, TakesAttributes, PartialFit, CertifiedEstimat
         self.verbose = verbose
         self.callback = callback
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.two_d_array = False
         tags.input_tags.sparse = True
@@ -304,7 +334,10 @@ class SequenceTagger(ChainWeights, TakesAttributes, PartialFit, CertifiedEstimat
 
     # -------------------------------------------------------------------------- fit
 
-    def fit(self, X, y, sample_weight=None, *, lengths=None, allowed=None):
+    def fit(
+        self, X: SequenceData, y: Labellings, sample_weight: ArrayLike | None = None, *,
+        lengths: ArrayLike | None = None, allowed: Masks | None = None,
+    ) -> Self:
         """Fit the model until its duality gap is certified to be at most `tol`.
 
         Parameters
@@ -430,9 +463,11 @@ class SequenceTagger(ChainWeights, TakesAttributes, PartialFit, CertifiedEstimat
             self, X, as_automaton(given, labels), as_masks(allowed, X, len(labels), lengths))
 
     def predict(
-        self, X, decode=None, *, allowed_transitions=None, constraints=None, allowed=None,
-        lengths=None,
-    ):
+        self, X: SequenceData, decode: Literal["map", "min_risk"] | None = None, *,
+        allowed_transitions: Literal["bio"] | ArrayLike | None = None,
+        constraints: str | Automaton | None = None, allowed: Masks | None = None,
+        lengths: ArrayLike | None = None,
+    ) -> Sequences:
         """Predicted labels.
 
         Parameters
@@ -469,8 +504,10 @@ class SequenceTagger(ChainWeights, TakesAttributes, PartialFit, CertifiedEstimat
 
     @needs_log
     def predict_marginals(
-        self, X, *, allowed_transitions=None, constraints=None, allowed=None, lengths=None,
-    ):
+        self, X: SequenceData, *, allowed_transitions: Literal["bio"] | ArrayLike | None = None,
+        constraints: str | Automaton | None = None, allowed: Masks | None = None,
+        lengths: ArrayLike | None = None,
+    ) -> Sequences:
         """Probabilities of the labels at each position, for ``surrogate="log"`` only.
 
         Parameters
@@ -489,8 +526,11 @@ class SequenceTagger(ChainWeights, TakesAttributes, PartialFit, CertifiedEstimat
         return Sequences(decoder.nodes(given), X.offsets)
 
     def predict_kbest(
-        self, X, k, *, allowed_transitions=None, constraints=None, allowed=None, lengths=None,
-    ):
+        self, X: SequenceData, k: int, *,
+        allowed_transitions: Literal["bio"] | ArrayLike | None = None,
+        constraints: str | Automaton | None = None, allowed: Masks | None = None,
+        lengths: ArrayLike | None = None,
+    ) -> tuple[list[Array], list[Array]]:
         """The k labellings of highest score of each sequence.
 
         Parameters
@@ -512,7 +552,7 @@ class SequenceTagger(ChainWeights, TakesAttributes, PartialFit, CertifiedEstimat
         given = self.allowed_transitions if allowed_transitions is None else allowed_transitions
         return decoder.kbest(k, given)
 
-    def decision_function(self, X, *, lengths=None):
+    def decision_function(self, X: SequenceData, *, lengths: ArrayLike | None = None) -> Sequences:
         """Scores of the labels at each position: emissions, and those of the ends.
 
         Parameters
@@ -530,7 +570,10 @@ class SequenceTagger(ChainWeights, TakesAttributes, PartialFit, CertifiedEstimat
         X, decoder = self._prepare(X, lengths)
         return Sequences(decoder.emissions(), X.offsets)
 
-    def score(self, X, y, sample_weight=None, *, lengths=None):
+    def score(
+        self, X: SequenceData, y: Labellings, sample_weight: ArrayLike | None = None, *,
+        lengths: ArrayLike | None = None,
+    ) -> float:
         """Share of the positions that `predict` labels correctly.
 
         Parameters
@@ -557,7 +600,7 @@ class SequenceTagger(ChainWeights, TakesAttributes, PartialFit, CertifiedEstimat
             weights = np.repeat(summable(as_weights(sample_weight, len(X), "sequence")), X.lengths)
         return float(np.average(right, weights=weights))
 
-    def explain(self, feature_names=None, n_strongest=20):
+    def explain(self, feature_names: ArrayLike | None = None, n_strongest: int = 20) -> Explanation:
         """The strongest weights: which features speak for which label, and which transitions.
 
         Parameters

@@ -1,5 +1,9 @@
 """Graph labelling: outputs that are labels of the nodes of graphs."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
@@ -51,6 +55,15 @@ from fastm4n.estimators._views import PackedWeights
 from fastm4n.outputs._base import COST_SCALES
 from fastm4n.penalties import as_penalty, resolve_penalty
 from fastm4n.sequences import Sequences
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any, Literal, Self
+
+    from numpy.typing import ArrayLike
+
+    from fastm4n._typing import Cost, GraphData, Labellings, Masks, Penalties, RandomState, Solvers
+    from fastm4n.estimators._graph_weights import GraphExplanation
 
 
 @documented(
@@ -221,12 +234,20 @@ class GraphTagger(PackedWeights, CertifiedEstimator):
     _census = graph_census
 
     def __init__(
-        self, surrogate="max_min", *, alpha="auto", cost="zero_one", cost_scale="sum",
-        cost_augmented=False, temperature=1.0, pairwise="full", grid_shape=None, inference="auto",
-        rho=1.0, label_features=False, fit_intercept=True, penalty="l2", solver="auto", tol=1e-3,
-        max_iter=1000, decode="map", warm_start=False, n_jobs=None, random_state=None, verbose=0,
-        callback=None,
-    ):
+        self, surrogate: Literal["max_min", "max_margin", "log", "boost"] = "max_min", *,
+        alpha: float | Literal["auto"] = "auto", cost: Cost = "zero_one",
+        cost_scale: Literal["sum", "mean"] = "sum", cost_augmented: bool = False,
+        temperature: float = 1.0,
+        pairwise: Literal["full", "symmetric", "potts", "attractive", "displacement"] = "full",
+        grid_shape: tuple[int, ...] | None = None,
+        inference: Literal["auto", "forest", "min_cut", "exact", "lp", "soft"] = "auto",
+        rho: float = 1.0, label_features: bool = False, fit_intercept: bool | float = True,
+        penalty: Literal["l2", "elasticnet", "l1"] | Penalties = "l2",
+        solver: Literal["auto"] | Solvers = "auto", tol: float = 1e-3, max_iter: int = 1000,
+        decode: Literal["map", "min_risk"] = "map", warm_start: bool = False,
+        n_jobs: int | None = None, random_state: RandomState = None, verbose: int = 0,
+        callback: Callable[..., Any] | None = None,
+    ) -> None:
         self.surrogate = surrogate
         self.alpha = alpha
         self.cost = cost
@@ -250,7 +271,7 @@ class GraphTagger(PackedWeights, CertifiedEstimator):
         self.verbose = verbose
         self.callback = callback
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.two_d_array = False
         tags.input_tags.sparse = True
@@ -305,7 +326,7 @@ class GraphTagger(PackedWeights, CertifiedEstimator):
 
     # -------------------------------------------------------------------------- fit
 
-    def fit(self, X, y, sample_weight=None):
+    def fit(self, X: GraphData, y: Labellings, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the model until its duality gap is certified to be at most `tol`.
 
         Parameters
@@ -429,7 +450,11 @@ class GraphTagger(PackedWeights, CertifiedEstimator):
         check_is_fitted(self)
         return GraphDecoder(self, X, self._shapes(), allowed, factors)
 
-    def predict(self, X, decode=None, *, allowed=None, factors=None, return_bound=False):
+    def predict(
+        self, X: GraphData, decode: Literal["map", "min_risk"] | None = None, *,
+        allowed: Masks | None = None, factors: Sequence[Any] | None = None,
+        return_bound: bool = False,
+    ) -> Sequences:
         """Predicted labels.
 
         Parameters
@@ -483,7 +508,9 @@ class GraphTagger(PackedWeights, CertifiedEstimator):
         return (y, bound) if return_bound else y
 
     @needs_log
-    def predict_marginals(self, X, *, allowed=None, factors=None):
+    def predict_marginals(
+        self, X: GraphData, *, allowed: Masks | None = None, factors: Sequence[Any] | None = None,
+    ) -> Sequences:
         """Probabilities of the labels at each node, for ``surrogate="log"`` only.
 
         Where the oracle is a linear program they are tree-reweighted pseudo-marginals. Those of
@@ -502,7 +529,7 @@ class GraphTagger(PackedWeights, CertifiedEstimator):
         decoder = self._decoder(X, allowed, factors)
         return decoder.by_class(decoder.points(), 0.0)
 
-    def decision_function(self, X):
+    def decision_function(self, X: GraphData) -> Sequences:
         """Scores of the labels at each node, without those of edges.
 
         Parameters
@@ -519,7 +546,7 @@ class GraphTagger(PackedWeights, CertifiedEstimator):
         decoder = self._decoder(X)
         return decoder.by_class(decoder.scores(), -np.inf)
 
-    def score(self, X, y, sample_weight=None):
+    def score(self, X: GraphData, y: Labellings, sample_weight: ArrayLike | None = None) -> float:
         """Share of the labelled nodes that `predict` labels correctly, each with its weight.
 
         Parameters
@@ -554,7 +581,10 @@ class GraphTagger(PackedWeights, CertifiedEstimator):
             raise ValueError("the weights of all labelled nodes are zero: nothing is to score.")
         return float(np.average(right[counts], weights=weights[counts]))
 
-    def explain(self, feature_names=None, edge_feature_names=None, n_strongest=20):
+    def explain(
+        self, feature_names: ArrayLike | None = None, edge_feature_names: ArrayLike | None = None,
+        n_strongest: int = 20,
+    ) -> GraphExplanation:
         """The strongest weights: which features speak for which label, and which edges.
 
         Parameters

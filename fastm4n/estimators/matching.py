@@ -1,5 +1,9 @@
 """Matching: outputs that are permutations, with scores from features of pairs."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
@@ -30,11 +34,19 @@ from fastm4n.outputs._base import COST_SCALES
 from fastm4n.penalties import resolve_penalty
 from fastm4n.sequences import Sequences
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any, Literal, Self
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from fastm4n._typing import Cost, FloatArray, Penalties, RandomState, Solvers
+
 
 class PairProblem(Problem):
     """The problem of a `Matcher`."""
 
-    def fitted(self, mu, alpha):
+    def fitted(self, mu: FloatArray, alpha: float) -> dict[str, FloatArray]:
         if "X_fit_" not in self.common:
             return {"coef_": self.features.coef()}
         outputs = self.loss.outputs
@@ -146,11 +158,18 @@ class Matcher(CertifiedEstimator):
     _replaced = ("coef_", "dual_coef_", "X_fit_", "_kernel_parameters")
 
     def __init__(
-        self, surrogate="max_min", *, alpha=0.1, cost="zero_one", cost_scale="sum",
-        cost_augmented=False, temperature=1.0, kernel="linear", gamma="scale", kernel_params=None,
-        penalty="l2", solver="auto", tol=1e-3, max_iter=1000, decode="map", cache_size=2048,
-        warm_start=False, n_jobs=None, random_state=None, verbose=0, callback=None,
-    ):
+        self, surrogate: Literal["max_min", "max_margin", "log"] = "max_min", *, alpha: float = 0.1,
+        cost: Cost = "zero_one", cost_scale: Literal["sum", "mean"] = "sum",
+        cost_augmented: bool = False, temperature: float = 1.0,
+        kernel: str | Callable[..., Any] = "linear",
+        gamma: Literal["scale", "auto"] | float | None = "scale",
+        kernel_params: dict[str, Any] | None = None,
+        penalty: Literal["l2", "elasticnet", "l1"] | Penalties = "l2",
+        solver: Literal["auto"] | Solvers = "auto", tol: float = 1e-3, max_iter: int = 1000,
+        decode: Literal["map", "min_risk"] = "map", cache_size: float = 2048,
+        warm_start: bool = False, n_jobs: int | None = None, random_state: RandomState = None,
+        verbose: int = 0, callback: Callable[..., Any] | None = None,
+    ) -> None:
         self.surrogate = surrogate
         self.alpha = alpha
         self.cost = cost
@@ -172,7 +191,7 @@ class Matcher(CertifiedEstimator):
         self.verbose = verbose
         self.callback = callback
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.two_d_array = False
         tags.input_tags.three_d_array = False
@@ -191,7 +210,10 @@ class Matcher(CertifiedEstimator):
             )
         self._check_penalty_kernel()
 
-    def fit(self, X, y, sample_weight=None):
+    def fit(
+        self, X: ArrayLike | Sequence[ArrayLike], y: ArrayLike | Sequence[ArrayLike],
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
         """Fit the model until its duality gap is certified to be at most `tol`.
 
         Parameters
@@ -296,7 +318,7 @@ class Matcher(CertifiedEstimator):
 
     # ---------------------------------------------------------------------- predict
 
-    def decision_function(self, X):
+    def decision_function(self, X: ArrayLike | Sequence[ArrayLike]) -> list[FloatArray]:
         """Scores of all pairs.
 
         Parameters
@@ -329,7 +351,9 @@ class Matcher(CertifiedEstimator):
             for end, size in zip(ends, sizes, strict=True)
         ]
 
-    def predict(self, X, decode=None):
+    def predict(
+        self, X: ArrayLike | Sequence[ArrayLike], decode: Literal["map", "min_risk"] | None = None,
+    ) -> NDArray[np.int64] | list[NDArray[np.int64]]:
         """Predicted matchings.
 
         Parameters
@@ -368,7 +392,7 @@ class Matcher(CertifiedEstimator):
         return distribution(self, batch, self._cost_of(batch))
 
     @needs_log
-    def predict_marginals(self, X):
+    def predict_marginals(self, X: ArrayLike | Sequence[ArrayLike]) -> list[FloatArray]:
         """Probabilities of each pair being matched, for ``surrogate="log"`` only.
 
         Parameters
@@ -383,7 +407,10 @@ class Matcher(CertifiedEstimator):
         """
         return _shaped(X, _by_size(self._distribution, self._scores(X)))
 
-    def score(self, X, y, sample_weight=None):
+    def score(
+        self, X: ArrayLike | Sequence[ArrayLike], y: ArrayLike | Sequence[ArrayLike],
+        sample_weight: ArrayLike | None = None,
+    ) -> float:
         """Mean share of the rows that `predict` matches as in y.
 
         Parameters

@@ -1,6 +1,9 @@
 """Multi-label classification: outputs that are sets of labels, with weights of pairs."""
 
+from __future__ import annotations
+
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.base import ClassifierMixin
@@ -39,6 +42,23 @@ from fastm4n.outputs.graphs import EXACT, graph_outputs
 from fastm4n.penalties import resolve_penalty
 from fastm4n.surrogates import make_surrogate
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, Literal, Self
+
+    from numpy.typing import ArrayLike
+
+    from fastm4n._typing import (
+        CSR,
+        Array,
+        Factors,
+        FloatArray,
+        Matrix,
+        Penalties,
+        RandomState,
+        Solvers,
+    )
+
 
 class LabelSetProblem(VectorProblem):
     """The problem of a `MultiLabelClassifier`: a score for each label, and one for each pair."""
@@ -48,10 +68,10 @@ class LabelSetProblem(VectorProblem):
         rows = numbers.reshape(self.weights.size, -1)[:, : n_labels * row]
         return rows.reshape(-1, n_labels, row)[:, :, 1]
 
-    def fitted(self, mu, alpha):
+    def fitted(self, mu: FloatArray, alpha: float) -> dict[str, FloatArray]:
         return {**super().fitted(mu, alpha), "edge_coef_": self.features.pair_coef()}
 
-    def values(self):
+    def values(self) -> dict[str, Any]:
         """What is exact at the weights that the features hold."""
         if self.common["exact_"]:
             return {}
@@ -200,12 +220,22 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
     _census = label_set_census
 
     def __init__(
-        self, surrogate="max_min", *, graph="tree", alpha=0.01, cost="zero_one", cost_scale="sum",
-        cost_augmented=False, temperature=1.0, inference="auto", constraints=None, rho=1.0,
-        kernel="linear", gamma="scale", kernel_params=None, fit_intercept=True, penalty="l2",
-        solver="auto", tol=1e-3, max_iter=1000, decode="map", cache_size=2048, warm_start=False,
-        n_jobs=None, random_state=None, verbose=0, callback=None,
-    ):
+        self, surrogate: Literal["max_min", "max_margin", "log", "boost"] = "max_min", *,
+        graph: Literal["tree", "complete", "none"] | ArrayLike = "tree", alpha: float = 0.01,
+        cost: Literal["zero_one"] | ArrayLike = "zero_one",
+        cost_scale: Literal["sum", "mean"] = "sum", cost_augmented: bool = False,
+        temperature: float = 1.0,
+        inference: Literal["auto", "forest", "min_cut", "exact", "lp", "soft"] = "auto",
+        constraints: Factors | None = None, rho: float = 1.0,
+        kernel: str | Callable[..., Any] = "linear",
+        gamma: Literal["scale", "auto"] | float | None = "scale",
+        kernel_params: dict[str, Any] | None = None, fit_intercept: bool | float = True,
+        penalty: Literal["l2", "elasticnet", "l1"] | Penalties = "l2",
+        solver: Literal["auto"] | Solvers = "auto", tol: float = 1e-3, max_iter: int = 1000,
+        decode: Literal["map", "min_risk"] = "map", cache_size: float = 2048,
+        warm_start: bool = False, n_jobs: int | None = None, random_state: RandomState = None,
+        verbose: int = 0, callback: Callable[..., Any] | None = None,
+    ) -> None:
         self.surrogate = surrogate
         self.graph = graph
         self.alpha = alpha
@@ -232,7 +262,7 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         self.verbose = verbose
         self.callback = callback
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         tags.classifier_tags.multi_label = True
@@ -308,7 +338,7 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         resolved = self._resolved_penalty(n_labels, X.shape[1], n_edges)
         return resolved is not None and bool((resolved.families["edge_coef"][0] >= 0.0).all())
 
-    def fit(self, X, y, sample_weight=None):
+    def fit(self, X: Matrix, y: Matrix, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the model until its duality gap is certified to be at most `tol`.
 
         Parameters
@@ -417,7 +447,7 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         has_factors = factors is not None and outputs.has_factors
         return outputs, LabelDecoder(outputs, self.edge_coef_, has_factors)
 
-    def decision_function(self, X):
+    def decision_function(self, X: Matrix) -> FloatArray:
         """How much the score of the best set with a label exceeds that of the best without it.
 
         Parameters
@@ -446,7 +476,10 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         pairs[tuple(self.edges_.T)] = self.edge_coef_
         return scores + on @ (pairs + pairs.T)
 
-    def predict(self, X, decode=None, return_bound=False, *, factors=None):
+    def predict(
+        self, X: Matrix, decode: Literal["map", "min_risk"] | None = None,
+        return_bound: bool = False, *, factors: Factors | None = None,
+    ) -> Array | CSR:
         """Predicted label sets.
 
         Parameters
@@ -520,7 +553,7 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
             RISK_TOL * self.classes_.size)
 
     @needs_log
-    def predict_proba(self, X):
+    def predict_proba(self, X: Matrix) -> FloatArray:
         """Probabilities of the labels, for ``surrogate="log"`` only.
 
         Parameters
@@ -537,7 +570,9 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         return self.predict_marginals(X)[0]
 
     @needs_log
-    def predict_marginals(self, X, *, factors=None):
+    def predict_marginals(
+        self, X: Matrix, *, factors: Factors | None = None,
+    ) -> tuple[FloatArray, FloatArray]:
         """Probabilities of labels and of pairs, for ``surrogate="log"`` only.
 
         Parameters
@@ -557,7 +592,7 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         check_is_fitted(self)
         return self._points(self._scores(X), self._factors(factors))
 
-    def score(self, X, y, sample_weight=None):
+    def score(self, X: Matrix, y: Matrix, sample_weight: ArrayLike | None = None) -> float:
         """Subset accuracy: the share of samples whose labels `predict` gives exactly.
 
         Parameters

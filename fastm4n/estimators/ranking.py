@@ -1,6 +1,9 @@
 """Label ranking: outputs that are rankings of a fixed set of items."""
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
@@ -31,11 +34,19 @@ from fastm4n.rankings import (
     read_rankings,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, Literal, Self
+
+    from numpy.typing import ArrayLike
+
+    from fastm4n._typing import Array, Cost, FloatArray, Matrix, Penalties, RandomState, Solvers
+
 
 class RankingProblem(VectorProblem):
     """The problem of a `LabelRanker`: scores are matrices, row after row."""
 
-    def fitted(self, mu, alpha):
+    def fitted(self, mu: FloatArray, alpha: float) -> dict[str, FloatArray]:
         M = self.common["items_"].size
         return {
             name: rows.reshape((-1, M, M) if name == "dual_coef_" else (M, M, *rows.shape[1:]))
@@ -150,12 +161,19 @@ class LabelRanker(VectorEstimator):
     _census = ranking_census
 
     def __init__(
-        self, surrogate="max_min", *, alpha=0.01, cost="zero_one", cost_scale="sum",
-        cost_augmented=False, temperature=1.0, kernel="linear", gamma="scale", kernel_params=None,
-        fit_intercept=True, form="auto", penalty="l2", solver="auto", tol=1e-3, max_iter=1000,
-        decode="map", cache_size=2048, warm_start=False, n_jobs=None, random_state=None, verbose=0,
-        callback=None,
-    ):
+        self, surrogate: Literal["max_min", "max_margin", "log"] = "max_min", *,
+        alpha: float = 0.01, cost: Cost = "zero_one", cost_scale: Literal["sum", "mean"] = "sum",
+        cost_augmented: bool = False, temperature: float = 1.0,
+        kernel: str | Callable[..., Any] = "linear",
+        gamma: Literal["scale", "auto"] | float | None = "scale",
+        kernel_params: dict[str, Any] | None = None, fit_intercept: bool | float = True,
+        form: Literal["auto", "ranks", "ordering", "string"] = "auto",
+        penalty: Literal["l2", "elasticnet", "l1"] | Penalties = "l2",
+        solver: Literal["auto"] | Solvers = "auto", tol: float = 1e-3, max_iter: int = 1000,
+        decode: Literal["map", "min_risk"] = "map", cache_size: float = 2048,
+        warm_start: bool = False, n_jobs: int | None = None, random_state: RandomState = None,
+        verbose: int = 0, callback: Callable[..., Any] | None = None,
+    ) -> None:
         self.surrogate = surrogate
         self.alpha = alpha
         self.cost = cost
@@ -179,7 +197,7 @@ class LabelRanker(VectorEstimator):
         self.verbose = verbose
         self.callback = callback
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         return tags
@@ -202,7 +220,7 @@ class LabelRanker(VectorEstimator):
         M = math.isqrt(n_scores)
         return M, M, n_features
 
-    def fit(self, X, y, sample_weight=None):
+    def fit(self, X: Matrix, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the model until its duality gap is certified to be at most `tol`.
 
         Parameters
@@ -248,7 +266,7 @@ class LabelRanker(VectorEstimator):
 
     # ---------------------------------------------------------------------- predict
 
-    def decision_function(self, X):
+    def decision_function(self, X: Matrix) -> FloatArray:
         """Scores of each item at each position.
 
         Parameters
@@ -265,7 +283,7 @@ class LabelRanker(VectorEstimator):
         scores = self._scores(X)
         return scores.reshape(-1, self.items_.size, self.items_.size)
 
-    def predict(self, X, decode=None):
+    def predict(self, X: Matrix, decode: Literal["map", "min_risk"] | None = None) -> Array:
         """Predicted rankings.
 
         Parameters
@@ -295,7 +313,7 @@ class LabelRanker(VectorEstimator):
         return least_risk(marginals, scores, self.cost_matrix_)
 
     @needs_log
-    def predict_marginals(self, X):
+    def predict_marginals(self, X: Matrix) -> FloatArray:
         """Probabilities of each item being at each position, for ``surrogate="log"`` only.
 
         Parameters
@@ -310,7 +328,7 @@ class LabelRanker(VectorEstimator):
         """
         return distribution(self, self.decision_function(X), self.cost_matrix_)
 
-    def score(self, X, y, sample_weight=None):
+    def score(self, X: Matrix, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Mean share of the items that `predict` puts where they are in y.
 
         Parameters

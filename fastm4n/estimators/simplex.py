@@ -1,6 +1,9 @@
 """Classification and ordinal regression: outputs that are one of k labels."""
 
+from __future__ import annotations
+
 import warnings
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import sparse
@@ -28,6 +31,14 @@ from fastm4n.estimators._vectors import VectorEstimator
 from fastm4n.inference import max_min_absolute, max_min_game, max_min_zero_one, softmax
 from fastm4n.outputs import SimplexOutputs
 from fastm4n.outputs._simplex import closed_form
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, Literal, Self
+
+    from numpy.typing import ArrayLike
+
+    from fastm4n._typing import Array, Cost, FloatArray, Matrix, Penalties, RandomState, Solvers
 
 
 def _is_integers(y):
@@ -61,11 +72,20 @@ class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
     _census = class_census
 
     def __init__(
-        self, surrogate="max_min", *, alpha=0.01, cost="zero_one", cost_augmented=False,
-        temperature=1.0, kernel="linear", gamma="scale", kernel_params=None, fit_intercept=True,
-        penalty="l2", solver="auto", tol=1e-3, max_iter=1000, decode="map", class_weight=None,
-        cache_size=2048, warm_start=False, n_jobs=None, random_state=None, verbose=0, callback=None,
-    ):
+        self, surrogate: Literal["max_min", "max_margin", "log", "boost"] = "max_min", *,
+        alpha: float = 0.01, cost: Cost = "zero_one", cost_augmented: bool = False,
+        temperature: float = 1.0, kernel: str | Callable[..., Any] = "linear",
+        gamma: Literal["scale", "auto"] | float | None = "scale",
+        kernel_params: dict[str, Any] | None = None,
+        fit_intercept: bool | Literal["free"] | float = True,
+        penalty: Literal["l2", "elasticnet", "l1"] | Penalties = "l2",
+        solver: Literal["auto"] | Solvers = "auto", tol: float = 1e-3, max_iter: int = 1000,
+        decode: Literal["map", "min_risk"] = "map",
+        class_weight: dict[Any, float] | Literal["balanced"] | None = None,
+        cache_size: float = 2048, warm_start: bool = False, n_jobs: int | None = None,
+        random_state: RandomState = None, verbose: int = 0,
+        callback: Callable[..., Any] | None = None,
+    ) -> None:
         self.surrogate = surrogate
         self.alpha = alpha
         self.cost = cost
@@ -144,7 +164,7 @@ class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
 
     # -------------------------------------------------------------------------- fit
 
-    def fit(self, X, y, sample_weight=None):
+    def fit(self, X: Matrix, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the model until its duality gap is certified to be at most `tol`.
 
         Parameters
@@ -215,7 +235,7 @@ class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
 
     # ---------------------------------------------------------------------- predict
 
-    def decision_function(self, X):
+    def decision_function(self, X: Matrix) -> FloatArray:
         """Scores of the classes.
 
         Parameters
@@ -234,7 +254,7 @@ class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
         scores = self._scores(X)
         return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
 
-    def predict(self, X, decode=None):
+    def predict(self, X: Matrix, decode: Literal["map", "min_risk"] | None = None) -> Array:
         """Predicted labels.
 
         Parameters
@@ -270,7 +290,7 @@ class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
         return max_min_game(scores, self.cost_matrix_)[0]
 
     @needs_log
-    def predict_proba(self, X):
+    def predict_proba(self, X: Matrix) -> FloatArray:
         """Probabilities of the classes, for ``surrogate="log"`` only.
 
         Parameters
@@ -285,7 +305,7 @@ class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
         """
         return self._distribution(self._scores(X))
 
-    def score(self, X, y, sample_weight=None):
+    def score(self, X: Matrix, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Accuracy of `predict`.
 
         Parameters
@@ -489,7 +509,10 @@ class OrdinalClassifier(_SimplexClassifier):
 
     _task = "ordered"
 
-    def __init__(self, surrogate="max_min", *, cost="absolute", levels=None, **parameters):
+    def __init__(
+        self, surrogate: Literal["max_min", "max_margin", "log", "boost"] = "max_min", *,
+        cost: Cost = "absolute", levels: ArrayLike | None = None, **parameters: Any,
+    ) -> None:
         super().__init__(surrogate, cost=cost, **parameters)
         self.levels = levels
 

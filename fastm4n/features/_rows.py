@@ -1,9 +1,15 @@
 """Rows of features and of weights, outside of the compiled loops."""
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import sparse
+
+if TYPE_CHECKING:
+    from fastm4n._typing import CSR, Array, FloatArray
 
 # values of CSR rows that are worked on at a time
 AT_ONCE = 1 << 16
@@ -22,7 +28,7 @@ def rows_of_zeros(shape):
     return room[first : first + size].reshape(shape)
 
 
-def row_norms(X, intercept):
+def row_norms(X: Array | CSR, intercept: float) -> FloatArray:
     """Squared norms of the rows of X with a constant feature, in float64.
 
     Overflow is left as inf, for the caller to name.

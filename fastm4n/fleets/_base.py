@@ -1,7 +1,13 @@
 """What a driver asks of the members that work for it."""
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any, Self
 
 
 class Lost(NamedTuple):
@@ -43,17 +49,20 @@ class Fleet(ABC):
     factories : sequence of callables
     """
 
-    def __init__(self, factories):
+    def __init__(self, factories: Sequence[Callable[..., Any]]) -> None:
         self.factories = list(factories)
         if not self.factories:
             raise ValueError("a fleet needs at least one member: factories is empty.")
         self.is_closed = False
 
     @property
-    def n_members(self):
+    def n_members(self) -> int:
         return len(self.factories)
 
-    def call_all(self, method, *args, each=None, members=None):
+    def call_all(
+        self, method: str, *args: Any, each: Callable[[int], tuple[Any, ...]] | None = None,
+        members: Sequence[int] | None = None,
+    ) -> list[Any]:
         """Call a method of the members, of all at once, and wait for the answers.
 
         Parameters
@@ -95,11 +104,11 @@ class Fleet(ABC):
         """`call_all`, its arguments being checked."""
 
     @abstractmethod
-    def alive(self):
+    def alive(self) -> list[bool]:
         """Whether each member is there, a list of bool; a member that hangs counts as there."""
 
     @abstractmethod
-    def replace(self, k):
+    def replace(self, k: int) -> None:
         """Make member k anew, by its factory; whatever is left of the old one ends.
 
         Raises
@@ -109,10 +118,10 @@ class Fleet(ABC):
         """
 
     @abstractmethod
-    def stop(self, is_on=True):
+    def stop(self, is_on: bool = True) -> None:
         """Ask members to end the calls that they are in soon; off again with is_on=False."""
 
-    def close(self):
+    def close(self) -> None:
         """End all members; nothing is left behind. A second call does nothing."""
         if not self.is_closed:
             self.is_closed = True
@@ -122,8 +131,8 @@ class Fleet(ABC):
     def _close(self):
         """`close`, the first time."""
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *exception):
+    def __exit__(self, *exception: Any) -> None:
         self.close()

@@ -1,8 +1,16 @@
 """Members in this process, one after another: deterministic, and easy to lose on purpose."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from fastm4n.fleets._base import Fleet, Lost, NoMember
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
 
 
 class InProcessFleet(Fleet):
@@ -27,7 +35,10 @@ class InProcessFleet(Fleet):
     [2, 3]
     """
 
-    def __init__(self, factories, *, order=None, on_call=None):
+    def __init__(
+        self, factories: Sequence[Callable[..., Any]], *, order: int | None = None,
+        on_call: Callable[..., Any] | None = None,
+    ) -> None:
         super().__init__(factories)
         self.random = None if order is None else np.random.default_rng(order)
         self.on_call = on_call
@@ -39,7 +50,7 @@ class InProcessFleet(Fleet):
     def _stopping(self):
         return self.is_stopping
 
-    def lose(self, k):
+    def lose(self, k: int) -> None:
         """Member k is no more, until it is replaced."""
         self.members[k] = None
 
@@ -65,17 +76,17 @@ class InProcessFleet(Fleet):
                 raise error
         return results
 
-    def alive(self):
+    def alive(self) -> list[bool]:
         return [member is not None for member in self.members]
 
-    def replace(self, k):
+    def replace(self, k: int) -> None:
         if self.is_closed:
             raise NoMember("the fleet is closed.")
         self.members[k] = member = self.factories[k]()
         if hasattr(member, "stopping"):
             member.stopping = self._stopping
 
-    def stop(self, is_on=True):
+    def stop(self, is_on: bool = True) -> None:
         self.is_stopping = is_on
 
     def _close(self):

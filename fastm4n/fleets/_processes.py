@@ -1,5 +1,7 @@
 """Members in processes of their own, on this machine."""
 
+from __future__ import annotations
+
 import contextlib
 import multiprocessing
 import os
@@ -10,10 +12,15 @@ import time
 import traceback
 from multiprocessing import connection
 from multiprocessing.shared_memory import SharedMemory
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fastm4n.fleets._base import Fleet, Lost, NoMember
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
 
 # arrays of so many bytes go to members through shared memory, and not K times through pipes
 LARGE = 1 << 16
@@ -121,7 +128,9 @@ class ProcessFleet(Fleet):
         it may take longer to be made. By default it is waited for while its process is there.
     """
 
-    def __init__(self, factories, *, timeout=None):
+    def __init__(
+        self, factories: Sequence[Callable[..., Any]], *, timeout: float | None = None,
+    ) -> None:
         super().__init__(factories)
         self.timeout = timeout
         self.context = multiprocessing.get_context("spawn")
@@ -170,17 +179,17 @@ class ProcessFleet(Fleet):
             process.join()
             process.close()
 
-    def alive(self):
+    def alive(self) -> list[bool]:
         return [process is not None and process.is_alive() for process in self.processes]
 
-    def replace(self, k):
+    def replace(self, k: int) -> None:
         if self.is_closed:
             raise NoMember("the fleet is closed.")
         self._end(k)
         self._begin(k)
         self._made([k])
 
-    def stop(self, is_on=True):
+    def stop(self, is_on: bool = True) -> None:
         self.flag.value = is_on
 
     # -------------------------------------------------------------------------- calls

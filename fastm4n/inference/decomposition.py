@@ -1,9 +1,19 @@
 """The local polytope of a labelled graph: its largest score, a bound of it, and marginals in it."""
 
+from __future__ import annotations
+
 from collections import namedtuple
+from typing import TYPE_CHECKING
 
 from fastm4n.inference._decomposition_solve import refuses_lp, refuses_trw, relax, reweight
 from fastm4n.inference.graph import make_problem
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from numpy.typing import ArrayLike
+
+    from fastm4n._typing import FloatArray
 
 Relaxation = namedtuple(
     "Relaxation", "labels value lower upper nodes edges n_sweeps n_iterations messages")
@@ -11,8 +21,10 @@ ReweightedMarginals = namedtuple(
     "ReweightedMarginals", "nodes edges lower upper edge_shares n_sweeps")
 
 
-def maximise_relaxation(node_scores, edges, edge_scores, tol=1e-6, max_sweeps=100,
-                        max_iterations=10_000, messages=None):
+def maximise_relaxation(
+    node_scores: ArrayLike, edges: ArrayLike, edge_scores: ArrayLike, tol: float = 1e-6,
+    max_sweeps: int = 100, max_iterations: int = 10_000, messages: FloatArray | None = None,
+) -> Any:
     """The largest score over the local polytope, which holds all labellings and more.
 
     The polytope asks of marginals of nodes and edges only that those of an edge have the sums that
@@ -61,7 +73,10 @@ def maximise_relaxation(node_scores, edges, edge_scores, tol=1e-6, max_sweeps=10
         labels, value, lower, upper, nodes[:, :k], tables[:, :k, :k], *counts, messages[:, :k])
 
 
-def reweighted_marginals(node_scores, edges, edge_scores, tol=1e-6, max_sweeps=500):
+def reweighted_marginals(
+    node_scores: ArrayLike, edges: ArrayLike, edge_scores: ArrayLike, tol: float = 1e-6,
+    max_sweeps: int = 500,
+) -> Any:
     """Marginals by tree-reweighted sum-product, and an upper bound of the log-partition.
 
     They maximise the score plus the mean of the entropies of spanning forests over the local

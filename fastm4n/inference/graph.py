@@ -4,8 +4,10 @@ A labelling y of the nodes of a graph scores sum_i node_scores[i, y_i] plus, ove
 edge_scores[e, y_i, y_j]; or edge_scores[e] where y_i = y_j, for edges of one number each (Potts).
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -31,6 +33,13 @@ from fastm4n.inference._forest_solve import (
 )
 from fastm4n.inference._problem import GraphProblem, row_length
 from fastm4n.inference.roof import refuses_roof, roof_best
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import ArrayLike
+
+    from fastm4n._typing import Factors, FloatArray, IntArray
 
 # what bound and value may differ by, relative to the larger of 1 and the value, where a labelling
 # counts as best
@@ -103,7 +112,7 @@ class Marginals:
 # ---------------------------------------------------------------------------- methods
 
 
-def refuses_forest(problem):
+def refuses_forest(problem: Any) -> str | None:
     if problem.factors is not None:
         return "there are factors"
     wrong = problem.forest_plan()[2]
@@ -112,7 +121,7 @@ def refuses_forest(problem):
     return f"the graph is no forest: edge {wrong[1]} closes a cycle"
 
 
-def solve_forest(problem):
+def solve_forest(problem: Any) -> Any:
     labels, value = forest_best(problem)
     return labels, value, value
 
@@ -134,7 +143,7 @@ MARGINALS = {
 }
 
 
-def chosen(methods, method, problem, where):
+def chosen(methods: Any, method: str, problem: Any, where: str) -> Any:
     """The name of the method to use: the one asked for, or the first that can be."""
     if method == "auto":
         reasons = []
@@ -154,7 +163,7 @@ def chosen(methods, method, problem, where):
 # ------------------------------------------------------------------- checks of scores
 
 
-def is_batch(edges):
+def is_batch(edges: ArrayLike | Sequence[ArrayLike]) -> bool:
     """Whether these are the edges of a list of graphs."""
     if isinstance(edges, np.ndarray):
         return edges.ndim == 3 or edges.dtype == object
@@ -164,14 +173,17 @@ def is_batch(edges):
     return len(edges) > 0 and (np.ndim(edges[0]) == 2 or np.size(edges[0]) == 0)
 
 
-def is_ragged(node_scores):
+def is_ragged(node_scores: ArrayLike | Sequence[ArrayLike]) -> bool:
     """Whether rows of different lengths: a list of one-dimensional arrays."""
     return not isinstance(node_scores, np.ndarray) and (
         len({np.size(row) for row in node_scores}) > 1
         and all(np.ndim(row) == 1 for row in node_scores))
 
 
-def make_problem(node_scores, edges, edge_scores, factors=None, where=""):
+def make_problem(
+    node_scores: ArrayLike | Sequence[ArrayLike], edges: ArrayLike | Sequence[ArrayLike],
+    edge_scores: ArrayLike | Sequence[ArrayLike], factors: Factors | None = None, where: str = "",
+) -> Any:
     """The problem of one graph, checked; `where` tells the graph of a list."""
     unary, n_choices = _node_rows(node_scores, where)
     n, k = unary.shape
@@ -293,7 +305,11 @@ def _edge_rows(edge_scores, edges, counts, k, where):
     return kind, scores
 
 
-def for_each(solve, node_scores, edges, edge_scores, factors):
+def for_each(
+    solve: Callable[..., Any], node_scores: ArrayLike | Sequence[ArrayLike],
+    edges: ArrayLike | Sequence[ArrayLike], edge_scores: ArrayLike | Sequence[ArrayLike],
+    factors: Factors | None,
+) -> Any:
     """solve(problem, where) of one graph, or a list for a list of graphs."""
     if not is_batch(edges):
         return solve(make_problem(node_scores, edges, edge_scores, factors), "")
@@ -314,7 +330,11 @@ def for_each(solve, node_scores, edges, edge_scores, factors):
 # -------------------------------------------------------------------------- functions
 
 
-def maximise(node_scores, edges, edge_scores, factors=None, method="auto"):
+def maximise(
+    node_scores: ArrayLike | Sequence[ArrayLike], edges: ArrayLike | Sequence[ArrayLike],
+    edge_scores: ArrayLike | Sequence[ArrayLike], factors: Factors | None = None,
+    method: str = "auto",
+) -> Labelling:
     """The labelling of largest score of a graph.
 
     Parameters
@@ -382,7 +402,11 @@ def maximise(node_scores, edges, edge_scores, factors=None, method="auto"):
     return for_each(solve, node_scores, edges, edge_scores, factors)
 
 
-def marginals(node_scores, edges, edge_scores, factors=None, method="auto"):
+def marginals(
+    node_scores: ArrayLike | Sequence[ArrayLike], edges: ArrayLike | Sequence[ArrayLike],
+    edge_scores: ArrayLike | Sequence[ArrayLike], factors: Factors | None = None,
+    method: str = "auto",
+) -> Marginals:
     """Marginals and log-partition of the distribution p(y) proportional to exp(score of y).
 
     Parameters
@@ -432,7 +456,10 @@ def marginals(node_scores, edges, edge_scores, factors=None, method="auto"):
     return for_each(solve, node_scores, edges, edge_scores, factors)
 
 
-def max_marginals(node_scores, edges, edge_scores, factors=None):
+def max_marginals(
+    node_scores: ArrayLike | Sequence[ArrayLike], edges: ArrayLike | Sequence[ArrayLike],
+    edge_scores: ArrayLike | Sequence[ArrayLike], factors: Factors | None = None,
+) -> Any:
     """The largest score of a labelling in which a node has a label, for all nodes and labels.
 
     Parameters
@@ -466,7 +493,10 @@ def max_marginals(node_scores, edges, edge_scores, factors=None):
     return _rows_of(problem, _finite(out))
 
 
-def k_best(node_scores, edges, edge_scores, k):
+def k_best(
+    node_scores: ArrayLike | Sequence[ArrayLike], edges: ArrayLike | Sequence[ArrayLike],
+    edge_scores: ArrayLike | Sequence[ArrayLike], k: int,
+) -> tuple[IntArray, FloatArray]:
     """The k labellings of largest score of a graph without cycles.
 
     Parameters

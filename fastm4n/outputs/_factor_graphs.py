@@ -1,8 +1,20 @@
 """Factor graphs of all examples as arrays: nodes, factors over them, and the weights they meet."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from fastm4n.factors import CountFactor
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any, Literal
+
+    from numpy.typing import ArrayLike
+
+    from fastm4n._typing import FloatArray
 
 # labels of a block are kept in 16 bits
 MOST_LABELS = 65535
@@ -85,10 +97,15 @@ class FactorGraphs:
     (3, [2, 2, 4])
     """
 
-    def __init__(self, node_labels, node_counts, scopes, scope_sizes, factor_counts, node_tables,
-                 factor_tables, *, node_kinds=None, factor_kinds=None, node_rows=None,
-                 factor_rows=None, n_node_weights=None, n_factor_weights=None,
-                 factor_scales=None, count_bounds=None, negated=None):
+    def __init__(
+        self, node_labels: ArrayLike, node_counts: ArrayLike, scopes: ArrayLike,
+        scope_sizes: ArrayLike, factor_counts: ArrayLike, node_tables: Sequence[ArrayLike] | None,
+        factor_tables: Sequence[ArrayLike] | None, *, node_kinds: ArrayLike | None = None,
+        factor_kinds: ArrayLike | None = None, node_rows: ArrayLike | None = None,
+        factor_rows: ArrayLike | None = None, n_node_weights: int | None = None,
+        n_factor_weights: int | None = None, factor_scales: ArrayLike | None = None,
+        count_bounds: ArrayLike | None = None, negated: ArrayLike | None = None,
+    ) -> None:
         self.node_labels = _integers("node_labels", node_labels, low=1)
         self.node_counts = _integers("node_counts", node_counts)
         self.scope_sizes = _integers("scope_sizes", scope_sizes, low=1)
@@ -130,7 +147,7 @@ class FactorGraphs:
         self._check_tables()
 
     @classmethod
-    def of_pairs(cls, n_examples, n_labels, pairs):
+    def of_pairs(cls, n_examples: int, n_labels: int, pairs: ArrayLike) -> FactorGraphs:
         """The multi-label model of Meshi et al. (2015), section 6.
 
         Labels of an example are nodes that are off (0) or on (1), and score where they are on, by
@@ -156,8 +173,11 @@ class FactorGraphs:
             node_rows=np.repeat(np.arange(n_examples), n_labels))
 
     @classmethod
-    def of_edges(cls, n_nodes, edges, n_edges, n_labels, pairs="tables", edge_types=None,
-                 n_choices=None):
+    def of_edges(
+        cls, n_nodes: ArrayLike, edges: ArrayLike, n_edges: ArrayLike, n_labels: int,
+        pairs: Literal["tables", "symmetric", "equal", "both"] = "tables",
+        edge_types: ArrayLike | None = None, n_choices: ArrayLike | None = None,
+    ) -> FactorGraphs:
         """Graphs: factors are edges, and nodes of all graphs share their weights.
 
         Weights of nodes have a row for each label; those of edges a row for each pair of labels
@@ -219,7 +239,7 @@ class FactorGraphs:
             n_node_weights=n_labels, n_factor_weights=int(step * n_types),
             factor_scales=np.tile(scales, n_types))
 
-    def with_counts(self, counts):
+    def with_counts(self, counts: list[list[CountFactor]]) -> FactorGraphs:
         """The same graphs with constraints of how many nodes have label 1.
 
         Parameters
@@ -391,7 +411,7 @@ class FactorGraphs:
                     f"{name} {wrong[0]} has {sizes[wrong[0]]} labels, but the table of its kind, "
                     f"{kinds[wrong[0]]}, has another number of entries.")
 
-    def labels_of_blocks(self, y):
+    def labels_of_blocks(self, y: ArrayLike) -> Any:
         """The label of every block, in order, where y holds those of the nodes.
 
         Of counts the labels of their nodes, one after the other.
@@ -412,7 +432,9 @@ class FactorGraphs:
         np.add.at(labels, part, y[self.scopes] * self.slots[:, 3])
         return labels
 
-    def heights_of_costs(self, y, cost, node_weights=None):
+    def heights_of_costs(
+        self, y: ArrayLike, cost: FloatArray, node_weights: ArrayLike | None = None,
+    ) -> FloatArray:
         """Costs of the labels of all nodes, one node after the other.
 
         Parameters

@@ -1,6 +1,8 @@
 """Which oracle labelled graphs have: chosen once for all graphs of a fit or of a prediction."""
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -12,6 +14,15 @@ from fastm4n.outputs._few_states import ExactOutputs
 from fastm4n.outputs._forest import ForestOutputs, NodeOutputs
 from fastm4n.outputs._roof import RoofOutputs
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any, Literal
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from fastm4n._typing import Cost, IntArray
+    from fastm4n.outputs._graph import GraphOutputs
+
 INFERENCES = ("auto", "forest", "min_cut", "exact", "lp")
 ORACLES = {
     "nodes": NodeOutputs, "forest": ForestOutputs, "min_cut": CutOutputs,
@@ -21,7 +32,9 @@ ORACLES = {
 EXACT = ("nodes", "forest", "min_cut", "few_states")
 
 
-def graph_with_cycle(n_nodes, edges, n_edges):
+def graph_with_cycle(
+    n_nodes: NDArray[np.int64], edges: IntArray, n_edges: NDArray[np.int64],
+) -> int | None:
     """Number of the first graph that has a cycle, or None.
 
     Parameters
@@ -62,12 +75,14 @@ class Traits(NamedTuple):
     has_factors: bool
 
 
-def asks_for_cycles(inference):
+def asks_for_cycles(inference: str) -> bool:
     """Whether the choice goes by `Traits.cyclic`."""
     return inference in ("auto", "forest")
 
 
-def oracles_of(inference, surrogate, attractive, n_labels, traits):
+def oracles_of(
+    inference: str, surrogate: str, attractive: bool, n_labels: int, traits: Traits,
+) -> Sequence[str]:
     """Names of oracles, the first of which is to be taken if it can be made, or the second.
 
     Parameters
@@ -120,7 +135,7 @@ def oracles_of(inference, surrogate, attractive, n_labels, traits):
     return [*names, "roof" if binary and not is_log else "decomposition"]
 
 
-def outputs_by(oracle, inference, surrogate, **given):
+def outputs_by(oracle: str, inference: str, surrogate: str, **given: Any) -> Any:
     """Outputs that have the oracle of this name.
 
     Parameters
@@ -149,7 +164,12 @@ def outputs_by(oracle, inference, surrogate, **given):
     return ORACLES[oracle](**given)
 
 
-def graph_outputs(inference, surrogate, attractive, y, n_nodes, edges, n_edges, cost, **more):
+def graph_outputs(
+    inference: Literal["auto", "forest", "min_cut", "exact", "lp"],
+    surrogate: Literal["max_min", "max_margin", "log", "boost"], attractive: bool, y: IntArray,
+    n_nodes: NDArray[np.int64], edges: ArrayLike, n_edges: NDArray[np.int64], cost: Cost,
+    **more: Any,
+) -> tuple[str, GraphOutputs]:
     """Outputs of labelled graphs with the oracle that `inference` asks for.
 
     Parameters

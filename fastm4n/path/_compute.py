@@ -1,18 +1,33 @@
 """`regularization_path`."""
 
+from __future__ import annotations
+
 import warnings
+from typing import TYPE_CHECKING
 
 from sklearn.exceptions import ConvergenceWarning
 
 from fastm4n.path._checkpoint import Checkpoint
 from fastm4n.path._run import Run
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, Literal
+
+    from numpy.typing import ArrayLike
+
+    from fastm4n._typing import StrPath
+    from fastm4n.path._path import RegularizationPath
+
 
 def regularization_path(
-    estimator, X, y, *, eps=0.1, kappa=None, alpha_min=None, alpha_max=None, method="certified",
-    alphas=None, warm_start=True, certify=True, sample_weight=None, lengths=None, checkpoint=None,
-    callback=None, verbose=0,
-):
+    estimator: Any, X: Any, y: Any, *, eps: float = 0.1, kappa: float | None = None,
+    alpha_min: float | None = None, alpha_max: float | None = None,
+    method: Literal["certified", "heuristic", "grid"] = "certified",
+    alphas: ArrayLike | None = None, warm_start: bool = True, certify: bool = True,
+    sample_weight: ArrayLike | None = None, lengths: ArrayLike | None = None,
+    checkpoint: StrPath | None = None, callback: Callable[..., Any] | None = None, verbose: int = 0,
+) -> RegularizationPath:
     """Weights for every alpha whose objective is near its minimum, certified: within eps.
 
     The path goes from an alpha so large that hardly anything is learned down to one at which the

@@ -1,7 +1,10 @@
 """`RegularizationPathCV`: alpha by cross-validation."""
 
+from __future__ import annotations
+
 import warnings
 from contextlib import closing
+from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, is_classifier
@@ -14,6 +17,14 @@ from sklearn.utils.validation import check_is_fitted
 from fastm4n._parameters import check_flag
 from fastm4n.path._folds import PathsOfParts
 from fastm4n.path._path import scorer_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, Self
+
+    from numpy.typing import ArrayLike
+
+    from fastm4n._typing import Array
 
 # the default end of paths, a share of an alpha of the problem's order, is lowered so often
 MOST_DECADES = 3
@@ -98,9 +109,12 @@ class RegularizationPathCV(MetaEstimatorMixin, BaseEstimator):
     """
 
     def __init__(
-        self, estimator, *, eps=0.1, kappa=None, alpha_min=None, alpha_max=None, method="certified",
-        alphas=None, cv=None, scoring=None, one_standard_error=False, n_jobs=None, verbose=0,
-    ):
+        self, estimator: Any, *, eps: float = 0.1, kappa: float | None = None,
+        alpha_min: float | None = None, alpha_max: float | None = None, method: str = "certified",
+        alphas: ArrayLike | None = None, cv: Any = None,
+        scoring: str | Callable[..., Any] | None = None, one_standard_error: bool = False,
+        n_jobs: int | None = None, verbose: int = 0,
+    ) -> None:
         self.estimator = estimator
         self.eps = eps
         self.kappa = kappa
@@ -114,7 +128,7 @@ class RegularizationPathCV(MetaEstimatorMixin, BaseEstimator):
         self.n_jobs = n_jobs
         self.verbose = verbose
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         inner = self.estimator.__sklearn_tags__()
         tags.estimator_type = inner.estimator_type
@@ -123,7 +137,10 @@ class RegularizationPathCV(MetaEstimatorMixin, BaseEstimator):
         tags.target_tags = inner.target_tags
         return tags
 
-    def fit(self, X, y, sample_weight=None, *, groups=None):
+    def fit(
+        self, X: Any, y: Any, sample_weight: ArrayLike | None = None, *,
+        groups: ArrayLike | None = None,
+    ) -> Self:
         """Compute the paths of all data and of all folds, and choose alpha.
 
         Parameters
@@ -213,10 +230,10 @@ class RegularizationPathCV(MetaEstimatorMixin, BaseEstimator):
         return self
 
     @property
-    def classes_(self):
+    def classes_(self) -> Array:
         return self.best_estimator_.classes_
 
-    def score(self, X, y, **options):
+    def score(self, X: Any, y: Any, **options: Any) -> float:
         """The scorer of `scoring` on `best_estimator_`."""
         check_is_fitted(self)
         return scorer_of(self.scoring)(self.best_estimator_, X, y, **options)

@@ -1,5 +1,9 @@
 """`RegularizationPath`: weights for every alpha."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 from sklearn.base import clone
 from sklearn.metrics import get_scorer
@@ -8,6 +12,15 @@ from fastm4n._parameters import check_number
 from fastm4n.penalties import as_penalty
 from fastm4n.solvers.breakpoints import smallest_alpha
 from fastm4n.solvers.history import HISTORY_KEYS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from numpy.typing import ArrayLike
+
+    from fastm4n._typing import Array, FloatArray, StrPath
+    from fastm4n.solvers.breakpoints import Breakpoint
 
 METHODS = ("certified", "heuristic", "grid")
 
@@ -58,9 +71,10 @@ class RegularizationPath:
     """
 
     def __init__(
-        self, template, common, points, weights, seconds, *, eps, method, complete, certified,
-        at_rest, policy,
-    ):
+        self, template: Any, common: dict[str, Any], points: list[Breakpoint],
+        weights: list[dict[str, Array]], seconds: list[float], *, eps: float, method: str,
+        complete: bool, certified: bool, at_rest: Any, policy: str,
+    ) -> None:
         self._template = template
         self._common = dict(common)
         self._points = list(points)
@@ -80,22 +94,22 @@ class RegularizationPath:
         gaps = np.array([point.gap for point in self._points])
         self.gaps = gaps if certified else np.full_like(gaps, np.nan)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return (
             f"<RegularizationPath of {type(self._template).__name__}: {len(self)} breakpoints, "
             f"alpha {self.alphas[0]:.3g} ... {self.alphas[-1]:.3g}, eps={self.eps:g}, "
             f"method={self.method!r}{'' if self.complete else ', not complete'}>"
         )
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._points)
 
     @property
-    def objective_at_zero(self):
+    def objective_at_zero(self) -> float:
         return self._loss_at_rest
 
     @property
-    def absolute_eps(self):
+    def absolute_eps(self) -> float:
         return self.eps * self._scale
 
     @property
@@ -104,21 +118,21 @@ class RegularizationPath:
         return self._loss_at_rest if self._loss_at_rest > 0.0 else 1.0
 
     @property
-    def is_sparse(self):
+    def is_sparse(self) -> bool:
         """Whether the penalty has a term that makes weights zero."""
         return getattr(as_penalty(self._template.penalty), "l1_ratio", 0.0) > 0.0
 
     @property
-    def n_nonzero(self):
+    def n_nonzero(self) -> Any:
         name = "coef_" if "coef_" in self._weights[0] else "dual_coef_"
         return np.array([np.count_nonzero(weights[name]) for weights in self._weights])
 
     @property
-    def relative_gaps(self):
+    def relative_gaps(self) -> FloatArray:
         return self.gaps / self._scale
 
     @property
-    def certified_down_to(self):
+    def certified_down_to(self) -> float:
         return smallest_alpha(self._points[-1], self.absolute_eps) if self._certified else np.inf
 
     # ---------------------------------------------------------------------- one alpha
@@ -136,7 +150,7 @@ class RegularizationPath:
             return j + (below.primal(alpha) < above.primal(alpha)), 1.0
         return j, 1.0
 
-    def gap(self, alpha):
+    def gap(self, alpha: float) -> float:
         """Certified gap at alpha: how far the objective is from its minimum there, at most.
 
         Parameters
@@ -157,7 +171,7 @@ class RegularizationPath:
         lower = np.interp(alpha, [0.0, *self.alphas[::-1]], [0.0, *self.duals[::-1]])
         return max(0.0, self._points[j].primal(alpha) - float(lower))
 
-    def relative_gap(self, alpha):
+    def relative_gap(self, alpha: float) -> float:
         """`gap` divided by the objective at w = 0.
 
         Parameters
@@ -176,7 +190,7 @@ class RegularizationPath:
         j, factor = self._piece(alpha)
         return {name: factor * array.astype(np.float64) for name, array in self._weights[j].items()}
 
-    def coef(self, alpha):
+    def coef(self, alpha: float) -> FloatArray:
         """Weights at alpha: `coef_`, or `dual_coef_` for kernels, of the estimator at alpha.
 
         Parameters
@@ -191,7 +205,7 @@ class RegularizationPath:
         fitted = self._fitted(alpha)
         return fitted["coef_" if "coef_" in fitted else "dual_coef_"]
 
-    def estimator(self, alpha):
+    def estimator(self, alpha: float) -> Any:
         """A fitted estimator with the weights at alpha.
 
         Parameters
@@ -231,7 +245,7 @@ class RegularizationPath:
         model.__setstate__({**vars(model), **attributes})
         return model
 
-    def predict(self, X, alpha, **options):
+    def predict(self, X: Any, alpha: float, **options: Any) -> Array:
         """`predict` of the estimator at alpha.
 
         Parameters
@@ -245,7 +259,10 @@ class RegularizationPath:
 
     # --------------------------------------------------------------------- all of them
 
-    def score(self, X, y, *, alphas=None, scoring=None, **options):
+    def score(
+        self, X: Any, y: Any, *, alphas: ArrayLike | None = None,
+        scoring: str | Callable[..., Any] | None = None, **options: Any,
+    ) -> FloatArray:
         """Scores along the path.
 
         Parameters
@@ -280,7 +297,7 @@ class RegularizationPath:
             scores.append(known[piece])
         return np.array(scores)
 
-    def best_alpha(self, cv=None, X=None, y=None, **options):
+    def best_alpha(self, cv: Any = None, X: Any = None, y: Any = None, **options: Any) -> float:
         """The alpha that does best on other data, or in cross-validation.
 
         Parameters
@@ -312,7 +329,7 @@ class RegularizationPath:
 
     # --------------------------------------------------------------------------- files
 
-    def save(self, path):
+    def save(self, path: StrPath) -> None:
         """Save the path to one file, without pickle.
 
         Parameters
@@ -330,7 +347,7 @@ class RegularizationPath:
         save(self, path)
 
     @classmethod
-    def load(cls, path):
+    def load(cls, path: StrPath) -> RegularizationPath:
         """Load a path that `save` has saved.
 
         Parameters

@@ -1,5 +1,7 @@
 """The computation of one path: problem, follower, checkpoints, progress."""
 
+from __future__ import annotations
+
 import logging
 import time
 from dataclasses import replace
@@ -47,7 +49,7 @@ class PathInterrupted(KeyboardInterrupt):
         With the finished breakpoints; None where there were none.
     """
 
-    def __init__(self, path):
+    def __init__(self, path: RegularizationPath) -> None:
         super().__init__("interrupted while a regularisation path was computed")
         self.path = path
 

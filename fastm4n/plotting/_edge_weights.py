@@ -1,10 +1,22 @@
 """The weights of a graph tagger's edges."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from fastm4n.plotting._arguments import check_matplotlib, last_step
 from fastm4n.plotting._heat_map import HeatMap, positions
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from matplotlib.axes import Axes
+    from numpy.typing import ArrayLike
+
+    from fastm4n.estimators.graph import GraphTagger
 
 
 class EdgeWeightDisplay(HeatMap):
@@ -48,14 +60,15 @@ class EdgeWeightDisplay(HeatMap):
     _title = "Weights of edges"
     _rows, _columns = "label of the first node", "label of the second node"
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<EdgeWeightDisplay: {len(self.row_labels)} x {len(self.column_labels)} labels>"
 
     @classmethod
     def from_estimator(
-        cls, estimator, feature=None, *, edge_type=0, node_types=(0, 0), labels=None, ax=None,
-        **kwargs,
-    ):
+        cls, estimator: GraphTagger, feature: int | None = None, *, edge_type: int = 0,
+        node_types: tuple[int, int] = (0, 0), labels: ArrayLike | None = None,
+        ax: Axes | None = None, **kwargs: Any,
+    ) -> EdgeWeightDisplay:
         """Plot the weights of the edges of a fitted tagger.
 
         Parameters

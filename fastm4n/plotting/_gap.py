@@ -1,10 +1,21 @@
 """The certified gap of fits."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from fastm4n.plotting import _axes
 from fastm4n.plotting._arguments import as_curves, check_matplotlib, last_step, of_length
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any, Literal
+
+    from matplotlib.axes import Axes
+    from numpy.typing import ArrayLike
 
 # column of a history, and label of its axis
 AGAINST = {
@@ -54,19 +65,26 @@ class DualityGapDisplay:
     <DualityGapDisplay: 2 curves (surrogate=max_min, surrogate=log)>
     """
 
-    def __init__(self, histories, *, names=None, tol=None):
+    def __init__(
+        self, histories: list[dict[str, Any]], *, names: Sequence[str] | None = None,
+        tol: float | None = None,
+    ) -> None:
         self.histories = histories
         self.names = names
         self.tol = tol
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         n = len(self.histories)
         names = "" if self.names is None else f" ({', '.join(map(str, self.names))})"
         tol = "" if self.tol is None else f", tol={self.tol:g}"
         return f"<DualityGapDisplay: {n} curve{'s' * (n != 1)}{names}{tol}>"
 
     @classmethod
-    def from_estimator(cls, estimator, *, against="passes", names=None, ax=None, curve_kwargs=None):
+    def from_estimator(
+        cls, estimator: Any, *, against: Literal["passes", "seconds", "oracle_calls"] = "passes",
+        names: Sequence[str] | None = None, ax: Axes | None = None,
+        curve_kwargs: dict[str, Any] | Sequence[dict[str, Any]] | None = None,
+    ) -> DualityGapDisplay:
         """Plot the certificates of fitted estimators.
 
         Parameters
@@ -112,8 +130,11 @@ class DualityGapDisplay:
 
     @classmethod
     def from_history(
-        cls, history, *, against="passes", names=None, tol=None, ax=None, curve_kwargs=None
-    ):
+        cls, history: dict[str, ArrayLike], *,
+        against: Literal["passes", "seconds", "oracle_calls"] = "passes",
+        names: Sequence[str] | None = None, tol: float | None = None, ax: Axes | None = None,
+        curve_kwargs: dict[str, Any] | Sequence[dict[str, Any]] | None = None,
+    ) -> DualityGapDisplay:
         """Plot histories of certificates.
 
         Parameters
@@ -139,7 +160,12 @@ class DualityGapDisplay:
             ax, against=against, curve_kwargs=curve_kwargs
         )
 
-    def plot(self, ax=None, *, against="passes", names=None, curve_kwargs=None):
+    def plot(
+        self, ax: Axes | None = None, *,
+        against: Literal["passes", "seconds", "oracle_calls"] = "passes",
+        names: Sequence[str] | None = None,
+        curve_kwargs: dict[str, Any] | Sequence[dict[str, Any]] | None = None,
+    ) -> DualityGapDisplay:
         """Plot the curves, on logarithmic axes.
 
         Parameters

@@ -1,9 +1,22 @@
 """Heat maps of weights between labels."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from fastm4n.plotting._arguments import check_matplotlib
 from fastm4n.plotting._axes import new_axes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any, Literal, Self
+
+    from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
+
+    from fastm4n._typing import FloatArray
 
 # up to so many labels a heat map shows its numbers
 MOST_NUMBERED = 12
@@ -15,15 +28,18 @@ class HeatMap:
     Subclasses have `_title`, and the names `_rows` and `_columns` of the axes.
     """
 
-    def __init__(self, weights, row_labels, column_labels):
+    def __init__(
+        self, weights: FloatArray, row_labels: Sequence[str], column_labels: Sequence[str],
+    ) -> None:
         self.weights = weights
         self.row_labels = row_labels
         self.column_labels = column_labels
 
     def plot(
-        self, ax=None, *, values="auto", values_format=None, cmap="RdBu_r", colorbar=True,
-        im_kw=None, text_kw=None,
-    ):
+        self, ax: Axes | None = None, *, values: bool | Literal["auto"] = "auto",
+        values_format: str | None = None, cmap: str | Colormap = "RdBu_r", colorbar: bool = True,
+        im_kw: dict[str, Any] | None = None, text_kw: dict[str, Any] | None = None,
+    ) -> Self:
         """Plot the heat map.
 
         Parameters

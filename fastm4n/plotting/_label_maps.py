@@ -1,10 +1,24 @@
 """Labels of pixels or regions, drawn as maps beside the truth."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from fastm4n.plotting._arguments import check_matplotlib, last_step, of_length
 from fastm4n.plotting._axes import COLORS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Any
+
+    from matplotlib.colors import Colormap
+
+    from fastm4n._typing import Array, IntArray, Labellings
+    from fastm4n.estimators.graph import GraphTagger
+    from fastm4n.graphs import Graphs
 
 # so many graphs are shown where none are named
 MOST_GRAPHS = 4
@@ -60,7 +74,11 @@ class LabelMapDisplay:
            [1, 1]])]
     """
 
-    def __init__(self, predicted, classes, true=None, images=None, names=None):
+    def __init__(
+        self, predicted: Sequence[IntArray], classes: Sequence[Any],
+        true: Sequence[IntArray] | None = None, images: list[Array] | None = None,
+        names: Sequence[str] | None = None,
+    ) -> None:
         self.predicted = predicted
         self.classes = classes
         self.true = true
@@ -68,14 +86,14 @@ class LabelMapDisplay:
         self.names = names
 
     @property
-    def errors(self):
+    def errors(self) -> Any:
         """Share of wrong pixels of each graph."""
         return None if self.true is None else [
             float((predicted != true)[true >= 0].mean()) if (true >= 0).any() else 0.0
             for predicted, true in zip(self.predicted, self.true, strict=True)
         ]
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         n = len(self.predicted)
         wrong = ""
         if self.true is not None:
@@ -89,9 +107,12 @@ class LabelMapDisplay:
 
     @classmethod
     def from_estimator(
-        cls, estimator, X, y=None, *, shapes=None, label_maps=None, start_label=0, images=None,
-        graphs=None, names=None, ax=None, **kwargs,
-    ):
+        cls, estimator: GraphTagger, X: Graphs, y: Any = None, *,
+        shapes: Sequence[tuple[int, int]] | None = None,
+        label_maps: Sequence[IntArray] | None = None, start_label: int = 0,
+        images: Sequence[Array] | None = None, graphs: Iterable[int] | None = None,
+        names: Sequence[str] | None = None, ax: Any = None, **kwargs: Any,
+    ) -> LabelMapDisplay:
         """Plot what a fitted estimator predicts.
 
         Parameters
@@ -125,9 +146,13 @@ class LabelMapDisplay:
 
     @classmethod
     def from_predictions(
-        cls, y_true, y_pred, *, shapes=None, label_maps=None, start_label=0, images=None,
-        classes=None, graphs=None, names=None, ax=None, **kwargs,
-    ):
+        cls, y_true: Labellings | None, y_pred: Labellings, *,
+        shapes: Sequence[tuple[int, int]] | None = None,
+        label_maps: Sequence[IntArray] | None = None, start_label: int = 0,
+        images: list[Array] | None = None, classes: Sequence[Any] | None = None,
+        graphs: Iterable[int] | None = None, names: Sequence[str] | None = None, ax: Any = None,
+        **kwargs: Any,
+    ) -> LabelMapDisplay:
         """Plot labels that are known.
 
         Parameters
@@ -195,7 +220,10 @@ class LabelMapDisplay:
             [f"graph {i}" for i in shown] if names is None else list(names),
         ).plot(ax, **kwargs)
 
-    def plot(self, ax=None, *, cmap=None, legend=True, im_kw=None):
+    def plot(
+        self, ax: Any = None, *, cmap: str | Colormap | None = None, legend: bool = True,
+        im_kw: dict[str, Any] | None = None,
+    ) -> LabelMapDisplay:
         """Plot the maps.
 
         Parameters

@@ -1,9 +1,26 @@
 """Margins and complexities of a report."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from fastm4n.plotting import _axes
 from fastm4n.plotting._arguments import check_matplotlib
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any, Literal, Self
+
+    from matplotlib.axes import Axes
+    from numpy.typing import ArrayLike
+
+    from fastm4n._typing import FloatArray
+    from fastm4n.estimators.chain import SequenceTagger
+    from fastm4n.estimators.multilabel import MultiLabelClassifier
+    from fastm4n.estimators.simplex import MulticlassClassifier, OrdinalClassifier
+    from fastm4n.theory.report import ComplexityReport
 
 KINDS = ("histogram", "cumulative")
 
@@ -45,16 +62,18 @@ class MarginDisplay:
     <MarginDisplay: 150 margins, 3 not above 0>
     """
 
-    def __init__(self, margins, uncertainty=None):
+    def __init__(self, margins: FloatArray, uncertainty: FloatArray | None = None) -> None:
         self.margins = margins
         self.uncertainty = uncertainty
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         margins = np.asarray(self.margins)
         return f"<MarginDisplay: {margins.size} margins, {int((margins <= 0).sum())} not above 0>"
 
     @classmethod
-    def from_report(cls, report, *, ax=None, **kwargs):
+    def from_report(
+        cls, report: ComplexityReport, *, ax: Axes | None = None, **kwargs: Any,
+    ) -> MarginDisplay:
         """Plot the margins of a `fastm4n.theory.ComplexityReport`.
 
         Parameters
@@ -73,7 +92,11 @@ class MarginDisplay:
         return cls(report.margins, report.margin_uncertainty).plot(ax, **kwargs)
 
     @classmethod
-    def from_estimator(cls, estimator, X, y, *, lengths=None, ax=None, **kwargs):
+    def from_estimator(
+        cls,
+        estimator: SequenceTagger | MulticlassClassifier | OrdinalClassifier | MultiLabelClassifier,
+        X: Any, y: Any, *, lengths: ArrayLike | None = None, ax: Axes | None = None, **kwargs: Any,
+    ) -> MarginDisplay:
         """Plot the margins of examples under a fitted estimator.
 
         Parameters
@@ -98,7 +121,10 @@ class MarginDisplay:
         report = complexity_report(estimator, X, y, lengths=lengths, n_draws=0, rho=1.0)
         return cls.from_report(report, ax=ax, **kwargs)
 
-    def plot(self, ax=None, *, kind="histogram", bins="auto", color=_axes.COLORS[0]):
+    def plot(
+        self, ax: Axes | None = None, *, kind: Literal["histogram", "cumulative"] = "histogram",
+        bins: int | Sequence[float] | str = "auto", color: Any = _axes.COLORS[0],
+    ) -> Self:
         """Plot the margins.
 
         Parameters
@@ -207,17 +233,22 @@ class ComplexityDisplay:
     <ComplexityDisplay: sepal, petal, (intercept)>
     """
 
-    def __init__(self, families, complexity, weight, *, norm="l1"):
+    def __init__(
+        self, families: Sequence[str], complexity: FloatArray, weight: FloatArray, *,
+        norm: Literal["l1", "l2"] = "l1",
+    ) -> None:
         self.families = families
         self.complexity = complexity
         self.weight = weight
         self.norm = norm
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<ComplexityDisplay: {', '.join(self.families)}>"
 
     @classmethod
-    def from_report(cls, report, *, norm="l1", ax=None):
+    def from_report(
+        cls, report: ComplexityReport, *, norm: Literal["l1", "l2"] = "l1", ax: Axes | None = None,
+    ) -> ComplexityDisplay:
         """Plot the families of a `fastm4n.theory.ComplexityReport`.
 
         Parameters
@@ -243,7 +274,7 @@ class ComplexityDisplay:
         weight = np.array([row[norm] for row in rows])
         return cls([row["family"] for row in rows], found, weight, norm=norm).plot(ax)
 
-    def plot(self, ax=None):
+    def plot(self, ax: Axes | None = None) -> Self:
         """Plot the bars.
 
         Parameters

@@ -1,11 +1,25 @@
 """A regularisation path: its gap, scores and weights."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from fastm4n.plotting import _axes
 from fastm4n.plotting._arguments import check_matplotlib, last_step, of_length
 from fastm4n.plotting._path_data import path_data
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    from numpy.typing import ArrayLike
+
+    from fastm4n._typing import FloatArray
+    from fastm4n.path._cross_validation import RegularizationPathCV
+    from fastm4n.path._path import RegularizationPath
 
 PANEL_HEIGHTS = {"gap": 2, "score": 3, "n_nonzero": 2, "coef": 3}
 LEGENDS = {
@@ -103,10 +117,14 @@ class RegularizationPathDisplay:
     """
 
     def __init__(
-        self, *, alphas, gaps, eps, curve_alphas, curve_gaps, switches, scores=None,
-        scores_above=None, score_name="score", n_nonzero=None, coefs=None, coef_names=None,
-        cv_alphas=None, cv_scores=None, best_alpha=None, one_se_alpha=None,
-    ):
+        self, *, alphas: FloatArray, gaps: FloatArray, eps: float, curve_alphas: FloatArray,
+        curve_gaps: FloatArray, switches: FloatArray, scores: Any = None,
+        scores_above: dict[str, float] | None = None, score_name: str = "score",
+        n_nonzero: FloatArray | None = None, coefs: FloatArray | None = None,
+        coef_names: Sequence[str] | None = None, cv_alphas: FloatArray | None = None,
+        cv_scores: FloatArray | None = None, best_alpha: float | None = None,
+        one_se_alpha: float | None = None,
+    ) -> None:
         self.alphas = alphas
         self.gaps = gaps
         self.eps = eps
@@ -124,7 +142,7 @@ class RegularizationPathDisplay:
         self.best_alpha = best_alpha
         self.one_se_alpha = one_se_alpha
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         n = len(self.alphas)
         return (
             f"<RegularizationPathDisplay: {n} breakpoint{'s' * (n != 1)}, alpha from "
@@ -133,10 +151,13 @@ class RegularizationPathDisplay:
 
     @classmethod
     def from_path(
-        cls, path, X=None, y=None, *, X_valid=None, y_valid=None, scores=None, best_alpha=None,
-        scoring=None, score_name=None, n_coefs=0, feature_names=None, alpha_min=None,
-        alpha_max=None, panels=None, ax=None,
-    ):
+        cls, path: RegularizationPath, X: Any = None, y: Any = None, *, X_valid: Any = None,
+        y_valid: Any = None, scores: Any = None, best_alpha: float | None = None,
+        scoring: str | Callable[..., Any] | None = None, score_name: str | None = None,
+        n_coefs: int = 0, feature_names: Sequence[str] | None = None,
+        alpha_min: float | None = None, alpha_max: float | None = None,
+        panels: Sequence[str] | None = None, ax: Any = None,
+    ) -> RegularizationPathDisplay:
         """Plot a path.
 
         Parameters
@@ -195,9 +216,11 @@ class RegularizationPathDisplay:
 
     @classmethod
     def from_estimator(
-        cls, estimator, X=None, y=None, *, negate_score=False, score_name=None, n_coefs=0,
-        feature_names=None, alpha_min=None, alpha_max=None, panels=None, ax=None,
-    ):
+        cls, estimator: RegularizationPathCV, X: Any = None, y: Any = None, *,
+        negate_score: bool = False, score_name: str | None = None, n_coefs: int = 0,
+        feature_names: ArrayLike | None = None, alpha_min: float | None = None,
+        alpha_max: float | None = None, panels: Sequence[str] | None = None, ax: Any = None,
+    ) -> RegularizationPathDisplay:
         """Plot the path of a cross-validation, with the scores of its folds.
 
         The best alpha and the one that the rule of one standard error takes are marked.
@@ -243,7 +266,9 @@ class RegularizationPathDisplay:
         )
         return display.plot(ax, panels=panels)
 
-    def plot(self, ax=None, *, panels=None):
+    def plot(
+        self, ax: Any = None, *, panels: Sequence[str] | None = None,
+    ) -> RegularizationPathDisplay:
         """Plot the panels, one below the other by default.
 
         Parameters

@@ -1,9 +1,19 @@
 """How often labels are right, by their probability."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from fastm4n._parameters import check_number
 from fastm4n.calibration import ReliabilityCurve, reliability_curve
 from fastm4n.plotting._arguments import check_matplotlib
 from fastm4n.plotting._axes import ABOVE, GREY, new_axes, style_of, tidy
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from matplotlib.axes import Axes
+    from numpy.typing import ArrayLike
 
 
 class ReliabilityDisplay:
@@ -36,7 +46,7 @@ class ReliabilityDisplay:
     <ReliabilityDisplay: some model>
     """
 
-    def __init__(self, curves):
+    def __init__(self, curves: Any) -> None:
         if isinstance(curves, ReliabilityCurve):
             curves = {"": curves}
         if not isinstance(curves, dict) or not curves or not all(
@@ -44,11 +54,14 @@ class ReliabilityDisplay:
             raise TypeError(f"curves must be a ReliabilityCurve or a dict of such, got {curves!r}.")
         self.curves = curves
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<ReliabilityDisplay: {', '.join(self.curves) or 'one curve'}>"
 
     @classmethod
-    def from_predictions(cls, y, probabilities, classes, *, n_bins=10, name="", ax=None):
+    def from_predictions(
+        cls, y: Any, probabilities: Any, classes: ArrayLike | None, *, n_bins: int = 10,
+        name: str = "", ax: Axes | None = None,
+    ) -> ReliabilityDisplay:
         """Plot the reliability of probabilities.
 
         Parameters
@@ -68,7 +81,7 @@ class ReliabilityDisplay:
         curve = reliability_curve(y, probabilities, classes, n_bins=n_bins)
         return cls({name: curve}).plot(ax)
 
-    def plot(self, ax=None, *, least=1):
+    def plot(self, ax: Axes | None = None, *, least: int = 1) -> ReliabilityDisplay:
         """Draw the curves.
 
         Parameters

@@ -1,10 +1,22 @@
 """The weights of a tagger's transitions."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from fastm4n.plotting._arguments import check_matplotlib, last_step
 from fastm4n.plotting._heat_map import HeatMap, positions
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from matplotlib.axes import Axes
+    from numpy.typing import ArrayLike
+
+    from fastm4n.estimators.chain import SequenceTagger
 
 
 class TransitionDisplay(HeatMap):
@@ -50,13 +62,16 @@ class TransitionDisplay(HeatMap):
     _title = "Weights of transitions"
     _rows, _columns = "from", "to"
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return (
             f"<TransitionDisplay: from {len(self.row_labels)} to {len(self.column_labels)} labels>"
         )
 
     @classmethod
-    def from_estimator(cls, estimator, *, labels=None, ends=True, ax=None, **kwargs):
+    def from_estimator(
+        cls, estimator: SequenceTagger, *, labels: ArrayLike | None = None, ends: bool = True,
+        ax: Axes | None = None, **kwargs: Any,
+    ) -> TransitionDisplay:
         """Plot the transitions of a fitted tagger.
 
         Parameters

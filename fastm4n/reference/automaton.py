@@ -18,7 +18,18 @@ reached. The compiled recursions have one state for those of them that differ in
 weight.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from numpy.typing import ArrayLike
+
+    from fastm4n._typing import FloatArray
 
 
 def _arcs(unary, weights, automaton, allowed, state, t):
@@ -53,7 +64,10 @@ def _forward(unary, weights, automaton, allowed):
     return messages
 
 
-def automaton_score(y, unary, weights, automaton=None, allowed=None):
+def automaton_score(
+    y: list[int], unary: ArrayLike, weights: dict[tuple[int, int], float], automaton: Any = None,
+    allowed: Any = None,
+) -> float:
     """s(y), -inf for a labelling that is no output.
 
     Examples
@@ -73,7 +87,10 @@ def automaton_score(y, unary, weights, automaton=None, allowed=None):
     return float(total) if _ends([state], automaton) else -np.inf
 
 
-def automaton_viterbi(unary, weights, automaton=None, allowed=None):
+def automaton_viterbi(
+    unary: ArrayLike, weights: dict[tuple[int, int, int], float], automaton: Any = None,
+    allowed: Any = None,
+) -> tuple[list[int], float]:
     """The labelling of largest score, and that score.
 
     Examples
@@ -97,7 +114,10 @@ def automaton_viterbi(unary, weights, automaton=None, allowed=None):
     return y, float(value)
 
 
-def automaton_marginals(unary, weights, automaton=None, allowed=None):
+def automaton_marginals(
+    unary: ArrayLike, weights: dict[tuple[int, int], float], automaton: Any = None,
+    allowed: Any = None,
+) -> tuple[FloatArray, dict[tuple[Any, ...], float], float]:
     """Marginals of p(y) proportional to exp(s(y)) by forward-backward.
 
     Returns
@@ -139,7 +159,7 @@ def automaton_marginals(unary, weights, automaton=None, allowed=None):
     return nodes, counts, float(log_partition)
 
 
-def ngram_counts(y, ngrams):
+def ngram_counts(y: list[int], ngrams: list[tuple[int, int]]) -> list[int]:
     """How often each n-gram is in y.
 
     Examples

@@ -20,13 +20,23 @@ References
    convex stochastic optimization", ICML 2012.
 """
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from .block_coordinate import SplitMix64, _visits
 from .blocks import _minus, _plus, _times
 from .penalty import Penalty
+
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from fastm4n.reference.blocks import Blocks
+    from fastm4n.reference.chain_block import ChainBlocks
+    from fastm4n.reference.permutation_block import PermutationBlocks
+    from fastm4n.reference.simplex_block import SimplexBlocks
 
 
 class BatchResult(NamedTuple):
@@ -64,7 +74,7 @@ def _zeros(blocks):
     return blocks.features(0, _minus(truth, truth))
 
 
-def batch_frank_wolfe(blocks, *, n_iter):
+def batch_frank_wolfe(blocks: Blocks, *, n_iter: int) -> BatchResult:
     """Maximise D(mu) by steps in all blocks at once ([2]_, Algorithm 2).
 
     An iteration calls the oracles of all blocks at w(mu), for points s_i, and moves all blocks
@@ -124,7 +134,7 @@ def batch_frank_wolfe(blocks, *, n_iter):
     return BatchResult(states, w, np.array(history))
 
 
-def optimum_radius(blocks):
+def optimum_radius(blocks: ChainBlocks | PermutationBlocks | SimplexBlocks) -> float:
     """A radius of a ball that holds the optimum: ||w*||^2 <= P(0) / alpha.
 
     At the optimum P = D, that is alpha ||w*||^2 = sum_i p_i [ h_i(mu*_i) - l_i(w*) ], where the
@@ -142,8 +152,9 @@ def optimum_radius(blocks):
 
 
 def stochastic_subgradient(
-    blocks, *, n_passes, sampling="uniform", random_state=0, bounds=None, primal_every=1,
-):
+    blocks: Blocks, *, n_passes: int, sampling: Literal["uniform", "permutation"] = "uniform",
+    random_state: int = 0, bounds: tuple[float, float] | None = None, primal_every: int = 1,
+) -> SubgradientResult:
     """Minimise P(w) by projected stochastic subgradient steps ([3]_; [4]_; a baseline of [2]_).
 
     Visit t = 1, 2, ... takes a block i and s_i, a maximiser of its oracle at w.  As l_i(w) is a

@@ -10,11 +10,19 @@ References
    the gaps for block Frank-Wolfe optimization of structured SVMs", ICML 2016.
 """
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from .blocks import _between, _plus
+
+if TYPE_CHECKING:
+    from typing import Any, Literal
+
+    from fastm4n._typing import FloatArray
+    from fastm4n.reference.blocks import Blocks, Certificate
 
 _MASK = 0xFFFFFFFFFFFFFFFF
 
@@ -31,10 +39,10 @@ class SplitMix64:
     (True, True)
     """
 
-    def __init__(self, seed):
+    def __init__(self, seed: int) -> None:
         self.state = int(seed) & _MASK
 
-    def next(self):
+    def next(self) -> int:
         """64 random bits."""
         self.state = (self.state + 0x9E3779B97F4A7C15) & _MASK
         z = self.state
@@ -42,11 +50,11 @@ class SplitMix64:
         z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
         return z ^ (z >> 31)
 
-    def uniform(self):
+    def uniform(self) -> float:
         """A multiple of 2^-53 in [0, 1)."""
         return (self.next() >> 11) * 2.0**-53
 
-    def below(self, n):
+    def below(self, n: int) -> int:
         """An integer in [0, n)."""
         return int(self.uniform() * n)
 
@@ -117,7 +125,11 @@ class BlockPasses:
     True
     """
 
-    def __init__(self, blocks, random_state=0, step="line_search", states=None):
+    def __init__(
+        self, blocks: Blocks, random_state: int = 0,
+        step: Literal["line_search", "fixed", "exact"] = "line_search",
+        states: list[Any] | None = None,
+    ) -> None:
         if step not in ("line_search", "fixed", "exact"):
             raise ValueError(f"unknown step {step!r}")
         if step == "fixed" and blocks.is_natural:
@@ -134,14 +146,14 @@ class BlockPasses:
         is_fixed = step == "fixed"
         self.average, self.z_average = (list(self.states), self.z) if is_fixed else (None, None)
 
-    def run_pass(self, sampling):
+    def run_pass(self, sampling: str) -> None:
         """n visits; the first pass of sampling by gap is one in random order."""
         self.n_passes += 1
         for i in _visits(
                 sampling, self.n_passes, self.order, self.blocks.p, self.gaps, self.rng):
             self.visit(i)
 
-    def visit(self, i):
+    def visit(self, i: int) -> None:
         """One step of block i."""
         blocks, v = self.blocks, self.scores(i)
         answer = blocks.oracle_of_visit(i, v, self.starts)
@@ -162,21 +174,21 @@ class BlockPasses:
             self.z_average = _between(self.z_average, self.z, share)
         self.n_visits += 1
 
-    def scores(self, i):
+    def scores(self, i: int) -> tuple[Any, ...]:
         """v_i at the present w."""
         return self.blocks.scores(i, self.blocks.prox(self.z))
 
-    def points(self):
+    def points(self) -> list[Any]:
         """(*mu_i, h_i(mu_i)) of each block."""
         return list(self._points)
 
-    def certificate(self):
+    def certificate(self) -> Certificate:
         """Primal, dual and gap, from nothing but mu or its average; all gaps are refreshed."""
         found = self.blocks.certificate_of_points(self.points())
         self.refresh(found.block_gaps)
         return found if self.average is None else self.blocks.certificate(self.average)
 
-    def refresh(self, gaps):
+    def refresh(self, gaps: FloatArray) -> None:
         """Take notice of the gaps of all blocks."""
         self.gaps[:] = gaps
 
@@ -197,9 +209,10 @@ class Result(NamedTuple):
 
 
 def block_coordinate_frank_wolfe(
-    blocks, *, sampling="gap", step="line_search", n_passes, random_state=0, gap_every=10,
-    states=None,
-):
+    blocks: Blocks, *, sampling: Literal["gap", "uniform", "permutation"] = "gap",
+    step: Literal["line_search", "fixed", "exact"] = "line_search", n_passes: int,
+    random_state: int = 0, gap_every: int = 10, states: list[Any] | None = None,
+) -> Result | None:
     """Maximise D(mu) block by block ([1]_, Algorithm 1; [2]_, Algorithms 1, 2).
 
     Parameters

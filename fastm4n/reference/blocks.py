@@ -35,12 +35,20 @@ References
    ascent for conditional random fields", UAI 2018.
 """
 
+from __future__ import annotations
+
 import functools
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from .penalty import Penalty
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any, Literal
+
+    from fastm4n._typing import FloatArray, Penalties
 
 
 class Certificate(NamedTuple):
@@ -105,7 +113,11 @@ class Blocks:
     oracle_tol = 1e-9
     has_natural_step = True  # of the log surrogate, whose states are natural parameters
 
-    def __init__(self, n, surrogate, alpha, weights=None, penalty=None):
+    def __init__(
+        self, n: int, surrogate: Literal["max_margin", "max_min", "log"], alpha: float,
+        weights: FloatArray | None = None,
+        penalty: Literal["l2", "elasticnet", "l1"] | Penalties | None = None,
+    ) -> None:
         self.n, self.surrogate, self.alpha = n, surrogate, alpha
         self.penalty = penalty if isinstance(penalty, Penalty) else Penalty(penalty)
         self.is_plain = penalty is None
@@ -113,58 +125,62 @@ class Blocks:
         p = np.ones(n) if weights is None else np.asarray(weights, dtype=float)
         self.p = p / p.sum()
 
-    def scores(self, i, w):
+    def scores(self, i: int, w: Any) -> Any:
         """v_i = w' Phi(x_i)."""
         raise NotImplementedError
 
-    def features(self, i, parts):
+    def features(self, i: int, parts: Any) -> Any:
         """Phi(x_i) parts, in the form of w; <w, it> = <v_i, parts>."""
         raise NotImplementedError
 
-    def truth(self, i):
+    def truth(self, i: int) -> Any:
         """phi(y_i)."""
         raise NotImplementedError
 
-    def cost_of(self, i):
+    def cost_of(self, i: int) -> FloatArray:
         """The cost of the block's positions."""
         return self.cost
 
-    def point(self, i, state):
+    def point(self, i: int, state: dict[str, Any]) -> tuple[Any, ...]:
         """(*mu_i, h_i(mu_i)), from nothing but the block's state."""
         if self.is_natural:
             return self.outputs.gibbs(state)[:-1]
         return *state, self.outputs.concave_part(
             state, self.surrogate, self.y[i], self.cost_of(i))
 
-    def oracle(self, i, v):
+    def oracle(self, i: int, v: tuple[Any, ...]) -> tuple[Any, ...]:
         """(*s, h_i(s), upper): a maximiser s of h_i(s) + <v, s> and a bound of the maximum."""
         return self.outputs.oracle(
             v, self.surrogate, self.y[i], self.cost_of(i), self.oracle_tol)
 
-    def oracle_of_visit(self, i, v, starts):
+    def oracle_of_visit(
+        self, i: int, v: tuple[Any, ...], starts: dict[str, Any],
+    ) -> tuple[Any, ...]:
         """What a visit calls in the place of the oracle, where that may be less exact.
 
         starts is a dictionary, at first empty, for what the next visit of a block starts from.
         """
         return self.oracle(i, v)
 
-    def block_maximizer(self, i, v, mu):
+    def block_maximizer(self, i: int, v: tuple[Any, ...], mu: tuple[Any, ...]) -> Any:
         """The point of block i that maximises the dual, the other blocks being fixed."""
         raise ValueError("only labels have exact steps; use step='line_search'.")
 
-    def inner(self, one, other):
+    def inner(self, one: tuple[Any, ...], other: Any) -> float:
         """<one, other>, of two w."""
         return _inner(one, other)
 
-    def change_of_w(self, i, old, new):
+    def change_of_w(
+        self, i: int, old: tuple[FloatArray], new: list[FloatArray] | tuple[FloatArray],
+    ) -> tuple[FloatArray]:
         """What w(mu) gains when mu_i goes from old to new."""
         return _times(self.p[i] / self.alpha, self.features(i, _minus(old, new)))
 
-    def fitted(self, w):
+    def fitted(self, w: tuple[FloatArray]) -> tuple[FloatArray]:
         """w with zeros in the parts that are not fitted; by default all are."""
         return w
 
-    def primal_weights(self, points):
+    def primal_weights(self, points: list[Any]) -> tuple[Any, ...]:
         """z(mu)  ([1]_, section 5.1, its sign put right), of points (*mu_i, h_i).
 
         It is w(mu) for Omega(w) = ||w||^2 / 2; otherwise w(mu) is its prox.
@@ -172,20 +188,22 @@ class Blocks:
         return _total(
             self.change_of_w(i, self.truth(i), mu) for i, (*mu, _) in enumerate(points))
 
-    def prox(self, z):
+    def prox(self, z: tuple[Any, ...]) -> tuple[Any, ...]:
         """w = prox(z); z itself where Omega(w) is ||w||^2 / 2."""
         return z if self.is_plain else self.fitted(self.penalty.prox(z))
 
-    def conjugate(self, z):
+    def conjugate(self, z: tuple[Any, ...]) -> float:
         """Omega*(z), over the parts that are fitted."""
         w = self.prox(z)
         return self.inner(w, z) - self.omega(w)
 
-    def omega(self, w):
+    def omega(self, w: tuple[Any, ...]) -> float:
         """Omega(w)."""
         return self.penalty.value(w)
 
-    def examine(self, w):
+    def examine(
+        self, w: tuple[Any, ...],
+    ) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]], float]:
         """Every block's scores and oracle at w, and P(w).
 
         Returns
@@ -203,12 +221,15 @@ class Blocks:
             for i, (v, answer) in enumerate(zip(scores, answers, strict=True))]
         return scores, answers, float(self.p @ losses) + self.alpha * self.omega(w)
 
-    def gap(self, v, point, upper):
+    def gap(self, v: tuple[Any, ...], point: tuple[Any, ...], upper: float) -> float:
         """g_i of a block at its scores v, for an upper bound of its oracle's value."""
         *mu, h = point
         return max(0.0, upper - h - _inner(v, mu))
 
-    def certificate_of(self, points, z, scores, answers, primal):
+    def certificate_of(
+        self, points: list[Any], z: tuple[Any, ...], scores: list[Any], answers: list[Any],
+        primal: float,
+    ) -> Certificate:
         """The certificate at the points, where z = z(mu), and its prox has been examined."""
         gaps = np.array([
             self.gap(v, point, answer[-1])
@@ -216,12 +237,12 @@ class Blocks:
         dual = float(self.p @ [point[-1] for point in points]) - self.alpha * self.conjugate(z)
         return Certificate(primal, dual, float(self.p @ gaps), gaps)
 
-    def certificate_of_points(self, points):
+    def certificate_of_points(self, points: list[Any]) -> Certificate:
         """The certificate at w(mu), of points (*mu_i, h_i)."""
         z = self.primal_weights(points)
         return self.certificate_of(points, z, *self.examine(self.prox(z)))
 
-    def certificate(self, states):
+    def certificate(self, states: list[Any] | tuple[Any, ...]) -> Certificate:
         """Primal, dual and gap at w(mu), from nothing but the states.
 
         The gap is at least P(w) - P*: the primal has upper bounds on the oracles' values, and
@@ -230,7 +251,7 @@ class Blocks:
         return self.certificate_of_points(
             [self.point(i, state) for i, state in enumerate(states)])
 
-    def start(self):
+    def start(self) -> list[Any]:
         """The blocks' first states: the truth, where w = 0.
 
         For natural parameters, which are infinite there, it is theta = log(100 k) phi(y) without
@@ -245,7 +266,10 @@ class Blocks:
             (np.log(100.0 * nodes.shape[1]) * nodes, *map(np.zeros_like, others))
             for nodes, *others in states]
 
-    def step(self, group, states, points, z, scores, answers):
+    def step(
+        self, group: Sequence[int], states: list[Any], points: list[Any], z: tuple[FloatArray],
+        scores: list[Any], answers: list[Any],
+    ) -> tuple[FloatArray]:
         """One step of length gamma of the blocks of a group, from the answers of their oracles.
 
         Let q = alpha ||sum_i (p_i / alpha) Phi(x_i) (s_i - mu_i)||^2, sums being over the group.

@@ -20,7 +20,16 @@ References
    margin Markov networks", ICML 2020.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from fastm4n._typing import BoolArray, FloatArray, IntArray
 
 
 def _as_chain(unary, pairwise):
@@ -57,7 +66,7 @@ def _normalized(log_weights):
 # Inference
 
 
-def score_labelling(y, unary, pairwise):
+def score_labelling(y: IntArray, unary: FloatArray, pairwise: FloatArray) -> float:
     """s(y).
 
     Parameters
@@ -81,7 +90,7 @@ def score_labelling(y, unary, pairwise):
     return float(unary[t, y].sum() + pairwise[t[:-1], y[:-1], y[1:]].sum())
 
 
-def viterbi(unary, pairwise):
+def viterbi(unary: FloatArray, pairwise: FloatArray) -> tuple[IntArray, float]:
     """max_y s(y) ([1]_, Example 2.1), by the forward recursion
 
         f_0 = unary[0],   f_{t+1}[j] = max_i (f_t[i] + pairwise[t, i, j]) + unary[t + 1, j].
@@ -122,7 +131,9 @@ def viterbi(unary, pairwise):
     return path, float(forward[path[-1]])
 
 
-def viterbi_kbest(unary, pairwise, k):
+def viterbi_kbest(
+    unary: FloatArray, pairwise: FloatArray, k: int,
+) -> tuple[NDArray[np.int64], FloatArray]:
     """The k labellings of highest score: Viterbi with a list of k scores for each label.
 
     Parameters
@@ -173,7 +184,7 @@ def viterbi_kbest(unary, pairwise, k):
     return paths, scores
 
 
-def sum_product(unary, pairwise):
+def sum_product(unary: FloatArray, pairwise: FloatArray) -> tuple[FloatArray, FloatArray, float]:
     """Marginals of the distribution q(y) ∝ exp s(y), and its log-partition.
 
     The oracle of the log surrogate: nodes and edges maximise H(mu) + <(unary, pairwise), mu>,
@@ -226,7 +237,7 @@ def sum_product(unary, pairwise):
     return nodes, edges, float(log_partition)
 
 
-def max_marginals(unary, pairwise):
+def max_marginals(unary: FloatArray, pairwise: FloatArray) -> FloatArray:
     """max over y with y_t = j of s(y), for all t and j, less max_y s(y).
 
     The recursion of `viterbi` from both ends:
@@ -260,7 +271,10 @@ def max_marginals(unary, pairwise):
     return forward + backward - np.max(forward[-1])
 
 
-def span_probability(nodes, edges, starts, continues, members, start, stop):
+def span_probability(
+    nodes: FloatArray, edges: FloatArray, starts: BoolArray, continues: BoolArray,
+    members: BoolArray, start: int, stop: int,
+) -> float:
     """P(a span of the labels `members` starts at `start`, goes on, and ends before `stop`).
 
     A chain is Markov, so that this is P(it starts with label j), summed over j, times conditional
@@ -309,7 +323,7 @@ def span_probability(nodes, edges, starts, continues, members, start, stop):
     return float(mass.sum())
 
 
-def chain_indicator(y, n_labels):
+def chain_indicator(y: IntArray, n_labels: int) -> tuple[FloatArray, FloatArray]:
     """phi(y): the nodes and edges of one labelling.
 
     Parameters
@@ -340,7 +354,7 @@ def _entropy(m):
     return -float(positive @ np.log(positive))
 
 
-def chain_entropy(nodes, edges):
+def chain_entropy(nodes: FloatArray, edges: FloatArray) -> float:
     """Shannon entropy of the chain with these marginals, in nats.
 
     By the chain rule  q(y) = prod_t edges[t, y_t, y_{t+1}] / prod_{0<t<T-1} nodes[t, y_t],

@@ -9,7 +9,9 @@ References
    problems", SIAM Journal on Optimization 2004.
 """
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -17,6 +19,13 @@ from .blocks import Blocks
 from .chain import _as_chain, chain_entropy, chain_indicator, score_labelling, sum_product, viterbi
 from .outputs import Outputs
 from .simplex import _log_normalize
+
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from fastm4n._typing import Array, Cost, FloatArray, Penalties
 
 
 class ChainOutputs(Outputs):
@@ -27,22 +36,24 @@ class ChainOutputs(Outputs):
     """
 
     @classmethod
-    def best(cls, v):
+    def best(cls, v: tuple[FloatArray, FloatArray]) -> tuple[tuple[FloatArray, FloatArray], float]:
         path, value = viterbi(*v)
         return _summed(*chain_indicator(path, v[0].shape[1])), value
 
     @classmethod
-    def gibbs(cls, v):
+    def gibbs(cls, v: tuple[FloatArray, FloatArray]) -> tuple[FloatArray, FloatArray, float, float]:
         nodes, edges, log_partition = sum_product(*v)
         return *_summed(nodes, edges), chain_entropy(nodes, edges), log_partition
 
     @classmethod
-    def game(cls, v, cost, tol):
+    def game(
+        cls, v: tuple[FloatArray, FloatArray], cost: Cost, tol: float,
+    ) -> tuple[tuple[FloatArray, FloatArray], float]:
         nodes, transitions, _, _, upper, _ = max_min_column_generation(*v, cost, tol)
         return (nodes, transitions), upper
 
     @classmethod
-    def entropy(cls, nodes, edges):
+    def entropy(cls, nodes: FloatArray, edges: ArrayLike) -> float:
         return chain_entropy(nodes, edges)
 
 
@@ -53,7 +64,10 @@ def _summed(nodes, edges):
 # Max-min oracles: max_mu min_nu (1 / T) sum_t mu_t' cost nu_t + <v, mu>
 
 
-def max_min_mirror_prox_chain(unary, pairwise, cost, n_iter=None, start=None):
+def max_min_mirror_prox_chain(
+    unary: FloatArray, pairwise: FloatArray, cost: FloatArray, n_iter: int | None = None,
+    start: int | None = None,
+) -> tuple[FloatArray, FloatArray, FloatArray, float, float]:
     """Max-min oracle by saddle-point mirror prox ([1]_, Algorithm 2 and appendix G.2).
 
     mu is kept by its natural parameters theta, mu = sum_product(theta), since a projection
@@ -180,7 +194,9 @@ def max_min_mirror_prox_chain(unary, pairwise, cost, n_iter=None, start=None):
         *ChainOutputs.bounds((unary, pairwise), cost, (nodes, edges), nu))
 
 
-def max_min_column_generation(unary, pairwise, cost, tol=1e-9):
+def max_min_column_generation(
+    unary: FloatArray, pairwise: FloatArray, cost: FloatArray, tol: float = 1e-9,
+) -> tuple[FloatArray]:
     """Max-min oracle by column generation: exact, and asking for nothing but Viterbi.
 
     Some labellings y_c are kept, the columns.  The game over their mixtures p,
@@ -282,7 +298,7 @@ def _fitted(parts, fit):
     ))
 
 
-def chain_scores(x, w):
+def chain_scores(x: FloatArray, w: ChainWeights) -> tuple[FloatArray, FloatArray]:
     """The scores v of one sequence.
 
     Parameters
@@ -309,7 +325,10 @@ def chain_scores(x, w):
     return unary, w.transitions
 
 
-def chain_features(x, nodes, transitions, fit=ChainWeights._fields):
+def chain_features(
+    x: FloatArray, nodes: FloatArray, transitions: FloatArray,
+    fit: tuple[str, ...] = ChainWeights._fields,
+) -> ChainWeights:
     """Phi(x) phi, for a point phi or a difference of two points.
 
     Parameters
@@ -384,9 +403,12 @@ class ChainBlocks(Blocks):
     outputs = ChainOutputs
 
     def __init__(
-        self, X, y, n_labels, surrogate, alpha, weights=None, cost=None,
-        fit=ChainWeights._fields, oracle_tol=1e-9, penalty=None,
-    ):
+        self, X: list[Array], y: list[NDArray[np.int64]], n_labels: int,
+        surrogate: Literal["max_margin", "max_min", "log"], alpha: float,
+        weights: FloatArray | None = None, cost: FloatArray | None = None,
+        fit: tuple[str, ...] = ChainWeights._fields, oracle_tol: float = 1e-9,
+        penalty: Literal["l2", "elasticnet", "l1"] | Penalties | None = None,
+    ) -> None:
         super().__init__(len(y), surrogate, alpha, weights, penalty)
         unknown = set(fit) - set(ChainWeights._fields)
         if unknown:
@@ -395,14 +417,19 @@ class ChainBlocks(Blocks):
         self.cost = 1.0 - np.eye(n_labels) if cost is None else np.asarray(cost, dtype=float)
         self.fit, self.oracle_tol = fit, oracle_tol
 
-    def scores(self, i, w):
+    def scores(
+        self, i: int,
+        w: ChainWeights | tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray],
+    ) -> tuple[FloatArray, FloatArray]:
         return chain_scores(self.X[i], ChainWeights(*w))
 
-    def features(self, i, parts):
+    def features(self, i: int, parts: tuple[FloatArray, FloatArray]) -> ChainWeights:
         return chain_features(self.X[i], *parts, self.fit)
 
-    def fitted(self, w):
+    def fitted(
+        self, w: tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray],
+    ) -> ChainWeights:
         return _fitted(w, self.fit)
 
-    def truth(self, i):
+    def truth(self, i: int) -> tuple[FloatArray, FloatArray]:
         return _summed(*chain_indicator(self.y[i], self.n_labels))

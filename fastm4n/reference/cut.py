@@ -1,11 +1,24 @@
 """Minimum cuts, and the oracles of attractive graphs of two labels that are made of them."""
 
+from __future__ import annotations
+
 from collections import deque
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+if TYPE_CHECKING:
+    from typing import Any
 
-def min_cut(source, sink, edges, forward, backward):
+    from numpy.typing import ArrayLike, NDArray
+
+    from fastm4n._typing import BoolArray, FloatArray, IntArray
+
+
+def min_cut(
+    source: FloatArray, sink: FloatArray, edges: NDArray[np.int64], forward: FloatArray,
+    backward: FloatArray,
+) -> tuple[BoolArray, float]:
     """Minimum cut by shortest augmenting paths (Edmonds and Karp, 1972).
 
     Parameters
@@ -61,7 +74,9 @@ def min_cut(source, sink, edges, forward, backward):
         flow += amount
 
 
-def best_attractive(node_scores, edges, tables):
+def best_attractive(
+    node_scores: FloatArray, edges: FloatArray, tables: FloatArray,
+) -> tuple[IntArray, float]:
     """Best labelling of a graph of two labels with attractive edges.
 
     Parameters
@@ -87,7 +102,7 @@ def best_attractive(node_scores, edges, tables):
     return side.astype(int), float(constant + np.sum(gain) - flow)
 
 
-def max_min_attractive(node_scores, edges, tables, weights):
+def max_min_attractive(node_scores: ArrayLike, edges: ArrayLike, tables: Any, weights: Any) -> Any:
     """max over mu of sum_i weights_i min(p_i, 1 - p_i) + <scores, mu>, p_i = mu_i(1).
 
     The 0-1 cost at nodes; mu is a mixture of labellings of graphs as in `best_attractive`, and

@@ -19,13 +19,24 @@ References
    Computing 2012.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from .chain import _entropy, _log_sum_exp, _normalized
 from .outputs import Outputs
 
+if TYPE_CHECKING:
+    from typing import Any
 
-def forest_order(n_nodes, edges):
+    from numpy.typing import ArrayLike, NDArray
+
+    from fastm4n._typing import Cost, FloatArray, IntArray
+
+
+def forest_order(n_nodes: int, edges: IntArray) -> tuple[list[int], list[int]]:
     """Nodes with parents before children, and the edge to each node's parent, -1 at roots.
 
     Parameters
@@ -66,7 +77,9 @@ def forest_order(n_nodes, edges):
     return order, parent_edge
 
 
-def forest_score(y, unary, edges, tables):
+def forest_score(
+    y: NDArray[np.int64] | list[int], unary: ArrayLike, edges: ArrayLike, tables: list[FloatArray],
+) -> float:
     """s(y).
 
     Examples
@@ -98,7 +111,9 @@ def _seen_from(node, edge, table):
     return (b, np.asarray(table)) if node == a else (a, np.asarray(table).T)
 
 
-def forest_best(unary, edges, tables):
+def forest_best(
+    unary: FloatArray, edges: IntArray, tables: list[FloatArray],
+) -> tuple[IntArray, float]:
     """max_y s(y): each node sends its parent max_i (what it has at i + table[i, j]) for each j.
 
     Parameters
@@ -133,7 +148,9 @@ def forest_best(unary, edges, tables):
     return y, forest_score(y, unary, edges, tables)
 
 
-def forest_marginals(unary, edges, tables):
+def forest_marginals(
+    unary: FloatArray, edges: IntArray, tables: FloatArray,
+) -> tuple[FloatArray, FloatArray, float]:
     """Marginals and log-partition of q(y) proportional to exp s(y), in log space ([1]_).
 
     What a node sends a child leaves out what that child sent.
@@ -180,7 +197,9 @@ def forest_marginals(unary, edges, tables):
     return nodes.reshape(unary.shape), pairs, log_partition
 
 
-def forest_indicator(y, edges, n_labels):
+def forest_indicator(
+    y: list[int], edges: ArrayLike, n_labels: int,
+) -> tuple[FloatArray, FloatArray]:
     """phi(y): the nodes and pairs of one labelling.
 
     Examples
@@ -193,7 +212,7 @@ def forest_indicator(y, edges, n_labels):
     return nodes, nodes[edges[:, 0], :, None] * nodes[edges[:, 1], None, :]
 
 
-def forest_entropy(nodes, pairs, edges):
+def forest_entropy(nodes: FloatArray, pairs: FloatArray, edges: ArrayLike) -> float:
     """Shannon entropy of the distribution with these marginals, in nats.
 
     q(y) = prod_e pairs[e] / prod_i nodes[i]^(edges of i - 1): of every entropy of an edge the two
@@ -213,7 +232,9 @@ def forest_entropy(nodes, pairs, edges):
     return max(0.0, total)
 
 
-def displacement_tables(weights, width, n_places, shifts, unit=1.0):
+def displacement_tables(
+    weights: FloatArray, width: int, n_places: int, shifts: FloatArray, unit: float = 1.0,
+) -> FloatArray:
     """Tables of edges that score the displacement between two places ([2]_).
 
     Place l is (x, y) = (l % width, l // width); the weights of an edge are those of dx, dx^2, dy
@@ -255,26 +276,26 @@ class ForestOutputs(Outputs):
     edges = ()
 
     @classmethod
-    def of_edges(cls, edges):
+    def of_edges(cls, edges: ArrayLike) -> Any:
         """The class of the labellings of one forest."""
         return type(cls.__name__, (cls,), {"edges": np.reshape(edges, (-1, 2)).astype(int)})
 
     @classmethod
-    def best(cls, v):
+    def best(cls, v: Any) -> Any:
         y, value = forest_best(v[0], cls.edges, v[1])
         return forest_indicator(y, cls.edges, v[0].shape[1]), value
 
     @classmethod
-    def gibbs(cls, v):
+    def gibbs(cls, v: Any) -> Any:
         nodes, pairs, log_partition = forest_marginals(v[0], cls.edges, v[1])
         return nodes, pairs, forest_entropy(nodes, pairs, cls.edges), log_partition
 
     @classmethod
-    def entropy(cls, nodes, pairs):
+    def entropy(cls, nodes: Any, pairs: Any) -> float:
         return forest_entropy(nodes, pairs, cls.edges)
 
     @classmethod
-    def game(cls, v, cost, tol):
+    def game(cls, v: Any, cost: Cost, tol: float) -> Any:
         """As a linear program over the polytope: all pairs, and what each node's adversary gets."""
         from scipy.optimize import linprog
 

@@ -30,21 +30,32 @@ References
    graph complexity", NIPS 2016, equation 10.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from .simplex import SURROGATES, _dot
+
+if TYPE_CHECKING:
+    from typing import Any, Literal
+
+    from numpy.typing import NDArray
+
+    from fastm4n._typing import Cost, FloatArray
 
 
 class Outputs:
     """The oracles of a block whose outputs are of one kind; derived classes have no instances."""
 
     @classmethod
-    def best(cls, v):
+    def best(cls, v: Any) -> Any:
         """(phi, value) of max_y <v, phi(y)>, phi being a tuple: inference ([1]_, equation 4)."""
         raise NotImplementedError
 
     @classmethod
-    def gibbs(cls, v):
+    def gibbs(cls, v: Any) -> Any:
         """(*mu, entropy, log-partition) of the distribution over outputs, q(y) ~ exp <v, phi(y)>.
 
         mu maximises entropy + <v, mu>, and the maximum is the log-partition.
@@ -52,22 +63,27 @@ class Outputs:
         raise NotImplementedError
 
     @classmethod
-    def game(cls, v, cost, tol):
+    def game(cls, v: Any, cost: Cost, tol: float) -> Any:
         """(mu, upper) of the max-min oracle ([1]_, equation 14), exact or up to about tol."""
         raise NotImplementedError
 
     @classmethod
-    def entropy(cls, *mu):
+    def entropy(cls, *mu: Any) -> Any:
         """The entropy, where it follows from mu."""
         raise ValueError("the entropy does not follow from mu; see gibbs, which has it.")
 
     @classmethod
-    def least_cost(cls, costs):
+    def least_cost(cls, costs: FloatArray) -> float:
         """min_y' (1 / T) sum_t costs[t, y'_t], each position choosing for itself."""
         return np.mean(np.min(costs, axis=1))
 
     @classmethod
-    def concave_part(cls, mu, surrogate, y=None, cost=None, temperature=1.0):
+    def concave_part(
+        cls, mu: list[FloatArray] | tuple[Any, ...],
+        surrogate: Literal["max_margin", "max_min", "log", "softmax_margin"],
+        y: NDArray[np.int64] | int | None = None, cost: FloatArray | None = None,
+        temperature: float = 1.0,
+    ) -> float:
         """h(mu), the concave function that makes the surrogate.
 
         Parameters
@@ -106,7 +122,12 @@ class Outputs:
         raise ValueError(f"surrogate must be one of {SURROGATES}, got {surrogate!r}")
 
     @classmethod
-    def oracle(cls, v, surrogate, y=None, cost=None, tol=1e-9, temperature=1.0):
+    def oracle(
+        cls, v: tuple[Any, ...],
+        surrogate: Literal["max_margin", "max_min", "log", "softmax_margin"],
+        y: NDArray[np.int64] | int | None = None, cost: FloatArray | None = None, tol: float = 1e-9,
+        temperature: float = 1.0,
+    ) -> tuple[Any, ...]:
         """max_mu h(mu) + <v, mu> over the polytope, with what a certificate needs.
 
         Parameters
@@ -162,7 +183,9 @@ class Outputs:
         return *s, cls.concave_part(s, surrogate, y, cost), float(upper)
 
     @classmethod
-    def bounds(cls, v, cost, mu, nu):
+    def bounds(
+        cls, v: tuple[Any, ...], cost: FloatArray, mu: tuple[Any, ...], nu: FloatArray,
+    ) -> tuple[float, float]:
         """Bounds on the value of the max-min problem from any feasible mu and nu.
 
         For the game  max_mu min_nu (1 / T) sum_t mu_t' cost nu_t + <v, mu>,

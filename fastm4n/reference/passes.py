@@ -30,13 +30,22 @@ References
    NeurIPS 2015.
 """
 
+from __future__ import annotations
+
 import copy
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .block_coordinate import BlockPasses
 from .blocks import Certificate, _inner, _minus, _plus, _times, _total
+
+if TYPE_CHECKING:
+    from typing import Any, Literal
+
+    from fastm4n._typing import FloatArray
+    from fastm4n.reference.blocks import Blocks
 
 # gaps and gains that are smaller than this share of what they are differences of are none
 ROUNDING = 4e-16
@@ -97,8 +106,11 @@ class AtomPasses(BlockPasses):
     0.0
     """
 
-    def __init__(self, blocks, step, random_state=0, *, limit=1000, cache=False, cache_F=0.25,
-                 cache_nu=0.01):
+    def __init__(
+        self, blocks: Blocks, step: Literal["line_search", "pairwise", "away"],
+        random_state: int = 0, *, limit: int = 1000, cache: bool = False, cache_F: float = 0.25,
+        cache_nu: float = 0.01,
+    ) -> None:
         super().__init__(blocks, random_state)
         if step not in ("line_search", "pairwise", "away"):
             raise ValueError(f"unknown step {step!r}")
@@ -108,27 +120,27 @@ class AtomPasses(BlockPasses):
         self.oracle_calls = self.cache_hits = 0
         self.hits = [0] * blocks.n  # since the oracle was last called
 
-    def mu(self, i):
+    def mu(self, i: int) -> tuple[FloatArray]:
         """sum_a weight_a s_a."""
         return _total(_times(atom.weight, atom.point) for atom in self.atoms[i])
 
-    def height(self, i):
+    def height(self, i: int) -> float:
         """t_i = sum_a weight_a l_a."""
         return sum(atom.weight * atom.height for atom in self.atoms[i])
 
-    def points(self):
+    def points(self) -> list[tuple[FloatArray, float]]:
         return [self.blocks.point(i, self.mu(i)) for i in range(self.blocks.n)]
 
-    def refresh(self, gaps):
+    def refresh(self, gaps: FloatArray) -> None:
         super().refresh(gaps)
         self.refreshed_gap = float(self.blocks.p @ gaps)
 
-    def threshold(self, i):
+    def threshold(self, i: int) -> Any:
         """What the best atom at hand has to gain for the oracle not to be called."""
         p, n = self.blocks.p[i], self.blocks.n
         return max(self.cache_F * self.gaps[i], self.cache_nu * self.refreshed_gap / (n * p))
 
-    def look(self, i, v):
+    def look(self, i: int, v: tuple[FloatArray]) -> tuple[FloatArray, float, int, int]:
         """Values l + <v, s> of the atoms, t_i + <v, mu_i>, the best atom and the worst in use."""
         atoms = self.atoms[i]
         values = np.array([atom.height + _inner(v, atom.point) for atom in atoms])
@@ -136,7 +148,7 @@ class AtomPasses(BlockPasses):
         worst = np.argmin(np.where(weights > 0, values, np.inf))
         return values, float(weights @ values), int(np.argmax(values)), int(worst)
 
-    def add(self, i, point, height):
+    def add(self, i: int, point: list[FloatArray], height: float) -> int:
         """Number of the atom, which is new or not; of two heights it has the larger."""
         atoms = self.atoms[i]
         for a, atom in enumerate(atoms):
@@ -148,7 +160,7 @@ class AtomPasses(BlockPasses):
         atoms.append(Atom(tuple(point), height, used=self.n_visits))
         return len(atoms) - 1
 
-    def prune(self, i, keep):
+    def prune(self, i: int, keep: Any) -> None:
         """Leave at most `keep` atoms, one at least; mu_i and t_i stay."""
         atoms = self.atoms[i]
         while len(atoms) > max(1, keep):
@@ -170,7 +182,7 @@ class AtomPasses(BlockPasses):
                     sum(share * atom.height for share, atom in zip(shares, gone, strict=True)))
                 atoms[a].weight += weight
 
-    def visit(self, i):
+    def visit(self, i: int) -> None:
         """One step of block i; to an atom at hand if the cache has one that gains enough."""
         atoms, v = self.atoms[i], self.scores(i)
         values, current, chosen, worst = self.look(i, v)
@@ -200,7 +212,9 @@ class AtomPasses(BlockPasses):
         if chosen != worst:
             self.move(i, chosen, worst, gain, current - values[worst])
 
-    def line(self, i, direction, slope, most):
+    def line(
+        self, i: int, direction: tuple[FloatArray], slope: float, most: float,
+    ) -> tuple[float, float]:
         """Length of the best step along a direction of mu_i, and by what the dual / p_i rises."""
         change = self.blocks.features(i, direction)
         scale = self.blocks.alpha * self.blocks.penalty.modulus
@@ -208,7 +222,7 @@ class AtomPasses(BlockPasses):
         gamma = most if most * curvature <= slope else slope / curvature
         return gamma, gamma * (slope - 0.5 * gamma * curvature)
 
-    def move(self, i, chosen, worst, gain, regret):
+    def move(self, i: int, chosen: int, worst: int, gain: float, regret: float) -> None:
         """The step: what the chosen atom is above mu_i is its gain, the worst below it its regret.
 
         Parameters
@@ -283,7 +297,9 @@ class AcceleratedPasses:
     True
     """
 
-    def __init__(self, passes, kappa, inner=3, averaged=10):
+    def __init__(
+        self, passes: BlockPasses, kappa: float, inner: int = 3, averaged: int = 10,
+    ) -> None:
         self.passes, self.blocks, self.kappa = passes, passes.blocks, kappa
         self.inner, self.averaged, self.n_passes = inner, averaged, 0
         root = np.sqrt(self.blocks.alpha / (self.blocks.alpha + kappa))
@@ -293,7 +309,7 @@ class AcceleratedPasses:
         passes.blocks = copy.copy(self.blocks)
         passes.blocks.alpha = self.blocks.alpha + kappa
 
-    def run_pass(self, sampling):
+    def run_pass(self, sampling: str) -> None:
         """A pass; the average follows, and the centre moves where it is time."""
         self.passes.run_pass(sampling)
         self.n_passes += 1
@@ -306,7 +322,7 @@ class AcceleratedPasses:
             self.passes.z = _plus(w, _times(share, _minus(centre, self.centre)))
             self.moved_to, self.centre = w, centre
 
-    def certificate(self):
+    def certificate(self) -> Certificate:
         """P at the average and D at mu, the gap being their difference; block gaps of both."""
         points = self.passes.points()
         found = self.blocks.certificate_of(

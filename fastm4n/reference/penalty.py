@@ -11,9 +11,17 @@ the blocks' gaps, as it is for ||w||^2 / 2.  Omega* is (1 / m)-smooth: a lower b
 gains has the curvature of ||w||^2 / 2 divided by m.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from fastm4n._typing import FloatArray
 
 
 def _parts(value, n_parts):
@@ -47,7 +55,7 @@ class Penalty:
     modulus: float = 1.0
     axis: int = None
 
-    def box(self, n_parts):
+    def box(self, n_parts: int) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """The bounds, (lower, upper), each a tuple with a number or an array for each part."""
         lower, upper = (-np.inf, np.inf) if self.bounds is None else self.bounds
         lower, upper = _parts(lower, n_parts), _parts(upper, n_parts)
@@ -68,7 +76,7 @@ class Penalty:
             return np.abs(part)
         return np.sqrt(np.sum(part**2, axis=self.axis, keepdims=True))
 
-    def prox(self, z):
+    def prox(self, z: tuple[FloatArray]) -> tuple[FloatArray]:
         """argmax_w <w, z> - Omega(w)."""
         thresholds = _parts(self.thresholds, len(z))
         out = []
@@ -78,13 +86,13 @@ class Penalty:
             out.append(np.clip(shrunk / self.modulus, low, high))
         return tuple(out)
 
-    def value(self, w):
+    def value(self, w: tuple[Any, ...]) -> float:
         """Omega(w), for w within the bounds."""
         return float(sum(
             0.5 * self.modulus * np.sum(part**2) + np.sum(t * self._size(part))
             for part, t in zip(w, _parts(self.thresholds, len(w)), strict=True)))
 
-    def conjugate(self, z):
+    def conjugate(self, z: Any) -> float:
         """Omega*(z)."""
         w = self.prox(z)
         return float(sum(np.sum(a * b) for a, b in zip(w, z, strict=True))) - self.value(w)

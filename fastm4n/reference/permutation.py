@@ -22,9 +22,17 @@ References
    optimal transport via Sinkhorn iteration", NeurIPS 2017.
 """
 
+from __future__ import annotations
+
 import itertools
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from fastm4n._typing import FloatArray, IntArray
 
 
 def _as_square(matrix, name="scores"):
@@ -47,7 +55,7 @@ def _subsets(M, size):
     return itertools.combinations(range(M), size)
 
 
-def best_permutation(scores):
+def best_permutation(scores: FloatArray | list[list[float]]) -> tuple[NDArray[np.int64], float]:
     """Permutation of largest score, by dynamic programming over sets of positions.
 
     best[S] is the largest score of the first |S| items at the positions S.  O(2^M M).
@@ -87,7 +95,7 @@ def best_permutation(scores):
     return np.array(places, dtype=int), value
 
 
-def permutation_marginals(scores):
+def permutation_marginals(scores: FloatArray) -> tuple[FloatArray, float]:
     """Marginals and log-partition of the distribution p(places) ~ exp(score of places).
 
     forward[S] is the log of the total weight of the first |S| items at the positions S, and
@@ -142,7 +150,7 @@ def permutation_marginals(scores):
     return mu, log_permanent
 
 
-def permanent(matrix):
+def permanent(matrix: FloatArray) -> float:
     """Permanent by Ryser's formula, (-1)^M sum_S (-1)^|S| prod_i sum_{j in S} matrix[i, j].
 
     Parameters
@@ -168,7 +176,7 @@ def permanent(matrix):
     ))
 
 
-def round_to_birkhoff(mu):
+def round_to_birkhoff(mu: FloatArray | list[list[float]]) -> FloatArray:
     """A doubly stochastic matrix near mu ([2]_, algorithm 2).
 
     Rows, then columns, that sum to more than one are scaled down; what rows and columns miss
@@ -198,7 +206,10 @@ def round_to_birkhoff(mu):
     return mu + np.outer(row_left, column_left / total) if total > 0 else mu
 
 
-def sinkhorn(scores, tol=1e-6, max_iter=1000, column=None):
+def sinkhorn(
+    scores: FloatArray | list[list[float]], tol: float = 1e-6, max_iter: int = 1000,
+    column: FloatArray | None = None,
+) -> tuple[FloatArray, FloatArray, FloatArray, int]:
     """argmax of <scores, mu> + H(mu) over doubly stochastic mu, in log space ([1]_, G.3).
 
     The optimum is exp(scores[i, j] + row[i] + column[j]); rows and columns are normalised
@@ -239,7 +250,7 @@ def sinkhorn(scores, tol=1e-6, max_iter=1000, column=None):
         n_iter += 1
 
 
-def permutation_indicator(places):
+def permutation_indicator(places: IntArray) -> FloatArray:
     """phi(places), the permutation matrix with ones at (i, places[i]).
 
     Parameters
@@ -259,7 +270,7 @@ def permutation_indicator(places):
     return np.eye(len(places))[places]
 
 
-def permutation_entropy(scores):
+def permutation_entropy(scores: FloatArray) -> tuple[FloatArray, float, float]:
     """Marginals, entropy and log-partition of the distribution p(places) ~ exp(score of places).
 
     Parameters

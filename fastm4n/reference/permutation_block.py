@@ -6,6 +6,10 @@ References
    margin Markov networks", ICML 2020.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from .blocks import Blocks
@@ -19,26 +23,33 @@ from .permutation import (
     sinkhorn,
 )
 
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from numpy.typing import NDArray
+
+    from fastm4n._typing import Array, Cost, FloatArray, Penalties
+
 
 class PermutationOutputs(Outputs):
     """Permutations: v and mu are tuples of one array (M, M)."""
 
     @classmethod
-    def best(cls, v):
+    def best(cls, v: tuple[FloatArray]) -> tuple[tuple[FloatArray], float]:
         places, value = best_permutation(*v)
         return (permutation_indicator(places),), value
 
     @classmethod
-    def gibbs(cls, v):
+    def gibbs(cls, v: tuple[FloatArray]) -> tuple[FloatArray, float, float]:
         return permutation_entropy(*v)
 
     @classmethod
-    def game(cls, v, cost, tol):
+    def game(cls, v: tuple[FloatArray], cost: Cost, tol: float) -> tuple[tuple[FloatArray], float]:
         mu, _, _, upper = max_min_permutation(*v, cost)
         return (mu,), upper
 
     @classmethod
-    def least_cost(cls, costs):
+    def least_cost(cls, costs: FloatArray) -> float:
         """min_p (1 / M) sum_i costs[i, p_i], over permutations p."""
         return -best_permutation(-costs)[1] / len(costs)
 
@@ -46,7 +57,9 @@ class PermutationOutputs(Outputs):
 # Max-min oracles: max_mu min_nu (1 / M) sum_i mu_i' cost nu_i + <scores, mu>
 
 
-def max_min_permutation(scores, cost):
+def max_min_permutation(
+    scores: FloatArray, cost: FloatArray,
+) -> tuple[FloatArray, FloatArray, float, float]:
     """Max-min oracle as one linear program.
 
     The adversary's best answer is an assignment, and this is the greatest sum of potentials
@@ -100,7 +113,10 @@ def max_min_permutation(scores, cost):
     return (mu, nu, *PermutationOutputs.bounds((scores,), cost, (mu,), nu))
 
 
-def max_min_permutation_mirror_prox(scores, cost, n_iter=20, start=None, tol=1e-6):
+def max_min_permutation_mirror_prox(
+    scores: FloatArray, cost: FloatArray, n_iter: int = 20, start: int | None = None,
+    tol: float = 1e-6,
+) -> tuple[FloatArray, FloatArray, float, float]:
     """Max-min oracle by saddle-point mirror prox ([1]_, Algorithm 2 and appendix G.3).
 
     Under the entropy of the entries both players' projections are Sinkhorn's, and as they add
@@ -186,7 +202,7 @@ def max_min_permutation_mirror_prox(scores, cost, n_iter=20, start=None, tol=1e-
     return (mu, nu, *PermutationOutputs.bounds((scores,), cost, (mu,), nu))
 
 
-def vector_pairs(X, M):
+def vector_pairs(X: FloatArray, M: int) -> list[Array]:
     """Features of pairs whose scores are those of one vector a block: kron(e_(i, j), x).
 
     Parameters
@@ -251,22 +267,27 @@ class PermutationBlocks(Blocks):
 
     outputs = PermutationOutputs
 
-    def __init__(self, X, y, surrogate, alpha, weights=None, cost=None, penalty=None):
+    def __init__(
+        self, X: list[Array], y: list[NDArray[np.int64]],
+        surrogate: Literal["max_margin", "max_min", "log"], alpha: float,
+        weights: FloatArray | None = None, cost: FloatArray | None = None,
+        penalty: Literal["l2", "elasticnet", "l1"] | Penalties | None = None,
+    ) -> None:
         super().__init__(len(y), surrogate, alpha, weights, penalty)
         self.X = [np.asarray(x, dtype=float) for x in X]
         self.y = [np.asarray(places) for places in y]
         most = max(map(len, self.y), default=0)
         self.cost = 1.0 - np.eye(most) if cost is None else np.asarray(cost, dtype=float)
 
-    def cost_of(self, i):
+    def cost_of(self, i: int) -> FloatArray:
         M = len(self.y[i])
         return self.cost[:M, :M]
 
-    def scores(self, i, w):
+    def scores(self, i: int, w: tuple[FloatArray]) -> tuple[FloatArray]:
         return (self.X[i] @ w[0],)
 
-    def features(self, i, parts):
+    def features(self, i: int, parts: tuple[FloatArray]) -> tuple[FloatArray]:
         return (np.tensordot(parts[0], self.X[i], axes=2),)
 
-    def truth(self, i):
+    def truth(self, i: int) -> tuple[FloatArray]:
         return (permutation_indicator(self.y[i]),)

@@ -14,7 +14,14 @@ References
    margin Markov networks", ICML 2020.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
+
+if TYPE_CHECKING:
+    from fastm4n._typing import FloatArray
 
 SURROGATES = ("max_margin", "max_min", "log")
 
@@ -34,7 +41,7 @@ def _unit(k, label):
 # Projections
 
 
-def simplex_threshold(u, total=1.0):
+def simplex_threshold(u: FloatArray, total: float = 1.0) -> float:
     """Threshold of the projection on a scaled simplex.
 
     The kappa with  sum_j (u_j - kappa)_+ = total.  The m largest entries are active if
@@ -65,7 +72,7 @@ def simplex_threshold(u, total=1.0):
     return float(top + kappa)
 
 
-def project_simplex(u, total=1.0):
+def project_simplex(u: FloatArray, total: float = 1.0) -> FloatArray:
     """Euclidean projection of u on {m >= 0, sum_j m_j = total}: m_j = (u_j - kappa)_+.
 
     Parameters
@@ -91,7 +98,7 @@ def project_simplex(u, total=1.0):
 # Oracles: max_mu h(mu) + <v, mu>
 
 
-def max_oracle(v, augmentation=None):
+def max_oracle(v: FloatArray, augmentation: FloatArray | None = None) -> tuple[int, float]:
     """First maximiser of v + augmentation: inference, and the max-margin oracle.
 
     With ``augmentation = cost[y]`` this is the loss-augmented inference of the structural
@@ -119,7 +126,7 @@ def max_oracle(v, augmentation=None):
     return label, float(u[label])
 
 
-def softmax(v):
+def softmax(v: FloatArray) -> tuple[FloatArray, float]:
     """The oracle of the log surrogate: argmax and max over the simplex of H(mu) + <v, mu>.
 
     Parameters
@@ -147,7 +154,7 @@ def softmax(v):
     return mu / total, float(top + np.log(total))
 
 
-def max_min_zero_one(v):
+def max_min_zero_one(v: FloatArray) -> tuple[FloatArray, float]:
     """Max-min oracle of the 0-1 cost, in closed form ([1]_, equation 14 and appendix B.4).
 
     Solves  max_mu min_j (1 - mu_j) + <v, mu>.  The vertices of this piecewise linear
@@ -182,7 +189,7 @@ def max_min_zero_one(v):
     return support / support.sum(), float(top + (1.0 + kappa))
 
 
-def max_min_absolute(v):
+def max_min_absolute(v: FloatArray) -> tuple[FloatArray, float]:
     """Max-min oracle of the cost |i - j|, in closed form ([1]_, appendix B.4).
 
     Solves  max_mu min_j sum_i mu_i |i - j| + <v, mu>.  The inner minimum is attained at a
@@ -216,7 +223,9 @@ def max_min_absolute(v):
     return mu, float(top + 0.5 * ((v[i] - top) + (v[j] - top) + (j - i)))
 
 
-def max_min_objective(v, cost, mu, nu):
+def max_min_objective(
+    v: FloatArray, cost: FloatArray, mu: FloatArray, nu: FloatArray,
+) -> tuple[float, float]:
     """Bounds on the value of the max-min problem from any feasible mu and nu.
 
     For the game  max_mu min_nu mu' cost nu + <v, mu>,
@@ -236,7 +245,7 @@ def max_min_objective(v, cost, mu, nu):
     return float(np.min(cost.T @ mu)) + _dot(v, mu), float(np.max(cost @ nu + v))
 
 
-def max_min_game(v, cost):
+def max_min_game(v: FloatArray, cost: FloatArray) -> tuple[FloatArray, FloatArray, float]:
     """Max-min oracle of any cost matrix ([1]_, equation 14), by linear programming.
 
     Solves  max_mu min_nu  mu' cost nu + <v, mu>  as
@@ -288,7 +297,10 @@ def max_min_game(v, cost):
     return mu / mu.sum(), nu / nu.sum(), float(top - solution.fun)
 
 
-def max_min_mirror_prox(v, cost, n_iter, mu=None, nu=None):
+def max_min_mirror_prox(
+    v: FloatArray, cost: FloatArray, n_iter: int, mu: FloatArray | None = None,
+    nu: FloatArray | None = None,
+) -> tuple[FloatArray, FloatArray, float, float]:
     """Max-min oracle by saddle-point mirror prox ([1]_, Algorithm 2).
 
     Each of the n_iter iterations takes a half step from (mu, nu), and then the full step
@@ -378,7 +390,7 @@ def _is_absolute(cost):
     return np.array_equal(cost, np.abs(labels[:, None] - labels))
 
 
-def max_min_oracle(v, cost):
+def max_min_oracle(v: FloatArray, cost: FloatArray) -> tuple[FloatArray, float]:
     """Exact max-min oracle: the closed form of the cost where there is one, else the game.
 
     Parameters

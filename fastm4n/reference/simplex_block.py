@@ -3,6 +3,10 @@
 With the conventions of `simplex`, which has the inference.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from .blocks import Blocks
@@ -18,27 +22,34 @@ from .simplex import (
     softmax,
 )
 
+if TYPE_CHECKING:
+    from typing import Any, Literal
+
+    from numpy.typing import ArrayLike
+
+    from fastm4n._typing import Cost, FloatArray, IntArray, Penalties
+
 
 class SimplexOutputs(Outputs):
     """One of k labels: v and mu are tuples of one array (k,)."""
 
     @classmethod
-    def best(cls, v):
+    def best(cls, v: tuple[FloatArray]) -> tuple[tuple[FloatArray], float]:
         label, value = max_oracle(*v)
         return (_unit(len(v[0]), label),), value
 
     @classmethod
-    def gibbs(cls, v):
+    def gibbs(cls, v: tuple[FloatArray]) -> tuple[FloatArray, float, float]:
         mu, log_partition = softmax(*v)
         return mu, cls.entropy(mu), log_partition
 
     @classmethod
-    def game(cls, v, cost, tol):
+    def game(cls, v: tuple[FloatArray], cost: Cost, tol: float) -> tuple[tuple[FloatArray], float]:
         mu, upper = max_min_oracle(*v, cost)
         return (mu,), upper
 
     @classmethod
-    def entropy(cls, mu):
+    def entropy(cls, mu: FloatArray) -> float:
         positive = mu[mu > 0]
         return max(0.0, -float(positive @ np.log(positive)))
 
@@ -46,7 +57,10 @@ class SimplexOutputs(Outputs):
 # Exact steps
 
 
-def maximize_block(v, mu, curvature, surrogate, y, cost):
+def maximize_block(
+    v: FloatArray, mu: FloatArray, curvature: float, surrogate: Literal["max_margin", "max_min"],
+    y: int, cost: FloatArray,
+) -> FloatArray:
     """The dual maximised over one block, the others fixed.
 
     Solves, over m in the simplex,
@@ -113,7 +127,9 @@ def maximize_block(v, mu, curvature, surrogate, y, cost):
     return project_simplex(capped, curvature) / curvature
 
 
-def log_line_search(mu, direction, v, curvature, masses=1.0):
+def log_line_search(
+    mu: FloatArray, direction: FloatArray, v: FloatArray, curvature: float, masses: ArrayLike = 1.0,
+) -> float:
     """Best step of the log surrogate along a direction, of one block or of several.
 
     Solves, over g in [0, 1], with p_j for the masses,
@@ -226,9 +242,12 @@ class SimplexBlocks(Blocks):
     has_natural_step = False
 
     def __init__(
-        self, X, y, n_classes, surrogate, alpha, weights=None, cost=None, penalty=None, *,
-        gram=False, oracle_iter=None, oracle_warm_start=True,
-    ):
+        self, X: FloatArray | list[list[float]], y: IntArray, n_classes: int,
+        surrogate: Literal["max_margin", "max_min", "log"], alpha: float,
+        weights: FloatArray | None = None, cost: FloatArray | None = None,
+        penalty: Literal["l2", "elasticnet", "l1"] | Penalties | None = None, *, gram: bool = False,
+        oracle_iter: int | None = None, oracle_warm_start: bool = True,
+    ) -> None:
         super().__init__(len(y), surrogate, alpha, weights, penalty)
         if gram and penalty is not None:
             raise ValueError("a penalty needs features, and gram=True has none: give X itself.")
@@ -236,22 +255,24 @@ class SimplexBlocks(Blocks):
         self.cost = 1.0 - np.eye(n_classes) if cost is None else np.asarray(cost, dtype=float)
         self.gram, self.oracle_iter, self.oracle_warm_start = gram, oracle_iter, oracle_warm_start
 
-    def scores(self, i, w):
+    def scores(self, i: int, w: tuple[FloatArray]) -> tuple[FloatArray]:
         return (self.X[i] @ w[0],)
 
-    def features(self, i, parts):
+    def features(self, i: int, parts: tuple[FloatArray]) -> tuple[FloatArray]:
         return (np.outer(_unit(self.n, i) if self.gram else self.X[i], parts[0]),)
 
-    def inner(self, one, other):
+    def inner(self, one: tuple[FloatArray], other: Any) -> float:
         return float(np.sum(one[0] * (self.X @ other[0] if self.gram else other[0])))
 
-    def omega(self, w):
+    def omega(self, w: tuple[FloatArray]) -> float:
         return 0.5 * self.inner(w, w) if self.gram else super().omega(w)
 
-    def truth(self, i):
+    def truth(self, i: int) -> tuple[FloatArray]:
         return (_unit(self.n_classes, self.y[i]),)
 
-    def oracle_of_visit(self, i, v, starts):
+    def oracle_of_visit(
+        self, i: int, v: tuple[FloatArray], starts: dict[str, Any],
+    ) -> tuple[FloatArray, float, float]:
         if self.oracle_iter is None or self.surrogate != "max_min":
             return self.oracle(i, v)
         s, nu, _, upper = max_min_mirror_prox(
@@ -260,14 +281,19 @@ class SimplexBlocks(Blocks):
             starts[i] = s, nu
         return s, self.outputs.concave_part((s,), "max_min", cost=self.cost), upper
 
-    def log_step(self, group, scores, points, answers, curvature):
+    def log_step(
+        self, group: Any, scores: list[tuple[FloatArray]], points: list[tuple[FloatArray, float]],
+        answers: list[tuple[FloatArray, float, float]], curvature: float,
+    ) -> float:
         """The gamma of `step` that maximises the dual of the log surrogate."""
         mu, s, v = (
             np.concatenate([parts[0] for parts in of]) for of in (points, answers, scores))
         masses = np.repeat(self.p[group], self.n_classes)
         return log_line_search(mu, s - mu, v, curvature, masses)
 
-    def block_maximizer(self, i, v, mu):
+    def block_maximizer(
+        self, i: int, v: tuple[FloatArray], mu: tuple[FloatArray],
+    ) -> tuple[FloatArray]:
         norm = self.X[i, i] if self.gram else self.X[i] @ self.X[i]
         curvature = self.p[i] * norm / (self.alpha * self.penalty.modulus)
         return (maximize_block(v[0], mu[0], curvature, self.surrogate, self.y[i], self.cost),)

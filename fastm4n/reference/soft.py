@@ -47,13 +47,22 @@ References
    for regularized loss minimization. ICML.
 """
 
+from __future__ import annotations
+
 import itertools
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from .block_coordinate import SplitMix64, _shuffle
 from .simplex import project_simplex
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from numpy.typing import ArrayLike
+
+    from fastm4n._typing import FloatArray, RandomState
 
 
 class Node(NamedTuple):
@@ -110,7 +119,7 @@ def _moved(point, to, gamma):
         None if point.table is None else between(point.table, to.table))
 
 
-def features_of_gram(gram):
+def features_of_gram(gram: FloatArray) -> FloatArray:
     """Rows of features with these inner products: a kernel's Gram matrix of all labels' phi.
 
     Examples
@@ -164,7 +173,10 @@ class SoftProblem:
     True
     """
 
-    def __init__(self, examples, alpha, rho, *, p=None, smoothing=0.0):
+    def __init__(
+        self, examples: list[tuple[list[Any], list[Any]]], alpha: float, rho: float, *,
+        p: ArrayLike | None = None, smoothing: float = 0.0,
+    ) -> None:
         self.examples, self.alpha, self.rho = examples, alpha, rho
         self.p = np.full(len(examples), 1.0 / len(examples)) if p is None else np.asarray(p)
         self.smoothing = smoothing
@@ -179,7 +191,7 @@ class SoftProblem:
 
     # ------------------------------------------------------------------------- points
 
-    def corner(self, m, b, label):
+    def corner(self, m: int, b: int, label: int) -> Point:
         """The point of block b of example m that is one label."""
         nodes, factors = self.examples[m]
         if b >= len(nodes) and isinstance(factors[b - len(nodes)], GlobalFactor):
@@ -190,7 +202,7 @@ class SoftProblem:
         block = nodes[b] if b < len(nodes) else factors[b - len(nodes)]
         return self.of_table(m, b, np.eye(len(block.loss))[label])
 
-    def of_table(self, m, b, table):
+    def of_table(self, m: int, b: int, table: FloatArray) -> Point:
         """The point of these probabilities of the labels of block b of example m."""
         nodes, factors = self.examples[m]
         if b < len(nodes):
@@ -201,19 +213,19 @@ class SoftProblem:
         marginals = [shaped.sum(axis=tuple(a for a in axes if a != axis)) for axis in axes]
         return Point(marginals, table @ factor.phi, table @ factor.loss, table)
 
-    def follow(self):
+    def follow(self) -> None:
         """w and delta of the dual point, afresh."""
         self.w = self.weights(self.points)
         self.delta = self.messages(self.points)
 
-    def weights(self, points):
+    def weights(self, points: list[list[Point]]) -> FloatArray:
         """w(mu)."""
         return sum(
             p * (true.phi - point.phi)
             for p, of_example, truths in zip(self.p, points, self.truths, strict=True)
             for point, true in zip(of_example, truths, strict=True)) / self.alpha
 
-    def messages(self, points):
+    def messages(self, points: list[list[Point]]) -> list[list[list[Any]]]:
         """delta(mu): multipliers, and what factors say of nodes less what these do, over rho."""
         return [
             [[first + (marginal - of_example[i].marginals[0]) / self.rho
@@ -226,7 +238,7 @@ class SoftProblem:
 
     # --------------------------------------------------------------------- objectives
 
-    def received(self, m, i, delta):
+    def received(self, m: int, i: int, delta: float) -> FloatArray:
         """The sum of the messages to node i of example m."""
         nodes, factors = self.examples[m]
         total = np.zeros(len(nodes[i].loss))
@@ -236,7 +248,7 @@ class SoftProblem:
                     total = total + delta[m][c][slot]
         return total
 
-    def scores(self, m, b, w, delta):
+    def scores(self, m: int, b: int, w: FloatArray, delta: float) -> FloatArray:
         """theta of the labels of block b, reparametrised: gradients of f_rho over p; see `corner`.
 
         Without what the true labels' messages add, which cancels within an example.
@@ -254,7 +266,7 @@ class SoftProblem:
             shaped = shaped - message.reshape(shape)
         return shaped.ravel()
 
-    def maximum(self, m, b, w, delta):
+    def maximum(self, m: int, b: int, w: FloatArray, delta: float) -> float:
         """The (smoothed) maximum of the scores of block b."""
         nodes, factors = self.examples[m]
         if b >= len(nodes) and isinstance(factors[b - len(nodes)], GlobalFactor):
@@ -268,7 +280,7 @@ class SoftProblem:
         mu = project_simplex(theta / self.smoothing)
         return theta @ mu + 0.5 * self.smoothing * (1.0 - mu @ mu)
 
-    def relaxed_primal(self, w=None, delta=None):
+    def relaxed_primal(self, w: Any = None, delta: float | None = None) -> float:
         """g(w, delta): an upper bound of g*, and of the exact objective at w, for any messages."""
         w = self.w if w is None else w
         delta = self.delta if delta is None else delta
@@ -276,7 +288,7 @@ class SoftProblem:
             p * sum(self.maximum(m, b, w, delta) for b in range(len(self.points[m])))
             for m, p in enumerate(self.p))
 
-    def soft_primal(self):
+    def soft_primal(self) -> float:
         """g_rho at the present w and delta; of messages beyond the multipliers."""
         squares = [
             sum(np.sum((d - first) ** 2) for of_c, firsts in zip(delta, fixed, strict=True)
@@ -284,7 +296,7 @@ class SoftProblem:
             for delta, fixed in zip(self.delta, self.multipliers, strict=True)]
         return self.relaxed_primal() + 0.5 * self.rho * float(np.dot(self.p, squares))
 
-    def soft_dual(self, points=None):
+    def soft_dual(self, points: Any = None) -> float:
         """f_rho(mu), less <delta0, A mu_c - mu_i> of the multipliers, with what smoothing adds."""
         points = self.points if points is None else points
         w, total = self.weights(points), 0.0
@@ -304,7 +316,7 @@ class SoftProblem:
 
     # -------------------------------------------------------------------------- steps
 
-    def step(self, m, b):
+    def step(self, m: int, b: int) -> tuple[float, float]:
         """The step of Algorithm 1 in block b of example m; returns its slope and gamma."""
         nodes, factors = self.examples[m]
         point, p = self.points[m][b], self.p[m]
@@ -345,7 +357,7 @@ class SoftProblem:
                     self.delta[m][c][slot] = self.delta[m][c][slot] + change / self.rho
         return slope, gamma
 
-    def run_pass(self, rng, order=None):
+    def run_pass(self, rng: SplitMix64, order: Any = None) -> None:
         """All examples in the shuffled `order`, of each its nodes and then its factors."""
         order = list(range(len(self.examples))) if order is None else order
         _shuffle(order, rng)
@@ -355,7 +367,7 @@ class SoftProblem:
 
     # ------------------------------------------------------------------- certificates
 
-    def rounded(self):
+    def rounded(self) -> Any:
         """A dual point near the present one whose factors and nodes agree, as points [2]_.
 
         Node probabilities are means over a node and the factors at it; tables are scaled down to
@@ -393,13 +405,13 @@ class SoftProblem:
             result.append(new)
         return result
 
-    def relaxed_dual(self, points):
+    def relaxed_dual(self, points: Any) -> Any:
         """f(mu) of a point whose factors and nodes agree: a lower bound of g*."""
         w = self.weights(points)
         losses = [sum(point.loss for point in of_example) for of_example in points]
         return float(np.dot(self.p, losses)) - 0.5 * self.alpha * w @ w
 
-    def exact_primal(self, w=None):
+    def exact_primal(self, w: Any = None) -> Any:
         """The structural SVM's objective, by enumeration of all labellings."""
         w = self.w if w is None else w
         total = 0.5 * self.alpha * w @ w
@@ -418,18 +430,18 @@ class SoftProblem:
 
     # --------------------------------------------------------------------- extensions
 
-    def set_rho(self, rho):
+    def set_rho(self, rho: float) -> None:
         """Another softness from here on; messages follow."""
         self.rho = rho
         self.follow()
 
-    def renew_multipliers(self):
+    def renew_multipliers(self) -> None:
         """delta0 = delta: the outer step of the augmented Lagrangian."""
         self.multipliers = self.delta
         self.follow()
 
 
-def annealed(problem, rhos, random_state=0):
+def annealed(problem: Any, rhos: Any, random_state: RandomState = 0) -> None:
     """A pass under each rho, from loose to strict: the first extension of section 7."""
     rng, order = SplitMix64(random_state), list(range(len(problem.examples)))
     for rho in rhos:
@@ -437,7 +449,7 @@ def annealed(problem, rhos, random_state=0):
         problem.run_pass(rng, order)
 
 
-def augmented(problem, n_rounds, n_passes, random_state=0):
+def augmented(problem: Any, n_rounds: int, n_passes: int, random_state: RandomState = 0) -> Any:
     """Multipliers renewed after every n_passes passes: the second extension of section 7.
 
     Returns

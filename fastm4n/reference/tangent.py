@@ -6,9 +6,16 @@ terms under the softmax of their values; the derivative of a marginal is the mar
 its logarithm.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from .chain import _as_chain
+
+if TYPE_CHECKING:
+    from fastm4n._typing import FloatArray
 
 
 def _log_sum_exp(x, dx, axis):
@@ -21,7 +28,9 @@ def _log_sum_exp(x, dx, axis):
     return value, slope
 
 
-def chain_tangent(unary, pairwise, d_unary, d_pairwise):
+def chain_tangent(
+    unary: FloatArray, pairwise: FloatArray, d_unary: FloatArray, d_pairwise: FloatArray,
+) -> tuple[FloatArray]:
     """Marginals of a chain and log-partition, and their derivatives along a direction.
 
     Parameters

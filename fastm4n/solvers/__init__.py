@@ -1,9 +1,16 @@
 """The block solver: passes, certificates, stopping, history, and what is built on them."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any
+
 __all__ = ["RoundsFile", "Worker", "solve", "solve_path", "solve_rounds"]
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> Any:
     # late: `import fastm4n` looks for the compiled parts here, and imports nothing slow
     if name == "solve":
         from fastm4n.solvers.block_coordinate import solve

@@ -6,6 +6,8 @@ leaves all that the last committed state is made of. All else is in files withou
 system removes however the process ends.
 """
 
+from __future__ import annotations
+
 import errno
 import json
 import os
@@ -15,11 +17,18 @@ import zlib
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fastm4n._checkpoints import FIT, FitCheckpoint
 from fastm4n.model_files import ModelFileError, read_arrays, write_arrays
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from fastm4n._typing import FloatArray, StrPath
 
 try:
     import fcntl
@@ -148,7 +157,7 @@ class DualStore:
         Calls that have ended with this store, by which copies of an estimator tell whose it is.
     """
 
-    def __init__(self, folder=None):
+    def __init__(self, folder: StrPath | None = None) -> None:
         self.is_lasting = folder is not None
         self.folder = Path(folder if self.is_lasting else tempfile.gettempdir())
         self._lock = None
@@ -158,7 +167,7 @@ class DualStore:
         self._arrays = self.scratch()
         self.slots = self.checks = np.zeros(0)
 
-    def scratch(self):
+    def scratch(self) -> Scratch:
         """A file for what no later process needs; it is closed with the store."""
         self._scratch.append(Scratch(self.folder))
         return self._scratch[-1]
@@ -197,7 +206,7 @@ class DualStore:
                 self.leave()
                 raise
 
-    def end(self, header, arrays):
+    def end(self, header: dict[str, Any], arrays: dict[str, Any]) -> None:
         """Keep what a call of `partial_fit` has ended with, and all that it refers to."""
         self.flush()
         with self.explained():
@@ -205,25 +214,25 @@ class DualStore:
         self.commit()
         (self.folder / STATE).unlink(missing_ok=True)
 
-    def leave(self):
+    def leave(self) -> None:
         """Let others into the folder until `enter`."""
         self.ended = None
         if self._lock is not None:
             self._lock.close()
 
-    def detach(self):
+    def detach(self) -> None:
         """Leave the folder for good: nothing lasts from now on."""
         self.leave()
         self.is_lasting = False
 
-    def enter(self):
+    def enter(self) -> None:
         """Keep others out of the folder, and see what has ended there."""
         self.ended = None
         if self.is_lasting:
             self._take()
             self._read_ended()
 
-    def begin(self, n_chunks):
+    def begin(self, n_chunks: int) -> None:
         """Have this many chunks, none of them written.
 
         Where a call of `partial_fit` has ended here, its files are not written over before a later
@@ -237,15 +246,15 @@ class DualStore:
             self._committed[: slots.size] = slots
             self.ended = None
 
-    def go_on(self, slots, checks):
+    def go_on(self, slots: Any, checks: Any) -> None:
         """Have the first chunks where an earlier call has left them."""
         self.slots[: slots.size], self.checks[: slots.size] = slots, checks
 
-    def path(self, c, slot):
+    def path(self, c: int, slot: Any) -> Any:
         return self.folder / f"fastm4n-dual-{c:06d}-{slot}.bin"
 
     @contextmanager
-    def explained(self):
+    def explained(self) -> Iterator[Any]:
         """Errors of the system say what is still there."""
         try:
             yield
@@ -259,7 +268,7 @@ class DualStore:
                 error.errno, f"{os.strerror(error.errno)} in the work folder.{kept}",
                 str(self.folder)) from error
 
-    def write(self, c, arrays):
+    def write(self, c: int, arrays: dict[str, Any]) -> None:
         """Keep these arrays, by name, of chunk c."""
         if not self.is_lasting:
             with self.explained():
@@ -283,7 +292,7 @@ class DualStore:
             file.truncate()
         self.slots[c], self.checks[c] = slot, check
 
-    def read(self, c):
+    def read(self, c: int) -> dict[str, FloatArray] | None:
         """The arrays of `write`, or None if there are none.
 
         Raises
@@ -325,22 +334,22 @@ class DualStore:
             raise damaged
         return arrays
 
-    def keep(self, c, arrays):
+    def keep(self, c: int, arrays: dict[str, Any]) -> None:
         """Keep what was made of the data of chunk c, for this process."""
         with self.explained():
             self._arrays.write(("data", c), arrays)
 
-    def kept(self, c):
+    def kept(self, c: int) -> dict[str, FloatArray]:
         """The arrays of `keep`, or None."""
         return self._arrays.read(("data", c))
 
-    def forget(self, first):
+    def forget(self, first: int) -> None:
         """Keep nothing of the data of that chunk and later ones."""
         for kind, c in list(self._arrays.keys()):
             if kind == "data" and c >= first:
                 self._arrays.forget((kind, c))
 
-    def flush(self):
+    def flush(self) -> None:
         """Have all files of the present state on disk."""
         for c in np.flatnonzero(self.slots != self._committed):
             descriptor = os.open(self.path(c, self.slots[c]), os.O_RDWR)
@@ -350,18 +359,18 @@ class DualStore:
             finally:
                 os.close(descriptor)
 
-    def commit(self):
+    def commit(self) -> None:
         """The state that is on disk refers to the files of `slots` from now on."""
         self._committed = self.slots.copy()
 
-    def restore(self, slots, checks):
+    def restore(self, slots: Any, checks: Any) -> None:
         """Take up the files that a committed state refers to."""
         if slots.shape != self.slots.shape or not np.isin(slots, (-1, 0, 1)).all():
             raise ValueError("the chunks are others.")
         self.slots, self.checks = slots.astype(np.int8), checks.astype(np.uint32)
         self.commit()
 
-    def close(self, done):
+    def close(self, done: bool) -> None:
         """Leave the folder; done: nothing of it is needed any more."""
         for file in self._scratch:
             file.close()

@@ -23,10 +23,21 @@ References
    for regularized loss minimization. Mathematical Programming 155.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from fastm4n._plain import checked
 from fastm4n.solvers.threads import by_pieces
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from fastm4n._typing import FloatArray
+    from fastm4n.solvers.certificates import Certificate
 
 # passes between two moves of the centre, at first and at most
 INNER_PASSES = 3
@@ -60,7 +71,7 @@ SMALL, SMALL_FOR_SMOOTH = 0.5, 0.05
 SWEEPS, IN_CACHE, LITTLE, MANY_PASSES = 32.0, 1 << 16, 0.05, 40.0
 
 
-def best_kappa(alpha, curvature, is_smooth=False):
+def best_kappa(alpha: float, curvature: float, is_smooth: bool = False) -> float:
     """kappa for blocks of that mean curvature p_b ||Phi_b d||^2, or 0 where alpha is not small.
 
     Extrapolation gains by the root of 1 + kappa / alpha, and what is lost by points that are not
@@ -72,7 +83,7 @@ def best_kappa(alpha, curvature, is_smooth=False):
     return alpha * min(MOST_RATIO, float(np.sqrt(curvature / alpha)))
 
 
-def whole_kappa(alpha):
+def whole_kappa(alpha: float) -> float:
     """kappa for steps of whole blocks that share few features, under momentum after each pass.
 
     Their inner problem is as easy under any kappa, which sets how far the centre moves beyond w:
@@ -81,7 +92,7 @@ def whole_kappa(alpha):
     return WHOLE_RATIO * alpha
 
 
-def cost_of_vectors(engine):
+def cost_of_vectors(engine: Any) -> float:
     """What momentum costs in a pass, as a share of what the pass does, by counts."""
     features = engine.features
     n_numbers = sum(array.size for array in features.held().values())
@@ -117,7 +128,10 @@ class Acceleration:
         each of them, and w is soon better than an average of many.
     """
 
-    def __init__(self, engine, kappa, centre=None, n_jobs=1, is_whole=False):
+    def __init__(
+        self, engine: Any, kappa: float, centre: dict[str, Any] | None = None, n_jobs: int = 1,
+        is_whole: bool = False,
+    ) -> None:
         self.engine = engine
         self.n_jobs = n_jobs
         self.alpha = engine.alpha
@@ -190,13 +204,13 @@ class Acceleration:
         by_pieces(function, self.n_jobs, made, *lists)
         return made
 
-    def put(self, arrays):
+    def put(self, arrays: list[FloatArray]) -> None:
         """Make these the weights of the feature map."""
         self.engine.features.restore(self._state(arrays))
 
     # ------------------------------------------------------------------------- passes
 
-    def after_pass(self):
+    def after_pass(self) -> None:
         """Count a pass, and move the centre when it is time."""
         held = self._held()
         self.n_passes += 1
@@ -226,14 +240,14 @@ class Acceleration:
             self.put(held)
         self.is_moving = False
 
-    def mend(self):
+    def mend(self) -> None:
         """Make everything consistent again after an interrupt."""
         self.rebuild()
         if self.is_moving:
             self.mean = self._now()
             self.is_moving = False
 
-    def told(self, gap):
+    def told(self, gap: FloatArray) -> None:
         """Take notice of a certified gap: points are solved for better where it is stuck.
 
         Where it grows, and that has not helped, they are made easier by a smaller kappa; not for
@@ -249,11 +263,11 @@ class Acceleration:
                 self._begin(LESS * self.kappa, self._of_mu(self._held()))
         self.last_gap = gap
 
-    def forget(self):
+    def forget(self) -> None:
         """Begin anew with what was learnt of steps that are made no longer."""
         self.inner, self.last_gap = self._first_inner(), np.inf
 
-    def state(self):
+    def state(self) -> dict[str, Any]:
         """Copies of all that later passes depend on beside the engine's state, for `restore`."""
         numbers = (
             self.alpha, self.kappa, self.momentum, self.inner, self.n_passes, self.last_gap,
@@ -270,7 +284,7 @@ class Acceleration:
         }
 
     @classmethod
-    def restored(cls, engine, state, n_jobs=1):
+    def restored(cls, engine: Any, state: dict[str, Any], n_jobs: int | None = 1) -> Acceleration:
         """Accelerated passes as they were when `state` was taken, as the engine's state was."""
         self = cls.__new__(cls)
         self.engine, self.n_jobs = engine, n_jobs
@@ -290,14 +304,14 @@ class Acceleration:
             ])
         return self
 
-    def rebuild(self):
+    def rebuild(self) -> None:
         """Build w afresh from mu and the centre, without the rounding that updates leave."""
         engine = self.engine
         engine.settle()
         engine.rebuild_weights(engine.mu)
         self.put(self._mixed(self._now(), self.centre))
 
-    def certified_afresh(self, certify):
+    def certified_afresh(self, certify: Callable[..., Certificate]) -> Certificate:
         """The certificate of mu, w(mu) being built afresh; then `rebuild`."""
         engine = self.engine
         engine.settle()
@@ -307,7 +321,7 @@ class Acceleration:
         finally:
             self.put(self._mixed(self._now(), self.centre))
 
-    def certified(self, certify):
+    def certified(self, certify: Callable[..., Certificate]) -> Certificate:
         """The certificate of the average and mu; the engine goes on from where it was.
 
         certify(apart) is called with the feature map holding the average; see `certify` of the
@@ -334,7 +348,7 @@ class Acceleration:
         by_pieces(_swap, self.n_jobs, arrays, held)
         self.put(held)
 
-    def is_dual_ahead(self, certificate):
+    def is_dual_ahead(self, certificate: Certificate) -> bool:
         """Whether the dual stands while the average falls behind: w(mu) is worth a certificate."""
         if self.is_whole:
             return False  # the dual stands as it is nearly solved for
@@ -342,12 +356,14 @@ class Acceleration:
         self.since_look += 1
         return rise < RISEN * certificate.gap and self.since_look > self.wait
 
-    def compared(self, was_better):
+    def compared(self, was_better: bool) -> None:
         """Take notice of whether w(mu) was better than the average."""
         self.since_look = 0
         self.wait = 0 if was_better else min(MOST_CHECKS, 2 * self.wait + 1)
 
-    def certified_dual(self, certify):
+    def certified_dual(
+        self, certify: Callable[..., Certificate],
+    ) -> tuple[Certificate, dict[str, FloatArray]]:
         """The certificate of w(mu), and those weights; the engine goes on from where it was."""
         dual = self._of_mu(self._held())
         self.is_moving = True
@@ -359,7 +375,7 @@ class Acceleration:
             self.is_moving = False
         return found, self._state(dual)
 
-    def average(self):
+    def average(self) -> dict[str, FloatArray]:
         """A copy of the average, as a state of the feature map."""
         return self._state([array.copy() for array in self.mean])
 
@@ -388,7 +404,7 @@ class Acceleration:
         self._change_places(dual)
         return features.divergence(self._state(dual)), conjugate
 
-    def finish(self):
+    def finish(self) -> None:
         """Leave the feature map at the average, or w(mu), and the engine without kappa."""
         if self.engine.features.weight_norm() is None:
             self.put(self._of_mu(self._now()))

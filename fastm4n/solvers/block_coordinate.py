@@ -1,6 +1,9 @@
 """Fits by the block-coordinate solver: what is solved, and what is returned."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,8 +13,17 @@ from fastm4n.solvers.certificates import Certificate
 from fastm4n.solvers.driver import Driver, step_kind
 from fastm4n.solvers.history import History, Progress
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, Literal
 
-def can_be_told(surrogate, features, step, cache):
+    from fastm4n._checkpoints import FitCheckpoint
+    from fastm4n._typing import FloatArray
+    from fastm4n.features._base import FeatureMap
+    from fastm4n.surrogates._base import Surrogate
+
+
+def can_be_told(surrogate: Surrogate, features: FeatureMap, step: Any, cache: int | None) -> bool:
     """Whether passes from phi(y) need not hold the dual point, as the surrogate tells it.
 
     Which takes one more sum-product a visit, and saves two thirds of the memory.
@@ -40,11 +52,16 @@ class Solution:
 
 
 def solve(
-    surrogate, features, weights, alpha, *, mu=None, concave=None, shrink=1.0, average=None,
-    sampling="gap", step="line_search", accelerate=False, cache=None, cache_F=0.25, cache_nu=0.01,
-    auto=False, tol=1e-3, max_iter=1000, seed=0, n_jobs=1, verbose=0, callback=None,
-    keep_on_interrupt=False, keep_best=True, keep_dual=True,
-):
+    surrogate: Surrogate, features: FeatureMap, weights: FloatArray, alpha: float, *,
+    mu: FloatArray | None = None, concave: FloatArray | None = None, shrink: float = 1.0,
+    average: tuple[Any, ...] | None = None,
+    sampling: Literal["gap", "uniform", "permutation"] = "gap",
+    step: Literal["line_search", "pairwise", "away", "exact", "fixed"] = "line_search",
+    accelerate: bool = False, cache: int | None = None, cache_F: float = 0.25,
+    cache_nu: float = 0.01, auto: bool = False, tol: float = 1e-3, max_iter: int = 1000,
+    seed: int = 0, n_jobs: int = 1, verbose: int = 0, callback: Callable[..., Any] | None = None,
+    keep_on_interrupt: bool = False, keep_best: bool = True, keep_dual: bool = True,
+) -> Solution:
     r"""Maximise the dual by block-coordinate Frank-Wolfe until its gap is certified.
 
     Solves
@@ -141,8 +158,9 @@ def solve(
 
 
 def solve_engine(
-    engine, *, is_warm, checkpoint, tol, max_iter, verbose, callback, keep_on_interrupt, **options,
-):
+    engine: Any, *, is_warm: bool, checkpoint: FitCheckpoint | None, tol: float, max_iter: int,
+    verbose: int, callback: Callable[..., Any] | None, keep_on_interrupt: bool, **options: Any,
+) -> Solution | None:
     """`solve` for an engine that stands where the fit begins.
 
     Parameters

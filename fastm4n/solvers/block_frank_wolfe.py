@@ -1,5 +1,9 @@
 """The solver as an object: what of a fit is the way to the optimum, and not the model."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from sklearn.base import BaseEstimator
 
 from fastm4n._parameters import (
@@ -14,6 +18,9 @@ from fastm4n.solvers.label_newton import LabelNewton
 from fastm4n.solvers.newton_cg import NewtonCG
 from fastm4n.solvers.out_of_core import OutOfCore
 from fastm4n.solvers.quasi_newton import QuasiNewton
+
+if TYPE_CHECKING:
+    from typing import Any, Literal
 
 ORACLES = ("exact", "mirror_prox")
 
@@ -94,9 +101,11 @@ class BlockFrankWolfe(NamesParameters, BaseEstimator):
     """
 
     def __init__(
-        self, *, step="line_search", sampling="gap", accelerate=True, cache=None, cache_F=0.25,
-        cache_nu=0.01, oracle="exact", oracle_iter=None,
-    ):
+        self, *, step: Literal["line_search", "pairwise", "away", "exact", "fixed"] = "line_search",
+        sampling: Literal["gap", "uniform", "permutation"] = "gap", accelerate: bool = True,
+        cache: int | None = None, cache_F: float = 0.25, cache_nu: float = 0.01,
+        oracle: Literal["exact", "mirror_prox"] = "exact", oracle_iter: int | None = None,
+    ) -> None:
         self.step = step
         self.sampling = sampling
         self.accelerate = accelerate
@@ -106,7 +115,7 @@ class BlockFrankWolfe(NamesParameters, BaseEstimator):
         self.oracle = oracle
         self.oracle_iter = oracle_iter
 
-    def check(self, surrogate):
+    def check(self, surrogate: Literal["max_min", "max_margin", "log", "boost"]) -> None:
         """Refuse options that make no sense, by themselves or with the surrogate.
 
         Parameters
@@ -147,7 +156,7 @@ class BlockFrankWolfe(NamesParameters, BaseEstimator):
                 f"got {surrogate!r}."
             )
 
-    def options(self):
+    def options(self) -> dict[str, Any]:
         """Arguments of `solve` and `Driver`."""
         return dict(
             step=self.step, sampling=self.sampling, accelerate=bool(self.accelerate),
@@ -155,7 +164,7 @@ class BlockFrankWolfe(NamesParameters, BaseEstimator):
         )
 
 
-def check_solver(solver):
+def check_solver(solver: Any) -> Any:
     """The solver of an estimator's `solver`: its own, or the `BlockFrankWolfe` of "auto"."""
     if isinstance(solver, (
             BlockFrankWolfe, InteriorPoint, LabelNewton, NewtonCG, OutOfCore, QuasiNewton)):

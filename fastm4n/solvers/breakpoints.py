@@ -3,9 +3,16 @@
 The optimum is concave in alpha, and the objective of fixed weights is affine.
 """
 
+from __future__ import annotations
+
 from dataclasses import astuple, dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
 
 N_NUMBERS = 9
 
@@ -40,23 +47,23 @@ class Breakpoint:
     oracle_calls: int
     cache_hits: int = 0
 
-    def primal(self, alpha):
+    def primal(self, alpha: float) -> float:
         return self.loss + 0.5 * alpha * self.norm
 
-    def numbers(self):
+    def numbers(self) -> Any:
         return np.array(astuple(self), dtype=np.float64)
 
     @classmethod
-    def of_numbers(cls, numbers):
+    def of_numbers(cls, numbers: Sequence[float]) -> Any:
         """The breakpoint of a list of `numbers`."""
         return cls(*numbers[:6], *map(int, numbers[6:]))
 
     @property
-    def gap(self):
+    def gap(self) -> float:
         return max(0.0, self.primal(self.alpha) - self.dual)
 
 
-def largest_gap(upper, lower):
+def largest_gap(upper: Breakpoint, lower: Breakpoint) -> float:
     """The largest gap between two breakpoints, and where it is: at `upper`, `lower` or between.
 
     The better of two affine functions less an affine one is largest where the two are equal, or
@@ -73,7 +80,7 @@ def largest_gap(upper, lower):
     return best, where
 
 
-def smallest_alpha(point, eps):
+def smallest_alpha(point: Breakpoint, eps: float) -> float:
     """The smallest alpha down to which the weights of `point` have a gap of at most eps.
 
     The dual value falls to no less than 0, its value at phi(y), with alpha; so the gap is affine

@@ -1,12 +1,22 @@
 """Certificates: objective values at feasible points, whose difference bounds the rest."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fastm4n._plain import formed
 from fastm4n.features._base import NotPositiveSemidefinite
 from fastm4n.solvers.threads import in_threads
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from fastm4n._typing import FloatArray
+    from fastm4n.features._base import FeatureMap
+    from fastm4n.surrogates._base import Surrogate
 
 # two values of the objective that differ by less than this share of their terms are equal
 ROUNDING = 1e-14
@@ -39,7 +49,10 @@ class Certificate:
     height: float = 0.0  # sum_b p_b h_b(mu_b), which the objective at w = 0 is no less than
 
 
-def certificate_terms(engine, mu, n_jobs=1, concave=None, only_needed=False):
+def certificate_terms(
+    engine: Any, mu: FloatArray | None, n_jobs: int | None = 1, concave: FloatArray | None = None,
+    only_needed: bool = False,
+) -> list[FloatArray]:
     """What `EngineState.certify_range` tells of all blocks: five arrays, of each block.
 
     With only_needed those that `certify` makes nothing of are empty: numbers of blocks are not few
@@ -58,7 +71,7 @@ def certificate_terms(engine, mu, n_jobs=1, concave=None, only_needed=False):
     return terms
 
 
-def scaled_dual(height, pull):
+def scaled_dual(height: float, pull: float) -> float:
     """The best dual value between phi(y) and a dual point of sum_b p_b h_b = height.
 
     Its w has alpha / 2 ||w||^2 = pull; h is concave and zero at phi(y): the largest
@@ -69,7 +82,10 @@ def scaled_dual(height, pull):
     return 0.25 * max(height, 0.0) ** 2 / pull
 
 
-def certify(engine, mu, n_jobs=1, apart=None, concave=None):
+def certify(
+    engine: Any, mu: FloatArray, n_jobs: int = 1, apart: tuple[float, float] | None = None,
+    concave: FloatArray | None = None,
+) -> Certificate:
     """Certificate at the dual point mu, the feature map holding w(mu).
 
     Or any other w: `apart` then is Omega(w) + Omega*(z) - <w, z>, by which P(w) - D(mu) over alpha
@@ -142,13 +158,15 @@ def _is_indefinite(engine, mu, norm):
     return norm < -NEGATIVE * max(engine.norm_bound(mu), UNDONE * engine.norm_bound(other)) ** 2
 
 
-def certify_average(engine, n_jobs=1):
+def certify_average(engine: Any, n_jobs: int | None = 1) -> tuple[FloatArray, Certificate]:
     """The averaged dual point of the fixed step and its certificate; w is left as it was."""
     mu = engine.averaged_mu()
     return mu, certify_elsewhere(engine, mu, n_jobs)
 
 
-def certify_elsewhere(engine, mu, n_jobs=1, concave=None):
+def certify_elsewhere(
+    engine: Any, mu: FloatArray | None, n_jobs: int | None = 1, concave: FloatArray | None = None,
+) -> Certificate:
     """Certificate of another dual point and w of it; the engine's w is left as it was."""
     state = engine.features.state()
     try:
@@ -158,7 +176,7 @@ def certify_elsewhere(engine, mu, n_jobs=1, concave=None):
         engine.features.restore(state)
 
 
-def objective_at_zero(surrogate, features, weights):
+def objective_at_zero(surrogate: Surrogate, features: FeatureMap, weights: FloatArray) -> float:
     """P(0) = sum_b p_b max_mu h_b(mu), bounded from above: what tolerances are relative to.
 
     One where there are no costs, so that it can be divided by.
@@ -167,7 +185,7 @@ def objective_at_zero(surrogate, features, weights):
     return value if value > 0.0 else 1.0
 
 
-def certify_zero(engine, n_jobs=1):
+def certify_zero(engine: Any, n_jobs: int | None = 1) -> tuple[FloatArray, Certificate]:
     """phi(y) and the certificate of w = 0 (within its bounds); w is left as it was.
 
     Its `primal` is the objective there, bounded from above: `objective_at_zero` where w has neither
@@ -182,7 +200,9 @@ def certify_zero(engine, n_jobs=1):
         engine.features.restore(state)
 
 
-def certify_cleared(engine, n_jobs=1):
+def certify_cleared(
+    engine: Any, n_jobs: int | None = 1,
+) -> tuple[dict[str, FloatArray], Certificate]:
     """The weights of `certify_zero`, as a state, and a certificate whose objective is of them.
 
     The engine's own dual point serves, which takes no memory for another: the objective does not
@@ -221,23 +241,25 @@ class Best:
         A copy of the dual point of `dual`, None where the engine stands at it, and h_b there.
     """
 
-    def __init__(self, keeps_heights=True):
+    def __init__(self, keeps_heights: bool = True) -> None:
         self.keeps_heights = keeps_heights
         self.forget()
 
-    def forget(self):
+    def forget(self) -> None:
         """Begin anew, from the dual point phi(y)."""
         self.primal, self.dual = np.inf, 0.0
         self.kept = self.concave = self.mu = self.heights = None
 
-    def state(self):
+    def state(self) -> dict[str, Any]:
         """All that later passes depend on, for `restore`; nothing of it is changed in place."""
         return {
             "values": np.array([self.primal, self.dual]),
             "kept": self.kept, "concave": self.concave, "mu": self.mu, "heights": self.heights,
         }
 
-    def restore(self, state, kept, mu, heights):
+    def restore(
+        self, state: dict[str, Any], kept: Any, mu: FloatArray | None, heights: FloatArray | None,
+    ) -> None:
         """Bring back the arrays of `state`; the others are of the form that its own have."""
         self.primal, self.dual = state["values"].tolist()
         forms = {"kept": kept, "concave": heights, "mu": mu, "heights": heights}
@@ -245,7 +267,7 @@ class Best:
         for name, form in forms.items():
             setattr(self, name, formed(form, name, state) if name in there else None)
 
-    def offer(self, certificate, kept=None):
+    def offer(self, certificate: Certificate, kept: Any = None) -> None:
         """Take notice of a certificate, of where the engine stands or of what is to be kept."""
         concave = certificate.concave if self.keeps_heights else None
         if certificate.bound >= self.dual:
@@ -255,7 +277,7 @@ class Best:
             self.primal, self.kept = certificate.primal, kept
             self.concave = concave
 
-    def improved(self, certificate):
+    def improved(self, certificate: Certificate) -> Certificate:
         """The certificate with the best values in the place of its own."""
         primal, dual = certificate.primal, certificate.dual
         is_better = self.primal < primal or self.dual > dual + certificate.rounding

@@ -13,15 +13,24 @@ References
    memory large-scale linear models. KDD.
 """
 
+from __future__ import annotations
+
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fastm4n._plain import checked, flat, formed, part
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling
 from fastm4n.solvers.threads import in_threads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fastm4n._typing import FloatArray, IntArray
+    from fastm4n.solvers._dual_store import DualStore
+    from fastm4n.surrogates._base import Surrogate
 
 # the dual point of a chunked engine: it is on disk, and handed to no one
 ON_DISK = np.zeros(0)
@@ -65,7 +74,7 @@ class Kind:
     largest: Any
 
     @classmethod
-    def of(cls, surrogate, n_blocks, max_size, largest):
+    def of(cls, surrogate: Surrogate, n_blocks: int, max_size: int, largest: Any) -> Kind:
         """What there is to say of all, by the surrogate of some; `largest` is a method of all."""
         return cls(
             surrogate.outputs, n_blocks, max_size, surrogate.has_block_step,
@@ -84,14 +93,14 @@ class Chunks:
         That holds w.
     """
 
-    def load(self, c):
+    def load(self, c: int) -> Any:
         """The surrogate and the features of chunk c, which share the weights, and its bytes.
 
         Called in another thread.
         """
         raise NotImplementedError
 
-    def ended(self, engine):
+    def ended(self, engine: BlockCoordinateEngine) -> None:
         """Called with the engine of a solution while what is kept of chunks can still be read.
 
         For what a subclass has to say of all blocks at the weights that were found.
@@ -123,8 +132,10 @@ class ChunkedEngine:
     sets = None
     cache_hits = 0
 
-    def __init__(self, data, weights, alpha, seed, store, local_sampling=Sampling.GAP, visits=None,
-                 n_jobs=1):
+    def __init__(
+        self, data: Chunks, weights: FloatArray, alpha: float, seed: int, store: DualStore | None,
+        local_sampling: Sampling = Sampling.GAP, visits: int | None = None, n_jobs: int = 1,
+    ) -> None:
         n = data.kind.n_blocks
         self.data, self.surrogate, self.features = data, data.kind, data.features
         self.weights, self.alpha, self.kappa = weights, alpha, 0.0
@@ -144,21 +155,21 @@ class ChunkedEngine:
             store.begin(self.n_chunks)
 
     @property
-    def n_chunks(self):
+    def n_chunks(self) -> int:
         return self.edges.size - 1
 
     @property
-    def mu(self):
+    def mu(self) -> FloatArray:
         """Nothing: the dual point is on disk, and all that takes it here means that one."""
         return ON_DISK
 
-    def close(self):
+    def close(self) -> None:
         """End the thread that reads ahead."""
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
             self._pool = None
 
-    def at_truth(self):
+    def at_truth(self) -> Any:
         """An engine of the same problem at phi(y); it shares the feature map."""
         return ChunkedEngine(self.data, self.weights, self.alpha, 0, None, n_jobs=self.n_jobs)
 
@@ -182,7 +193,7 @@ class ChunkedEngine:
         engine.set_kappa(self.kappa)
         return engine, BYTE_COST * n_bytes
 
-    def for_each(self, order, visit):
+    def for_each(self, order: IntArray, visit: Callable[..., Any]) -> None:
         """Call visit(c, engine, cost) for each chunk of the order, the next one being loaded.
 
         What a chunk is loaded with does not depend on visits of others, w apart.
@@ -223,7 +234,7 @@ class ChunkedEngine:
 
     # -------------------------------------------------------------------------- passes
 
-    def run_pass(self, sampling, step):
+    def run_pass(self, sampling: Any, step: Any) -> None:
         """Visits of all chunks, each of as many blocks as it has and twice where it pays.
 
         Under gap sampling chunks with next to nothing to gain are left out. An interrupted pass
@@ -265,7 +276,7 @@ class ChunkedEngine:
                 self._curvatures.append((engine.curvature, engine.n_visits))
         self.store.write(c, _kept(engine))
 
-    def measure_curvature(self):
+    def measure_curvature(self) -> None:
         """Set `curvature`, unless it was set before: the mean over chunks visited so far."""
         if self.curvature == 0.0 and self._curvatures:
             values, visits = np.array(self._curvatures).T
@@ -276,16 +287,19 @@ class ChunkedEngine:
                 self.curvature *= max(1.0, OF_CHUNKS * min(1.0, of_chunk / MANY))
             self._curvatures = []
 
-    def set_kappa(self, kappa):
+    def set_kappa(self, kappa: float) -> None:
         """As of `BlockCoordinateEngine`."""
         self.kappa = kappa
 
     # ------------------------------------------------------------------- certificates
 
-    def settle(self):
+    def settle(self) -> None:
         """Nothing is put off here."""
 
-    def certify_range(self, start, stop, mu, loss, gap, concave, inner, shift):
+    def certify_range(
+        self, start: int, stop: int, mu: FloatArray | None, loss: FloatArray, gap: FloatArray,
+        concave: FloatArray | None, inner: FloatArray, shift: FloatArray | None,
+    ) -> None:
         """As of `BlockCoordinateEngine`, for all blocks at once."""
         terms = loss, gap, concave, inner, shift
 
@@ -299,15 +313,15 @@ class ChunkedEngine:
 
         self.for_each(range(self.n_chunks), visit)
 
-    def set_gaps(self, gap, loss):
+    def set_gaps(self, gap: FloatArray, loss: FloatArray) -> None:
         """Replace the stale gaps and losses, after a full pass over them."""
         self.gaps[:], self.losses[:] = gap, loss
 
-    def stale_gap(self):
+    def stale_gap(self) -> float:
         """sum_b p_b g_b with each g_b as it was when its block was last looked at."""
         return float(np.sum(self.weights * self.gaps))
 
-    def rebuild_weights(self, mu):
+    def rebuild_weights(self, mu: FloatArray | None) -> None:
         """w = w(mu), afresh; if it is interrupted w is what it was before."""
         before = self.features.state()
         self.features.clear()
@@ -320,7 +334,7 @@ class ChunkedEngine:
 
     # ------------------------------------------------------------------- further blocks
 
-    def left(self):
+    def left(self) -> dict[str, Any]:
         """What a later engine, of these blocks and others behind them, goes on from: arrays.
 
         Dual points and lower bounds of h stay in the store. Of the last chunk, which may grow, the
@@ -336,7 +350,7 @@ class ChunkedEngine:
             left.update(flat("features", self.features.state()))
         return left
 
-    def go_on(self, left, share):
+    def go_on(self, left: dict[str, Any], share: float) -> None:
         """Begin where an engine of the first of these blocks has ended; the others are at phi(y).
 
         As in memory: dual points stay, or are drawn to phi(y) where alpha has come down by more
@@ -412,7 +426,7 @@ class ChunkedEngine:
 
     # --------------------------------------------------------------------------- state
 
-    def state(self):
+    def state(self) -> dict[str, Any]:
         """Copies of all that later passes depend on, for `restore`; dual points are in files."""
         numbers = self.alpha, self.kappa, self.curvature
         counts = (
@@ -428,7 +442,7 @@ class ChunkedEngine:
             **flat("features", self.features.state()),
         }
 
-    def restore(self, state):
+    def restore(self, state: dict[str, Any]) -> None:
         """Bring back what `state` gave, to an engine of the same problem and folder."""
         of_blocks = {name: checked(self.concave, name, state) for name in (
             "concave", "gaps", "losses")}

@@ -1,6 +1,9 @@
 """The driver of the block-coordinate solver: passes, certificates, and when to stop."""
 
+from __future__ import annotations
+
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from joblib import cpu_count
@@ -28,6 +31,14 @@ from fastm4n.solvers.certificates import (
 )
 from fastm4n.solvers.policy import AutoPolicy, is_roomy
 from fastm4n.solvers.semismooth import SemismoothNewton, is_time, pays
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, Literal
+
+    from fastm4n._typing import FloatArray
+    from fastm4n.solvers.certificates import Certificate
+    from fastm4n.surrogates._base import Surrogate
 
 SAMPLINGS = {"gap": Sampling.GAP, "uniform": Sampling.UNIFORM, "permutation": Sampling.PERMUTATION}
 
@@ -63,7 +74,9 @@ STALLED_PASSES, STALLED = 40, 0.05
 LATE_PASSES, HELPED = 100, 0.8
 
 
-def step_kind(step, surrogate):
+def step_kind(
+    step: Literal["line_search", "pairwise", "away", "exact", "fixed"], surrogate: Surrogate,
+) -> Step:
     """The engine's step for the estimators' `step` under this surrogate."""
     if step == "exact" and not surrogate.has_block_step:
         raise ValueError(
@@ -117,9 +130,13 @@ class Driver:
         With `keep_best`: what is returned, and certificates are of it.
     """
 
-    def __init__(self, engine, *, sampling="gap", step="line_search", n_jobs=1, on_check=None,
-                 accelerate=False, cache=None, cache_F=0.25, cache_nu=0.01, auto=False,
-                 keep_best=False, keep_dual=True):
+    def __init__(
+        self, engine: Any, *, sampling: Literal["gap", "uniform", "permutation"] = "gap",
+        step: Literal["line_search", "pairwise", "away", "exact", "fixed"] = "line_search",
+        n_jobs: int = 1, on_check: Callable[..., Any] | None = None, accelerate: bool = False,
+        cache: int | None = None, cache_F: float = 0.25, cache_nu: float = 0.01, auto: bool = False,
+        keep_best: bool = False, keep_dual: bool = True,
+    ) -> None:
         self.engine = engine
         self.keep_dual = keep_dual
         self.sampling = sampling
@@ -176,7 +193,7 @@ class Driver:
         self._certified_at = -1  # visits made until then
         self._calls_before = 0
 
-    def certify(self):
+    def certify(self) -> tuple[FloatArray, Certificate]:
         """The point where the passes stand, and its certificate; gaps are refreshed."""
         engine = self.engine
         self.certificate, self._certified_at = None, -1  # its numbers of blocks take memory
@@ -273,7 +290,7 @@ class Driver:
             best.offer(replace(zero, bound=-np.inf), point)
         return best.improved(certificate)
 
-    def check(self, tol, is_last):
+    def check(self, tol: float, is_last: bool) -> bool:
         """Certify where the engine stands; returns whether the run is done."""
         engine = self.engine
         stale = engine.stale_gap()
@@ -349,7 +366,10 @@ class Driver:
         """Tell on_check of the certificate; whether the run is to end."""
         return self.on_check is not None and bool(self.on_check(self, self.certificate, error))
 
-    def run(self, tol, max_iter, *, look_first=False, sweep_first=False, certified=True):
+    def run(
+        self, tol: float, max_iter: int, *, look_first: bool = False, sweep_first: bool = False,
+        certified: bool = True,
+    ) -> None:
         """Passes until the gap is certified to be at most tol.
 
         Parameters
@@ -444,7 +464,7 @@ class Driver:
         self._at_refresh, self._sweep = engine.stale_gap(), False
         return finished
 
-    def state(self):
+    def state(self) -> dict[str, Any]:
         """Copies of all that later passes depend on, for `restore`, between two passes.
 
         A flat dict of named arrays. It changes nothing: a run goes on as if it had not been called,
@@ -462,7 +482,7 @@ class Driver:
                 state.update(flat(name, of.state()))
         return state
 
-    def restore(self, state):
+    def restore(self, state: dict[str, Any]) -> None:
         """Bring back what `state` gave, to a driver of the same problem and options."""
         self.engine.restore(part("engine", state))
         (
@@ -556,7 +576,7 @@ class Driver:
         share = SLOW if self.n_passes > FIRST_PASSES else SLOW_AT_FIRST
         return self._stale[1] > share**2 * before
 
-    def settled(self):
+    def settled(self) -> tuple[FloatArray, Certificate]:
         """The point that is returned, w being left at what goes with it, and its certificate."""
         engine, best = self.engine, self.best
         if self.acceleration is not None and self._certified_at != engine.n_visits:

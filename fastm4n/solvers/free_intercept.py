@@ -11,6 +11,10 @@ more, sum_b p_b (phi(y_b) - mu_b) = 0; a dual point that nearly satisfies it is 
 a constant one so that it does, and certifies the gap.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine
@@ -18,8 +22,16 @@ from fastm4n.solvers.block_coordinate import Solution, solve
 from fastm4n.solvers.certificates import Certificate, certify_elsewhere
 from fastm4n.solvers.history import History
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
-def balancing(mean, pi):
+    from fastm4n._typing import FloatArray
+    from fastm4n.features._base import FeatureMap
+    from fastm4n.surrogates._base import Surrogate
+
+
+def balancing(mean: FloatArray, pi: FloatArray) -> tuple[float, FloatArray]:
     """The smallest theta, and q, with (1 - theta) mean + theta q = pi; q is None where theta is 0.
 
     With r = pi - mean a q in the simplex needs theta / (1 - theta) >= max_j -r_j / pi_j.
@@ -38,7 +50,7 @@ def balancing(mean, pi):
     return ratio / (1.0 + ratio), q / q.sum()
 
 
-def balance(mu, truth, p):
+def balance(mu: FloatArray, truth: FloatArray, p: FloatArray) -> FloatArray:
     """The dual point (1 - theta) mu + theta q, balanced, for the smallest such theta.
 
     Balanced is sum_b p_b mu_b = pi = sum_b p_b truth_b, so that the intercept has no
@@ -60,9 +72,11 @@ def balance(mu, truth, p):
 
 
 def solve_free_intercept(
-    surrogate, features, weights, alpha, truth, *, mu=None, shrink=1.0, tol=1e-3, max_iter=1000,
-    n_jobs=1, callback=None, keep_on_interrupt=False, intercept=1.0, scale=1.0, **options
-):
+    surrogate: Surrogate, features: FeatureMap, weights: FloatArray, alpha: float,
+    truth: FloatArray, *, mu: FloatArray | None = None, shrink: float = 1.0, tol: float = 1e-3,
+    max_iter: int = 1000, n_jobs: int | None = 1, callback: Callable[..., Any] | None = None,
+    keep_on_interrupt: bool = False, intercept: float = 1.0, scale: float = 1.0, **options: Any,
+) -> tuple[Solution, FloatArray]:
     """`solve` for an intercept that is not regularised.
 
     Parameters

@@ -1,10 +1,19 @@
 """What is told of a fit while it runs: the history of its certificates, and a bar of progress."""
 
+from __future__ import annotations
+
 import logging
 import math
 import time
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from fastm4n._typing import Array
+    from fastm4n.solvers.certificates import Certificate
 
 logger = logging.getLogger("fastm4n")
 
@@ -17,11 +26,14 @@ HISTORY_KEYS = (
 class History:
     """Rows of certificates, timed from its creation."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.start = time.perf_counter()
         self.columns = {key: [] for key in HISTORY_KEYS}
 
-    def add(self, n_passes, certificate, oracle_calls, oracle_error, cache_hits, policy):
+    def add(
+        self, n_passes: int, certificate: Certificate, oracle_calls: int, oracle_error: float,
+        cache_hits: int, policy: str,
+    ) -> dict[str, int]:
         """Append a row; returns it as a dict."""
         values = (
             n_passes, certificate.primal, certificate.dual, certificate.gap,
@@ -33,19 +45,19 @@ class History:
         return row
 
     @property
-    def seconds(self):
+    def seconds(self) -> float:
         return time.perf_counter() - self.start
 
-    def arrays(self):
+    def arrays(self) -> dict[str, Any]:
         return {key: np.asarray(values) for key, values in self.columns.items()}
 
-    def restore(self, arrays, seconds):
+    def restore(self, arrays: dict[str, Array], seconds: float) -> None:
         """Take up the rows of `arrays`, so many seconds after the beginning."""
         self.columns = {key: arrays[key].tolist() for key in HISTORY_KEYS}
         self.start = time.perf_counter() - seconds
 
 
-def tqdm_bar(verbose, **options):
+def tqdm_bar(verbose: int, **options: Any) -> None:
     """A bar of tqdm's, or None where none is wanted or tqdm is not there."""
     if not verbose:
         return None
@@ -67,13 +79,13 @@ class Progress:
 
     _FORMAT = "{desc}{percentage:3.0f}%|{bar}|{postfix} [{elapsed}<{remaining}]"
 
-    def __init__(self, verbose, max_iter, tol):
+    def __init__(self, verbose: int, max_iter: int, tol: float) -> None:
         self.verbose, self.max_iter, self.tol = verbose, max_iter, tol
         self.first = None
         # smoothing=0: what remains is told from all that was done, as gaps jump
         self.bar = tqdm_bar(verbose, total=1.0, bar_format=self._FORMAT, smoothing=0)
 
-    def share(self, row):
+    def share(self, row: dict[str, Any]) -> float:
         """How far the fit has come, from 0 to 1."""
         if self.tol <= 0.0:
             return min(1.0, row["pass"] / self.max_iter)
@@ -87,7 +99,7 @@ class Progress:
         # at least 0: gaps may rise above the first one
         return max(0.0, math.log(self.first / gap) / math.log(self.first / self.tol))
 
-    def update(self, row):
+    def update(self, row: dict[str, Any]) -> None:
         if not self.verbose:
             return
         if self.bar is not None:
@@ -100,6 +112,6 @@ class Progress:
             row["pass"], row["primal"], row["dual"], row["gap"],
         )
 
-    def close(self):
+    def close(self) -> None:
         if self.bar is not None:
             self.bar.close()

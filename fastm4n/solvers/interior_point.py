@@ -28,6 +28,10 @@ References
    Journal on Optimization 2.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 from scipy import sparse
 from scipy.linalg import cho_factor, cho_solve
@@ -42,6 +46,14 @@ from fastm4n.solvers.certificates import ROUNDING, Certificate, scaled_dual
 from fastm4n.solvers.history import History, Progress
 from fastm4n.solvers.threads import one_blas_thread
 from fastm4n.surrogates import MaxMin
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from fastm4n._typing import FloatArray
+    from fastm4n.features._base import FeatureMap
+    from fastm4n.surrogates._base import Surrogate
 
 # sum_b p_b (mu_b s_b + nu_b z_b) at first, beside the objective at w = 0
 FIRST = 2.0
@@ -76,7 +88,7 @@ ITEMS, NUMBERS = 6, 1 << 13
 LEAST_TOL, TINY = 3e-4, 2e-6
 
 
-def why_not(surrogate, features):
+def why_not(surrogate: Surrogate, features: FeatureMap) -> str | None:
     """Why `InteriorPoint` does not solve a problem, in words; None where it does."""
     outputs = surrogate.outputs
     if type(surrogate) is not MaxMin or type(outputs) is not PermutationOutputs:
@@ -100,7 +112,9 @@ def why_not(surrogate, features):
     return None
 
 
-def is_better(surrogate, features, weights, alpha, tol):
+def is_better(
+    surrogate: Surrogate, features: FeatureMap, weights: FloatArray, alpha: float, tol: float,
+) -> bool:
     """Whether `solver="auto"` takes `InteriorPoint` and not steps of blocks.
 
     tol is a share of the objective at w = 0.
@@ -148,23 +162,25 @@ class InteriorPoint(NamesParameters, BaseEstimator):
     # what estimators ask of a solver beside
     oracle, oracle_iter, step = "exact", None, "interior_point"
 
-    def __init__(self, max_products=MOST_PRODUCTS):
+    def __init__(self, max_products: int = MOST_PRODUCTS) -> None:
         self.max_products = max_products
 
-    def check(self, surrogate):
+    def check(self, surrogate: Surrogate) -> None:
         """Refuse options that make no sense, by themselves or with the surrogate."""
         check_number("max_products", self.max_products, low=0, integer=True)
         if surrogate != "max_min":
             raise ValueError(
                 f"InteriorPoint is for surrogate='max_min', got {surrogate!r}; use solver='auto'.")
 
-    def options(self):
+    def options(self) -> dict[str, Any]:
         raise ValueError("solver=InteriorPoint() fits one alpha: for paths use solver='auto'.")
 
     def solve(
-        self, surrogate, features, weights, alpha, *, mu=None, concave=None, shrink=1.0,
-        average=None, tol=1e-3, max_iter=1000, verbose=0, callback=None, otherwise=None,
-    ):
+        self, surrogate: Surrogate, features: FeatureMap, weights: FloatArray, alpha: float, *,
+        mu: FloatArray | None = None, concave: FloatArray | None = None, shrink: float = 1.0,
+        average: tuple[Any, ...] | None = None, tol: float = 1e-3, max_iter: int = 1000,
+        verbose: int = 0, callback: Callable[..., Any] | None = None, otherwise: Any = None,
+    ) -> Solution:
         """Minimise until the gap is at most tol; arguments and result as of `solvers.solve`.
 
         max_iter counts steps. Where a fit would go on from is left out of account. Where steps get

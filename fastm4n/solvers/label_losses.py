@@ -14,11 +14,23 @@ The gradient by v is mu - phi(y), mu being a point of the simplex. So every eval
 point with h(mu), that of the problem without smoothing, beside the losses that are not smoothed.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from fastm4n.outputs import SimplexOutputs
 from fastm4n.outputs._simplex import closed_form
 from fastm4n.surrogates import Log, MaxMargin, MaxMin
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from fastm4n._typing import FloatArray
+    from fastm4n.features._base import FeatureMap
+    from fastm4n.surrogates._base import Surrogate
 
 # numbers of scores that are worked on at a time, about, and least rows
 AT_ONCE, LEAST_ROWS = 1 << 14, 64
@@ -30,7 +42,7 @@ SPREAD = 1 << 18
 INTEGRAL = 1e-12
 
 
-def kind_of(surrogate):
+def kind_of(surrogate: Surrogate) -> str | None:
     """Which of the losses above a surrogate is; None for others."""
     outputs = surrogate.outputs
     if type(outputs) is not SimplexOutputs:
@@ -69,7 +81,7 @@ class LabelLosses:
         p_b.
     """
 
-    def __init__(self, surrogate, features, weights):
+    def __init__(self, surrogate: Surrogate, features: FeatureMap, weights: FloatArray) -> None:
         X, self.rows, self.norms, self.k, self.constant = features.arguments()
         self.kind = kind_of(surrogate)
         self.X, self.p, self.n, self.d = X, np.asarray(weights), self.rows.size, X.shape[1]
@@ -82,7 +94,7 @@ class LabelLosses:
         if self.n * self.d <= GATHERED:
             self.gathered = self._rows(slice(None))
 
-    def chunks(self):
+    def chunks(self) -> Iterator[Any]:
         """Ranges of blocks, with their rows in double precision."""
         for start in range(0, self.n, self.step):
             stop = min(self.n, start + self.step)
@@ -102,13 +114,13 @@ class LabelLosses:
             rows = self._rows(some) if self.gathered is None else self.gathered[some]
             yield rows, self.p[some], self.y[some]
 
-    def scores(self, weights, rows):
+    def scores(self, weights: FloatArray, rows: Any) -> FloatArray:
         """One column for each row."""
         scores = weights[:, : self.d] @ rows.T
         scores += self.constant * weights[:, self.d :]
         return scores
 
-    def moments(self, most_rows):
+    def moments(self, most_rows: int | None) -> FloatArray:
         """The mean of x_b x_b', with the constant feature, of every so many blocks as below."""
         total, mass = np.zeros((self.d + 1, self.d + 1)), 0.0
         for rows, p, _ in self._some(most_rows, self.step):
@@ -119,7 +131,7 @@ class LabelLosses:
         total[: self.d, self.d] = total[self.d, : self.d]
         return total / mass
 
-    def concave(self, point):
+    def concave(self, point: FloatArray) -> float:
         """sum_b p_b h_b(point), one point of the simplex for all blocks."""
         if self.kind == "log":
             inside = point[point > 0.0]
@@ -129,11 +141,11 @@ class LabelLosses:
         costs = self.cost.T @ point if self.kind == "absolute" else self.cost @ point
         return float(costs.min()) if self.kind == "absolute" else float(self.share() @ costs)
 
-    def share(self):
+    def share(self) -> FloatArray:
         """sum_b p_b phi(y_b)."""
         return np.bincount(self.y, weights=self.p, minlength=self.k)
 
-    def pull_of(self, point):
+    def pull_of(self, point: FloatArray) -> FloatArray:
         """sum_b p_b (point - phi(y_b)) x_b', one point for all blocks, but for the constant."""
         total = np.zeros((self.k, self.d))
         for start, stop, rows in self.chunks():
@@ -142,7 +154,9 @@ class LabelLosses:
             total += (apart * self.p[start:stop]) @ rows
         return total
 
-    def evaluate(self, weights, tau=1.0, mu=None):
+    def evaluate(
+        self, weights: FloatArray, tau: float = 1.0, mu: FloatArray | None = None,
+    ) -> tuple[float, float, float, FloatArray]:
         """Means over the blocks at weights.
 
         Parameters
@@ -212,7 +226,10 @@ class LabelLosses:
         last = np.count_nonzero(ordered > means, axis=0) - 1
         return means[last, np.arange(scores.shape[1])]
 
-    def hessian(self, weights, tau=1.0, damping=0.0, most_rows=None):
+    def hessian(
+        self, weights: FloatArray, tau: float = 1.0, damping: float = 0.0,
+        most_rows: int | None = None,
+    ) -> FloatArray:
         """Second derivatives of `smooth`: (n_labels, n_features + 1, n_labels, n_features + 1).
 
         Of max-min with the 0-1 cost, which has kinks, it is that of the piece that weights lie on,
@@ -239,7 +256,7 @@ class LabelLosses:
             total[label, :, label, :] += bent[label]
         return total / mass
 
-    def label_hessian(self, weights, most_rows):
+    def label_hessian(self, weights: FloatArray, most_rows: int | None) -> FloatArray:
         """Of log, the part of `hessian` that is of one label: (n_labels, d + 1, d + 1)."""
         d = self.d + 1
         total, mass = np.zeros((self.k, d, d)), 0.0

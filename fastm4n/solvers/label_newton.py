@@ -22,7 +22,10 @@ References
 .. [3] J. Nocedal, S. Wright (2006). Numerical Optimization, algorithm 7.4.
 """
 
+from __future__ import annotations
+
 from collections import deque
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import sparse
@@ -40,6 +43,14 @@ from fastm4n.solvers.label_losses import LabelLosses, kind_of
 from fastm4n.solvers.limited_memory import direction, keep_pair
 from fastm4n.solvers.semismooth import LONGEST
 from fastm4n.solvers.threads import one_blas_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from fastm4n._typing import FloatArray
+    from fastm4n.features._base import FeatureMap
+    from fastm4n.surrogates._base import Surrogate
 
 # of the line search: the share of the slope that a step must gain, most steps that are shorter, and
 # the shares of the last one that the next may have
@@ -80,7 +91,7 @@ MANY_WEIGHTS = 500
 TINY = 1e-3
 
 
-def why_not(surrogate, features):
+def why_not(surrogate: Surrogate, features: FeatureMap) -> str | None:
     """Why `LabelNewton` does not solve a problem, in words; None where it does."""
     kind = kind_of(surrogate)
     if kind is None:
@@ -98,7 +109,9 @@ def why_not(surrogate, features):
     return None
 
 
-def is_better(surrogate, features, weights, alpha):
+def is_better(
+    surrogate: Surrogate, features: FeatureMap, weights: FloatArray, alpha: float,
+) -> bool:
     """Whether `solver="auto"` takes `LabelNewton` and not steps of blocks.
 
     Under the log surrogate where columns are few, as a pass costs a fraction of one of blocks; else
@@ -149,10 +162,10 @@ class LabelNewton(NamesParameters, BaseEstimator):
     # what estimators ask of a solver beside
     oracle, oracle_iter, step = "exact", None, "newton"
 
-    def __init__(self, quasi_steps=80):
+    def __init__(self, quasi_steps: int = 80) -> None:
         self.quasi_steps = quasi_steps
 
-    def check(self, surrogate):
+    def check(self, surrogate: Surrogate) -> None:
         """Refuse options that make no sense, by themselves or with the surrogate."""
         check_number("quasi_steps", self.quasi_steps, low=0, strict=False, integer=True)
         if surrogate == "boost":
@@ -160,14 +173,16 @@ class LabelNewton(NamesParameters, BaseEstimator):
                 "LabelNewton is for surrogate='log', 'max_margin' and 'max_min', got 'boost'; use "
                 "solver='auto'.")
 
-    def options(self):
+    def options(self) -> dict[str, Any]:
         raise ValueError("solver=LabelNewton() fits one alpha: for paths use solver='auto'.")
 
     def solve(
-        self, surrogate, features, weights, alpha, *, mu=None, concave=None, shrink=1.0,
-        average=None, tol=1e-3, max_iter=1000, verbose=0, callback=None, keep_dual=True,
-        keep_on_interrupt=False, free_intercept=False,
-    ):
+        self, surrogate: Surrogate, features: FeatureMap, weights: FloatArray, alpha: float, *,
+        mu: FloatArray | None = None, concave: FloatArray | None = None, shrink: float = 1.0,
+        average: tuple[Any, ...] | None = None, tol: float = 1e-3, max_iter: int = 1000,
+        verbose: int = 0, callback: Callable[..., Any] | None = None, keep_dual: bool = True,
+        keep_on_interrupt: bool = False, free_intercept: bool = False,
+    ) -> Solution:
         """Minimise until the gap is at most tol; arguments and result as of `solvers.solve`.
 
         max_iter counts passes over all blocks. With free_intercept the intercept has no penalty,

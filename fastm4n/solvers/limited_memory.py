@@ -1,8 +1,17 @@
 """L-BFGS over states of feature maps: smooth objectives, convex or not, that may be infinite."""
 
+from __future__ import annotations
+
 from collections import deque
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from fastm4n._typing import Array, FloatArray
 
 # of the line search: the share of the slope that a step must gain, and most halvings
 SUFFICIENT, MOST_HALVINGS = 1e-4, 40
@@ -11,21 +20,24 @@ MEMORY = 10
 LEAST_CURVATURE = 1e-10
 
 
-def plus(state, factor, other):
+def plus(state: dict[str, Any], factor: float, other: Any) -> dict[str, FloatArray]:
     """state + factor other."""
     return {name: array + factor * other[name] for name, array in state.items()}
 
 
-def times(factor, state):
+def times(factor: float, state: dict[str, Any]) -> dict[str, FloatArray]:
     return {name: factor * array for name, array in state.items()}
 
 
-def inner(one, other):
+def inner(one: FloatArray, other: Any) -> float:
     """Summed by NumPy, whose bits depend on no number of threads."""
     return float(sum(np.sum(array * other[name]) for name, array in one.items()))
 
 
-def minimise(objective, w, max_iter, on_iterate):
+def minimise(
+    objective: Callable[..., Any], w: dict[str, Array], max_iter: int,
+    on_iterate: Callable[..., Any],
+) -> dict[str, Array]:
     """Descend from w; the value never rises.
 
     Parameters
@@ -67,7 +79,7 @@ def minimise(objective, w, max_iter, on_iterate):
     return w
 
 
-def keep_pair(pairs, moved, turned):
+def keep_pair(pairs: Any, moved: dict[str, Array], turned: dict[str, Array]) -> None:
     """Append a step and the difference of the gradients at its ends, where that tells of a curve.
 
     Parameters
@@ -80,7 +92,10 @@ def keep_pair(pairs, moved, turned):
         pairs.append((moved, turned, product))
 
 
-def direction(gradient, pairs, first=None, cautious=True):
+def direction(
+    gradient: dict[str, Array], pairs: Any, first: Callable[..., Any] | None = None,
+    cautious: bool = True,
+) -> dict[str, FloatArray]:
     """Minus the gradient, times the inverse of the Hessian that the pairs tell of.
 
     Parameters

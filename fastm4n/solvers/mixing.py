@@ -8,10 +8,19 @@ References
    Numerical Analysis 49.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from fastm4n._plain import checked
 from fastm4n.solvers.threads import by_pieces, inner_product, square_distance
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from fastm4n._typing import FloatArray
 
 # latest steps that are mixed; twice as many vectors of float32 are kept
 DEPTH = 4
@@ -43,18 +52,18 @@ class Mixing:
     is_mixed : bool
     """
 
-    def __init__(self, size, is_mixed):
+    def __init__(self, size: int, is_mixed: bool) -> None:
         depth = DEPTH if is_mixed else 0
         self.point, self.residual = np.zeros(size), np.zeros(size if is_mixed else 0)
         self.differences = np.zeros((2, depth, size), dtype=np.float32)
         self.gram = np.zeros((depth, depth))
         self.unit, self.norm, self.n_points = 1.0, np.inf, 0
 
-    def forget(self):
+    def forget(self) -> None:
         """Take nothing of the rounds before into later ones, but the last point."""
         self.norm, self.n_points = np.inf, 0
 
-    def next(self, centre, point, momentum):
+    def next(self, centre: FloatArray, point: FloatArray, momentum: float) -> FloatArray:
         """The next y, in the place of the centre, where x(centre) = point."""
         mixes = False
         if self.gram.size:
@@ -114,7 +123,7 @@ class Mixing:
 
         by_pieces(mix, 1, [point], *([of_point[i]] for i in used))
 
-    def state(self):
+    def state(self) -> dict[str, Any]:
         """Copies of all that later rounds depend on, for `restore`."""
         numbers = np.array([self.unit, self.norm, self.n_points])
         return {
@@ -122,12 +131,12 @@ class Mixing:
             "differences": self.differences.copy(), "gram": self.gram.copy(),
         }
 
-    def checked(self, state):
+    def checked(self, state: dict[str, Any]) -> dict[str, FloatArray]:
         """Copies of the arrays of `state`, which must be of such a problem."""
         return {
             name: checked(form, name, state).copy() for name, form in self.state().items()}
 
-    def restore(self, arrays):
+    def restore(self, arrays: dict[str, Any]) -> None:
         """Bring back what `checked` gave."""
         arrays = dict(arrays)
         self.unit, self.norm, n_points = arrays.pop("numbers").tolist()

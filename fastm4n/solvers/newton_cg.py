@@ -9,6 +9,10 @@ every iterate is certified by its gradient. Products with the Hessian are deriva
 along scores, one tangent sum-product a block.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 from sklearn.base import BaseEstimator
 
@@ -19,6 +23,14 @@ from fastm4n.solvers.block_coordinate import Solution
 from fastm4n.solvers.certificates import Certificate
 from fastm4n.solvers.history import History, Progress
 from fastm4n.solvers.limited_memory import inner, plus, times
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from fastm4n._typing import FloatArray
+    from fastm4n.features._base import FeatureMap
+    from fastm4n.surrogates._base import Surrogate
 
 # of the line search: the share of the slope that a step must gain, and most halvings
 SUFFICIENT, MOST_HALVINGS = 1e-4, 40
@@ -54,11 +66,11 @@ class NewtonCG(NamesParameters, BaseEstimator):
     # what estimators ask of a solver beside
     oracle, oracle_iter, step = "exact", None, "newton"
 
-    def __init__(self, cg_tol=0.5, max_cg=200):
+    def __init__(self, cg_tol: float = 0.5, max_cg: int = 200) -> None:
         self.cg_tol = cg_tol
         self.max_cg = max_cg
 
-    def check(self, surrogate):
+    def check(self, surrogate: Surrogate) -> None:
         """Refuse options that make no sense, by themselves or with the surrogate."""
         check_number("cg_tol", self.cg_tol, low=0)
         if not self.cg_tol < 1:
@@ -69,15 +81,17 @@ class NewtonCG(NamesParameters, BaseEstimator):
                 f"NewtonCG needs second derivatives, which surrogate={surrogate!r} does not have: "
                 "use 'log', or solver='auto'.")
 
-    def options(self):
+    def options(self) -> dict[str, Any]:
         raise ValueError(
             "solver=NewtonCG() fits one alpha: for paths, intercepts without penalty and "
             "inference='soft' use solver='auto'.")
 
     def solve(
-        self, surrogate, features, weights, alpha, *, mu=None, concave=None, shrink=1.0,
-        average=None, tol=1e-3, max_iter=1000, verbose=0, callback=None,
-    ):
+        self, surrogate: Surrogate, features: FeatureMap, weights: FloatArray, alpha: float, *,
+        mu: FloatArray | None = None, concave: FloatArray | None = None, shrink: float = 1.0,
+        average: tuple[Any, ...] | None = None, tol: float = 1e-3, max_iter: int = 1000,
+        verbose: int = 0, callback: Callable[..., Any] | None = None,
+    ) -> Solution:
         """Minimise until the gap is at most tol; arguments and result as of `solvers.solve`.
 
         max_iter counts passes over all blocks: evaluations and products with the Hessian.

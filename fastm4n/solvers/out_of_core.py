@@ -1,5 +1,9 @@
 """The solver of data that do not fit in memory, as an object."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from sklearn.base import BaseEstimator
 
 from fastm4n._parameters import (
@@ -13,6 +17,15 @@ from fastm4n.solvers._dual_store import ChunkCheckpoint
 from fastm4n.solvers.block_coordinate import solve_engine
 from fastm4n.solvers.chunks import LITTLE, ChunkedEngine
 from fastm4n.solvers.driver import SAMPLINGS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, Literal
+
+    from fastm4n._typing import FloatArray, StrPath
+    from fastm4n.solvers.block_coordinate import Solution
+    from fastm4n.solvers.chunks import Chunks
+    from fastm4n.surrogates._base import Surrogate
 
 STEPS = ("line_search", "exact")
 
@@ -70,9 +83,10 @@ class OutOfCore(NamesParameters, BaseEstimator):
     oracle, oracle_iter = "exact", None
 
     def __init__(
-        self, *, memory=256, work_folder=None, visits=None, step="line_search", sampling="gap",
-        accelerate=True,
-    ):
+        self, *, memory: float = 256, work_folder: StrPath | None = None, visits: int | None = None,
+        step: Literal["line_search", "exact"] = "line_search",
+        sampling: Literal["gap", "uniform", "permutation"] = "gap", accelerate: bool = True,
+    ) -> None:
         self.memory = memory
         self.work_folder = work_folder
         self.visits = visits
@@ -80,7 +94,7 @@ class OutOfCore(NamesParameters, BaseEstimator):
         self.sampling = sampling
         self.accelerate = accelerate
 
-    def check(self, surrogate):
+    def check(self, surrogate: Surrogate) -> None:
         """Refuse options that make no sense."""
         check_number("memory", self.memory, low=0)
         check_choice("step", self.step, STEPS)
@@ -91,20 +105,21 @@ class OutOfCore(NamesParameters, BaseEstimator):
         if self.visits is not None:
             check_number("visits", self.visits, low=0, integer=True)
 
-    def options(self):
+    def options(self) -> dict[str, Any]:
         raise ValueError(
             "solver=OutOfCore() fits one alpha: for paths, intercepts without penalty and "
             "inference='soft' use solver='auto'.")
 
     @property
-    def chunk_bytes(self):
+    def chunk_bytes(self) -> float:
         """Bytes of a chunk: one is visited, the next one read, and of either parts are copied."""
         return self.memory * 2**20 / 3
 
     def solve(
-        self, chunks, weights, alpha, *, tol, max_iter, seed, n_jobs, verbose, callback, left=None,
-        share=1.0,
-    ):
+        self, chunks: Chunks, weights: FloatArray, alpha: float, *, tol: float, max_iter: int,
+        seed: int, n_jobs: int | None, verbose: int, callback: Callable[..., Any] | None,
+        left: dict[str, Any] | None = None, share: float = 1.0,
+    ) -> Solution:
         """Minimise until the gap is at most tol; arguments and result as of `solvers.solve`.
 
         chunks : Chunks

@@ -6,9 +6,12 @@ values at two breakpoints bound how far the weights of either are from the optim
 them, and a path of small gap everywhere needs few breakpoints.
 """
 
+from __future__ import annotations
+
 from contextlib import contextmanager
 from dataclasses import replace
 from math import exp, inf, isinf, isnan, log, nan, sqrt
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,6 +19,13 @@ from fastm4n._plain import flat, part
 from fastm4n.solvers._block_coordinate import Sampling
 from fastm4n.solvers.breakpoints import N_NUMBERS, Breakpoint, largest_gap, smallest_alpha
 from fastm4n.solvers.certificates import certify
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from fastm4n._typing import FloatArray
+    from fastm4n.solvers.driver import Driver
 
 # from one breakpoint to the next alpha falls by this factor at first, and by the second at most
 FIRST_FACTOR = 3.0
@@ -84,9 +94,11 @@ class PathFollower:
     """
 
     def __init__(
-        self, driver, eps, kappa, max_iter, *, alphas=None, alpha_max=None, alpha_min=None,
-        certified=True, warm_start=True, rounded=False,
-    ):
+        self, driver: Driver, eps: float, kappa: float, max_iter: int, *,
+        alphas: FloatArray | None = None, alpha_max: float | None = None,
+        alpha_min: float | None = None, certified: bool = True, warm_start: bool = True,
+        rounded: bool = False,
+    ) -> None:
         self.driver, self.engine = driver, driver.engine
         self.relative_eps, self.kappa, self.max_iter = eps, kappa, max_iter
         self.eps = None
@@ -115,7 +127,7 @@ class PathFollower:
 
     # ---------------------------------------------------------------------- breakpoints
 
-    def advance(self):
+    def advance(self) -> Breakpoint:
         """The next breakpoint, w being that of it; None if there is none."""
         # not longer than this, or the two would hold each other, and all matrices
         self.driver.on_pass = lambda driver: self._step_done()
@@ -291,7 +303,7 @@ class PathFollower:
         self.engine.run_pass(Sampling.PERMUTATION, self.driver.kind)
         self.passes += 1
 
-    def gap_at_rest(self, point):
+    def gap_at_rest(self, point: FloatArray) -> float:
         """Gap of the weights of a breakpoint times its alpha / alpha, for an infinite alpha.
 
         A penalty keeps w(mu) from being proportional to 1 / alpha; that the optimum does not fall
@@ -456,7 +468,7 @@ class PathFollower:
         )
 
     @contextmanager
-    def stored_weights(self):
+    def stored_weights(self) -> Iterator[Any]:
         """The features hold the weights as they are kept, in float32 if they are rounded."""
         if not self.rounded:
             yield
@@ -471,7 +483,7 @@ class PathFollower:
 
     # --------------------------------------------------------------------------- states
 
-    def state(self):
+    def state(self) -> dict[str, Any]:
         """Copies of all that the breakpoints to come depend on, for `restore`.
 
         A flat dict of named arrays. It may be taken between breakpoints and in `on_step`.
@@ -489,7 +501,7 @@ class PathFollower:
             **flat("driver", self.driver.state()),
         }
 
-    def restore(self, state):
+    def restore(self, state: dict[str, Any]) -> None:
         """Bring back what `state` gave, to a follower of the same problem."""
         self.driver.restore(part("driver", state))
         self.log_step, *counts, converged, complete, at_rest, least, self._tol = (

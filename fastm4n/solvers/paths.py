@@ -1,14 +1,29 @@
 """`solve_path`: the regularisation path of any surrogate over any outputs."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine
 from fastm4n.solvers.driver import Driver
 from fastm4n.solvers.path_follower import PathFollower
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from fastm4n._typing import FloatArray
+    from fastm4n.features._base import FeatureMap
+    from fastm4n.solvers.breakpoints import Breakpoint
+    from fastm4n.surrogates._base import Surrogate
+
 
 def solve_path(
-    surrogate, features, weights, *, eps=0.1, kappa=0.9, alpha_min=None, alpha_max=None,
-    max_iter=1000, sampling="gap", step="line_search", accelerate=True, seed=0, n_jobs=1,
-):
+    surrogate: Surrogate, features: FeatureMap, weights: FloatArray, *, eps: float = 0.1,
+    kappa: float = 0.9, alpha_min: float | None = None, alpha_max: float | None = None,
+    max_iter: int = 1000, sampling: Any = "gap", step: Any = "line_search", accelerate: bool = True,
+    seed: int = 0, n_jobs: int | None = 1,
+) -> Iterator[Breakpoint]:
     """Solve for a sequence of decreasing alpha, certified for every alpha between them.
 
     The problem is that of `fastm4n.solvers.solve`. Between two neighbouring breakpoints the better

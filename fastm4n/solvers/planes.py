@@ -8,9 +8,18 @@ the largest such number is a bound, and so is that of any c, so that the quadrat
 be solved exactly. One dual point alone is scaled towards phi(y), and no bound is negative.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from fastm4n.solvers.certificates import ROUNDING
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from fastm4n._typing import FloatArray
 
 # steps of the quadratic program, at most, and what of a slope is none
 MOST_STEPS, FLAT = 200, 1e-12
@@ -33,7 +42,7 @@ class Planes:
         c of the last bound.
     """
 
-    def __init__(self, alpha, size):
+    def __init__(self, alpha: float, size: int) -> None:
         self.alpha, self.size = alpha, size
         self.points = []
         self.heights, self.entropies = np.zeros(0), np.zeros(0)
@@ -41,7 +50,7 @@ class Planes:
         self.shares = np.zeros(0)
         self.unused = np.zeros(0)
 
-    def add(self, height, z, inner, entropy=0.0):
+    def add(self, height: float, z: Any, inner: FloatArray, entropy: float = 0.0) -> None:
         """Keep a dual point.
 
         Parameters
@@ -71,7 +80,7 @@ class Planes:
         for name in ("heights", "entropies", "shares", "unused"):
             setattr(self, name, np.delete(getattr(self, name), k))
 
-    def bound(self, tau=0.0):
+    def bound(self, tau: float = 0.0) -> Any:
         """The largest bound, of the smoothed problem with entropies counting tau."""
         heights = self.heights + tau * self.entropies
         shares = largest(heights, self.alpha * self.products, self.shares)
@@ -85,7 +94,7 @@ class Planes:
         return max(0.0, float(heights @ shares - pull - ROUNDING * terms))
 
 
-def largest(heights, matrix, start):
+def largest(heights: FloatArray, matrix: FloatArray, start: int) -> Any:
     """c >= 0 with sum c <= 1 that makes heights' c - c' matrix c / 2 large, from a feasible start.
 
     By active sets: each step is Newton's among those of c that are not zero, as far as it is

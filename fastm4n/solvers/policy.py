@@ -1,11 +1,19 @@
 """The choice among the solver's policies, by the work that passes take and what they gain."""
 
+from __future__ import annotations
+
 import json
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fastm4n.solvers._block_coordinate import Step
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from fastm4n._typing import FloatArray
 
 LINE_SEARCH, EXACT = "line_search", "exact"
 PAIRWISE, CACHED = "pairwise", "pairwise+cache"
@@ -30,7 +38,7 @@ VISIT, ATOMS, PARTS, NUMBERS, SIMPLE = 300.0, 300.0, 8.0, 8.0, 24.0
 ROOMY = 3.5
 
 
-def is_roomy(engine):
+def is_roomy(engine: Any) -> bool:
     """Whether single labels have so many weights that steps of whole blocks get on best.
 
     Blocks then share few of their features, and few passes of such steps, in random order, come
@@ -75,7 +83,7 @@ class AutoPolicy:
         Multiply-adds of all passes, about.
     """
 
-    def __init__(self, engine, most_atoms, cache_F, cache_nu):
+    def __init__(self, engine: Any, most_atoms: int, cache_F: float, cache_nu: float) -> None:
         self.engine = engine
         self.most_atoms = most_atoms
         self.options = cache_F, cache_nu
@@ -108,30 +116,30 @@ class AutoPolicy:
         self._before = 0, 0
 
     @property
-    def kind(self):
+    def kind(self) -> Step:
         """The `Step` of the next pass."""
         steps = {LINE_SEARCH: Step.LINE_SEARCH, EXACT: Step.BLOCK}
         return steps.get(self.name, Step.PAIRWISE)
 
-    def state(self):
+    def state(self) -> dict[str, Any]:
         """All that later choices depend on, for `restore`: JSON in an array of bytes."""
         values = {name: value for name, value in vars(self).items() if name != "engine"}
         return {"json": np.frombuffer(json.dumps(values).encode(), dtype=np.uint8)}
 
-    def restore(self, state):
+    def restore(self, state: dict[str, Any]) -> None:
         """Bring back what `state` gave; the engine holds the active sets already."""
         values = json.loads(state["json"].tobytes())
         if values.keys() != vars(self).keys() - {"engine"}:
             raise ValueError("the policy's state is of another version.")
         vars(self).update(values)
 
-    def begin(self):
+    def begin(self) -> None:
         """A pass begins."""
         self._before = self.engine.n_visits, self.engine.oracle_calls
         if self.keeps_atoms and self.engine.sets is None:
             self._use(self.name)
 
-    def end(self):
+    def end(self) -> None:
         """The pass has ended: count its work."""
         n_visits = self.engine.n_visits - self._before[0]
         n_calls = self.engine.oracle_calls - self._before[1]
@@ -139,7 +147,7 @@ class AutoPolicy:
         self.n_passes += 1
         self.work += n_visits * (self.visit_cost + atoms) + n_calls * self.oracle_cost
 
-    def told(self, gap):
+    def told(self, gap: FloatArray) -> None:
         """Take notice of a certified gap: begin or end a trial, or go back on its outcome."""
         if not self.has_choice or gap <= 0.0:
             return

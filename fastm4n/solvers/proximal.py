@@ -29,6 +29,10 @@ References
    Optimization 2.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from fastm4n._checkpoints import current
@@ -37,6 +41,14 @@ from fastm4n.solvers.block_coordinate import Solution, can_be_told
 from fastm4n.solvers.certificates import Certificate, certify
 from fastm4n.solvers.driver import Driver
 from fastm4n.solvers.history import History, Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from fastm4n._typing import FloatArray
+    from fastm4n.features._base import FeatureMap
+    from fastm4n.surrogates._base import Surrogate
 
 # a is so much of the mean curvature p_b ||Phi_b d||^2 / ||d||^2 of a first pass, over alpha
 SHARE = 0.007
@@ -66,7 +78,7 @@ class Sparse:
         m; where it is zero, weights of threshold zero have 1.
     """
 
-    def __init__(self, penalties, modulus=0.0):
+    def __init__(self, penalties: dict[str, Any], modulus: float = 0.0) -> None:
         self.penalties, self.modulus = penalties, modulus
         self.free_modulus = modulus if modulus > 0.0 else 1.0
         self.has_bounds = any(
@@ -77,7 +89,7 @@ class Sparse:
             bool(np.any(np.asarray(penalty.threshold_rows()) == 0.0))
             for penalty in penalties.values())
 
-    def value(self, points):
+    def value(self, points: dict[str, FloatArray]) -> float:
         """Omega(w), of pairs (z, w) by name."""
         total = 0.0
         for name, penalty in self.penalties.items():
@@ -86,11 +98,11 @@ class Sparse:
                 total += 0.5 * float(np.sum(self.quadratic(t) * w * w))
         return total
 
-    def quadratic(self, t):
+    def quadratic(self, t: float) -> float:
         """m_j in Omega_j(w) = m_j / 2 w^2 + t_j |w|."""
         return np.where(t == 0.0, self.free_modulus, self.modulus)
 
-    def smooth(self, height, z, alpha, s):
+    def smooth(self, height: float, z: dict[str, FloatArray], alpha: float, s: float) -> Any:
         """The dual at phi(y) + s (mu - phi(y)), from below, for m > 0, and its slope in s."""
         value, slope = s * height, height
         for name, penalty in self.penalties.items():
@@ -99,7 +111,7 @@ class Sparse:
             slope -= alpha * omega_slope
         return value, slope
 
-    def best_smooth(self, height, z, alpha):
+    def best_smooth(self, height: float, z: dict[str, FloatArray], alpha: float) -> Any:
         """The largest of those duals, nearly, and its s: by the secants of the slope."""
         low, high = 0.0, 1.0
         best, at = self.smooth(height, z, alpha, 1.0)
@@ -123,7 +135,7 @@ class Sparse:
                 high, slopes = s, [0.5 * slopes[0], slope]
         return found
 
-    def largest_scale(self, z):
+    def largest_scale(self, z: dict[str, FloatArray]) -> float:
         """The largest s <= 1 for which Omega*(s z) is finite."""
         worst = 1.0
         for name, penalty in self.penalties.items():
@@ -139,7 +151,7 @@ class Sparse:
                     np.divide(ratio, t, out=np.zeros(u.shape), where=t > 0.0), initial=0.0)))
         return 1.0 / worst
 
-    def conjugate(self, z, scale):
+    def conjugate(self, z: dict[str, FloatArray], scale: float) -> float:
         """Omega*(scale z), for a scale that is feasible."""
         total = 0.0
         for name, penalty in self.penalties.items():
@@ -158,7 +170,7 @@ class Sparse:
             total += float(np.sum(np.where(t == 0.0, u * w - 0.5 * w * w, best)))
         return total
 
-    def dual(self, height, z, alpha):
+    def dual(self, height: float, z: dict[str, FloatArray], alpha: float) -> float:
         """The best lower bound of the optimum that mu gives by scaling, and the scale."""
         if self.modulus > 0.0:
             return self.best_smooth(height, z, alpha)
@@ -184,7 +196,7 @@ class ProximalPoints:
     centre : dict
     """
 
-    def __init__(self, engine, penalty, a, centre):
+    def __init__(self, engine: Any, penalty: Sparse, a: float, centre: dict[str, Any]) -> None:
         self.engine, self.penalty = engine, penalty
         self.a = max(a, self.least())
         self.centre = {name: np.array(c) for name, c in centre.items()}
@@ -193,12 +205,12 @@ class ProximalPoints:
         self.shift(self.a, 1.0)
         engine.features.set_modulus(self.a)
 
-    def least(self):
+    def least(self) -> float:
         """a is no less than the quadratic terms that there are."""
         penalty = self.penalty
         return max(penalty.modulus, penalty.free_modulus if penalty.has_free else 0.0)
 
-    def shift(self, a, sign):
+    def shift(self, a: float, sign: float) -> None:
         """Add to z sign times what the centre adds to it, or take it away.
 
         Free weights have the quadratic term that they have, which counts for one of a.
@@ -207,7 +219,7 @@ class ProximalPoints:
             for t, z, c in self.penalty.penalties[name].pieces(raw, self.centre[name]):
                 z += sign * (a - self.penalty.quadratic(t)) * c
 
-    def z(self):
+    def z(self) -> dict[str, FloatArray]:
         """z(mu), in arrays that the next call changes."""
         out = self.room = self.room or {
             name: np.empty_like(c) for name, c in self.centre.items()}
@@ -217,7 +229,7 @@ class ProximalPoints:
                 z -= (self.a - self.penalty.quadratic(t)) * c
         return out
 
-    def move(self, a, restart=False):
+    def move(self, a: float, restart: bool = False) -> None:
         """Move the centre to w and a step beyond, and a towards this one."""
         a = min(max(a, self.a / FASTEST), FASTEST * self.a)
         a = max(a, self.least())
@@ -239,7 +251,7 @@ class ProximalPoints:
         self.a = a
         self.engine.features.set_modulus(a)
 
-    def rebuild(self):
+    def rebuild(self) -> None:
         """z afresh from mu, without the rounding that updates leave."""
         engine = self.engine
         engine.settle()
@@ -248,17 +260,21 @@ class ProximalPoints:
         engine.features.set_modulus(self.a)
 
 
-def is_proximal(average):
+def is_proximal(average: tuple[Any, ...] | None) -> bool:
     """Whether the `average` of a solution is of this solver."""
     return len(average) == 4
 
 
 def solve_proximal(
-    surrogate, features, weights, alpha, *, mu=None, concave=None, shrink=1.0, average=None,
-    sampling="gap", step="line_search", accelerate=False, cache=None, cache_F=0.25, cache_nu=0.01,
-    auto=False, tol=1e-3, max_iter=1000, seed=0, n_jobs=1, verbose=0, callback=None,
-    keep_on_interrupt=False, keep_dual=True, modulus=0.0,
-):
+    surrogate: Surrogate, features: FeatureMap, weights: FloatArray, alpha: float, *,
+    mu: FloatArray | None = None, concave: FloatArray | None = None, shrink: float = 1.0,
+    average: tuple[Any, ...] | None = None, sampling: Any = "gap", step: Any = "line_search",
+    accelerate: bool = False, cache: int | None = None, cache_F: float = 0.25,
+    cache_nu: float = 0.01, auto: bool = False, tol: float = 1e-3, max_iter: int = 1000,
+    seed: int = 0, n_jobs: int | None = 1, verbose: int = 0,
+    callback: Callable[..., Any] | None = None, keep_on_interrupt: bool = False,
+    keep_dual: bool = True, modulus: float = 0.0,
+) -> Solution:
     """`solve` for Omega(w) = modulus / 2 ||w||^2 + sum_j t_j |w_j|.
 
     Without modulus, weights of t_j = 0 have w_j^2 / 2.

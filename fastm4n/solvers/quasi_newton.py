@@ -20,8 +20,11 @@ References
    Programming 103.
 """
 
+from __future__ import annotations
+
 from collections import deque
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import linalg, sparse
@@ -39,6 +42,14 @@ from fastm4n.solvers.planes import Planes
 from fastm4n.solvers.semismooth import LONGEST
 from fastm4n.solvers.threads import one_blas_thread
 from fastm4n.surrogates import Log, MaxMargin, MaxMin
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from fastm4n._typing import CSR, FloatArray
+    from fastm4n.features._base import FeatureMap
+    from fastm4n.surrogates._base import Surrogate
 
 # of the line search: the share of the slope that a step must gain, most cuts of a step, and the
 # shares that are left of it
@@ -99,10 +110,10 @@ class QuasiNewton(NamesParameters, BaseEstimator):
     # what estimators ask of a solver beside
     oracle, oracle_iter, step = "exact", None, "quasi_newton"
 
-    def __init__(self, memory=60):
+    def __init__(self, memory: int = 60) -> None:
         self.memory = memory
 
-    def check(self, surrogate):
+    def check(self, surrogate: Surrogate) -> None:
         """Refuse options that make no sense, by themselves or with the surrogate."""
         check_number("memory", self.memory, low=0, integer=True)
         if surrogate == "boost":
@@ -110,13 +121,13 @@ class QuasiNewton(NamesParameters, BaseEstimator):
                 "QuasiNewton smooths maxima, and surrogate='boost' has none: use 'max_min', "
                 "'max_margin' or 'log', or solver='auto'.")
 
-    def options(self):
+    def options(self) -> dict[str, Any]:
         raise ValueError(
             "solver=QuasiNewton() fits one alpha: for paths, intercepts without penalty and "
             "inference='soft' use solver='auto'.")
 
     @staticmethod
-    def misses(surrogate, features):
+    def misses(surrogate: Surrogate, features: FeatureMap) -> str | None:
         """What there is to be said against a fit of these, in words; None where there is nothing.
 
         Parameters
@@ -140,7 +151,7 @@ class QuasiNewton(NamesParameters, BaseEstimator):
         return None
 
     @classmethod
-    def pays(cls, surrogate, features, alpha):
+    def pays(cls, surrogate: Surrogate, features: FeatureMap, alpha: float) -> bool:
         """Whether steps of whole blocks are too coarse: outputs few and long, or out of scale.
 
         And weights are not so many that steps take longer than evaluations.
@@ -162,9 +173,11 @@ class QuasiNewton(NamesParameters, BaseEstimator):
         return PAIR_COST * FEWEST * size <= work
 
     def solve(
-        self, surrogate, features, weights, alpha, *, mu=None, concave=None, shrink=1.0,
-        average=None, tol=1e-3, max_iter=1000, verbose=0, callback=None,
-    ):
+        self, surrogate: Surrogate, features: FeatureMap, weights: FloatArray, alpha: float, *,
+        mu: FloatArray | None = None, concave: FloatArray | None = None, shrink: float = 1.0,
+        average: tuple[Any, ...] | None = None, tol: float = 1e-3, max_iter: int = 1000,
+        verbose: int = 0, callback: Callable[..., Any] | None = None,
+    ) -> Solution:
         """Minimise until the gap is at most tol; arguments and result as of `solvers.solve`.
 
         max_iter counts passes over all blocks, which are evaluations.
@@ -330,7 +343,7 @@ class _Run:
                 "is_first": np.zeros(self.surrogate.n_blocks, dtype=np.uint8)})
 
 
-def rows_in_use(features):
+def rows_in_use(features: FeatureMap) -> CSR | FloatArray | None:
     """The rows of X that blocks have, in its order; None for maps without X."""
     X = getattr(features, "X", None)
     if X is None:
@@ -344,7 +357,7 @@ def rows_in_use(features):
     return X if rows.size == X.shape[0] else X[np.sort(rows)]
 
 
-def are_out_of_scale(features, alpha, n_blocks):
+def are_out_of_scale(features: FeatureMap, alpha: float, n_blocks: int) -> bool:
     """Whether features are so large beside alpha that blocks undo each other's steps."""
     X = rows_in_use(features)
     if X is None or not 0 < X.shape[1] <= MOST_COLUMNS or n_blocks == 0:
@@ -355,12 +368,12 @@ def are_out_of_scale(features, alpha, n_blocks):
     return alpha * n_blocks < OUT_OF_SCALE * squares and squares < LONGEST
 
 
-def n_weights(features):
+def n_weights(features: FeatureMap) -> int:
     """Numbers of a state."""
     return sum(array.size for array in features.held().values())
 
 
-def first_hessian(features):
+def first_hessian(features: FeatureMap) -> Any:
     """The inverse of a matrix like the Hessian, up to a factor, as a function of states; or None.
 
     Of rows of weights that meet columns of features: of their second moments, or the diagonal of

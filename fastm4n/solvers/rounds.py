@@ -14,10 +14,13 @@ References
    NeurIPS.
 """
 
+from __future__ import annotations
+
 import time
 import warnings
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -30,6 +33,13 @@ from fastm4n.solvers.mixing import Mixing
 from fastm4n.solvers.shares import Omega, best_share, searched_share
 from fastm4n.solvers.threads import by_pieces
 from fastm4n.solvers.worker import Vectors, n_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    from fastm4n._typing import Array
+    from fastm4n.fleets._base import Fleet
 
 ROUND_KEYS = (
     "round", "primal", "dual", "gap", "seconds", "bytes", "visits", "sigma", "kappa", "step",
@@ -59,7 +69,7 @@ class _MemberLost(Exception):
         self.lost = lost
 
 
-def rounds_kappa(alpha, curvature, n_workers, is_smooth):
+def rounds_kappa(alpha: float, curvature: float, n_workers: int, is_smooth: bool) -> float:
     """kappa for blocks of that mean curvature over so many workers; see `best_kappa`.
 
     Workers that do not hear of each other within a round are what makes the problem slow, and so
@@ -116,7 +126,10 @@ class Rounds:
         The best that were certified, and `best` the weights of the primal.
     """
 
-    def __init__(self, fleet, alpha, *, local_passes, seconds, sigma, accelerate, seed):
+    def __init__(
+        self, fleet: Fleet, alpha: float, *, local_passes: float, seconds: float | None,
+        sigma: float | None, accelerate: bool, seed: int,
+    ) -> None:
         self.fleet, self.alpha, self.seed = fleet, float(alpha), seed
         self.local_passes, self.seconds = local_passes, seconds
         K = fleet.n_members
@@ -201,7 +214,7 @@ class Rounds:
         self.n_bytes += sum(sent.nbytes for sent, *_ in each)
         return self._all(method, each=each)
 
-    def recover(self, lost):
+    def recover(self, lost: Sequence[int]) -> None:
         """Replace members that were lost, their blocks beginning at phi(y) again."""
         for attempt in range(ATTEMPTS):
             try:
@@ -226,7 +239,7 @@ class Rounds:
                 if attempt == ATTEMPTS - 1:
                     raise _given_up("while others were replaced", more) from more
 
-    def freshen(self):
+    def freshen(self) -> None:
         """z(mu) afresh: the sum of the parts, without the rounding that rounds leave."""
         parts = self._all("part")
         self.z[:] = 0.0
@@ -237,7 +250,7 @@ class Rounds:
 
     # -------------------------------------------------------------------------- rounds
 
-    def run(self):
+    def run(self) -> None:
         """One round and its certificate."""
         if self.since_fresh >= FRESH_ROUNDS:
             self.freshen()
@@ -321,7 +334,7 @@ class Rounds:
         self.dual = max(self.dual, dual, average)
 
     @property
-    def gap(self):
+    def gap(self) -> float:
         """At least P(best) - P*."""
         return max(0.0, self.primal - self.dual) + self.rounding
 
@@ -349,13 +362,13 @@ class Rounds:
         for key, value in zip(self.rows, values, strict=True):
             self.rows[key].append(value)
 
-    def row(self):
+    def row(self) -> dict[str, Any]:
         """The last row, as a dict."""
         return {key: values[-1] for key, values in self.rows.items()}
 
     # -------------------------------------------------------------------------- state
 
-    def state(self):
+    def state(self) -> dict[str, Any]:
         """All that later rounds depend on, members' states too: a flat dict of arrays."""
         members = self._all("state")
         numbers = (
@@ -372,7 +385,7 @@ class Rounds:
             **flat("member", {str(k): one for k, one in enumerate(members)}),
         }
 
-    def restore(self, state):
+    def restore(self, state: dict[str, Any]) -> None:
         """Bring back what `state` gave, for the same problem over the same parts.
 
         Raises
@@ -403,17 +416,20 @@ class Rounds:
         self.rows = {key: state[f"history/{key}"].tolist() for key in self.rows}
         self.begun = time.perf_counter() - seconds
 
-    def history(self):
+    def history(self) -> dict[str, Array]:
         return {key: np.asarray(values) for key, values in self.rows.items()}
 
-    def certificate(self):
+    def certificate(self) -> Certificate:
         """Of the best weights, and the best dual value, that were certified."""
         return Certificate(
             primal=self.primal, dual=self.dual, gap=self.gap, block_gaps=None,
             norm=2.0 * self.omega.value(self.best), rounding=self.rounding, bound=self.dual)
 
 
-def check_rounds(alpha, tol, max_rounds, local_passes, seconds, sigma):
+def check_rounds(
+    alpha: float, tol: float, max_rounds: int, local_passes: float, seconds: float | None,
+    sigma: float | None,
+) -> None:
     check_number("alpha", alpha, low=0)
     check_number("tol", tol, low=0, strict=False)
     check_number("max_rounds", max_rounds, low=1, strict=False, integer=True)
@@ -425,9 +441,11 @@ def check_rounds(alpha, tol, max_rounds, local_passes, seconds, sigma):
 
 
 def solve_rounds(
-    fleet, alpha, *, tol=1e-3, max_rounds=100, local_passes=3, seconds=None, sigma=None,
-    accelerate=True, seed=0, callback=None, checkpoint=None,
-):
+    fleet: Fleet, alpha: float, *, tol: float = 1e-3, max_rounds: int = 100,
+    local_passes: float = 3, seconds: float | None = None, sigma: float | None = None,
+    accelerate: bool = True, seed: int = 0, callback: Callable[..., Any] | None = None,
+    checkpoint: Callable[..., Any] | None = None,
+) -> RoundsSolution:
     r"""Minimise the objective over all parts of a fleet of workers, until its gap is certified.
 
     Solves

@@ -1,11 +1,20 @@
 """The file of a fit in rounds, from which it goes on when it was killed."""
 
+from __future__ import annotations
+
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from joblib import hash as content_hash
 
 from fastm4n._checkpoints import Pace, check_fingerprint
 from fastm4n.model_files import ModelFileError, read_arrays, write_arrays
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from fastm4n._typing import StrPath
+    from fastm4n.solvers.rounds import Rounds
 
 _KIND = "rounds checkpoint"
 
@@ -30,12 +39,12 @@ class RoundsFile:
         If it is damaged.
     """
 
-    def __init__(self, file):
+    def __init__(self, file: StrPath) -> None:
         self.file, self.pace, self.wanted = Path(file), Pace(), None
         if self.file.is_dir():
             raise ValueError(f"checkpoint={str(file)!r} is a folder; give the name of a file.")
 
-    def __call__(self, rounds):
+    def __call__(self, rounds: Rounds) -> Any:
         if self.wanted is None:
             self.wanted = fingerprint(rounds)
             if self.file.exists():
@@ -54,7 +63,7 @@ class RoundsFile:
             raise ModelFileError(f"{self.file} makes no sense: {error}.") from error
 
 
-def fingerprint(rounds):
+def fingerprint(rounds: Rounds) -> str:
     """A short text for each thing that the numbers of a fit in rounds depend on."""
     described = rounds.described
     return {

@@ -16,6 +16,10 @@ References
    method for solving Lasso problems. SIAM Journal on Optimization 28(1).
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from fastm4n.features._linear import LinearFeatures
@@ -25,6 +29,13 @@ from fastm4n.solvers._semismooth import SmoothedBlocks, is_plain_dense
 from fastm4n.solvers.certificates import objective_at_zero
 from fastm4n.solvers.threads import one_blas_thread
 from fastm4n.surrogates._max_margin import MaxMargin
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from fastm4n._typing import FloatArray
+    from fastm4n.solvers.certificates import Best, Certificate
 
 # a factorisation of all of H may take as many multiply-adds as so many passes
 MOST_PASSES = 12
@@ -51,7 +62,7 @@ ARMIJO, SHORTEST = 1e-4, 1e-3
 LEAST_SHORTER, MOST_SHORTER = 0.1, 0.8
 
 
-def pays(engine):
+def pays(engine: Any) -> bool:
     """Whether Newton steps are there for the blocks of this engine, and are not much work."""
     features, surrogate = engine.features, engine.surrogate
     if not (
@@ -65,7 +76,7 @@ def pays(engine):
     return passes_of_system(engine, surrogate.n_blocks * (surrogate.max_size - 1)) <= MOST_PASSES
 
 
-def passes_of_system(engine, n_columns):
+def passes_of_system(engine: Any, n_columns: int) -> float:
     """How many passes are as much work as the equations of one direction.
 
     With labels `n_columns` beyond the first in the mixtures of all blocks.
@@ -77,7 +88,7 @@ def passes_of_system(engine, n_columns):
     return min(by_columns, by_weights) / (surrogate.n_blocks * features.visit_cost)
 
 
-def is_time(engine, n_passes, gap, tol):
+def is_time(engine: Any, n_passes: int, gap: float, tol: float) -> bool:
     """Whether systems of Newton steps are less work than what is left of steps of one block.
 
     Passes of Newton steps are as many, or fewer, and each takes half as long.
@@ -117,7 +128,7 @@ class SemismoothNewton:
         Multiply-adds of all directions, about.
     """
 
-    def __init__(self, engine):
+    def __init__(self, engine: Any) -> None:
         self.engine, self.alpha = engine, engine.alpha
         self.zero = objective_at_zero(engine.surrogate, engine.features, engine.weights)
         start = engine.features.state()
@@ -133,7 +144,7 @@ class SemismoothNewton:
         self.n_tried = 0  # passes with this centre and sigma
         self.length = 0.0  # of the step that is being tried
 
-    def run_pass(self):
+    def run_pass(self) -> None:
         """One pass over all blocks: where it begins, or at a step along the Newton direction."""
         blocks = self.blocks
         if self.value is None:
@@ -176,7 +187,7 @@ class SemismoothNewton:
         """A pass at w: the objective under sigma, P and D."""
         self.value, self.primal, self.dual, self.left = self.blocks.run(w_is_new)
 
-    def offer(self, best, keep_dual):
+    def offer(self, best: Best, keep_dual: bool) -> float:
         """Let `best` take notice of the last pass; returns what is left of the gap."""
         if self.primal < best.primal:
             best.primal, best.kept = self.primal, self.average()
@@ -189,31 +200,31 @@ class SemismoothNewton:
 
     # ---------------------------------------------------------- in the place of `Acceleration`
 
-    def after_pass(self):
+    def after_pass(self) -> None:
         """Nothing is left to do."""
 
-    def told(self, gap):
+    def told(self, gap: FloatArray) -> None:
         """Certificates are of no other point than those that passes tell of."""
 
-    def is_dual_ahead(self, certificate):
+    def is_dual_ahead(self, certificate: Certificate) -> bool:
         """w(mu) is not looked at."""
         return False
 
-    def average(self):
+    def average(self) -> dict[str, FloatArray]:
         """A copy of w, as a state of the feature map."""
         return {"weights": self.blocks.w().copy()}
 
-    def rebuild(self):
+    def rebuild(self) -> None:
         """Build w(mu) afresh."""
         self.engine.rebuild_weights(self.engine.mu)
 
     mend = rebuild
 
-    def certified(self, certify):
+    def certified(self, certify: Callable[..., Certificate]) -> Certificate:
         """The certificate of w and mu."""
         w, z = self.blocks.w(), self.blocks.z()
         return certify((0.5 * float(np.sum((w - z) ** 2)), 0.5 * float(np.sum(z * z))))
 
-    def finish(self):
+    def finish(self) -> None:
         """Leave the feature map with w alone."""
         self.blocks.join()

@@ -1,8 +1,18 @@
 """How far to go along a direction in which workers have moved: searches along the dual."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from scipy.optimize import minimize_scalar
 
 from fastm4n.solvers.threads import inner_product, square_distance
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from fastm4n._typing import FloatArray
+    from fastm4n.solvers.worker import Vectors
 
 # values of a line search, and halvings of one on a derivative
 TRIALS, BISECTIONS = 8, 12
@@ -11,7 +21,7 @@ TRIALS, BISECTIONS = 8, 12
 class Omega:
     """The penalty of a flat vector: Omega, its conjugate, and the divergence of two points."""
 
-    def __init__(self, vectors, penalties):
+    def __init__(self, vectors: Vectors, penalties: Any) -> None:
         self.vectors, self.penalties = vectors, penalties
 
     def _prox(self, z):
@@ -20,19 +30,19 @@ class Omega:
             penalty.prox(self.vectors.views(z)[name], self.vectors.views(w)[name])
         return w
 
-    def value(self, z):
+    def value(self, z: FloatArray) -> float:
         """Omega(prox(z))."""
         if not self.penalties:
             return self.conjugate(z)
         return self._sum(lambda penalty, w: penalty.value(w), self._prox(z))
 
-    def conjugate(self, z):
+    def conjugate(self, z: FloatArray) -> float:
         """Omega*(z)."""
         if not self.penalties:
             return 0.5 * inner_product(z, z)
         return self._sum(lambda penalty, *both: penalty.conjugate(*both), z, self._prox(z))
 
-    def divergence(self, at, z):
+    def divergence(self, at: FloatArray, z: FloatArray) -> float:
         """Omega(w) + Omega*(z) - <w, z> >= 0 for w = prox(at)."""
         if not self.penalties:
             return 0.5 * square_distance(at, z)
@@ -47,12 +57,15 @@ class Omega:
             total += function(self.penalties[name], *(view[name] for view in views))
         return total
 
-    def slope(self, z, direction):
+    def slope(self, z: FloatArray, direction: FloatArray) -> float:
         """<prox(z), direction>: the derivative of Omega* along it."""
         return inner_product(self._prox(z) if self.penalties else z, direction)
 
 
-def best_share(rise, omega, z, direction, scale, most=1.0):
+def best_share(
+    rise: float, omega: Omega, z: FloatArray, direction: FloatArray, scale: float,
+    most: float = 1.0,
+) -> float:
     """The s in [0, most] of largest s rise - scale Omega*(z + s direction), a concave function.
 
     In closed form for ||z||^2 / 2; else from below.
@@ -73,7 +86,10 @@ def best_share(rise, omega, z, direction, scale, most=1.0):
     return low
 
 
-def searched_share(heights, omega, z, direction, scale, height):
+def searched_share(
+    heights: FloatArray, omega: Omega, z: FloatArray, direction: FloatArray, scale: float,
+    height: float,
+) -> float:
     """As `best_share`, of heights(s) - scale Omega*(z + s direction), heights being concave.
 
     By a few values of it, which cost each worker a pass without oracles and one number; `height` is

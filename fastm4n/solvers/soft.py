@@ -6,8 +6,11 @@ those of every other fit. What is added here: bounds of the problem whose agreem
 the two ways to it, a rho that decreases and the augmented Lagrangian, and smoothed maxima.
 """
 
+from __future__ import annotations
+
 import time
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,6 +22,15 @@ from fastm4n.solvers._soft import SoftEngine
 from fastm4n.solvers.certificates import certify
 from fastm4n.solvers.driver import Driver
 from fastm4n.surrogates import MaxMargin, SmoothMargin
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, Literal
+
+    from numpy.typing import ArrayLike
+
+    from fastm4n._typing import CSR, Array
+    from fastm4n.outputs._factor_graphs import FactorGraphs
 
 COLUMNS = (
     "n_iter", "seconds", "rho", "primal", "dual", "gap", "objective", "bound", "relaxed_gap",
@@ -197,11 +209,14 @@ class _Fit:
 
 
 def solve_soft(
-    graphs, X, y, heights, *, alpha, rho, shares=None, factor_X=None, kernel="linear",
-    start_rho=None, augmented=False, inner_iter=10, smoothing=0.0, sampling="gap",
-    accelerate=True, tol=1e-3, max_iter=1000, seed=0, n_jobs=1, callback=None,
-    keep_on_interrupt=False,
-):
+    graphs: FactorGraphs, X: Array | CSR, y: ArrayLike, heights: ArrayLike, *, alpha: float,
+    rho: float, shares: ArrayLike | None = None, factor_X: Array | CSR | None = None,
+    kernel: Literal["linear", "precomputed"] = "linear", start_rho: float | None = None,
+    augmented: bool = False, inner_iter: int = 10, smoothing: float = 0.0,
+    sampling: Literal["gap", "uniform", "permutation"] = "gap", accelerate: bool = True,
+    tol: float = 1e-3, max_iter: int = 1000, seed: int = 0, n_jobs: int = 1,
+    callback: Callable[..., Any] | None = None, keep_on_interrupt: bool = False,
+) -> SoftSolution:
     r"""Fit a structured SVM whose factors and nodes agree softly.
 
     Minimises

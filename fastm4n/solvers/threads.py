@@ -1,13 +1,22 @@
 """Work on ranges of blocks and on pieces of arrays, in as many threads as it is worth."""
 
+from __future__ import annotations
+
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 from joblib import effective_n_jobs
 from threadpoolctl import ThreadpoolController
 
 from fastm4n._parameters import is_number
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from fastm4n._typing import Cost, FloatArray
 
 # threads pay for themselves from about this many multiply-adds
 PARALLEL_COST = 5e6
@@ -16,7 +25,7 @@ RANGES_PER_THREAD = 8
 PIECE, COST = 1 << 15, 4
 
 
-def n_threads(n_jobs):
+def n_threads(n_jobs: int | None) -> int:
     """The number of threads that n_jobs asks for."""
     if n_jobs == 1 and type(n_jobs) is int:
         return 1
@@ -31,12 +40,12 @@ def _pools():
     return ThreadpoolController()
 
 
-def one_blas_thread():
+def one_blas_thread() -> Any:
     """A context in which BLAS has one thread: its sums depend on how many there are."""
     return _pools().limit(limits=1, user_api="blas")
 
 
-def in_threads(function, n, cost, n_jobs):
+def in_threads(function: Callable[..., Any], n: int, cost: Cost, n_jobs: int | None) -> None:
     """Call function(start, stop) on ranges that make up 0 ... n, in at most n_jobs threads.
 
     In this thread alone where `cost`, in multiply-adds, is not worth another one.
@@ -53,7 +62,7 @@ def in_threads(function, n, cost, n_jobs):
             future.result()
 
 
-def by_pieces(function, n_jobs, *lists):
+def by_pieces(function: Any, n_jobs: int | None, *lists: Any) -> list[Any]:
     """Call function on the arrays of all lists side by side, in flat pieces that fit in a cache.
 
     In at most n_jobs threads. Returns what it returned of each piece, in order.
@@ -73,7 +82,7 @@ def by_pieces(function, n_jobs, *lists):
     return found
 
 
-def inner_product(one, two):
+def inner_product(one: FloatArray, two: FloatArray) -> float:
     """<one, two> summed in float64: by NumPy, as bits of BLAS depend on its threads."""
     def product(a, b):
         with np.errstate(over="ignore", invalid="ignore"):
@@ -82,7 +91,7 @@ def inner_product(one, two):
     return float(sum(by_pieces(product, 1, [one], [two])))
 
 
-def square_distance(one, two):
+def square_distance(one: FloatArray, two: FloatArray) -> float:
     """||one - two||^2, in the same way."""
     def square(a, b):
         with np.errstate(over="ignore", invalid="ignore"):

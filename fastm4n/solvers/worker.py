@@ -1,6 +1,9 @@
 """One worker of a fit in rounds: the blocks of its part, and an engine over them."""
 
+from __future__ import annotations
+
 import time
+from typing import TYPE_CHECKING
 
 import numpy as np
 from joblib import hash as content_hash
@@ -8,6 +11,15 @@ from joblib import hash as content_hash
 from fastm4n._plain import flat, part
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Step
 from fastm4n.solvers.certificates import certificate_terms
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from numpy.typing import NDArray
+
+    from fastm4n._typing import Array, FloatArray, IntArray
+    from fastm4n.features._base import FeatureMap
+    from fastm4n.surrogates._base import Surrogate
 
 # seconds of a piece of a local pass, between two looks at whether to stop
 PIECE_SECONDS = 0.2
@@ -26,16 +38,16 @@ class Vectors:
         In the order in which they lie in the vector.
     """
 
-    def __init__(self, shapes):
+    def __init__(self, shapes: dict[str, tuple[int, ...]]) -> None:
         self.shapes = {name: tuple(shape) for name, shape in shapes.items()}
         self.sizes = [int(np.prod(shape)) for shape in self.shapes.values()]
         self.size = sum(self.sizes)
 
-    def pack(self, state):
+    def pack(self, state: dict[str, Any]) -> FloatArray:
         """A new vector of the arrays."""
         return np.concatenate([np.ravel(state[name]) for name in self.shapes])
 
-    def views(self, vector):
+    def views(self, vector: FloatArray) -> dict[str, FloatArray]:
         """The arrays as views of the vector."""
         edges = np.cumsum([0, *self.sizes])
         return {
@@ -43,11 +55,11 @@ class Vectors:
                 self.shapes.items(), edges[:-1].tolist(), edges[1:].tolist(), strict=True)}
 
     @property
-    def width(self):
+    def width(self) -> int:
         """Length of rows: the longest that all arrays are made of."""
         return int(np.gcd.reduce([shape[-1] for shape in self.shapes.values()]))
 
-    def rows_of(self, touched):
+    def rows_of(self, touched: dict[str, Array]) -> IntArray | None:
         """Numbers of the vector's rows that hold these rows of arrays; None for most or all.
 
         Parameters
@@ -65,7 +77,7 @@ class Vectors:
         rows = np.concatenate(found)
         return rows if rows.size < FEW * start else None
 
-    def at(self, rows, arrays):
+    def at(self, rows: Any, arrays: dict[str, Any]) -> FloatArray:
         """These rows, in order, of the vector that the arrays make up."""
         width, start, place = self.width, 0, 0
         found = np.empty((rows.size, width))
@@ -76,13 +88,13 @@ class Vectors:
             start, place = end, stop
         return found
 
-    def sparse(self, vector):
+    def sparse(self, vector: FloatArray) -> tuple[NDArray[np.int64], FloatArray]:
         """The vector, or (numbers of rows, rows) where many rows are zero."""
         rows = vector.reshape(-1, self.width)
         filled = np.flatnonzero(rows.any(axis=1))
         return (filled, rows[filled]) if filled.size < FEW * len(rows) else vector
 
-    def add(self, to, change, factor=1.0):
+    def add(self, to: FloatArray, change: Any, factor: float = 1.0) -> None:
         """to += factor * change, of the form of `sparse`."""
         if isinstance(change, tuple):
             filled, rows = change
@@ -91,7 +103,7 @@ class Vectors:
             to += factor * change
 
 
-def n_bytes(change):
+def n_bytes(change: Any) -> int:
     """Bytes of what `Vectors.sparse` gives."""
     return sum(array.nbytes for array in change) if isinstance(change, tuple) else change.nbytes
 
@@ -124,7 +136,10 @@ class Worker:
 
     stopping = None
 
-    def __init__(self, surrogate, features, weights, about=None):
+    def __init__(
+        self, surrogate: Surrogate, features: FeatureMap, weights: FloatArray,
+        about: dict[str, Any] | None = None,
+    ) -> None:
         state = features.state()
         if features.weight_norm() is None:
             raise ValueError(
@@ -145,7 +160,7 @@ class Worker:
         self.given = None if self.rows is None else np.zeros(self.vectors.size)
 
     @classmethod
-    def of(cls, problem, mass, about=None):
+    def of(cls, problem: Any, mass: float, about: dict[str, Any] | None = None) -> Any:
         """A worker of an estimator's `Problem`, of its part alone.
 
         mass : float
@@ -153,7 +168,7 @@ class Worker:
         """
         return cls(problem.loss, problem.features, mass * problem.weights, about)
 
-    def describe(self):
+    def describe(self) -> dict[str, Any]:
         """What the driver has to know, and what parts must agree in.
 
         Returns
@@ -192,7 +207,7 @@ class Worker:
 
     # ---------------------------------------------------------------------------- state
 
-    def start(self, alpha, mass, seed):
+    def start(self, alpha: float, mass: float, seed: tuple[int, ...]) -> float:
         """Begin at phi(y), where z_k = 0 and h = 0, for the problem of that alpha.
 
         Returns the mean curvature of some first steps, for the choice of kappa; they are undone.
@@ -230,7 +245,7 @@ class Worker:
         random = np.random.default_rng([*self.seed, self.n_orders])
         return random.permutation(self.surrogate.n_blocks).astype(np.intp)
 
-    def state(self):
+    def state(self) -> dict[str, Any]:
         """All that later rounds depend on: a flat dict of arrays, for `restore`."""
         self.rollback()
         engine = {
@@ -238,7 +253,7 @@ class Worker:
             if not name.startswith("features/")}  # they are the driver's
         return {**flat("engine", engine), "orders": np.array([*self.seed, self.n_orders])}
 
-    def restore(self, state):
+    def restore(self, state: dict[str, Any]) -> None:
         """Bring back what `state` gave, to a worker of the same part after `start`."""
         engine = part("engine", state)
         self.engine.restore({**engine, **flat("features", self.features.state())})
@@ -258,7 +273,10 @@ class Worker:
 
     # ---------------------------------------------------------------------------- rounds
 
-    def local(self, z, sigma, kappa, passes, seconds=None):
+    def local(
+        self, z: FloatArray, sigma: float, kappa: float, passes: float,
+        seconds: float | None = None,
+    ) -> dict[str, tuple[NDArray[np.int64], FloatArray]]:
         """Visits of this part's blocks, the others being held; nothing is settled before `commit`.
 
         Parameters
@@ -329,7 +347,7 @@ class Worker:
         change *= factor
         return change
 
-    def slope(self, g):
+    def slope(self, g: FloatArray) -> float:
         """sum p h at the dual point a share g of the way that `local` went: one number.
 
         From below where h is not known from the dual point.
@@ -342,7 +360,7 @@ class Worker:
         mu, t, _ = self.before
         return mu + g * (self.engine.mu - mu), t + g * (self.engine.concave - t)
 
-    def commit(self, g):
+    def commit(self, g: FloatArray) -> None:
         """Move to the dual point a share g of the way that `local` went."""
         if self.before is None:
             return
@@ -360,11 +378,11 @@ class Worker:
                 self.surrogate.restore(natural)
         self.before = None
 
-    def rollback(self):
+    def rollback(self) -> None:
         """Go back to where the last `local` began, unless it was committed."""
         self.commit(0.0)
 
-    def certify(self, z, g=None):
+    def certify(self, z: FloatArray, g: FloatArray | None = None) -> FloatArray:
         """`commit` of g, if it is given, and sums over this part's blocks for a certificate.
 
         They are of w = prox(z), which need not be that of the dual point; z is as in `local`.
@@ -386,7 +404,7 @@ class Worker:
         return np.array([
             float(np.sum(p * loss)), float(np.sum(p * (heights - shift))), rounding])
 
-    def part(self):
+    def part(self) -> FloatArray | tuple[NDArray[np.int64], FloatArray]:
         """z_k afresh from the dual point, as `Vectors.sparse` gives it."""
         self.engine.rebuild_weights(self.engine.mu)
         return self.vectors.sparse(self.vectors.pack(self.features.state()))

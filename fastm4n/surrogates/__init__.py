@@ -1,5 +1,9 @@
 """The losses, each written once over outputs of any kind, and one smoothed."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from fastm4n.surrogates._base import Surrogate
 from fastm4n.surrogates._boost import Boost, BoostLabels
 from fastm4n.surrogates._log import Log
@@ -7,14 +11,20 @@ from fastm4n.surrogates._max_margin import MaxMargin
 from fastm4n.surrogates._max_min import MaxMin, MaxMinMirrorProx
 from fastm4n.surrogates._smooth import SmoothMargin
 
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from fastm4n.outputs._base import Outputs
+
 SURROGATES = ("max_min", "max_margin", "log", "boost")
 ORACLES = ("exact", "mirror_prox")
 
 
 def make_surrogate(
-    surrogate, outputs, oracle="exact", oracle_iter=None, oracle_warm_start=False,
-    cost_augmented=False, temperature=1.0,
-):
+    surrogate: Literal["max_min", "max_margin", "log", "boost"], outputs: Outputs,
+    oracle: Literal["exact", "mirror_prox"] = "exact", oracle_iter: int | None = None,
+    oracle_warm_start: bool = False, cost_augmented: bool = False, temperature: float = 1.0,
+) -> Log | MaxMargin | MaxMin:
     """The surrogate of that name over the outputs.
 
     Parameters

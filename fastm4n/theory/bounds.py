@@ -5,13 +5,20 @@ loss), and the terms that it is made of. Where the papers' print differs, `print
 gives.
 """
 
+from __future__ import annotations
+
 import math
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy import stats
 
 from fastm4n._parameters import check_choice, check_number
+
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from numpy.typing import ArrayLike
 
 KINDS = ("add", "mult")
 
@@ -36,8 +43,11 @@ class Bound(NamedTuple):
     printed: float = math.nan
 
 
-def margin_bound(empirical, complexity, *, rho, n_examples, delta=0.05, max_loss=1.0, kind="add",
-                 printed_complexity=None):
+def margin_bound(
+    empirical: float, complexity: float, *, rho: float, n_examples: int, delta: float = 0.05,
+    max_loss: float = 1.0, kind: Literal["add", "mult"] = "add",
+    printed_complexity: float | None = None,
+) -> Bound:
     """Bound of the expected loss by an empirical margin loss (Theorem 7 of Cortes et al., 2016).
 
     R(h) <= R_rho(h) + (4 sqrt(2) / rho) R(H) + 3 M sqrt(log(2 / delta) / (2 m)), with a factor M
@@ -88,7 +98,7 @@ def margin_bound(empirical, complexity, *, rho, n_examples, delta=0.05, max_loss
     return _bound(terms, max_loss, printed)
 
 
-def union(delta, n_choices, level=None):
+def union(delta: float, n_choices: int, level: int | None = None) -> float:
     """The delta of one bound of several that hold together with probability 1 - delta.
 
     Parameters
@@ -111,7 +121,7 @@ def union(delta, n_choices, level=None):
     return delta / n_choices * share
 
 
-def norm_level(norm):
+def norm_level(norm: float) -> int:
     """The smallest 2^(j / 4) that is not below a norm, and j: the ball that a model is in.
 
     Balls must be chosen before the data, and the model's own norm is not: the bounds hold for all
@@ -125,8 +135,10 @@ def norm_level(norm):
     return 2.0 ** (j / 4), j
 
 
-def ensemble_constant(rho, *, n_examples, n_families, log_outputs, delta=0.05, max_loss=1.0,
-                      empirical=True):
+def ensemble_constant(
+    rho: float, *, n_examples: int, n_families: int, log_outputs: float, delta: float = 0.05,
+    max_loss: float = 1.0, empirical: bool = True,
+) -> tuple[float, float]:
     """C of the bounds of convex combinations of families (Theorems 3 and 14).
 
     R(f) - R_{rho, 1}(f) <= (4 sqrt(2) / rho) sum_t alpha_t R(H_{k_t}) + C.
@@ -161,7 +173,9 @@ def ensemble_constant(rho, *, n_examples, n_families, log_outputs, delta=0.05, m
     return first + factor * root, first + 3 * factor * root
 
 
-def clopper_pearson(n_errors, n_examples, delta=0.05, side="upper"):
+def clopper_pearson(
+    n_errors: int, n_examples: int, delta: float = 0.05, side: Literal["upper", "both"] = "upper",
+) -> tuple[float, float]:
     """Exact bounds of a probability from independent trials (Clopper and Pearson, 1934).
 
     Parameters
@@ -198,7 +212,7 @@ def clopper_pearson(n_errors, n_examples, delta=0.05, side="upper"):
     return lower, upper
 
 
-def empirical_bernstein(losses, delta=0.05, max_loss=1.0):
+def empirical_bernstein(losses: ArrayLike, delta: float = 0.05, max_loss: float = 1.0) -> Bound:
     """Upper bound of an expected loss from held-out losses (Maurer and Pontil, 2009, Theorem 4).
 
     mean + sqrt(2 V log(2 / delta) / n) + 7 M log(2 / delta) / (3 (n - 1)), V the sample variance:
@@ -238,8 +252,10 @@ def empirical_bernstein(losses, delta=0.05, max_loss=1.0):
     }, max_loss)
 
 
-def excess_risk_bound(gap, *, alpha, n_examples, constant, lipschitz, radius, optimum_norm=0.0,
-                      delta=0.05, max_loss=1.0):
+def excess_risk_bound(
+    gap: float, *, alpha: float, n_examples: int, constant: float, lipschitz: float, radius: float,
+    optimum_norm: float = 0.0, delta: float = 0.05, max_loss: float = 1.0,
+) -> Bound:
     """Bound of the excess risk of a regularised fit of the max-min surrogate.
 
     constant times 2 gap + 16 L^2 B^2 (32 + log(1 / delta)) / (alpha n) + alpha / 2 ||g*||^2: the

@@ -1,13 +1,25 @@
 """Empirical factor-graph Rademacher complexity of linear hypotheses (Cortes et al., 2016)."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from sklearn.utils import check_random_state
 
 from fastm4n._parameters import check_number
 from fastm4n.theory._models import ReadModel
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from numpy.typing import ArrayLike
+
+    from fastm4n._typing import FloatArray, RandomState
+    from fastm4n.estimators.chain import SequenceTagger
+    from fastm4n.estimators.multilabel import MultiLabelClassifier
+    from fastm4n.estimators.simplex import MulticlassClassifier, OrdinalClassifier
 
 NORMS = ("l2", "l1", "linf", "l21_features", "l21_labels")
 
@@ -77,8 +89,12 @@ class Complexity:
     families: dict = field(repr=False)
 
 
-def factor_graph_complexity(model, X, *, n_draws=20, families=None, weights=None,
-                            feature_names=None, lengths=None, random_state=None):
+def factor_graph_complexity(
+    model: SequenceTagger | MulticlassClassifier | OrdinalClassifier | MultiLabelClassifier, X: Any,
+    *, n_draws: int = 20, families: ArrayLike | None = None, weights: ArrayLike | None = None,
+    feature_names: ArrayLike | None = None, lengths: ArrayLike | None = None,
+    random_state: RandomState = None,
+) -> dict[str, Complexity]:
     """Empirical factor-graph complexity of the hypotheses of a model, per unit of their norm.
 
     R(H) = (1/m) E sup_{h in H} sum_i sum_{f in F_i} sum_{y in Y_f} sqrt|F_i| eps_ify h_f(x_i, y)
@@ -137,7 +153,10 @@ def factor_graph_complexity(model, X, *, n_draws=20, families=None, weights=None
         random_state=random_state)
 
 
-def complexities_of(read, *, n_draws, families, random_state, weights=None, feature_names=None):
+def complexities_of(
+    read: Any, *, n_draws: int, families: ArrayLike | None, random_state: RandomState,
+    weights: ArrayLike | None = None, feature_names: ArrayLike | None = None,
+) -> dict[str, Complexity]:
     """`factor_graph_complexity` of a model that has been read."""
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
     return {
@@ -146,7 +165,7 @@ def complexities_of(read, *, n_draws, families, random_state, weights=None, feat
     }
 
 
-def checked_families(families, n_features):
+def checked_families(families: ArrayLike | None, n_features: int) -> Any:
     """Names of the families of features, or None."""
     if families is None:
         return None
@@ -246,7 +265,7 @@ def _dual_norms(Z, beta):
     }
 
 
-def unit_norms(W, beta=1.0):
+def unit_norms(W: FloatArray, beta: float = 1.0) -> FloatArray:
     """Norms of weights (n_rows, n_labels), by name."""
     weighed = np.abs(W) * np.reshape(beta, (-1, 1))
     return {

@@ -10,14 +10,23 @@ maximum over where mass may go: from p to q with q_z <= p_z for z != y. It is ma
 h being h(q) = min_t sum_z q_z cost[z, t], and for max-margin the largest cost of moving p to q.
 """
 
+from __future__ import annotations
+
 from itertools import combinations
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy.optimize import linprog
 
 from fastm4n._parameters import check_choice
 from fastm4n.estimators._parameters import BOOSTED, DECODINGS, SURROGATES, cost_matrix
+
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from numpy.typing import ArrayLike
+
+    from fastm4n._typing import Cost, FloatArray
 
 # up to so many labels the constants are exact: vertices of polytopes are listed
 MOST_LISTED = 5
@@ -43,7 +52,10 @@ class Consistency(NamedTuple):
     constant: float = float("nan")
 
 
-def prices(p, surrogate="max_min", cost="zero_one", *, embedding=None):
+def prices(
+    p: ArrayLike, surrogate: Literal["max_min", "max_margin", "log"] = "max_min",
+    cost: Cost = "zero_one", *, embedding: ArrayLike | None = None,
+) -> FloatArray:
     """What it costs a surrogate to predict each label, at conditional probabilities p.
 
     Parameters
@@ -86,7 +98,7 @@ def prices(p, surrogate="max_min", cost="zero_one", *, embedding=None):
     return np.array([_game(p, cost, y, embedding) - least for y in range(p.size)])
 
 
-def calibration_constant(cost, *, embedding=None):
+def calibration_constant(cost: Cost, *, embedding: ArrayLike | None = None) -> float:
     """The least C of excess risk <= C times excess surrogate risk, for the max-min surrogate.
 
     The calibration function of Nowak-Vila et al. (2020, Definition C.3) is then at least eps / C.
@@ -128,7 +140,7 @@ def calibration_constant(cost, *, embedding=None):
     return float(worst)
 
 
-def calibration_function(cost, eps, *, embedding=None):
+def calibration_function(cost: Cost, eps: float, *, embedding: ArrayLike | None = None) -> float:
     """The calibration function zeta(eps) of the max-min surrogate, exactly.
 
     The least excess surrogate risk of scores whose prediction has an excess risk of at least eps,
@@ -162,7 +174,7 @@ def calibration_function(cost, eps, *, embedding=None):
     return float(least)
 
 
-def printed_constant(cost):
+def printed_constant(cost: Cost) -> float:
     """C of Proposition C.10 of Nowak-Vila et al. (2020), or infinity where it says nothing.
 
     For symmetric costs with sum_{t != y, z} |L(t, y) - L(t, z)| <= q L(y, z), q < 1, it is
@@ -179,7 +191,7 @@ def printed_constant(cost):
     return (k - q) / (1 - q) if q < 1 else np.inf
 
 
-def is_tree_distance(cost):
+def is_tree_distance(cost: Cost) -> bool:
     """Whether costs are lengths of paths in a tree whose nodes are the labels."""
     cost = np.asarray(cost, dtype=np.float64)
     k = len(cost)
@@ -199,8 +211,11 @@ def is_tree_distance(cost):
     return bool(np.allclose(paths, cost))
 
 
-def consistency(surrogate, cost, *, decode="map", sequences=False, transitions=True, loss="mean",
-                cost_augmented=False):
+def consistency(
+    surrogate: Literal["max_min", "max_margin", "log", "boost"], cost: Cost, *,
+    decode: Literal["map", "min_risk"] = "map", sequences: bool = False, transitions: bool = True,
+    loss: Literal["mean", "sum", "zero_one"] = "mean", cost_augmented: bool = False,
+) -> Consistency:
     """Whether a surrogate is consistent for a cost, and why.
 
     Parameters

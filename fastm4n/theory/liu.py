@@ -1,13 +1,20 @@
 """Liu's example: a structural SVM has no preference where no label has more than half."""
 
+from __future__ import annotations
+
 from itertools import product
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from fastm4n._parameters import check_number
 from fastm4n.estimators import MulticlassClassifier, SequenceTagger
 from fastm4n.theory.consistency import prices
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import ArrayLike
 
 
 class LiuFit(NamedTuple):
@@ -37,8 +44,10 @@ class LiuFit(NamedTuple):
     gap: float
 
 
-def liu_example(p=(0.3, 0.3, 0.4), *, n_positions=1, alpha=1e-4,
-                surrogates=("max_margin", "max_min", "log")):
+def liu_example(
+    p: ArrayLike = (0.3, 0.3, 0.4), *, n_positions: int = 1, alpha: float = 1e-4,
+    surrogates: Sequence[str] = ("max_margin", "max_min", "log"),
+) -> list[LiuFit]:
     """Fit labels that are drawn from p, whatever the features are, with 0-1 costs.
 
     The data are all labellings with their probabilities as weights, so that nothing is left to

@@ -1,5 +1,9 @@
 """Margins of labelled examples under a fitted model, and margin losses for any rho."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from fastm4n._parameters import check_choice, check_number
@@ -8,6 +12,16 @@ from fastm4n.estimators._chain_predictions import ChainDecoder
 from fastm4n.inference import viterbi, viterbi_kbest
 from fastm4n.theory._label_sets import flips
 from fastm4n.theory._models import ReadModel
+
+if TYPE_CHECKING:
+    from typing import Any, Literal
+
+    from numpy.typing import ArrayLike
+
+    from fastm4n._typing import FloatArray
+    from fastm4n.estimators.chain import SequenceTagger
+    from fastm4n.estimators.multilabel import MultiLabelClassifier
+    from fastm4n.estimators.simplex import MulticlassClassifier, OrdinalClassifier
 
 LOSSES = ("mean", "sum", "zero_one")
 # up to so many times the smallest cost, costs are levels of a table
@@ -32,13 +46,16 @@ class Margins:
         M: the largest loss of any labelling, of sequences as long as the longest of these.
     """
 
-    def __init__(self, margin, loss, max_loss, costs, gaps, starts, augmented=None):
+    def __init__(
+        self, margin: FloatArray, loss: str, max_loss: float, costs: FloatArray, gaps: FloatArray,
+        starts: FloatArray, augmented: Any = None,
+    ) -> None:
         self.margin, self.loss, self.max_loss = margin, loss, max_loss
         self._costs, self._gaps, self._starts = costs, gaps, starts
         self._augmented = augmented
 
     @property
-    def has_multiplicative(self):
+    def has_multiplicative(self) -> bool:
         return self._augmented is None
 
     def _largest(self, values):
@@ -49,7 +66,7 @@ class Margins:
             out[filled] = np.maximum.reduceat(values, self._starts[:-1][filled])
         return out
 
-    def additive(self, rho):
+    def additive(self, rho: float) -> FloatArray:
         """max_y' L(y', y) - (h(y) - h(y')) / rho of each example, not clipped.
 
         Minus infinity for empty sequences, which have no other labelling.
@@ -59,7 +76,7 @@ class Margins:
         with np.errstate(over="ignore"):
             return self._largest(self._costs - self._gaps / rho)
 
-    def multiplicative(self, rho):
+    def multiplicative(self, rho: float) -> FloatArray:
         """max_y' L(y', y) (1 - (h(y) - h(y')) / rho) of each example, not clipped."""
         if self._augmented is not None:
             raise ValueError(
@@ -68,7 +85,9 @@ class Margins:
         with np.errstate(over="ignore"):
             return self._largest(self._costs * (1.0 - self._gaps / rho))
 
-    def empirical(self, rho, kind="add", change=0.0):
+    def empirical(
+        self, rho: float, kind: Literal["add", "mult"] = "add", change: ArrayLike = 0.0,
+    ) -> float:
         """Mean margin loss, each clipped to [0, max_loss].
 
         Parameters
@@ -89,7 +108,10 @@ class Margins:
         return float(np.clip(each, 0.0, self.max_loss).mean())
 
 
-def margins(model, X, y, *, loss="mean", lengths=None):
+def margins(
+    model: SequenceTagger | MulticlassClassifier | OrdinalClassifier | MultiLabelClassifier, X: Any,
+    y: Any, *, loss: Literal["mean", "sum", "zero_one"] = "mean", lengths: ArrayLike | None = None,
+) -> Margins:
     """Margins of labelled examples under a fitted model.
 
     Parameters
@@ -121,7 +143,7 @@ def margins(model, X, y, *, loss="mean", lengths=None):
     return margins_of(read, read.known_codes(y, lengths), loss)
 
 
-def margins_of(read, codes, loss):
+def margins_of(read: Any, codes: Any, loss: str) -> Any:
     """`margins` of a model that has been read."""
     check_choice("loss", loss, LOSSES)
     cost = read.model.cost_matrix_

@@ -1,6 +1,9 @@
 """Complexity, margins, bounds and consistency of a fitted model in one report."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,6 +22,18 @@ from fastm4n.theory.bounds import (
 from fastm4n.theory.complexity import checked_families, complexities_of, unit_norms
 from fastm4n.theory.consistency import consistency
 from fastm4n.theory.margins import margins_of
+
+if TYPE_CHECKING:
+    from typing import Any, Literal
+
+    from matplotlib.axes import Axes
+    from numpy.typing import ArrayLike
+
+    from fastm4n._typing import RandomState
+    from fastm4n.estimators.chain import SequenceTagger
+    from fastm4n.estimators.multilabel import MultiLabelClassifier
+    from fastm4n.estimators.simplex import MulticlassClassifier, OrdinalClassifier
+    from fastm4n.plotting._margins import MarginDisplay
 
 # of scores, not of their share of a norm: it must be chosen before the data
 RHO = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
@@ -68,21 +83,21 @@ class ComplexityReport:
     consistency: tuple
     excess_risk: dict | None
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         s = self.summary
         return f"<ComplexityReport: {s['model']}, {s['n_examples']} examples>"
 
-    def __str__(self):
+    def __str__(self) -> str:
         return report_text(self)
 
-    def to_dict(self):
+    def to_dict(self) -> dict[str, Any]:
         """All numbers, as dicts, lists, strings and numbers, for JSON.
 
         None stands for those that are infinite, and where there is none.
         """
         return {each.name: _plain(getattr(self, each.name)) for each in fields(self)}
 
-    def plot(self, ax=None, **kwargs):
+    def plot(self, ax: Axes | None = None, **kwargs: Any) -> MarginDisplay:
         """Plot the margins: `fastm4n.plotting.MarginDisplay`.
 
         Parameters
@@ -101,9 +116,14 @@ class ComplexityReport:
         return MarginDisplay.from_report(self, ax=ax, **kwargs)
 
 
-def complexity_report(model, X, y, *, X_test=None, y_test=None, loss="mean", rho=RHO, delta=0.05,
-                      n_draws=20, families=None, feature_names=None, lengths=None,
-                      lengths_test=None, random_state=None):
+def complexity_report(
+    model: SequenceTagger | MulticlassClassifier | OrdinalClassifier | MultiLabelClassifier, X: Any,
+    y: Any, *, X_test: Any = None, y_test: Any = None,
+    loss: Literal["mean", "sum", "zero_one"] = "mean", rho: ArrayLike = RHO, delta: float = 0.05,
+    n_draws: int = 20, families: ArrayLike | None = None, feature_names: ArrayLike | None = None,
+    lengths: ArrayLike | None = None, lengths_test: ArrayLike | None = None,
+    random_state: RandomState = None,
+) -> ComplexityReport:
     """What theory says of a fitted model: complexity, margins, bounds, consistency.
 
     Parameters
@@ -211,7 +231,7 @@ def _checked_rho(rho):
     return np.unique(rho)
 
 
-def repr_of(model):
+def repr_of(model: Any) -> str:
     return f"{type(model).__name__}(surrogate={model.surrogate!r}, alpha={model.alpha_:.4g})"
 
 

@@ -1,6 +1,8 @@
 """Losses of sequences of labels as layers: chains under the three surrogates, and a CRF."""
 
-from typing import NamedTuple, Optional
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Optional
 
 import numpy as np
 import torch
@@ -19,6 +21,12 @@ from fastm4n.torch._checks import (
     check_device,
     check_options,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any, Literal
+
+    from numpy.typing import ArrayLike
 
 __all__ = ["ChainLoss", "CRF", "Decoded", "chain_loss", "chain_marginals", "chain_viterbi"]
 
@@ -43,7 +51,7 @@ class Decoded(NamedTuple):
     lengths: Tensor
     time_first: bool = False
 
-    def tolist(self):
+    def tolist(self) -> Any:
         """Labels of each sequence without padding: list of list of int, of the best labellings."""
         tags = self.tags[..., 0] if self.tags.dim() == 3 else self.tags
         rows = (tags.T if self.time_first else tags).tolist()
@@ -191,10 +199,15 @@ def _as_allowed_labels(allowed, batch, surrogate, cost_augmented, shape, batch_f
     return (allowed if batch_first else allowed.transpose(0, 1)).contiguous()
 
 
-def chain_loss(emissions, tags, transitions, start=None, end=None, *, mask=None, lengths=None,
-               surrogate="log", cost=None, cost_scale="sum", cost_augmented=False,
-               temperature=1.0, allowed_labels=None, reduction="mean", batch_first=True,
-               tol=1e-6, device_policy="auto"):
+def chain_loss(
+    emissions: Tensor, tags: Tensor, transitions: Tensor, start: Tensor | None = None,
+    end: Tensor | None = None, *, mask: Tensor | None = None, lengths: Tensor | None = None,
+    surrogate: Literal["log", "max_margin", "max_min"] = "log", cost: Tensor | None = None,
+    cost_scale: Literal["sum", "mean"] = "sum", cost_augmented: bool = False,
+    temperature: float = 1.0, allowed_labels: Tensor | None = None,
+    reduction: Literal["mean", "sum", "token_mean", "none"] = "mean", batch_first: bool = True,
+    tol: float = 1e-6, device_policy: Literal["auto", "cpu", "native"] = "auto",
+) -> Tensor:
     """Losses of sequences of labels.
 
     A labelling y of a sequence scores the sum of ``emissions[b, t, y_t]`` over its positions, of
@@ -286,8 +299,12 @@ def _check_options(surrogate, reduction, temperature, cost_augmented, cost_scale
     check_choice("device_policy", policy, POLICIES)
 
 
-def chain_marginals(emissions, transitions, start=None, end=None, *, mask=None, lengths=None,
-                    temperature=1.0, batch_first=True, device_policy="auto"):
+def chain_marginals(
+    emissions: Tensor, transitions: Tensor | None, start: Tensor | None = None,
+    end: Tensor | None = None, *, mask: Tensor | None = None, lengths: Tensor | None = None,
+    temperature: float = 1.0, batch_first: bool = True,
+    device_policy: Literal["auto", "cpu", "native"] = "auto",
+) -> tuple[Tensor, Tensor, Tensor]:
     """Marginals and log-partition of the distribution over labellings, differentiable once.
 
     Parameters
@@ -324,8 +341,12 @@ def chain_marginals(emissions, transitions, start=None, end=None, *, mask=None, 
     return nodes, edges, log_z
 
 
-def chain_viterbi(emissions, transitions, start=None, end=None, *, k=1, mask=None, lengths=None,
-                  batch_first=True, device_policy="auto"):
+def chain_viterbi(
+    emissions: Tensor, transitions: Tensor | None, start: Tensor | None = None,
+    end: Tensor | None = None, *, k: int = 1, mask: Tensor | None = None,
+    lengths: Tensor | None = None, batch_first: bool = True,
+    device_policy: Literal["auto", "cpu", "native"] = "auto",
+) -> Decoded:
     """Best labellings of sequences.
 
     Parameters
@@ -426,9 +447,15 @@ class ChainLoss(nn.Module):
     torch.Size([2, 4])
     """
 
-    def __init__(self, n_labels, surrogate="log", *, cost="zero_one", cost_scale="sum",
-                 cost_augmented=False, temperature=1.0, batch_first=True, reduction="mean",
-                 allowed=None, labels=None, start_end=True, tol=1e-6, device_policy="auto"):
+    def __init__(
+        self, n_labels: int, surrogate: Literal["log", "max_margin", "max_min"] = "log", *,
+        cost: str | ArrayLike = "zero_one", cost_scale: Literal["sum", "mean"] = "sum",
+        cost_augmented: bool = False, temperature: float = 1.0, batch_first: bool = True,
+        reduction: Literal["mean", "sum", "token_mean", "none"] = "mean",
+        allowed: str | ArrayLike | None = None, labels: Sequence[Any] | None = None,
+        start_end: bool = True, tol: float = 1e-6,
+        device_policy: Literal["auto", "cpu", "native"] = "auto",
+    ) -> None:
         super().__init__()
         check_number("n_labels", n_labels, low=0, integer=True)
         _check_options(surrogate, reduction, temperature, cost_augmented, cost_scale, tol,
@@ -459,12 +486,12 @@ class ChainLoss(nn.Module):
         self.transitions = nn.Parameter(torch.empty(n_labels, n_labels))
         self.reset_parameters()
 
-    def reset_parameters(self):
+    def reset_parameters(self) -> None:
         """Draw all scores from -0.1 ... 0.1, as pytorch-crf does."""
         for scores in self.parameters(recurse=False):
             nn.init.uniform_(scores, -0.1, 0.1)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"{self.n_labels}, {self.surrogate!r}, reduction={self.reduction!r}"
 
     def _batch(self, emissions, mask, lengths, transitions, forbidden=None):
@@ -494,8 +521,11 @@ class ChainLoss(nn.Module):
             allowed_labels, batch, self.surrogate, self.cost_augmented, emissions.shape,
             self.batch_first)
 
-    def forward(self, emissions, tags, mask=None, *, lengths=None, transitions=None,
-                allowed_labels=None):
+    def forward(
+        self, emissions: Tensor, tags: Tensor, mask: Tensor | None = None, *,
+        lengths: Tensor | None = None, transitions: Tensor | None = None,
+        allowed_labels: Tensor | None = None,
+    ) -> Tensor:
         """Loss of the true labels.
 
         Parameters
@@ -515,8 +545,11 @@ class ChainLoss(nn.Module):
             batch, tags, allowed_labels, self._cost, self.surrogate, self.cost_augmented,
             self.reduction, self.temperature, self.cost_scale, self.tol, self.device_policy)
 
-    def certificate(self, emissions, tags, mask=None, *, lengths=None, transitions=None,
-                    allowed_labels=None):
+    def certificate(
+        self, emissions: Tensor, tags: Tensor, mask: Tensor | None = None, *,
+        lengths: Tensor | None = None, transitions: Tensor | None = None,
+        allowed_labels: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
         """Bounds of the loss of each sequence.
 
         They differ for "max_min" alone, whose oracle stops when they are `tol` apart, or at its
@@ -540,7 +573,10 @@ class ChainLoss(nn.Module):
             temperature=self.temperature, cost_scale=self.cost_scale, tol=self.tol,
             policy=self.device_policy)
 
-    def decode(self, emissions, mask=None, *, lengths=None, transitions=None, k=1, allowed=None):
+    def decode(
+        self, emissions: Tensor, mask: Tensor | None = None, *, lengths: Tensor | None = None,
+        transitions: Tensor | None = None, k: int = 1, allowed: str | ArrayLike | None = None,
+    ) -> Decoded:
         """Best labellings.
 
         Parameters
@@ -566,7 +602,10 @@ class ChainLoss(nn.Module):
             batch = self._batch(emissions, mask, lengths, transitions, forbidden)
             return _decoded(batch, k, self.batch_first, self.device_policy)
 
-    def marginals(self, emissions, mask=None, *, lengths=None, transitions=None):
+    def marginals(
+        self, emissions: Tensor, mask: Tensor | None = None, *, lengths: Tensor | None = None,
+        transitions: Tensor | None = None,
+    ) -> Tensor:
         """Probabilities of the labels at each position, for ``surrogate="log"``; differentiable.
 
         Parameters
@@ -585,8 +624,11 @@ class ChainLoss(nn.Module):
             *batch, temperature=self.temperature, policy=self.device_policy)[1]
         return nodes if self.batch_first else nodes.transpose(0, 1)
 
-    def log_prob(self, emissions, tags, mask=None, *, lengths=None, transitions=None,
-                 allowed_labels=None):
+    def log_prob(
+        self, emissions: Tensor, tags: Tensor, mask: Tensor | None = None, *,
+        lengths: Tensor | None = None, transitions: Tensor | None = None,
+        allowed_labels: Tensor | None = None,
+    ) -> Tensor:
         """Log-probabilities of labellings (B,), for ``surrogate="log"``; differentiable.
 
         Parameters
@@ -666,20 +708,23 @@ class CRF(ChainLoss):
     (torch.Size([]), [3, 3])
     """
 
-    def __init__(self, num_tags, batch_first=False, **options):
+    def __init__(self, num_tags: int, batch_first: bool = False, **options: Any) -> None:
         for name in ("reduction", "surrogate", "start_end"):
             if name in options:
                 raise TypeError(f"CRF has no parameter {name!r}: it is one of ChainLoss.")
         super().__init__(num_tags, "log", batch_first=batch_first, reduction="sum", **options)
 
     @property
-    def num_tags(self):
+    def num_tags(self) -> int:
         return self.n_labels
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"num_tags={self.num_tags}"
 
-    def forward(self, emissions, tags, mask=None, reduction="sum"):
+    def forward(
+        self, emissions: Tensor, tags: Tensor, mask: Tensor | None = None,
+        reduction: Literal["sum", "mean", "token_mean", "none"] = "sum",
+    ) -> Tensor:
         """Log-likelihood of the true labels.
 
         Parameters
@@ -699,7 +744,7 @@ class CRF(ChainLoss):
             batch, tags, None, self._cost, "log", self.cost_augmented, reduction,
             self.temperature, self.cost_scale, self.tol, self.device_policy)
 
-    def decode(self, emissions, mask=None):
+    def decode(self, emissions: Tensor, mask: Tensor | None = None) -> Any:
         """Most likely labels, without padding.
 
         Parameters

@@ -14,7 +14,9 @@ What depends on the values of tensors is checked inside of the operators: the la
 a break.
 """
 
-from typing import NamedTuple, Optional
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Optional
 
 import numpy as np
 import torch
@@ -33,6 +35,11 @@ from fastm4n.torch._checks import (
     check_options,
     reduced,
 )
+
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from numpy.typing import ArrayLike
 
 NAMES = Names("unary", "tags")
 
@@ -376,9 +383,15 @@ def _functional(unary, edges, pairwise, tags, sizes, allowed, cost, reduction, o
 # -------------------------------------------------------------------------- functions
 
 
-def graph_loss(unary, edges, pairwise, tags, sizes=None, *, allowed=None, surrogate="log",
-               cost=None, cost_scale="sum", cost_augmented=False, temperature=1.0,
-               inference="auto", reduction="mean", tol=1e-6, attractive=False):
+def graph_loss(
+    unary: Tensor, edges: Tensor, pairwise: Tensor, tags: Tensor, sizes: Tensor | None = None, *,
+    allowed: Tensor | None = None, surrogate: Literal["log", "max_margin", "max_min"] = "log",
+    cost: ArrayLike | None = None, cost_scale: Literal["sum", "mean"] = "sum",
+    cost_augmented: bool = False, temperature: float = 1.0,
+    inference: Literal["auto", "forest", "exact", "min_cut", "lp"] = "auto",
+    reduction: Literal["mean", "sum", "token_mean", "none"] = "mean", tol: float = 1e-6,
+    attractive: bool = False,
+) -> Tensor:
     """Loss of labelled graphs: `GraphLoss` as a function.
 
     Parameters
@@ -407,8 +420,13 @@ def graph_loss(unary, edges, pairwise, tags, sizes=None, *, allowed=None, surrog
             surrogate, cost_scale, cost_augmented, temperature, inference, attractive, tol))
 
 
-def tree_loss(unary, edges, pairwise, tags, sizes=None, *, allowed=None, surrogate="log", cost=None,
-              cost_scale="sum", cost_augmented=False, temperature=1.0, reduction="mean", tol=1e-6):
+def tree_loss(
+    unary: Tensor, edges: Tensor, pairwise: Tensor, tags: Tensor, sizes: Tensor | None = None, *,
+    allowed: Tensor | None = None, surrogate: Literal["log", "max_margin", "max_min"] = "log",
+    cost: ArrayLike | None = None, cost_scale: Literal["sum", "mean"] = "sum",
+    cost_augmented: bool = False, temperature: float = 1.0,
+    reduction: Literal["mean", "sum", "token_mean", "none"] = "mean", tol: float = 1e-6,
+) -> Tensor:
     """Loss of labelled trees: `TreeLoss` as a function.
 
     Parameters
@@ -530,9 +548,14 @@ class GraphLoss(nn.Module):
     [1, 1, 1, 0, 0]
     """
 
-    def __init__(self, n_labels, surrogate="log", *, cost=None, cost_scale="sum",
-                 cost_augmented=False, temperature=1.0, inference="auto", reduction="mean",
-                 tol=1e-6, attractive=False):
+    def __init__(
+        self, n_labels: int, surrogate: Literal["log", "max_margin", "max_min"] = "log", *,
+        cost: ArrayLike | None = None, cost_scale: Literal["sum", "mean"] = "sum",
+        cost_augmented: bool = False, temperature: float = 1.0,
+        inference: Literal["auto", "forest", "exact", "min_cut", "lp"] = "auto",
+        reduction: Literal["mean", "sum", "token_mean", "none"] = "mean", tol: float = 1e-6,
+        attractive: bool = False,
+    ) -> None:
         super().__init__()
         check_number("n_labels", n_labels, low=0, integer=True)
         check_options(surrogate, reduction, temperature, cost_augmented)
@@ -544,12 +567,15 @@ class GraphLoss(nn.Module):
         # on the CPU, in float64, wherever the module is moved
         self.cost = as_cost(cost, self.n_labels)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return ", ".join(
             [str(self.n_labels), *(f"{name}={value!r}" for name, value in (
                 *self.options._asdict().items(), ("reduction", self.reduction)))])
 
-    def forward(self, unary, edges, pairwise, tags, sizes=None, allowed=None):
+    def forward(
+        self, unary: Tensor, edges: Tensor, pairwise: Tensor, tags: Tensor,
+        sizes: Tensor | None = None, allowed: Tensor | None = None,
+    ) -> Tensor:
         """The loss of a batch of graphs.
 
         Parameters
@@ -581,7 +607,10 @@ class GraphLoss(nn.Module):
             unary, edges, pairwise, tags, sizes, allowed, self.cost, self.options, self.n_labels)
         return reduced(value, self.reduction, unary.shape[0])
 
-    def certificate(self, unary, edges, pairwise, tags, sizes=None, allowed=None):
+    def certificate(
+        self, unary: Tensor, edges: Tensor, pairwise: Tensor, tags: Tensor,
+        sizes: Tensor | None = None, allowed: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
         """Bounds of the losses of all graphs, without gradients.
 
         Parameters
@@ -601,7 +630,10 @@ class GraphLoss(nn.Module):
                 unary, edges, pairwise, tags, sizes, allowed, self.cost, self.options,
                 self.n_labels)
 
-    def log_prob(self, unary, edges, pairwise, tags, sizes=None, allowed=None):
+    def log_prob(
+        self, unary: Tensor, edges: Tensor, pairwise: Tensor, tags: Tensor,
+        sizes: Tensor | None = None, allowed: Tensor | None = None,
+    ) -> Tensor:
         """Log-probabilities of the true labels under p(y) proportional to exp(s(y) / tau).
 
         Of the labellings that are left, where some labels are not known. Costs do not count. Where
@@ -623,7 +655,9 @@ class GraphLoss(nn.Module):
             self.options._replace(cost_augmented=False), self.n_labels)
         return -value / self.options.temperature
 
-    def marginals(self, unary, edges, pairwise, sizes=None):
+    def marginals(
+        self, unary: Tensor, edges: Tensor, pairwise: Tensor, sizes: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
         """Marginals under p(y) proportional to exp(s(y) / tau).
 
         They can be differentiated on graphs without cycles. Where exact ones cannot be had they are
@@ -648,7 +682,9 @@ class GraphLoss(nn.Module):
             scores, edges, pairwise, sizes, given.temperature, given.inference, given.tol)
         return nodes.to(unary.device), pairs.to(unary.device)
 
-    def decode(self, unary, edges, pairwise, sizes=None):
+    def decode(
+        self, unary: Tensor, edges: Tensor, pairwise: Tensor, sizes: Tensor | None = None,
+    ) -> Tensor:
         """Labellings of largest score.
 
         The best that are found, where `inference` is not exact.
@@ -710,8 +746,12 @@ class TreeLoss(GraphLoss):
     1.3863
     """
 
-    def __init__(self, n_labels, surrogate="log", *, cost=None, cost_scale="sum",
-                 cost_augmented=False, temperature=1.0, reduction="mean", tol=1e-6):
+    def __init__(
+        self, n_labels: int, surrogate: Literal["log", "max_margin", "max_min"] = "log", *,
+        cost: ArrayLike | None = None, cost_scale: Literal["sum", "mean"] = "sum",
+        cost_augmented: bool = False, temperature: float = 1.0,
+        reduction: Literal["mean", "sum", "token_mean", "none"] = "mean", tol: float = 1e-6,
+    ) -> None:
         super().__init__(
             n_labels, surrogate, cost=cost, cost_scale=cost_scale, cost_augmented=cost_augmented,
             temperature=temperature, inference="forest", reduction=reduction, tol=tol)

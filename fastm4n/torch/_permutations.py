@@ -3,7 +3,9 @@
 The losses and the assignments ask compiled kernels; Sinkhorn's scaling is plain PyTorch.
 """
 
-from typing import Optional, Tuple
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Optional, Tuple
 
 import numpy as np
 import torch
@@ -33,6 +35,12 @@ from fastm4n.torch._checks import (
     check_options,
     reduced,
 )
+
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from numpy.typing import ArrayLike
+    from torch import Tensor
 
 __all__ = ["PermutationLoss", "assignment", "permutation_loss", "sinkhorn"]
 
@@ -102,8 +110,12 @@ def _check_options(surrogate, cost_scale, cost_augmented, temperature, reduction
     check_number("tol", tol, low=0, strict=False)
 
 
-def permutation_loss(scores, places, *, surrogate="log", cost=None, cost_scale="sum",
-                     cost_augmented=False, temperature=1.0, reduction="mean", tol=1e-6):
+def permutation_loss(
+    scores: Tensor, places: Tensor, *, surrogate: Literal["log", "max_margin", "max_min"] = "log",
+    cost: ArrayLike | None = None, cost_scale: Literal["sum", "mean"] = "sum",
+    cost_augmented: bool = False, temperature: float = 1.0,
+    reduction: Literal["mean", "sum", "token_mean", "none"] = "mean", tol: float = 1e-6,
+) -> Tensor:
     """Loss of outputs that are permutations: `PermutationLoss` as a function.
 
     Parameters
@@ -181,8 +193,12 @@ class PermutationLoss(nn.Module):
     (tensor(0.6931, grad_fn=<DivBackward0>), [[[0.5, -0.5], [-0.5, 0.5]]])
     """
 
-    def __init__(self, surrogate="log", *, cost=None, cost_scale="sum", cost_augmented=False,
-                 temperature=1.0, reduction="mean", tol=1e-6):
+    def __init__(
+        self, surrogate: Literal["log", "max_min", "max_margin"] = "log", *,
+        cost: ArrayLike | None = None, cost_scale: Literal["sum", "mean"] = "sum",
+        cost_augmented: bool = False, temperature: float = 1.0,
+        reduction: Literal["mean", "sum", "token_mean", "none"] = "mean", tol: float = 1e-6,
+    ) -> None:
         super().__init__()
         _check_options(surrogate, cost_scale, cost_augmented, temperature, reduction, tol)
         self.surrogate = surrogate
@@ -193,7 +209,7 @@ class PermutationLoss(nn.Module):
         self.reduction = reduction
         self.tol = float(tol)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         cost = "" if self.cost is None else f", cost of {len(self.cost)} positions"
         return (
             f"{self.surrogate!r}{cost}, cost_scale={self.cost_scale!r}, "
@@ -205,7 +221,7 @@ class PermutationLoss(nn.Module):
             scores, places, self.surrogate, self.cost, self.cost_scale, cost_augmented,
             self.temperature, self.tol)
 
-    def forward(self, scores, places):
+    def forward(self, scores: Tensor, places: Tensor) -> Tensor:
         """The loss.
 
         Parameters
@@ -223,7 +239,7 @@ class PermutationLoss(nn.Module):
         losses = self._outputs(scores, places, self.cost_augmented)[0]
         return reduced(losses, self.reduction, places.numel())
 
-    def decode(self, scores):
+    def decode(self, scores: Tensor) -> Tensor:
         """Positions of all items in the permutation of highest score: a linear assignment.
 
         Parameters
@@ -244,7 +260,7 @@ class PermutationLoss(nn.Module):
         """
         return _assignment_op(_as_square(scores).detach(), True, "scores")[1]
 
-    def marginals(self, scores):
+    def marginals(self, scores: Tensor) -> Tensor:
         """Probabilities of the items being at the positions.
 
         Parameters
@@ -277,7 +293,7 @@ class PermutationLoss(nn.Module):
         slope = self._outputs(scores, places, False)[1]
         return (slope + torch.eye(M, dtype=slope.dtype, device=slope.device)).to(given.dtype)
 
-    def log_prob(self, scores, places):
+    def log_prob(self, scores: Tensor, places: Tensor) -> Tensor:
         """Log-probabilities of permutations under p ~ exp(score / temperature), for "log".
 
         Costs are not in it.
@@ -304,7 +320,7 @@ class PermutationLoss(nn.Module):
                 "permutations.")
         return -self._outputs(scores, places, False)[0] / self.temperature
 
-    def certificate(self, scores, places):
+    def certificate(self, scores: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
         """Bounds on the loss of each example, in float64.
 
         They are equal up to rounding for "log" and "max_margin"; for "max_min" the oracle stops
@@ -381,7 +397,7 @@ def _(cost, maximize, name):
     return cost.new_empty(shape, dtype=torch.int64), cost.new_empty(shape, dtype=torch.int64)
 
 
-def assignment(cost, maximize=False):
+def assignment(cost: Tensor, maximize: bool = False) -> tuple[Tensor, Tensor]:
     """Assignment of rows to distinct columns of least total cost.
 
     Parameters
@@ -427,7 +443,9 @@ def assignment(cost, maximize=False):
 # Sinkhorn's scaling
 
 
-def sinkhorn(scores, *, temperature=1.0, n_iter=1000, tol=1e-6):
+def sinkhorn(
+    scores: Tensor, *, temperature: float = 1.0, n_iter: int = 1000, tol: float = 1e-6,
+) -> Tensor:
     """Doubly stochastic matrices of largest score and entropy, which can be differentiated.
 
     Solves  max <scores, mu> + temperature * H(mu),  H(mu) = - sum_ij mu_ij log mu_ij, over the

@@ -3,7 +3,9 @@
 The log surrogate is plain PyTorch; the others ask the compiled oracles of `fastm4n.losses`.
 """
 
-from typing import Optional, Tuple
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Optional, Tuple
 
 import torch
 from torch import nn
@@ -29,6 +31,12 @@ from fastm4n.torch._checks import (
     check_options,
     reduced,
 )
+
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from numpy.typing import ArrayLike
+    from torch import Tensor
 
 __all__ = ["SimplexLoss", "simplex_loss"]
 
@@ -163,8 +171,12 @@ def _reduced(losses, reduction):
         losses.reshape(-1), reduction, losses.numel())
 
 
-def simplex_loss(scores, target=None, *, allowed=None, surrogate="log", cost=None,
-                 cost_augmented=False, temperature=1.0, reduction="mean"):
+def simplex_loss(
+    scores: Tensor, target: Tensor | None = None, *, allowed: Tensor | None = None,
+    surrogate: Literal["log", "max_margin", "max_min"] = "log", cost: ArrayLike | None = None,
+    cost_augmented: bool = False, temperature: float = 1.0,
+    reduction: Literal["mean", "sum", "token_mean", "none"] = "mean",
+) -> Tensor:
     """Loss of outputs that are one of k labels: `SimplexLoss` as a function.
 
     Parameters
@@ -236,8 +248,11 @@ class SimplexLoss(nn.Module):
     (0.5, [[0.0, 0.0, 0.0], [0.5, -0.5, 0.0]])
     """
 
-    def __init__(self, surrogate="log", *, cost=None, cost_augmented=False, temperature=1.0,
-                 reduction="mean"):
+    def __init__(
+        self, surrogate: Literal["log", "max_min", "max_margin"] = "log", *,
+        cost: ArrayLike | None = None, cost_augmented: bool = False, temperature: float = 1.0,
+        reduction: Literal["mean", "sum", "token_mean", "none"] = "mean",
+    ) -> None:
         super().__init__()
         check_options(surrogate, reduction, temperature, cost_augmented)
         self.surrogate = surrogate
@@ -246,13 +261,15 @@ class SimplexLoss(nn.Module):
         self.temperature = float(temperature)
         self.reduction = reduction
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         cost = "" if self.cost is None else f", cost of {len(self.cost)} labels"
         return (
             f"{self.surrogate!r}{cost}, cost_augmented={self.cost_augmented}, "
             f"temperature={self.temperature:g}, reduction={self.reduction!r}")
 
-    def forward(self, scores, target=None, *, allowed=None):
+    def forward(
+        self, scores: Tensor, target: Tensor | None = None, *, allowed: Tensor | None = None,
+    ) -> Tensor:
         """The loss.
 
         Parameters
@@ -277,7 +294,7 @@ class SimplexLoss(nn.Module):
             scores, target, allowed, self.surrogate, self.cost,
             self.cost_augmented if cost_augmented is None else cost_augmented, self.temperature)
 
-    def decode(self, scores, k=1):
+    def decode(self, scores: Tensor, k: int = 1) -> tuple[Tensor, Tensor]:
         """The labels of highest score.
 
         Parameters
@@ -311,7 +328,7 @@ class SimplexLoss(nn.Module):
         best, labels = scores.topk(k, dim=-1)
         return labels, best.to(given.dtype)
 
-    def marginals(self, scores):
+    def marginals(self, scores: Tensor) -> Tensor:
         """The distribution of labels that the surrogate has at these scores.
 
         Parameters
@@ -348,7 +365,9 @@ class SimplexLoss(nn.Module):
         marginals[..., 0] += 1.0
         return marginals.to(given.dtype)
 
-    def log_prob(self, scores, target=None, *, allowed=None):
+    def log_prob(
+        self, scores: Tensor, target: Tensor | None = None, *, allowed: Tensor | None = None,
+    ) -> Tensor:
         """Log-probabilities of labels under softmax(scores / temperature), for "log".
 
         Costs are not in it. Of a target of -1 it is zero, and of `allowed` that of the set.
@@ -373,7 +392,9 @@ class SimplexLoss(nn.Module):
             raise ValueError(_OF_LOG.format("log_prob", self.surrogate) + ".")
         return -self._each(scores, target, allowed, cost_augmented=False) / self.temperature
 
-    def certificate(self, scores, target=None, *, allowed=None):
+    def certificate(
+        self, scores: Tensor, target: Tensor | None = None, *, allowed: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
         """Bounds on the loss of each example, in float64: they are equal up to rounding.
 
         Parameters

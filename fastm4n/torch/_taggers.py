@@ -1,6 +1,9 @@
 """From fitted taggers to layers, and back."""
 
+from __future__ import annotations
+
 import copy
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -10,6 +13,9 @@ from torch import nn
 from fastm4n.estimators.chain import SequenceTagger
 from fastm4n.torch._chains import ChainLoss
 
+if TYPE_CHECKING:
+    from typing import Any, Literal
+
 __all__ = ["from_tagger", "to_tagger"]
 
 # what a fit says of its optimum, and does not hold of other weights
@@ -18,7 +24,10 @@ OF_FIT = (
     "_warm_state", "_seen")
 
 
-def from_tagger(tagger, *, dtype=torch.float32, reduction="mean", **options):
+def from_tagger(
+    tagger: SequenceTagger, *, dtype: Any = torch.float32,
+    reduction: Literal["mean", "sum", "token_mean", "none"] = "mean", **options: Any,
+) -> Any:
     """A layer and a linear map with the weights of a fitted tagger.
 
     The loss of ``linear(X)`` under the layer is then the mean loss that the fit minimised, beside
@@ -80,7 +89,7 @@ def from_tagger(tagger, *, dtype=torch.float32, reduction="mean", **options):
     return layer, linear
 
 
-def to_tagger(layer, linear, tagger):
+def to_tagger(layer: ChainLoss, linear: Any, tagger: SequenceTagger) -> SequenceTagger:
     """A tagger with the weights of a layer and a linear map.
 
     Parameters

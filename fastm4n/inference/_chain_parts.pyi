@@ -1,0 +1,12 @@
+from numpy.typing import ArrayLike
+
+from fastm4n._typing import FloatArray, IntArray
+
+def max_marginals(
+    unary: ArrayLike, pairwise: ArrayLike, *, allowed: ArrayLike | None = None,
+    fixed: ArrayLike | None = None,
+) -> FloatArray: ...
+def span_marginals(
+    nodes: ArrayLike, edges: ArrayLike, kinds: ArrayLike, starts: ArrayLike, continues: ArrayLike,
+    *, spans: ArrayLike | None = None, least: float = 0.0,
+) -> tuple[IntArray, FloatArray]: ...

@@ -1,0 +1,32 @@
+from typing import NamedTuple
+
+from numpy.typing import ArrayLike
+
+from fastm4n._typing import FloatArray, IntArray
+from fastm4n.inference._problem import GraphProblem
+
+class RoofDuality(NamedTuple):
+    marginals: FloatArray
+    pairs: FloatArray
+    value: float
+    bound: float
+    n_left: int
+    labels: IntArray | None
+    score: float | None
+    exact: bool
+
+class TableGraph:
+    @property
+    def max_nodes(self) -> int: ...
+    @property
+    def max_edges(self) -> int: ...
+    def __init__(self, max_nodes: int, max_edges: int) -> None: ...
+
+def checked_edges(edges: ArrayLike, n: int) -> IntArray: ...
+def roof_duality(
+    node_scores: ArrayLike, edges: ArrayLike, edge_scores: ArrayLike,
+    cost: ArrayLike | None = None, weights: ArrayLike | None = None, *, decode: bool = True,
+) -> RoofDuality: ...
+def refuses_roof(problem: GraphProblem) -> str | None: ...
+def roof_best(p: GraphProblem, repeats: int = 1, decode: bool = True) -> RoofDuality: ...
+def as_array(name: str, values: ArrayLike, shape: tuple[int | None, ...]) -> FloatArray: ...
