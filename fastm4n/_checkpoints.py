@@ -10,7 +10,7 @@ from joblib import hash as content_hash
 
 from fastm4n._parameters import check_file
 from fastm4n._plain import flat, part
-from fastm4n.model_files import ModelFileError, read_arrays, write_arrays
+from fastm4n.model_files import ModelFileError, read_arrays, understood, write_arrays
 
 # seconds from one checkpoint to the next, at least, and so many times what one takes
 SECONDS, TIMES = 0.5, 30.0
@@ -205,11 +205,9 @@ class FitCheckpoint:
         if self.found is None:
             return
         header, arrays = self.found
-        try:
+        with understood(self.file, "checkpoint"):
             driver.restore(part("driver", arrays))
             history.restore(part("history", arrays), header["seconds"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise ModelFileError(f"{self.file} makes no sense: {error}.") from error
 
     def keep(self, driver, history):
         """Write the state, if it is time."""
