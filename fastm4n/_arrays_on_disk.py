@@ -6,6 +6,8 @@ import os
 
 import numpy as np
 
+from fastm4n._npz import check_characters, n_bytes, npy_header
+
 try:
     import resource
 except ImportError:  # Windows
@@ -45,20 +47,17 @@ class StoredArray:
         self.path, self.shape, self.dtype = path, shape, dtype
         try:
             with open(path, "rb") as file:
-                version = np.lib.format.read_magic(file)
-                if version != (1, 0):
-                    raise ValueError(f"its npy format is of version {version}")
-                header = np.lib.format.read_array_header_1_0(file)
+                header = npy_header(file)
                 self._begin = file.tell()
         except FileNotFoundError:
             raise damaged(path, "it is missing") from None
         except ValueError as error:
             raise damaged(path, str(error)) from error
-        if header != (shape, False, dtype) or dtype.hasobject:
+        if header != (shape, False, dtype):
             raise damaged(
                 path, f"it holds {header[2]} of shape {header[0]}, but the folder's meta.json says "
                 f"{dtype} of shape {shape}")
-        self._row = dtype.itemsize * int(np.prod(shape[1:], dtype=np.int64))
+        self._row = n_bytes(shape[1:], dtype)
         size = self._begin + shape[0] * self._row
         found = os.path.getsize(path)
         if found != size:
@@ -106,7 +105,13 @@ class StoredArray:
         return mapped.view(np.ndarray)
 
     def check(self, start, stop, finite=True):
-        """Refuse numbers that are not finite, in rows start ... stop - 1."""
+        """Refuse what is no string, or no finite number, in rows start ... stop - 1."""
+        if self.dtype.kind == "U":
+            for first, rows in self.pieces(start, stop):
+                try:
+                    check_characters(rows)
+                except ValueError as error:
+                    raise damaged(self.path, f"from row {first} on {error}") from error
         if self.dtype.kind != "f" or not finite:
             return
         for first, rows in self.pieces(start, stop):

@@ -13,7 +13,7 @@ from joblib import hash as content_hash
 
 from fastm4n._parameters import check_file
 from fastm4n._plain import flat, part
-from fastm4n.model_files import ModelFileError, read_arrays, write_arrays
+from fastm4n.model_files import ModelFileError, read_arrays, understood, write_arrays
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -216,11 +216,9 @@ class FitCheckpoint:
         if self.found is None:
             return
         header, arrays = self.found
-        try:
+        with understood(self.file, "checkpoint"):
             driver.restore(part("driver", arrays))
             history.restore(part("history", arrays), header["seconds"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise ModelFileError(f"{self.file} makes no sense: {error}.") from error
 
     def keep(self, driver: Driver, history: dict[str, ArrayLike]) -> None:
         """Write the state, if it is time."""

@@ -9,6 +9,9 @@ import numpy as np
 MOST_STATES = 10_000
 MOST_PLACES = 20_000
 MOST_DEEP = 100
+# places in all sets of them that states of a deterministic automaton stand for: a second, and some
+# hundred bytes each
+MOST_HELD = 1_000_000
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<quoted>'[^']*'|\"[^\"]*\")|(?P<count>\{[^}]*\}?)|(?P<mark>[()|*+?.\[\]^])"
@@ -140,7 +143,7 @@ class _Writer:
     """States with empty steps: steps[s], and arcs[s] as (numbers of labels, target)."""
 
     def __init__(self, expression):
-        self.expression, self.steps, self.arcs = expression, [], []
+        self.expression, self.steps, self.arcs, self.n_held = expression, [], [], 0
 
     def state(self):
         if len(self.steps) >= MOST_PLACES:
@@ -195,6 +198,11 @@ class _Writer:
             more = [s for s in self.steps[left.pop()] if s not in found]
             found.update(more)
             left += more
+        self.n_held += len(found)
+        if self.n_held > MOST_HELD:
+            raise ValueError(
+                f"expression={self.expression!r:.100} takes more than {MOST_HELD} steps to make an "
+                "automaton of: make it simpler, with smaller counts in {m,n}.")
         return frozenset(found)
 
 

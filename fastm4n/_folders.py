@@ -402,17 +402,17 @@ class Folder:
                 f"reads version {VERSION}: write it anew, or read it with the release that wrote "
                 "it.")
         if meta.get("kind") != kind:
-            opens = _OPENS.get(meta.get("kind"))
+            opens = _OPENS.get(str(meta.get("kind")))
             raise ValueError(
                 f"{path} holds {meta.get('kind')!r}, not {kind!r}"
                 + (f": open it with {opens}." if opens else "."))
         self.meta = meta
         try:
             self._open_files(meta)
+            self.fingerprint = _fingerprint(meta)
         except (KeyError, IndexError, TypeError, AttributeError) as error:
             raise damaged(
                 self.path / META, f"it does not say what the files hold: {error!r}") from error
-        self.fingerprint = _fingerprint(meta)
 
     def check_fingerprint(self, fingerprint):
         """Refuse another folder than the one that a pickle was made of."""

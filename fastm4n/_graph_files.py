@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +13,7 @@ import scipy.sparse as sp
 from fastm4n._atomic import replacing
 from fastm4n._graph_arrays import as_node_labels
 from fastm4n._graph_factors import packed_factors, unpacked_factors
+from fastm4n._npz import read_npz
 from fastm4n._parameters import check_flag
 from fastm4n.sequences import Sequences
 
@@ -47,12 +46,8 @@ def write_arrays(path, arrays):
 def read_arrays(path):
     """The arrays of an npz file."""
     try:
-        archive = np.load(path, allow_pickle=False)
-        if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise ValueError("it is one array, not an npz file of several")
-        with archive:
-            return {name: archive[name] for name in archive.files}
-    except (ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+        return read_npz(path)
+    except ValueError as error:
         raise ValueError(f"{path} is no file of graphs: {error}") from error
 
 

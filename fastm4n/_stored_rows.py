@@ -71,7 +71,7 @@ class Rows(Indexed):
         return f"{self.folder.fingerprint}-{self._start}-{self._stop}"
 
     def check(self) -> None:
-        """Read all rows and refuse what is damaged, and numbers that are not finite.
+        """Read all rows, and their labels, and refuse what is damaged or not finite.
 
         Opening a folder looks at sizes only; ``X[a:b].check()`` looks at some of the rows.
 
@@ -81,6 +81,8 @@ class Rows(Indexed):
             That names the file and the row.
         """
         self._column.check(self._start, self._stop)
+        if "y" in self.folder.matrices:
+            self.folder.matrices["y"].check(self._start, self._stop)
 
     def __len__(self) -> int:
         return self._stop - self._start

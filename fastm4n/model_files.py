@@ -29,6 +29,7 @@ import numpy as np
 from scipy import sparse
 
 from fastm4n._atomic import replacing
+from fastm4n._npz import check_characters
 from fastm4n._version import __version__
 
 if TYPE_CHECKING:
@@ -387,8 +388,7 @@ def _check_values(where, flat, finite):
     """Refuse bytes that NumPy would take for what they are not."""
     if flat.dtype.kind == "b" and (flat.view(np.uint8) > 1).any():
         raise ValueError("a boolean is neither 0 nor 1")
-    if flat.dtype.kind == "U" and flat.size and flat.view("<u4").max() > 0x10FFFF:
-        raise ValueError("a character is none of Unicode")
+    check_characters(flat)
     if finite:
         _check_finite(where, flat)
 
@@ -521,6 +521,10 @@ def understood(path: StrPath, what: Any) -> Iterator[Any]:
     """Call the file damaged where its contents make no sense."""
     try:
         yield
-    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
+    except ModelFileError:
+        raise
+    except (
+        AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError, ValueError,
+    ) as error:
         wrong = f"{error} is missing" if isinstance(error, KeyError) else str(error).rstrip(".")
         raise ModelFileError(f"{path} holds no valid {what}: {wrong}.") from error

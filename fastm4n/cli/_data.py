@@ -537,9 +537,8 @@ def _where(args, arrays, X, y):
 def _arrays(args):
     """All arrays of the file, none of which holds objects."""
     import zipfile
-    import zlib
 
-    import numpy as np
+    from fastm4n._npz import read_npz
 
     if args.data == "-":
         raise CommandError("-: npz is read from a file", 2)
@@ -550,18 +549,12 @@ def _arrays(args):
             empty = not file.read(1)
         raise CommandError(f"{args.data} is empty." if empty else
                            f"{args.data} is no npz file, or was cut off: it is no zip archive.")
-    arrays, name = {}, None
     try:
-        with np.load(args.data, allow_pickle=False) as archive:
-            for name in archive.files:
-                arrays[name] = np.asarray(archive[name])
-    except (
-        ValueError, OSError, EOFError, NotImplementedError, RuntimeError, MemoryError, zlib.error,
-        zipfile.BadZipFile,
-    ) as error:
-        where = args.data if name is None else f"{args.data}, array {name}"
-        raise CommandError(f"{where}: cannot be read ({error})") from error
-    return arrays
+        return read_npz(args.data)
+    except ValueError as error:
+        raise CommandError(f"{args.data}: {error}") from error
+    except (OSError, MemoryError) as error:
+        raise CommandError(f"{args.data}: cannot be read ({error})") from error
 
 
 _READERS = {

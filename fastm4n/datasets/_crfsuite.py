@@ -15,6 +15,8 @@ from fastm4n.datasets._lines import SPACE, Lines, number
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from sklearn.utils import Bunch
+
     from fastm4n._typing import StrPath
 
 # an attribute up to its first colon that is not escaped, and what follows it

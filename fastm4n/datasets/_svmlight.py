@@ -16,6 +16,8 @@ from fastm4n.sequences import Sequences
 if TYPE_CHECKING:
     from typing import Any, Literal
 
+    from sklearn.utils import Bunch
+
     from fastm4n._typing import CSR, Array, FloatArray, StrPath
 
 # characters of a label that is a word: what has longer ones is no such file, and arrays of labels

@@ -18,6 +18,8 @@ from fastm4n.datasets._lines import SPACE, Lines, integer, number
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from sklearn.utils import Bunch
+
     from fastm4n._typing import Array, FloatArray, StrPath
 
 _DECIMAL_COMMA = re.compile(r"(?<=[0-9]),(?=[0-9])")

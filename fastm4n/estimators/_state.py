@@ -1,6 +1,6 @@
 """Fitted estimators as JSON and arrays, and back: what model files hold."""
 
-from numbers import Integral
+from numbers import Integral, Real
 
 import numpy as np
 from scipy import sparse
@@ -348,7 +348,11 @@ def _kernel_parameters(estimator, given):
     for key in given:
         if key not in known:
             raise ValueError(f"kernel {estimator.kernel!r} has no parameter {key!r:.80}")
-    return {key: _decoded(key, value, None) for key, value in given.items()}
+    found = {key: _decoded(key, value, None) for key, value in given.items()}
+    for key, value in found.items():
+        if value is not None and not (isinstance(value, Real) and np.isfinite(value)):
+            raise ValueError(f"kernel parameter {key} is {value!r:.80}")
+    return found
 
 
 def _check_parameters(estimator):

@@ -6,7 +6,7 @@ import numpy as np
 
 from fastm4n._checkpoints import Pace, check_fingerprint
 from fastm4n._parameters import check_file
-from fastm4n.model_files import ModelFileError, read_arrays, write_arrays
+from fastm4n.model_files import ModelFileError, read_arrays, understood, write_arrays
 from fastm4n.solvers.breakpoints import Breakpoint
 
 _PROBLEM, _BREAKPOINT, _STATE = "path problem", "path breakpoint", "path state"
@@ -63,19 +63,16 @@ class Checkpoint:
         header, arrays = read_arrays(self.state_file, _STATE, finite=False)
         points, weights, seconds = [], [], []
         try:
-            for j in range(header["n_breakpoints"]):
-                _, found = read_arrays(self._file(j), _BREAKPOINT)
-                points.append(Breakpoint.of_numbers(found.pop("numbers").tolist()))
-                seconds.append(float(found.pop("seconds")))
-                weights.append(found)
-            restore(arrays)
-            return points, weights, seconds, float(header["seconds"])
+            with understood(self.state_file, "checkpoint"):
+                for j in range(header["n_breakpoints"]):
+                    _, found = read_arrays(self._file(j), _BREAKPOINT)
+                    points.append(Breakpoint.of_numbers(found.pop("numbers").tolist()))
+                    seconds.append(float(found.pop("seconds")))
+                    weights.append(found)
+                restore(arrays)
+                return points, weights, seconds, float(header["seconds"])
         except FileNotFoundError as error:
             raise ModelFileError(f"{error.filename} is missing from the checkpoint.") from error
-        except (KeyError, TypeError, ValueError) as error:
-            if isinstance(error, ModelFileError):
-                raise
-            raise ModelFileError(f"{self.state_file} makes no sense: {error}.") from error
 
     def write(self, j, point, weights, seconds):
         """Write breakpoint j."""

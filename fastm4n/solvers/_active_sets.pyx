@@ -415,7 +415,7 @@ cdef class ActiveSets:
         }
 
     def restore(self, Surrogate surrogate, state):
-        """Bring back what `state` gave."""
+        """Bring back what `state` gave; a ValueError if it is no state of these blocks."""
         cdef Py_ssize_t b, _j, at = 0, place = 0
         cdef int i
         cdef const Py_ssize_t[::1] counts = state["counts"]
@@ -427,6 +427,7 @@ cdef class ActiveSets:
         cdef const unsigned char[::1] is_labelling = state["is_labelling"]
         cdef const unsigned char[::1] content = state["content"]
         self.clock = int(state["clock"][0])
+        self._check(surrogate, state)
         with nogil:
             for b in range(self.n_blocks):
                 self.sets[b].count = 0
@@ -442,6 +443,56 @@ cdef class ActiveSets:
                     self.sets[b].atoms[i].weight = weight[at]
                     self.sets[b].atoms[i].used = used[at]
                     at += 1
+
+    def _check(self, Surrogate surrogate, state):
+        """Refuse a state whose content cannot be read as atoms of these blocks."""
+        cdef Py_ssize_t j, at, place = 0, n, most
+        cdef const char* atom
+        cdef const int[::1] length = state["length"]
+        cdef const unsigned char[::1] is_labelling = state["is_labelling"]
+        cdef const unsigned char[::1] content = state["content"]
+        cdef const Py_ssize_t[::1] block
+        counts, weight, n = state["counts"], state["weight"], length.shape[0]
+        of_atoms = ("weight", "height", "used", "is_labelling")
+        if (
+            counts.size != self.n_blocks or state["hits"].size != self.n_blocks
+            or any(state[name].size != n for name in of_atoms)
+            or not np.all((counts >= 1) & (counts <= n)) or counts.sum() != n
+        ):
+            raise ValueError("sets are not of as many atoms as they count.")
+        block = blocks = np.repeat(np.arange(self.n_blocks), counts)
+        if not (np.all(weight >= 0.0) and np.all(np.isfinite(weight))
+                and np.all(np.bincount(blocks, weight) > 0.0)):
+            raise ValueError("weights of atoms are not those of a convex combination.")
+        if np.isnan(state["height"]).any():
+            raise ValueError("the height of an atom is not a number.")
+        if state["limits"][0] < 1:
+            raise ValueError("sets have no room for an atom.")
+        for at in range(n):
+            if is_labelling[at]:
+                most = 2 * surrogate.outputs.layout.n_parts(block[at])
+                fits = length[at] == most
+            else:
+                most = ENTRY * surrogate.size(block[at])
+                fits = 0 <= length[at] <= most and length[at] % ENTRY == 0
+            if not fits or place + ((length[at] + 7) & ~7) > content.shape[0]:
+                raise ValueError(f"atom {at} has {length[at]} bytes, which none of its block has.")
+            if not length[at]:
+                continue
+            atom = <const char*> &content[place]
+            if is_labelling[at]:
+                most = surrogate.outputs.layout.n_choices(block[at])
+                for j in range(length[at] // 2):
+                    fits = fits and (<const label_t*> atom)[j] < most
+            else:
+                most = surrogate.size(block[at])
+                for j in range(length[at] // ENTRY):
+                    fits = fits and 0 <= (<const int*> (atom + 8 * (length[at] // ENTRY)))[j] < most
+            if not fits:
+                raise ValueError(f"atom {at} is outside of the scores of its block.")
+            place += (length[at] + 7) & ~7
+        if place != content.shape[0]:
+            raise ValueError("sets have content that belongs to no atom.")
 
 
 cdef uint64_t hash_of(const char* content, int length) noexcept nogil:

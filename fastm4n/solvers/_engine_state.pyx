@@ -435,6 +435,9 @@ cdef class EngineState:
         surrogate = formed(self.surrogate.state(), "surrogate", state)
         of_sets = part("sets", state)
         numbers, counts = state["numbers"].tolist(), state["counts"].tolist()
+        alpha, kappa = numbers[:2]
+        if not (0.0 < alpha < INFINITY and 0.0 <= kappa < INFINITY):
+            raise ValueError(f"alpha is {alpha} and kappa {kappa}.")
         for name, to in views.items():
             to[:] = arrays[name]
         self.random_state = int(state["random_state"][0])

@@ -194,6 +194,8 @@ cdef class Windows:
         """Bring back what `state` gave."""
         width, self.together, self.alone, n_measured, n_alone, has_passed = (
             state["numbers"].tolist())
+        if not 1 <= width <= self.widest:
+            raise ValueError(f"windows have a width of {width:g}, not of 1 ... {self.widest}.")
         self.has_passed = bool(has_passed)
         self.width, self.n_measured, self.n_alone = int(width), int(n_measured), int(n_alone)
 

@@ -294,6 +294,8 @@ class Acceleration:
             self.alpha, self.kappa, self.momentum, inner, n_passes, self.last_gap, is_solved, since,
             self.last_dual, wait, since_look, is_whole,
         ) = state["numbers"].tolist()
+        if not 0.0 < self.alpha < np.inf:
+            raise ValueError(f"alpha is {self.alpha}.")
         self.inner, self.n_passes, self.since_move = int(inner), int(n_passes), int(since)
         self.is_solved, self.is_moving, self.is_whole = bool(is_solved), False, bool(is_whole)
         self.wait, self.since_look = int(wait), int(since_look)

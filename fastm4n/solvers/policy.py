@@ -131,6 +131,8 @@ class AutoPolicy:
         values = json.loads(state["json"].tobytes())
         if values.keys() != vars(self).keys() - {"engine"}:
             raise ValueError("the policy's state is of another version.")
+        if values["name"] not in (LINE_SEARCH, EXACT, PAIRWISE, CACHED):
+            raise ValueError(f"there is no policy {values['name']!r:.40}.")
         vars(self).update(values)
 
     def begin(self) -> None:

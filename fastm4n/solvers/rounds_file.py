@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from joblib import hash as content_hash
 
 from fastm4n._checkpoints import Pace, check_fingerprint
-from fastm4n.model_files import ModelFileError, read_arrays, write_arrays
+from fastm4n.model_files import read_arrays, understood, write_arrays
 
 if TYPE_CHECKING:
     from typing import Any
@@ -57,10 +57,8 @@ class RoundsFile:
     def _resume(self, rounds):
         header, arrays = read_arrays(self.file, _KIND, finite=False)
         check_fingerprint(self.file, header, self.wanted, "fit")
-        try:
+        with understood(self.file, "checkpoint"):
             rounds.restore(arrays)
-        except (KeyError, TypeError, ValueError) as error:
-            raise ModelFileError(f"{self.file} makes no sense: {error}.") from error
 
 
 def fingerprint(rounds: Rounds) -> str:
