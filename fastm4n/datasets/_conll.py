@@ -51,6 +51,7 @@ def load_conll(path, *, label_column=-1, columns=None, delimiter=None, comment=N
         tokens : list of lists of tuples of str
             The columns of each token but its label.
         labels : list of lists of str, or None
+            The label of each token, None without a column of labels.
         columns : list of str or None
             Names of what the tuples hold, if names were given.
 
@@ -238,6 +239,7 @@ def load_conllu(path, *, fields="FORM", label="UPOS", keep_empty=False):
         tokens : list of lists of str, or of tuples of str
             One string for each word if `fields` is a string, else a tuple.
         labels : list of lists of str, or None
+            The label of each token, None if `label` is None.
 
     Examples
     --------

@@ -37,6 +37,7 @@ def load_crfsuite(path, *, keep_empty=False):
             if any attribute of the file has a weight, a dict from the attributes to their
             weights, where repeated ones add up.
         labels : list of lists of str
+            The label of each token.
 
     Examples
     --------

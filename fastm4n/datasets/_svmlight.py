@@ -33,6 +33,7 @@ def load_svmlight_sequences(path, *, n_features=None, zero_based="auto", dtype=n
     -------
     data : Bunch
         X : Sequences of CSR rows
+            The features of each position.
         y : Sequences of labels
             Integers if all labels of the file are whole numbers.
         qid : ndarray of int64, shape (n_sequences,)

@@ -85,6 +85,7 @@ def load_csv(path, *, target=-1, columns=None, delimiter=None):
     -------
     data : Bunch
         X : ndarray of float64, shape (n, n_columns)
+            The columns of features.
         y : ndarray of shape (n,), or None
             Integers or floats if all values are such numbers, else strings.
         columns : list of str

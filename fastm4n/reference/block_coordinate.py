@@ -167,7 +167,7 @@ class BlockPasses:
         return self.blocks.scores(i, self.blocks.prox(self.z))
 
     def points(self):
-        """(*mu_i, h_i(mu_i)) of each block."""
+        """``(*mu_i, h_i(mu_i))`` of each block."""
         return list(self._points)
 
     def certificate(self):
