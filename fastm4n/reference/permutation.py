@@ -91,7 +91,7 @@ def permutation_marginals(scores):
     """Marginals and log-partition of the distribution p(places) ~ exp(score of places).
 
     forward[S] is the log of the total weight of the first ``|S|`` items at the positions S, and
-    backward[S] that of the other items at the other positions; the marginal is the sum
+    backward[S] that of the other items at the other positions; the marginal is the sum::
 
         mu[i, j] = sum_{|S| = i, j not in S} forward[S] exp(scores[i, j]) backward[S + j] / Z.
 
