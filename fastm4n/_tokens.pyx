@@ -183,7 +183,7 @@ cdef class Rows:
         elif isinstance(token, (str, bytes)):
             raise TypeError(
                 f"a token must be a dict or a list of strings, not {token!r}; one attribute alone "
-                "goes into a list")
+                "goes into a list, and so does one sequence alone")
         elif not hasattr(token, "__iter__"):
             raise TypeError(
                 f"a token must be a dict or a list of strings, not {type(token).__name__}")
@@ -236,14 +236,16 @@ cdef class Rows:
         elif isinstance(value, (list, tuple, set, frozenset)):
             for name in value:
                 if not PyUnicode_Check(<PyObject*> name):
-                    raise TypeError(f"{not_a_string(name)} in the list of {prefix + key!r}")
+                    raise TypeError(not_a_string(name, f" in the list of {prefix + key!r}"))
                 self.add_joined(prefix, key, name)
         elif isinstance(value, dict):
             self.add_dict(value, f"{prefix}{key}{self.separator}")
         else:
+            remedy = "; leave the key out where there is none" if value is None else (
+                "; decode bytes" if isinstance(value, bytes) else "")
             raise TypeError(
                 f"the value of {prefix + key!r} must be a number, string, bool or list of strings, "
-                f"not {value!r:.40}")
+                f"not {value!r:.40}{remedy}")
         return 0
 
     cdef int add_weight(self, prefix, key, value) except -1:
@@ -254,7 +256,8 @@ cdef class Rows:
             weight = math.inf
         if not math.isfinite(weight):
             raise ValueError(
-                f"the weight of {prefix + key!r} is {value!r:.40}; weights must be finite")
+                f"the weight of {prefix + key!r} is {value!r:.40}; weights must be finite: leave "
+                "the key out where there is none")
         if weight != 0.0:
             self.add_name(prefix, key, weight)
         return 0
@@ -461,5 +464,9 @@ cdef class Rows:
             self.weighted.taken(), self.weights.taken())
 
 
-cdef str not_a_string(name):
-    return f"attributes must be strings, not {name!r:.40} of type {type(name).__name__}"
+cdef str not_a_string(name, where=""):
+    remedy = "; decode bytes" if isinstance(name, bytes) else (
+        "; a number is the value of a key, in a dict" if isinstance(name, Real) else "")
+    return (
+        f"attributes must be strings, not {name!r:.40} of type {type(name).__name__}{where}"
+        f"{remedy}")

@@ -75,7 +75,7 @@ def fit_exponential(estimator, X, y, sample_weight=None):
     if getattr(estimator, "surrogate", None) != "boost":
         raise ValueError(f"fit_exponential needs surrogate='boost', got {estimator!r:.200}.")
     fitted = clone(estimator)
-    problem = fitted._problem(X, y, sample_weight)
+    problem = fitted._problem(*fitted._read(X, y, sample_weight))
     batch, alpha, p = _batch(fitted, problem)
     first = []
 
@@ -220,7 +220,7 @@ def refine_risk(tagger, X, y, sample_weight=None, *, alpha=None, max_iter=100):
         check_number("alpha", alpha, low=0)
     alpha = tagger.alpha_ if alpha is None else float(alpha)
     plain = clone(tagger).set_params(penalty="l2", alpha=alpha, solver="auto", warm_start=False)
-    problem = plain._problem(X, y, sample_weight)
+    problem = plain._problem(tagger._features(X), y, sample_weight)
     if not np.array_equal(problem.common["classes_"], tagger.classes_):
         raise ValueError("y has other labels than those that the tagger was fitted to.")
     d = problem.common["n_features_in_"]

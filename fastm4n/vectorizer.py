@@ -5,7 +5,7 @@ from functools import cached_property
 import numpy as np
 import scipy.sparse as sp
 from sklearn import config_context
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
@@ -182,6 +182,15 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=
         for name in _MADE_OF_NAMES:
             self.__dict__.pop(name, None)
         self._names = names
+
+    def _with_names(self, names):
+        """One that has the other names, too: columns behind those that there are."""
+        new = sorted(set(names).difference(self.feature_names_))
+        if not new:
+            return self
+        more = clone(self)
+        more._learn(Names([*self.feature_names_, *new]))
+        return more
 
     def __sklearn_is_fitted__(self):
         return "_names" in self.__dict__

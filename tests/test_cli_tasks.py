@@ -243,7 +243,9 @@ def test_conllu_and_crfsuite(capsys):
     assert out[:3] == ["Cats\tcats\tNOUN", "sleep\tsleep\tVERB", ""]
     write("a.crfsuite", CRFSUITE)
     ran(capsys, "fit", "a.crfsuite", "--model", "c", "--set", "states=observed")
-    assert load_model("c")[-1].states == "observed"
+    tagger = load_model("c")
+    assert tagger.states == "observed"
+    assert tagger.vectorizer_.get_feature_names_out().size == tagger.n_features_in_
     assert ran(capsys, "predict", "c", "a.crfsuite") == "B\nI\n\nB\nB\n\n"
 
 

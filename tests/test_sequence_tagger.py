@@ -799,7 +799,7 @@ BAD = {
         lambda X, y: (
             [sparse.csr_matrix(x) for x in changed(X, LONG, spoilt(X[LONG], 1, 3, np.nan))], y),
         r"X\[2\] has nan at position 1, feature 3: features must be finite"),
-    "strings": (lambda X, y: ([np.full(x.shape, "up") for x in X], y), "X must hold numbers"),
+    "strings": (lambda X, y: (Sequences.from_list([np.full(x.shape, "up") for x in X]), y), "X must hold numbers"),
     "complex": (lambda X, y: ([x + 1j for x in X], y), "X has complex values"),
     "one matrix": (
         lambda X, y: (np.concatenate(X), y), "X is one matrix: give a list .*or the lengths"),

@@ -92,7 +92,7 @@ def run(args):
         before, estimator = _models.split(model)
         try:
             X = data.X if before is None else before.fit_transform(data.X)
-            _summary.tell(report, data, features=_summary.width(X))
+            _summary.tell(report, data, features=None if X is data.X else _summary.width(X))
             report.tell(_models.described(estimator))
             start = time.perf_counter()
             with checkpointing(args.checkpoint) if args.checkpoint else nullcontext():
@@ -105,6 +105,8 @@ def run(args):
         f"{estimator.n_iter_} passes, {seconds:.2f} s, objective "
         f"{estimator.primal_objective_:.6g}, certified gap {estimator.duality_gap_:.2e}"
     )
+    if X is data.X and data.needs_vectorizer:
+        report.tell(f"{estimator.n_features_in_} features of attributes")
     found = _models.inference(estimator)
     if found:
         report.tell(

@@ -75,9 +75,11 @@ def build(args, data, **options):
     unscaled = ("graphs", "matchings")
     if args.scale == "standard" and data.task in unscaled:
         raise CommandError(f"--scale standard: features of {data.task} are taken as they are", 2)
-    steps = [fastm4n.SequenceVectorizer()] if data.needs_vectorizer else []
+    steps = []
     if data.task == "sequences":
         if args.scale == "standard":
+            # a tagger makes features of attributes by itself, but none that could be scaled
+            steps = [fastm4n.SequenceVectorizer()] if data.needs_vectorizer else []
             dense = not data.needs_vectorizer and not sparse.issparse(data.X.values)
             steps.append(fastm4n.SequenceScaler(with_mean=dense))
     elif data.task not in unscaled:
@@ -105,19 +107,20 @@ def split(model):
 
 
 def vectorizer(model):
-    """The `SequenceVectorizer` that the model begins with, or None."""
+    """The `SequenceVectorizer` that makes features for the model, or None."""
     from fastm4n.vectorizer import SequenceVectorizer
 
-    before, _ = split(model)
+    before, estimator = split(model)
     if before is not None and isinstance(before[0], SequenceVectorizer):
         return before[0]
-    return None
+    return getattr(estimator, "vectorizer_", None)
 
 
 def features(model, X):
-    """What the estimator takes of X."""
+    """What the estimator takes of X, features of attributes being made once for several calls."""
     before, _ = split(model)
-    return X if before is None else before.transform(X)
+    found = vectorizer(model) if before is None else before
+    return X if found is None else found.transform(X)
 
 
 def described(estimator, *, alpha=True):

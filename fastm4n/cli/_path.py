@@ -273,6 +273,8 @@ def _held_out(args, report, data):
     found = _Found(
         data, model, path, loss_name=loss_name, n_train=len(train), interrupted=interrupted,
     )
+    first = path.estimator(path.alphas[0])
+    X, X_valid = _models.features(first, X), _models.features(first, X_valid)
     for j, alpha in enumerate(path.alphas.tolist()):
         fitted = path.estimator(alpha)
         found.points.append({
@@ -294,7 +296,7 @@ def _cross_validated(args, report, data):
     try:
         X = data.X if before is None else before.fit_transform(data.X)
         search = RegularizationPathCV(
-            estimator, cv=_splitter(args, data), scoring=_scores.scorer,
+            estimator, cv=_splitter(args, data), scoring=_Scorer(),
             one_standard_error=args.one_standard_error, n_jobs=args.jobs,
             verbose=shown_progress(args), **_options(args),
         ).fit(X, data.y)
@@ -313,6 +315,18 @@ def _cross_validated(args, report, data):
     alpha = search.alpha_1se_ if args.one_standard_error else search.alpha_
     found.best = next(point for point in found.points if point["alpha"] == alpha)
     return found
+
+
+class _Scorer:
+    """Minus the loss; features of attributes are made once for all estimators of a path."""
+
+    def __init__(self):
+        self.X = self.features = None
+
+    def __call__(self, estimator, X, y):
+        if X is not self.X:
+            self.X, self.features = X, _models.features(estimator, X)
+        return _scores.scorer(estimator, self.features, y)
 
 
 def _splitter(args, data):

@@ -123,6 +123,13 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         names = "n_features_in_", "feature_names_in_"
         return {name: vars(self)[name] for name in names if name in vars(self)}
 
+    def _read(self, X, y, *args):
+        """Arguments of `fit` whose X is what problems are made of.
+
+        What this notes of the data is among `_noted`.
+        """
+        return X, y, *args
+
     def _shared(self, X):
         """X, checked, in a form that several fits can use at a time without copies of their own.
 
@@ -368,6 +375,7 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         """Call `_fit`; where it fails, what validation has noted of the new data goes again."""
         seen = self._noted()
         try:
+            args = self._read(*args)
             solution = self._fit(*args)
         except BaseException:
             # validation has noted the new X already; the model is still the old one

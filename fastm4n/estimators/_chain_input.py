@@ -4,6 +4,7 @@ import numpy as np
 from scipy import sparse
 
 from fastm4n._parameters import check_choice
+from fastm4n.estimators._attributes import check_one_kind
 from fastm4n.estimators._parameters import canonical
 from fastm4n.estimators._screening import screen
 from fastm4n.features import row_norms
@@ -22,6 +23,7 @@ def as_features(X, lengths, n_features=None, first=0):
     Where none has a position, empty lists may stand for matrices of n_features columns. Errors
     call the first of the sequences `first`.
     """
+    given = X
     if lengths is not None:
         if isinstance(X, (list, tuple)) and X and np.ndim(X[0]) != 1:
             raise ValueError("lengths is for X as one matrix, and X is a list: leave it out.")
@@ -33,7 +35,11 @@ def as_features(X, lengths, n_features=None, first=0):
                 "X is one matrix: give a list with a matrix for each sequence, or the lengths of "
                 "the sequences as `lengths`."
             )
-        X = Sequences.from_list(X)
+        try:
+            X = Sequences.from_list(X)
+        except (TypeError, ValueError):
+            check_one_kind(X)
+            raise
     if len(X) == 0:
         raise ValueError("X has no sequences.")
     X._check_rows()
@@ -41,6 +47,7 @@ def as_features(X, lengths, n_features=None, first=0):
     if n_features is not None and X.n_tokens == 0 and values.ndim == 1:
         values = np.zeros((0, n_features))
     if values.ndim != 2:
+        check_one_kind(given)
         raise ValueError(
             "X must have a row of features for each position; its sequences are one-dimensional. "
             "Make features of labels or words with SequenceVectorizer."
@@ -53,6 +60,7 @@ def as_features(X, lengths, n_features=None, first=0):
         try:
             values = values.astype(np.float64)
         except (TypeError, ValueError) as error:
+            check_one_kind(given)
             raise ValueError(
                 f"X must hold numbers ({error}); SequenceVectorizer makes features of dicts and "
                 "of attribute strings."

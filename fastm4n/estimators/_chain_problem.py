@@ -59,26 +59,30 @@ class ChainProblem(Problem):
     def warm(self, solution, alpha):
         return {
             **super().warm(solution, alpha), "columns": self.columns,
-            "pairs": self.features.pairs(),
+            "pairs": self.features.pairs(), "n_columns": self.n_columns,
         }
 
     def start(self, state, alpha):
-        """As of `Problem`; rows of features that were left out then are zero."""
+        """As of `Problem`; rows of features that were left out, or not there, then are zero."""
         start = super().start(state, alpha)
         then, now = state.get("columns"), self.columns
         old, new = state.get("pairs"), self.features.pairs()
+        d, n_then = self.n_columns, state.get("n_columns", self.n_columns)
         if not start or start["average"] is None or (
-                then is None and now is None and _same_pairs(old, new)):
+                d == n_then and then is None and now is None and _same_pairs(old, new)):
             return start
-        (weights, *others), d = start["average"], self.n_columns
+        if n_then > d or n_then < d and self.features.edges is not None:
+            start["average"] = None
+            return start
+        weights, *others = start["average"]
         rows = weights["weights"]
         n_old = rows.shape[0] - self.n_behind()
         whole = np.zeros((d + self.n_behind(), rows.shape[1]))
         if old is not None:
-            features = np.repeat(np.arange(d), np.diff(old[0]))
+            features = np.repeat(np.arange(n_then), np.diff(old[0]))
             whole[features, old[1]] = rows[:n_old].reshape(-1)[: features.size]
         else:
-            whole[slice(d) if then is None else then] = rows[:n_old]
+            whole[slice(n_then) if then is None else then] = rows[:n_old]
         whole[d:] = rows[n_old:]
         if now is not None:
             whole = np.concatenate([whole[now], whole[d:]])
@@ -89,6 +93,7 @@ class ChainProblem(Problem):
     def n_behind(self):
         """Rows of weights behind those of features."""
         return self.features.live()["weights"][0].shape[0] - self.features.behind
+
 
 def penalise(features, resolved):
     """Give a map of chains, and that of the transitions' features, the penalty of the weights."""

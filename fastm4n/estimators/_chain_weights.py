@@ -202,7 +202,9 @@ def explained(tagger, feature_names, n_strongest):
     """The `Explanation` of a fitted tagger; see `SequenceTagger.explain`."""
     labels = tagger.classes_.tolist()
     if feature_names is None:
-        feature_names = range(tagger.n_features_in_)
+        vectorizer = vars(tagger).get("vectorizer_")
+        feature_names = range(tagger.n_features_in_) if vectorizer is None else (
+            vectorizer.feature_names_)
     elif len(feature_names) != tagger.n_features_in_:
         raise ValueError(
             f"feature_names has {len(feature_names)} names, but there are "

@@ -19,10 +19,13 @@ class Seen:
     X, y : Joined
     weights : ndarray of shape (n_examples,)
     classes : ndarray or None
+    vectorizer : SequenceVectorizer or None
+        What has made X of attributes.
     """
 
-    def __init__(self, X, y, weights, classes):
+    def __init__(self, X, y, weights, classes, vectorizer=None):
         self.X, self.y, self.weights, self.classes = X, y, weights, classes
+        self.vectorizer = vectorizer
 
     def with_more(self, more, taker):
         """These and other data, for the estimator of that name."""
@@ -40,12 +43,23 @@ class Seen:
                     "of partial_fit; give one kind.")
         return Seen(
             self.X.with_more(more.X), self.y.with_more(more.y),
-            np.concatenate([self.weights, more.weights]), self.classes)
+            np.concatenate([self.weights, more.weights]), self.classes, more.vectorizer)
+
+    def widened(self, vectorizer):
+        """The same data with columns of zeros behind them, for what a vectorizer has more."""
+        parts = []
+        for part in self.X.parts:
+            rows = part.values
+            rows = type(rows)(
+                (rows.data, rows.indices, rows.indptr),
+                shape=(rows.shape[0], vectorizer._n_features_out))
+            parts.append(Sequences._of_checked(rows, part.offsets))
+        return Seen(Joined(parts), self.y, self.weights, self.classes, vectorizer)
 
     def together(self):
         """The same data in one container each, in memory where they were several."""
         X, y = (Joined([joined.together()]) for joined in (self.X, self.y))
-        return Seen(X, y, self.weights, self.classes)
+        return Seen(X, y, self.weights, self.classes, self.vectorizer)
 
 
 class PartialFit:
@@ -90,9 +104,10 @@ class PartialFit:
         True
         """
         before = self.__dict__.get("_seen")
+        X, before, vectorizer = self._read_more(X, before)
         X, y = self._as_examples(X, y)
         weights = as_weights(sample_weight, len(y), self._noun)
-        seen = Seen(Joined([X]), Joined([y]), weights, None)
+        seen = Seen(Joined([X]), Joined([y]), weights, None, vectorizer)
         if classes is not None:
             classes = np.unique(classes)
         seen.classes = classes
@@ -132,6 +147,10 @@ class PartialFit:
                 "changed since: this call began from none, which takes longer. With "
                 "OutOfCore(work_folder=...) they outlast the process.", UserWarning, stacklevel=2)
         return self
+
+    def _read_more(self, X, before):
+        """X of a call and `Seen` of those before it, in the same columns, and a vectorizer."""
+        return X, before, None
 
     def _columns(self, X):
         return X.matrices() if isinstance(X, Joined) else super()._columns(X)

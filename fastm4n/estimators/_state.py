@@ -164,6 +164,14 @@ def estimator_state(estimator):
     for key in getattr(estimator, "_fitted_values", ()):
         attributes[key] = getattr(estimator, key)
     state = {"class": name, "parameters": parameters, "attributes": attributes}
+    vectorizer = vars(estimator).get("vectorizer_")
+    if vectorizer is not None:
+        if type(vectorizer) is not SequenceVectorizer:
+            raise TypeError(
+                f"vectorizer_ is of type {type(vectorizer).__name__}; what can be saved is a "
+                "SequenceVectorizer.")
+        state["vectorizer"], names = estimator_state(vectorizer)
+        arrays.update({f"vectorizer_/{key}": array for key, array in names.items()})
     estimator_from_state(state, arrays)  # what could not be loaded is not saved
     return state, arrays
 
@@ -204,12 +212,32 @@ def estimator_from_state(state, arrays):
         if not vectors or len({values.shape for values in history.values()}) > 1:
             raise ValueError("history_ is not of vectors of one length")
         attributes["history_"] = history
+    if name == "SequenceTagger":
+        attributes["vectorizer_"] = _vectorizer(state, arrays, attributes["n_features_in_"])
     _add_arrays(estimator, attributes, arrays, given)
     if name in _SCALERS:
         vars(estimator).update(attributes)
     else:
         estimator.__setstate__({**vars(estimator), **attributes})
     return estimator
+
+
+def _vectorizer(state, arrays, n_features):
+    """The vectorizer inside a tagger, whose arrays are taken out of `arrays`; None without one."""
+    if "vectorizer" not in state:
+        return None
+    given = state["vectorizer"]
+    if type(given) is not dict or given["class"] != "SequenceVectorizer":
+        raise ValueError(f"its vectorizer is {given!r:.80}")
+    prefix = "vectorizer_/"
+    of_names = {
+        key.removeprefix(prefix): arrays.pop(key)
+        for key in list(arrays) if key.startswith(prefix)
+    }
+    vectorizer = estimator_from_state(given, of_names)
+    if vectorizer._n_features_out != n_features:
+        raise ValueError("its vectorizer has another number of columns than it takes")
+    return vectorizer
 
 
 def _arrays(estimator):

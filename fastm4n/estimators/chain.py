@@ -6,6 +6,7 @@ from sklearn.utils.validation import check_is_fitted
 from fastm4n._parameters import check_choice, check_number
 from fastm4n._ragged import taken
 from fastm4n.complexities import Sample
+from fastm4n.estimators._attributes import TakesAttributes
 from fastm4n.estimators._base import CertifiedEstimator, needs_log
 from fastm4n.estimators._chain_automaton import (
     AutomatonDecoder,
@@ -65,7 +66,7 @@ MOST_ORDER = 32
     whole="sequence",
     elements="positions",
 )
-class SequenceTagger(ChainWeights, PartialFit, CertifiedEstimator):
+class SequenceTagger(ChainWeights, TakesAttributes, PartialFit, CertifiedEstimator):
     """Sequence labelling by M4N, structural SVM or CRF on a chain, with a certified gap.
 
     Minimises mean_i S(scores of x_i, y_i) + alpha / 2 ||w||^2, S being the surrogate of the
@@ -147,6 +148,9 @@ class SequenceTagger(ChainWeights, PartialFit, CertifiedEstimator):
         The labels.
     cost_matrix_ : ndarray of shape (n_labels, n_labels)
         The costs of `cost`.
+    vectorizer_ : SequenceVectorizer or None
+        What has made features of attributes; None where X held numbers. Its `feature_names_` are
+        the attributes of the columns.
     [certificate]
 
     See Also
@@ -178,11 +182,11 @@ class SequenceTagger(ChainWeights, PartialFit, CertifiedEstimator):
 
     Examples
     --------
-    >>> from fastm4n import SequenceTagger, SequenceVectorizer
+    >>> from fastm4n import SequenceTagger
     >>> words = [["the", "old", "man"], ["a", "man", "sings"]]
     >>> tags = [["D", "A", "N"], ["D", "N", "V"]]
-    >>> vectorizer = SequenceVectorizer()
-    >>> X = vectorizer.fit_transform([[[word] for word in sentence] for sentence in words])
+    >>> X = [[{"word": word, "first": i == 0} for i, word in enumerate(sentence)]
+    ...      for sentence in words]
     >>> tagger = SequenceTagger("log", random_state=0).fit(X, tags)
     >>> [labels.tolist() for labels in tagger.predict(X)]
     [['D', 'A', 'N'], ['D', 'N', 'V']]
@@ -242,6 +246,7 @@ class SequenceTagger(ChainWeights, PartialFit, CertifiedEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.two_d_array = False
         tags.input_tags.sparse = True
+        tags.input_tags.dict = True
         tags.target_tags.required = True
         return tags
 
@@ -308,6 +313,8 @@ class SequenceTagger(ChainWeights, PartialFit, CertifiedEstimator):
             Features of each sequence, position by position. With `lengths`, one matrix.
             In `Sequences`, C-ordered float32 or float64 buffers and CSR matrices are not copied,
             except dense features that are mostly zero, which are worked on in CSR.
+            Or a list of sequences of attributes, a dict or a list of strings for each position, as
+            `SequenceVectorizer` takes them; `vectorizer_` has learnt their columns then.
         y : Sequences, or list of sequences of labels
             Labels of any hashable type. With `lengths`, one sequence.
         sample_weight : array-like of shape (n_sequences,), default=None
@@ -323,6 +330,7 @@ class SequenceTagger(ChainWeights, PartialFit, CertifiedEstimator):
         return self._fit_or_restore(X, y, sample_weight, lengths, allowed)
 
     def _shared(self, X):
+        X, *_ = self._read(X, None)
         X = as_features(X, None)
         values = without_zeros(X.values)
         return X if values is X.values else Sequences(values, X.offsets)
@@ -411,7 +419,7 @@ class SequenceTagger(ChainWeights, PartialFit, CertifiedEstimator):
         """Validated sequences, and what decodes those of them that are not empty."""
         if "n_features_in_" not in vars(self):
             check_is_fitted(self)
-        X = as_features(X, lengths, self.n_features_in_)
+        X = as_features(self._features(X, lengths), lengths, self.n_features_in_)
         self._check_n_features(X.values)
         given = self.constraints if constraints is None else constraints
         check_constraints(given, None)
@@ -430,7 +438,8 @@ class SequenceTagger(ChainWeights, PartialFit, CertifiedEstimator):
         Parameters
         ----------
         X : Sequences, or list of {array-like, CSR matrix} of shape (n_positions, n_features)
-            Features, as in `fit`.
+            Features, as in `fit`; of a tagger that was fitted to attributes, a list of sequences of
+            those, or what its `vectorizer_` makes of them.
         [decode]
         allowed_transitions : {"bio"} or bool array of shape (n_labels, n_labels), default=None
             Overrides the parameter `allowed_transitions`.
@@ -554,8 +563,8 @@ class SequenceTagger(ChainWeights, PartialFit, CertifiedEstimator):
         Parameters
         ----------
         feature_names : array-like of str of shape (n_features,), default=None
-            Names of the features, as `SequenceVectorizer.get_feature_names_out` gives them;
-            their numbers by default.
+            Names of the features, as `SequenceVectorizer.get_feature_names_out` gives them. By
+            default those of `vectorizer_`, or numbers where there is none.
         n_strongest : int, default=20
             How many of each sign, of emissions and of transitions.
 

@@ -124,7 +124,7 @@ def regularization_path(
         alphas=alphas, warm_start=warm_start, certify=certify, callback=callback,
         verbose=verbose,
     )
-    run.prepare(X, y, sample_weight, lengths)
+    X = run.prepare(X, y, sample_weight, lengths)
     if checkpoint is not None:
         run.use(Checkpoint(checkpoint, run.fingerprint(X, y, sample_weight, lengths)))
     path = run.follow()

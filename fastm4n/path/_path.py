@@ -267,6 +267,8 @@ class RegularizationPath:
     def _scores(self, X, y, alphas, scoring, known, options):
         """Scores at these alphas; of those that have the same weights one is kept in `known`."""
         scorer, blank = scorer_of(scoring), clone(self._template)
+        if not callable(scoring) and self._common.get("vectorizer_") is not None:
+            X = self._at(float(alphas[0]), clone(self._template))._features(X)  # once for all
         scores = []
         for alpha in alphas.tolist():
             piece = self._piece(alpha)

@@ -105,7 +105,7 @@ class Run:
         self.spent, self.start = 0.0, 0.0
 
     def prepare(self, X, y, sample_weight, lengths):
-        """Make the problem of the data, and a follower."""
+        """Make the problem of the data, and a follower; returns X as problems are made of it."""
         template = self.template
         if isinstance(getattr(template, "fit_intercept", False), str):
             raise ValueError(
@@ -131,7 +131,8 @@ class Run:
         more = {} if lengths is None else {"lengths": lengths}
         if more and "lengths" not in signature(template._problem).parameters:
             raise ValueError(f"lengths is for SequenceTagger, not for {type(template).__name__}.")
-        problem = self.problem = template._problem(X, y, sample_weight, **more)
+        X, *args = template._read(X, y, sample_weight, *more.values())
+        problem = self.problem = template._problem(X, *args)
         features = problem.features
         if features.has_penalty() and features.weight_norm() > 0.0:
             raise ValueError(
@@ -154,6 +155,7 @@ class Run:
             certified=self.method != "heuristic", warm_start=self.warm_start,
             rounded=size > FLOAT32_ABOVE,
         )
+        return X
 
     def fingerprint(self, X, y, sample_weight, lengths):
         """A short text for each thing that the breakpoints depend on."""

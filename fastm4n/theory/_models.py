@@ -42,7 +42,7 @@ class ReadModel:
         self.model, self.kind = model, readable(model)
         R = model.classes_.size
         if self.kind == "sequences":
-            X = as_features(X, lengths, model.n_features_in_)
+            X = as_features(model._features(X, lengths), lengths, model.n_features_in_)
             model._check_n_features(X.values)
             columns = getattr(model, "transition_features_", None)
             self.X = X
