@@ -28,11 +28,17 @@ extensions = [
     "sphinx_design",
 ]
 nitpicky = True
+# `name` in docstrings
+default_role = "literal"
 templates_path = ["_templates"]
 # the index of the gallery is tutorials.md
 exclude_patterns = ["_build", "gallery/index.rst", "**/sg_execution_times.rst"]
 # other libraries, of which no inventory is at hand without a network
-nitpick_ignore_regex = [("py:.*", r"(numpy|np|scipy|sklearn|torch|distributed)\..*")]
+nitpick_ignore_regex = [
+    ("py:.*", r"(numpy|np|scipy|sklearn|torch|distributed)\..*"),
+    # of memoryviews in the signatures of compiled methods: double[::1] mu
+    ("py:class", r":1\] \w+"),
+]
 
 # ------------------------------------------------------------------------------------ Markdown
 
@@ -46,6 +52,8 @@ suppress_warnings = ["myst.header"]
 autosummary_generate = True
 autodoc_default_options = {"members": True, "inherited-members": True}
 autodoc_member_order = "alphabetical"
+# what says no more than the base class is described there
+autodoc_inherit_docstrings = False
 # the pages of what is not installed are made without it
 autodoc_mock_imports = [
     name for name in ("torch", "dask", "distributed") if find_spec(name) is None]

@@ -264,7 +264,7 @@ class L2(_Penalty):
 
 
 class ElasticNet(_Penalty):
-    """alpha ((1 - l1_ratio) / 2 ||w||^2 + l1_ratio sum_j weights_j |w_j|), which makes w sparse.
+    """``alpha ((1 - l1_ratio) / 2 ||w||^2 + l1_ratio sum_j weights_j |w_j|)``, sparse weights.
 
     Parameters
     ----------
@@ -508,7 +508,7 @@ def safe_zeros(
     ranges : ndarray that broadcasts to z
         The root of sum_b p_b r_bj^2, r_bj being how far feature j of block b, summed over the
         positions of a sequence, goes from its least to its largest value over all outputs:
-        |x_bj| for a single label and for rankings, sum_t |x_tj| for sequences; for matchings the
+        ``|x_bj|`` for a single label and for rankings, ``sum_t |x_tj|`` for sequences; for matchings the
         sum over rows of the largest less the least value is no less.
     thresholds : ndarray that broadcasts to z
         t_j.

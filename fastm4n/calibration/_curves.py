@@ -35,7 +35,7 @@ class ReliabilityCurve:
 
     @property
     def expected_calibration_error(self):
-        """Mean of |accuracy - confidence| over bins, weighted by their counts."""
+        """Mean of ``|accuracy - confidence|`` over bins, weighted by their counts."""
         filled = self.counts > 0
         gaps = np.abs(self.accuracy - self.confidence)[filled]
         return float(np.average(gaps, weights=self.counts[filled]))

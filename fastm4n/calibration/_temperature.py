@@ -250,7 +250,7 @@ class CalibratedTagger(_CalibratedEstimator):
 
     The marginals are those of p(y | x) proportional to exp(score(x, y) / temperature), a chain like
     that of a CRF, at the temperature under which held-out sequences are most likely; see
-    :func:`fit_temperature`. Predictions are those of the tagger.
+    :func:`~fastm4n.calibration.fit_temperature`. Predictions are those of the tagger.
 
     Parameters
     ----------
@@ -310,7 +310,7 @@ class CalibratedClassifier(ClassifierMixin, _CalibratedEstimator):
     """A classifier of any surrogate with probabilities calibrated by a temperature.
 
     The probabilities are the softmax of its scores over the temperature under which held-out
-    examples are most likely; see :func:`fit_temperature`. Predictions are those of the classifier.
+    examples are most likely; see :func:`~fastm4n.calibration.fit_temperature`. Predictions are those of the classifier.
 
     Parameters
     ----------

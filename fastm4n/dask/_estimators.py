@@ -380,7 +380,7 @@ _DOC = """`{local}` fitted on partitions on a Dask cluster, with one certified g
 
     See Also
     --------
-    {local} : The local estimator, which `to_local` gives.
+    fastm4n.{local} : The local estimator, which `to_local` gives.
 
     Notes
     -----

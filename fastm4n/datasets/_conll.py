@@ -64,6 +64,7 @@ def load_conll(
         tokens : list of lists of tuples of str
             The columns of each token but its label.
         labels : list of lists of str, or None
+            The label of each token, None without a column of labels.
         columns : list of str or None
             Names of what the tuples hold, if names were given.
 
@@ -253,6 +254,7 @@ def load_conllu(
         tokens : list of lists of str, or of tuples of str
             One string for each word if `fields` is a string, else a tuple.
         labels : list of lists of str, or None
+            The label of each token, None if `label` is None.
 
     Examples
     --------

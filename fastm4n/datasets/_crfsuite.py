@@ -47,6 +47,7 @@ def load_crfsuite(path: StrPath, *, keep_empty: bool = False) -> Bunch:
             if any attribute of the file has a weight, a dict from the attributes to their
             weights, where repeated ones add up.
         labels : list of lists of str
+            The label of each token.
 
     Examples
     --------

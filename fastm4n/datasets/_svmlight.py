@@ -51,6 +51,7 @@ def load_svmlight_sequences(
     -------
     data : Bunch
         X : Sequences of CSR rows
+            The features of each position.
         y : Sequences of labels
             Integers if all labels of the file are whole numbers.
         qid : ndarray of int64, shape (n_sequences,)

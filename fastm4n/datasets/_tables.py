@@ -98,6 +98,7 @@ def load_csv(
     -------
     data : Bunch
         X : ndarray of float64, shape (n, n_columns)
+            The columns of features.
         y : ndarray of shape (n,), or None
             Integers or floats if all values are such numbers, else strings.
         columns : list of str

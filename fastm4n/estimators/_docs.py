@@ -111,7 +111,7 @@ X_fit_ : {{ndarray, sparse matrix}} of shape (n_samples, n_features)
     The training examples, for other kernels than "linear" and "precomputed".
 """,
     "feature_names": """
-feature_names_in_ : ndarray of shape (n_features_in_,)
+feature_names_in_ : ndarray of shape (`n_features_in_`,)
     Names of the features, where X had string names.
 """,
     "bound": """

@@ -334,7 +334,7 @@ _PARTS = {
 alpha : float, default=0.01
     Regularisation: alpha / 2 times the squared norm of the weights is added to the
     mean loss, the scale of `SGDClassifier`. ``LinearSVC``'s C is 1 / (alpha n).
-cost : {{"zero_one", "absolute", "squared"}} or array of shape (n_classes, n_classes), \\
+cost : {{"zero_one", "absolute", "squared"}} or array of shape (n_classes, n_classes), \
         default="{default_cost}"
     What a mistake costs: cost[i, j] for predicting ``classes_[j]`` where the truth is
     ``classes_[i]``. The names take the classes' positions in `classes_`. The "log"
@@ -453,7 +453,7 @@ class MulticlassClassifier(_SimplexClassifier):
 class OrdinalClassifier(_SimplexClassifier):
     """Classification into ordered levels, with a certified gap.
 
-    `MulticlassClassifier` with a cost that grows with the distance between levels, |i - j|
+    `MulticlassClassifier` with a cost that grows with the distance between levels, ``|i - j|``
     by default, whose max-min oracle has a closed form.
 
     Parameters

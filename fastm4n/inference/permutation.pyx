@@ -220,7 +220,7 @@ def permanent(matrix):
     -----
     Ryser's formula [1]_ in the form and order of [2]_: O(2^M M) time, seconds at M = 30, and
     no memory to speak of. Its terms have both signs and may be much larger than their sum:
-    with terms t the error is about 1e-16 sum |t|. For entries drawn uniformly from [0, 1]
+    with terms t the error is about ``1e-16 sum |t|``. For entries drawn uniformly from [0, 1]
     the relative error stays below about 1e-14 at M = 10 and 1e-12 at M = 20. It can be of any
     size where the permanent is small beside the product of the rows' sums of absolute values.
 

@@ -217,9 +217,9 @@ def max_min_zero_one(scores):
 
 
 def max_min_absolute(scores):
-    """Max-min oracle of the cost |i - j| between ordered levels, in closed form.
+    """Max-min oracle of the cost ``|i - j|`` between ordered levels, in closed form.
 
-    Solves max_mu min_j sum_i |i - j| mu_i + <scores, mu> over the simplex.
+    Solves ``max_mu min_j sum_i |i - j| mu_i + <scores, mu>`` over the simplex.
 
     Parameters
     ----------

@@ -233,7 +233,7 @@ class RegularizationPathDisplay:
             More data that the path is scored on, such as a test set, in the same way.
         negate_score : bool, default=False
             Whether to show the negatives of the scores, which are losses for scorers whose names
-            begin with "neg_".
+            begin with ``"neg_"``.
         score_name, n_coefs, feature_names, alpha_min, alpha_max, panels, ax
             As in :meth:`from_path`.
 

@@ -179,7 +179,7 @@ class BlockPasses:
         return self.blocks.scores(i, self.blocks.prox(self.z))
 
     def points(self) -> list[Any]:
-        """(*mu_i, h_i(mu_i)) of each block."""
+        """``(*mu_i, h_i(mu_i))`` of each block."""
         return list(self._points)
 
     def certificate(self) -> Certificate:

@@ -142,14 +142,14 @@ class Blocks:
         return self.cost
 
     def point(self, i: int, state: dict[str, Any]) -> tuple[Any, ...]:
-        """(*mu_i, h_i(mu_i)), from nothing but the block's state."""
+        """``(*mu_i, h_i(mu_i))``, from nothing but the block's state."""
         if self.is_natural:
             return self.outputs.gibbs(state)[:-1]
         return *state, self.outputs.concave_part(
             state, self.surrogate, self.y[i], self.cost_of(i))
 
     def oracle(self, i: int, v: tuple[Any, ...]) -> tuple[Any, ...]:
-        """(*s, h_i(s), upper): a maximiser s of h_i(s) + <v, s> and a bound of the maximum."""
+        """``(*s, h_i(s), upper)``: a maximiser s of h_i(s) + <v, s> and a bound of the maximum."""
         return self.outputs.oracle(
             v, self.surrogate, self.y[i], self.cost_of(i), self.oracle_tol)
 
@@ -181,7 +181,7 @@ class Blocks:
         return w
 
     def primal_weights(self, points: list[Any]) -> tuple[Any, ...]:
-        """z(mu)  ([1]_, section 5.1, its sign put right), of points (*mu_i, h_i).
+        """z(mu)  ([1]_, section 5.1, its sign put right), of points ``(*mu_i, h_i)``.
 
         It is w(mu) for Omega(w) = ||w||^2 / 2; otherwise w(mu) is its prox.
         """
@@ -238,7 +238,7 @@ class Blocks:
         return Certificate(primal, dual, float(self.p @ gaps), gaps)
 
     def certificate_of_points(self, points: list[Any]) -> Certificate:
-        """The certificate at w(mu), of points (*mu_i, h_i)."""
+        """The certificate at w(mu), of points ``(*mu_i, h_i)``."""
         z = self.primal_weights(points)
         return self.certificate_of(points, z, *self.examine(self.prox(z)))
 

@@ -113,7 +113,7 @@ def max_min_mirror_prox_chain(
 
     The maximum over t cannot be made a sum: the labels of a chain may all be tied together.
     Differences m of mu and n of nu sum to zero in each position, hence cost may be replaced
-    by cost - c/2, whose entries are at most c/2 in size, and the coupling is at most
+    by cost - c/2, whose entries are at most c/2 in size, and the coupling is at most::
 
         (1 / T) sum_t |m_t' cost n_t|  <=  (c / 2T) sum_t ||m_t||_1 ||n_t||_1
                                        <=  K N_mu(m) N_nu(n),   K = c / (2 sqrt(T)).

@@ -58,7 +58,7 @@ def _subsets(M, size):
 def best_permutation(scores: FloatArray | list[list[float]]) -> tuple[NDArray[np.int64], float]:
     """Permutation of largest score, by dynamic programming over sets of positions.
 
-    best[S] is the largest score of the first |S| items at the positions S.  O(2^M M).
+    best[S] is the largest score of the first ``|S|`` items at the positions S.  O(2^M M).
 
     Parameters
     ----------
@@ -98,8 +98,8 @@ def best_permutation(scores: FloatArray | list[list[float]]) -> tuple[NDArray[np
 def permutation_marginals(scores: FloatArray) -> tuple[FloatArray, float]:
     """Marginals and log-partition of the distribution p(places) ~ exp(score of places).
 
-    forward[S] is the log of the total weight of the first |S| items at the positions S, and
-    backward[S] that of the other items at the other positions; the marginal is the sum
+    forward[S] is the log of the total weight of the first ``|S|`` items at the positions S, and
+    backward[S] that of the other items at the other positions; the marginal is the sum::
 
         mu[i, j] = sum_{|S| = i, j not in S} forward[S] exp(scores[i, j]) backward[S + j] / Z.
 
@@ -151,7 +151,7 @@ def permutation_marginals(scores: FloatArray) -> tuple[FloatArray, float]:
 
 
 def permanent(matrix: FloatArray) -> float:
-    """Permanent by Ryser's formula, (-1)^M sum_S (-1)^|S| prod_i sum_{j in S} matrix[i, j].
+    """Permanent by Ryser's formula, ``(-1)^M sum_S (-1)^|S| prod_i sum_{j in S} matrix[i, j]``.
 
     Parameters
     ----------

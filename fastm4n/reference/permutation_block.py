@@ -157,7 +157,7 @@ def max_min_permutation_mirror_prox(
     the entropy of the entries is a sum of KL over items, and by Pinsker's inequality at least
     (1/2) sum_i ||m_i||_1^2 for a difference m, for either player.  Differences sum to zero in
     each row, so that the entries of cost may be taken to be at most c/2 in size, and the
-    coupling is at most
+    coupling is at most::
 
         (1/M) sum_i |m_i' cost n_i|  <=  (c / 2M) N(m) N(n),   N(m)^2 = sum_i ||m_i||_1^2.
 

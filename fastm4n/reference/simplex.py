@@ -190,9 +190,9 @@ def max_min_zero_one(v: FloatArray) -> tuple[FloatArray, float]:
 
 
 def max_min_absolute(v: FloatArray) -> tuple[FloatArray, float]:
-    """Max-min oracle of the cost |i - j|, in closed form ([1]_, appendix B.4).
+    """Max-min oracle of the cost ``|i - j|``, in closed form ([1]_, appendix B.4).
 
-    Solves  max_mu min_j sum_i mu_i |i - j| + <v, mu>.  The inner minimum is attained at a
+    Solves  ``max_mu min_j sum_i mu_i |i - j| + <v, mu>``.  The inner minimum is attained at a
     median of mu; with i = argmax v_i - i and j = argmax v_j + j (then i <= j),
 
         mu = (e_i + e_j) / 2,   value = (v_i + v_j + j - i) / 2.

@@ -59,9 +59,9 @@ class Complexity:
     n_examples : int
         m.
     mean_factors, max_factors : float, int
-        |F_i|.
+        ``|F_i|``.
     max_values : int
-        Largest |Y_f|.
+        Largest ``|Y_f|``.
     n_weights : int
         N.
     sparsity, sparsity_row : int, str
@@ -113,8 +113,8 @@ def factor_graph_complexity(
     families : array-like of shape (n_features,), default=None
         Family of each feature; by default there is one, "features".
     weights : array-like of shape (n_features,), default=None
-        Positive beta_j: the norms "l1" and "linf" are then sum_j beta_j |w_j| and
-        max_j beta_j |w_j|; constants and transitions have weight 1.
+        Positive beta_j: the norms "l1" and "linf" are then ``sum_j beta_j |w_j|`` and
+        ``max_j beta_j |w_j|``; constants and transitions have weight 1.
     feature_names : array-like of str of shape (n_features,), default=None
         Names for `sparsity_row`.
     lengths : array-like of int, default=None
@@ -129,7 +129,7 @@ def factor_graph_complexity(
 
     Notes
     -----
-    With V_j = sum |F_i| Psi_fj^2, the closed forms are sqrt(sum_j V_j) for "l2", which is
+    With V_j = ``sum |F_i| Psi_fj^2``, the closed forms are sqrt(sum_j V_j) for "l2", which is
     sqrt(E ||Z||^2); sqrt(2 log(2N) max_j V_j) for "l1"; sum_j sqrt(V_j) for "linf"; and
     (1 + sqrt(2 log G)) max_g sqrt(V_g) for G groups. The last holds since ||Z_g|| has mean at most
     sqrt(V_g) and is changed by 2 sqrt|F_i| ||Psi_fg|| at most by one sign.

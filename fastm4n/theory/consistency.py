@@ -177,7 +177,7 @@ def calibration_function(cost: Cost, eps: float, *, embedding: ArrayLike | None 
 def printed_constant(cost: Cost) -> float:
     """C of Proposition C.10 of Nowak-Vila et al. (2020), or infinity where it says nothing.
 
-    For symmetric costs with sum_{t != y, z} |L(t, y) - L(t, z)| <= q L(y, z), q < 1, it is
+    For symmetric costs with ``sum_{t != y, z} |L(t, y) - L(t, z)| <= q L(y, z)``, q < 1, it is
     (k - q) / (1 - q): k for 0-1 costs.
     """
     cost = np.asarray(cost, dtype=np.float64)
