@@ -36,16 +36,14 @@ class TakesAttributes:
     def _features(self, X, lengths=None):
         """X of predictions as features, where it holds attributes."""
         vectorizer = vars(self).get("vectorizer_")
-        if vectorizer is None and type(X) is Sequences and X.values.ndim == 2:
-            return X
         who = f"this {type(self).__name__}"
-        return _made(*_looked_at(X, lengths), vectorizer, who)
+        return _made(*looked_at(X, lengths), vectorizer, who)
 
     def _read_more(self, X, before):
         if before is None:
             X, vectorizer = _learnt(X, None)
             return X, None, vectorizer
-        (X, holds), known = _looked_at(X, None), before.vectorizer
+        (X, holds), known = looked_at(X, None), before.vectorizer
         if known is None or holds != ATTRIBUTES:
             return _made(X, holds, known, "earlier calls of partial_fit"), before, known
         vectorizer = known._with_names(_new_vectorizer().fit(X).feature_names_)
@@ -68,7 +66,7 @@ def _new_vectorizer():
 
 def _learnt(X, lengths):
     """Features of a fit, and the `SequenceVectorizer` that made them, or None of numbers."""
-    X, holds = _looked_at(X, lengths)
+    X, holds = looked_at(X, lengths)
     if holds == NUMBERS:
         return X, None
     if holds == NOTHING:
@@ -89,8 +87,7 @@ def _made(X, holds, vectorizer, who):
         return X
     if holds != NUMBERS:
         return vectorizer.transform(X)
-    if not isinstance(X, Sequences) or X.values.ndim != 2 or (
-            X.values.shape[1] != vectorizer._n_features_out):
+    if not isinstance(X, Sequences) or X._kind()[0] != (vectorizer._n_features_out,):
         raise ValueError(
             f"{_place(X, False)}, but {who} took attributes: give {_GIVE}, or the Sequences that "
             "vectorizer_.transform makes of them.")
@@ -105,10 +102,11 @@ def check_one_kind(X):
             "each.")
 
 
-def _looked_at(X, lengths):
+def looked_at(X, lengths):
     """X, as a list of sequences where it holds attributes or nothing, and what it holds."""
     if isinstance(X, Sequences):
-        if X.values.ndim == 2 or X.values.dtype.kind in "biufc":
+        # rows on disk are not to be mapped for this
+        if hasattr(X, "n_bytes_on_disk") or X.values.ndim == 2 or X.values.dtype.kind in "biufc":
             return X, NUMBERS
         X = list(X)
     if sparse.issparse(X) or isinstance(X, (str, bytes, dict)) or not hasattr(X, "__iter__"):
@@ -179,8 +177,8 @@ def _has_attributes(token):
 def _place(X, attributes):
     """Where the first token with attributes, or with numbers, is."""
     if isinstance(X, Sequences):
-        what = "X holds numbers"
-        return f"{what} in {X.values.shape[1]} columns" if X.values.ndim == 2 else what
+        columns, _ = X._kind()
+        return "X holds numbers" + (f" in {columns[0]} columns" if columns else "")
     found = None
     if isinstance(X, (list, tuple)) or isinstance(X, np.ndarray) and X.dtype.kind == "O":
         found = _token(X, lambda found: found is attributes)
