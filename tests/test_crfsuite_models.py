@@ -4,6 +4,7 @@ import copy
 import json
 import pickle
 import random
+import re
 import struct
 import tracemalloc
 import warnings
@@ -92,7 +93,7 @@ def test_the_tagger_does_what_fitted_ones_do(tmp_path):
     labellings, scores = tagger.predict_kbest(GIVEN, 3)
     assert [best[0].tolist() for best in labellings] == truth
     assert all((np.diff(of) <= 0).all() for of in scores)
-    explained = tagger.explain(tagger.vectorizer_.get_feature_names_out(), 5)
+    explained = tagger.explain(n_strongest=5)
     names = set(tagger.vectorizer_.feature_names_)
     assert explained.emissions and all(name in names for *_, name in explained.emissions)
     for copied in (copy.deepcopy(tagger), pickle.loads(pickle.dumps(tagger))):
@@ -395,11 +396,11 @@ def test_convert(tmp_path, capsys, monkeypatch):
     # what it is told of, and what it tags
     for name in ("m.crfsuite", "m.fm4n"):
         code, out, _ = call(capsys, "info", name)
-        assert code == 0 and "O, B, I" in out.replace("B, O, I", "O, B, I") and "gap" not in out
-    Path("new.crfsuite").write_text("word:ada\tcapital\n\nword:the\n", encoding="utf-8")
+        assert code == 0 and "B, O, I" in out and "gap" not in out
+    Path("new.crfsuite").write_text("O\tword\\:ada\tcapital\n\nO\tword\\:the\n", encoding="utf-8")
     code, out, _ = call(capsys, "predict", "m.fm4n", "new.crfsuite")
     assert code == 0 and out.split() == [
-        label for tags in tagger.predict([[["capital"]], [[]]]) for label in tags]
+        label for tags in tagger.predict([[["word:ada", "capital"]], [["word:the"]]]) for label in tags]
 
 
 def test_convert_refuses(tmp_path, capsys, monkeypatch):
@@ -418,3 +419,13 @@ def test_convert_refuses(tmp_path, capsys, monkeypatch):
     assert code == 1 and "encoding='none'" in err
     code, _, err = call(capsys, "predict", "m.crfsuite", "new")
     assert code == 1 and "fastm4n convert" in err
+
+
+def test_the_section_of_the_page_runs(tmp_path, capsys, monkeypatch):
+    page = Path(__file__).resolve().parents[1] / "docs" / "crfsuite.md"
+    section = page.read_text("utf-8").split("## Models that exist already")[1].split("\n## ")[0]
+    monkeypatch.chdir(tmp_path)
+    Path("model.crfsuite").write_bytes(SMALL)
+    for block in re.findall(r"^```python\n(.*?)^```$", section, re.M | re.S):
+        exec(compile(block, str(page), "exec"), {"__name__": "page"})
+    assert "transitions" in capsys.readouterr().out and Path("model.fm4n").is_file()

@@ -479,8 +479,9 @@ def load_model(path, *, encoding="utf-8"):
     ------
     fastm4n.model_files.ModelFileError
         A ValueError that names the file, the chunk and the byte: if it is damaged, cut off, of
-        another version, or no model of CRFsuite at all. Nothing in a file is executed, and no more
-        memory is taken than some ten times its length.
+        another version, or no model of CRFsuite at all. Nothing in a file is executed. No more
+        memory is taken than some ten times its length, and that of tables of all pairs of labels,
+        which may be 64 MiB, or 16 times the length where that is more.
     OSError
         If the file cannot be read.
 
