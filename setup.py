@@ -14,6 +14,7 @@ FASTM4N_SANITIZE=1
 import hashlib
 import multiprocessing
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -26,6 +27,8 @@ BUILD = "build/cython"
 # what Cython would write into every module, above all its memoryviews, is a module of its own: a
 # third of the time to translate, half of the time to compile
 SHARED = "fastm4n._cyutility"
+# modules that compile loops written in C
+LOOPS = re.compile(r"^cdef extern from \"(?!Python)", re.MULTILINE)
 DEBUG = os.environ.get("FASTM4N_DEBUG_BUILD", "0") not in ("", "0")
 SANITIZE = os.environ.get("FASTM4N_SANITIZE", "0") not in ("", "0")
 
@@ -37,35 +40,49 @@ DIRECTIVES = {
     "cdivision": True,
     "embedsignature": True,
     "binding": True,
+    # what is pickled says how, by __reduce__; methods for all other classes are a fifth of the C
+    "auto_pickle": False,
+    "emit_code_comments": DEBUG,
+    # what modules have in common is constant, or taken and given back in one operation; see
+    # docs/releasing.md
+    "freethreading_compatible": True,
 }
 
 if sys.platform == "win32":
-    compile_args, link_args = ["/O2"], []
+    compile_args, link_args, fewer = ["/O2"], [], []
 else:
     # no -march: the wide vectors are chosen at import, see fastm4n/_simd
     # no debug information, which Python asks for by itself: it takes a third of the time
     compile_args = ["-O3", "-g0", "-std=gnu11", "-fno-math-errno", "-Wno-psabi"]
+    # -O3 is for loops written in C headers; elsewhere all that it would add to speed are vectors
+    fewer = ["-O2"]
     link_args = []
+    if sys.platform == "linux":
+        fewer += ["-ftree-vectorize", "-fvect-cost-model=dynamic"]
+        if not DEBUG:
+            # no names of functions but those that Python looks for
+            link_args += ["-Wl,--strip-all"]
     if SANITIZE:
         # checks take the compiler longer to optimise than optimised tests save
         flags = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-g1", "-O0"]
         compile_args += flags
-        link_args += flags[:2]
+        link_args, fewer = flags[:2], []
 
 
 def extensions():
     for source in sorted((ROOT / "fastm4n").rglob("*.pyx")):
         relative = source.relative_to(ROOT)
+        has_loops = LOOPS.search(source.read_text(encoding="utf-8"))
         yield Extension(
             ".".join(relative.with_suffix("").parts),
             [relative.as_posix()],
             include_dirs=["fastm4n/_simd"],
             depends=sorted(p.relative_to(ROOT).as_posix() for p in ROOT.glob("fastm4n/*/*.h")),
-            extra_compile_args=compile_args,
+            extra_compile_args=compile_args if has_loops else compile_args + fewer,
             extra_link_args=link_args,
         )
-    yield Extension(SHARED, [SHARED.replace(".", "/") + ".c"], extra_compile_args=compile_args,
-                    extra_link_args=link_args)
+    yield Extension(SHARED, [SHARED.replace(".", "/") + ".c"],
+                    extra_compile_args=compile_args + fewer, extra_link_args=link_args)
 
 
 def digest():
@@ -104,7 +121,17 @@ def translated():
     return found
 
 
+def longest_first(found):
+    """In an order in which no processor is left with one long file at the end."""
+
+    def work(extension):
+        has_loops = extension.extra_compile_args == compile_args
+        return has_loops, (ROOT / extension.sources[0]).stat().st_size
+
+    return sorted(found, key=work, reverse=True)
+
+
 setup(
     options={"build_ext": {"parallel": os.cpu_count()}},
-    ext_modules=translated(),
+    ext_modules=longest_first(translated()),
 )
