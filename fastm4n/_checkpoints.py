@@ -38,6 +38,8 @@ _current = ContextVar("the checkpoint of the fit that is under way", default=Non
 class Pace:
     """When to write the next checkpoint: by a monotonic clock, for a few per cent of the time."""
 
+    due: float
+
     def __init__(self) -> None:
         self.due = time.monotonic() + SECONDS
 
@@ -200,6 +202,11 @@ class FitCheckpoint:
     ModelFileError
         If it is damaged.
     """
+
+    file: Any
+    fingerprint: dict[str, str]
+    pace: Pace
+    found: Any
 
     def __init__(self, file: Any, wanted: dict[str, str]) -> None:
         self.file, self.fingerprint, self.pace = file, wanted, Pace()

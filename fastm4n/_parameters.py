@@ -165,6 +165,8 @@ def extended(init, **defaults):
 class NamesParameters:
     """Mixin: parameters that do not exist are refused by the name of the public class."""
 
+    __signature__: inspect.Signature
+
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         # what is shown of the class is its constructor, and not the check below

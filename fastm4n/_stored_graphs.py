@@ -24,7 +24,7 @@ from fastm4n.graphs import Graph, Graphs
 if TYPE_CHECKING:
     from typing import Any
 
-    from fastm4n._typing import IntArray
+    from fastm4n._typing import Array, IntArray
 
 _MATRICES = {
     "node_features": "node", "node_types": "node", "node_weights": "node", "edges": "edge",
@@ -46,7 +46,9 @@ class StoredGraphs(Graphs):
     start, stop : int
     """
 
-    def __init__(self, folder: Any, offsets: IntArray, start: int, stop: int) -> None:
+    def __init__(
+        self, folder: Any, offsets: dict[str, IntArray], start: int, stop: int,
+    ) -> None:
         self.folder = folder
         self._offsets, self._start, self._stop = offsets, start, stop
 
@@ -66,14 +68,17 @@ class StoredGraphs(Graphs):
         matrix = self.folder.matrices.get(name)
         return None if matrix is None else matrix.rows(*self._range(_MATRICES[name]))
 
-    node_offsets = cached_property(lambda self: self._own("node"))
-    edge_offsets = cached_property(lambda self: self._own("edge"))
-    node_features = cached_property(lambda self: self._matrix("node_features"))
-    node_types = cached_property(lambda self: self._matrix("node_types"))
-    node_weights = cached_property(lambda self: self._matrix("node_weights"))
-    edges = cached_property(lambda self: self._matrix("edges"))
-    edge_features = cached_property(lambda self: self._matrix("edge_features"))
-    edge_types = cached_property(lambda self: self._matrix("edge_types"))
+    node_offsets: cached_property[Array] = cached_property(lambda self: self._own("node"))
+    edge_offsets: cached_property[Array] = cached_property(lambda self: self._own("edge"))
+    node_features: cached_property[Array] = cached_property(
+        lambda self: self._matrix("node_features"))
+    node_types: cached_property[Array] = cached_property(lambda self: self._matrix("node_types"))
+    node_weights: cached_property[Array] = cached_property(
+        lambda self: self._matrix("node_weights"))
+    edges: cached_property[Array] = cached_property(lambda self: self._matrix("edges"))
+    edge_features: cached_property[Array] = cached_property(
+        lambda self: self._matrix("edge_features"))
+    edge_types: cached_property[Array] = cached_property(lambda self: self._matrix("edge_types"))
 
     @cached_property
     def factors(self) -> Any:

@@ -12,9 +12,11 @@ from fastm4n.inference._contexts import context_automaton
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from typing import Any
+    from typing import Any, ClassVar
 
     from numpy.typing import ArrayLike
+
+    from fastm4n._typing import BoolArray, IntArray
 
 
 class Automaton:
@@ -55,6 +57,10 @@ class Automaton:
     True
     """
 
+    labels: list[Any]
+    transitions: IntArray
+    accepting: BoolArray
+
     def __init__(self, labels: Sequence[Any], transitions: ArrayLike, accepting: ArrayLike) -> None:
         self.labels = _labels(labels)
         transitions = np.asarray(transitions)
@@ -88,7 +94,7 @@ class Automaton:
             self.transitions, other.transitions) and np.array_equal(
             self.accepting, other.accepting)
 
-    __hash__ = None
+    __hash__: ClassVar[None] = None
 
     # ------------------------------------------------------------------ constructors
 

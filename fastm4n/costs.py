@@ -59,6 +59,10 @@ class MarkovCost(PathCost):
     1.5
     """
 
+    table: FloatArray
+    order: int
+    n_labels: int
+
     def __init__(self, table: ArrayLike) -> None:
         table = np.asarray(table)
         if table.dtype.kind not in "fiub":
@@ -115,6 +119,12 @@ class EditDistance(PathCost):
     >>> round(distance.expected(np.zeros((3, 2)), np.zeros((2, 2)), [0, 1, 0]), 6)
     1.375
     """
+
+    insert: float
+    delete: float
+    substitute: float
+    limit: float | None
+    max_states: int
 
     _remedy = "set `limit`, or use upper_bound."
 
@@ -222,6 +232,9 @@ class LogCost(PathCost):
     >>> round(float(np.exp(value)), 6)
     4.0
     """
+
+    cost: MarkovCost | EditDistance
+    max_states: int
 
     _remedy = "costs of too many values; a cost of small integers has few."
 

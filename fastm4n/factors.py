@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from fastm4n._typing import Array, Factors, FloatArray, IntArray
+    from fastm4n._typing import Array, BoolArray, Factors, FloatArray, IntArray
 
 # entries of a table that stands for a count at most; longer counts go node by node
 _DIRECT = 64
@@ -77,6 +77,11 @@ class FactorTables:
     >>> value, labels.tolist()
     (2.5, [1, 1, 1])
     """
+
+    offsets: IntArray
+    scopes: IntArray
+    tables: list[Array]
+    parameter: IntArray | None
 
     def __init__(
         self, scopes: ArrayLike, offsets: ArrayLike, tables: list[Array],
@@ -234,6 +239,11 @@ class CountFactor:
     >>> CountFactor.exactly_one([4, 7]).is_satisfied([1, 1])
     False
     """
+
+    nodes: IntArray
+    least: int
+    most: int
+    negated: BoolArray
 
     def __init__(
         self, nodes: ArrayLike, least: int, most: int, negated: ArrayLike | None = None,

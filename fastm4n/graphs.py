@@ -68,7 +68,7 @@ class Graph(NamedTuple):
     node_types: np.ndarray | None = None
     edge_types: np.ndarray | None = None
     node_weights: np.ndarray | None = None
-    factors: tuple | None = None
+    factors: tuple[Any, ...] | None = None
 
 
 class Graphs(Ragged, InFiles):

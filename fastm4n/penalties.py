@@ -123,7 +123,7 @@ class ResolvedPenalty:
 
     modulus: float
     by_rows: bool
-    families: dict
+    families: dict[str, Any]
 
     def of_rows(
         self, shape: tuple[int, ...], n_shared: int, views_of: Callable[..., Any],

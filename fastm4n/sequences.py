@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
     from scipy.sparse import sparray, spmatrix
 
-    from fastm4n._typing import Array, Labellings, StrPath
+    from fastm4n._typing import CSR, Array, Labellings, StrPath
 
 __all__ = ["Sequences"]
 
@@ -68,6 +68,9 @@ class Sequences(Ragged):
     >>> [list(map(str, labels)) for labels in y]
     [['B', 'I'], ['O']]
     """
+
+    values: Array | CSR
+    offsets: NDArray[np.int64]
 
     _item = "sequence"
     _items = "sequences"

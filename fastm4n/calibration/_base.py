@@ -27,6 +27,8 @@ class HeldOutEstimator(NamesParameters, MetaEstimatorMixin, BaseEstimator):
     nothing, and `_check_parameters(n)`, n being the number of calibration examples.
     """
 
+    estimator_: Any
+
     _examples = "examples"
 
     def fit(self, X: Any, y: Any) -> Self:

@@ -24,7 +24,7 @@ from fastm4n.calibration._thresholds import check_enough, threshold
 if TYPE_CHECKING:
     from typing import Any, Literal
 
-    from fastm4n._typing import BoolArray, FloatArray, RandomState
+    from fastm4n._typing import BoolArray, FloatArray, IntArray, RandomState
     from fastm4n.estimators.simplex import MulticlassClassifier, OrdinalClassifier
 
 _UNIT = "examples"
@@ -32,6 +32,11 @@ _UNIT = "examples"
 
 class _ConformalLabels(ClassifierMixin, HeldOutEstimator):
     """What sets and intervals share."""
+
+    threshold_: Any
+    calibration_scores_: FloatArray
+    calibration_codes_: IntArray
+    n_calibration_: int
 
     def _check_parameters(self, n):
         check_classifier(self.estimator, "ConformalTagger")

@@ -34,7 +34,7 @@ class ReliabilityCurve:
     counts: np.ndarray
 
     @property
-    def expected_calibration_error(self):
+    def expected_calibration_error(self) -> float:
         """Mean of ``|accuracy - confidence|`` over bins, weighted by their counts."""
         filled = self.counts > 0
         gaps = np.abs(self.accuracy - self.confidence)[filled]

@@ -129,6 +129,10 @@ class ConformalTagger(HeldOutEstimator):
     True
     """
 
+    threshold_: float
+    calibration_scores_: Sequences
+    n_calibration_: int
+
     _examples = _UNIT
 
     def __init__(

@@ -217,6 +217,8 @@ def class_scores(estimator, X):
 class _CalibratedEstimator(HeldOutEstimator):
     """What both share."""
 
+    calibrated_temperature_: float
+
     def __init__(
         self, estimator: Any, *, calibration_size: float = 0.2, random_state: RandomState = None,
     ) -> None:

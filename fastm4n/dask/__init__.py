@@ -6,9 +6,9 @@
 try:
     import dask  # noqa: F401
     import distributed  # noqa: F401
-except ImportError as error:
+except ImportError as _error:
     raise ImportError(
-        'fastm4n.dask needs dask and distributed: pip install "fastm4n[dask]"') from error
+        'fastm4n.dask needs dask and distributed: pip install "fastm4n[dask]"') from _error
 
 from fastm4n.dask._estimators import (
     DaskGraphTagger,

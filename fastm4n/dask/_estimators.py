@@ -1,7 +1,10 @@
 """Estimators whose data are partitions on the workers of a Dask cluster."""
 
+from __future__ import annotations
+
 import warnings
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 from distributed import default_client
@@ -32,6 +35,13 @@ from fastm4n.solvers.certificates import ROUNDING
 from fastm4n.solvers.history import Progress
 from fastm4n.solvers.rounds import RoundsSolution, solve_rounds
 from fastm4n.solvers.rounds import _MemberLost as MemberLost
+
+if TYPE_CHECKING:
+    from typing import Any, Literal, Self
+
+    from distributed import Client
+
+    from fastm4n._typing import Array
 
 # passes of a round by default; workers end them after so many times what the others took in the
 # round before, but not before so many seconds
@@ -80,7 +90,22 @@ def usable(client):
 class DaskEstimator:
     """Mixin: `fit` on partitions, which workers of a Dask cluster hold; see the subclasses."""
 
+    alpha_: float
+    n_iter_: int
+    duality_gap_: float
+    relative_gap_: float
+    primal_objective_: float
+    dual_objective_: float
+    history_: dict[str, Array]
+
     _local_class = None
+
+    if TYPE_CHECKING:
+        def __init__(
+            self, surrogate: str = "max_min", *, max_iter: int = 200,
+            client: Client | None = None, local_passes: float | Literal["auto"] = "auto",
+            timeout: float = 60.0, **parameters: Any,
+        ) -> None: ...
 
     # ------------------------------------------------------------------- parameters
 
@@ -90,17 +115,17 @@ class DaskEstimator:
             name: clone(value, safe=False)
             for name, value in self.get_params(deep=False).items() if name not in _NEW})
 
-    def __sklearn_clone__(self):
+    def __sklearn_clone__(self) -> Self:
         # a client is a connection, of which there are no copies
         return type(self)(**{
             name: value if name == "client" else clone(value, safe=False)
             for name, value in self.get_params(deep=False).items()})
 
-    def __getstate__(self):
+    def __getstate__(self) -> Any:
         return {**super().__getstate__(), "client": None}
 
     @property
-    def client_(self):
+    def client_(self) -> Client:
         """The Dask client: the parameter, or the default client."""
         return usable(self.client)
 
@@ -118,7 +143,10 @@ class DaskEstimator:
 
     # -------------------------------------------------------------------------- fit
 
-    def fit(self, X, y=None, sample_weight=None, *, lengths=None, group=None):
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, lengths: Any = None,
+        group: Any = None,
+    ) -> Self:
         """Fit the model on all partitions until its duality gap is certified to be at most `tol`.
 
         Parameters
@@ -278,7 +306,7 @@ class DaskEstimator:
 
     # ---------------------------------------------------------------------- predict
 
-    def to_local(self):
+    def to_local(self) -> Any:
         """The fitted local estimator: it predicts, pickles and is saved without Dask.
 
         Returns
@@ -294,7 +322,9 @@ class DaskEstimator:
         del local.history_["member_seconds"]
         return local
 
-    def predict(self, X, *args, lengths=None, group=None, **options):
+    def predict(
+        self, X: Any, *args: Any, lengths: Any = None, group: Any = None, **options: Any,
+    ) -> Any:
         """Predictions, of the form of X: of partitions lazily.
 
         Parameters
@@ -397,10 +427,22 @@ def _of(local, refused):
     return documented(_PARTS, local=local.__name__, refused=refused)(made)
 
 
-DaskGraphTagger = _of(GraphTagger, '``pairwise="displacement"``, ``inference="soft"``, ')
-DaskLabelRanker = _of(LabelRanker, _KERNELS)
-DaskMatcher = _of(Matcher, _KERNELS)
-DaskMulticlassClassifier = _of(MulticlassClassifier, _KERNELS)
-DaskMultiLabelClassifier = _of(MultiLabelClassifier, _KERNELS + '``inference="soft"``, ')
-DaskOrdinalClassifier = _of(OrdinalClassifier, _KERNELS)
-DaskSequenceTagger = _of(SequenceTagger, '``states="observed"``, `order` of 2 or more, ')
+if TYPE_CHECKING:
+    class DaskGraphTagger(DaskEstimator, GraphTagger): ...
+    class DaskLabelRanker(DaskEstimator, LabelRanker): ...
+    class DaskMatcher(DaskEstimator, Matcher): ...
+    class DaskMulticlassClassifier(DaskEstimator, MulticlassClassifier): ...
+    class DaskMultiLabelClassifier(DaskEstimator, MultiLabelClassifier): ...
+    class DaskOrdinalClassifier(DaskEstimator, OrdinalClassifier): ...
+    class DaskSequenceTagger(DaskEstimator, SequenceTagger): ...
+else:
+    DaskGraphTagger = _of(GraphTagger, '``pairwise="displacement"``, ``inference="soft"``, ')
+    DaskLabelRanker = _of(LabelRanker, _KERNELS)
+    DaskMatcher = _of(Matcher, _KERNELS)
+    DaskMulticlassClassifier = _of(MulticlassClassifier, _KERNELS)
+    DaskMultiLabelClassifier = _of(MultiLabelClassifier, _KERNELS + '``inference="soft"``, ')
+    DaskOrdinalClassifier = _of(OrdinalClassifier, _KERNELS)
+    DaskSequenceTagger = _of(SequenceTagger, '``states="observed"``, `order` of 2 or more, ')
+    from typing import Any, Literal, Self
+
+    from distributed import Client

@@ -134,6 +134,22 @@ class DaskFleet(Fleet):
         Seconds of silence after which a worker counts as lost.
     """
 
+    client: Client
+    timeout: float
+    inputs: list[Any]
+    futures: list[Any]
+    addresses: list[Any]
+    identities: list[Any]
+    is_direct: bool
+    pending: list[Any]
+    seen: list[Any]
+    silent_from: dict[str, Any]
+    paused: bool
+    listed_at: float
+    has_list: bool
+    answered_at: list[Any]
+    some_at: list[Any]
+
     def __init__(
         self, client: Client, factories: Sequence[Callable[..., Any]], inputs: Any = None, *,
         timeout: float = 60.0,

@@ -43,7 +43,10 @@ from fastm4n.surrogates import make_surrogate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, Self
+    from typing import Any, Self, TypeVar
+
+    from fastm4n._typing import Array, FloatArray
+    from fastm4n.inference.graph import Method
 
 # what a warning says of the gap without a quadratic term
 LOOSE = (
@@ -97,6 +100,17 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
     _noun : str
         What errors call an example.
     """
+
+    n_iter_: int
+    duality_gap_: float
+    relative_gap_: float
+    primal_objective_: float
+    dual_objective_: float
+    history_: dict[str, Array]
+    coef_: Any
+    alpha_: float
+    n_features_in_: int
+    cost_matrix_: FloatArray
 
     _task = None
     _part = "example"
@@ -435,18 +449,24 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         )
 
 
-class needs_log:  # noqa: N801 (a decorator)
-    """Method that is there for surrogate="log" only, and says so where it is not."""
+if TYPE_CHECKING:
+    Method = TypeVar("Method", bound=Callable[..., Any])
 
-    def __init__(self, method: Callable[..., Any]) -> None:
-        self.method, self.__doc__, self.__name__ = method, method.__doc__, method.__name__
+    # what is decorated is called as it is written
+    def needs_log(method: Method) -> Method: ...
+else:
+    class needs_log:  # noqa: N801 (a decorator)
+        """Method that is there for surrogate="log" only, and says so where it is not."""
 
-    def __get__(self, estimator: Any, owner: type | None = None) -> Any:
-        if estimator is None:
-            return self.method
-        if estimator.surrogate != "log":
-            raise AttributeError(
-                f"{self.__name__} needs surrogate='log', and this one is "
-                f"{estimator.surrogate!r}: margins are not probabilities."
-            )
-        return MethodType(self.method, estimator)
+        def __init__(self, method: Callable[..., Any]) -> None:
+            self.method, self.__doc__, self.__name__ = method, method.__doc__, method.__name__
+
+        def __get__(self, estimator: Any, owner: type | None = None) -> Any:
+            if estimator is None:
+                return self.method
+            if estimator.surrogate != "log":
+                raise AttributeError(
+                    f"{self.__name__} needs surrogate='log', and this one is "
+                    f"{estimator.surrogate!r}: margins are not probabilities."
+                )
+            return MethodType(self.method, estimator)

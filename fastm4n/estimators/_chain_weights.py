@@ -270,10 +270,10 @@ class Explanation(NamedTuple):
     none of chains of order one. Printed, it is a table.
     """
 
-    emissions: list
-    transitions: list
-    transition_features: list = ()
-    ngrams: list = ()
+    emissions: list[Any]
+    transitions: list[Any]
+    transition_features: list[Any] = ()
+    ngrams: list[Any] = ()
 
     def __str__(self) -> str:
         lines = ["transitions"]

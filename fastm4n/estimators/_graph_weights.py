@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -10,6 +10,9 @@ from scipy import sparse
 from fastm4n.estimators._same_view import is_same_view
 from fastm4n.outputs import row_stride
 from fastm4n.penalties import as_penalty
+
+if TYPE_CHECKING:
+    from typing import Any
 
 # upper bounds of the weights of dx, dx^2, dy, dy^2: the best place is then found in linear time
 DISPLACED_UPPER = (np.inf, 0.0, np.inf, 0.0)
@@ -163,8 +166,8 @@ class GraphExplanation(NamedTuple):
     the second, feature), labels None where weights do not depend on them. Printed, it is a table.
     """
 
-    nodes: list
-    edges: list
+    nodes: list[Any]
+    edges: list[Any]
 
     def __str__(self) -> str:
         lines = ["edges"]

@@ -103,8 +103,8 @@ class Problem:
     loss: Any
     features: Any
     blocks: Blocks
-    common: dict
-    task: dict
+    common: dict[str, Any]
+    task: dict[str, Any]
     # whether no other fit starts from this one
     is_last = False
 

@@ -30,7 +30,7 @@ from fastm4n.solvers.free_intercept import solve_free_intercept
 if TYPE_CHECKING:
     from typing import Any
 
-    from fastm4n._typing import FloatArray
+    from fastm4n._typing import CSR, Array, FloatArray
 
 # examples for each that has coefficients, from which on columns of a kernel are worth copying
 MANY_ZEROS = 8
@@ -73,6 +73,10 @@ class VectorProblem(Problem):
 
 class VectorEstimator(CertifiedEstimator):
     """Base of the estimators whose outputs have a fixed number of scores, linear in Phi(x)."""
+
+    dual_coef_: FloatArray
+    X_fit_: Array | CSR
+    feature_names_in_: Array
 
     _problem_class = VectorProblem
     # whether the intercept may be without a penalty

@@ -65,6 +65,8 @@ if TYPE_CHECKING:
     from fastm4n._typing import (
         Array,
         Cost,
+        FloatArray,
+        IntArray,
         Labellings,
         Masks,
         Penalties,
@@ -216,6 +218,17 @@ class SequenceTagger(ChainWeights, TakesAttributes, PartialFit, CertifiedEstimat
     >>> [labels.tolist() for labels in tagger.predict(X)]
     [['D', 'A', 'N'], ['D', 'N', 'V']]
     """
+
+    coef_: FloatArray
+    intercept_: FloatArray
+    transition_coef_: FloatArray
+    start_coef_: FloatArray
+    end_coef_: FloatArray
+    transition_feature_coef_: FloatArray
+    transition_features_: IntArray | None
+    ngrams_: IntArray
+    ngram_coef_: FloatArray
+    classes_: Array
 
     _task = "sequences"
     _part = "token"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -62,7 +62,18 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from fastm4n._typing import Cost, GraphData, Labellings, Masks, Penalties, RandomState, Solvers
+    from fastm4n._typing import (
+        Array,
+        Cost,
+        FloatArray,
+        GraphData,
+        IntArray,
+        Labellings,
+        Masks,
+        Penalties,
+        RandomState,
+        Solvers,
+    )
     from fastm4n.estimators._graph_weights import GraphExplanation
 
 
@@ -217,6 +228,17 @@ class GraphTagger(PackedWeights, CertifiedEstimator):
     >>> tagger.predict(X)[0].reshape(8, 8)[3]
     array([0, 0, 1, 1, 1, 1, 0, 0])
     """
+
+    coef_: FloatArray
+    intercept_: FloatArray
+    edge_coef_: FloatArray
+    edge_intercept_: FloatArray
+    classes_: Array
+    node_classes_: IntArray
+    shifts_: IntArray
+    oracle_: str
+    exact_: bool
+    integrality_gap_: float | None
 
     _task = "graphs"
     _part = "node"
@@ -450,11 +472,29 @@ class GraphTagger(PackedWeights, CertifiedEstimator):
         check_is_fitted(self)
         return GraphDecoder(self, X, self._shapes(), allowed, factors)
 
+    @overload
+    def predict(
+        self, X: GraphData, decode: Literal["map", "min_risk"] | None = None, *,
+        allowed: Masks | None = None, factors: Sequence[Any] | None = None,
+        return_bound: Literal[False] = False,
+    ) -> Sequences: ...
+    @overload
+    def predict(
+        self, X: GraphData, decode: Literal["map", "min_risk"] | None = None, *,
+        allowed: Masks | None = None, factors: Sequence[Any] | None = None,
+        return_bound: Literal[True],
+    ) -> tuple[Sequences, FloatArray]: ...
+    @overload
+    def predict(
+        self, X: GraphData, decode: Literal["map", "min_risk"] | None = None, *,
+        allowed: Masks | None = None, factors: Sequence[Any] | None = None,
+        return_bound: bool,
+    ) -> Any: ...
     def predict(
         self, X: GraphData, decode: Literal["map", "min_risk"] | None = None, *,
         allowed: Masks | None = None, factors: Sequence[Any] | None = None,
         return_bound: bool = False,
-    ) -> Sequences:
+    ) -> Any:
         """Predicted labels.
 
         Parameters

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 from scipy import sparse
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any, Literal, Self
 
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
-    from fastm4n._typing import Cost, FloatArray, Penalties, RandomState, Solvers
+    from fastm4n._typing import Array, Cost, FloatArray, IntArray, Penalties, RandomState, Solvers
 
 
 class PairProblem(Problem):
@@ -148,6 +148,10 @@ class Matcher(CertifiedEstimator):
     >>> float(matcher.score(X[20:], y[20:]))
     1.0
     """
+
+    coef_: FloatArray
+    dual_coef_: FloatArray
+    X_fit_: FloatArray
 
     _task = "matchings"
     _part = "row"
@@ -318,7 +322,11 @@ class Matcher(CertifiedEstimator):
 
     # ---------------------------------------------------------------------- predict
 
-    def decision_function(self, X: ArrayLike | Sequence[ArrayLike]) -> list[FloatArray]:
+    @overload
+    def decision_function(self, X: Array) -> FloatArray: ...
+    @overload
+    def decision_function(self, X: Sequence[ArrayLike]) -> list[FloatArray]: ...
+    def decision_function(self, X: ArrayLike | Sequence[ArrayLike]) -> Any:
         """Scores of all pairs.
 
         Parameters
@@ -351,9 +359,15 @@ class Matcher(CertifiedEstimator):
             for end, size in zip(ends, sizes, strict=True)
         ]
 
+    @overload
+    def predict(self, X: Array, decode: Literal["map", "min_risk"] | None = None) -> IntArray: ...
+    @overload
+    def predict(
+        self, X: Sequence[ArrayLike], decode: Literal["map", "min_risk"] | None = None,
+    ) -> list[IntArray]: ...
     def predict(
         self, X: ArrayLike | Sequence[ArrayLike], decode: Literal["map", "min_risk"] | None = None,
-    ) -> NDArray[np.int64] | list[NDArray[np.int64]]:
+    ) -> Any:
         """Predicted matchings.
 
         Parameters
@@ -392,7 +406,7 @@ class Matcher(CertifiedEstimator):
         return distribution(self, batch, self._cost_of(batch))
 
     @needs_log
-    def predict_marginals(self, X: ArrayLike | Sequence[ArrayLike]) -> list[FloatArray]:
+    def predict_marginals(self, X: ArrayLike | Sequence[ArrayLike]) -> Any:
         """Probabilities of each pair being matched, for ``surrogate="log"`` only.
 
         Parameters

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 from sklearn.base import ClassifierMixin
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         Array,
         Factors,
         FloatArray,
+        IntArray,
         Matrix,
         Penalties,
         RandomState,
@@ -206,6 +207,15 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
     >>> clf.edges_.tolist()
     [[0, 1]]
     """
+
+    coef_: FloatArray
+    intercept_: FloatArray
+    edges_: IntArray
+    edge_coef_: FloatArray
+    classes_: Array
+    oracle_: str
+    exact_: bool
+    integrality_gap_: float | None
 
     _task = "multilabel"
     _surrogates = BOOSTED
@@ -476,10 +486,25 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         pairs[tuple(self.edges_.T)] = self.edge_coef_
         return scores + on @ (pairs + pairs.T)
 
+    @overload
+    def predict(
+        self, X: Matrix, decode: Literal["map", "min_risk"] | None = None,
+        return_bound: Literal[False] = False, *, factors: Factors | None = None,
+    ) -> Array | CSR: ...
+    @overload
+    def predict(
+        self, X: Matrix, decode: Literal["map", "min_risk"] | None = None, *,
+        return_bound: Literal[True], factors: Factors | None = None,
+    ) -> tuple[Array | CSR, FloatArray]: ...
+    @overload
+    def predict(
+        self, X: Matrix, decode: Literal["map", "min_risk"] | None, return_bound: bool, *,
+        factors: Factors | None = None,
+    ) -> Any: ...
     def predict(
         self, X: Matrix, decode: Literal["map", "min_risk"] | None = None,
         return_bound: bool = False, *, factors: Factors | None = None,
-    ) -> Array | CSR:
+    ) -> Any:
         """Predicted label sets.
 
         Parameters

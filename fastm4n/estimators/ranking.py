@@ -148,6 +148,10 @@ class LabelRanker(VectorEstimator):
     ['tea>milk>water']
     """
 
+    intercept_: FloatArray
+    items_: Array
+    form_: str
+
     _task = "rankings"
     _part = "item"
     _fitted_arrays = {

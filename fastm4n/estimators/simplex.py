@@ -62,6 +62,10 @@ def _classes_of(y):
 class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
     """What the two estimators share: everything but the default cost and how labels are read."""
 
+    coef_: Any
+    intercept_: FloatArray
+    classes_: Array
+
     _surrogates = BOOSTED
     _fitted_arrays = {
         "classes_": (("k",), LABEL_KINDS), "cost_matrix_": (("k", "k"), "f"),

@@ -49,6 +49,9 @@ class Fleet(ABC):
     factories : sequence of callables
     """
 
+    factories: Sequence[Callable[..., Any]]
+    is_closed: bool
+
     def __init__(self, factories: Sequence[Callable[..., Any]]) -> None:
         self.factories = list(factories)
         if not self.factories:

@@ -35,6 +35,10 @@ class InProcessFleet(Fleet):
     [2, 3]
     """
 
+    random: Any
+    is_stopping: bool
+    members: Any
+
     def __init__(
         self, factories: Sequence[Callable[..., Any]], *, order: int | None = None,
         on_call: Callable[..., Any] | None = None,

@@ -128,6 +128,14 @@ class ProcessFleet(Fleet):
         it may take longer to be made. By default it is waited for while its process is there.
     """
 
+    context: Any
+    flag: Any
+    memory: SharedMemory | None
+    processes: list[Any]
+    pipes: list[Any]
+    numbers: Any
+    waiting: list[Any]
+
     def __init__(
         self, factories: Sequence[Callable[..., Any]], *, timeout: float | None = None,
     ) -> None:

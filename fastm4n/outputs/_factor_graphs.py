@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from fastm4n._typing import FloatArray
+    from fastm4n._typing import Array, BoolArray, FloatArray, IntArray
 
 # labels of a block are kept in 16 bits
 MOST_LABELS = 65535
@@ -96,6 +96,36 @@ class FactorGraphs:
     >>> graphs.n_blocks, graphs.sizes.tolist()
     (3, [2, 2, 4])
     """
+
+    node_labels: IntArray
+    node_counts: IntArray
+    scope_sizes: IntArray
+    n_examples: int
+    n_nodes: int
+    n_factors: int
+    n_blocks: int
+    factor_counts: IntArray
+    scopes: IntArray
+    node_tables: list[Any]
+    factor_tables: list[Any]
+    n_node_weights: int
+    n_factor_weights: int
+    factor_scales: Array | None
+    node_kinds: IntArray | None
+    factor_kinds: IntArray | None
+    node_rows: IntArray | None
+    factor_rows: IntArray | None
+    count_bounds: IntArray | None
+    negated: Array | None
+    is_count: BoolArray
+    node_blocks: IntArray
+    factor_blocks: IntArray
+    examples: IntArray
+    slots: IntArray
+    slot_starts: IntArray
+    sizes: IntArray
+    n_parts: IntArray
+    n_messages: int
 
     def __init__(
         self, node_labels: ArrayLike, node_counts: ArrayLike, scopes: ArrayLike,

@@ -24,13 +24,14 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from fastm4n._typing import Array
+    from fastm4n._typing import Array, FloatArray
+    from fastm4n.path._path import RegularizationPath
 
 # the default end of paths, a share of an alpha of the problem's order, is lowered so often
 MOST_DECADES = 3
 
 
-def _of_best(name):
+def _of_best(name: str) -> Any:
     """The method of that name of `best_estimator_`, there where the estimator has it."""
     def has(search):
         getattr(getattr(search, "best_estimator_", search.estimator), name)
@@ -107,6 +108,20 @@ class RegularizationPathCV(MetaEstimatorMixin, BaseEstimator):
     >>> bool(search.best_score_ > 0.9), bool(search.alpha_1se_ >= search.alpha_)
     (True, True)
     """
+
+    std_score_: FloatArray
+    n_splits_: int
+    alpha_: float
+    alpha_1se_: float
+    best_score_: float
+    best_estimator_: Any
+    n_features_in_: int
+    feature_names_in_: Array
+    path_: RegularizationPath
+    alphas_: FloatArray
+    scores_: FloatArray
+    mean_score_: FloatArray
+    is_at_end_: bool
 
     def __init__(
         self, estimator: Any, *, eps: float = 0.1, kappa: float | None = None,
@@ -238,10 +253,10 @@ class RegularizationPathCV(MetaEstimatorMixin, BaseEstimator):
         check_is_fitted(self)
         return scorer_of(self.scoring)(self.best_estimator_, X, y, **options)
 
-    predict = _of_best("predict")
-    decision_function = _of_best("decision_function")
-    predict_proba = _of_best("predict_proba")
-    predict_marginals = _of_best("predict_marginals")
+    predict: Any = _of_best("predict")
+    decision_function: Any = _of_best("decision_function")
+    predict_proba: Any = _of_best("predict_proba")
+    predict_marginals: Any = _of_best("predict_marginals")
 
 
 class _Scoring:

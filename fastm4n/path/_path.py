@@ -70,6 +70,19 @@ class RegularizationPath:
     RegularizationPathCV : Chooses alpha by cross-validation.
     """
 
+    seconds: FloatArray
+    eps: float
+    complete: bool
+    gaps: FloatArray
+    alphas: FloatArray
+    losses: FloatArray
+    norms: FloatArray
+    duals: FloatArray
+    passes: FloatArray
+    oracle_calls: FloatArray
+    cache_hits: FloatArray
+    method: str
+
     def __init__(
         self, template: Any, common: dict[str, Any], points: list[Breakpoint],
         weights: list[dict[str, Array]], seconds: list[float], *, eps: float, method: str,

@@ -49,6 +49,8 @@ class PathInterrupted(KeyboardInterrupt):
         With the finished breakpoints; None where there were none.
     """
 
+    path: RegularizationPath | None
+
     def __init__(self, path: RegularizationPath) -> None:
         super().__init__("interrupted while a regularisation path was computed")
         self.path = path

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing import Any, Literal
 
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
     from numpy.typing import ArrayLike
 
 # column of a history, and label of its axis
@@ -64,6 +65,11 @@ class DualityGapDisplay:
     >>> display
     <DualityGapDisplay: 2 curves (surrogate=max_min, surrogate=log)>
     """
+
+    ax_: Axes
+    figure_: Figure
+    lines_: list[Any]
+    tol_line_: Any
 
     def __init__(
         self, histories: list[dict[str, Any]], *, names: Sequence[str] | None = None,

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
     from matplotlib.colors import Colormap
+    from matplotlib.figure import Figure
 
-    from fastm4n._typing import FloatArray
+    from fastm4n._typing import Array, FloatArray
 
 # up to so many labels a heat map shows its numbers
 MOST_NUMBERED = 12
@@ -27,6 +28,12 @@ class HeatMap:
 
     Subclasses have `_title`, and the names `_rows` and `_columns` of the axes.
     """
+
+    ax_: Axes
+    figure_: Figure
+    im_: Any
+    colorbar_: Any
+    text_: Array | None
 
     def __init__(
         self, weights: FloatArray, row_labels: Sequence[str], column_labels: Sequence[str],

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Any
 
+    from matplotlib.axes import Axes
     from matplotlib.colors import Colormap
+    from matplotlib.figure import Figure
 
     from fastm4n._typing import Array, IntArray, Labellings
     from fastm4n.estimators.graph import GraphTagger
@@ -73,6 +75,12 @@ class LabelMapDisplay:
     [array([[0, 1],
            [1, 1]])]
     """
+
+    axes_: Array
+    ax_: Axes
+    figure_: Figure
+    ims_: Array
+    legend_: Any
 
     def __init__(
         self, predicted: Sequence[IntArray], classes: Sequence[Any],

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from typing import Any, Literal, Self
 
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
     from numpy.typing import ArrayLike
 
     from fastm4n._typing import FloatArray
@@ -61,6 +62,14 @@ class MarginDisplay:
     >>> MarginDisplay.from_estimator(MulticlassClassifier(random_state=0).fit(X, y), X, y)
     <MarginDisplay: 150 margins, 3 not above 0>
     """
+
+    ax_: Axes
+    figure_: Figure
+    counts_: FloatArray
+    edges_: FloatArray
+    least_: FloatArray
+    most_: FloatArray
+    artists_: list[Any]
 
     def __init__(self, margins: FloatArray, uncertainty: FloatArray | None = None) -> None:
         self.margins = margins
@@ -232,6 +241,10 @@ class ComplexityDisplay:
     >>> ComplexityDisplay.from_report(report)
     <ComplexityDisplay: sepal, petal, (intercept)>
     """
+
+    ax_: Axes
+    figure_: Figure
+    bars_: list[Any]
 
     def __init__(
         self, families: Sequence[str], complexity: FloatArray, weight: FloatArray, *,

@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
     from numpy.typing import ArrayLike
 
-    from fastm4n._typing import FloatArray
+    from fastm4n._typing import Array, FloatArray
     from fastm4n.path._cross_validation import RegularizationPathCV
     from fastm4n.path._path import RegularizationPath
 
@@ -115,6 +117,21 @@ class RegularizationPathDisplay:
     >>> display.panels_
     ('gap', 'score', 'coef')
     """
+
+    panels_: tuple[str, ...]
+    axes_: Array
+    ax_: Axes
+    figure_: Figure
+    best_alpha_lines_: Any
+    one_se_alpha_lines_: Any
+    gap_line_: Any
+    breakpoints_: Any
+    eps_line_: Any
+    score_lines_: dict[str, Any]
+    mean_score_line_: Any
+    score_band_: Any
+    n_nonzero_line_: Any
+    coef_lines_: list[Any]
 
     def __init__(
         self, *, alphas: FloatArray, gaps: FloatArray, eps: float, curve_alphas: FloatArray,

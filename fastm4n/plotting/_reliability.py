@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
     from numpy.typing import ArrayLike
 
 
@@ -45,6 +46,11 @@ class ReliabilityDisplay:
     >>> ReliabilityDisplay.from_predictions([0, 1, 1], p, [0, 1], name="some model")
     <ReliabilityDisplay: some model>
     """
+
+    curves: dict[str, ReliabilityCurve]
+    lines_: list[Any]
+    ax_: Axes
+    figure_: Figure
 
     def __init__(self, curves: Any) -> None:
         if isinstance(curves, ReliabilityCurve):

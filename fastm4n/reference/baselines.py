@@ -31,7 +31,7 @@ from .blocks import _minus, _plus, _times
 from .penalty import Penalty
 
 if TYPE_CHECKING:
-    from typing import Literal
+    from typing import Any, Literal
 
     from fastm4n.reference.blocks import Blocks
     from fastm4n.reference.chain_block import ChainBlocks
@@ -46,8 +46,8 @@ class BatchResult(NamedTuple):
     (iteration, primal, dual, gap) for the start and for each iterate.
     """
 
-    states: list
-    w: tuple
+    states: list[Any]
+    w: tuple[Any, ...]
     history: np.ndarray
 
 
@@ -58,8 +58,8 @@ class SubgradientResult(NamedTuple):
     ``history`` has a row (pass, primal at the average) for each pass that was looked at.
     """
 
-    w_average: tuple
-    w: tuple
+    w_average: tuple[Any, ...]
+    w: tuple[Any, ...]
     history: np.ndarray
 
 

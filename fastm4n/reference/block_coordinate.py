@@ -39,6 +39,8 @@ class SplitMix64:
     (True, True)
     """
 
+    state: int
+
     def __init__(self, seed: int) -> None:
         self.state = int(seed) & _MASK
 
@@ -125,6 +127,18 @@ class BlockPasses:
     True
     """
 
+    blocks: Blocks
+    rng: SplitMix64
+    order: Any
+    gaps: FloatArray
+    n_passes: int
+    n_visits: int
+    starts: dict[int, Any]
+    states: list[Any] | None
+    z: Any
+    average: list[Any]
+    z_average: Any
+
     def __init__(
         self, blocks: Blocks, random_state: int = 0,
         step: Literal["line_search", "fixed", "exact"] = "line_search",
@@ -201,11 +215,11 @@ class Result(NamedTuple):
     the averaged states of fixed steps and prox of the averaged z, and None for the other steps.
     """
 
-    states: list
-    w: tuple
+    states: list[Any]
+    w: tuple[Any, ...]
     history: np.ndarray
-    average: list | None = None
-    w_average: tuple | None = None
+    average: list[Any] | None = None
+    w_average: tuple[Any, ...] | None = None
 
 
 def block_coordinate_frank_wolfe(

@@ -109,8 +109,15 @@ class Blocks:
         Omega; a pair is that of bounds. Parts that are not fitted are zero all the same.
     """
 
+    n: int
+    alpha: float
+    penalty: Penalty
+    is_plain: bool
+    is_natural: bool
+    p: FloatArray
+
     outputs = None
-    oracle_tol = 1e-9
+    oracle_tol: float = 1e-9
     has_natural_step = True  # of the log surrogate, whose states are natural parameters
 
     def __init__(

@@ -400,6 +400,12 @@ class ChainBlocks(Blocks):
     [[1, 0, 0], [0, 1]]
     """
 
+    y: list[NDArray[np.int64]]
+    n_labels: int
+    cost: FloatArray | None
+    fit: tuple[str, ...]
+    oracle_tol: float
+
     outputs = ChainOutputs
 
     def __init__(

@@ -273,7 +273,7 @@ class ForestOutputs(Outputs):
     The edges are those of a derived class, which `of_edges` makes.
     """
 
-    edges = ()
+    edges: Any = ()
 
     @classmethod
     def of_edges(cls, edges: ArrayLike) -> Any:

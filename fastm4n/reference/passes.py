@@ -57,7 +57,7 @@ MOST_HITS = 10
 class Atom:
     """A point s of a block's polytope, as a tuple of parts, and a height l <= h_i(s)."""
 
-    point: tuple
+    point: tuple[Any, ...]
     height: float
     weight: float = 0.0
     used: int = 0
@@ -105,6 +105,18 @@ class AtomPasses(BlockPasses):
     >>> passes.certificate().gap
     0.0
     """
+
+    limit: int
+    cache: bool
+    cache_F: float
+    cache_nu: float
+    refreshed_gap: float
+    atoms: list[Any]
+    oracle_calls: int
+    cache_hits: int
+    hits: Any
+    z: Any
+    n_visits: int
 
     def __init__(
         self, blocks: Blocks, step: Literal["line_search", "pairwise", "away"],
@@ -296,6 +308,17 @@ class AcceleratedPasses:
     >>> bool(accelerated.certificate().gap < 1e-3)
     True
     """
+
+    passes: BlockPasses
+    blocks: Any
+    kappa: float
+    inner: int
+    averaged: int
+    n_passes: int
+    momentum: Any
+    centre: Any
+    moved_to: Any
+    mean: Any
 
     def __init__(
         self, passes: BlockPasses, kappa: float, inner: int = 3, averaged: int = 10,

@@ -50,7 +50,7 @@ class Penalty:
     (array([-2.,  0.,  4.]),)
     """
 
-    bounds: tuple = None
+    bounds: Any = None
     thresholds: object = 0.0
     modulus: float = 1.0
     axis: int = None

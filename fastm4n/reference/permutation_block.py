@@ -265,6 +265,9 @@ class PermutationBlocks(Blocks):
     [[1, 2, 0], [0, 1, 2]]
     """
 
+    y: list[NDArray[np.int64]]
+    cost: FloatArray | None
+
     outputs = PermutationOutputs
 
     def __init__(

@@ -238,6 +238,13 @@ class SimplexBlocks(Blocks):
     1.0
     """
 
+    y: IntArray
+    n_classes: int
+    cost: FloatArray | None
+    gram: bool
+    oracle_iter: int | None
+    oracle_warm_start: bool
+
     outputs = SimplexOutputs
     has_natural_step = False
 

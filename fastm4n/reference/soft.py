@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from fastm4n._typing import FloatArray, RandomState
+    from fastm4n._typing import Array, FloatArray, RandomState
 
 
 class Node(NamedTuple):
@@ -76,7 +76,7 @@ class Node(NamedTuple):
 class Factor(NamedTuple):
     """The same of a tuple of nodes, `scope`; labels with the last node's running fastest."""
 
-    scope: tuple
+    scope: tuple[Any, ...]
     phi: np.ndarray
     loss: np.ndarray
     truth: int
@@ -89,11 +89,11 @@ class GlobalFactor(NamedTuple):
     of arrays; `phi` and `loss` are functions of such a tuple, and `truth` is one.
     """
 
-    scope: tuple
+    scope: tuple[Any, ...]
     best: object
     phi: object
     loss: object
-    truth: tuple
+    truth: tuple[Any, ...]
 
 
 class Point(NamedTuple):
@@ -102,7 +102,7 @@ class Point(NamedTuple):
     Of a node, the marginals are its probabilities; a global factor has no table.
     """
 
-    marginals: list
+    marginals: list[Any]
     phi: np.ndarray
     loss: float
     table: np.ndarray | None
@@ -172,6 +172,16 @@ class SoftProblem:
     >>> bool(problem.soft_primal() - problem.soft_dual() < 1e-2)
     True
     """
+
+    examples: Any
+    alpha: float
+    rho: float
+    p: Array | None
+    points: list[Any]
+    truths: list[Any]
+    multipliers: list[Any]
+    w: FloatArray
+    delta: Any
 
     def __init__(
         self, examples: list[tuple[list[Any], list[Any]]], alpha: float, rho: float, *,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from fastm4n._typing import FloatArray, StrPath
+    from fastm4n._typing import Array, FloatArray, IntArray, StrPath
 
 try:
     import fcntl
@@ -63,19 +63,19 @@ class Scratch:
         Where it takes its space.
     """
 
-    def __init__(self, folder):
+    def __init__(self, folder: StrPath) -> None:
         self._file = tempfile.TemporaryFile(prefix="fastm4n-", dir=folder, buffering=0)
         self._lock = Lock()
         # of each key where its arrays begin and how much room they have, and what they are
         self._places, self._end = {}, 0
 
-    def write_at(self, at, array):
+    def write_at(self, at: int, array: Array) -> None:
         """Have the bytes of a contiguous array from there on."""
         with self._lock:
             self._file.seek(at)
             _write(self._file, array)
 
-    def read_at(self, at, array):
+    def read_at(self, at: int, array: Array) -> Array:
         """Fill a contiguous array with what was written from there on."""
         view = memoryview(array).cast("B") if array.size else b""
         with self._lock:
@@ -87,7 +87,7 @@ class Scratch:
                 view = view[n:]
         return array
 
-    def write(self, key, arrays):
+    def write(self, key: Any, arrays: dict[str, Any]) -> None:
         """Keep these arrays, by name, in the place of those that the key had."""
         head, n_bytes = [], 0
         for name, array in arrays.items():
@@ -105,7 +105,7 @@ class Scratch:
             self.write_at(at + begin, np.ascontiguousarray(array))
         self._places[key] = at, room, head
 
-    def read(self, key):
+    def read(self, key: Any) -> Any:
         """The arrays of `write`, in one buffer of their own; None if there are none."""
         at, _, head = self._places.get(key, (0, 0, None))
         if head is None:
@@ -116,18 +116,18 @@ class Scratch:
         return {
             name: np.ndarray(shape, dtype, buffer, begin) for name, dtype, shape, begin in head}
 
-    def keys(self):
+    def keys(self) -> Any:
         return self._places.keys()
 
-    def forget(self, key):
+    def forget(self, key: Any) -> None:
         """Have no arrays of this key; others may take their place."""
         if key in self._places:
             self._places[key] = *self._places[key][:2], None
 
-    def close(self):
+    def close(self) -> None:
         self._file.close()
 
-    def __del__(self):
+    def __del__(self) -> None:
         # of an estimator that goes, with what its calls of `partial_fit` have left
         if "_file" in vars(self):
             self.close()
@@ -156,6 +156,12 @@ class DualStore:
     n_calls : int
         Calls that have ended with this store, by which copies of an estimator tell whose it is.
     """
+
+    is_lasting: bool
+    folder: StrPath | None
+    slots: IntArray
+    checks: Array
+    ended: Any
 
     def __init__(self, folder: StrPath | None = None) -> None:
         self.is_lasting = folder is not None

@@ -128,6 +128,22 @@ class Acceleration:
         each of them, and w is soon better than an average of many.
     """
 
+    alpha: float
+    n_passes: int
+    last_gap: float
+    last_dual: float
+    wait: int
+    since_look: int
+    names: list[str]
+    is_solved: bool
+    mean: list[FloatArray]
+    is_moving: bool
+    kappa: float
+    momentum: float
+    centre: Any
+    moved_to: list[FloatArray]
+    since_move: int
+
     def __init__(
         self, engine: Any, kappa: float, centre: dict[str, Any] | None = None, n_jobs: int = 1,
         is_whole: bool = False,

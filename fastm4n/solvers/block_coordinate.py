@@ -43,12 +43,12 @@ class Solution:
     mu: np.ndarray
     certificate: Certificate
     n_iter: int
-    history: dict
+    history: dict[str, Any]
     converged: bool
     interrupted: bool
     # the weights, as a state of the feature map, the mean curvature and alpha, after accelerated
     # passes
-    average: tuple = None
+    average: tuple[Any, ...] = None
 
 
 def solve(

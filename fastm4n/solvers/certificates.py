@@ -241,6 +241,13 @@ class Best:
         A copy of the dual point of `dual`, None where the engine stands at it, and h_b there.
     """
 
+    primal: float
+    dual: float
+    kept: Any
+    concave: FloatArray | None
+    mu: FloatArray | None
+    heights: FloatArray | None
+
     def __init__(self, keeps_heights: bool = True) -> None:
         self.keeps_heights = keeps_heights
         self.forget()

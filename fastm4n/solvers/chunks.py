@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fastm4n._typing import FloatArray, IntArray
+    from fastm4n.features._chain import ChainFeatures
     from fastm4n.solvers._dual_store import DualStore
     from fastm4n.surrogates._base import Surrogate
 
@@ -127,6 +128,28 @@ class ChunkedEngine:
     n_jobs : int
         Threads of a certificate.
     """
+
+    data: Chunks
+    surrogate: Kind
+    features: ChainFeatures
+    weights: FloatArray
+    alpha: float
+    kappa: float
+    seed: int
+    store: DualStore | None
+    n_jobs: int
+    local_sampling: Sampling
+    negligible: float
+    edges: IntArray
+    concave: FloatArray
+    gaps: FloatArray
+    losses: FloatArray
+    curvature: float
+    n_visits: int
+    oracle_calls: int
+    n_loads: int
+    oracle_error: float
+    holds_average: bool
 
     averaging = False
     sets = None

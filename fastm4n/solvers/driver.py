@@ -130,6 +130,30 @@ class Driver:
         With `keep_best`: what is returned, and certificates are of it.
     """
 
+    kind: Step
+    has_weights: bool
+    accelerate: bool
+    cost_of_vectors: float
+    waits: bool
+    accelerate_late: bool
+    by_dual: bool
+    best: Best | None
+    acceleration: Any
+    policy: AutoPolicy | None
+    is_whole: bool
+    newton: Any
+    has_newton: bool
+    policy_name: str
+    windows: Windows | WorkingSets | None
+    sweeps: Any
+    on_check: Callable[..., Any] | None
+    on_pass: Callable[..., Any] | None
+    is_running: bool
+    n_passes: int
+    updated_passes: int
+    fresh_share: float
+    certificate: Certificate | None
+
     def __init__(
         self, engine: Any, *, sampling: Literal["gap", "uniform", "permutation"] = "gap",
         step: Literal["line_search", "pairwise", "away", "exact", "fixed"] = "line_search",

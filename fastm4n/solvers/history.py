@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fastm4n._typing import Array
     from fastm4n.solvers.certificates import Certificate
 
-logger = logging.getLogger("fastm4n")
+logger: logging.Logger = logging.getLogger("fastm4n")
 
 HISTORY_KEYS = (
     "pass", "primal", "dual", "gap", "seconds", "oracle_calls", "oracle_error", "cache_hits",
@@ -25,6 +25,9 @@ HISTORY_KEYS = (
 
 class History:
     """Rows of certificates, timed from its creation."""
+
+    start: float
+    columns: dict[str, Any]
 
     def __init__(self) -> None:
         self.start = time.perf_counter()
@@ -76,6 +79,12 @@ class Progress:
     convergent solvers fill it evenly, so that what remains can be told. It never goes back. Where
     tol is zero, it counts passes.
     """
+
+    verbose: int
+    max_iter: int
+    tol: float
+    first: float | None
+    bar: Any
 
     _FORMAT = "{desc}{percentage:3.0f}%|{bar}|{postfix} [{elapsed}<{remaining}]"
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
+    from numpy.typing import NDArray
+
     from fastm4n._typing import FloatArray
     from fastm4n.features._base import FeatureMap
     from fastm4n.surrogates._base import Surrogate
@@ -80,6 +82,20 @@ class LabelLosses:
     weights : ndarray of shape (n_blocks,)
         p_b.
     """
+
+    rows: NDArray[np.int64]
+    norms: FloatArray
+    k: int
+    constant: float
+    kind: str
+    p: FloatArray
+    n: int
+    d: int
+    y: NDArray[np.int64]
+    cost: FloatArray
+    levels: FloatArray
+    step: int
+    gathered: FloatArray | None
 
     def __init__(self, surrogate: Surrogate, features: FeatureMap, weights: FloatArray) -> None:
         X, self.rows, self.norms, self.k, self.constant = features.arguments()

@@ -159,6 +159,10 @@ class LabelNewton(NamesParameters, BaseEstimator):
     True
     """
 
+    oracle: str
+    oracle_iter: int | None
+    step: str
+
     # what estimators ask of a solver beside
     oracle, oracle_iter, step = "exact", None, "newton"
 

@@ -52,6 +52,14 @@ class Mixing:
     is_mixed : bool
     """
 
+    point: FloatArray | None
+    residual: FloatArray | None
+    differences: FloatArray
+    gram: FloatArray
+    unit: Any
+    norm: float
+    n_points: int
+
     def __init__(self, size: int, is_mixed: bool) -> None:
         depth = DEPTH if is_mixed else 0
         self.point, self.residual = np.zeros(size), np.zeros(size if is_mixed else 0)

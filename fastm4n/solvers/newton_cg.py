@@ -63,6 +63,10 @@ class NewtonCG(NamesParameters, BaseEstimator):
     True
     """
 
+    oracle: str
+    oracle_iter: int | None
+    step: str
+
     # what estimators ask of a solver beside
     oracle, oracle_iter, step = "exact", None, "newton"
 

@@ -79,6 +79,9 @@ class OutOfCore(NamesParameters, BaseEstimator):
     True
     """
 
+    oracle: str
+    oracle_iter: int | None
+
     # what estimators ask of a solver beside
     oracle, oracle_iter = "exact", None
 

@@ -93,6 +93,27 @@ class PathFollower:
         Whether there is no more breakpoint.
     """
 
+    driver: Driver
+    engine: Any
+    relative_eps: Any
+    kappa: float
+    max_iter: int
+    eps: float | None
+    on_step: Any
+    alphas: FloatArray | None
+    alpha_max: float | None
+    alpha_min: float | None
+    certified: bool
+    warm_start: bool
+    penalised: Any
+    rounded: bool
+    points: list[Any]
+    at_rest: Any
+    converged: bool
+    complete: bool
+    passes: int
+    log_step: Any
+
     def __init__(
         self, driver: Driver, eps: float, kappa: float, max_iter: int, *,
         alphas: FloatArray | None = None, alpha_max: float | None = None,

@@ -19,7 +19,7 @@ from fastm4n.solvers.certificates import ROUNDING
 if TYPE_CHECKING:
     from typing import Any
 
-    from fastm4n._typing import FloatArray
+    from fastm4n._typing import Array, FloatArray
 
 # steps of the quadratic program, at most, and what of a slope is none
 MOST_STEPS, FLAT = 200, 1e-12
@@ -41,6 +41,15 @@ class Planes:
     shares : ndarray
         c of the last bound.
     """
+
+    alpha: float
+    size: int
+    points: list[FloatArray]
+    heights: FloatArray
+    entropies: Any
+    products: FloatArray
+    shares: FloatArray
+    unused: Array
 
     def __init__(self, alpha: float, size: int) -> None:
         self.alpha, self.size = alpha, size

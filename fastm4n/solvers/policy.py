@@ -83,6 +83,20 @@ class AutoPolicy:
         Multiply-adds of all passes, about.
     """
 
+    options: tuple[float, float]
+    is_simple: bool
+    has_choice: bool
+    visit_cost: float
+    oracle_cost: float
+    atoms_cost: float
+    name: str
+    n_passes: int
+    work: float
+    checks: list[Any]
+    changed: int
+    trial: str | None
+    rejected: Any
+
     def __init__(self, engine: Any, most_atoms: int, cache_F: float, cache_nu: float) -> None:
         self.engine = engine
         self.most_atoms = most_atoms

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
     from fastm4n._typing import FloatArray
     from fastm4n.features._base import FeatureMap
+    from fastm4n.features._penalty import Penalty
     from fastm4n.surrogates._base import Surrogate
 
 # a is so much of the mean curvature p_b ||Phi_b d||^2 / ||d||^2 of a first pass, over alpha
@@ -77,6 +78,12 @@ class Sparse:
     modulus : float, default=0.0
         m; where it is zero, weights of threshold zero have 1.
     """
+
+    penalties: dict[str, Penalty]
+    modulus: float
+    free_modulus: float
+    has_bounds: bool
+    has_free: bool
 
     def __init__(self, penalties: dict[str, Any], modulus: float = 0.0) -> None:
         self.penalties, self.modulus = penalties, modulus
@@ -195,6 +202,14 @@ class ProximalPoints:
     a : float
     centre : dict
     """
+
+    engine: Any
+    a: float
+    penalty: Sparse
+    centre: dict[str, Any]
+    last: dict[str, FloatArray]
+    theta: float
+    room: dict[str, FloatArray] | None
 
     def __init__(self, engine: Any, penalty: Sparse, a: float, centre: dict[str, Any]) -> None:
         self.engine, self.penalty = engine, penalty

@@ -107,6 +107,10 @@ class QuasiNewton(NamesParameters, BaseEstimator):
     True
     """
 
+    oracle: str
+    oracle_iter: int | None
+    step: str
+
     # what estimators ask of a solver beside
     oracle, oracle_iter, step = "exact", None, "quasi_newton"
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from fastm4n._typing import Array
+    from fastm4n._typing import Array, FloatArray
     from fastm4n.fleets._base import Fleet
 
 ROUND_KEYS = (
@@ -100,10 +100,10 @@ class RoundsSolution:
     converged, interrupted : bool
     """
 
-    z: dict
+    z: dict[str, Any]
     certificate: Certificate
     n_rounds: int
-    history: dict
+    history: dict[str, Any]
     converged: bool
     interrupted: bool
 
@@ -125,6 +125,37 @@ class Rounds:
     primal, dual : float
         The best that were certified, and `best` the weights of the primal.
     """
+
+    fleet: Fleet
+    alpha: float
+    seed: int
+    local_passes: float
+    seconds: float | None
+    described: Any
+    generation: Any
+    vectors: Vectors
+    omega: Omega
+    is_searched: bool
+    mass: float
+    sigma: float | None
+    is_adapting: bool
+    z: FloatArray
+    centre: FloatArray
+    mean: FloatArray
+    mixing: Mixing
+    best: Any
+    primal: float
+    bundle: Any
+    dual: float
+    n_rounds: int
+    n_lost: int
+    since_fresh: int
+    n_long: int
+    n_bytes: int
+    rounding: Any
+    kappa: float
+    rows: dict[str, Any]
+    begun: float
 
     def __init__(
         self, fleet: Fleet, alpha: float, *, local_passes: float, seconds: float | None,

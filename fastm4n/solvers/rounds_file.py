@@ -39,6 +39,10 @@ class RoundsFile:
         If it is damaged.
     """
 
+    file: StrPath
+    pace: Any
+    wanted: Any
+
     def __init__(self, file: StrPath) -> None:
         self.file, self.pace, self.wanted = Path(file), Pace(), None
         if self.file.is_dir():

@@ -128,6 +128,21 @@ class SemismoothNewton:
         Multiply-adds of all directions, about.
     """
 
+    engine: Any
+    alpha: float
+    zero: float
+    first: float
+    blocks: Any
+    primal: float
+    dual: float
+    work: float
+    value: float | None
+    n_tried: int
+    length: float
+    slope: float
+    last_slope: float
+    left: float
+
     def __init__(self, engine: Any) -> None:
         self.engine, self.alpha = engine, engine.alpha
         self.zero = objective_at_zero(engine.surrogate, engine.features, engine.weights)

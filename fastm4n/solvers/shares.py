@@ -21,6 +21,9 @@ TRIALS, BISECTIONS = 8, 12
 class Omega:
     """The penalty of a flat vector: Omega, its conjugate, and the divergence of two points."""
 
+    vectors: Vectors
+    penalties: Any
+
     def __init__(self, vectors: Vectors, penalties: Any) -> None:
         self.vectors, self.penalties = vectors, penalties
 

@@ -77,7 +77,7 @@ class SoftSolution:
     objective: float
     bound: float
     relaxed_gap: float
-    history: dict
+    history: dict[str, Any]
     n_iter: int
     converged: bool
     interrupted: bool

@@ -38,6 +38,10 @@ class Vectors:
         In the order in which they lie in the vector.
     """
 
+    shapes: dict[str, tuple[int, ...]]
+    sizes: list[int]
+    size: int
+
     def __init__(self, shapes: dict[str, tuple[int, ...]]) -> None:
         self.shapes = {name: tuple(shape) for name, shape in shapes.items()}
         self.sizes = [int(np.prod(shape)) for shape in self.shapes.values()]
@@ -133,6 +137,20 @@ class Worker:
     stopping : callable or None
         Set by a fleet: tells whether the present call is to end soon.
     """
+
+    surrogate: Surrogate
+    features: FeatureMap
+    raw_weights: Array
+    about: dict[str, Any] | None
+    vectors: Vectors
+    engine: Any
+    before: Any
+    fresh: Any
+    rows: Any
+    given: Any
+    seed: int
+    n_orders: int
+    per_second: float
 
     stopping = None
 

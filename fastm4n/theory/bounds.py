@@ -16,7 +16,7 @@ from scipy import stats
 from fastm4n._parameters import check_choice, check_number
 
 if TYPE_CHECKING:
-    from typing import Literal
+    from typing import Any, Literal
 
     from numpy.typing import ArrayLike
 
@@ -39,7 +39,7 @@ class Bound(NamedTuple):
 
     value: float
     vacuous: bool
-    terms: dict
+    terms: dict[str, Any]
     printed: float = math.nan
 
 

@@ -85,8 +85,8 @@ class Complexity:
     sparsity_row: str
     r_2: float
     r_inf: float
-    norms: dict = field(repr=False)
-    families: dict = field(repr=False)
+    norms: dict[str, float] = field(repr=False)
+    families: dict[str, Any] = field(repr=False)
 
 
 def factor_graph_complexity(

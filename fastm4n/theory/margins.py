@@ -46,6 +46,10 @@ class Margins:
         M: the largest loss of any labelling, of sequences as long as the longest of these.
     """
 
+    margin: FloatArray
+    loss: FloatArray
+    max_loss: float
+
     def __init__(
         self, margin: FloatArray, loss: str, max_loss: float, costs: FloatArray, gaps: FloatArray,
         starts: FloatArray, augmented: Any = None,

@@ -73,15 +73,15 @@ class ComplexityReport:
         for its last term, which nobody knows: `excess_risk_bound` without `optimum_norm`.
     """
 
-    summary: dict
-    complexities: dict
-    families: list
-    bounds: list
+    summary: dict[str, Any]
+    complexities: dict[str, Any]
+    families: list[Any]
+    bounds: list[Any]
     margins: np.ndarray = field(repr=False)
     margin_uncertainty: np.ndarray = field(repr=False)
-    held_out: dict | None
-    consistency: tuple
-    excess_risk: dict | None
+    held_out: dict[str, Any] | None
+    consistency: tuple[Any, ...]
+    excess_risk: dict[str, Any] | None
 
     def __repr__(self) -> str:
         s = self.summary

@@ -7,9 +7,9 @@ import PyTorch; this module does.
 
 try:
     import torch as _torch  # noqa: F401
-except ImportError as error:
+except ImportError as _error:
     raise ImportError(
-        f"fastm4n.torch needs PyTorch: pip install \"fastm4n[torch]\". ({error})") from error
+        f"fastm4n.torch needs PyTorch: pip install \"fastm4n[torch]\". ({_error})") from _error
 
 from fastm4n.torch._chains import (
     CRF,

@@ -447,6 +447,10 @@ class ChainLoss(nn.Module):
     torch.Size([2, 4])
     """
 
+    temperature: float
+    labels: list[str]
+    transitions: Tensor | None
+
     def __init__(
         self, n_labels: int, surrogate: Literal["log", "max_margin", "max_min"] = "log", *,
         cost: str | ArrayLike = "zero_one", cost_scale: Literal["sum", "mean"] = "sum",

@@ -37,7 +37,7 @@ from fastm4n.torch._checks import (
 )
 
 if TYPE_CHECKING:
-    from typing import Literal
+    from typing import Any, Literal
 
     from numpy.typing import ArrayLike
 
@@ -547,6 +547,10 @@ class GraphLoss(nn.Module):
     >>> layer.decode(unary, edges, pairwise, sizes).tolist()
     [1, 1, 1, 0, 0]
     """
+
+    n_labels: int
+    options: Any
+    cost: Tensor | None
 
     def __init__(
         self, n_labels: int, surrogate: Literal["log", "max_margin", "max_min"] = "log", *,

@@ -193,6 +193,11 @@ class PermutationLoss(nn.Module):
     (tensor(0.6931, grad_fn=<DivBackward0>), [[[0.5, -0.5], [-0.5, 0.5]]])
     """
 
+    cost: Tensor | None
+    cost_augmented: bool
+    temperature: float
+    tol: float
+
     def __init__(
         self, surrogate: Literal["log", "max_min", "max_margin"] = "log", *,
         cost: ArrayLike | None = None, cost_scale: Literal["sum", "mean"] = "sum",

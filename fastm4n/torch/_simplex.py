@@ -248,6 +248,10 @@ class SimplexLoss(nn.Module):
     (0.5, [[0.0, 0.0, 0.0], [0.5, -0.5, 0.0]])
     """
 
+    cost: Tensor | None
+    cost_augmented: bool
+    temperature: float
+
     def __init__(
         self, surrogate: Literal["log", "max_min", "max_margin"] = "log", *,
         cost: ArrayLike | None = None, cost_augmented: bool = False, temperature: float = 1.0,
