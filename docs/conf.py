@@ -52,6 +52,8 @@ suppress_warnings = ["myst.header"]
 autosummary_generate = True
 autodoc_default_options = {"members": True, "inherited-members": True}
 autodoc_member_order = "alphabetical"
+# docstrings say what parameters are
+autodoc_typehints = "none"
 # what says no more than the base class is described there
 autodoc_inherit_docstrings = False
 # the pages of what is not installed are made without it

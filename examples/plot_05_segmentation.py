@@ -26,14 +26,15 @@ print(X)
 # %%
 # A structural SVM with attractive edges
 # --------------------------------------
-# Under ``pairwise="attractive"`` an edge can only say that its two pixels are alike. The best labelling
-# of a picture is then a minimum cut, which is found exactly, in the fit and in predictions.
+# Under ``pairwise="attractive"`` an edge can only say that its two pixels are alike.
+# The best labelling of a picture is then a minimum cut, which is found exactly, in the
+# fit and in predictions.
 
 segmenter = GraphTagger("max_margin", pairwise="attractive", random_state=0)
 segmenter.fit(X[:30], y[:30])
-print(f"pixels that are right: {segmenter.score(X[30:], y[30:]):.3f}, "
-      f"by a threshold: {np.mean((noisy[30:] > 0.5) == ink[30:]):.3f}")
-print(segmenter.oracle_, f"certified gap relative to the start: {segmenter.relative_gap_:.1e}")
+print(f"pixels that are right: {segmenter.score(X[30:], y[30:]):.3f}")
+print(f"by a threshold: {np.mean((noisy[30:] > 0.5) == ink[30:]):.3f}")
+print(f"{segmenter.oracle_}, certified gap, relative: {segmenter.relative_gap_:.1e}")
 
 # %%
 # See
@@ -45,4 +46,5 @@ display = LabelMapDisplay.from_estimator(
 )
 
 # %%
-# Where to go on: :doc:`/guide/graphs` has superpixels, features of edges and more than two labels.
+# Where to go on: :doc:`/guide/graphs` has superpixels, features of edges and more than
+# two labels.

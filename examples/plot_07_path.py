@@ -8,8 +8,9 @@ A regularisation path: weights for every alpha, each with a certified gap.
 # %%
 # A path
 # ------
-# :func:`~fastm4n.regularization_path` follows the solution from the strongest regularisation down.
-# Between two of its breakpoints the gap stays below ``eps``, so that no alpha is missed.
+# :func:`~fastm4n.regularization_path` follows the solution from the strongest
+# regularisation down. Between two of its breakpoints the gap stays below ``eps``, so
+# that no alpha is missed.
 
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
@@ -25,7 +26,8 @@ X_train, X_test = scaler.transform(X_train), scaler.transform(X_test)
 
 model = MulticlassClassifier("max_margin", random_state=0)
 path = regularization_path(model, X_train, y_train, eps=0.01)
-print(f"{len(path.alphas)} breakpoints, from {path.alphas[0]:.3g} to {path.alphas[-1]:.3g}")
+print(f"{len(path.alphas)} breakpoints")
+print(f"from alpha {path.alphas[0]:.3g} to {path.alphas[-1]:.3g}")
 
 # %%
 # The alpha that is best on held-out data
@@ -33,8 +35,10 @@ print(f"{len(path.alphas)} breakpoints, from {path.alphas[0]:.3g} to {path.alpha
 # Cross-validation follows one path for each fold and scores them at all breakpoints.
 
 search = RegularizationPathCV(model, eps=0.01, cv=3).fit(X_train, y_train)
-print(f"best alpha {search.alpha_:.3g}, accuracy on new digits {search.score(X_test, y_test):.3f}")
+print(f"best alpha: {search.alpha_:.3g}")
+print(f"accuracy on new digits: {search.score(X_test, y_test):.3f}")
 display = RegularizationPathDisplay.from_estimator(search, score_name="accuracy")
 
 # %%
-# Where to go on: :doc:`/regularization_path` has what is certified, sparse paths and files.
+# Where to go on: :doc:`/regularization_path` has what is certified, sparse paths and
+# files.

@@ -508,8 +508,8 @@ def safe_zeros(
     ranges : ndarray that broadcasts to z
         The root of sum_b p_b r_bj^2, r_bj being how far feature j of block b, summed over the
         positions of a sequence, goes from its least to its largest value over all outputs:
-        ``|x_bj|`` for a single label and for rankings, ``sum_t |x_tj|`` for sequences; for matchings the
-        sum over rows of the largest less the least value is no less.
+        ``|x_bj|`` for a single label and for rankings, ``sum_t |x_tj|`` for sequences; for
+        matchings the sum over rows of the largest less the least value is no less.
     thresholds : ndarray that broadcasts to z
         t_j.
     alpha : float

@@ -312,7 +312,8 @@ class CalibratedClassifier(ClassifierMixin, _CalibratedEstimator):
     """A classifier of any surrogate with probabilities calibrated by a temperature.
 
     The probabilities are the softmax of its scores over the temperature under which held-out
-    examples are most likely; see :func:`~fastm4n.calibration.fit_temperature`. Predictions are those of the classifier.
+    examples are most likely; see :func:`~fastm4n.calibration.fit_temperature`. Predictions are
+    those of the classifier.
 
     Parameters
     ----------

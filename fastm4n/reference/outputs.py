@@ -56,7 +56,7 @@ class Outputs:
 
     @classmethod
     def gibbs(cls, v: Any) -> Any:
-        """``(*mu, entropy, log-partition)`` of the distribution over outputs, q(y) ~ exp <v, phi(y)>.
+        """``(*mu, entropy, log-partition)`` of q(y) ~ exp <v, phi(y)> over outputs.
 
         mu maximises entropy + <v, mu>, and the maximum is the log-partition.
         """
