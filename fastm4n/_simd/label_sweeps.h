@@ -282,9 +282,8 @@ static ALWAYS_INLINE int NAME(whole_step)(fastm4n_label_sweep *s, ptrdiff_t b, d
 ROWS(double, f64)
 ROWS(float, f32)
 
-/* visits between asking for which row a block has, where that is, for its values, for the weights
-   it names, and using them; and the most rows of weights of one that are asked for */
-#define FARTHEST 24
+/* visits between asking for where a row is, for its values, for the weights it names, and using
+   them; and the most rows of weights of one that are asked for */
 #define FAR_AHEAD 16
 #define AHEAD 8
 #define NEAR 2
@@ -324,8 +323,6 @@ static void NAME(label_visits)(fastm4n_label_sweep *s, const ptrdiff_t *order, p
     double *v = s->room, *step = s->room + stride, *constant = s->W + s->behind * stride;
     for (ptrdiff_t o = from; o < stop; ++o) {
         const ptrdiff_t b = order[o];
-        if (o + FARTHEST < n)
-            fastm4n_prefetch(s->rows + order[o + FARTHEST]);
         if (o + FAR_AHEAD < n)
             fastm4n_prefetch(s->starts + s->rows[order[o + FAR_AHEAD]]);
         if (o + AHEAD < n)
@@ -353,7 +350,6 @@ static void NAME(label_visits)(fastm4n_label_sweep *s, const ptrdiff_t *order, p
 }
 
 #undef ROWS
-#undef FARTHEST
 #undef FAR_AHEAD
 #undef AHEAD
 #undef NEAR
