@@ -15,7 +15,7 @@ from fastm4n.penalties import ElasticNet
 
 # algorithms that minimise the objective, and what these parameters are if they are None
 _ALGORITHMS = ("lbfgs", "l2sgd")
-_C1, _C2, _EPSILON, _MAX_ITERATIONS = 0.0, 1.0, 1e-5, 10_000
+_C1, _C2, _EPSILON, _MAX_ITERATIONS = 0.0, 1.0, 1e-6, 10_000
 # those without an objective, and what they are
 _UPDATES = {
     "ap": "the averaged perceptron", "pa": "passive-aggressive updates",
@@ -88,7 +88,7 @@ class CRF(NamesParameters, BaseEstimator):
         Most passes over the data. A fit that ends there warns.
     epsilon : float, default=None
         The fit ends when the gap is certified to be at most so many times the objective at zero
-        weights; None is 1e-5. (In CRFsuite it bounds the norm of the gradient.)
+        weights; None is 1e-6. (In CRFsuite it bounds the norm of the gradient, and is 1e-5.)
     num_memories, linesearch, max_linesearch, period, delta, calibration_eta, calibration_rate, \
             calibration_samples, calibration_candidates, calibration_max_trials : default=None
         How CRFsuite looks for the optimum. They have no effect here, and a warning says so.
@@ -207,7 +207,7 @@ class CRF(NamesParameters, BaseEstimator):
     def _checked(self):
         """c1 and c2, after all parameters were looked at; warns of those without effect."""
         algorithm = "lbfgs" if self.algorithm is None else self.algorithm
-        if algorithm in _UPDATES:
+        if isinstance(algorithm, str) and algorithm in _UPDATES:
             raise ValueError(
                 f"algorithm={algorithm!r} is {_UPDATES[algorithm]}, which minimises nothing that a "
                 "gap could be certified of. Use 'lbfgs', or for large margins, which these updates "
@@ -300,10 +300,13 @@ class CRF(NamesParameters, BaseEstimator):
             warnings.simplefilter("ignore", ConvergenceWarning)
             tagger.fit(X, y)
         if tagger.relative_gap_ > tagger.tol:
+            remedy = "Increase max_iterations or epsilon, or c2." if c2 else (
+                "With c2=0 it is a loose bound, and the objective may not come down any more: "
+                "c2=1e-3 has a sharp one.")
             warnings.warn(
                 f"After {tagger.n_iter_} passes the certified gap is {tagger.relative_gap_:.3g} of "
-                f"the objective at zero weights, above epsilon={tagger.tol:g}. Increase "
-                "max_iterations or epsilon, or c2.", ConvergenceWarning, stacklevel=2)
+                f"the objective at zero weights, above epsilon={tagger.tol:g}. {remedy}",
+                ConvergenceWarning, stacklevel=2)
         log = TrainingLog(
             tagger.history_, n, tagger.n_nonzero_ + np.count_nonzero(tagger.transition_coef_))
         if X_dev is not None:
