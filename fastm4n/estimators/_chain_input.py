@@ -54,7 +54,7 @@ def as_features(X, lengths, n_features=None, first=0):
             "X must have a row of features for each position; its sequences are one-dimensional. "
             "Make features of labels or words with SequenceVectorizer."
         )
-    if values.shape[1] == 0:
+    if values.shape[1] == 0 and n_features != 0:
         raise ValueError("X has no features: its matrices have no columns.")
     if values.dtype.kind == "c":
         raise ValueError("X has complex values.")
