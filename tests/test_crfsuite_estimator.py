@@ -4,6 +4,7 @@ import inspect
 import pickle
 import warnings
 from itertools import chain
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_s
 
 from fastm4n import SequenceTagger, load_model, save_model
 from fastm4n.crfsuite import CRF
+from fastm4n.crfsuite import load_model as load_crfsuite_model
 
 CRFSUITE = "python-crfsuite is not installed: weights are not compared with CRFsuite's."
 SKLEARN_CRFSUITE = "sklearn-crfsuite is not installed: nothing is compared with it."
@@ -90,6 +92,16 @@ def test_weights_are_those_of_crfsuite(parameters, tmp_path):
         for t, row in enumerate(marginals):
             for label, p in row.items():
                 assert abs(theirs.marginal(label, t) - p) < 1e-4
+
+
+def test_values_below_zero(tmp_path):
+    """CRFsuite leaves out pairs whose values add up to less than zero."""
+    tokens = [[{**token, "v": -token["v"]} for token in own] for own in X]
+    _, theirs = trained(tmp_path, tokens, Y)
+    ours = CRF(epsilon=1e-9, min_freq=0).fit(tokens, Y)
+    assert distances(ours.state_features_, theirs.info().state_features) < 1e-3
+    assert ("v", "A") not in ours.state_features_
+    assert ("v", "A") in CRF().fit(tokens, Y).state_features_
 
 
 def test_l1_alone(tmp_path):
@@ -266,6 +278,15 @@ def test_pickles_and_files(tmp_path):
     save_model(SequenceTagger(random_state=0).fit([np.eye(2)], [["a", "b"]]), file)
     with pytest.raises(ValueError, match="is no model of attributes"):
         CRF(model_filename=file).predict(X)
+
+
+def test_models_of_crfsuite():
+    file = Path(__file__).parent / "crfsuite_model" / "model.crfsuite"
+    crf, tagger = CRF(model_filename=file), load_crfsuite_model(file)
+    tokens = [[{"word": "ada", "capital": True}, {"word": "sleeps"}]]
+    assert crf.predict(tokens)[0] == tagger.predict(tokens)[0].tolist()
+    assert crf.num_attributes_ == len(crf.attributes_) > 0
+    assert not hasattr(crf, "duality_gap_")
 
 
 def test_unfitted():

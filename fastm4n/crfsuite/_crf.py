@@ -8,9 +8,10 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from fastm4n._parameters import NamesParameters, is_flag, is_number
+from fastm4n.crfsuite._models import load_model as load_crfsuite_model
 from fastm4n.estimators._attributes import NUMBERS, looked_at
 from fastm4n.estimators.chain import SequenceTagger
-from fastm4n.model_files import load_model, save_model
+from fastm4n.model_files import MAGIC_OF_CRFSUITE, load_model, save_model
 from fastm4n.penalties import ElasticNet
 
 # algorithms that minimise the objective, and what these parameters are if they are None
@@ -29,7 +30,6 @@ _OF_SEARCHES = {
         "period", "delta", "calibration_eta", "calibration_rate", "calibration_samples",
         "calibration_candidates", "calibration_max_trials"),
 }
-_MAGIC_OF_CRFSUITE = b"lCRF"
 
 
 class TrainingLog:
@@ -495,9 +495,7 @@ class CRF(NamesParameters, BaseEstimator):
             return
         if not os.path.isfile(name):
             raise ValueError(f"model_filename={str(name)!r} is no regular file.")
-        with open(name, "rb") as file:
-            is_other = file.read(4) == _MAGIC_OF_CRFSUITE
-        if is_other:
+        if _is_of_crfsuite(name):
             raise ValueError(
                 f"model_filename={str(name)!r} is a model of CRFsuite, which fit would replace: "
                 "give the name of another file.")
@@ -542,14 +540,15 @@ def _accuracies(predicted, X, y):
         "instance_accuracy_float": whole / max(1, len(X))}
 
 
+def _is_of_crfsuite(path):
+    with open(path, "rb") as file:
+        return file.read(len(MAGIC_OF_CRFSUITE)) == MAGIC_OF_CRFSUITE
+
+
 def _loaded(path):
     """The tagger of a model file, of fastm4n or of CRFsuite."""
-    with open(path, "rb") as file:
-        is_other = file.read(4) == _MAGIC_OF_CRFSUITE
-    if is_other:
-        from fastm4n.crfsuite._models import load_model as load_crfsuite
-
-        return load_crfsuite(path)
+    if _is_of_crfsuite(path):
+        return load_crfsuite_model(path)
     model = load_model(path)
     if not isinstance(model, SequenceTagger) or model.vectorizer_ is None:
         raise ValueError(f"{path} is no model of attributes: it holds a {type(model).__name__}.")
