@@ -95,7 +95,16 @@ _NAMES = {
     "load_model": "model_files", "regularization_path": "path", "save_model": "model_files",
 }
 
-__all__ = [*_NAMES, "__version__", "get_include"]
+# written out, as type checkers read it: the names above and two more
+__all__ = [
+    "BlockFrankWolfe", "CalibratedClassifier", "CalibratedTagger", "ConformalClassifier",
+    "ConformalOrdinalClassifier", "ConformalTagger", "CountFactor", "FactorTables", "GraphTagger",
+    "Graphs", "InteriorPoint", "LabelNewton", "LabelRanker", "Matcher", "MultiLabelClassifier",
+    "MulticlassClassifier", "NewtonCG", "OrdinalClassifier", "OutOfCore", "PathInterrupted",
+    "QuasiNewton", "RegularizationPath", "RegularizationPathCV", "SequenceScaler", "SequenceTagger",
+    "SequenceVectorizer", "Sequences", "__version__", "checkpointing", "get_include", "load_model",
+    "regularization_path", "save_model",
+]
 
 _MODULES = (
     "automata", "boosting", "calibration", "costs", "datasets", "estimators", "factors",

@@ -245,7 +245,13 @@ class LogCost(PathCost):
         self.cost, self.max_states = cost, max_states
 
     def expected(self, unary: ArrayLike, pairwise: ArrayLike, y_true: Sequence[int]) -> Any:
-        """There is none: the truth itself has the cost -inf."""
+        """There is none: the truth itself has the cost -inf.
+
+        Parameters
+        ----------
+        unary, pairwise, y_true
+            As in `EditDistance.expected`; they are not looked at.
+        """
         raise ValueError("the logarithm of a cost has no expectation: that of the truth is -inf.")
 
     def _check_lengths(self, n_true, n_predicted):

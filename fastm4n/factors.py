@@ -152,11 +152,23 @@ class FactorTables:
         return f"FactorTables({len(self)} factors, {len(self.tables)} tables)"
 
     def scope(self, f: int) -> IntArray:
-        """Nodes of factor f."""
+        """Nodes of a factor.
+
+        Parameters
+        ----------
+        f : int
+            Which factor.
+        """
         return self.scopes[self.offsets[f]:self.offsets[f + 1]]
 
     def table(self, f: int) -> FloatArray:
-        """Scores of factor f."""
+        """Scores of a factor.
+
+        Parameters
+        ----------
+        f : int
+            Which factor.
+        """
         return self.tables[self.parameter[f]]
 
     def maximise(self, f: int, scores: ArrayLike) -> tuple[float, IntArray]:
@@ -185,7 +197,13 @@ class FactorTables:
             np.unravel_index(best, table.shape), dtype=np.intp)
 
     def score(self, labels: ArrayLike) -> float:
-        """What a labelling of the graph scores in all factors."""
+        """What a labelling of the graph scores in all factors.
+
+        Parameters
+        ----------
+        labels : array-like of int
+            Of all nodes of the graph.
+        """
         labels = np.asarray(labels)
         return float(sum(
             self.table(f)[tuple(labels[self.scope(f)])] for f in range(len(self))))
@@ -264,22 +282,51 @@ class CountFactor:
 
     @classmethod
     def exactly_one(cls, nodes: ArrayLike, negated: ArrayLike | None = None) -> CountFactor:
-        """XOR: one node, and no other, has label 1."""
+        """XOR: one node, and no other, has label 1.
+
+        Parameters
+        ----------
+        nodes : array-like of int
+        negated : array-like of bool, default=None
+            Which nodes count where they have label 0.
+        """
         return cls(nodes, 1, 1, negated)
 
     @classmethod
     def at_most_one(cls, nodes: ArrayLike, negated: ArrayLike | None = None) -> CountFactor:
-        """One node or none has label 1."""
+        """One node or none has label 1.
+
+        Parameters
+        ----------
+        nodes : array-like of int
+        negated : array-like of bool, default=None
+            Which nodes count where they have label 0.
+        """
         return cls(nodes, 0, 1, negated)
 
     @classmethod
     def at_least_one(cls, nodes: ArrayLike, negated: ArrayLike | None = None) -> CountFactor:
-        """OR: some node has label 1."""
+        """OR: some node has label 1.
+
+        Parameters
+        ----------
+        nodes : array-like of int
+        negated : array-like of bool, default=None
+            Which nodes count where they have label 0.
+        """
         return cls(nodes, 1, len(nodes), negated)
 
     @classmethod
     def budget(cls, nodes: ArrayLike, most: int, negated: ArrayLike | None = None) -> CountFactor:
-        """At most so many nodes have label 1."""
+        """At most so many nodes have label 1.
+
+        Parameters
+        ----------
+        nodes : array-like of int
+        most : int
+        negated : array-like of bool, default=None
+            Which nodes count where they have label 0.
+        """
         return cls(nodes, 0, most, negated)
 
     def __repr__(self) -> str:
@@ -288,7 +335,13 @@ class CountFactor:
             + (f", negated={self.negated.astype(bool).tolist()})" if self.negated.any() else ")"))
 
     def is_satisfied(self, labels: ArrayLike) -> bool:
-        """Whether labels of the factor's nodes, 0 or 1, are allowed."""
+        """Whether a labelling of the factor's nodes is allowed.
+
+        Parameters
+        ----------
+        labels : array-like of int of shape (n_nodes,)
+            Labels, 0 or 1, of the nodes in their order.
+        """
         count = int(np.sum(np.asarray(labels) != self.negated))
         return self.least <= count <= self.most
 
@@ -313,7 +366,13 @@ class CountFactor:
             np.ascontiguousarray(scores[:, :2]), self.negated, self.least, self.most)
 
     def score(self, labels: ArrayLike) -> float:
-        """0 where a labelling of the graph is allowed, else -inf."""
+        """0 where a labelling of the graph is allowed, else -inf.
+
+        Parameters
+        ----------
+        labels : array-like of int
+            Of all nodes of the graph.
+        """
         return 0.0 if self.is_satisfied(np.asarray(labels)[self.nodes]) else -np.inf
 
     def table(self) -> FloatArray:

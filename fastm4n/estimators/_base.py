@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from typing import Any, Self, TypeVar
 
     from fastm4n._typing import Array, FloatArray
-    from fastm4n.inference.graph import Method
 
 # what a warning says of the gap without a quadratic term
 LOOSE = (

@@ -2,29 +2,46 @@
 
 from __future__ import annotations
 
-from collections import namedtuple
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from fastm4n.inference._decomposition_solve import refuses_lp, refuses_trw, relax, reweight
 from fastm4n.inference.graph import make_problem
 
 if TYPE_CHECKING:
-    from typing import Any
 
     from numpy.typing import ArrayLike
 
-    from fastm4n._typing import FloatArray
+    from fastm4n._typing import FloatArray, IntArray
 
-Relaxation = namedtuple(
-    "Relaxation", "labels value lower upper nodes edges n_sweeps n_iterations messages")
-ReweightedMarginals = namedtuple(
-    "ReweightedMarginals", "nodes edges lower upper edge_shares n_sweeps")
+class Relaxation(NamedTuple):
+    """What `maximise_relaxation` returns."""
+
+    labels: IntArray
+    value: float
+    lower: float
+    upper: float
+    nodes: FloatArray
+    edges: FloatArray
+    n_sweeps: int
+    n_iterations: int
+    messages: FloatArray
+
+
+class ReweightedMarginals(NamedTuple):
+    """What `reweighted_marginals` returns."""
+
+    nodes: FloatArray
+    edges: FloatArray
+    lower: float
+    upper: float
+    edge_shares: FloatArray
+    n_sweeps: int
 
 
 def maximise_relaxation(
     node_scores: ArrayLike, edges: ArrayLike, edge_scores: ArrayLike, tol: float = 1e-6,
     max_sweeps: int = 100, max_iterations: int = 10_000, messages: FloatArray | None = None,
-) -> Any:
+) -> Relaxation:
     """The largest score over the local polytope, which holds all labellings and more.
 
     The polytope asks of marginals of nodes and edges only that those of an edge have the sums that
@@ -76,7 +93,7 @@ def maximise_relaxation(
 def reweighted_marginals(
     node_scores: ArrayLike, edges: ArrayLike, edge_scores: ArrayLike, tol: float = 1e-6,
     max_sweeps: int = 500,
-) -> Any:
+) -> ReweightedMarginals:
     """Marginals by tree-reweighted sum-product, and an upper bound of the log-partition.
 
     They maximise the score plus the mean of the entropies of spanning forests over the local

@@ -249,7 +249,15 @@ class RegularizationPathCV(MetaEstimatorMixin, BaseEstimator):
         return self.best_estimator_.classes_
 
     def score(self, X: Any, y: Any, **options: Any) -> float:
-        """The scorer of `scoring` on `best_estimator_`."""
+        """The scorer of `scoring` on `best_estimator_`.
+
+        Parameters
+        ----------
+        X, y
+            Examples and their labels, as the estimator's `score` takes them.
+        **options
+            Further arguments of the scorer.
+        """
         check_is_fitted(self)
         return scorer_of(self.scoring)(self.best_estimator_, X, y, **options)
 

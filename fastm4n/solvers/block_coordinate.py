@@ -118,6 +118,9 @@ def solve(
     verbose : int
     callback : callable, default=None
         Called with each row of the history as a dict; a true result stops the solver.
+    keep_on_interrupt : bool
+        Whether KeyboardInterrupt ends the solver with what it has, `interrupted` being
+        set, or is passed on.
     keep_best : bool
         Whether the best certified weights and dual value are returned, or those of the last dual
         point, as the papers have it.
@@ -125,9 +128,6 @@ def solve(
         Whether the dual point that is returned is that of the best dual value, which takes memory
         for a second one where passes are accelerated, or the last one, if it is held at all: see
         `can_be_told`.
-    keep_on_interrupt : bool
-        Whether KeyboardInterrupt ends the solver with what it has, `interrupted` being
-        set, or is passed on.
 
     Returns
     -------

@@ -179,6 +179,11 @@ def printed_constant(cost: Cost) -> float:
 
     For symmetric costs with ``sum_{t != y, z} |L(t, y) - L(t, z)| <= q L(y, z)``, q < 1, it is
     (k - q) / (1 - q): k for 0-1 costs.
+
+    Parameters
+    ----------
+    cost : array-like of shape (k, k)
+        Costs of predicting each label where each other one is true.
     """
     cost = np.asarray(cost, dtype=np.float64)
     k = len(cost)
@@ -192,7 +197,13 @@ def printed_constant(cost: Cost) -> float:
 
 
 def is_tree_distance(cost: Cost) -> bool:
-    """Whether costs are lengths of paths in a tree whose nodes are the labels."""
+    """Whether costs are lengths of paths in a tree whose nodes are the labels.
+
+    Parameters
+    ----------
+    cost : array-like of shape (k, k)
+        Costs of predicting each label where each other one is true.
+    """
     cost = np.asarray(cost, dtype=np.float64)
     k = len(cost)
     if not np.allclose(cost, cost.T):

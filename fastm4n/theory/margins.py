@@ -74,6 +74,11 @@ class Margins:
         """max_y' L(y', y) - (h(y) - h(y')) / rho of each example, not clipped.
 
         Minus infinity for empty sequences, which have no other labelling.
+
+        Parameters
+        ----------
+        rho : float
+            The margin, more than 0.
         """
         if self._augmented is not None:
             return self._augmented(rho)
@@ -81,7 +86,13 @@ class Margins:
             return self._largest(self._costs - self._gaps / rho)
 
     def multiplicative(self, rho: float) -> FloatArray:
-        """max_y' L(y', y) (1 - (h(y) - h(y')) / rho) of each example, not clipped."""
+        """max_y' L(y', y) (1 - (h(y) - h(y')) / rho) of each example, not clipped.
+
+        Parameters
+        ----------
+        rho : float
+            The margin, more than 0.
+        """
         if self._augmented is not None:
             raise ValueError(
                 "Multiplicative margin losses of sequences need costs that are whole multiples of "
