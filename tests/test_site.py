@@ -49,8 +49,8 @@ def test_every_page_is_in_one_table_of_contents():
         text = page.read_text("utf-8")
         trees = re.findall(r"^```\{toctree\}\n(.*?)^```$", text, re.M | re.S)
         trees += re.findall(r"^\.\. toctree::\n((?:   .*\n|\n)*)", text, re.M)
-        for line in "\n".join(trees).split():
-            path = page.parent / line
+        for line in "\n".join(trees).splitlines():
+            path = page.parent / line.strip()
             for suffix in (".md", ".rst"):
                 if path.with_suffix(suffix).is_file() and path.parent.name != "gallery":
                     listed.append(path.with_suffix(suffix).resolve())
