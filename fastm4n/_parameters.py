@@ -92,6 +92,16 @@ _INSTEAD = {
     "coef0": "it goes into kernel_params, as {'coef0': 1.0}",
     "regularize_intercept": "an intercept without penalty is fit_intercept='free'",
     "intercept_scaling": "fit_intercept takes the value of the constant feature",
+    "class_weight": "weights of labels go into a matrix, cost[i, j] being that of label i",
+    "inference_cache": "it is cache of the solver, solver=BlockFrankWolfe(cache=...)",
+    "negativity_constraint": "bounds of weights go into penalty=L2(bounds=...)",
+    **dict.fromkeys(
+        ("n_states", "n_labels", "n_classes", "n_components", "n_features", "n_edge_features"),
+        "labels and features are counted in the data",
+    ),
+    **dict.fromkeys(
+        ("show_loss_every", "logger"), "callback gets each certificate, and history_ keeps them",
+    ),
 }
 _OF_SOLVER = (
     "sampling", "step", "accelerate", "cache", "cache_F", "cache_nu", "oracle", "oracle_iter",

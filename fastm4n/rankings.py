@@ -3,13 +3,20 @@
 All functions here compute with places: ``places[b, i]`` is the position of item i in ranking b,
 0 for the best. A row is a permutation, as a permutation matrix of the M4N paper (Nowak-Vila, Bach
 and Rudi 2020, Example 2.2) has its ones at ``[i, places[b, i]]``.
+
+Rankings of the documents of queries, by one weight vector, are not of one set of items:
+`document_pairs` and `preference_pairs` put them in the form that estimators take.
 """
 
 from numbers import Integral, Real
 
 import numpy as np
 
-__all__ = ["as_places", "places_to_orderings", "places_to_strings"]
+from fastm4n._documents import document_pairs, preference_pairs
+
+__all__ = [
+    "as_places", "document_pairs", "places_to_orderings", "places_to_strings", "preference_pairs",
+]
 
 FORMS = ("auto", "ranks", "ordering", "string")
 

@@ -468,7 +468,9 @@ def _concatenate(sequences):
         try:
             array = _as_array(sequence)
         except ValueError as error:
-            raise ValueError(f"Sequence {i} is not an array: {error}") from None
+            graph = isinstance(sequence, tuple) and all(hasattr(part, "ndim") for part in sequence)
+            raise ValueError(f"Sequence {i} is not an array: {error}" + (
+                " GraphTagger takes tuples (node_features, edges)." if graph else "")) from None
         if array.ndim not in (1, 2):
             raise ValueError(
                 f"Sequence {i} must have 2 dimensions (features) or 1 (labels); it has "

@@ -597,7 +597,7 @@ def test_data_that_do_not_fit_the_model(capsys):
     said = failed(capsys, "predict", "m", "new.csv", code=1)
     assert "new.csv, line 1: there is no column 'sepal length'" in said
     assert "13 features" in failed(capsys, "predict", "m", "wine", code=1)
-    assert "a.conll is conll, but the model was fitted on csv; give csv, svmlight or npz" in failed(
+    assert "a.conll is conll, but the model was fitted on csv; give csv, svmlight, " in failed(
         capsys, "predict", "m", "a.conll", code=2)
     assert "iris.csv is csv, but the model was fitted on conll; give conll or conllu" in failed(
         capsys, "predict", "t", "iris.csv", code=2)

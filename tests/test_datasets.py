@@ -18,6 +18,8 @@ from fastm4n.datasets import (
     load_crfsuite,
     load_csv,
     load_label_ranking,
+    load_svm_hmm,
+    load_svm_rank,
     load_svmlight,
     load_svmlight_sequences,
     window_attributes,
@@ -54,6 +56,8 @@ LOADERS = {
     "crfsuite": (load_crfsuite, CRFSUITE),
     "csv": (load_csv, "u,kind\n1,änd\n-2e-1,x\n"),
     "svmlight": (load_svmlight_sequences, SVMLIGHT),
+    "svm-hmm": (load_svm_hmm, "NOUN qid:3 1:0.5 3:1 # änd\nvérb qid:3 2:-1e-1\n\nX qid:1 1:1\n"),
+    "svm-rank": (load_svm_rank, SVMLIGHT),
     "svmlight rows": (load_svmlight_rows, "1 1:0.5 3:1 # änd\n2 2:-1e-1\n"),
     "rankings": (load_ranking_columns, RANKINGS),
 }
@@ -114,7 +118,7 @@ def test_a_file_that_is_no_text(loader, tmp_path):
     for junk, message in [
         (b"", "is empty"),
         (gzip.compress(b""), "is empty"),
-        (b"\n \n", "holds no (tokens|words|examples)"),
+        (b"\n \n", "holds no (tokens|words|examples|documents)"),
         (first + b"\n\xe4nd" + rest, r"line 2: byte 1 of the line, b'\\xe4', is not UTF-8"),
         (content.encode("utf-16"), "line 1: byte 1 of the line, b'.xff', is not UTF-8"),
         (first + b"\x00\n" + rest, "line 1: .* no text file"),

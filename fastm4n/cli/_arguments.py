@@ -12,7 +12,7 @@ COSTS = ("zero_one", "absolute", "squared")
 KERNELS = ("linear", "rbf", "laplacian", "poly", "cosine")
 KERNELS_WITH_GAMMA = ("rbf", "laplacian", "poly")
 TASKS = ("classes", "ordered", "sequences", "graphs", "rankings", "matchings", "multilabel")
-FORMATS = ("svmlight", "csv", "conll", "conllu", "crfsuite", "npz")
+FORMATS = ("svmlight", "csv", "conll", "conllu", "crfsuite", "npz", "svmhmm", "svmrank")
 ATTRIBUTES = ("window", "chunking", "columns")
 SCALES = ("standard", "none")
 
@@ -35,6 +35,8 @@ formats of DATA, guessed from the end of its name, without .gz, .bz2 or .xz; --f
                             columns is detected
   .svm .svmlight .libsvm    svmlight: LABEL index:value ...; with qid:N after the label, the lines
                             of one N are a sequence; LABEL,LABEL,... are sets of labels
+  .hmm .svmhmm              svmhmm: SVM-hmm's TAG qid:N index:value ..., tags numbers or words
+  .rank .svmrank            svmrank: SVM-rank's TARGET qid:N index:value ..., documents of queries
   .conll .txt .iob .bio     conll: a token on each line, columns, a blank line after a sentence
   .conllu                   conllu: Universal Dependencies
   .crfsuite                 crfsuite: LABEL and attributes, separated by tabs

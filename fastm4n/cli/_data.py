@@ -15,7 +15,8 @@ N_LEVELS = 5
 _SUFFIXES = {
     ".csv": "csv", ".tsv": "csv", ".svm": "svmlight", ".svmlight": "svmlight",
     ".libsvm": "svmlight", ".conll": "conll", ".txt": "conll", ".iob": "conll", ".bio": "conll",
-    ".conllu": "conllu", ".crfsuite": "crfsuite", ".npz": "npz",
+    ".conllu": "conllu", ".crfsuite": "crfsuite", ".npz": "npz", ".hmm": "svmhmm",
+    ".svmhmm": "svmhmm", ".rank": "svmrank", ".svmrank": "svmrank",
 }
 _COMPRESSED = (".gz", ".bz2", ".xz")
 _TOKENS = ("conll", "conllu")
@@ -142,7 +143,7 @@ def _check_attributes(args, kind, reading):
     wanted = attributes and ("crfsuite" if attributes == "crfsuite" else "tokens")
     if given != wanted:
         if wanted is None:
-            what, kinds = "numbers", "csv, svmlight or npz"
+            what, kinds = "numbers", "csv, svmlight, svmhmm, svmrank or npz"
         else:
             what = "attributes of tokens"
             kinds = "crfsuite" if wanted == "crfsuite" else "conll or conllu"
@@ -259,7 +260,46 @@ def _read_svmlight(args, task, reading, n_features, fitted, truth):
     return Data(args.data, "sequences", Sequences(X, offsets), Sequences(y, offsets), reading)
 
 
+def _read_svmrank(args, task, reading, n_features, fitted, truth):
+    from fastm4n.datasets import load_svm_rank
+    from fastm4n.rankings import document_pairs
+
+    if task not in (None, "matchings", "classes", "ordered"):
+        raise CommandError(
+            "svmrank holds matchings of documents and ranks, ordered levels or classes, not "
+            f"{task}", 2)
+    data = load_svm_rank(_source(args), n_features=n_features)
+    queries = zip(data.qid, data.y, strict=True)
+    tied = next((qid for qid, targets in queries if len(set(targets)) < len(targets)), None)
+    tie = f"documents of qid:{tied} have the same target, so that there is no one ranking"
+    notes, reading = [], {"zero_based": False}
+    if task is None:
+        task = "matchings" if tied is None and args.levels is None else "ordered"
+        if tied is not None and args.levels is None:
+            notes.append(f"{tie}: each line is an example, and its target an ordered level")
+    if task != "matchings":
+        return Data(args.data, task, data.X.values, data.y.values, reading, notes=notes)
+    if truth and tied is not None:
+        raise CommandError(f"{args.data}: {tie}" + (
+            "" if fitted else ". --task ordered takes documents one by one; in Python, "
+            "fastm4n.rankings.preference_pairs compares those of different targets"))
+    try:
+        pairs, ranks = document_pairs(data.X, data.y if truth else None)
+    except ValueError as error:
+        raise CommandError(
+            f"{args.data}: {error} --task ordered takes documents one by one.") from error
+    return Data(args.data, task, pairs, ranks, reading)
+
+
 # ------------------------------------------------------------------------------ sequences
+
+
+def _read_svmhmm(args, task, reading, n_features, fitted, truth):
+    from fastm4n.datasets import load_svm_hmm
+
+    _only_sequences("svmhmm", task)
+    data = load_svm_hmm(_source(args), n_features=n_features)
+    return Data(args.data, "sequences", data.X, data.y, {"zero_based": False})
 
 
 def _only_sequences(kind, task):
@@ -519,7 +559,8 @@ def _arrays(args):
 
 _READERS = {
     "csv": _read_csv, "svmlight": _read_svmlight, "conll": _read_conll, "conllu": _read_conllu,
-    "crfsuite": _read_crfsuite, "npz": _read_npz,
+    "crfsuite": _read_crfsuite, "npz": _read_npz, "svmhmm": _read_svmhmm,
+    "svmrank": _read_svmrank,
 }
 
 

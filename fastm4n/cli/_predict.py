@@ -185,7 +185,7 @@ def _lines(data, estimator, predicted, probabilities):
     elif data.task == "multilabel":
         rows = [[",".join(map(str, row))] for row in _sets(predicted, names, data.task)]
         yield from _joined(rows, probabilities)
-    elif np.ndim(predicted) == 2:
+    elif data.task == "matchings" or np.ndim(predicted) == 2:
         for row in predicted:
             yield " ".join(map(str, row.tolist()))
     else:

@@ -20,7 +20,7 @@ def facts(data):
     if data.y is None:
         return found
     if data.task == "matchings":
-        found["size"] = int(data.y.shape[1])
+        found["size"] = max(map(len, data.y))
     elif data.task == "multilabel":
         found["labels"] = dict(zip(
             map(str, data.reading["labels"]), map(int, data.y.sum(axis=0).tolist()
@@ -60,6 +60,8 @@ def width(X):
     """Number of columns of what estimators take."""
     if hasattr(X, "node_features"):
         return X.node_features.shape[1]
+    if isinstance(X, list):
+        return X[0].shape[-1]
     return (X.values if hasattr(X, "offsets") else X).shape[-1]
 
 

@@ -10,13 +10,18 @@ from sklearn.utils import Bunch
 from fastm4n.datasets._lines import Lines, integer, number
 from fastm4n.sequences import Sequences
 
+# characters of a label that is a word: what has longer ones is no such file, and arrays of labels
+# have room for the longest in each place
+LONGEST_TAG = 100
+
 
 def load_svmlight_sequences(path, *, n_features=None, zero_based="auto", dtype=np.float64):
     """Read sequences of sparse rows in svmlight's format, where ``qid`` names the sequence.
 
     A line is a token: its label, a number; ``qid:`` and the number of its sequence; and its
     features as ``index:value``, by increasing index. The tokens of a sequence are consecutive. What
-    follows a ``#`` is a comment. SVM-HMM, of the makers of SVM-struct, uses this form.
+    follows a ``#`` is a comment. :func:`load_svm_hmm` reads those of SVM-hmm, whose tags may be
+    words.
 
     Parameters
     ----------
@@ -102,7 +107,7 @@ def load_svmlight(path, *, n_features=None, zero_based="auto", dtype=np.float64)
 
 _QID = "there is a qid after the label; it names a sequence, which load_svmlight_sequences reads."
 _NO_LABEL = "the label {!r} is not a number."
-_NO_QID = "there is no qid after the label; it names the sequence, as in '1 qid:7 3:0.5'."
+_NO_QID = "there is no qid after the label; it names the {}, as in '1 qid:7 3:0.5'."
 
 
 def load_svmlight_multilabel(path, *, n_features=None, zero_based="auto", dtype=np.float64):
@@ -240,29 +245,33 @@ class _Batch:
             setattr(self, name, np.array(getattr(self, name)))
         with np.errstate(over="ignore"):
             self.data = np.array(self.data, dtype=self._dtype)
-        labels, indices, data = self.labels, self.indices, self.data
+        indices, data = self.indices, self.data
+        self.check_labels(self.labels)
+        self.check(
+            ~np.isfinite(data), f"the value of feature {{}} is {{}}, no finite {data.dtype}.")
+        self.check(indices < 0, "the index {} is negative.")
+        self.check(indices == np.iinfo(np.int64).max, "the index {} is too large.")
+        increases = np.ones(len(indices), dtype=bool)
+        increases[1:] = indices[1:] > indices[:-1]
+        # the first entries of their rows
+        increases[self.indptr[:-1][np.diff(self.indptr) > 0]] = True
+        self.check(
+            ~increases, "the index {} does not exceed the one before it; indices must increase.")
+        return self
+
+    def check_labels(self, labels):
+        """Raise an error at the line of the first label that is not finite."""
         if not np.isfinite(labels).all():
             wrong = np.flatnonzero(~np.isfinite(labels))[0]
             row = np.searchsorted(self.ends, wrong, side="right") - 1
             raise self._lines.error(
                 f"the label is {labels[wrong]}; labels must be finite.", self.numbers[row])
-        self._check(
-            ~np.isfinite(data), f"the value of feature {{}} is {{}}, no finite {data.dtype}.")
-        self._check(indices < 0, "the index {} is negative.")
-        self._check(indices == np.iinfo(np.int64).max, "the index {} is too large.")
-        increases = np.ones(len(indices), dtype=bool)
-        increases[1:] = indices[1:] > indices[:-1]
-        # the first entries of their rows
-        increases[self.indptr[:-1][np.diff(self.indptr) > 0]] = True
-        self._check(
-            ~increases, "the index {} does not exceed the one before it; indices must increase.")
-        return self
 
     def line_of(self, entry):
         """The number of the line of an entry."""
         return self.numbers[np.searchsorted(self.indptr, entry, side="right") - 1]
 
-    def _check(self, bad, what):
+    def check(self, bad, what):
         """Raise an error at the line of the first entry that is bad."""
         if bad.any():
             entry = bad.argmax()
@@ -273,10 +282,10 @@ class _Batch:
         """The rows as CSR."""
         indices = self.indices
         if not zero_based:
-            self._check(indices == 0, "the index {}, but zero_based=False.")
+            self.check(indices == 0, "the index {}, but zero_based=False.")
             indices = indices - 1
         needed = int(indices.max(initial=-1)) + 1
-        self._check(
+        self.check(
             indices >= n_features, f"an index needs {needed} columns, but n_features={n_features}.")
         small = max(len(self.data), n_features) < 2**31
         return sp.csr_matrix(
@@ -285,7 +294,10 @@ class _Batch:
         )
 
 
-def svmlight_batches(lines, dtype, with_qid=None, multilabel=False, size=None):
+def svmlight_batches(
+    lines, dtype, with_qid=None, multilabel=False, size=None, tags=None,
+    nouns=("sequence", "tokens"),
+):
     """Lines of a file by batches.
 
     Parameters
@@ -295,6 +307,10 @@ def svmlight_batches(lines, dtype, with_qid=None, multilabel=False, size=None):
         As of `read_svmlight`.
     size : int, default=None
         Lines of a batch, and more if a sequence goes on. By default all are one.
+    tags : dict, default=None
+        Where labels are words: filled with a number for each, which are then the labels.
+    nouns : tuple of str, default=("sequence", "tokens")
+        What errors call the lines of a qid, together and one by one.
 
     Yields
     ------
@@ -314,15 +330,18 @@ def svmlight_batches(lines, dtype, with_qid=None, multilabel=False, size=None):
             without = without or (lines.number, fields[1])
         elif multilabel is not False and "," in fields[0]:
             texts, several = fields[0].split(","), True
-        try:
-            named = [number(text) for text in texts]
-        except ValueError:
-            raise lines.error(_NO_LABEL.format(fields[0])) from None
+        if tags is None:
+            try:
+                named = [number(text) for text in texts]
+            except ValueError:
+                raise lines.error(_NO_LABEL.format(fields[0])) from None
+        else:
+            named = [tags.setdefault(_tag(fields[0], lines), len(tags))]
         has_qid = len(fields) > 1 and fields[1].startswith("qid:")
         if with_qid is None:
             with_qid = has_qid
         if has_qid != with_qid:
-            raise lines.error(_NO_QID if with_qid else _QID)
+            raise lines.error(_NO_QID.format(nouns[0]) if with_qid else _QID)
         begins = True
         if with_qid:
             try:
@@ -331,14 +350,14 @@ def svmlight_batches(lines, dtype, with_qid=None, multilabel=False, size=None):
                 qid = None
             if qid is None or not -(2**63) <= qid < 2**63:
                 raise lines.error(
-                    f"the sequence {fields[1]!r:.80} is not qid: and an integer of 64 bits."
+                    f"the {nouns[0]} {fields[1]!r:.80} is not qid: and an integer of 64 bits."
                 )
             begins = qid != current
             if begins:
                 if qid in sequences:
                     raise lines.error(
-                        f"qid:{qid} comes back after another sequence; it began at line "
-                        f"{sequences[qid]}. The tokens of a sequence must be consecutive."
+                        f"qid:{qid} comes back after another {nouns[0]}; it began at line "
+                        f"{sequences[qid]}. The {nouns[1]} of a {nouns[0]} must be consecutive."
                     )
                 current, sequences[qid] = qid, lines.number
         if begins and size is not None and len(batch.numbers) >= size:
@@ -359,13 +378,22 @@ def svmlight_batches(lines, dtype, with_qid=None, multilabel=False, size=None):
         batch.indptr.append(len(batch.data))
         batch.numbers.append(lines.number)
     if not batch.numbers:
-        raise ValueError(f"{lines.name} holds no {'tokens' if with_qid else 'examples'}.")
-
+        raise ValueError(f"{lines.name} holds no {nouns[1] if with_qid else 'examples'}.")
     if without and not several:
         raise lines.error(_NO_LABEL.format(without[1]), without[0])
     if several and with_qid:
         raise ValueError(f"{lines.name} has several labels in a line, and a qid.")
     yield batch.close(with_qid, several)
+
+
+def _tag(text, lines):
+    """A label that may be a word."""
+    if ":" in text:
+        raise lines.error(f"there is no tag before {text!r:.80}; a line begins with one.")
+    if len(text) > LONGEST_TAG:
+        raise lines.error(
+            f"the tag {text!r:.40} has {len(text)} characters; at most {LONGEST_TAG} are read.")
+    return text
 
 
 def _bad_feature(fields):
@@ -377,5 +405,5 @@ def _bad_feature(fields):
                 continue
         except ValueError:
             pass
-        return f"{field!r} is not a feature, index:value."
+        return f"{field!r:.80} is not a feature, index:value."
     return "a feature is not index:value."

@@ -29,10 +29,15 @@ def as_graphs(X, check=True):
     Without `check` nothing is read of those on disk.
     """
     if not isinstance(X, Graphs):
-        if isinstance(X, np.ndarray) or sparse.issparse(X):
+        if isinstance(X, np.ndarray) and X.dtype == object:
+            # tuples of equally many arrays have become rows
+            X = [tuple(graph) if isinstance(graph, np.ndarray) else graph for graph in X]
+        elif isinstance(X, np.ndarray) or sparse.issparse(X):
+            images = isinstance(X, np.ndarray) and X.ndim > 2
             raise ValueError(
                 "X must be Graphs, or a list with (node_features, edges) or (node_features, edges, "
-                "edge_features) for each graph.")
+                "edge_features) for each graph." + (
+                    " Images become graphs by Graphs.from_grid(X)." if images else ""))
         X = Graphs.from_list(X)
     if len(X) == 0:
         raise ValueError("X has no graphs.")
@@ -164,8 +169,12 @@ def as_node_labels(y, X, first=0):
     for i, part in enumerate(y, first):
         if isinstance(part, (str, bytes)) or not hasattr(part, "__iter__"):
             raise ValueError(f"y[{i}] must be the labels of nodes, got {part!r:.80}.")
-        part = part.tolist() if isinstance(part, np.ndarray) else list(part)
         n_nodes = lengths[i - first]
+        if isinstance(part, np.ndarray) and part.ndim > 1 and part.size == n_nodes:
+            raise ValueError(
+                f"y[{i}] has the shape {part.shape}: give the labels of the nodes one after "
+                f"another, y[{i}].ravel().")
+        part = part.tolist() if isinstance(part, np.ndarray) else list(part)
         if len(part) != n_nodes:
             raise ValueError(
                 f"y[{i}] has {len(part)} labels, but X[{i}] has {n_nodes} nodes.")

@@ -104,6 +104,7 @@ class Matcher(CertifiedEstimator):
     See Also
     --------
     LabelRanker : Rankings of a fixed set of items, from one vector of features.
+    fastm4n.rankings.document_pairs : Documents of queries, to be matched with ranks.
 
     Notes
     -----

@@ -1,0 +1,138 @@
+"""Files of SVM-hmm and SVM-rank: sequences with tags, and queries with documents."""
+
+import numpy as np
+from sklearn.utils import Bunch
+
+from fastm4n.datasets._lines import Lines, number
+from fastm4n.datasets._svmlight import as_whole, check_options, svmlight_batches
+from fastm4n.sequences import Sequences
+
+# a weight for each number of a feature must fit in memory, however few of them occur
+MOST_FEATURES = 100_000_000
+
+
+def load_svm_hmm(path, *, n_features=None, dtype=np.float64):
+    """Read sequences from a file of SVM-hmm.
+
+    A line is a token: ``TAG qid:EX_NUM FEAT:VAL ... # comment``. Lines of one EX_NUM are a
+    sequence; they follow one another. Features are counted from 1, and ascend. Tags are numbers,
+    as SVM-hmm has them, or words.
+
+    Parameters
+    ----------
+    path : str, path or file object
+        UTF-8 text, plain or compressed by gzip, bzip2 or xz.
+    n_features : int, default=None
+        Number of columns; by default as many as the greatest number of a feature, at most 10^8.
+        For new sequences give that of the fit.
+    dtype : {numpy.float64, numpy.float32}, default=numpy.float64
+        Type of the features.
+
+    Returns
+    -------
+    data : Bunch
+        X : Sequences of CSR rows
+            Feature number f is column f - 1.
+        y : Sequences of labels
+            Integers if all tags of the file are whole numbers, strings if one is no number.
+        qid : ndarray of int64, shape (n_sequences,)
+            The number of each sequence.
+
+    See Also
+    --------
+    load_svmlight_sequences : Features counted from 0 or 1, labels that are numbers.
+    load_svm_rank : Files of SVM-rank.
+
+    Examples
+    --------
+    >>> import io
+    >>> from fastm4n.datasets import load_svm_hmm
+    >>> text = "NOUN qid:1 1:1 12:0.5 # dogs\\nVERB qid:1 2:1 # bark\\nNOUN qid:2 3:1\\n"
+    >>> data = load_svm_hmm(io.StringIO(text))
+    >>> data.X
+    <Sequences: 2 sequences, 3 rows, 12 columns, CSR of float64>
+    >>> data.y[0]
+    array(['NOUN', 'VERB'], dtype='<U4')
+    """
+    tags = {}
+    rows, codes, batch = _read(path, n_features, dtype, "SVM-hmm", tags=tags)
+    try:
+        labels = np.array([number(tag) for tag in tags])[codes.astype(np.intp)]
+    except ValueError:
+        labels = np.array(list(tags))[codes.astype(np.intp)]
+    else:
+        batch.check_labels(labels)
+        labels = as_whole(labels)
+    return _bunch(rows, labels, batch)
+
+
+def load_svm_rank(path, *, n_features=None, dtype=np.float64):
+    """Read queries and their documents from a file of SVM-rank.
+
+    A line is a document: ``TARGET qid:QUERY FEAT:VAL ... # comment``. Lines of one QUERY follow one
+    another. The greater its target, the higher a document ranks; targets of different queries are
+    not compared. Features are counted from 1, and ascend. LETOR and other collections of rankings
+    have this form.
+
+    Parameters
+    ----------
+    path : str, path or file object
+        UTF-8 text, plain or compressed by gzip, bzip2 or xz.
+    n_features : int, default=None
+        Number of columns; by default as many as the greatest number of a feature, at most 10^8.
+        For new queries give that of the fit.
+    dtype : {numpy.float64, numpy.float32}, default=numpy.float64
+        Type of the features.
+
+    Returns
+    -------
+    data : Bunch
+        X : Sequences of CSR rows
+            A row for each document of each query; feature number f is column f - 1.
+        y : Sequences
+            The targets: integers if all of the file are whole numbers.
+        qid : ndarray of int64, shape (n_queries,)
+            The number of each query.
+
+    See Also
+    --------
+    fastm4n.rankings.preference_pairs : SVM-rank's problem, for `MulticlassClassifier`.
+    fastm4n.rankings.document_pairs : Rankings of documents, for `Matcher`.
+
+    Examples
+    --------
+    >>> import io
+    >>> from fastm4n.datasets import load_svm_rank
+    >>> text = "2 qid:1 1:0.5 # best\\n1 qid:1 2:1\\n0 qid:2 1:1\\n3 qid:2 2:0.25\\n"
+    >>> data = load_svm_rank(io.StringIO(text))
+    >>> data.X[1].toarray(), data.y[1]
+    (array([[1.  , 0.  ],
+           [0.  , 0.25]]), array([0, 3]))
+    """
+    rows, labels, batch = _read(path, n_features, dtype, "SVM-rank", nouns=("query", "documents"))
+    return _bunch(rows, as_whole(labels), batch)
+
+
+def _read(path, n_features, dtype, program, **options):
+    """Rows, labels and the batch of a file whose features are counted from 1."""
+    check_options(dtype, False, n_features)
+    lines = Lines(path)
+    batch, = svmlight_batches(lines, dtype, with_qid=True, **options)
+    batch.check(
+        batch.indices == 0,
+        f"the feature number is {{}}, but {program} counts features from 1. "
+        "load_svmlight_sequences reads files that count from 0.")
+    greatest = int(batch.indices.max(initial=0))
+    if n_features is None:
+        batch.check(
+            batch.indices > MOST_FEATURES,
+            f"the feature number {{}} is above {MOST_FEATURES}, and a model has a weight for each "
+            "number up to it. Number the features anew, or pass n_features.")
+        if not greatest:
+            raise ValueError(f"{lines.name} holds no features; pass n_features.")
+    return batch.rows(False, greatest if n_features is None else n_features), batch.labels, batch
+
+
+def _bunch(rows, labels, batch):
+    offsets = np.append(batch.starts, len(labels))
+    return Bunch(X=Sequences(rows, offsets), y=Sequences(labels, offsets), qid=batch.qids)

