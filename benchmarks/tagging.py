@@ -9,7 +9,10 @@ tables of
 - tagging the test set, in one call and in a call for each sentence: lists of strings that are
   there already, lists of strings that are new (whose hashes nobody has computed), and dicts;
 - `SequenceVectorizer` alone, for the training set: CPU seconds, and the peak of memory beside
-  the matrix that it makes.
+  the matrix that it makes;
+- the model file that python-crfsuite wrote, loaded by `fastm4n.crfsuite.load_model`: seconds, peak of
+  memory, and tagging with it, tags and marginals, beside python-crfsuite with the same file. The
+  largest difference of a marginal is told, and that tags are the same.
 
 One thread, contestants in turns, medians of the repeats.
 """
@@ -28,6 +31,7 @@ from _peers import has_package, table, train_crfsuite
 from sklearn.exceptions import ConvergenceWarning
 
 from fastm4n import SequenceTagger, SequenceVectorizer
+from fastm4n.crfsuite import load_model
 from fastm4n.datasets import chunking_attributes, load_conll
 
 PASSES = 3  # of the fit: times of tagging do not depend on how good the weights are
@@ -115,6 +119,58 @@ def tagging(found, test, repeats):
         ("calls", "given", "fastm4n", "python-crfsuite", "ratio"), rows))
 
 
+def of_one_file(model, test, repeats):
+    """The same model file in both: loading, tags and marginals."""
+    from pycrfsuite import Tagger
+
+    peer = Tagger()
+    peer.open(model)
+    tagger = load_model(model).set_params(n_jobs=1)
+    labels, n = peer.labels(), sum(map(len, test))
+
+    def opened(path):
+        Tagger().open(path)
+
+    def their_marginals(sentences):
+        found = []
+        for tokens in sentences:
+            peer.set(tokens)
+            found.append([
+                [peer.marginal(label, t) for label in labels] for t in range(len(tokens))])
+        return found
+
+    contests = {
+        "load the file": (lambda: model, load_model, opened),
+        "tags, one call": (
+            lambda: test, tagger.predict, lambda sentences: [peer.tag(x) for x in sentences]),
+        "tags, a call for each sentence": (
+            lambda: test, lambda sentences: [tagger.predict([x])[0] for x in sentences],
+            lambda sentences: [peer.tag(x) for x in sentences]),
+        "marginals, one call": (lambda: test, tagger.predict_marginals, their_marginals),
+    }
+    rows = []
+    for what, (make, ours, theirs) in contests.items():
+        times = medians({"fastm4n": ours, "python-crfsuite": theirs}, make, repeats)
+        rows.append((what, *(f"{times[name]:.4f}" for name in times)))
+    size = Path(model).stat().st_size
+    print(table(
+        f"A model file of python-crfsuite, {size / 2**20:.1f} MiB: {len(labels)} labels, "
+        f"{tagger.n_features_in_:,} attributes, {n:,} tokens to tag (CPU seconds)",
+        ("", "fastm4n", "python-crfsuite"), rows))
+    same = all(
+        list(mine) == peer.tag(tokens) for mine, tokens in zip(tagger.predict(test), test))
+    furthest = max(
+        np.abs(mine - np.reshape(theirs, mine.shape)).max(initial=0.0) for mine, theirs in zip(
+            tagger.predict_marginals(test), their_marginals(test)))
+    tracemalloc.start()
+    load_model(model)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    print(
+        f"tags are the same: {same}; marginals differ by {furthest:.1e} at most; loading takes "
+        f"{peak / size:.1f} times the file at its peak\n")
+
+
 def vectorizing(train, repeats):
     n, rows = sum(map(len, train)), []
     vectorizer = SequenceVectorizer().fit(train)
@@ -149,6 +205,8 @@ def main():
     with tempfile.TemporaryDirectory() as directory:
         found = contestants(train, labels, str(Path(directory) / "crfsuite.model"))
         tagging(found, test, args.repeats)
+        if has_package("python-crfsuite"):
+            of_one_file(str(Path(directory) / "crfsuite.model"), test, args.repeats)
     vectorizing(train, args.repeats)
 
 

@@ -31,6 +31,7 @@ from fastm4n._version import __version__
 __all__ = ["ModelFileError", "load_model", "read_arrays", "save_model", "write_arrays"]
 
 MAGIC = b"\x93FASTM4N"
+MAGIC_OF_CRFSUITE = b"lCRF"
 FORMAT_VERSION = 1
 _PREAMBLE = struct.Struct("<8sIQ32s")
 # a header holds no data; reading it may take some twenty times its length
@@ -260,6 +261,10 @@ class _Reader:
         if not start.startswith(MAGIC):
             if MAGIC.startswith(start):
                 raise _Damaged(f"is cut off: it has {len(start)} bytes.")
+            if start.startswith(MAGIC_OF_CRFSUITE):
+                raise _Damaged(
+                    "is a model of CRFsuite: load it by fastm4n.crfsuite.load_model, or make a "
+                    "model of fastm4n of it by 'fastm4n convert'.")
             raise _Damaged(f"is not a file of fastm4n: it begins with {start[:8]!r}.")
         if len(start) < _PREAMBLE.size:
             raise _Damaged(f"is cut off: it has {len(start)} bytes.")

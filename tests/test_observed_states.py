@@ -18,7 +18,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 
-from fastm4n import SequenceTagger
+from fastm4n import SequenceTagger, load_model, save_model
+from fastm4n.estimators._state import model_from_state, model_state
 from fastm4n.reference import (
     chain_indicator,
     viterbi,
@@ -185,3 +186,47 @@ def test_transitions_are_left_out_with_observed_states():
 def test_bad_states():
     with pytest.raises(ValueError, match="states must be one of .*'observed'.*, got 'some'"):
         tagger("log", states="some").fit(*make_data())
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_predictions_and_files_go_by_the_pairs(order, tmp_path):
+    X, y = make_data()
+    X = [sp.csr_matrix(x) for x in X]
+    fitted = tagger("log", order=order).fit(X, y)
+    save_model(fitted, tmp_path / "pairs.fm4n")
+    loaded = load_model(tmp_path / "pairs.fm4n")
+    by_pairs = fitted.predict_marginals(X).values
+    assert "_of_pairs" in vars(fitted) and fitted.n_nonzero_ == loaded.n_nonzero_
+    assert_array_equal(loaded.predict_marginals(X).values, by_pairs)
+    assert "_of_pairs" in vars(loaded)
+    for name in ("coef_", "intercept_", "start_coef_", "end_coef_", "transition_coef_"):
+        assert_array_equal(getattr(loaded, name), getattr(fitted, name))
+    if order > 1:
+        assert_array_equal(loaded.ngram_coef_, fitted.ngram_coef_)
+    # of all weights, which are there now
+    assert "_of_pairs" not in vars(fitted) and fitted.n_nonzero_ == np.count_nonzero(fitted.coef_)
+    assert_allclose(fitted.predict_marginals(X).values, by_pairs, rtol=1e-13)
+    dense = [x.toarray() for x in X]
+    assert_allclose(loaded.predict_marginals(dense).values, by_pairs, rtol=1e-13)
+
+
+def test_weights_that_are_set_take_the_place_of_pairs():
+    X, y = make_data()
+    fitted = tagger("log").fit([sp.csr_matrix(x) for x in X], y)
+    zero = np.zeros((R, D))
+    fitted.coef_ = zero
+    assert fitted.coef_ is zero and fitted.transition_coef_.any()
+    scores = fitted.decision_function([sp.csr_matrix(x) for x in X])[0]
+    assert_allclose(scores[1], fitted.intercept_)
+
+
+def test_damaged_pairs_are_refused(tmp_path):
+    X, y = make_data()
+    fitted = tagger("log").fit([sp.csr_matrix(x) for x in X], y)
+    header, arrays = model_state(fitted)
+    coef = arrays["0/coef_"]
+    twice = coef.copy()
+    twice.indices[1] = twice.indices[0]
+    for wrong in (twice, coef[:-1], coef[:, :-1], sp.csr_array(coef, dtype=np.int64)):
+        with pytest.raises(ValueError):
+            model_from_state(header, {**arrays, "0/coef_": wrong})

@@ -8,7 +8,17 @@ import os
 import sys
 
 from fastm4n._version import __version__
-from fastm4n.cli import _bench, _complexity, _datasets, _evaluate, _fit, _info, _path, _predict
+from fastm4n.cli import (
+    _bench,
+    _complexity,
+    _convert,
+    _datasets,
+    _evaluate,
+    _fit,
+    _info,
+    _path,
+    _predict,
+)
 from fastm4n.cli._arguments import HelpFormatter, Parser
 from fastm4n.cli._output import CommandError
 
@@ -41,7 +51,8 @@ def _parser():
     parser.add_argument("--version", action="version", version=f"fastm4n {__version__}")
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND")
     commands.required = True
-    for module in (_path, _fit, _predict, _evaluate, _complexity, _info, _bench, _datasets):
+    for module in (
+            _path, _fit, _predict, _evaluate, _complexity, _info, _convert, _bench, _datasets):
         module.add(commands)
     return parser
 

@@ -40,6 +40,10 @@ def run(args):
     with report.notes():
         if file is not None and _models.is_file_of_ours(file):
             document = _of_file(file)
+        elif file is not None and _models.is_file_of_crfsuite(file):
+            from fastm4n.crfsuite import load_model
+
+            document = _of_model(file, load_model(file), {})
         else:
             data = _data.read(args)
             document = of_data(data)

@@ -9,6 +9,7 @@ from fastm4n.cli._output import CommandError
 
 # what the files of save_model and RegularizationPath.save begin with
 MAGIC = b"\x93FASTM4N"
+MAGIC_OF_CRFSUITE = b"lCRF"
 
 
 def build(args, data, **options):
@@ -128,6 +129,8 @@ def described(estimator, *, alpha=True):
     kernel = getattr(estimator, "kernel", "linear")
     used = getattr(estimator, "alpha_", estimator.alpha)
     used = used if isinstance(used, str) else format(used, "g")
+    # weights that were not fitted here have no alpha
+    alpha = alpha and (hasattr(estimator, "alpha_") or not estimator.__sklearn_is_fitted__())
     cost = estimator.cost if isinstance(estimator.cost, str) else "a matrix"
     ratio = getattr(estimator.penalty, "l1_ratio", None)
     return (
@@ -150,12 +153,11 @@ def n_weights(estimator):
 def outcome(estimator):
     """What a fit came to, for a document; weights that no fit has certified have no gap."""
     certificate = {
-        "passes": "n_iter_", "primal": "primal_objective_", "dual": "dual_objective_",
-        "gap": "duality_gap_",
+        "alpha": "alpha_", "passes": "n_iter_", "primal": "primal_objective_",
+        "dual": "dual_objective_", "gap": "duality_gap_",
     }
     return {
         "estimator": type(estimator).__name__, "n_features": estimator.n_features_in_,
-        "alpha": estimator.alpha_,
         **{key: getattr(estimator, name) for key, name in certificate.items()
            if hasattr(estimator, name)},
         **inference(estimator),
@@ -182,10 +184,22 @@ def parameters_of(estimator, *, without=()):
 
 def is_file_of_ours(file):
     """Whether it is a file of a model or a path, or was one before it was damaged."""
+    start = _start(file)
+    return start == MAGIC or start is not None and file.lower().endswith(".fm4n")
+
+
+def is_file_of_crfsuite(file):
+    """Whether it is a model of CRFsuite."""
+    start = _start(file)
+    return start is not None and start.startswith(MAGIC_OF_CRFSUITE)
+
+
+def _start(file):
+    """The first bytes of a file, or None where it has none to be looked at."""
     try:
         if not stat.S_ISREG(os.stat(file).st_mode):
-            return False
+            return None
         with open(file, "rb") as stream:
-            return stream.read(len(MAGIC)) == MAGIC or file.lower().endswith(".fm4n")
+            return stream.read(len(MAGIC))
     except OSError:  # which the reader tells
-        return False
+        return None

@@ -37,13 +37,13 @@ class TakesAttributes:
         """X of predictions as features, where it holds attributes."""
         vectorizer = vars(self).get("vectorizer_")
         who = f"this {type(self).__name__}"
-        return _made(*_looked_at(X, lengths), vectorizer, who)
+        return _made(*looked_at(X, lengths), vectorizer, who)
 
     def _read_more(self, X, before):
         if before is None:
             X, vectorizer = _learnt(X, None)
             return X, None, vectorizer
-        (X, holds), known = _looked_at(X, None), before.vectorizer
+        (X, holds), known = looked_at(X, None), before.vectorizer
         if known is None or holds != ATTRIBUTES:
             return _made(X, holds, known, "earlier calls of partial_fit"), before, known
         vectorizer = known._with_names(_new_vectorizer().fit(X).feature_names_)
@@ -66,7 +66,7 @@ def _new_vectorizer():
 
 def _learnt(X, lengths):
     """Features of a fit, and the `SequenceVectorizer` that made them, or None of numbers."""
-    X, holds = _looked_at(X, lengths)
+    X, holds = looked_at(X, lengths)
     if holds == NUMBERS:
         return X, None
     if holds == NOTHING:
@@ -102,7 +102,7 @@ def check_one_kind(X):
             "each.")
 
 
-def _looked_at(X, lengths):
+def looked_at(X, lengths):
     """X, as a list of sequences where it holds attributes or nothing, and what it holds."""
     if isinstance(X, Sequences):
         # rows on disk are not to be mapped for this

@@ -9,6 +9,7 @@ from fastm4n.estimators._calls import Joined
 from fastm4n.estimators._chain_input import (
     as_features,
     as_labels,
+    as_states,
     check_size,
     columns_of,
     encode,
@@ -40,6 +41,10 @@ def chain_problem(tagger, solver, X, y, sample_weight, lengths, allowed):
     """The problem of a fit out of core; arguments as of `SequenceTagger.fit`."""
     tagger._check_parameters()
     check_supported(tagger, allowed)
+    if as_states(tagger.states).least is not None:
+        raise ValueError(
+            "states['min_freq'] is not supported by fits that read the data in chunks: leave it "
+            "out, or use solver=BlockFrankWolfe(), in memory.")
     if lengths is not None:
         X, y = (Sequences.from_lengths(part, lengths) for part in (X, y))
     elif not isinstance(X, (Sequences, Joined)):
@@ -118,7 +123,8 @@ class ChainChunks(EstimatorChunks):
         resolved = tagger._resolved_penalty(
             R, self.n_columns, self.selected, self.lengths, None)
         self.used = self.edge_used = None
-        if tagger.states == "observed":
+        self.states = as_states(tagger.states)
+        if not self.states.is_all:
             if last is not None:
                 self.used, self.edge_used = (
                     None if mask is None else mask.copy()
@@ -174,7 +180,8 @@ class ChainChunks(EstimatorChunks):
             codes = self._codes(*self.before[[start, stop]])
             values, edge_values = self._values(X.values)
             # as masks of rows, which those of the next chunks are joined to
-            found = observed(values, edge_values, codes, X.offsets, self.n_labels, pairs=False)
+            found = observed(
+                values, edge_values, codes, X.offsets, self.n_labels, False, None, self.states)
             for name in ("used", "edge_used"):
                 known, mask = getattr(self, name), found.get(name)
                 if mask is None:

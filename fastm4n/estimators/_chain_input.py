@@ -1,9 +1,11 @@
 """What sequence labelling reads: features and labels, checked, and the weights they ask for."""
 
+from typing import NamedTuple
+
 import numpy as np
 from scipy import sparse
 
-from fastm4n._parameters import check_choice
+from fastm4n._parameters import check_choice, is_number
 from fastm4n.estimators._attributes import check_one_kind
 from fastm4n.estimators._parameters import canonical
 from fastm4n.estimators._screening import screen
@@ -52,7 +54,7 @@ def as_features(X, lengths, n_features=None, first=0):
             "X must have a row of features for each position; its sequences are one-dimensional. "
             "Make features of labels or words with SequenceVectorizer."
         )
-    if values.shape[1] == 0:
+    if values.shape[1] == 0 and n_features != 0:
         raise ValueError("X has no features: its matrices have no columns.")
     if values.dtype.kind == "c":
         raise ValueError("X has complex values.")
@@ -256,20 +258,62 @@ def check_size(X, alpha, numbers, names=None):
         )
 
 
+class States(NamedTuple):
+    """Which weights a tagger has, as `states` says it.
+
+    Attributes
+    ----------
+    features, transitions : bool
+        Whether they are of what occurs alone.
+    least : float or None
+        What the values of a pair, or the number of a transition, add up to at least.
+    """
+
+    features: bool
+    transitions: bool
+    least: float
+
+    @property
+    def is_all(self):
+        return not self.features and not self.transitions and self.least is None
+
+
+KINDS_OF_STATES = ("all", "observed")
+
+
+def as_states(states):
+    """What `states` of a `SequenceTagger` means."""
+    if not isinstance(states, dict):
+        check_choice("states", states, KINDS_OF_STATES)
+        return States(states == "observed", states == "observed", None)
+    known = ("features", "transitions", "min_freq")
+    for name in states:
+        if name not in known:
+            raise ValueError(f"states must have keys among {known}, got {name!r}.")
+    for name in known[:2]:
+        if name in states:
+            check_choice(f"states[{name!r}]", states[name], KINDS_OF_STATES)
+    least = states.get("min_freq")
+    if least is not None and not is_number(least, low=0.0, strict=False):
+        raise ValueError(
+            f"states['min_freq'] must be a finite number >= 0 or None, got {least!r}.")
+    return States(
+        *(states.get(name, "all") == "observed" for name in known[:2]),
+        None if least is None else float(least))
+
+
 # values of CSR rows that are worked on at a time
 AT_ONCE = 1 << 16
 # places of pairs, positions and numbers of values in a row are uint16 there
 MOST_OF_PAIRS = 65535
 
 
-def held_weights(is_observed, values, edge_values, codes, offsets, n_labels, resolved, share,
-                 alpha):
+def held_weights(states, values, edge_values, codes, offsets, n_labels, resolved, share, alpha):
     """Which weights there are: by the penalty, and by what occurs.
 
     Parameters
     ----------
-    is_observed : bool
-        Whether weights are of what occurs alone.
+    states : States
     values, edge_values, codes, offsets, n_labels
         As in `observed`.
     resolved : ResolvedPenalty or None
@@ -286,19 +330,20 @@ def held_weights(is_observed, values, edge_values, codes, offsets, n_labels, res
     arguments : dict
         Of `ChainFeatures`.
     """
-    by_pairs = is_observed and sparse.issparse(values) and not (
+    by_pairs = states.features and sparse.issparse(values) and not (
         resolved is not None and resolved.by_rows)
     columns = None
     if share is not None:
         values, columns = screen(values, share, resolved, alpha, only_look=by_pairs)
-    if not is_observed:
+    if states.is_all:
         return values, columns, {}
     left = columns if by_pairs else None
-    held = observed(values, edge_values, codes, offsets, n_labels, by_pairs, left)
+    held = observed(values, edge_values, codes, offsets, n_labels, by_pairs, left, states)
     return values, None if by_pairs else columns, held
 
 
-def observed(values, edge_values, codes, offsets, n_labels, pairs=True, kept=None):
+def observed(values, edge_values, codes, offsets, n_labels, pairs=True, kept=None,
+             states=States(True, True, None)):
     """The weights of what occurs in the data: arguments of `ChainFeatures`.
 
     Parameters
@@ -312,6 +357,7 @@ def observed(values, edge_values, codes, offsets, n_labels, pairs=True, kept=Non
         Whether weights of CSR features may be held by pairs, and not in rows with a mask.
     kept : ndarray, default=None
         The columns of `values` that may have weights, where pairs are held; all by default.
+    states : States
 
     Returns
     -------
@@ -326,10 +372,16 @@ def observed(values, edge_values, codes, offsets, n_labels, pairs=True, kept=Non
     # of intercept, start and end
     constant = np.ones((3, stride), dtype=np.uint8)
     transitions = np.zeros((1, n_labels * stride), dtype=np.uint8)
-    transitions[0, into[into >= 0]] = 1
+    if states.transitions or states.least is not None:
+        counts = np.bincount(into[into >= 0], minlength=transitions.size)
+        least = states.least or 0.0
+        transitions[0] = counts >= max(least, 1.0) if states.transitions else counts >= least
+    else:
+        transitions.reshape(n_labels, stride)[:, :n_labels] = 1
     if edge_values is None:
         constant = np.vstack([constant, transitions.reshape(n_labels, stride)])
-    table = _together(values, codes.astype(np.intp), stride)
+    table = _together(values, codes.astype(np.intp), stride, states)
+    table[:, n_labels:] = 0
     if kept is not None:
         left_out = np.ones(table.shape[0], dtype=bool)
         left_out[kept] = False
@@ -338,7 +390,8 @@ def observed(values, edge_values, codes, offsets, n_labels, pairs=True, kept=Non
     used, found = _held(table, constant, pairs and _has_short_rows(values))
     if edge_values is None:
         return {"used": used, "pairs": found}
-    table = _together(edge_values, into, n_labels * stride)
+    table = _together(edge_values, into, n_labels * stride, states)
+    table.reshape(-1, n_labels, stride)[..., n_labels:] = 0
     edge_used, edge_pairs = _held(table, transitions, pairs and _has_short_rows(edge_values))
     return {"used": used, "pairs": found, "edge_used": edge_used, "edge_pairs": edge_pairs}
 
@@ -364,8 +417,15 @@ def _has_short_rows(values):
     return sparse.issparse(values) and np.diff(values.indptr).max(initial=0) <= MOST_OF_PAIRS
 
 
-def _together(values, columns, n_columns):
-    """One for each feature and column that a row has in common, the column being >= 0."""
+def _together(values, columns, n_columns, states):
+    """One for each feature and column that have a weight.
+
+    They occur together in a row, the column being >= 0, or need not; and values add up to enough.
+    """
+    if not states.features and states.least is None:
+        return np.ones((values.shape[1], n_columns), dtype=np.uint8)
+    if states.least is not None:
+        return _often(values, columns, n_columns, states)
     table = np.zeros((values.shape[1], n_columns), dtype=np.uint8)
     if sparse.issparse(values):
         step = max(1, int(AT_ONCE * values.shape[0] / max(1, values.nnz)))
@@ -377,6 +437,23 @@ def _together(values, columns, n_columns):
         return table
     for column in np.unique(columns[columns >= 0]):
         table[:, column] = (values[columns == column] != 0).any(axis=0)
+    return table
+
+
+def _often(values, columns, n_columns, states):
+    """As `_together`, by the sums of the values."""
+    rows = np.flatnonzero(columns >= 0)
+    ones = np.ones(rows.size)
+    of_rows = sparse.csr_array(
+        (ones, (columns[rows], rows)), shape=(n_columns, values.shape[0]))
+    sums = (of_rows @ values).T
+    if not sparse.issparse(sums):
+        occur = (of_rows @ (values != 0)).T > 0 if states.features else True
+        return ((sums >= states.least) & occur).astype(np.uint8)
+    sums = sparse.coo_array(sums)
+    table = np.zeros(sums.shape, dtype=np.uint8)
+    table[...] = not states.features and states.least <= 0.0
+    table[sums.row, sums.col] = sums.data >= states.least
     return table
 
 

@@ -1,11 +1,12 @@
 """Predictions of chains from fitted weights: best labellings, marginals, least expected cost."""
 
 import numpy as np
+from scipy import sparse
 
 from fastm4n._parameters import check_choice
 from fastm4n.estimators import _chain_decoding as decoding
 from fastm4n.estimators._chain_input import columns_of
-from fastm4n.estimators._chain_weights import packed_weights
+from fastm4n.estimators._chain_weights import n_ngrams_of, packed_weights, weights_by_pairs
 from fastm4n.estimators._parameters import RISK_TOL
 from fastm4n.features._chain import ChainFeatures
 from fastm4n.inference import viterbi_kbest
@@ -36,13 +37,19 @@ class ChainDecoder:
         self.n_sequences, self.n_tokens = len(X), X.n_tokens
         if self.places.size == 0:
             return
-        weights, edge_weights = packed_weights(tagger)
         selected = getattr(tagger, "transition_features_", None)
+        pairs = None
+        if selected is None and sparse.issparse(X.values):
+            weights, pairs = weights_by_pairs(tagger)
+        if pairs is None:
+            weights, edge_weights = packed_weights(tagger)
+        else:
+            edge_weights = None
         self.layout = self.layout_of(lengths[self.places], selected is not None)
         self.features = ChainFeatures(
             X.values, X.offsets[self.places], self.layout, 1.0, True, True,
             None if selected is None else columns_of(X.values, selected), weights, edge_weights,
-            n_ngrams=getattr(tagger, "ngram_coef_", np.zeros(0)).size,
+            n_ngrams=n_ngrams_of(tagger), pairs=pairs,
         )
 
     def layout_of(self, lengths, per_edge):

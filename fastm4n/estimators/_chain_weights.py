@@ -4,15 +4,20 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
+from sklearn.base import BaseEstimator
 
 from fastm4n.estimators._same_view import is_same_view
 from fastm4n.estimators._views import PACKED, PackedWeights
-from fastm4n.features._rows import spread_pairs
+from fastm4n.features._rows import HeldPairs, n_pair_rows, spread_pairs
 from fastm4n.outputs import row_stride
 
 WEIGHTS = (
     "coef_", "intercept_", "start_coef_", "end_coef_", "transition_coef_", "ngram_coef_",
     "transition_feature_coef_", *PACKED)
+# what a fit says of its weights
+OF_FIT = (
+    "alpha_", "n_iter_", "duality_gap_", "relative_gap_", "primal_objective_", "dual_objective_",
+    "history_")
 
 
 class WeightsOfPairs(NamedTuple):
@@ -33,6 +38,46 @@ class WeightsOfPairs(NamedTuple):
     n_labels: int
     n_ngrams: int
 
+    def arrays(self):
+        """Fitted weights without transitions' features, `coef_` as a CSR matrix."""
+        starts, places = self.pairs
+        behind = n_pair_rows(places.size, self.rows.shape[1])
+        fitted = fitted_weights(
+            self.rows, None, behind, self.n_labels, self.n_ngrams)
+        del fitted["_packed"]
+        # a column for each feature
+        coef = sparse.csc_array(
+            (self.rows.reshape(-1)[: places.size], places.astype(np.int32), starts),
+            shape=(self.n_labels, starts.size - 1))
+        return {**fitted, "coef_": coef.tocsr()}
+
+    @classmethod
+    def of_arrays(cls, coef, ends, behind):
+        """The way back: of a CSR matrix, and the arrays behind it.
+
+        Parameters
+        ----------
+        coef : CSR matrix of shape (n_labels, n_features)
+        ends : list of ndarray of shape (n_labels,)
+            Intercept, start and end.
+        behind : list of ndarray
+            Transitions, and n-grams if there are any.
+        """
+        R, (transitions, *ngrams) = coef.shape[0], behind
+        coef = coef.tocsc()
+        if not coef.has_canonical_format:
+            raise ValueError("coef_ has entries twice")
+        stride, n = row_stride(R), coef.nnz
+        first, n_ngrams = n_pair_rows(n, stride), sum(of.size for of in ngrams)
+        rows = np.zeros((first + 3 + R - -n_ngrams // stride, stride))
+        rows.reshape(-1)[:n] = coef.data
+        rows[first : first + 3, :R] = ends
+        rows[first + 3 : first + 3 + R, :R] = transitions
+        if n_ngrams:
+            rows[first + 3 + R :].reshape(-1)[:n_ngrams] = ngrams[0]
+        pairs = coef.indptr.astype(np.int32), coef.indices.astype(np.uint16)
+        return cls(rows, pairs, None, None, R, n_ngrams)
+
     def fitted(self):
         """Fitted weights of all labels."""
         edges = self.edge_rows
@@ -49,8 +94,18 @@ class ChainWeights(PackedWeights):
     def __getattr__(self, name):
         if name in WEIGHTS:
             self._spread()
+        elif name in OF_FIT and self.__sklearn_is_fitted__():
+            raise AttributeError(
+                f"There is no {name}: no fit has found these weights, they came from elsewhere "
+                "(a file of CRFsuite, a network), and how far they are from an optimum is not "
+                "known. `fit` certifies weights.")
         # found now, or with the error that there was
         return super().__getattribute__(name)
+
+    def __setattr__(self, name, value):
+        if name in WEIGHTS:
+            self._spread()  # or those by the pairs would still be what predictions go by
+        super().__setattr__(name, value)
 
     def _spread(self):
         """Have weights of all labels, if they are still by the pairs."""
@@ -59,13 +114,31 @@ class ChainWeights(PackedWeights):
             self.__dict__.update(held.fitted())
             self.__dict__.pop("_of_pairs", None)
 
+    @property
+    def n_nonzero_(self):
+        held = vars(self).get("_of_pairs")
+        if held is None:
+            return super().n_nonzero_
+        return int(np.count_nonzero(held.rows.reshape(-1)[: held.pairs[1].size]))
+
+    def _weights_by_pairs(self):
+        """Fitted weights, `coef_` as a CSR matrix, if they are by the pairs; or an empty dict."""
+        held = vars(self).get("_of_pairs")
+        return {} if held is None or held.edge_rows is not None else held.arrays()
+
+    def __setstate__(self, state):
+        if "_of_pairs" in state:
+            BaseEstimator.__setstate__(self, state)
+        else:
+            super().__setstate__(state)
+
     def __getstate__(self):
         self._spread()
         return super().__getstate__()
 
     def _repacked(self):
-        n_ngrams = len(self.__dict__.get("ngrams_", ()))
-        return fitted_weights(*packed_weights(self), *np.shape(self.coef_)[::-1], n_ngrams)
+        return fitted_weights(
+            *packed_weights(self), *np.shape(self.coef_)[::-1], n_ngrams_of(self))
 
 
 def fitted_weights(packed, packed_edges, d, R, n_ngrams=0):
@@ -96,6 +169,22 @@ def edge_views(packed, R):
     """transition_coef_ and transition_feature_coef_ in `packed`."""
     edges = packed.reshape(packed.shape[0], R, -1)[:, :, :R]
     return edges[-1], edges[:-1]
+
+
+def n_ngrams_of(tagger):
+    """How many longer n-grams of labels a fitted tagger has weights of."""
+    return len(vars(tagger).get("ngrams_", ()))
+
+
+def weights_by_pairs(tagger):
+    """Rows of weights by pairs, and the pairs, as long as nobody asked for weights; or Nones."""
+    held = vars(tagger).get("_of_pairs")
+    if held is None:
+        return None, None
+    if not isinstance(held.pairs, HeldPairs):
+        held = held._replace(pairs=HeldPairs(held.pairs))
+        vars(tagger)["_of_pairs"] = held
+    return held.rows, held.pairs
 
 
 def packed_weights(tagger):

@@ -11,6 +11,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from fastm4n.automata import Automaton
 from fastm4n.estimators._base import CertifiedEstimator
+from fastm4n.estimators._chain_input import MOST_OF_PAIRS
+from fastm4n.estimators._chain_weights import WeightsOfPairs
 from fastm4n.estimators.chain import SequenceTagger
 from fastm4n.estimators.graph import GraphTagger
 from fastm4n.estimators.matching import Matcher
@@ -141,15 +143,17 @@ def estimator_state(estimator):
         parameters[key] = _encoded(key, None if key == "callback" else value, arrays)
     attributes = {}
     for key, kind in _SCALARS.get(name, _CERTIFIED).items():
-        if key in _OF_FIT and not any(hasattr(estimator, other) for other in _OF_FIT):
+        if _is_left_out(key, lambda name: hasattr(estimator, name)):
             continue
         value = getattr(estimator, key)
         if key == "n_samples_seen_":  # one for each feature where some were missing
             value = np.max(value)
         attributes[key] = kind(value)
     wanted, optional = _arrays(estimator)
+    # weights that are held by pairs stay so
+    by_pairs = getattr(estimator, "_weights_by_pairs", dict)()
     for key in {**wanted, **optional}:
-        value = getattr(estimator, key, None)
+        value = by_pairs[key] if key in by_pairs else getattr(estimator, key, None)
         if value is not None:
             arrays[key] = value
     if name == "SequenceVectorizer":
@@ -176,6 +180,13 @@ def estimator_state(estimator):
     return state, arrays
 
 
+def _is_left_out(key, is_there):
+    """Whether a number of a fit is missing by right: of weights that were not fitted."""
+    if key == "alpha_":
+        return not any(map(is_there, ("alpha_", *_OF_FIT)))
+    return key in _OF_FIT and not any(map(is_there, _OF_FIT))
+
+
 def estimator_from_state(state, arrays):
     """The estimator of `estimator_state`; ValueError, TypeError or KeyError if it is wrong."""
     name, arrays = state["class"], dict(arrays)
@@ -197,7 +208,7 @@ def estimator_from_state(state, arrays):
 
     attributes, given = {}, state["attributes"]
     for key, kind in _SCALARS.get(name, _CERTIFIED).items():
-        if key in _OF_FIT and not any(other in given for other in _OF_FIT):
+        if _is_left_out(key, given.__contains__):
             continue
         attributes[key] = _scalar(key, given[key], kind)
     history = {
@@ -211,7 +222,8 @@ def estimator_from_state(state, arrays):
         )
         if not vectors or len({values.shape for values in history.values()}) > 1:
             raise ValueError("history_ is not of vectors of one length")
-        attributes["history_"] = history
+        if history:
+            attributes["history_"] = history
     if name == "SequenceTagger":
         attributes["vectorizer_"] = _vectorizer(state, arrays, attributes["n_features_in_"])
     _add_arrays(estimator, attributes, arrays, given)
@@ -277,7 +289,8 @@ def _add_arrays(estimator, attributes, arrays, given):
     sizes = {"d": attributes["n_features_in_"]} if "n_features_in_" in attributes else {}
     for key, array in arrays.items():
         dims, kinds = wanted[key] if key in wanted else optional[key]
-        if sparse.issparse(array) and key != "X_fit_":
+        may_be_sparse = key == "X_fit_" or key == "coef_" and isinstance(estimator, SequenceTagger)
+        if sparse.issparse(array) and not may_be_sparse:
             raise ValueError(f"{key} is sparse")
         if array.dtype.kind not in kinds:
             raise ValueError(f"{key} is of dtype {array.dtype}")
@@ -310,6 +323,21 @@ def _add_arrays(estimator, attributes, arrays, given):
             )
         attributes.update({key: given[key] for key in estimator._fitted_values})
         estimator._check_fitted(attributes)
+        if sparse.issparse(attributes.get("coef_")):
+            attributes["_of_pairs"] = _taken_by_pairs(attributes)
+
+
+def _taken_by_pairs(attributes):
+    """The weights among fitted attributes of a tagger, which are taken out."""
+    coef = attributes.pop("coef_")
+    if coef.shape[0] > MOST_OF_PAIRS or coef.nnz >= 2**31 or (
+            "transition_feature_coef_" in attributes):
+        raise ValueError("coef_ is sparse")
+    ends = [attributes.pop(key) for key in ("intercept_", "start_coef_", "end_coef_")]
+    behind = [attributes.pop("transition_coef_")]
+    if "ngram_coef_" in attributes:
+        behind.append(attributes.pop("ngram_coef_"))
+    return WeightsOfPairs.of_arrays(coef, ends, behind)
 
 
 def _kernel_parameters(estimator, given):

@@ -19,6 +19,7 @@ from fastm4n.estimators._chain_chunks import chain_problem
 from fastm4n.estimators._chain_input import (
     as_features,
     as_labels,
+    as_states,
     check_size,
     columns_of,
     distinct,
@@ -51,7 +52,6 @@ from fastm4n.outputs._base import COST_SCALES
 from fastm4n.penalties import Group, as_penalty, resolve_penalty
 from fastm4n.sequences import Sequences
 
-STATES = ("all", "observed")
 # n-grams are kept in rows of so many labels and one more
 MOST_ORDER = 32
 
@@ -105,12 +105,14 @@ class SequenceTagger(ChainWeights, TakesAttributes, PartialFit, CertifiedEstimat
         The labellings that may be, in the fit and in predictions: an object of
         `fastm4n.automata`, or a regular expression over labels as ``Automaton.from_regex`` takes
         it. True labels must be accepted. `transition_features` must be None.
-    states : {"all", "observed"}, default="all"
+    states : {"all", "observed"} or dict, default="all"
         Which weights there are: those of all pairs of a feature and a label and of all
         transitions, or only those of the pairs that occur in the training data, with a value that
         is not zero, and of the transitions that occur; the others are exactly zero. CRFsuite's
         default is "observed". Intercept and ends always have all their weights, and `ngram_coef_`
-        is of n-grams that occur in any case.
+        is of n-grams that occur in any case. A dict says it of each, ``{"features": "observed",
+        "transitions": "all", "min_freq": 2}``: "all" is what it does not name, and with "min_freq"
+        pairs whose values, and transitions whose number, add up to less are left out.
     [penalty]
     [solver]
     decode : {"map", "min_risk"}, default="map"
@@ -267,7 +269,7 @@ class SequenceTagger(ChainWeights, TakesAttributes, PartialFit, CertifiedEstimat
             raise ValueError(
                 f"surrogate='boost' needs order=1 and constraints=None, got order={self.order} and "
                 f"constraints={self.constraints!r:.80}.")
-        check_choice("states", self.states, STATES)
+        as_states(self.states)
         if self.transition_features is not None and not self.fit_transitions:
             raise ValueError(
                 "transition_features needs fit_transitions=True: without it transitions have no "
@@ -371,7 +373,7 @@ class SequenceTagger(ChainWeights, TakesAttributes, PartialFit, CertifiedEstimat
             share = np.repeat(weights, X.lengths[kept]) / weights.sum()
             share = spread(share, positions, X.n_tokens, 0.0)
         values, columns, held = held_weights(
-            self.states == "observed", values, edge_values,
+            as_states(self.states), values, edge_values,
             spread(codes, positions, X.n_tokens, -1), X.offsets, classes.size, resolved, share,
             self._alpha_of(kept.size))
         if "used" in held:

@@ -10,7 +10,7 @@ w = prox(z) is a second array only where there is a penalty beyond ||w||^2 / 2.
 import numpy as np
 from scipy import sparse
 
-from fastm4n.features._rows import AT_ONCE, n_pair_rows, spread_pairs
+from fastm4n.features._rows import AT_ONCE, HeldPairs, n_pair_rows, spread_pairs
 
 from fastm4n._simd._loops cimport fastm4n_prefetch
 from fastm4n.features._base cimport WeightMap
@@ -103,32 +103,48 @@ cdef class LinearMap(WeightMap):
         starts, places = pairs
         if not sparse.issparse(X):
             raise ValueError("pairs are for sparse X.")
-        if (starts.shape != (self.n_features + 1,) or starts[0] != 0
-                or starts[-1] != places.size or (np.diff(starts) < 0).any()):
-            raise ValueError("starts of pairs do not fit the features.")
-        if places.size and places.max() >= self.stride:
-            raise IndexError("pairs have a place outside of a row of weights.")
+        made = pairs.made if isinstance(pairs, HeldPairs) else {}
+        shape = self.n_features, self.stride, n_more
+        if shape not in made:
+            self.check_pairs(starts, places)
         self.pair_start, self.pair_place = starts, places
         self.first_pair = &self.pair_start[0]
         self.place = &self.pair_place[0] if places.size else NULL
         self.behind = n_pair_rows(places.size, self.stride)
         self.pair_loops = fastm4n_select_pairs(self.loops.width, self.stride)
         if self.pair_loops != NULL:
-            bits = np.zeros(self.n_features, dtype=np.ulonglong)
-            # some features at a time, as with values
-            for start in range(0, self.n_features, AT_ONCE):
-                ends = starts[start : start + AT_ONCE + 1]
-                filled = np.flatnonzero(np.diff(ends))
-                ones = np.ulonglong(1) << places[ends[0] : ends[-1]].astype(np.ulonglong)
-                if filled.size:
-                    bits[start + filled] = np.bitwise_or.reduceat(ones, ends[filled] - ends[0])
-            self.pair_bits = bits
-            self.bits = <const uint64_t*> &self.pair_bits[0] if bits.size else NULL
+            if "bits" not in made:
+                made["bits"] = self.bits_of(starts, places)
+            self.pair_bits = made["bits"]
+            self.bits = <const uint64_t*> &self.pair_bits[0] if self.n_features else NULL
+        if used is None and shape in made:
+            return made[shape]
         of_pairs = np.zeros((self.behind, self.stride), dtype=np.uint8)
         of_pairs.reshape(-1)[: places.size] = 1
+        behind = np.ones((n_more, self.stride), dtype=np.uint8) if used is None else used
+        held = np.concatenate([of_pairs, behind])
         if used is None:
-            used = np.ones((n_more, self.stride), dtype=np.uint8)
-        return np.concatenate([of_pairs, used])
+            made[shape] = held
+        return held
+
+    def check_pairs(self, starts, places):
+        if (starts.shape != (self.n_features + 1,) or starts[0] != 0
+                or starts[-1] != places.size or (np.diff(starts) < 0).any()):
+            raise ValueError("starts of pairs do not fit the features.")
+        if places.size and places.max() >= self.stride:
+            raise IndexError("pairs have a place outside of a row of weights.")
+
+    def bits_of(self, starts, places):
+        """A bit for each place of each feature."""
+        bits = np.zeros(self.n_features, dtype=np.ulonglong)
+        # some features at a time, as with values
+        for start in range(0, self.n_features, AT_ONCE):
+            ends = starts[start : start + AT_ONCE + 1]
+            filled = np.flatnonzero(np.diff(ends))
+            ones = np.ulonglong(1) << places[ends[0] : ends[-1]].astype(np.ulonglong)
+            if filled.size:
+                bits[start + filled] = np.bitwise_or.reduceat(ones, ends[filled] - ends[0])
+        return bits
 
     def pairs(self):
         """The pairs of features and places that there are, as given; None where all are."""

@@ -29,6 +29,19 @@ def row_norms(X, intercept):
         return norms + float(intercept) ** 2
 
 
+class HeldPairs(tuple):
+    """Pairs (starts, places) of which many maps are made: what they make of them is made once.
+
+    Attributes
+    ----------
+    made : dict
+        By what it is of.
+    """
+
+    def __init__(self, pairs):
+        self.made = {}
+
+
 def n_pair_rows(n_pairs, stride):
     """Rows of weights that so many pairs fill, end to end."""
     return max(1, -(-n_pairs // stride))

@@ -1,0 +1,553 @@
+"""`CRF`: the linear-chain CRF with the names, defaults and objective of sklearn-crfsuite."""
+
+import os
+import warnings
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+
+from fastm4n._parameters import NamesParameters, is_flag, is_number
+from fastm4n.estimators._attributes import NUMBERS, looked_at
+from fastm4n.estimators.chain import SequenceTagger
+from fastm4n.model_files import load_model, save_model
+from fastm4n.penalties import ElasticNet
+
+# algorithms that minimise the objective, and what these parameters are if they are None
+_ALGORITHMS = ("lbfgs", "l2sgd")
+_C1, _C2, _EPSILON, _MAX_ITERATIONS = 0.0, 1.0, 1e-5, 10_000
+# those without an objective, and what they are
+_UPDATES = {
+    "ap": "the averaged perceptron", "pa": "passive-aggressive updates",
+    "arow": "adaptive regularisation of weights"}
+# parameters of these alone
+_OF_UPDATES = ("pa_type", "c", "error_sensitive", "averaging", "variance", "gamma")
+# parameters that say how CRFsuite looks for the optimum, and not which one
+_OF_SEARCHES = {
+    "lbfgs": ("num_memories", "linesearch", "max_linesearch", "period", "delta"),
+    "l2sgd": (
+        "period", "delta", "calibration_eta", "calibration_rate", "calibration_samples",
+        "calibration_candidates", "calibration_max_trials"),
+}
+_MAGIC_OF_CRFSUITE = b"lCRF"
+
+
+class TrainingLog:
+    """What a fit went through, with the names of python-crfsuite's parser of logs.
+
+    Attributes
+    ----------
+    iterations : list of dict
+        For each certificate: "num", the pass; "loss", the objective; "bound", a lower bound of
+        its minimum; "time", seconds since the one before.
+    last_iteration : dict
+        The last one; with X_dev also "item_accuracy_float" and "instance_accuracy_float".
+    featgen_num_features : int
+        How many weights there are.
+    """
+
+    def __init__(self, history, n_sequences, n_weights):
+        seconds = np.diff(history["seconds"], prepend=0.0).tolist()
+        self.iterations = [
+            {"num": int(number), "loss": n_sequences * primal, "bound": n_sequences * dual,
+             "time": time}
+            for number, primal, dual, time in zip(
+                *(history[name].tolist() for name in ("pass", "primal", "dual")), seconds,
+                strict=True)]
+        self.last_iteration = self.iterations[-1]
+        self.featgen_num_features = n_weights
+
+
+class CRF(NamesParameters, BaseEstimator):
+    """The linear-chain CRF under the names of sklearn-crfsuite, certified.
+
+    Minimises CRFsuite's objective, the sum over sequences of -log p(y | x), plus c1 ||w||_1 + c2
+    ||w||^2, until it is within a certified gap of its minimum. It takes what
+    ``sklearn_crfsuite.CRF`` takes, X as lists of dicts or of lists of strings, and its weights are
+    those that CRFsuite's L-BFGS converges to.
+
+    Parameters
+    ----------
+    algorithm : {"lbfgs", "l2sgd"}, default=None
+        Both have the same optimum, which is found by neither: the names are there for programs
+        that give them. The others of CRFsuite, "ap", "pa" and "arow", minimise nothing, and are
+        refused.
+    min_freq : float, default=None
+        Pairs of an attribute and a label whose values add up to less in the training data have no
+        weights, nor have transitions that occur less often. None leaves no pair out that occurs,
+        also those whose values add up to less than zero, which CRFsuite leaves out.
+    all_possible_states : bool, default=None
+        Whether pairs of an attribute and a label that do not occur together have weights.
+    all_possible_transitions : bool, default=None
+        Whether transitions that do not occur have weights.
+    c1 : float, default=None
+        Coefficient of the sum of the weights' absolute values, None being 0.
+    c2 : float, default=None
+        Coefficient of the sum of the weights' squares, None being 1.
+    max_iterations : int, default=None
+        Most passes over the data. A fit that ends there warns.
+    epsilon : float, default=None
+        The fit ends when the gap is certified to be at most so many times the objective at zero
+        weights; None is 1e-5. (In CRFsuite it bounds the norm of the gradient.)
+    num_memories, linesearch, max_linesearch, period, delta, calibration_eta, calibration_rate, \
+            calibration_samples, calibration_candidates, calibration_max_trials : default=None
+        How CRFsuite looks for the optimum. They have no effect here, and a warning says so.
+    pa_type, c, error_sensitive, averaging, variance, gamma : default=None
+        Of the algorithms that are refused; so are they.
+    verbose : bool, default=False
+        A progress bar, where tqdm is installed.
+    model_filename : str or path, default=None
+        A file that `fit` writes the model to, by `fastm4n.save_model`. Before `fit`, predictions
+        are made by the model that is there, of fastm4n or of CRFsuite.
+    keep_tempfiles : bool, default=False
+        There are no temporary files.
+    trainer_cls : None
+        There is no trainer of python-crfsuite to be replaced.
+
+    Attributes
+    ----------
+    classes_ : list
+        The labels, sorted.
+    attributes_ : list of str
+        Attributes with a weight that is not zero.
+    num_attributes_ : int
+        How many these are.
+    state_features_ : dict of (str, label) to float
+        Weights that are not zero of attributes and labels.
+    transition_features_ : dict of (label, label) to float
+        Weights that are not zero of transitions.
+    objective_ : float
+        CRFsuite's objective, its "loss", at the weights.
+    duality_gap_ : float
+        How far that is above its minimum, at most.
+    relative_gap_ : float
+        The same as a share of the objective at zero weights.
+    training_log_ : TrainingLog
+    tagger_ : SequenceTagger or None
+        The fitted tagger: ``save_model(crf.tagger_, path)`` keeps it. None before `fit`.
+
+    See Also
+    --------
+    SequenceTagger : The same model with other surrogates, solvers and predictions.
+
+    Notes
+    -----
+    With n sequences it is ``SequenceTagger("log")`` with alpha = (c1 + 2 c2) / n, the penalty
+    ``ElasticNet(l1_ratio=c1 / (c1 + 2 c2))``, no intercept and no scores of ends, and
+    ``states="observed"`` but for what is said of all possible ones.
+
+    Labels are of any type; CRFsuite's are strings.
+
+    References
+    ----------
+    .. [1] N. Okazaki (2007). CRFsuite: a fast implementation of conditional random fields.
+
+    Examples
+    --------
+    >>> from fastm4n.crfsuite import CRF
+    >>> X = [[{"word": word} for word in text.split()] for text in ("the cat", "a dog barks")]
+    >>> y = [["D", "N"], ["D", "N", "V"]]
+    >>> crf = CRF(c1=0.01, c2=0.01).fit(X, y)
+    >>> crf.predict_single([{"word": "the"}, {"word": "dog"}])
+    ['D', 'N']
+    >>> crf.transition_features_["D", "N"] > 0
+    True
+    """
+
+    def __init__(
+        self, algorithm=None, min_freq=None, all_possible_states=None,
+        all_possible_transitions=None, c1=None, c2=None, max_iterations=None, num_memories=None,
+        epsilon=None, period=None, delta=None, linesearch=None, max_linesearch=None,
+        calibration_eta=None, calibration_rate=None, calibration_samples=None,
+        calibration_candidates=None, calibration_max_trials=None, pa_type=None, c=None,
+        error_sensitive=None, averaging=None, variance=None, gamma=None, verbose=False,
+        model_filename=None, keep_tempfiles=False, trainer_cls=None,
+    ):
+        self.algorithm = algorithm
+        self.min_freq = min_freq
+        self.all_possible_states = all_possible_states
+        self.all_possible_transitions = all_possible_transitions
+        self.c1 = c1
+        self.c2 = c2
+        self.max_iterations = max_iterations
+        self.num_memories = num_memories
+        self.epsilon = epsilon
+        self.period = period
+        self.delta = delta
+        self.linesearch = linesearch
+        self.max_linesearch = max_linesearch
+        self.calibration_eta = calibration_eta
+        self.calibration_rate = calibration_rate
+        self.calibration_samples = calibration_samples
+        self.calibration_candidates = calibration_candidates
+        self.calibration_max_trials = calibration_max_trials
+        self.pa_type = pa_type
+        self.c = c
+        self.error_sensitive = error_sensitive
+        self.averaging = averaging
+        self.variance = variance
+        self.gamma = gamma
+        self.verbose = verbose
+        self.model_filename = model_filename
+        self.keep_tempfiles = keep_tempfiles
+        self.trainer_cls = trainer_cls
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False
+        tags.input_tags.dict = True
+        tags.target_tags.required = True
+        return tags
+
+    def __sklearn_is_fitted__(self):
+        return self.tagger_ is not None
+
+    # ------------------------------------------------------------------------ parameters
+
+    def _checked(self):
+        """c1 and c2, after all parameters were looked at; warns of those without effect."""
+        algorithm = "lbfgs" if self.algorithm is None else self.algorithm
+        if algorithm in _UPDATES:
+            raise ValueError(
+                f"algorithm={algorithm!r} is {_UPDATES[algorithm]}, which minimises nothing that a "
+                "gap could be certified of. Use 'lbfgs', or for large margins, which these updates "
+                "aim at, fastm4n.SequenceTagger('max_margin').")
+        if algorithm not in _ALGORITHMS:
+            raise ValueError(
+                f"algorithm must be one of {_ALGORITHMS} or None, got {self.algorithm!r}.")
+        for name in _OF_UPDATES:
+            self._refuse(name, f"is of the algorithms {', '.join(_UPDATES)}, not of {algorithm}")
+        if algorithm == "l2sgd":
+            self._refuse("c1", "needs algorithm='lbfgs': 'l2sgd' has an L2 term alone")
+        self._refuse("trainer_cls", "is a trainer of python-crfsuite, which is not used here")
+        found = {
+            name for names in _OF_SEARCHES.values() for name in names
+            if getattr(self, name) is not None}
+        for name in sorted(found.difference(_OF_SEARCHES[algorithm])):
+            self._refuse(name, f"is not of algorithm={algorithm!r}")
+        if found:
+            warnings.warn(
+                f"{', '.join(sorted(found))}: how CRFsuite looks for the optimum has no effect "
+                "here; the fit ends by the certified gap, see epsilon.", UserWarning, stacklevel=3)
+        if self.keep_tempfiles:
+            warnings.warn(
+                "keep_tempfiles has no effect: there are no temporary files. Give model_filename, "
+                "or save_model(crf.tagger_, path).", UserWarning, stacklevel=3)
+        for name in ("all_possible_states", "all_possible_transitions"):
+            value = getattr(self, name)
+            if not (value is None or is_flag(value) or value in (0, 1)):
+                raise ValueError(f"{name} must be True, False or None, got {value!r}.")
+        self._check("min_freq", 0.0, strict=False)
+        self._check("epsilon", 0.0, strict=False)
+        self._check("max_iterations", 0, integer=True)
+        self._check("c1", 0.0, strict=False)
+        self._check("c2", 0.0, strict=False)
+        c1, c2 = self._or("c1", _C1), self._or("c2", _C2)
+        if c1 + c2 == 0.0:
+            raise ValueError(
+                "c1 and c2 are both 0: without a penalty the objective may have no minimum. Give a "
+                "small one, c2=1e-3.")
+        return c1, c2
+
+    def _refuse(self, name, why):
+        if getattr(self, name) is not None:
+            raise ValueError(f"{name}={getattr(self, name)!r:.80} {why}: leave it out.")
+
+    def _check(self, name, low, strict=True, integer=False):
+        value = getattr(self, name)
+        if value is not None and not is_number(value, low=low, strict=strict, integer=integer):
+            what = "an integer" if integer else "a finite number"
+            raise ValueError(
+                f"{name} must be {what} {'>' if strict else '>='} {low:g} or None, got {value!r}.")
+
+    def _or(self, name, default):
+        value = getattr(self, name)
+        return default if value is None else value
+
+    # ------------------------------------------------------------------------------- fit
+
+    def fit(self, X, y, X_dev=None, y_dev=None):
+        """Fit until the objective is certified to be near its minimum.
+
+        Parameters
+        ----------
+        X : list of lists of dicts, or of lists of strings
+            The attributes of each token of each sequence.
+        y : list of lists of labels
+        X_dev, y_dev : default=None
+            Further sequences, to be labelled when the fit is done: see `training_log_`.
+
+        Returns
+        -------
+        self : CRF
+        """
+        c1, c2 = self._checked()
+        if (X_dev is None) != (y_dev is None):
+            raise ValueError("Give both X_dev and y_dev, or none of them.")
+        self._check_file()
+        X = _attributes(X, "X")
+        X_dev = None if X_dev is None else _attributes(X_dev, "X_dev")
+        y = y if hasattr(y, "__len__") else list(y)
+        n = max(1, sum(len(tokens) > 0 for tokens in X))
+        total = c1 + 2.0 * c2
+        tagger = SequenceTagger(
+            "log", alpha=total / n, penalty="l2" if c1 == 0.0 else ElasticNet(l1_ratio=c1 / total),
+            fit_intercept=False, fit_start_end=False, states=self._states(),
+            tol=self._or("epsilon", _EPSILON), verbose=int(bool(self.verbose)), random_state=0,
+            max_iter=self._or("max_iterations", _MAX_ITERATIONS))
+        with warnings.catch_warnings():
+            # it names parameters that there are not
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            tagger.fit(X, y)
+        if tagger.relative_gap_ > tagger.tol:
+            warnings.warn(
+                f"After {tagger.n_iter_} passes the certified gap is {tagger.relative_gap_:.3g} of "
+                f"the objective at zero weights, above epsilon={tagger.tol:g}. Increase "
+                "max_iterations or epsilon, or c2.", ConvergenceWarning, stacklevel=2)
+        log = TrainingLog(
+            tagger.history_, n, tagger.n_nonzero_ + np.count_nonzero(tagger.transition_coef_))
+        if X_dev is not None:
+            log.last_iteration.update(_accuracies(tagger.predict(X_dev), X_dev, y_dev))
+        if self.model_filename is not None:
+            save_model(tagger, self.model_filename)
+        self._tagger, self._n_sequences, self.training_log_ = tagger, n, log
+        return self
+
+    def _states(self):
+        states = {
+            "features": "all" if self.all_possible_states else "observed",
+            "transitions": "all" if self.all_possible_transitions else "observed"}
+        return states if self.min_freq is None else {**states, "min_freq": self.min_freq}
+
+    # ----------------------------------------------------------------------- predictions
+
+    def predict(self, X):
+        """Predicted labels.
+
+        Parameters
+        ----------
+        X : as in `fit`
+
+        Returns
+        -------
+        y : ndarray of shape (n_sequences,), of lists of labels
+        """
+        return _of_lists([labels.tolist() for labels in self._fitted().predict(X)])
+
+    def predict_single(self, xseq):
+        """Predicted labels of one sequence.
+
+        Parameters
+        ----------
+        xseq : list of dicts, or of lists of strings
+
+        Returns
+        -------
+        y : list of labels
+        """
+        return self._fitted().predict([xseq])[0].tolist()
+
+    def predict_marginals(self, X):
+        """Probabilities of the labels at each position.
+
+        Parameters
+        ----------
+        X : as in `fit`
+
+        Returns
+        -------
+        marginals : ndarray of shape (n_sequences,), of lists of dicts
+            A dict from label to probability for each token.
+        """
+        labels = self.classes_
+        marginals = self._fitted().predict_marginals(X)
+        return _of_lists([
+            [dict(zip(labels, row, strict=True)) for row in rows.tolist()] for rows in marginals])
+
+    def predict_marginals_single(self, xseq):
+        """Probabilities of the labels at each position of one sequence.
+
+        Parameters
+        ----------
+        xseq : list of dicts, or of lists of strings
+
+        Returns
+        -------
+        marginals : list of dict
+            From label to probability.
+        """
+        return self.predict_marginals([xseq])[0]
+
+    def score(self, X, y):
+        """Share of the tokens that are labelled correctly.
+
+        Parameters
+        ----------
+        X, y : as in `fit`
+
+        Returns
+        -------
+        accuracy : float
+        """
+        return self._fitted().score(X, y)
+
+    def _fitted(self):
+        tagger = self.tagger_
+        if tagger is None:
+            raise NotFittedError(
+                f"This {type(self).__name__} is not fitted yet: call fit, or give model_filename "
+                "the name of a model.")
+        return tagger
+
+    # --------------------------------------------------------------------- what was fitted
+
+    @property
+    def tagger_(self):
+        tagger = vars(self).get("_tagger")
+        if tagger is None and self.model_filename is not None and os.path.exists(
+                self.model_filename):
+            tagger = self._tagger = _loaded(self.model_filename)
+        return tagger
+
+    @property
+    def classes_(self):
+        tagger = self.tagger_
+        return None if tagger is None else tagger.classes_.tolist()
+
+    @property
+    def n_features_in_(self):
+        return self._of_fit("n_features_in_")
+
+    @property
+    def attributes_(self):
+        tagger = self.tagger_
+        if tagger is None:
+            return None
+        names = tagger.vectorizer_.feature_names_
+        return [names[j] for j in np.flatnonzero(_coef(tagger).any(axis=0))]
+
+    @property
+    def num_attributes_(self):
+        tagger = self.tagger_
+        return None if tagger is None else int(np.count_nonzero(_coef(tagger).any(axis=0)))
+
+    @property
+    def state_features_(self):
+        tagger = self.tagger_
+        if tagger is None:
+            return None
+        names, labels, coef = tagger.vectorizer_.feature_names_, self.classes_, _coef(tagger)
+        columns, rows = coef.T.nonzero()
+        weights = coef[rows, columns].tolist()
+        return {
+            (names[j], labels[i]): weight
+            for i, j, weight in zip(rows.tolist(), columns.tolist(), weights, strict=True)}
+
+    @property
+    def transition_features_(self):
+        tagger = self.tagger_
+        if tagger is None:
+            return None
+        labels, coef = self.classes_, tagger.transition_coef_
+        return {
+            (labels[i], labels[j]): float(coef[i, j])
+            for i, j in np.argwhere(coef != 0.0).tolist()}
+
+    @property
+    def objective_(self):
+        return self._of_fit("primal_objective_") * self._of_fit("_n_sequences", self)
+
+    @property
+    def duality_gap_(self):
+        return self._of_fit("duality_gap_") * self._of_fit("_n_sequences", self)
+
+    @property
+    def relative_gap_(self):
+        return self._of_fit("relative_gap_")
+
+    def _of_fit(self, name, of=None):
+        found = vars(self).get("_tagger") if of is None else of
+        if not hasattr(found, name):
+            raise AttributeError(f"{type(self).__name__} has none of this before it is fitted.")
+        return getattr(found, name)
+
+    @property
+    def modelfile(self):
+        raise AttributeError(
+            "modelfile is CRFsuite's temporary file, and there is none: see model_filename, or "
+            "fastm4n.save_model(crf.tagger_, path).")
+
+    @property
+    def size_(self):
+        raise AttributeError(
+            "size_ is that of CRFsuite's model file, and there is none: see num_attributes_, "
+            "state_features_ and transition_features_.")
+
+    # ----------------------------------------------------------------------------- files
+
+    def _check_file(self):
+        """Refuse to write over a file that is no model of fastm4n's."""
+        name = self.model_filename
+        if name is None or not os.path.exists(name):
+            return
+        if not os.path.isfile(name):
+            raise ValueError(f"model_filename={str(name)!r} is no regular file.")
+        with open(name, "rb") as file:
+            is_other = file.read(4) == _MAGIC_OF_CRFSUITE
+        if is_other:
+            raise ValueError(
+                f"model_filename={str(name)!r} is a model of CRFsuite, which fit would replace: "
+                "give the name of another file.")
+        load_model(name)
+
+
+def _attributes(X, name):
+    """X as a list of sequences, which must hold attributes."""
+    X, holds = looked_at(X, None)
+    if holds == NUMBERS:
+        raise TypeError(
+            f"{name} must be a list of sequences, each a list of dicts or of lists of strings; for "
+            "numbers there is fastm4n.SequenceTagger.")
+    return X
+
+
+def _coef(tagger):
+    coef = tagger.coef_
+    return coef.toarray() if hasattr(coef, "toarray") else np.asarray(coef)
+
+
+def _of_lists(lists):
+    """A vector of lists, which may have one length."""
+    found = np.empty(len(lists), dtype=object)
+    found[:] = lists
+    return found
+
+
+def _accuracies(predicted, X, y):
+    if len(y) != len(X):
+        raise ValueError(f"y_dev has {len(y)} sequences, but X_dev has {len(X)}.")
+    right = n = whole = 0
+    for i, (found, truth) in enumerate(zip(predicted, y, strict=True)):
+        found, truth = found.tolist(), list(truth)
+        if len(found) != len(truth):
+            raise ValueError(
+                f"y_dev[{i}] has {len(truth)} labels, but X_dev[{i}] has {len(found)} tokens.")
+        same = sum(a == b for a, b in zip(found, truth, strict=True))
+        right, n, whole = right + same, n + len(truth), whole + (same == len(truth))
+    return {
+        "item_accuracy_float": right / max(1, n),
+        "instance_accuracy_float": whole / max(1, len(X))}
+
+
+def _loaded(path):
+    """The tagger of a model file, of fastm4n or of CRFsuite."""
+    with open(path, "rb") as file:
+        is_other = file.read(4) == _MAGIC_OF_CRFSUITE
+    if is_other:
+        from fastm4n.crfsuite._models import load_model as load_crfsuite
+
+        return load_crfsuite(path)
+    model = load_model(path)
+    if not isinstance(model, SequenceTagger) or model.vectorizer_ is None:
+        raise ValueError(f"{path} is no model of attributes: it holds a {type(model).__name__}.")
+    return model
