@@ -22,7 +22,9 @@ git fetch origin gh-pages || true
 if git rev-parse --verify --quiet origin/gh-pages >/dev/null; then
     git worktree add --force -B gh-pages "$pages" origin/gh-pages
 else
-    git worktree add --force --orphan -B gh-pages "$pages"
+    git worktree add --force --detach "$pages"
+    git -C "$pages" checkout -q --orphan gh-pages
+    git -C "$pages" rm -rfq .
 fi
 cd "$pages"
 
