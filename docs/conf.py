@@ -51,6 +51,7 @@ suppress_warnings = ["myst.header"]
 
 autosummary_generate = True
 autodoc_default_options = {"members": True, "inherited-members": True}
+toc_object_entries_show_parents = "hide"
 autodoc_member_order = "alphabetical"
 # docstrings say what parameters are
 autodoc_typehints = "none"

@@ -40,33 +40,48 @@ def test_links_within_the_repository_are_of_known_places():
         assert target.startswith("docs/") or (README.parent / target).is_file(), target
 
 
-def test_the_user_guide_runs_from_top_to_bottom(capsys):
-    guide = README.parent / "docs" / "user_guide.md"
-    namespace = {"__name__": "user_guide"}
-    for block in re.findall(r"^```python\n(.*?)^```$", guide.read_text("utf-8"), re.M | re.S):
-        exec(compile(block, str(guide), "exec"), namespace)
-    assert capsys.readouterr().out
+DOCS = README.parent / "docs"
+PAGES = [DOCS / "index.md", *sorted((DOCS / "guide").glob("*.md"))]
 
 
-def test_the_page_of_crfsuite_runs_from_top_to_bottom(capsys):
-    page = README.parent / "docs" / "crfsuite.md"
-    text = page.read_text("utf-8").split("## Models that exist already")[0]
-    namespace = {"__name__": "crfsuite_page"}
-    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)
-    for block in blocks:
-        exec(compile(block, str(page), "exec"), namespace)
-    assert len(blocks) == 2 and "transitions" in capsys.readouterr().out
-    crf, tagger = namespace["crf"], namespace["tagger"]
-    assert abs(crf.tagger_.coef_ - tagger.coef_).max() < 1e-12
-
-
-def test_the_page_of_torch_runs_from_top_to_bottom(capsys):
-    pytest.importorskip("torch", reason="PyTorch is not installed: its page is not run.")
-    page = README.parent / "docs" / "torch.md"
-    namespace = {"__name__": "torch_page"}
+def run_page(page):
+    """The code of a page, from top to bottom in one namespace, which is returned."""
+    namespace = {"__name__": page.stem}
     for block in re.findall(r"^```python\n(.*?)^```$", page.read_text("utf-8"), re.M | re.S):
         exec(compile(block, str(page), "exec"), namespace)
+    return namespace
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_how_to_pages_run_from_top_to_bottom(page, capsys):
+    run_page(page)
+    assert capsys.readouterr().out or "```python" not in page.read_text("utf-8")
+
+
+def test_the_page_of_crfsuite_has_equal_models(capsys):
+    found = run_page(DOCS / "crfsuite.md")
+    assert "transitions" in capsys.readouterr().out
+    assert abs(found["crf"].tagger_.coef_ - found["tagger"].coef_).max() < 1e-12
+
+
+@pytest.mark.parametrize("name", ["torch", "tutorial_network"])
+def test_the_pages_of_torch_run_from_top_to_bottom(name, capsys):
+    pytest.importorskip("torch", reason="PyTorch is not installed: its pages are not run.")
+    run_page(DOCS / f"{name}.md")
     assert "False" not in capsys.readouterr().out
+
+
+TUTORIALS = sorted((README.parent / "examples").glob("plot_*.py"))
+
+
+@pytest.mark.parametrize("script", TUTORIALS, ids=lambda script: script.stem)
+def test_the_tutorials_run(script, capsys, monkeypatch):
+    plt = pytest.importorskip("matplotlib.pyplot")
+    monkeypatch.setattr(plt, "show", lambda: None)
+    with plt.rc_context({"backend": "agg"}):
+        exec(compile(script.read_text("utf-8"), str(script), "exec"), {"__name__": script.stem})
+    plt.close("all")
+    assert capsys.readouterr().out
 
 
 MODULES = [
