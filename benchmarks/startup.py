@@ -27,7 +27,8 @@ def measured(command, environment):
     if process.stdout.readline():
         first = time.perf_counter() - start
     process.stdout.read()
-    process.wait()
+    if process.wait() not in (0, 2):
+        raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}.")
     after = os.times()
     used = (after.children_user - before.children_user
             + after.children_system - before.children_system)
@@ -51,13 +52,13 @@ def main():
         ]
         print("| command | processor s | s | s to the first line |\n| --- | --- | --- | --- |")
         for command in commands:
-            command = [sys.executable, *command]
+            command = [sys.executable, "-P", *command]
             measured(command, environment)
             runs = [measured(command, environment) for _ in range(repeats)]
             used, whole, first = (
                 None if None in values else f"{statistics.median(values):.2f}"
                 for values in zip(*runs, strict=True))
-            shown = " ".join(command[1:]).replace(folder + os.sep, "")
+            shown = " ".join(command[2:]).replace(folder + os.sep, "")
             print(f"| `python {shown}` | {used} | {whole} | {first or '-'} |", flush=True)
 
 

@@ -89,15 +89,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         message, code = "interrupted", 130
     except BrokenPipeError:
-        # whoever reads the output has left; Python's own flush at exit must not fail again
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # whoever reads the output has left
+        _discard_output()
         return 1
     except argparse.ArgumentTypeError as error:
         message, code = str(error), 2
     except (ValueError, TypeError, OSError, ImportError, MemoryError) as error:
         message, code = _told(error), 1
     print(f"{prog}: error: {' '.join(message.split())}", file=sys.stderr)
+    try:
+        sys.stdout.flush()
+    except OSError:  # such as that of a full device, which was told
+        _discard_output()
     return code
+
+
+def _discard_output():
+    """Python's own flush at exit must not fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _told(error):
