@@ -16,11 +16,11 @@ from fastm4n.sequences import Sequences
 if TYPE_CHECKING:
     from typing import Any, Literal
 
-    from fastm4n._typing import CSR, Array, FloatArray, StrPath
+    from fastm4n._typing import CSR, Array, FloatArray, Source
 
 
 def load_svmlight_sequences(
-    path: StrPath, *, n_features: int | None = None, zero_based: bool | Literal["auto"] = "auto",
+    path: Source, *, n_features: int | None = None, zero_based: bool | Literal["auto"] = "auto",
     dtype: Any = np.float64,
 ) -> Bunch:
     """Read sequences of sparse rows in svmlight's format, where ``qid`` names the sequence.
@@ -70,7 +70,7 @@ def load_svmlight_sequences(
 
 
 def load_svmlight(
-    path: StrPath, *, n_features: int | None = None, zero_based: bool | Literal["auto"] = "auto",
+    path: Source, *, n_features: int | None = None, zero_based: bool | Literal["auto"] = "auto",
     dtype: Any = np.float64,
 ) -> tuple[CSR, FloatArray]:
     """Read sparse rows in svmlight's format.
@@ -119,7 +119,7 @@ _NO_QID = "there is no qid after the label; it names the sequence, as in '1 qid:
 
 
 def load_svmlight_multilabel(
-    path: StrPath, *, n_features: int | None = None, zero_based: bool | Literal["auto"] = "auto",
+    path: Source, *, n_features: int | None = None, zero_based: bool | Literal["auto"] = "auto",
     dtype: Any = np.float64,
 ) -> tuple[CSR, CSR, Array]:
     """Read sparse rows with sets of labels in svmlight's format.
