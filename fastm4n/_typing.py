@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
-from typing import Any, Literal, Protocol, TypeAlias, Union
+from typing import IO, Any, Literal, Protocol, TypeAlias, Union
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -30,7 +30,7 @@ from fastm4n.solvers.quasi_newton import QuasiNewton
 __all__ = [
     "CSR", "Array", "ArrayLike", "BoolArray", "Buffer", "Cost", "Factors", "FloatArray",
     "GraphData", "IntArray", "Labellings", "Masks", "Matrix", "Penalties", "RandomState",
-    "SequenceData", "Solvers", "StrPath",
+    "SequenceData", "Solvers", "Source", "StrPath",
 ]
 
 # what comes out
@@ -42,6 +42,8 @@ CSR: TypeAlias = Union[csr_matrix, csr_array]
 
 # what goes in
 StrPath: TypeAlias = Union[str, PathLike[str]]
+# a path, or a file that is open
+Source: TypeAlias = Union[StrPath, IO[Any]]
 RandomState: TypeAlias = Union[int, np.random.RandomState, None]
 
 

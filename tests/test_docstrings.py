@@ -7,7 +7,6 @@ import re
 import numpy as np
 import pytest
 
-
 MODULES = [
     "fastm4n", "fastm4n.automata", "fastm4n.boosting", "fastm4n.calibration", "fastm4n.costs",
     "fastm4n.dask", "fastm4n.datasets", "fastm4n.estimators", "fastm4n.factors", "fastm4n.graphs",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from sklearn.utils import Bunch
 
-    from fastm4n._typing import StrPath
+    from fastm4n._typing import Source
 
 CONLLU_FIELDS = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
 
@@ -31,7 +31,7 @@ MOST_SHARED = 200_000
 
 
 def load_conll(
-    path: StrPath, *, label_column: int | str = -1, columns: Sequence[str] | None = None,
+    path: Source, *, label_column: int | str | None = -1, columns: Sequence[str] | None = None,
     delimiter: str | None = None, comment: str | None = None, skip_docstart: bool = True,
     keep_empty: bool = False,
 ) -> Bunch:
@@ -84,7 +84,7 @@ def load_conll(
     return reader.bunch(batch)
 
 
-def iter_conll(path: StrPath, *, batch_size: int = 1000, **options: Any) -> Iterator[Bunch]:
+def iter_conll(path: Source, *, batch_size: int = 1000, **options: Any) -> Iterator[Bunch]:
     """Read sentences in columns as :func:`load_conll` does, by batches.
 
     Parameters
@@ -229,7 +229,8 @@ def _column(label_column, width, names):
 
 
 def load_conllu(
-    path: StrPath, *, fields: Sequence[str] = "FORM", label: str = "UPOS", keep_empty: bool = False,
+    path: Source, *, fields: str | Sequence[str] = "FORM", label: str | None = "UPOS",
+    keep_empty: bool = False,
 ) -> Bunch:
     """Read sentences in the CoNLL-U format of Universal Dependencies.
 

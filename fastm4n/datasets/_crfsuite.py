@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
     from sklearn.utils import Bunch
 
-    from fastm4n._typing import StrPath
+    from fastm4n._typing import Source
 
 # an attribute up to its first colon that is not escaped, and what follows it
 _ATTRIBUTE = re.compile(r"((?:[^\\:]|\\[\\:]|\\(?![\\:]))*)(?::(.*))?", re.DOTALL)
 _ESCAPED = re.compile(r"\\([\\:])")
 
 
-def load_crfsuite(path: StrPath, *, keep_empty: bool = False) -> Bunch:
+def load_crfsuite(path: Source, *, keep_empty: bool = False) -> Bunch:
     r"""Read the attribute files of CRFsuite.
 
     A line is a token: its label and its attributes, separated by tabs. An attribute may have a
@@ -66,7 +66,7 @@ def load_crfsuite(path: StrPath, *, keep_empty: bool = False) -> Bunch:
 
 
 def iter_crfsuite(
-    path: StrPath, *, batch_size: int = 1000, keep_empty: bool = False,
+    path: Source, *, batch_size: int = 1000, keep_empty: bool = False,
 ) -> Iterator[Bunch]:
     r"""Read the attribute files of CRFsuite as :func:`load_crfsuite` does, by batches.
 
@@ -109,8 +109,10 @@ def _bunch(batch):
 
 
 def _sequences(lines, keep_empty):
-    """The sequences of a file: for each token its attributes, their weights or None, and whether
-    the file has any of these; and the labels."""
+    """The sequences of a file, and their labels.
+
+    For each token its attributes, their weights or None, and whether the file has any of these.
+    """
     sequence, sequence_labels = [], []
     any_tokens = False
     known = {}  # one string object for each attribute and label, however often it occurs

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from sklearn.utils import Bunch
 
-    from fastm4n._typing import CSR, Array, FloatArray, StrPath
+    from fastm4n._typing import CSR, Array, FloatArray, Source
 
 # characters of a label that is a word: what has longer ones is no such file, and arrays of labels
 # have room for the longest in each place
@@ -26,7 +26,7 @@ LONGEST_TAG = 100
 
 
 def load_svmlight_sequences(
-    path: StrPath, *, n_features: int | None = None, zero_based: bool | Literal["auto"] = "auto",
+    path: Source, *, n_features: int | None = None, zero_based: bool | Literal["auto"] = "auto",
     dtype: Any = np.float64,
 ) -> Bunch:
     """Read sequences of sparse rows in svmlight's format, where ``qid`` names the sequence.
@@ -78,7 +78,7 @@ def load_svmlight_sequences(
 
 
 def load_svmlight(
-    path: StrPath, *, n_features: int | None = None, zero_based: bool | Literal["auto"] = "auto",
+    path: Source, *, n_features: int | None = None, zero_based: bool | Literal["auto"] = "auto",
     dtype: Any = np.float64,
 ) -> tuple[CSR, FloatArray]:
     """Read sparse rows in svmlight's format.
@@ -127,7 +127,7 @@ _NO_QID = "there is no qid after the label; it names the {}, as in '1 qid:7 3:0.
 
 
 def load_svmlight_multilabel(
-    path: StrPath, *, n_features: int | None = None, zero_based: bool | Literal["auto"] = "auto",
+    path: Source, *, n_features: int | None = None, zero_based: bool | Literal["auto"] = "auto",
     dtype: Any = np.float64,
 ) -> tuple[CSR, CSR, Array]:
     """Read sparse rows with sets of labels in svmlight's format.

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any, Literal
 
-    from fastm4n._typing import StrPath
+    from fastm4n._typing import Source, StrPath
 
 
 def iter_svmlight(
-    path: StrPath, *, n_features: int, zero_based: bool, sequences: bool = False,
+    path: Source, *, n_features: int, zero_based: bool, sequences: bool = False,
     dtype: Any = np.float64, batch_size: int = 10_000,
 ) -> Iterator[tuple[Any, Any]]:
     """Read a file in svmlight's format by batches of rows.
@@ -84,7 +84,7 @@ def _check(sequences, batch_size):
 
 
 def svmlight_to_folder(
-    path: StrPath, folder: StrPath, *, n_features: int | None = None,
+    path: Source, folder: StrPath, *, n_features: int | None = None,
     zero_based: bool | Literal["auto"] = "auto", sequences: bool = False, dtype: Any = np.float64,
     batch_size: int = 10_000, overwrite: bool = False,
 ) -> tuple[Any, Any]:

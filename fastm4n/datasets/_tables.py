@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
     from sklearn.utils import Bunch
 
-    from fastm4n._typing import Array, FloatArray, StrPath
+    from fastm4n._typing import Array, FloatArray, Source
 
 _DECIMAL_COMMA = re.compile(r"(?<=[0-9]),(?=[0-9])")
 _MISSING = ("nan", "-nan", "na", "null", "none", "?")
 _NO_MISSING = "Missing values are not supported: fill them in, or leave the line or the column out."
 
 
-def load_label_ranking(path: StrPath) -> tuple[FloatArray, Array]:
+def load_label_ranking(path: Source) -> tuple[FloatArray, Array]:
     """Read examples with rankings from comma-separated values.
 
     The first line names the columns. All hold numbers, but the last: it is called ``ranking`` and
@@ -76,7 +76,8 @@ def load_label_ranking(path: StrPath) -> tuple[FloatArray, Array]:
 
 
 def load_csv(
-    path: StrPath, *, target: int | str = -1, columns: Sequence[str] | None = None,
+    path: Source, *, target: int | str | None = -1,
+    columns: Sequence[str | int] | None = None,
     delimiter: str | None = None,
 ) -> Bunch:
     """Read a table: a line that names the columns, and then an example on each line.

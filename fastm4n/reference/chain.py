@@ -91,7 +91,7 @@ def score_labelling(y: IntArray, unary: FloatArray, pairwise: FloatArray) -> flo
 
 
 def viterbi(unary: FloatArray, pairwise: FloatArray) -> tuple[IntArray, float]:
-    """max_y s(y) ([1]_, Example 2.1), by the forward recursion
+    """max_y s(y) ([1]_, Example 2.1), by the forward recursion.
 
         f_0 = unary[0],   f_{t+1}[j] = max_i (f_t[i] + pairwise[t, i, j]) + unary[t + 1, j].
 
