@@ -9,6 +9,9 @@ FASTM4N_DEBUG_BUILD=1
 FASTM4N_SANITIZE=1
     address and undefined-behaviour sanitizers (GCC or Clang); the interpreter must
     then be started with the sanitizer's runtime preloaded.
+FASTM4N_TRACE=1
+    Cython tells coverage.py which lines are run, in functions without the GIL as well; very slow.
+    See "Coverage" in CONTRIBUTING.md.
 """
 
 import hashlib
@@ -28,6 +31,7 @@ BUILD = "build/cython"
 SHARED = "fastm4n._cyutility"
 DEBUG = os.environ.get("FASTM4N_DEBUG_BUILD", "0") not in ("", "0")
 SANITIZE = os.environ.get("FASTM4N_SANITIZE", "0") not in ("", "0")
+TRACE = os.environ.get("FASTM4N_TRACE", "0") not in ("", "0")
 
 DIRECTIVES = {
     "language_level": 3,
@@ -37,6 +41,7 @@ DIRECTIVES = {
     "cdivision": True,
     "embedsignature": True,
     "binding": True,
+    "linetrace": TRACE,
 }
 
 if sys.platform == "win32":
@@ -51,6 +56,12 @@ else:
         flags = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-g1", "-O0"]
         compile_args += flags
         link_args += flags[:2]
+
+
+if TRACE:
+    # the first for functions that hold the GIL, the second for the others; and by sys.settrace in
+    # place of sys.monitoring, which coverage.py's plugins do not see
+    compile_args += ["-DCYTHON_TRACE=1", "-DCYTHON_TRACE_NOGIL=1", "-DCYTHON_USE_SYS_MONITORING=0"]
 
 
 def extensions():
