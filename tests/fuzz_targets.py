@@ -9,7 +9,6 @@ import lzma
 import os
 import shutil
 import tempfile
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -543,6 +542,6 @@ FILES = {
     "model_files": ModelFiles(), "paths": Paths(), "checkpoints": Checkpoints(),
     "graph_files": GraphFiles(), "folders": Folders(), "arrow": Arrow(),
 }
-if find_spec("fastm4n.crfsuite") is not None:
+if (Path(fastm4n.__file__).parent / "crfsuite").is_dir():
     FILES["crfsuite_models"] = CRFsuiteModels()
 TARGETS = {**READERS, **FILES, "command_line": CommandLine()}
