@@ -155,7 +155,7 @@ def assert_same_optimum(one, other):
     assert other.dual_objective_ <= one.primal_objective_ + rounding
 
 
-ESTIMATORS = (MulticlassClassifier, OrdinalClassifier, SequenceTagger, LabelRanker)
+ESTIMATORS = (MulticlassClassifier, OrdinalClassifier)
 cases = pytest.mark.parametrize("cls", ESTIMATORS), pytest.mark.parametrize("surrogate", SURROGATES)
 
 
