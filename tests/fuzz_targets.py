@@ -253,6 +253,26 @@ class ModelFiles(Target):
                 getattr(model if hasattr(model, method) else last, method)(X)
 
 
+class CRFsuiteModels(Target):
+    """Model files of CRFsuite: what was loaded is made a tagger."""
+
+    def prepare(self):
+        from crfsuite_files import model_file
+
+        state, transitions = [(0, 0, 0.5), (1, 1, -1.0)], [(0, 1, 2.0), (1, 0, 0.25)]
+        self.seeds = [
+            model_file(["B", "I"], ["w=a", "w=b"], state, transitions)[0],
+            model_file(["B", "I"], ["w=a", "w=b"], state, transitions, order=">")[0],
+            (Path(__file__).parent / "crfsuite_model" / "model.crfsuite").read_bytes()]
+
+    def run(self, case, path):
+        from fastm4n.crfsuite import load_model
+
+        path.write_bytes(case)
+        model = load_model(path)
+        model.predict([[["w=a"], ["w=b", "x"]]])
+
+
 class Paths(Target):
     """Regularisation paths."""
 
@@ -513,8 +533,15 @@ class CommandLine(Target):
             raise ValueError("refused")
 
 
+# formats of other programs, where this version reads them
+for _reader in ("load_svm_hmm", "load_svm_rank"):
+    if hasattr(datasets, _reader):
+        READERS["svmlight"].readers += (getattr(datasets, _reader),)
+
 FILES = {
     "model_files": ModelFiles(), "paths": Paths(), "checkpoints": Checkpoints(),
     "graph_files": GraphFiles(), "folders": Folders(), "arrow": Arrow(),
 }
+if (Path(fastm4n.__file__).parent / "crfsuite").is_dir():
+    FILES["crfsuite_models"] = CRFsuiteModels()
 TARGETS = {**READERS, **FILES, "command_line": CommandLine()}

@@ -1,0 +1,63 @@
+"""A short run of `fuzz.py` over all that reads files; the long ones are by hand."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from processes import ENVIRONMENT
+
+fuzz = pytest.importorskip("fuzz", reason="there is no fork, or no limit of resources.")
+
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork.")
+def test_damaged_files_are_refused_or_harmless(tmp_path):
+    """All targets in one process, most of whose time goes into imports and seeds."""
+    run = subprocess.run(
+        [sys.executable, "-P", str(Path(fuzz.__file__)), "--target", "all", "--seed", "7",
+         "--cases", "300", "--keep", str(tmp_path / "kept")],
+        capture_output=True, text=True, timeout=600,
+        env={**ENVIRONMENT, "PYTHONPATH": os.pathsep.join(
+            [ENVIRONMENT["PYTHONPATH"], str(Path(__file__).parent)])})
+    assert run.returncode == 0, run.stdout + run.stderr
+    for target in fuzz.TARGETS:
+        assert f"{target}: 300 cases" in run.stdout or f"{target}: left out" in run.stdout
+
+
+class Bad(fuzz.TARGETS["conll"].__class__):
+    """A reader that does what `error` says."""
+
+    error = None
+
+    def run(self, case, path):
+        if self.error is None:
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise self.error
+
+
+@pytest.mark.parametrize("error, kind", [
+    (KeyError("x"), "KeyError at test_fuzz.py"),
+    (ValueError(), "ValueError without a message"),
+    (ValueError("Unable to allocate 3 PiB"), "a refusal for want of memory"),
+    (MemoryError(), "MemoryError at"), (ValueError("line 3: no number"), None),
+    (FileNotFoundError("a.txt"), None),
+])
+def test_what_is_a_finding(error, kind):
+    target = Bad(["a\n"], (), None)
+    target.error = error
+    found = fuzz.outcome(target, b"", None, fuzz.Shared())
+    assert found is None if kind is None else found[0].startswith(kind)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork.")
+def test_crashes_are_told_with_their_files(tmp_path, monkeypatch):
+    monkeypatch.setitem(fuzz.TARGETS, "bad", Bad(["a\n"], (), None))
+    fuzzing = fuzz.Fuzzing("bad", 0, tmp_path / "kept")
+    assert fuzzing.run(5, 1, None) == 1
+    assert list(fuzzing.findings) == ["crash by signal 9"]
+    (kept,) = (tmp_path / "kept").iterdir()
+    assert kept.name == "bad-0-5"
+    assert kept.read_bytes() == fuzz.case_of(fuzzing.target, "bad", 0, 5)
