@@ -48,6 +48,18 @@ def test_the_user_guide_runs_from_top_to_bottom(capsys):
     assert capsys.readouterr().out
 
 
+def test_the_page_of_crfsuite_runs_from_top_to_bottom(capsys):
+    page = README.parent / "docs" / "crfsuite.md"
+    text = page.read_text("utf-8").split("## Models that exist already")[0]
+    namespace = {"__name__": "crfsuite_page"}
+    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)
+    for block in blocks:
+        exec(compile(block, str(page), "exec"), namespace)
+    assert len(blocks) == 2 and "transitions" in capsys.readouterr().out
+    crf, tagger = namespace["crf"], namespace["tagger"]
+    assert abs(crf.tagger_.coef_ - tagger.coef_).max() < 1e-12
+
+
 def test_the_page_of_torch_runs_from_top_to_bottom(capsys):
     pytest.importorskip("torch", reason="PyTorch is not installed: its page is not run.")
     page = README.parent / "docs" / "torch.md"
