@@ -57,6 +57,18 @@ def test_the_how_to_pages_run_from_top_to_bottom(page, capsys):
     assert capsys.readouterr().out or "```python" not in page.read_text("utf-8")
 
 
+def test_the_page_of_crfsuite_runs_from_top_to_bottom(capsys):
+    page = DOCS / "crfsuite.md"
+    text = page.read_text("utf-8").split("## Models that exist already")[0]
+    namespace = {"__name__": "crfsuite_page"}
+    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)
+    for block in blocks:
+        exec(compile(block, str(page), "exec"), namespace)
+    assert len(blocks) == 2 and "transitions" in capsys.readouterr().out
+    crf, tagger = namespace["crf"], namespace["tagger"]
+    assert abs(crf.tagger_.coef_ - tagger.coef_).max() < 1e-12
+
+
 @pytest.mark.parametrize("name", ["torch", "tutorial_network"])
 def test_the_pages_of_torch_run_from_top_to_bottom(name, capsys):
     pytest.importorskip("torch", reason="PyTorch is not installed: its pages are not run.")

@@ -8,14 +8,15 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from fastm4n._parameters import NamesParameters, is_flag, is_number
+from fastm4n.crfsuite._models import load_model as load_crfsuite_model
 from fastm4n.estimators._attributes import NUMBERS, looked_at
 from fastm4n.estimators.chain import SequenceTagger
-from fastm4n.model_files import load_model, save_model
+from fastm4n.model_files import MAGIC_OF_CRFSUITE, load_model, save_model
 from fastm4n.penalties import ElasticNet
 
 # algorithms that minimise the objective, and what these parameters are if they are None
 _ALGORITHMS = ("lbfgs", "l2sgd")
-_C1, _C2, _EPSILON, _MAX_ITERATIONS = 0.0, 1.0, 1e-5, 10_000
+_C1, _C2, _EPSILON, _MAX_ITERATIONS = 0.0, 1.0, 1e-6, 10_000
 # those without an objective, and what they are
 _UPDATES = {
     "ap": "the averaged perceptron", "pa": "passive-aggressive updates",
@@ -29,7 +30,6 @@ _OF_SEARCHES = {
         "period", "delta", "calibration_eta", "calibration_rate", "calibration_samples",
         "calibration_candidates", "calibration_max_trials"),
 }
-_MAGIC_OF_CRFSUITE = b"lCRF"
 
 
 class TrainingLog:
@@ -88,7 +88,7 @@ class CRF(NamesParameters, BaseEstimator):
         Most passes over the data. A fit that ends there warns.
     epsilon : float, default=None
         The fit ends when the gap is certified to be at most so many times the objective at zero
-        weights; None is 1e-5. (In CRFsuite it bounds the norm of the gradient.)
+        weights; None is 1e-6. (In CRFsuite it bounds the norm of the gradient, and is 1e-5.)
     num_memories, linesearch, max_linesearch, period, delta, calibration_eta, calibration_rate, \
             calibration_samples, calibration_candidates, calibration_max_trials : default=None
         How CRFsuite looks for the optimum. They have no effect here, and a warning says so.
@@ -207,7 +207,7 @@ class CRF(NamesParameters, BaseEstimator):
     def _checked(self):
         """c1 and c2, after all parameters were looked at; warns of those without effect."""
         algorithm = "lbfgs" if self.algorithm is None else self.algorithm
-        if algorithm in _UPDATES:
+        if isinstance(algorithm, str) and algorithm in _UPDATES:
             raise ValueError(
                 f"algorithm={algorithm!r} is {_UPDATES[algorithm]}, which minimises nothing that a "
                 "gap could be certified of. Use 'lbfgs', or for large margins, which these updates "
@@ -300,10 +300,13 @@ class CRF(NamesParameters, BaseEstimator):
             warnings.simplefilter("ignore", ConvergenceWarning)
             tagger.fit(X, y)
         if tagger.relative_gap_ > tagger.tol:
+            remedy = "Increase max_iterations or epsilon, or c2." if c2 else (
+                "With c2=0 it is a loose bound, and the objective may not come down any more: "
+                "c2=1e-3 has a sharp one.")
             warnings.warn(
                 f"After {tagger.n_iter_} passes the certified gap is {tagger.relative_gap_:.3g} of "
-                f"the objective at zero weights, above epsilon={tagger.tol:g}. Increase "
-                "max_iterations or epsilon, or c2.", ConvergenceWarning, stacklevel=2)
+                f"the objective at zero weights, above epsilon={tagger.tol:g}. {remedy}",
+                ConvergenceWarning, stacklevel=2)
         log = TrainingLog(
             tagger.history_, n, tagger.n_nonzero_ + np.count_nonzero(tagger.transition_coef_))
         if X_dev is not None:
@@ -492,9 +495,7 @@ class CRF(NamesParameters, BaseEstimator):
             return
         if not os.path.isfile(name):
             raise ValueError(f"model_filename={str(name)!r} is no regular file.")
-        with open(name, "rb") as file:
-            is_other = file.read(4) == _MAGIC_OF_CRFSUITE
-        if is_other:
+        if _is_of_crfsuite(name):
             raise ValueError(
                 f"model_filename={str(name)!r} is a model of CRFsuite, which fit would replace: "
                 "give the name of another file.")
@@ -539,14 +540,15 @@ def _accuracies(predicted, X, y):
         "instance_accuracy_float": whole / max(1, len(X))}
 
 
+def _is_of_crfsuite(path):
+    with open(path, "rb") as file:
+        return file.read(len(MAGIC_OF_CRFSUITE)) == MAGIC_OF_CRFSUITE
+
+
 def _loaded(path):
     """The tagger of a model file, of fastm4n or of CRFsuite."""
-    with open(path, "rb") as file:
-        is_other = file.read(4) == _MAGIC_OF_CRFSUITE
-    if is_other:
-        from fastm4n.crfsuite._models import load_model as load_crfsuite
-
-        return load_crfsuite(path)
+    if _is_of_crfsuite(path):
+        return load_crfsuite_model(path)
     model = load_model(path)
     if not isinstance(model, SequenceTagger) or model.vectorizer_ is None:
         raise ValueError(f"{path} is no model of attributes: it holds a {type(model).__name__}.")
