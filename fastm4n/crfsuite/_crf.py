@@ -128,7 +128,7 @@ class CRF(NamesParameters, BaseEstimator):
 
     See Also
     --------
-    SequenceTagger : The same model with other surrogates, solvers and predictions.
+    fastm4n.SequenceTagger : The same model with other surrogates, solvers and predictions.
 
     Notes
     -----
