@@ -3,14 +3,23 @@
 A weight vector w scores document x by w x, and a query's documents are ranked by falling scores.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 from scipy import sparse
 
 from fastm4n._parameters import check_number
 from fastm4n.sequences import Sequences
 
+if TYPE_CHECKING:
+    from fastm4n._typing import CSR, FloatArray, IntArray, Labellings, SequenceData
 
-def preference_pairs(X, y, *, cache_size=2048):
+
+def preference_pairs(
+    X: SequenceData, y: Labellings, *, cache_size: float = 2048,
+) -> tuple[FloatArray | CSR, IntArray, IntArray]:
     """Differences of documents, whose classification is the problem of SVM-rank.
 
     Each two documents of a query with different targets are a pair: the features of one less those
@@ -89,7 +98,9 @@ def preference_pairs(X, y, *, cache_size=2048):
     return pairs, signs, np.repeat(np.arange(len(X)), n_pairs)
 
 
-def document_pairs(X, y=None, *, cache_size=2048):
+def document_pairs(
+    X: SequenceData, y: Labellings | None = None, *, cache_size: float = 2048,
+) -> tuple[list[FloatArray], list[IntArray] | None]:
     """Features of documents at ranks, with which a `Matcher` learns to rank documents.
 
     A ranking scores the sum over its pairs of documents, x before x', of w x - w x'. That is the

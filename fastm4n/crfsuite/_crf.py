@@ -1,7 +1,10 @@
 """`CRF`: the linear-chain CRF with the names, defaults and objective of sklearn-crfsuite."""
 
+from __future__ import annotations
+
 import os
 import warnings
+from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -13,6 +16,15 @@ from fastm4n.estimators._attributes import NUMBERS, looked_at
 from fastm4n.estimators.chain import SequenceTagger
 from fastm4n.model_files import MAGIC_OF_CRFSUITE, load_model, save_model
 from fastm4n.penalties import ElasticNet
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any, Self
+
+    from fastm4n._typing import Array, Labellings, StrPath
+
+    # a dict or a list of strings for each token of each sequence
+    Attributes = Iterable[Sequence[Iterable[str] | Mapping[str, Any]]]
 
 # algorithms that minimise the objective, and what these parameters are if they are None
 _ALGORITHMS = ("lbfgs", "l2sgd")
@@ -46,15 +58,15 @@ class TrainingLog:
         How many weights there are.
     """
 
-    def __init__(self, history, n_sequences, n_weights):
+    def __init__(self, history: dict[str, Any], n_sequences: int, n_weights: int) -> None:
         seconds = np.diff(history["seconds"], prepend=0.0).tolist()
-        self.iterations = [
+        self.iterations: list[dict[str, Any]] = [
             {"num": int(number), "loss": n_sequences * primal, "bound": n_sequences * dual,
              "time": time}
             for number, primal, dual, time in zip(
                 *(history[name].tolist() for name in ("pass", "primal", "dual")), seconds,
                 strict=True)]
-        self.last_iteration = self.iterations[-1]
+        self.last_iteration: dict[str, Any] = self.iterations[-1]
         self.featgen_num_features = n_weights
 
 
@@ -154,15 +166,22 @@ class CRF(NamesParameters, BaseEstimator):
     True
     """
 
+    training_log_: TrainingLog
+
     def __init__(
-        self, algorithm=None, min_freq=None, all_possible_states=None,
-        all_possible_transitions=None, c1=None, c2=None, max_iterations=None, num_memories=None,
-        epsilon=None, period=None, delta=None, linesearch=None, max_linesearch=None,
-        calibration_eta=None, calibration_rate=None, calibration_samples=None,
-        calibration_candidates=None, calibration_max_trials=None, pa_type=None, c=None,
-        error_sensitive=None, averaging=None, variance=None, gamma=None, verbose=False,
-        model_filename=None, keep_tempfiles=False, trainer_cls=None,
-    ):
+        self, algorithm: str | None = None, min_freq: float | None = None,
+        all_possible_states: bool | None = None, all_possible_transitions: bool | None = None,
+        c1: float | None = None, c2: float | None = None, max_iterations: int | None = None,
+        num_memories: int | None = None, epsilon: float | None = None, period: int | None = None,
+        delta: float | None = None, linesearch: str | None = None,
+        max_linesearch: int | None = None, calibration_eta: float | None = None,
+        calibration_rate: float | None = None, calibration_samples: int | None = None,
+        calibration_candidates: int | None = None, calibration_max_trials: int | None = None,
+        pa_type: int | None = None, c: float | None = None, error_sensitive: bool | None = None,
+        averaging: bool | None = None, variance: float | None = None, gamma: float | None = None,
+        verbose: bool = False, model_filename: StrPath | None = None,
+        keep_tempfiles: bool | None = False, trainer_cls: Any = None,
+    ) -> None:
         self.algorithm = algorithm
         self.min_freq = min_freq
         self.all_possible_states = all_possible_states
@@ -192,14 +211,14 @@ class CRF(NamesParameters, BaseEstimator):
         self.keep_tempfiles = keep_tempfiles
         self.trainer_cls = trainer_cls
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.two_d_array = False
         tags.input_tags.dict = True
         tags.target_tags.required = True
         return tags
 
-    def __sklearn_is_fitted__(self):
+    def __sklearn_is_fitted__(self) -> bool:
         return self.tagger_ is not None
 
     # ------------------------------------------------------------------------ parameters
@@ -266,7 +285,10 @@ class CRF(NamesParameters, BaseEstimator):
 
     # ------------------------------------------------------------------------------- fit
 
-    def fit(self, X, y, X_dev=None, y_dev=None):
+    def fit(
+        self, X: Attributes, y: Labellings, X_dev: Attributes | None = None,
+        y_dev: Labellings | None = None,
+    ) -> Self:
         """Fit until the objective is certified to be near its minimum.
 
         Parameters
@@ -324,7 +346,7 @@ class CRF(NamesParameters, BaseEstimator):
 
     # ----------------------------------------------------------------------- predictions
 
-    def predict(self, X):
+    def predict(self, X: Attributes) -> Array:
         """Predicted labels.
 
         Parameters
@@ -337,7 +359,7 @@ class CRF(NamesParameters, BaseEstimator):
         """
         return _of_lists([labels.tolist() for labels in self._fitted().predict(X)])
 
-    def predict_single(self, xseq):
+    def predict_single(self, xseq: Sequence[Any]) -> list[Any]:
         """Predicted labels of one sequence.
 
         Parameters
@@ -350,7 +372,7 @@ class CRF(NamesParameters, BaseEstimator):
         """
         return self._fitted().predict([xseq])[0].tolist()
 
-    def predict_marginals(self, X):
+    def predict_marginals(self, X: Attributes) -> Array:
         """Probabilities of the labels at each position.
 
         Parameters
@@ -367,7 +389,7 @@ class CRF(NamesParameters, BaseEstimator):
         return _of_lists([
             [dict(zip(labels, row, strict=True)) for row in rows.tolist()] for rows in marginals])
 
-    def predict_marginals_single(self, xseq):
+    def predict_marginals_single(self, xseq: Sequence[Any]) -> list[dict[Any, float]]:
         """Probabilities of the labels at each position of one sequence.
 
         Parameters
@@ -381,7 +403,7 @@ class CRF(NamesParameters, BaseEstimator):
         """
         return self.predict_marginals([xseq])[0]
 
-    def score(self, X, y):
+    def score(self, X: Attributes, y: Labellings) -> float:
         """Share of the tokens that are labelled correctly.
 
         Parameters
@@ -405,7 +427,7 @@ class CRF(NamesParameters, BaseEstimator):
     # --------------------------------------------------------------------- what was fitted
 
     @property
-    def tagger_(self):
+    def tagger_(self) -> SequenceTagger | None:
         tagger = vars(self).get("_tagger")
         if tagger is None and self.model_filename is not None and os.path.exists(
                 self.model_filename):
@@ -413,16 +435,16 @@ class CRF(NamesParameters, BaseEstimator):
         return tagger
 
     @property
-    def classes_(self):
+    def classes_(self) -> list[Any] | None:
         tagger = self.tagger_
         return None if tagger is None else tagger.classes_.tolist()
 
     @property
-    def n_features_in_(self):
+    def n_features_in_(self) -> int:
         return self._of_fit("n_features_in_")
 
     @property
-    def attributes_(self):
+    def attributes_(self) -> list[str] | None:
         tagger = self.tagger_
         if tagger is None:
             return None
@@ -430,12 +452,12 @@ class CRF(NamesParameters, BaseEstimator):
         return [names[j] for j in np.flatnonzero(_coef(tagger).any(axis=0))]
 
     @property
-    def num_attributes_(self):
+    def num_attributes_(self) -> int | None:
         tagger = self.tagger_
         return None if tagger is None else int(np.count_nonzero(_coef(tagger).any(axis=0)))
 
     @property
-    def state_features_(self):
+    def state_features_(self) -> dict[tuple[str, Any], float] | None:
         tagger = self.tagger_
         if tagger is None:
             return None
@@ -447,7 +469,7 @@ class CRF(NamesParameters, BaseEstimator):
             for i, j, weight in zip(rows.tolist(), columns.tolist(), weights, strict=True)}
 
     @property
-    def transition_features_(self):
+    def transition_features_(self) -> dict[tuple[Any, Any], float] | None:
         tagger = self.tagger_
         if tagger is None:
             return None
@@ -457,15 +479,15 @@ class CRF(NamesParameters, BaseEstimator):
             for i, j in np.argwhere(coef != 0.0).tolist()}
 
     @property
-    def objective_(self):
+    def objective_(self) -> float:
         return self._of_fit("primal_objective_") * self._of_fit("_n_sequences", self)
 
     @property
-    def duality_gap_(self):
+    def duality_gap_(self) -> float:
         return self._of_fit("duality_gap_") * self._of_fit("_n_sequences", self)
 
     @property
-    def relative_gap_(self):
+    def relative_gap_(self) -> float:
         return self._of_fit("relative_gap_")
 
     def _of_fit(self, name, of=None):
@@ -475,13 +497,13 @@ class CRF(NamesParameters, BaseEstimator):
         return getattr(found, name)
 
     @property
-    def modelfile(self):
+    def modelfile(self) -> Any:
         raise AttributeError(
             "modelfile is CRFsuite's temporary file, and there is none: see model_filename, or "
             "fastm4n.save_model(crf.tagger_, path).")
 
     @property
-    def size_(self):
+    def size_(self) -> Any:
         raise AttributeError(
             "size_ is that of CRFsuite's model file, and there is none: see num_attributes_, "
             "state_features_ and transition_features_.")

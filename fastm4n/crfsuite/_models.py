@@ -6,12 +6,14 @@ belong to each label and attribute. Numbers are little-endian, but in databases,
 byte order.
 """
 
+from __future__ import annotations
+
 import codecs
 import os
 import stat
 import struct
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -25,6 +27,9 @@ from fastm4n.model_files import MAGIC_OF_CRFSUITE as MAGIC
 from fastm4n.model_files import ModelFileError
 from fastm4n.outputs import row_stride
 from fastm4n.vectorizer import SequenceVectorizer
+
+if TYPE_CHECKING:
+    from fastm4n._typing import StrPath
 
 __all__ = ["CRFsuiteModel", "load_model", "read_crfsuite_model"]
 
@@ -77,8 +82,8 @@ class CRFsuiteModel(NamedTuple):
     transition_weights : float64 array
     """
 
-    labels: list
-    attributes: list
+    labels: list[str]
+    attributes: list[str]
     starts: np.ndarray
     state_labels: np.ndarray
     state_weights: np.ndarray
@@ -87,7 +92,9 @@ class CRFsuiteModel(NamedTuple):
     transition_weights: np.ndarray
 
 
-def read_crfsuite_model(source, *, encoding="utf-8"):
+def read_crfsuite_model(
+    source: StrPath | bytes | bytearray | memoryview, *, encoding: str = "utf-8",
+) -> CRFsuiteModel:
     """Read a model file of CRFsuite, and check all of it.
 
     Parameters
@@ -452,7 +459,9 @@ class _Reader:
         return names
 
 
-def load_model(path, *, encoding="utf-8"):
+def load_model(
+    path: StrPath | bytes | bytearray | memoryview, *, encoding: str = "utf-8",
+) -> SequenceTagger:
     """Load a model file of CRFsuite as a fitted tagger.
 
     Files of every training algorithm of CRFsuite and python-crfsuite can be read: they hold the

@@ -1,17 +1,30 @@
 """Files of SVM-hmm and SVM-rank: sequences with tags, and queries with documents."""
 
-import numpy as np
-from sklearn.utils import Bunch
+from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fastm4n.datasets._bunch import bunch
 from fastm4n.datasets._lines import Lines, number
 from fastm4n.datasets._svmlight import as_whole, check_options, svmlight_batches
 from fastm4n.sequences import Sequences
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from sklearn.utils import Bunch
+
+    from fastm4n._typing import Source
 
 # a weight for each number of a feature must fit in memory, however few of them occur
 MOST_FEATURES = 100_000_000
 
 
-def load_svm_hmm(path, *, n_features=None, dtype=np.float64):
+def load_svm_hmm(
+    path: Source, *, n_features: int | None = None, dtype: Any = np.float64,
+) -> Bunch:
     """Read sequences from a file of SVM-hmm.
 
     A line is a token: ``TAG qid:EX_NUM FEAT:VAL ... # comment``. Lines of one EX_NUM are a
@@ -63,10 +76,12 @@ def load_svm_hmm(path, *, n_features=None, dtype=np.float64):
     else:
         batch.check_labels(labels)
         labels = as_whole(labels)
-    return _bunch(rows, labels, batch)
+    return _sequences(rows, labels, batch)
 
 
-def load_svm_rank(path, *, n_features=None, dtype=np.float64):
+def load_svm_rank(
+    path: Source, *, n_features: int | None = None, dtype: Any = np.float64,
+) -> Bunch:
     """Read queries and their documents from a file of SVM-rank.
 
     A line is a document: ``TARGET qid:QUERY FEAT:VAL ... # comment``. Lines of one QUERY follow one
@@ -110,7 +125,7 @@ def load_svm_rank(path, *, n_features=None, dtype=np.float64):
            [0.  , 0.25]]), array([0, 3]))
     """
     rows, labels, batch = _read(path, n_features, dtype, "SVM-rank", nouns=("query", "documents"))
-    return _bunch(rows, as_whole(labels), batch)
+    return _sequences(rows, as_whole(labels), batch)
 
 
 def _read(path, n_features, dtype, program, **options):
@@ -133,6 +148,6 @@ def _read(path, n_features, dtype, program, **options):
     return batch.rows(False, greatest if n_features is None else n_features), batch.labels, batch
 
 
-def _bunch(rows, labels, batch):
+def _sequences(rows, labels, batch):
     offsets = np.append(batch.starts, len(labels))
-    return Bunch(X=Sequences(rows, offsets), y=Sequences(labels, offsets), qid=batch.qids)
+    return bunch(X=Sequences(rows, offsets), y=Sequences(labels, offsets), qid=batch.qids)

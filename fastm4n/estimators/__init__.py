@@ -3,10 +3,14 @@
 Each is imported when it is first used.
 """
 
+from __future__ import annotations
+
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from fastm4n.estimators.chain import SequenceTagger
     from fastm4n.estimators.graph import GraphTagger
     from fastm4n.estimators.matching import Matcher
@@ -27,7 +31,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> Any:
     if name not in _NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f"fastm4n.estimators.{_NAMES[name]}"), name)
@@ -35,5 +39,5 @@ def __getattr__(name):
     return value
 
 
-def __dir__():
+def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})

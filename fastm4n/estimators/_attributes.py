@@ -4,11 +4,18 @@ A token that is a dict or a list of strings has attributes, any other numbers; t
 is not empty tells what all have to have.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 from scipy import sparse
 
 from fastm4n.sequences import Sequences
 from fastm4n.solvers.out_of_core import OutOfCore
+
+if TYPE_CHECKING:
+    from fastm4n.vectorizer import SequenceVectorizer
 
 NUMBERS, ATTRIBUTES, NOTHING = "numbers", "attributes", "nothing"
 
@@ -18,6 +25,8 @@ _GIVE = "a dict or a list of strings for each position"
 
 class TakesAttributes:
     """What `SequenceTagger` has for attributes in the place of features."""
+
+    vectorizer_: SequenceVectorizer | None
 
     def _read(self, X, y, sample_weight=None, lengths=None, *args):
         growing = self.__dict__.get("_growing")

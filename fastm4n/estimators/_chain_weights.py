@@ -107,7 +107,7 @@ class ChainWeights(PackedWeights):
         # found now, or with the error that there was
         return super().__getattribute__(name)
 
-    def __setattr__(self, name, value):
+    def __setattr__(self, name: str, value: Any) -> None:
         if name in WEIGHTS:
             self._spread()  # or those by the pairs would still be what predictions go by
         super().__setattr__(name, value)
