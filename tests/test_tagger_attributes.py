@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score
 from sklearn.pipeline import make_pipeline
 
@@ -105,6 +106,12 @@ def test_explain_has_names():
     assert given.explain(n_strongest=2) == given.explain(given.vectorizer_.feature_names_, 2)
     assert "word:the" in str(given.explain())
     assert "word:the" not in str(tagger().fit(ROWS, TAGS).explain())
+
+
+def test_warnings_have_names():
+    given = [[{**token, "size": 1e6 * token["length"]} for token in tokens] for tokens in X]
+    with pytest.warns(ConvergenceWarning, match="Column 'size' of X is about"):
+        tagger("max_min", max_iter=1, tol=0.0).fit(given, TAGS)
 
 
 def test_empty_sequences_tokens_and_unknown_attributes():
