@@ -108,7 +108,7 @@ copybutton_prompt_is_regexp = True
 html_theme = "pydata_sphinx_theme"
 html_title = "fastm4n"
 html_logo = "_static/logo.svg"
-html_favicon = "_static/favicon.svg"
+html_favicon = "_static/logo.svg"
 html_static_path = ["_static"]
 html_css_files = ["fastm4n.css"]
 html_copy_source = html_show_sourcelink = False
