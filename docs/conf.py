@@ -32,7 +32,8 @@ nitpicky = True
 default_role = "literal"
 templates_path = ["_templates"]
 # the index of the gallery is tutorials.md
-exclude_patterns = ["_build", "gallery/index.rst", "**/sg_execution_times.rst"]
+exclude_patterns = [
+    "_build", "gallery/index.rst", "sg_execution_times.rst", "gallery/sg_execution_times.rst"]
 # other libraries, of which no inventory is at hand without a network
 nitpick_ignore_regex = [
     ("py:.*", r"(numpy|np|scipy|sklearn|torch|distributed)\..*"),
@@ -57,7 +58,7 @@ autodoc_member_order = "alphabetical"
 autodoc_typehints = "none"
 # what says no more than the base class is described there
 autodoc_inherit_docstrings = False
-# the pages of what is not installed are made without it
+# the pages of what is not installed are made without it; layers of PyTorch have no signatures then
 autodoc_mock_imports = [
     name for name in ("torch", "dask", "distributed") if find_spec(name) is None]
 numpydoc_show_class_members = False
