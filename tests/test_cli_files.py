@@ -581,6 +581,9 @@ def test_the_page_is_what_the_commands_print(data_folder, capsys):
                  "label_ranking/glass.csv"):
         shutil.copy(data_folder / name, Path(name).name)
     write("table.csv", "a,b,kind\n1,2,x\ntwo,3,y\n")
+    model = Path("tests/crfsuite_model/model.crfsuite")
+    model.parent.mkdir(parents=True)
+    shutil.copy(Path(__file__).resolve().parents[1] / model, model)
     call(capsys, "fit", "iris", "--model", "iris.fm4n")
     Path("model.fm4n").write_bytes(Path("iris.fm4n").read_bytes()[:96])
     n_run = 0

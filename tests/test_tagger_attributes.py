@@ -1,12 +1,16 @@
 """Dicts and lists of strings straight into `SequenceTagger`: the vectorizer inside."""
 
+import json
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score
+from sklearn.pipeline import make_pipeline
 
 from fastm4n import (
     CalibratedTagger,
@@ -23,7 +27,8 @@ from fastm4n import (
     save_model,
 )
 from fastm4n.boosting import refine_risk
-from fastm4n.model_files import ModelFileError, read_arrays, write_arrays
+from fastm4n.cli import main
+from fastm4n.model_files import ModelFileError, read_arrays, read_model, write_arrays
 from fastm4n.theory import complexity_report
 
 WORDS = [
@@ -101,6 +106,12 @@ def test_explain_has_names():
     assert given.explain(n_strongest=2) == given.explain(given.vectorizer_.feature_names_, 2)
     assert "word:the" in str(given.explain())
     assert "word:the" not in str(tagger().fit(ROWS, TAGS).explain())
+
+
+def test_warnings_have_names():
+    given = [[{**token, "size": 1e6 * token["length"]} for token in tokens] for tokens in X]
+    with pytest.warns(ConvergenceWarning, match="Column 'size' of X is about"):
+        tagger("max_min", max_iter=1, tol=0.0).fit(given, TAGS)
 
 
 def test_empty_sequences_tokens_and_unknown_attributes():
@@ -275,6 +286,33 @@ def test_model_files(tmp_path):
     given.vectorizer_ = "other"
     with pytest.raises(TypeError, match="vectorizer_ is of type str"):
         save_model(given, tmp_path / "other")
+
+
+def test_models_of_the_command_line(tmp_path, capsys):
+    """Those of now are taggers; those of before, pipelines, are read as well."""
+    file, model, old = (str(tmp_path / name) for name in ("a.crfsuite", "model", "old"))
+    lines = ["\n".join(f"{tag}\tw={word}\tend={word[-1]}" for tag, word in zip(*pair)) + "\n"
+             for pair in zip(TAGS, WORDS)]
+    Path(file).write_text("\n".join(lines))
+    assert main(["fit", file, "--surrogate", "log", "--model", model]) == 0
+    assert "18 features of attributes" in capsys.readouterr().out
+    fitted, metadata = read_model(model)
+    assert type(fitted) is SequenceTagger and len(fitted.vectorizer_.feature_names_) == 18
+    assert metadata["reading"] == {"format": "crfsuite", "attributes": "crfsuite"}
+    pipeline = make_pipeline(SequenceVectorizer(), tagger())
+    pipeline.fit([[[f"w={w}", f"end={w[-1]}"] for w in words] for words in WORDS], TAGS)
+    save_model(pipeline, old, metadata=metadata)
+    printed = []
+    for name in (model, old):
+        assert main(["predict", name, file]) == 0
+        printed.append(capsys.readouterr().out)
+        assert main(["evaluate", name, file, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["scores"]["token_accuracy"] == 1
+    assert printed[0] == printed[1]
+    for arguments in ([], ["--cv", "3"]):
+        assert main(["path", file, "--no-plot", "--model", model, *arguments]) == 0
+        assert len(load_model(model).vectorizer_.feature_names_) <= 18
+    capsys.readouterr()
 
 
 @pytest.mark.parametrize("spoil", [

@@ -87,6 +87,9 @@ def scale_advice(estimator, X):
         return ""
     column, factor = found
     names = getattr(estimator, "feature_names_in_", None)
+    vectorizer = vars(estimator).get("vectorizer_")
+    if vectorizer is not None:
+        names = vectorizer.feature_names_
     name = f"Column {column} of X" if names is None else f"Column {names[column]!r} of X"
     return (
         f" {name} is about {factor:.0e} times as large as the others: bring the columns to one "
