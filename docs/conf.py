@@ -32,7 +32,8 @@ nitpicky = True
 default_role = "literal"
 templates_path = ["_templates"]
 # the index of the gallery is tutorials.md
-exclude_patterns = ["_build", "gallery/index.rst", "**/sg_execution_times.rst"]
+exclude_patterns = [
+    "_build", "gallery/index.rst", "sg_execution_times.rst", "gallery/sg_execution_times.rst"]
 # other libraries, of which no inventory is at hand without a network
 nitpick_ignore_regex = [
     ("py:.*", r"(numpy|np|scipy|sklearn|torch|distributed)\..*"),
@@ -57,7 +58,7 @@ autodoc_member_order = "alphabetical"
 autodoc_typehints = "none"
 # what says no more than the base class is described there
 autodoc_inherit_docstrings = False
-# the pages of what is not installed are made without it
+# the pages of what is not installed are made without it; layers of PyTorch have no signatures then
 autodoc_mock_imports = [
     name for name in ("torch", "dask", "distributed") if find_spec(name) is None]
 numpydoc_show_class_members = False
@@ -108,7 +109,7 @@ copybutton_prompt_is_regexp = True
 html_theme = "pydata_sphinx_theme"
 html_title = "fastm4n"
 html_logo = "_static/logo.svg"
-html_favicon = "_static/favicon.svg"
+html_favicon = "_static/logo.svg"
 html_static_path = ["_static"]
 html_css_files = ["fastm4n.css"]
 html_copy_source = html_show_sourcelink = False
