@@ -466,8 +466,6 @@ cdef class ActiveSets:
             raise ValueError("weights of atoms are not those of a convex combination.")
         if np.isnan(state["height"]).any():
             raise ValueError("the height of an atom is not a number.")
-        if state["limits"][0] < 1:
-            raise ValueError("sets have no room for an atom.")
         for at in range(n):
             if is_labelling[at]:
                 most = 2 * surrogate.outputs.layout.n_parts(block[at])

@@ -452,6 +452,8 @@ cdef class EngineState:
         self.sets, self.is_active = None, False
         if of_sets:
             limit, keeps_unused = of_sets["limits"].tolist()
+            if limit < 1:
+                raise ValueError("sets have no room for an atom.")
             sets = ActiveSets(
                 self.surrogate.n_blocks, self.surrogate.outputs.layout.max_parts,
                 self.surrogate.max_size, limit, keeps_unused)
