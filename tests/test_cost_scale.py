@@ -213,5 +213,5 @@ def test_of_the_command_line(tmp_path):
         assert main([
             "fit", str(tmp_path / "train.crfsuite"), "--model", str(model), "--set",
             f"cost_scale={scale}"]) == 0
-        tagger = load_model(model)[-1]
+        tagger = load_model(model)
         assert (tagger.cost_scale, tagger.alpha, tagger.alpha_) == (scale, "auto", 0.5)

@@ -6,11 +6,9 @@ Each is imported when it is first used.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from fastm4n.estimators.chain import SequenceTagger
     from fastm4n.estimators.graph import GraphTagger
     from fastm4n.estimators.matching import Matcher
