@@ -550,5 +550,8 @@ class OrdinalClassifier(_SimplexClassifier):
         unknown = kept[levels[found] != y[kept]]
         if unknown.size:
             row = int(unknown[0])
-            raise ValueError(f"y[{row}] is {y[[row]].tolist()[0]!r}, which is not in levels.")
+            known = ", ".join(map(repr, levels[:10].tolist())) + ", ..." * (levels.size > 10)
+            raise ValueError(
+                f"y[{row}] is {y[[row]].tolist()[0]!r}, which is not in levels: {known}. Give all "
+                "levels, lowest first.")
         return levels, found

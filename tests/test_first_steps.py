@@ -1,0 +1,136 @@
+"""What a newcomer does wrong first: the error or the note names the place and the remedy."""
+
+import numpy as np
+import pytest
+
+from fastm4n import OrdinalClassifier, cli
+from fastm4n.datasets import chunking_attributes, window_attributes
+
+SKIES = """\
+heat,wind,sunny,windy
+1.5,0.2,1,0
+-0.5,2.1,0,1
+1.1,1.9,1,1
+0.2,-1.0,1,0
+-1.2,-0.4,0,0
+0.4,1.0,1,1
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(capsys, *arguments):
+    """The exit code, and what is on stdout and stderr."""
+    try:
+        code = cli.main(list(arguments))
+    except SystemExit as end:
+        code = end.code
+    return code, *capsys.readouterr()
+
+
+def fitted(capsys, folder, text, *options, name="table.csv", code=0):
+    """What fit says on stderr to a file of this text."""
+    (folder / name).write_text(text)
+    found, out, err = run(capsys, "fit", name, *options)
+    assert found == code, err
+    assert "Traceback" not in err
+    return out + err
+
+
+@pytest.mark.parametrize(("call", "said"), [
+    (lambda: window_attributes("a dog"), "tokens must be a list of strings, .* split it first"),
+    (lambda: window_attributes([[("a", "D")], [("dog", "N")]]),
+     r"tokens\[0\] must be a string or a tuple of strings.*call it for each"),
+    (lambda: window_attributes(["a", 3]), r"tokens\[1\] must be a string"),
+    (lambda: window_attributes(["a", ()]), r"tokens\[1\] must be a string"),
+    (lambda: chunking_attributes("ab", "DN"), "words must be a list of strings"),
+    (lambda: chunking_attributes(["a"], [["D"]]), r"tags\[0\] must be a string, got \['D'\]"),
+])
+def test_attributes_are_made_of_one_sentence(call, said):
+    with pytest.raises(TypeError, match=said):
+        call()
+
+
+def test_a_missing_label_is_no_class(capsys, folder):
+    said = fitted(capsys, folder, "a,target\n1,x\n2,NaN\n3,y\n4,nan\n", code=1)
+    assert "the target target is 'NaN' in example 2, and missing in 2 in all" in said
+    said = fitted(capsys, folder, "a,target\n1,1\n2,nan\n3,2\n", code=1)
+    assert "in example 2" in said
+
+
+def test_one_word_among_numbers_is_noted(capsys, folder):
+    said = fitted(capsys, folder, "a,target\n1,1\n2,oops\n3,2\n4,1\n5,2\n")
+    assert "is numbers but for oops, first in example 2" in said
+    assert "is numbers but for" not in fitted(capsys, folder, "a,target\n1,x\n2,y\n3,x\n")
+
+
+def test_columns_of_zeros_and_ones_may_be_labels(capsys, folder):
+    said = fitted(capsys, folder, SKIES)
+    assert "the last 2 columns are zeros and ones" in said
+    assert "pass --labels sunny,windy" in said
+    for options in (["--labels", "sunny,windy"], ["--target", "windy"]):
+        assert "are zeros and ones" not in fitted(capsys, folder, SKIES, *options)
+    # one alone is two classes
+    one = "\n".join(line.replace(",0,", ",7,").replace(",1,", ",8,") for line in SKIES.split("\n"))
+    assert "are zeros and ones" not in fitted(capsys, folder, one)
+
+
+@pytest.mark.parametrize("options", [[], ["--surrogate", "log"]])
+def test_columns_whose_variance_overflows_are_named(capsys, folder, options):
+    rows = "".join(f"{i},{(-1) ** i * 1e300},{'xy'[i % 2]}\n" for i in range(8))
+    said = fitted(capsys, folder, f"a,b,target\n{rows}", *options, code=1)
+    assert "column b has values up to 1e+300, whose variance overflows: divide" in said
+    for more in ([], ["--cv", "2"]):
+        code, _, err = run(capsys, "path", "table.csv", "--no-plot", *more)
+        assert code == 1
+        assert "column b has values up to 1e+300" in err
+
+
+def test_models_are_no_data(capsys, folder):
+    fitted(capsys, folder, SKIES, "--model", "skies.fm4n")
+    for name, start in (("skies.fm4n", None), ("old.crfsuite", b"lCRF\0\0\0\0"), ("a.csv", b"lCRF")):
+        if start is not None:
+            (folder / name).write_bytes(start)
+        code, _, err = run(capsys, "fit", name)
+        assert (code, "is a model, and DATA is a file of data" in err) == (2, True), err
+
+
+def test_formats_are_listed_where_the_name_tells_none(capsys, folder):
+    said = fitted(capsys, folder, "1 qid:1 1:1\n", name="train.dat", code=2)
+    assert "pass --format, one of csv, svmlight, " in said
+    assert "svmhmm" in said
+
+
+def test_unknown_options_name_the_command(capsys):
+    code, _, err = run(capsys, "fit", "iris", "--crf")
+    assert code == 2
+    assert err == "fastm4n fit: error: unrecognized arguments: --crf (see 'fastm4n fit --help')\n"
+
+
+def test_taggers_say_what_auto_is(capsys, folder):
+    said = fitted(capsys, folder, "a D\ndog N\n\nthe D\ncat N\n", name="own.txt")
+    assert "alpha auto: 0.5\n" in said
+
+
+def test_columns_of_tokens_that_lack(capsys, folder):
+    fitted(capsys, folder, "a x D\ndog y N\n", "--model", "own.fm4n", name="own.txt")
+    (folder / "new.txt").write_text("a\ndog\n")
+    code, _, err = run(capsys, "predict", "own.fm4n", "new.txt")
+    assert code == 1
+    assert "new.txt has 1 column, but the model was fitted on 3, of which column 3 was the" in err
+    assert "give the same columns, without the target if there is none" in err
+
+
+def test_words_as_labels_of_tokens_are_noted(capsys, folder):
+    text = "".join(f"w{i} t\n" for i in range(301))
+    said = fitted(capsys, folder, text, "--target", "1", "--max-iter", "1", name="own.txt")
+    assert "the target has 301 different labels" in said
+
+
+def test_labels_that_are_no_levels_name_the_levels():
+    with pytest.raises(ValueError, match=r"y\[2\] is 'c', .*levels: 'a', 'b'\. Give all levels"):
+        OrdinalClassifier(levels=["a", "b"]).fit(np.eye(3), ["a", "b", "c"])
