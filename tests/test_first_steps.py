@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from scipy import sparse
 
-from fastm4n import OrdinalClassifier, cli
+from fastm4n import MulticlassClassifier, OrdinalClassifier, cli
 from fastm4n.datasets import chunking_attributes, window_attributes
 
 SKIES = """\
@@ -134,3 +135,40 @@ def test_words_as_labels_of_tokens_are_noted(capsys, folder):
 def test_labels_that_are_no_levels_name_the_levels():
     with pytest.raises(ValueError, match=r"y\[2\] is 'c', .*levels: 'a', 'b'\. Give all levels"):
         OrdinalClassifier(levels=["a", "b"]).fit(np.eye(3), ["a", "b", "c"])
+
+
+X = np.arange(12.0).reshape(6, 2)
+Y = ["a", "b", "c", "a", "b", "c"]
+
+
+def spoilt(place, value):
+    wrong = X.copy()
+    wrong[place] = value
+    return wrong
+
+
+@pytest.mark.parametrize("cls", [MulticlassClassifier, OrdinalClassifier])
+@pytest.mark.parametrize(("inputs", "labels", "said"), [
+    (X, Y[:-1], r"inconsistent numbers of samples.*X has 6, and y has 5\. Give a label for each"),
+    (spoilt((3, 1), np.nan), Y, r"Input X contains NaN\. X\[3, 1\] is nan\..* leave the row"),
+    (spoilt((2, 0), np.inf), Y, r"Input X contains infinity.* X\[2, 0\] is inf"),
+    (sparse.csr_array(spoilt((3, 1), np.nan)), Y, r"X\[3, 1\] is nan"),
+    ([[1.0, 2.0]] * 5 + [[1.0, "x"]], Y, r"X\[5, 1\] is 'x'\. Features are numbers: .* encode it"),
+    (X, [None, *Y[1:]], r"y\[0\] is None: each example needs a label"),
+    (X, [*Y[:4], float("nan"), "a"], r"Input y contains NaN\. y\[4\] is nan: each example needs"),
+    (X, np.array([*Y[:5], np.nan], dtype=object), r"Input y contains NaN\. y\[5\] is nan"),
+    (X, [0.0, 1.0, np.nan, 1.0, 0.0, 1.0], r"Input y contains NaN\. y\[2\] is nan"),
+    (X, [0.0, 1.0, 0.25, 1.0, 0.0, 1.0], r"Unknown label type: continuous\. y\[2\] is 0.25.*bin"),
+])
+def test_vectors_that_are_wrong_name_the_place(cls, inputs, labels, said):
+    with pytest.raises(ValueError, match=f"(?s){said}"):
+        cls().fit(inputs, labels)
+
+
+def test_columns_of_frames_are_named():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(spoilt((4, 1), np.nan), columns=["age", "size"])
+    model = MulticlassClassifier().fit(pandas.DataFrame(X, columns=["age", "size"]), Y)
+    for call in (lambda: model.predict(frame), lambda: MulticlassClassifier().fit(frame, Y)):
+        with pytest.raises(ValueError, match=r"X\[4, 1\], column 'size' is nan"):
+            call()

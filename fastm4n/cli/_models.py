@@ -132,7 +132,7 @@ def transformed(before, data, X=None):
 
     X = data.X if X is None else X
     if isinstance(before[0], StandardScaler):
-        largest = abs(X).max(axis=0)
+        largest = abs(getattr(X, "values", X)).max(axis=0)  # of sequences all rows
         largest = np.ravel(largest.toarray() if sparse.issparse(largest) else largest)
         wrong = np.flatnonzero(largest > LARGEST)
         if wrong.size:

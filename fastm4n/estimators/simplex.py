@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import sparse
 from sklearn.base import ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d
 
 from fastm4n._parameters import check_number, extended
@@ -26,6 +25,7 @@ from fastm4n.estimators._parameters import (
 )
 from fastm4n.estimators._partial import PartialFit, coded
 from fastm4n.estimators._parts import class_census
+from fastm4n.estimators._places import check_labels
 from fastm4n.estimators._vector_chunks import vector_problem
 from fastm4n.estimators._vectors import VectorEstimator
 from fastm4n.inference import max_min_absolute, max_min_game, max_min_zero_one, softmax
@@ -191,7 +191,7 @@ class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
         """Of samples with these weights: the classes, those that count, their labels, weights."""
         try:
             if not _is_integers(y):  # those are labels of classes, whatever they are
-                check_classification_targets(y)
+                check_labels(y)
                 y = column_or_1d(y, warn=True)
         except TypeError as error:
             kinds = sorted({type(label).__name__ for label in np.ravel(y).tolist()})
