@@ -1,10 +1,13 @@
 """What a newcomer does wrong first: the error or the note names the place and the remedy."""
 
+import warnings
+
 import numpy as np
 import pytest
 from scipy import sparse
+from sklearn.exceptions import ConvergenceWarning
 
-from fastm4n import MulticlassClassifier, OrdinalClassifier, cli
+from fastm4n import GraphTagger, MulticlassClassifier, OrdinalClassifier, SequenceTagger, cli
 from fastm4n.datasets import chunking_attributes, window_attributes
 
 SKIES = """\
@@ -172,3 +175,20 @@ def test_columns_of_frames_are_named():
     for call in (lambda: model.predict(frame), lambda: MulticlassClassifier().fit(frame, Y)):
         with pytest.raises(ValueError, match=r"X\[4, 1\], column 'size' is nan"):
             call()
+
+
+@pytest.mark.parametrize(("model", "inputs", "labels"), [
+    (MulticlassClassifier(cost="absolute"), X, Y),
+    (SequenceTagger(cost="absolute"), [X[:3], X[3:]], [Y[:3], Y[3:]]),
+    (GraphTagger(cost="absolute"), [(X, [[0, 1], [1, 2]])], [Y]),
+])
+def test_distances_of_words_are_noted(model, inputs, labels):
+    with pytest.warns(UserWarning, match=r"cost='absolute' takes labels.* a < b < c: pass a matrix"):
+        model.fit(inputs, labels)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.set_params(cost="zero_one").fit(inputs, labels)
+        numbers = [[" abc".index(label) for label in row] for row in labels]
+        numbers = [row[0] for row in numbers] if isinstance(labels[0], str) else numbers
+        model.set_params(cost="absolute").fit(inputs, numbers)

@@ -21,6 +21,7 @@ from fastm4n.estimators._parameters import (
     check_weights,
     cost_matrix,
     summable,
+    warn_of_order,
     warn_of_unknown,
 )
 from fastm4n.estimators._partial import PartialFit, coded
@@ -231,6 +232,8 @@ class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
             weights = check_weights(_check_sample_weight(sample_weight, X, dtype=np.float64))
         classes, kept, labels, weights = self._labelled(y, weights)
         cost = cost_matrix(self.cost, classes.size)
+        if self._task != "ordered":  # which has levels
+            warn_of_order(self.cost, classes)
         blocks = self._blocks(X, kept, labels, weights)
         return self._vector_problem(
             X, blocks, self._surrogate(SimplexOutputs(labels[blocks.first], cost)),
