@@ -7,7 +7,14 @@ import pytest
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
-from fastm4n import GraphTagger, MulticlassClassifier, OrdinalClassifier, SequenceTagger, cli
+from fastm4n import (
+    Graphs,
+    GraphTagger,
+    MulticlassClassifier,
+    OrdinalClassifier,
+    SequenceTagger,
+    cli,
+)
 from fastm4n.datasets import chunking_attributes, window_attributes
 
 SKIES = """\
@@ -192,3 +199,32 @@ def test_distances_of_words_are_noted(model, inputs, labels):
         numbers = [[" abc".index(label) for label in row] for row in labels]
         numbers = [row[0] for row in numbers] if isinstance(labels[0], str) else numbers
         model.set_params(cost="absolute").fit(inputs, numbers)
+
+
+@pytest.mark.parametrize("cls", [MulticlassClassifier, OrdinalClassifier])
+@pytest.mark.parametrize("labels", [Y, [0, 1, 2, 0, 1, 2]])
+def test_x_and_y_exchanged(cls, labels):
+    with pytest.raises(ValueError, match=r"X has one dimension and y has two: call fit\(X, y\)"):
+        cls().fit(labels, X)
+
+
+def test_pixels_up_to_255_are_told_to_be_divided():
+    rng = np.random.default_rng(0)
+    images = [rng.integers(0, 256, (6, 5, 3)).astype(np.uint8) for _ in range(4)]
+    labels = [(image[..., 0] > 128).ravel() for image in images]
+    tagger = GraphTagger("max_margin", max_iter=2, random_state=0)
+    with pytest.warns(ConvergenceWarning, match=r"values of about 1\d\d: .* images / 255"):
+        tagger.fit(Graphs.from_grid(images), labels)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        tagger.fit(Graphs.from_grid([image / 255 for image in images]), labels)
+    assert not any("images / 255" in str(warning.message) for warning in told)
+
+
+def test_images_that_are_files_or_nested():
+    image = np.zeros((2, 3))
+    with pytest.raises(TypeError, match=r"images\[1\] must be an array, not 'a.png'. Read files"):
+        Graphs.from_grid([image, "a.png"])
+    with pytest.raises(TypeError, match=r"images\[0\] must be an array, not a list of images"):
+        Graphs.from_grid([[image, np.zeros((4, 5))]])
+    assert Graphs.from_grid([image.tolist()]).n_nodes == 6

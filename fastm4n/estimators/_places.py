@@ -8,6 +8,8 @@ from sklearn.utils.multiclass import check_classification_targets
 def placed(error, estimator, X, y=None):
     """An error of `validate_data` as one that names the place and the remedy."""
     said = str(error)
+    if y is not None and np.ndim(X) == 1 and np.ndim(y) == 2:
+        return ValueError(f"X has one dimension and y has two: call fit(X, y). {said}")
     if said.startswith("could not convert string to float"):
         found = _first(X, _is_no_number)
         if found is not None:
