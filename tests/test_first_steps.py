@@ -228,3 +228,12 @@ def test_images_that_are_files_or_nested():
     with pytest.raises(TypeError, match=r"images\[0\] must be an array, not a list of images"):
         Graphs.from_grid([[image, np.zeros((4, 5))]])
     assert Graphs.from_grid([image.tolist()]).n_nodes == 6
+
+
+def test_a_model_of_attributes_says_what_its_files_hold(capsys, folder):
+    fitted(capsys, folder, "D\tw=a\nN\tw=dog\n", "--model", "own.fm4n", name="own.crfsuite")
+    (folder / "own.txt").write_text("a D\ndog N\n")
+    code, _, err = run(capsys, "predict", "own.fm4n", "own.txt")
+    assert code == 2
+    assert "own.txt is conll, but the model was fitted on crfsuite; give crfsuite: on each" in err
+    assert "attributes that the model was trained on, separated by tabs" in err

@@ -162,7 +162,11 @@ def _check_attributes(args, kind, reading):
             what, kinds = "numbers", "csv, svmlight, svmhmm, svmrank or npz"
         else:
             what = "attributes of tokens"
-            kinds = "crfsuite" if wanted == "crfsuite" else "conll or conllu"
+            kinds = "conll or conllu"
+            if wanted == "crfsuite":
+                kinds = (
+                    "crfsuite: on each line a label and the attributes that the model was trained "
+                    "on, separated by tabs")
         raise CommandError(
             f"{args.data} is {kind}, but the model was fitted on {reading.get('format') or what}; "
             f"give {kinds}", 2
