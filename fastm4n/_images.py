@@ -115,6 +115,12 @@ def _checked(connectivity):
 def _listed(arrays, name):
     if isinstance(arrays, (str, bytes, dict)) or not hasattr(arrays, "__iter__"):
         raise TypeError(f"{name} must be a list of arrays, not {type(arrays).__name__}.")
+    for i, array in enumerate(arrays) if isinstance(arrays, (list, tuple)) else ():
+        if isinstance(array, (str, bytes, list)) and not _is_rows(array):
+            what = "a list of images" if isinstance(array, list) else f"{array!r:.60}"
+            raise TypeError(
+                f"{name}[{i}] must be an array, not {what}. Read files first, for example by "
+                "matplotlib.image.imread, and put all images into one list.")
     if isinstance(arrays, np.ndarray) and arrays.ndim == 3 and arrays.shape[2] in (3, 4):
         n, h, w = arrays.shape
         raise ValueError(
@@ -122,6 +128,15 @@ def _listed(arrays, name):
             f"images of {h} x {w} pixels? Give a list, [{name}] for the one, list({name}) for the "
             "others.")
     return list(arrays)
+
+
+def _is_rows(array):
+    """Whether a list is that of the rows of one array."""
+    try:
+        np.asarray(array)
+    except ValueError:
+        return False
+    return isinstance(array, list)
 
 
 def _as_image(image, name):

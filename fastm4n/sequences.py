@@ -491,8 +491,11 @@ def _concatenate(sequences):
             array = _as_array(sequence)
         except ValueError as error:
             graph = isinstance(sequence, tuple) and all(hasattr(part, "ndim") for part in sequence)
-            raise ValueError(f"Sequence {i} is not an array: {error}" + (
-                " GraphTagger takes tuples (node_features, edges)." if graph else "")) from None
+            if graph:
+                raise ValueError(
+                    f"Sequence {i} is a tuple of {len(sequence)} arrays. GraphTagger takes tuples "
+                    "(node_features, edges); of a chain give node_features alone.") from None
+            raise ValueError(f"Sequence {i} is not an array: {error}") from None
         if array.ndim not in (1, 2):
             raise ValueError(
                 f"Sequence {i} must have 2 dimensions (features) or 1 (labels); it has "

@@ -18,7 +18,7 @@ from fastm4n import (
     OrdinalClassifier,
     SequenceTagger,
 )
-from fastm4n.estimators._scale import column_out_of_scale
+from fastm4n.estimators._scale import column_out_of_scale, column_sizes
 from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.outputs import SimplexOutputs
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
@@ -236,14 +236,14 @@ def test_a_column_out_of_scale(surrogate, accelerate):
 def test_out_of_scale():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(30, 4))
-    assert column_out_of_scale(X) is None
+    assert column_out_of_scale(column_sizes(X)) is None
     X[:, 1] *= 1e5
     for form in (X, sparse.csr_matrix(X), [X[:10], X[10:]], X.reshape(3, 10, 4),
                  [sparse.csr_matrix(X[:7]), sparse.csr_matrix(X[7:])]):
-        column, factor = column_out_of_scale(form)
+        column, factor = column_out_of_scale(column_sizes(form))
         assert column == 1 and 2e4 < factor < 5e5
-    assert column_out_of_scale(X[:, 1:2]) is None
-    assert column_out_of_scale(np.zeros((3, 2))) is None
+    assert column_out_of_scale(column_sizes(X[:, 1:2])) is None
+    assert column_out_of_scale(column_sizes(np.zeros((3, 2)))) is None
 
 
 def test_the_warning_names_the_feature():

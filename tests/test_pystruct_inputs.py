@@ -338,7 +338,7 @@ def test_labels_of_another_shape(y, message):
 
 
 def test_graphs_for_a_tagger_of_chains():
-    with pytest.raises(ValueError, match="Sequence 0 is not an array.* GraphTagger takes tuples"):
+    with pytest.raises(ValueError, match="Sequence 0 is a tuple of 2 arrays. GraphTagger takes tuples"):
         SequenceTagger().fit([(features(), EDGES)] * 2, LABELS)
 
 

@@ -78,8 +78,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     # only what is not there is told of all commands
     names = () if argv[0] == "--version" else argv[:1] if argv[0] in COMMANDS else COMMANDS
-    args = _parser(names).parse_args(argv)
+    args, unknown = _parser(names).parse_known_args(argv)
     prog = f"fastm4n {args.command}"
+    if unknown:
+        said = f"unrecognized arguments: {' '.join(unknown)}"
+        _parser(()).exit(2, f"{prog}: error: {said} (see '{prog} --help')\n")
     try:
         code = args.run(args)
         sys.stdout.flush()
@@ -111,7 +114,8 @@ def _discard_output():
 
 def _told(error):
     if isinstance(error, MemoryError):
-        return f"out of memory ({error})" if str(error) else "out of memory"
+        said = f"out of memory ({error})" if str(error) else "out of memory"
+        return f"{said}; give fewer examples, labels or columns"
     if isinstance(error, OSError) and error.strerror:
         where = "" if error.filename is None else f"{error.filename}: "
         return where + error.strerror

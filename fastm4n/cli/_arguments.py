@@ -273,7 +273,8 @@ def add_solver(parser):
     group = parser.add_argument_group("solver")
     group.add_argument(
         "--tol", type=positive, default=1e-3, metavar="GAP",
-        help="certified duality gap at which a fit ends, default %(default)g",
+        help="certified duality gap at which a fit ends, as a share of the objective at zero "
+        "weights, default %(default)g",
     )
     add_max_iter(group)
     add_seed(group)

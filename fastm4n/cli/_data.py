@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
+from fastm4n.cli import _models
 from fastm4n.cli._arguments import EMBEDDED
 from fastm4n.cli._output import CommandError
 
@@ -83,6 +84,12 @@ def read(args, *, task=None, reading=None, n_features=None, truth=True):
     if args.data in EMBEDDED and args.format is None:
         _check_options(args, "embedded")
         return embedded(args.data, task, "the model predicts" if fitted else "--task is")
+    if args.data != "-" and (
+        _models.is_file_of_ours(args.data) or _models.is_file_of_crfsuite(args.data)
+    ):
+        raise CommandError(
+            f"{args.data} is a model, and DATA is a file of data; 'fastm4n info {args.data}' "
+            "describes it", 2)
     of_model = reading.get("format") if fitted and args.data == "-" else None
     kind = args.format or (of_model if of_model in _READERS else guessed(args.data))
     _check_options(args, kind)
@@ -119,7 +126,9 @@ def guessed(name):
             raise CommandError(f"{name}: is a folder")
         if not os.path.exists(name):
             raise _no_such_file(name)
-        raise CommandError(f"{name}: the format cannot be told from the name; pass --format", 2)
+        raise CommandError(
+            f"{name}: the format cannot be told from the name; pass --format, one of "
+            f"{', '.join(_READERS)}", 2)
     return kind
 
 
@@ -153,7 +162,11 @@ def _check_attributes(args, kind, reading):
             what, kinds = "numbers", "csv, svmlight, svmhmm, svmrank or npz"
         else:
             what = "attributes of tokens"
-            kinds = "crfsuite" if wanted == "crfsuite" else "conll or conllu"
+            kinds = "conll or conllu"
+            if wanted == "crfsuite":
+                kinds = (
+                    "crfsuite: on each line a label and the attributes that the model was trained "
+                    "on, separated by tabs")
         raise CommandError(
             f"{args.data} is {kind}, but the model was fitted on {reading.get('format') or what}; "
             f"give {kinds}", 2
@@ -190,6 +203,12 @@ def _read_csv(args, task, reading, n_features, fitted, truth):
         ) from error
     if names is not None or task == "multilabel":
         return _indicators(args, data, head, task, names, fitted, truth)
+    if data.y is not None and not fitted and data.y.dtype.kind == "U":
+        missing = [i for i, label in enumerate(data.y) if label.lower() == "nan"]
+        if missing:
+            raise CommandError(
+                f"{args.data}: the target {data.target} is {str(data.y[missing[0]])!r} in "
+                f"example {missing[0] + 1}, and missing in {len(missing)} in all: leave these out")
     if task is None:
         ranked = data.y.dtype.kind == "U" and ">" in data.y[0]
         task = "rankings" if ranked else _of_vectors(args)
@@ -335,11 +354,13 @@ def _read_conll(args, task, reading, n_features, fitted, truth):
             target = None
         elif width != trained and args.target is None:
             raise CommandError(
-                f"{args.data} has {width} columns, but the model was fitted on {trained}"
+                f"{args.data} has {_columns(width)}, but the model was fitted on {trained}, of "
+                f"which column {target + 1} was the target; give the same columns"
+                + ("" if truth else ", without the target if there is none")
             )
         elif columns and max(columns) >= width:
             raise CommandError(
-                f"{args.data} has {width} columns, but the model needs {max(columns) + 1}"
+                f"{args.data} has {_columns(width)}, but the model needs {max(columns) + 1}"
             )
         attributes = reading["attributes"]
     else:
@@ -372,6 +393,10 @@ def _read_conll(args, task, reading, n_features, fitted, truth):
         tokens=sentences, target=None if target is None else f"column {target + 1}",
         why="" if args.target is not None or fitted else "the last column",
     )
+
+
+def _columns(number):
+    return f"{number} column{'' if number == 1 else 's'}"
 
 
 def _position(option, text, width):

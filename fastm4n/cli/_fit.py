@@ -19,8 +19,9 @@ Fit a model to all examples of DATA and save it with what is needed to read data
 
 The output decides the estimator: one of several classes, one of several ordered levels, a set of
 labels, one label for each position of a sequence or node of a graph, a ranking of a fixed set of
-items, or a matching of two sets. The fit ends when its duality gap is certified to be at most
---tol: the training objective is then no further than that above its minimum.
+items, or a matching of two sets. The fit ends when its duality gap, which says how far the training
+objective is above its minimum at most, is certified to be at most --tol times the objective at zero
+weights.
 """
 
 EPILOG = f"""\
@@ -95,7 +96,7 @@ def run(args):
         model = _models.build(args, data, tol=args.tol, verbose=shown_progress(args), **given)
         before, estimator = _models.split(model)
         try:
-            X = data.X if before is None else before.fit_transform(data.X)
+            X = data.X if before is None else _models.transformed(before, data)
             if data.needs_vectorizer:
                 _summary.tell(report, data, features=None if X is data.X else _summary.width(X))
             report.tell(_models.described(estimator))
@@ -106,6 +107,8 @@ def run(args):
             raise CommandError(f"{data.name}: {error}") from error
         seconds = time.perf_counter() - start
     estimator.set_params(verbose=0)
+    if isinstance(estimator.alpha, str):
+        report.tell(f"alpha {estimator.alpha}: {estimator.alpha_:g}")
     report.tell(
         f"{estimator.n_iter_} passes, {seconds:.2f} s, objective "
         f"{estimator.primal_objective_:.6g}, certified gap {estimator.duality_gap_:.2e}"

@@ -16,6 +16,8 @@ ESTIMATORS = {
 # what the files of save_model and RegularizationPath.save begin with
 MAGIC = b"\x93FASTM4N"
 MAGIC_OF_CRFSUITE = b"lCRF"
+# features that are larger have squares whose sums may overflow
+LARGEST = 1e150
 
 
 def build(args, data, **options):
@@ -120,6 +122,26 @@ def vectorizer(model):
     if before is not None and isinstance(before[0], SequenceVectorizer):
         return before[0]
     return getattr(estimator, "vectorizer_", None)
+
+
+def transformed(before, data, X=None):
+    """Features that the steps before an estimator make of all examples, or of those that are X."""
+    import numpy as np
+    from scipy import sparse
+    from sklearn.preprocessing import StandardScaler
+
+    X = data.X if X is None else X
+    if isinstance(before[0], StandardScaler):
+        largest = abs(getattr(X, "values", X)).max(axis=0)  # of sequences all rows
+        largest = np.ravel(largest.toarray() if sparse.issparse(largest) else largest)
+        wrong = np.flatnonzero(largest > LARGEST)
+        if wrong.size:
+            place = wrong[0]
+            name = place + 1 if data.feature_names is None else data.feature_names[place]
+            raise ValueError(
+                f"column {name} has values up to {largest[place]:.2g}, whose variance overflows: "
+                "divide the column by a constant, or leave it out.")
+    return before.fit_transform(X)
 
 
 def features(model, X):

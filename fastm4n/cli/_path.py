@@ -258,7 +258,7 @@ def _held_out(args, report, data):
     interrupted = False
     try:
         if before is not None:
-            X = before.fit_transform(X)
+            X = _models.transformed(before, data, X)
             X_valid = before.transform(X_valid)
         path = regularization_path(
             estimator, X, y, checkpoint=args.checkpoint, verbose=shown_progress(args),
@@ -294,7 +294,7 @@ def _cross_validated(args, report, data):
 
     model, before, estimator, loss_name = _planned(args, report, data, f"{args.cv} folds")
     try:
-        X = data.X if before is None else before.fit_transform(data.X)
+        X = data.X if before is None else _models.transformed(before, data)
         search = RegularizationPathCV(
             estimator, cv=_splitter(args, data), scoring=_Scorer(),
             one_standard_error=args.one_standard_error, n_jobs=args.jobs,

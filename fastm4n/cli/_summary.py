@@ -2,12 +2,16 @@
 
 from collections import Counter
 
+from fastm4n.cli._tables import may_be_number
+
 # labels that are listed with their counts, and columns that are named in a remark
 MOST_LABELS = 8
 MOST_NAMES = 5
 # a numeric target of more values than this, each of few examples, is hardly one of classes
 MANY_VALUES = 20
 FEW_EXAMPLES = 20
+# more labels of tokens than this, each of few tokens, are hardly those of a tagger
+MANY_LABELS = 300
 
 
 def facts(data):
@@ -132,9 +136,42 @@ def notes(data, found):
                 f"the target {data.target} is numbers, taken for classes without an order; pass "
                 "--task ordered if they are levels"
             )
+    if data.task == "classes" and kind == "U":
+        words = [label for label in labels if not may_be_number(label)]
+        if words and 2 * sum(labels[label] for label in words) < data.n_examples:
+            place = next(i for i, label in enumerate(data.y) if not may_be_number(label))
+            remarks.append(
+                f"the target {data.target} is numbers but for {', '.join(words[:MOST_NAMES])}"
+                f"{', ...' * (len(words) > MOST_NAMES)}, first in example {place + 1}, and each is "
+                "taken for a class; mend the file if that is a slip"
+            )
+    if data.task == "sequences" and len(labels) > MANY_LABELS and (
+        n_tokens(data) < FEW_EXAMPLES * len(labels)
+    ):
+        remarks.append(
+            f"the target has {len(labels)} different labels, which takes weights of as many times "
+            "all features, and of their pairs; choose another column by --target if these are words"
+        )
     if data.feature_names is not None:
         remarks += _columns(data, np)
+    if data.task == "classes" and data.why == "the last column":
+        remarks += _indicators(data, np)
     return remarks
+
+
+def _indicators(data, np):
+    """A remark on columns of zeros and ones before a target that is one, too."""
+    if data.feature_names is None or not set(np.unique(data.y).tolist()) == {0, 1}:
+        return []
+    binary = [len(np.unique(column)) == 2 and {0, 1} == set(column.tolist()) for column in data.X.T]
+    n = next((n for n, is_one in enumerate(reversed(binary)) if not is_one), 0)
+    if n == 0:
+        return []
+    names = [*map(str, data.feature_names[-n:]), data.target]
+    return [
+        f"the last {len(names)} columns are zeros and ones; if all are to be predicted, as labels "
+        f"that an example has or has not, pass --labels {','.join(names)}"
+    ]
 
 
 def _columns(data, np):

@@ -24,6 +24,24 @@ _CHUNKING = (
 _AFFIXES = (1, 2, 3)
 
 
+def _shown(value):
+    text = repr(value)
+    return text if len(text) <= 60 else text[:60] + "..."
+
+
+def _check_strings(name, values):
+    """Refuse a sentence that is one string, and several sentences in the place of one."""
+    if isinstance(values, str):
+        raise TypeError(
+            f"{name} must be a list of strings, one for each token, got {_shown(values)}; "
+            "split it first.")
+    for t, value in enumerate(values):
+        if not isinstance(value, str):
+            raise TypeError(
+                f"{name}[{t}] must be a string, got {_shown(value)}; give one sentence, and call "
+                "it for each.")
+
+
 def chunking_attributes(words: Sequence[str], tags: Sequence[str]) -> list[list[str]]:
     """Make the attributes of CRFsuite's chunking example for a sentence.
 
@@ -49,6 +67,8 @@ def chunking_attributes(words: Sequence[str], tags: Sequence[str]) -> list[list[
     ['w[0]=it', 'w[1]=is', 'w[0]|w[1]=it|is', 'pos[0]=PRP', 'pos[1]=VBZ',
      'pos[0]|pos[1]=PRP|VBZ', '__BOS__']
     """
+    for name, field in (("words", words), ("tags", tags)):
+        _check_strings(name, field)
     columns = {"w": words, "pos": tags}
     n = len(words)
     if len(tags) != n:
@@ -96,7 +116,15 @@ def window_attributes(tokens: Sequence[Any], *, window: int = 2) -> list[list[st
     ['0[0]=It', '0[1]=is', 'lower=it', 'begin=i', 'begin=it', 'end=t', 'end=it', 'capital',
      '__BOS__']
     """
+    if isinstance(tokens, str):
+        _check_strings("tokens", tokens)
     rows = [(token,) if isinstance(token, str) else token for token in tokens]
+    for t, row in enumerate(rows):
+        if not (isinstance(row, (tuple, list)) and row and all(isinstance(v, str) for v in row)):
+            raise TypeError(
+                f"tokens[{t}] must be a string or a tuple of strings, got {_shown(row)}; give the "
+                "tokens of one sentence, and call it for each: [window_attributes(sentence) for "
+                "sentence in sentences].")
     attributes = []
     for t, row in enumerate(rows):
         token = [

@@ -122,7 +122,8 @@ def load_svmlight(
 
 
 _QID = "there is a qid after the label; it names a sequence, which load_svmlight_sequences reads."
-_NO_LABEL = "the label {!r} is not a number."
+_NO_LABEL = (
+    "the label {!r} is not a number. Number the labels, or write a table: csv takes words.")
 _NO_QID = "there is no qid after the label; it names the {}, as in '1 qid:7 3:0.5'."
 
 

@@ -11,7 +11,7 @@ from scipy import sparse
 from fastm4n.estimators import _decoding
 from fastm4n.estimators._graph_input import Rows, by_type
 from fastm4n.estimators._graph_weights import WeightShapes
-from fastm4n.estimators._parameters import RISK_TOL, cost_matrix
+from fastm4n.estimators._parameters import RISK_TOL, cost_matrix, warn_of_order
 from fastm4n.estimators._problem import Problem
 from fastm4n.factors import check_constraints, factor_scores
 from fastm4n.features._graph import GraphFeatures, LabelGraphFeatures
@@ -128,6 +128,7 @@ def shapes_and_attributes(
         Columns of nodes, types of edges and their columns.
     """
     n_types, R = node_classes.shape
+    warn_of_order(tagger.cost, classes)
     if tagger.label_features and n_features % R:
         raise ValueError(
             f"label_features=True needs as many features for each of the {R} labels, and X has "

@@ -17,6 +17,17 @@ COSTS = ("zero_one", "absolute", "squared")
 LABEL_KINDS = "USiufbO"
 
 
+def warn_of_order(cost, classes):
+    """Say in which order costs of distances take labels that are no numbers."""
+    distance = isinstance(cost, str) and cost != "zero_one"
+    if distance and classes.size > 2 and classes.dtype.kind in "US":
+        shown = " < ".join(map(str, classes[:5].tolist())) + " ..." * (classes.size > 5)
+        warnings.warn(
+            f"cost={cost!r} takes labels, which are no numbers, in the order of sorting, {shown}: "
+            "pass a matrix of costs if they have another order, or cost='zero_one' if they have "
+            "none.", UserWarning, stacklevel=7)
+
+
 def cost_matrix(cost, n_labels, noun="classes"):
     """The (n_labels, n_labels) cost matrix of `cost`, a name or a matrix, validated.
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from scipy import sparse
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_consistent_length, column_or_1d
 
 from fastm4n.estimators._chain_input import as_features, as_labels, distinct
@@ -18,6 +17,7 @@ from fastm4n.estimators._graph_input import as_graphs, as_node_labels, is_unlabe
 from fastm4n.estimators._indicators import read_indicator
 from fastm4n.estimators._label_graphs import pair_counts
 from fastm4n.estimators._parameters import as_weights, check_weights
+from fastm4n.estimators._places import check_labels
 from fastm4n.rankings import read_rankings
 from fastm4n.solvers.block_frank_wolfe import check_solver
 from fastm4n.solvers.interior_point import InteriorPoint
@@ -173,7 +173,7 @@ def class_census(estimator, X, y, sample_weight=None):
     X, same, weights, kept = _vectors(estimator, X, sample_weight)
     if y is None:
         raise ValueError("y is missing: each example needs a label.")
-    check_classification_targets(y)
+    check_labels(y)
     y = column_or_1d(y, warn=True)
     check_consistent_length(X, y)
     same["labels that are"] = _KINDS.get(y.dtype.kind, y.dtype.name)

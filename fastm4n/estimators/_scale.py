@@ -9,6 +9,8 @@ from fastm4n.sequences import Sequences
 
 # a column whose root mean square is so many times the median of the others'
 OUT_OF_SCALE = 1e3
+# a root mean square of most columns that makes fits slow, such as that of pixels up to 255
+LARGE = 30
 # bytes of a container on disk that are read at once, about
 PIECE = 1 << 24
 
@@ -41,8 +43,8 @@ def _pieces(X):
     return (_rows(X[start : start + step]) for start in range(0, len(X), step))
 
 
-def column_out_of_scale(X):
-    """The column of largest entries and how many times the others' they are, or None.
+def column_sizes(X):
+    """The root mean square of the entries of each column that are not zero.
 
     Parameters
     ----------
@@ -51,9 +53,8 @@ def column_out_of_scale(X):
 
     Returns
     -------
-    column, factor : int and float
-        None where no column is `OUT_OF_SCALE` times the median of the others, by the root mean
-        square of the entries that are not zero.
+    sizes : ndarray
+        0 of columns of zeros.
     """
     is_matrix = sparse.issparse(X) or hasattr(X, "columns") or isinstance(X, np.ndarray)
     if hasattr(X, "n_bytes_on_disk"):
@@ -65,7 +66,11 @@ def column_out_of_scale(X):
         parts = [X] if is_matrix else X
     with np.errstate(over="ignore", invalid="ignore"):
         sums, counts = map(sum, zip(*map(_squares, parts), strict=True))
-        sizes = np.sqrt(sums / np.maximum(1, counts))
+        return np.sqrt(sums / np.maximum(1, counts))
+
+
+def column_out_of_scale(sizes):
+    """The largest column and how many times the others' median it is; None below OUT_OF_SCALE."""
     used = np.flatnonzero(sizes)
     if used.size < 2:
         return None
@@ -75,16 +80,21 @@ def column_out_of_scale(X):
 
 
 def scale_advice(estimator, X):
-    """A sentence that names the column of X that is out of scale, or nothing."""
+    """A sentence that names the column of X that is out of scale, or how large all are."""
     kernel = getattr(estimator, "kernel", "linear")
     if not isinstance(kernel, str) or kernel == "precomputed":
         return ""
     try:
-        found = column_out_of_scale(X)
+        sizes = column_sizes(X)
     except (TypeError, ValueError):  # lists of numbers, which validation has made a matrix of
-        found = column_out_of_scale(np.asarray(X))
+        sizes = column_sizes(np.asarray(X))
+    found = column_out_of_scale(sizes)
     if found is None:
-        return ""
+        size = np.median(sizes[sizes > 0]) if sizes.any() else 0.0
+        return "" if not LARGE <= size else (
+            f" Most columns of X have values of about {size:.3g}: bring them near 1, for example "
+            "with StandardScaler, or pixels by images / 255."
+        )
     column, factor = found
     names = getattr(estimator, "feature_names_in_", None)
     vectorizer = vars(estimator).get("vectorizer_")

@@ -21,6 +21,7 @@ from fastm4n.estimators._kernels import (
 )
 from fastm4n.estimators._merge import merge_examples
 from fastm4n.estimators._parameters import canonical, frozen_copy, is_frozen
+from fastm4n.estimators._places import check_listed, placed
 from fastm4n.estimators._problem import Blocks, Problem
 from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.penalties import resolve_penalty
@@ -119,10 +120,15 @@ class VectorEstimator(CertifiedEstimator):
         """X, canonical, and y where it is given, as `validate_data` makes them for the kernel."""
         X = X.values if isinstance(X, Rows) else X
         check_compressed("X", X)
-        found = validate_data(
-            self, X, *y, accept_sparse="csr" if self.kernel != "precomputed" else False,
-            dtype=[np.float64, np.float32], order="C", reset=reset,
-        )
+        if y:
+            check_listed(*y)
+        try:
+            found = validate_data(
+                self, X, *y, accept_sparse="csr" if self.kernel != "precomputed" else False,
+                dtype=[np.float64, np.float32], order="C", reset=reset,
+            )
+        except ValueError as error:
+            raise placed(error, self, X, *y) from None
         # kernels of scikit-learn take entries in parts for entries of their own
         rows = canonical(found[0] if y else found, long_indices=self.kernel == "linear")
         return (rows, *found[1:]) if y else rows

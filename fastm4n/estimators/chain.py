@@ -45,6 +45,7 @@ from fastm4n.estimators._parameters import (
     as_weights,
     cost_matrix,
     summable,
+    warn_of_order,
     warn_of_unknown,
 )
 from fastm4n.estimators._partial import PartialFit
@@ -406,6 +407,7 @@ class SequenceTagger(ChainWeights, TakesAttributes, PartialFit, CertifiedEstimat
         weights = summable(weights[kept])
         classes, codes = encode(labels, whole=self._whole, known=self._known_classes())
         cost = cost_matrix(self.cost, classes.size)
+        warn_of_order(self.cost, classes)
         within = Within(self, X, kept, codes, classes, allowed, lengths)
         check_size(X, self._alpha_of(kept.size), kept)
         blocks = Blocks.of(

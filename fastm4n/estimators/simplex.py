@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import sparse
 from sklearn.base import ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d
 
 from fastm4n._parameters import check_number, extended
@@ -22,10 +21,12 @@ from fastm4n.estimators._parameters import (
     check_weights,
     cost_matrix,
     summable,
+    warn_of_order,
     warn_of_unknown,
 )
 from fastm4n.estimators._partial import PartialFit, coded
 from fastm4n.estimators._parts import class_census
+from fastm4n.estimators._places import check_labels
 from fastm4n.estimators._vector_chunks import vector_problem
 from fastm4n.estimators._vectors import VectorEstimator
 from fastm4n.inference import max_min_absolute, max_min_game, max_min_zero_one, softmax
@@ -191,7 +192,7 @@ class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
         """Of samples with these weights: the classes, those that count, their labels, weights."""
         try:
             if not _is_integers(y):  # those are labels of classes, whatever they are
-                check_classification_targets(y)
+                check_labels(y)
                 y = column_or_1d(y, warn=True)
         except TypeError as error:
             kinds = sorted({type(label).__name__ for label in np.ravel(y).tolist()})
@@ -231,6 +232,8 @@ class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
             weights = check_weights(_check_sample_weight(sample_weight, X, dtype=np.float64))
         classes, kept, labels, weights = self._labelled(y, weights)
         cost = cost_matrix(self.cost, classes.size)
+        if self._task != "ordered":  # which has levels
+            warn_of_order(self.cost, classes)
         blocks = self._blocks(X, kept, labels, weights)
         return self._vector_problem(
             X, blocks, self._surrogate(SimplexOutputs(labels[blocks.first], cost)),
@@ -550,5 +553,8 @@ class OrdinalClassifier(_SimplexClassifier):
         unknown = kept[levels[found] != y[kept]]
         if unknown.size:
             row = int(unknown[0])
-            raise ValueError(f"y[{row}] is {y[[row]].tolist()[0]!r}, which is not in levels.")
+            known = ", ".join(map(repr, levels[:10].tolist())) + ", ..." * (levels.size > 10)
+            raise ValueError(
+                f"y[{row}] is {y[[row]].tolist()[0]!r}, which is not in levels: {known}. Give all "
+                "levels, lowest first.")
         return levels, found

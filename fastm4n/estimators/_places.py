@@ -1,0 +1,114 @@
+"""Where in X and y it is that scikit-learn's validation found something wrong."""
+
+import numpy as np
+from scipy import sparse
+from sklearn.utils.multiclass import check_classification_targets
+
+
+def placed(error, estimator, X, y=None):
+    """An error of `validate_data` as one that names the place and the remedy."""
+    said = str(error)
+    if y is not None and np.ndim(X) == 1 and np.ndim(y) == 2:
+        return ValueError(f"X has one dimension and y has two: call fit(X, y). {said}")
+    if said.startswith("could not convert string to float"):
+        found = _first(X, _is_no_number)
+        if found is not None:
+            place, value = found
+            return ValueError(
+                f"{said}: {place} is {value!r}. Features are numbers: leave the column out, or "
+                "encode it, for example with OneHotEncoder.")
+    elif said.startswith("Input X contains"):
+        found = _first(X, _is_not_finite)
+        if found is not None:
+            place, value = found
+            return ValueError(
+                f"{said.splitlines()[0]} {place} is {float(value):g}. {type(estimator).__name__} "
+                "takes finite numbers only: correct it, leave the row or the column out, or fill "
+                "it in, for example with SimpleImputer.")
+    elif said.startswith(("Input y contains", "Input contains NaN")) and y is not None:
+        values = np.asarray(y)
+        if values.ndim == 1:
+            wrong = [i for i, label in enumerate(values.tolist()) if _is_not_finite(label)]
+            if wrong:
+                first = said.splitlines()[0].rstrip(".")
+                first = first.replace("Input contains", "Input y contains")
+                return ValueError(f"{first}. {_no_label(wrong[0], values[wrong[0]])}")
+    elif "inconsistent numbers of samples" in said and y is not None:
+        return ValueError(
+            f"{said}: X has {_length(X)}, and y has {_length(y)}. Give a label for each row of X.")
+    return error
+
+
+def check_listed(y):
+    """Refuse NaN in a list of strings, of which NumPy makes a string."""
+    if isinstance(y, (list, tuple)):
+        for i, label in enumerate(y):
+            if isinstance(label, float) and label != label:
+                raise ValueError(f"Input y contains NaN. {_no_label(i, label)}")
+
+
+def check_labels(y):
+    """`check_classification_targets`, saying which label it is."""
+    try:
+        check_classification_targets(y)
+    except (TypeError, ValueError):
+        values = np.asarray(y)
+        if values.ndim != 1:
+            raise
+        if values.dtype.kind == "O":
+            missing = [i for i, label in enumerate(values.tolist()) if label is None]
+            if missing:
+                raise ValueError(_no_label(missing[0], None)) from None
+        elif values.dtype.kind == "f" and not (values == np.floor(values)).all():
+            place = int(np.flatnonzero(values != np.floor(values))[0])
+            raise ValueError(
+                f"Unknown label type: continuous. y[{place}] is {values[place]:g}, and the values "
+                "of y are classes or levels: bin measurements, for example with numpy.digitize, "
+                "and give names or whole numbers.") from None
+        raise
+
+
+def _no_label(place, label):
+    return f"y[{place}] is {label}: each example needs a label; leave out those without one."
+
+
+def _first(X, is_wrong):
+    """The place and the value of the first entry of X that is wrong; None if it is not found."""
+    if sparse.issparse(X):
+        X = X.tocsr()
+        k = next((k for k, value in enumerate(X.data.tolist()) if is_wrong(value)), None)
+        if k is None:
+            return None
+        row = int(np.searchsorted(X.indptr, k, side="right")) - 1
+        return f"X[{row}, {int(X.indices[k])}]", X.data[k]
+    names = getattr(X, "columns", None)
+    values = np.asarray(X)
+    if values.ndim != 2:
+        return None
+    for i, row in enumerate(values):
+        if values.dtype.kind == "f" and np.isfinite(row).all():
+            continue
+        for j, value in enumerate(row.tolist()):
+            if is_wrong(value):
+                named = "" if names is None else f", column {names[j]!r}"
+                return f"X[{i}, {j}]{named}", value
+    return None
+
+
+def _is_no_number(value):
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return True
+    return False
+
+
+def _is_not_finite(value):
+    try:
+        return not np.isfinite(float(value))
+    except (TypeError, ValueError):
+        return value is None
+
+
+def _length(values):
+    return values.shape[0] if hasattr(values, "shape") else len(values)
