@@ -5,6 +5,7 @@ The last three need what the extra `lint` has, and are skipped where it is not i
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 from importlib.resources import files
@@ -20,9 +21,14 @@ PACKAGE = Path(str(files("fastm4n")))
 
 
 def run(*command):
+    environment = dict(os.environ)
+    if PACKAGE.parent == TESTS.parent:
+        # installed by pip install -e, which only Python itself sees through
+        environment.update(MYPYPATH=str(PACKAGE.parent), PYTHONPATH=str(PACKAGE.parent))
     # not in the source folder, which would be taken for the package
     return subprocess.run(
-        [sys.executable, "-m", *command], cwd=TESTS, text=True, capture_output=True, timeout=600)
+        [sys.executable, "-m", *command], cwd=TESTS, text=True, capture_output=True, timeout=600,
+        env=environment)
 
 
 def needs(tool):
@@ -78,7 +84,9 @@ def test_stubs_are_of_the_modules():
 
 def test_every_public_type_is_known():
     needs("basedpyright")
-    done = run("basedpyright", "--verifytypes", "fastm4n", "--ignoreexternal", "--outputjson")
+    done = run(
+        "basedpyright", "--pythonpath", sys.executable, "--verifytypes", "fastm4n",
+        "--ignoreexternal", "--outputjson")
     found = json.loads(done.stdout)["typeCompleteness"]
     assert found["exportedSymbolCounts"]["withKnownType"] > 2000
     left_out = tuple(
