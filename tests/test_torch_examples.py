@@ -61,7 +61,7 @@ def test_conll2000_without_data(run, monkeypatch):
         run("torch_conll2000")
 
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.py")))
+@pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("torch_*.py")))
 def test_examples_say_what_they_need(name):
     text = (FOLDER / f"{name}.py").read_text("utf-8")
     for what in ("What is learned:", "What it needs:", "How long it takes"):
