@@ -452,7 +452,9 @@ def min_cut(
     Returns
     -------
     side : ndarray of bool, of the shape of `source`
-        True on the source's side; of several minimum cuts the one with the fewest nodes there.
+        True on the source's side; of several minimum cuts the one with the fewest nodes there, as
+        far as sums are exact: of cuts that differ by rounding, any one, which may then be another
+        for another `flow` and after other calls.
     value : float
         The capacity of the cut.
     bound : float
