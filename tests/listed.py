@@ -179,7 +179,7 @@ class Ranks(Labels):
     """Rankings of three items."""
 
     shape = (3, 3, 2)
-    estimator = functools.partial(LabelRanker, cost_scale="mean")
+    estimator = staticmethod(functools.partial(LabelRanker, cost_scale="mean"))
     options = {"cost_scale": "mean"}
 
     def __init__(self, surrogate):
@@ -212,7 +212,7 @@ class Matchings(Labels):
     """Matchings of two or three things, from features of pairs."""
 
     shape = (3,)
-    estimator = functools.partial(Matcher, cost_scale="mean")
+    estimator = staticmethod(functools.partial(Matcher, cost_scale="mean"))
     options = {"cost_scale": "mean"}
 
     def __init__(self, surrogate):
@@ -241,7 +241,7 @@ class Chains(Labels):
     """Sequences of at most three labels; bounds are of the emissions."""
 
     shape = (2, 2)
-    estimator = functools.partial(SequenceTagger, cost_scale="mean")
+    estimator = staticmethod(functools.partial(SequenceTagger, cost_scale="mean"))
     options = {"cost_scale": "mean"}
 
     def __init__(self, surrogate):

@@ -65,7 +65,7 @@ def test_parameters(case):
 
 def test_documentation(case):
     for name in case.cls().get_params():
-        assert f"\n    {name} : " in case.cls.__doc__
+        assert f"\n{name} : " in inspect.getdoc(case.cls)
     finder, runner = doctest.DocTestFinder(), doctest.DocTestRunner()
     tests = [test for test in finder.find(case.cls, case.cls.__name__) if test.examples]
     assert tests and all(runner.run(test).failed == 0 for test in tests)

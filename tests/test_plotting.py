@@ -12,7 +12,6 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt  # noqa: E402
 import numpy as np  # noqa: E402
-import pandas as pd  # noqa: E402
 import pytest  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
 from numpy.testing import assert_allclose, assert_array_equal  # noqa: E402
@@ -540,7 +539,7 @@ def test_path_weights_have_the_names_of_their_features(path):
     assert display.coef_names[0].split(": ")[1] in names
     with pytest.raises(ValueError, match="feature_names has 1 names, but there are 4 features"):
         RegularizationPathDisplay.from_path(path, n_coefs=1, feature_names=["a"])
-    frame = pd.DataFrame(X, columns=names)
+    frame = pytest.importorskip("pandas").DataFrame(X, columns=names)
     of_frame = regularization_path(MulticlassClassifier(random_state=0), frame, Y, eps=0.3)
     display = RegularizationPathDisplay.from_path(of_frame, n_coefs=12)
     assert sorted(display.coef_names) == sorted(f"{c}: {name}" for c in "xyz" for name in names)

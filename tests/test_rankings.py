@@ -3,14 +3,15 @@
 from itertools import permutations
 
 import numpy as np
-import pandas as pd
-import polars as pl
 import pytest
 from numpy.testing import assert_array_equal
 
 import fastm4n.rankings
 from fastm4n.rankings import as_places, places_to_orderings, places_to_strings
 from fastm4n.sequences import Sequences
+
+pd = pytest.importorskip("pandas")
+pl = pytest.importorskip("polars")
 
 NAMES = ["d", "ä b", "c", "a-1", "ee"]
 

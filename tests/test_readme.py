@@ -91,10 +91,15 @@ MODULES = [
     if not module.name.endswith("__main__")]
 
 
+# what examples of these modules import
+NEEDED = {"fastm4n.torch": "torch", "fastm4n.dask": "distributed", "fastm4n.sequences": "pyarrow"}
+
+
 @pytest.mark.parametrize("name", MODULES)
 def test_examples(name):
-    if name.startswith("fastm4n.torch"):
-        pytest.importorskip("torch", reason="PyTorch is not installed: no examples of its layers.")
+    for start, needed in NEEDED.items():
+        if name.startswith(start):
+            pytest.importorskip(needed, reason=f"{needed} is not installed: no examples of {start}.")
     module = importlib.import_module(name)
     source = Path(module.__file__ or "")
     result = doctest.testmod(module)

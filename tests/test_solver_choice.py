@@ -334,7 +334,7 @@ def test_few_parameters_and_whole_docstrings(cls):
         inspect.signature(cls.__init__).parameters)[1:]
     # every parameter has its line, and no part is left to be filled in
     for name in names:
-        assert re.search(rf"^    {name} : ", cls.__doc__, re.MULTILINE), name
+        assert re.search(rf"^{name} : ", inspect.getdoc(cls), re.MULTILINE), name
     for method in (cls, cls.fit) if hasattr(cls, "fit") else (cls,):
         assert not re.search(r"^ *\[\w+\]$|{{|}}", method.__doc__, re.MULTILINE)
     if cls is not BlockFrankWolfe:

@@ -129,7 +129,7 @@ cdef class LinearMap(WeightMap):
 
     def check_pairs(self, starts, places):
         if (starts.shape != (self.n_features + 1,) or starts[0] != 0
-                or starts[-1] != places.size or (np.diff(starts) < 0).any()):
+                or starts[self.n_features] != places.size or (np.diff(starts) < 0).any()):
             raise ValueError("starts of pairs do not fit the features.")
         if places.size and places.max() >= self.stride:
             raise IndexError("pairs have a place outside of a row of weights.")
@@ -141,7 +141,7 @@ cdef class LinearMap(WeightMap):
         for start in range(0, self.n_features, AT_ONCE):
             ends = starts[start : start + AT_ONCE + 1]
             filled = np.flatnonzero(np.diff(ends))
-            ones = np.ulonglong(1) << places[ends[0] : ends[-1]].astype(np.ulonglong)
+            ones = np.ulonglong(1) << places[ends[0] : ends[len(ends) - 1]].astype(np.ulonglong)
             if filled.size:
                 bits[start + filled] = np.bitwise_or.reduceat(ones, ends[filled] - ends[0])
         return bits
@@ -277,7 +277,7 @@ cdef class LinearMap(WeightMap):
             if self.first_pair != NULL:
                 counts = counts * np.diff(self.pair_start)
         total = np.cumsum(counts, dtype=np.float64)
-        shares = np.arange(1, n_parts) / n_parts * (total[-1] if total.size else 0.0)
+        shares = np.arange(1, n_parts) / n_parts * (total[total.size - 1] if total.size else 0.0)
         self.cuts = np.concatenate(
             [[0], np.searchsorted(total, shares), [self.n_features]]).astype(np.intp)
 
