@@ -111,7 +111,7 @@ def test_taggers_of_parts_have_the_optimum_of_all(surrogate, X, data):
     """Also where attributes come in later parts, whose columns are behind the others."""
     y = [[data.draw(st.sampled_from("NV")) for _ in sequence] for sequence in X]
     cut = data.draw(st.integers(1, len(X) - 1))
-    made = [SequenceTagger(surrogate, alpha=0.1, tol=1e-4, random_state=0) for _ in range(2)]
+    made = [SequenceTagger(surrogate, alpha=0.1, random_state=0) for _ in range(2)]
     whole = made[0]
     if len({label for labels in y for label in labels}) < 2:
         y[0][0] = "V" if y[0][0] == "N" else "N"

@@ -12,12 +12,25 @@ from scipy import sparse
 hypothesis = pytest.importorskip("hypothesis")
 from comparisons import same, same_state
 from estimator_cases import CASES, SURROGATES, take
+from graph_cases import random_graphs, with_random_factors
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.metrics.pairwise import rbf_kernel
 
-from fastm4n import SequenceTagger, load_model, save_model
+from fastm4n import (
+    CountFactor,
+    Graphs,
+    GraphTagger,
+    MulticlassClassifier,
+    MultiLabelClassifier,
+    RegularizationPath,
+    Sequences,
+    SequenceTagger,
+    load_model,
+    regularization_path,
+    save_model,
+)
 from fastm4n.penalties import L2, ElasticNet
 
 # the same examples each time; no example has a time limit, as machines may be busy
@@ -179,3 +192,68 @@ def test_taggers_of_attributes_come_back(surrogate, X, labels, states, seed):
 
     for one in check_copies(tagger, answers):
         assert one.vectorizer_.vocabulary_ == tagger.vectorizer_.vocabulary_
+
+
+@pytest.mark.parametrize("surrogate", ["max_min", "max_margin"])
+@some
+@given(
+    seed=st.integers(0, 99), labels=st.integers(2, 3), types=st.integers(1, 2),
+    of_edges=st.integers(0, 2), weights=st.booleans(), factors=st.booleans(),
+    pairwise=st.sampled_from(["full", "potts", "attractive"]))
+def test_taggers_of_any_graphs_come_back(
+        surrogate, seed, labels, types, of_edges, weights, factors, pairwise):
+    """Of graphs with cycles, types of nodes and of edges, and factors, by whatever oracle."""
+    X, y = random_graphs(
+        seed, n=6, labels=labels, n_types=types if pairwise == "full" else 1,
+        n_edge_features=of_edges if pairwise == "full" else 0, n_edge_types=types, weights=weights)
+    if factors and np.unique(y.values).size == labels and X.node_types is None:
+        X = with_random_factors(X, y, seed, labels)
+    copied = pickle.loads(pickle.dumps(X))
+    assert copied.equals(X) and isinstance(copied, Graphs) and not copied.equals(X[:-1])
+    tagger = GraphTagger(surrogate, pairwise=pairwise, random_state=0, max_iter=3).fit(X, y)
+    check_copies(tagger, lambda one: {
+        "predict": list(one.predict(X)), "decision_function": list(one.decision_function(X)),
+        "bound": [np.asarray(part) for part in one.predict(X, return_bound=True)[1:]]})
+
+
+@some
+@given(
+    lengths=st.lists(st.integers(0, 3), max_size=4), labels=names,
+    most=st.integers(0, 3), negated=st.lists(st.booleans(), min_size=3, max_size=3))
+def test_data_and_constraints_come_back(lengths, labels, most, negated):
+    y = Sequences.from_lengths(labels[np.arange(sum(lengths)) % 3], lengths)
+    copied = pickle.loads(pickle.dumps(y))
+    assert copied.equals(y)
+    same(copied.values, y.values)
+    case = CASES["MultiLabelClassifier"]
+    model = MultiLabelClassifier(
+        constraints=CountFactor([0, 1, 2], 0, most, negated), random_state=0, max_iter=3)
+    allowed = np.flatnonzero((case.y != negated).sum(axis=1) <= most)
+    if len(allowed):
+        model.fit(case.X[allowed], case.y[allowed])
+        check_copies(model, lambda one: case.answers(one, case.X))
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES)
+@settings(few, max_examples=3)
+@given(labels=names)
+def test_paths_come_back(surrogate, labels):
+    case = CASES["MulticlassClassifier"]
+    X, y = case.X[::2], labels[case.y[::2]]
+    path = regularization_path(
+        MulticlassClassifier(surrogate, random_state=0), X, y, alpha_min=0.1)
+    with tempfile.TemporaryDirectory() as folder:
+        written = []
+        for number, one in enumerate([path, pickle.loads(pickle.dumps(path))]):
+            one.save(os.path.join(folder, str(number)))
+            with open(os.path.join(folder, str(number)), "rb") as file:
+                written.append(file.read())
+        assert written[0] == written[1]
+        loaded = RegularizationPath.load(os.path.join(folder, "0"))
+        loaded.save(os.path.join(folder, "2"))
+        with open(os.path.join(folder, "2"), "rb") as file:
+            assert file.read() == written[0]
+    for alpha in (path.alphas[0], 0.1, 0.25):
+        one, other = (of.estimator(alpha) for of in (path, loaded))
+        assert one.duality_gap_ == other.duality_gap_
+        same_answers(case.answers(other, X), case.answers(one, X))

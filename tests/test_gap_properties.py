@@ -1,18 +1,27 @@
 """Certified gaps: no other weights have an objective that is lower by more, all outputs listed."""
 
+import copy
 import itertools
 
 import numpy as np
 import pytest
 
 hypothesis = pytest.importorskip("hypothesis")
+from graph_cases import objective as graph_objective
+from graph_cases import random_graphs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.optimize import linprog
 from scipy.special import logsumexp
 
-from fastm4n import LabelRanker, MulticlassClassifier, MultiLabelClassifier, OrdinalClassifier
+from fastm4n import (
+    GraphTagger,
+    LabelRanker,
+    MulticlassClassifier,
+    MultiLabelClassifier,
+    OrdinalClassifier,
+)
 
 SURROGATES = ("max_min", "max_margin", "log")
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -140,3 +149,33 @@ def test_no_weights_are_better_by_more_than_the_gap(
     # the intervals of one optimum meet
     assert model.dual_objective_ <= closest.primal_objective_ + rounding
     assert closest.dual_objective_ <= model.primal_objective_ + rounding
+
+
+@pytest.mark.parametrize("surrogate", ["max_min", "max_margin"])
+@settings(derandomize=True, deadline=None, database=None, max_examples=10)
+@given(
+    seed=st.integers(0, 99), labels=st.integers(2, 3),
+    pairwise=st.sampled_from(["full", "potts", "attractive"]),
+    inference=st.sampled_from(["auto", "lp"]), max_iter=st.sampled_from([1, 3, 300]),
+    size=st.sampled_from([0.01, 0.3]))
+def test_gaps_of_relaxations_bound_the_exact_objective(
+        surrogate, seed, labels, pairwise, inference, max_iter, size):
+    """A relaxed objective is nowhere below the exact one, and above it by what is certified."""
+    X, y = random_graphs(seed, n=5, labels=labels, most=3, density=1.0)
+    tagger = GraphTagger(
+        surrogate, alpha=0.1, pairwise=pairwise, inference=inference, random_state=0,
+        max_iter=max_iter).fit(X, y)
+    P = graph_objective(tagger, X, y)
+    rounding = 1e-6 * (1.0 + abs(P))
+    assert P <= tagger.primal_objective_ + rounding
+    if tagger.integrality_gap_ is not None:
+        slack = tagger.duality_gap_ if surrogate == "max_min" else 0.0
+        assert tagger.primal_objective_ - tagger.integrality_gap_ - slack <= P + rounding
+    if not tagger.exact_ or pairwise == "attractive":
+        return  # the dual is of the relaxed objective; weights of edges are not negative
+    rng = np.random.default_rng(seed)
+    other = copy.deepcopy(tagger)
+    for name in ("coef_", "intercept_", "edge_coef_", "edge_intercept_"):
+        weights = getattr(tagger, name)
+        setattr(other, name, weights + size * rng.choice([-1.0, 0.0, 1.0], size=weights.shape))
+    assert tagger.dual_objective_ <= graph_objective(other, X, y) + rounding
