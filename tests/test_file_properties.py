@@ -34,8 +34,8 @@ from fastm4n import (
 from fastm4n.penalties import L2, ElasticNet
 
 # the same examples each time; no example has a time limit, as machines may be busy
-few = settings(derandomize=True, deadline=None, database=None, max_examples=12)
-some = settings(few, max_examples=25)
+few = settings(derandomize=True, deadline=None, database=None, max_examples=6)
+some = settings(few, max_examples=12)
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 # NumPy cuts zero characters off at the end of strings
