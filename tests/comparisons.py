@@ -1,6 +1,10 @@
 """Whether two fits, or what they say, are the same to the bit."""
 
+import numpy as np
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+
+from fastm4n import SequenceVectorizer
 
 # attributes with a row for each example, where there is a kernel
 BY_EXAMPLE = ("dual_coef_", "X_fit_")
@@ -32,3 +36,28 @@ def assert_same_answers(found, expected, atol=0.0):
                 assert_allclose(one, other, rtol=0, atol=atol, err_msg=method)
             else:
                 assert_array_equal(one, other, err_msg=method)
+
+
+def same(a, b):
+    """Assert that two values are equal to the bit, dtypes included."""
+    if sparse.issparse(a):
+        assert type(a) is type(b) and a.shape == b.shape
+        for part in ("data", "indices", "indptr"):
+            same(getattr(a, part), getattr(b, part))
+    elif isinstance(a, np.ndarray):
+        assert (a.dtype, a.shape) == (b.dtype, b.shape)
+        assert a.tolist() == b.tolist() if a.dtype == object else a.tobytes() == b.tobytes()
+    elif isinstance(a, dict):
+        assert a.keys() == b.keys()
+        for key in a:
+            same(a[key], b[key])
+    elif isinstance(a, SequenceVectorizer):
+        same_state(a, b)
+    else:
+        assert type(a) is type(b) and a == b
+
+
+def same_state(estimator, loaded):
+    left_out = {"_warm_state", "_packed", "_packed_edges", "_names", *estimator.get_params()}
+    state = {key: value for key, value in vars(estimator).items() if key not in left_out}
+    same(state, {key: value for key, value in vars(loaded).items() if key not in left_out})

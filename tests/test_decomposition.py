@@ -127,6 +127,20 @@ def test_bounds_meet_at_the_optimum_of_the_linear_program(shape, strength, rng):
         assert optimum - 1e-9 <= again.upper <= found.upper + 1e-9
 
 
+@pytest.mark.parametrize(("find", "options", "said"), [
+    # without a sweep there would be no bounds
+    (maximise_relaxation, {"max_sweeps": 0}, "max_sweeps must be an integer >= 1, got 0"),
+    (reweighted_marginals, {"max_sweeps": 0}, "max_sweeps must be an integer >= 1, got 0"),
+    (maximise_relaxation, {"max_iterations": -1}, "max_iterations must be an integer >= 0"),
+    (maximise_relaxation, {"tol": np.nan}, "tol must be a finite number >= 0"),
+    (maximise_relaxation, {"messages": np.zeros((1, 2))}, r"messages .* shape \(2, 2\).*\(1, 2\)"),
+    (maximise_relaxation, {"messages": np.full((2, 2), np.nan)}, "messages must be finite"),
+])
+def test_options_that_make_no_sense(find, options, said):
+    with pytest.raises(ValueError, match=said):
+        find(np.zeros((2, 2)), [[0, 1]], [1.0], **options)
+
+
 @pytest.mark.parametrize("sign", ["attractive", "any"])
 def test_one_number_an_edge_is_its_table(sign, rng):
     n, edges, k = 6, complete(6), 4

@@ -293,7 +293,9 @@ def test_pickles_and_copies(fits, warm_start):
     case, parameters = fits
     estimator = case.fit(warm_start=warm_start, **parameters)
     answers = case.answers(estimator, case.X)
+    before = dict(vars(estimator))
     copies = pickle.loads(pickle.dumps(estimator)), copy.deepcopy(estimator), copy.copy(estimator)
+    assert vars(estimator) == before  # the same objects, and no less of them
     for copied in copies:
         assert_same_fit(estimator, copied)
         assert_same_answers(case.answers(copied, case.X), answers)

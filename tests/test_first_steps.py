@@ -68,9 +68,11 @@ def test_attributes_are_made_of_one_sentence(call, said):
 
 def test_a_missing_label_is_no_class(capsys, folder):
     said = fitted(capsys, folder, "a,target\n1,x\n2,NaN\n3,y\n4,nan\n", code=1)
-    assert "the target target is 'NaN' in example 2, and missing in 2 in all" in said
+    assert "is 'NaN' in example 2 and in 1 more: leave these examples out, or give a" in said
     said = fitted(capsys, folder, "a,target\n1,1\n2,nan\n3,2\n", code=1)
     assert "in example 2" in said
+    said = fitted(capsys, folder, "a,target\n1,x\n2,NaN\n3,y\n", code=1)
+    assert "the target target is 'NaN' in example 2: leave it out, or give a label" in said
 
 
 def test_one_word_among_numbers_is_noted(capsys, folder):

@@ -200,3 +200,9 @@ def test_counts_that_are_too_large(n):
     """They are refused before tables are made of them."""
     with pytest.raises(ValueError, match=rf"'exact': a CountFactor of {n} nodes that counts to"):
         maximise(np.zeros((n, 2)), [], [], factors=CountFactor(range(n), n // 10, n // 5))
+
+
+def test_marginals_without_edges_keep_the_form():
+    nodes = [[0.0, 1.0, 2.0]]
+    assert marginals(nodes, [], np.zeros((0, 3, 3))).edges.shape == (0, 3, 3)
+    assert marginals(nodes, [], []).edges.shape == (0,)

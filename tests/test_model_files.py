@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pytest
+from comparisons import same, same_state
 from numpy.testing import assert_array_equal
 from scipy import sparse
 from sklearn.datasets import load_diabetes, load_iris
@@ -42,29 +43,6 @@ def there_and_back(estimator, folder):
     path = folder / "model.fm4n"
     save_model(estimator, path)
     return load_model(path)
-
-
-def same(a, b):
-    """Assert that two values are equal to the bit, dtypes included."""
-    if sparse.issparse(a):
-        assert type(a) is type(b) and a.shape == b.shape
-        for part in ("data", "indices", "indptr"):
-            same(getattr(a, part), getattr(b, part))
-    elif isinstance(a, np.ndarray):
-        assert (a.dtype, a.shape) == (b.dtype, b.shape)
-        assert a.tolist() == b.tolist() if a.dtype == object else a.tobytes() == b.tobytes()
-    elif isinstance(a, dict):
-        assert a.keys() == b.keys()
-        for key in a:
-            same(a[key], b[key])
-    else:
-        assert type(a) is type(b) and a == b
-
-
-def same_state(estimator, loaded):
-    left_out = {"_warm_state", "_packed", "_packed_edges", *estimator.get_params()}
-    state = {key: value for key, value in vars(estimator).items() if key not in left_out}
-    same(state, {key: value for key, value in vars(loaded).items() if key not in left_out})
 
 
 # --------------------------------------------------------------------------------- arrays

@@ -327,7 +327,7 @@ def test_tables(data, module):
     (lambda Y: np.where(Y, "1", "0"), "y has entries that are no numbers"),
     (lambda Y: [row[: 1 + i % 2].tolist() for i, row in enumerate(Y)], "different lengths"),
     (lambda Y: np.zeros((60, 0)), "y has no columns"),
-    (lambda Y: Y[:-1], "inconsistent numbers of samples"),
+    (lambda Y: Y[:-1], "X has 60, and y has 59. Give a row of zeros"),
     (lambda Y: sparse.csr_array(3 * Y), r"y\[0, .\] is 3: a multilabel indicator"),
     (lambda Y: sparse.csr_array(Y * np.nan), r"Input y contains NaN\. It is at y\[0, "),
     (lambda Y: Y[:, :, np.newaxis], "an indicator has two dimensions"),
@@ -338,6 +338,12 @@ def test_no_indicators(data, change, message):
     X, Y = data
     with pytest.raises(ValueError, match=message):
         fit(X, change(Y))
+
+
+def test_scores_of_too_few_labels(data):
+    X, Y = data
+    with pytest.raises(ValueError, match=r"X has 60, and y has 59. Give a row of zeros and ones"):
+        fit(X, Y).score(X, Y[:-1])
 
 
 @pytest.mark.parametrize("surrogate", SURROGATES)

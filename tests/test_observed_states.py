@@ -1,5 +1,7 @@
 """Weights only of what occurs in the training data, against plain NumPy."""
 
+import copy
+import pickle
 import warnings
 
 import numpy as np
@@ -208,6 +210,31 @@ def test_predictions_and_files_go_by_the_pairs(order, tmp_path):
     assert_allclose(fitted.predict_marginals(X).values, by_pairs, rtol=1e-13)
     dense = [x.toarray() for x in X]
     assert_allclose(loaded.predict_marginals(dense).values, by_pairs, rtol=1e-13)
+
+
+@pytest.mark.parametrize("copied", [
+    lambda tagger: pickle.loads(pickle.dumps(tagger)), copy.copy, copy.deepcopy])
+def test_pickles_and_copies_go_by_the_pairs(copied):
+    """With the same bits, and what is copied stays as it is."""
+    X, y = make_data()
+    X = [sp.csr_matrix(x) for x in X]
+    fitted = tagger("log").fit(X, y)
+    expected = fitted.predict_marginals(X).values
+    other = copied(fitted)
+    for one in (fitted, other):
+        assert "_of_pairs" in vars(one) and "coef_" not in vars(one)
+        assert_array_equal(one.predict_marginals(X).values, expected)
+    assert_array_equal(other.coef_, fitted.coef_)
+    assert_array_equal(copied(fitted).transition_coef_, other.transition_coef_)
+
+
+def test_pickles_of_wide_features_are_short():
+    d = 10_000
+    X = [sp.csr_matrix(([1.0, 1.0], ([0, 1], columns)), shape=(2, d)) for columns in (
+        [0, 5], [7, d - 1])]
+    fitted = tagger("log").fit(X, [[0, 1], [2, 1]])
+    fitted.predict(X)
+    assert len(pickle.dumps(fitted)) < 8 * d < fitted.coef_.nbytes
 
 
 def test_weights_that_are_set_take_the_place_of_pairs():

@@ -206,9 +206,11 @@ def _read_csv(args, task, reading, n_features, fitted, truth):
     if data.y is not None and not fitted and data.y.dtype.kind == "U":
         missing = [i for i, label in enumerate(data.y) if label.lower() == "nan"]
         if missing:
+            others = len(missing) - 1
+            more = f" and in {others} more: leave these examples" if others else ": leave it"
             raise CommandError(
                 f"{args.data}: the target {data.target} is {str(data.y[missing[0]])!r} in "
-                f"example {missing[0] + 1}, and missing in {len(missing)} in all: leave these out")
+                f"example {missing[0] + 1}{more} out, or give a label")
     if task is None:
         ranked = data.y.dtype.kind == "U" and ">" in data.y[0]
         task = "rankings" if ranked else _of_vectors(args)

@@ -138,8 +138,11 @@ class ChainWeights(PackedWeights):
             super().__setstate__(state)
 
     def __getstate__(self) -> Any:
-        self._spread()
-        return super().__getstate__()
+        state = super().__getstate__()
+        held = state.get("_of_pairs")
+        if held is not None:  # by the pairs still, without what maps have made of them
+            state["_of_pairs"] = held._replace(pairs=tuple(held.pairs))
+        return state
 
     def _repacked(self):
         return fitted_weights(

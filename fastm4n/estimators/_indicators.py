@@ -7,6 +7,8 @@ from sklearn.utils.multiclass import type_of_target
 from fastm4n.sequences import check_compressed
 
 KINDS = ("array", "csr_matrix", "csr_array")
+# what y has of each example
+AN_INDICATOR = "a row of zeros and ones"
 _REMEDY = (
     "a multilabel indicator has one row for each sample and one column for each label, of zeros "
     "and ones; sklearn.preprocessing.MultiLabelBinarizer makes one of lists of labels, and "

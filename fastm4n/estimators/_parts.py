@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from scipy import sparse
-from sklearn.utils.validation import _check_sample_weight, check_consistent_length, column_or_1d
+from sklearn.utils.validation import _check_sample_weight, column_or_1d
 
 from fastm4n.estimators._chain_input import as_features, as_labels, distinct
 from fastm4n.estimators._graph_input import as_graphs, as_node_labels, is_unlabelled, number_of
-from fastm4n.estimators._indicators import read_indicator
+from fastm4n.estimators._indicators import AN_INDICATOR, read_indicator
 from fastm4n.estimators._label_graphs import pair_counts
 from fastm4n.estimators._parameters import as_weights, check_weights
-from fastm4n.estimators._places import check_labels
+from fastm4n.estimators._places import check_labels, check_lengths
 from fastm4n.rankings import read_rankings
 from fastm4n.solvers.block_frank_wolfe import check_solver
 from fastm4n.solvers.interior_point import InteriorPoint
@@ -175,7 +175,7 @@ def class_census(estimator, X, y, sample_weight=None):
         raise ValueError("y is missing: each example needs a label.")
     check_labels(y)
     y = column_or_1d(y, warn=True)
-    check_consistent_length(X, y)
+    check_lengths(X, y)
     same["labels that are"] = _KINDS.get(y.dtype.kind, y.dtype.name)
     labels, numbers = np.unique(y[kept], return_inverse=True)
     mass = np.bincount(numbers, weights=weights[kept], minlength=labels.size)
@@ -188,7 +188,7 @@ def ranking_census(estimator, X, y, sample_weight=None):
     if y is None:
         raise ValueError("y is missing: each example needs a ranking.")
     places, items, form, base = read_rankings(y, estimator.form)
-    check_consistent_length(X, places)
+    check_lengths(X, places, "a ranking")
     same.update({"items": items, "rankings in the form": form, "ranks from": base})
     return Census(kept.size, None, same, {"weight": weights.sum()})
 
@@ -197,9 +197,9 @@ def label_set_census(estimator, X, y, sample_weight=None):
     """The `Census` of examples with a set of labels each."""
     X, same, weights, kept = _vectors(estimator, X, sample_weight)
     if y is None:
-        raise ValueError("y is missing: each example needs a row of zeros and ones.")
+        raise ValueError(f"y is missing: each example needs {AN_INDICATOR}.")
     Y, names, kind, dtype = read_indicator(y)
-    check_consistent_length(X, Y)
+    check_lengths(X, Y, AN_INDICATOR)
     same.update({"labels": names, "indicators that are": kind, "indicators of dtype": dtype})
     return Census(kept.size, None, same, {
         "weight": weights.sum(), "pairs": pair_counts(Y[kept], weights[kept])})

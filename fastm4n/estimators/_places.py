@@ -34,9 +34,14 @@ def placed(error, estimator, X, y=None):
                 first = first.replace("Input contains", "Input y contains")
                 return ValueError(f"{first}. {_no_label(wrong[0], values[wrong[0]])}")
     elif "inconsistent numbers of samples" in said and y is not None:
-        return ValueError(
-            f"{said}: X has {_length(X)}, and y has {_length(y)}. Give a label for each row of X.")
+        return _other_lengths(X, y, "a label")
     return error
+
+
+def check_lengths(X, y, each="a label"):
+    """Refuse a y of another number of examples than X; `each` is what an example has in y."""
+    if _length(X) != _length(y):
+        raise _other_lengths(X, y, each)
 
 
 def check_listed(y):
@@ -66,6 +71,13 @@ def check_labels(y):
                 "of y are classes or levels: bin measurements, for example with numpy.digitize, "
                 "and give names or whole numbers.") from None
         raise
+
+
+def _other_lengths(X, y, each):
+    lengths = _length(X), _length(y)
+    return ValueError(
+        f"Found input variables with inconsistent numbers of samples: {list(lengths)}: X has "
+        f"{lengths[0]}, and y has {lengths[1]}. Give {each} for each row of X.")
 
 
 def _no_label(place, label):

@@ -24,10 +24,9 @@ class PackedWeights:
         raise NotImplementedError
 
     def __getstate__(self) -> Any:
-        state = super().__getstate__()
-        for name in PACKED:  # coef_ and its like hold the same numbers
-            state.pop(name, None)
-        return state
+        # coef_ and its like hold the same numbers; a new dict, as the state may be the object's own
+        return {
+            name: value for name, value in super().__getstate__().items() if name not in PACKED}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)

@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING, overload
 import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
-from sklearn.utils.validation import (
-    _check_sample_weight,
-    check_consistent_length,
-    check_is_fitted,
-)
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from fastm4n._graph_factors import contents
 from fastm4n._parameters import check_choice
 from fastm4n.estimators._base import needs_log
 from fastm4n.estimators._docs import BOOSTING, documented
 from fastm4n.estimators._graph_model import integrality, integrality_gaps
-from fastm4n.estimators._indicators import KINDS, as_indicator, read_indicator
+from fastm4n.estimators._indicators import (
+    AN_INDICATOR,
+    KINDS,
+    as_indicator,
+    read_indicator,
+)
 from fastm4n.estimators._kernels import named_kernel
 from fastm4n.estimators._label_decoding import LabelDecoder
 from fastm4n.estimators._label_graphs import check_graph, check_sets, label_edges, named_labels
@@ -32,6 +33,7 @@ from fastm4n.estimators._parameters import (
     summable,
 )
 from fastm4n.estimators._parts import label_set_census
+from fastm4n.estimators._places import check_lengths
 from fastm4n.estimators._soft import SoftProblem, check_inference
 from fastm4n.estimators._vectors import VectorEstimator, VectorProblem
 from fastm4n.factors import as_factors, check_constraints, constraints_of, factor_scores
@@ -372,7 +374,7 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         X = self._validated(X)
         self._check_square(X)
         Y, names, kind, dtype = read_indicator(y)
-        check_consistent_length(X, Y)
+        check_lengths(X, Y, AN_INDICATOR)
         weights = check_weights(_check_sample_weight(sample_weight, X, dtype=np.float64))
         kept = np.flatnonzero(weights)
         weights = summable(weights[kept])
@@ -635,5 +637,5 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         check_is_fitted(self)
         truth = read_indicator(y, self.classes_.size)[0]
         predicted = read_indicator(self.predict(X))[0]
-        check_consistent_length(predicted, truth)
+        check_lengths(predicted, truth, AN_INDICATOR)
         return accuracy_score(truth, predicted, sample_weight=sample_weight)

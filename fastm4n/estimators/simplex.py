@@ -26,7 +26,7 @@ from fastm4n.estimators._parameters import (
 )
 from fastm4n.estimators._partial import PartialFit, coded
 from fastm4n.estimators._parts import class_census
-from fastm4n.estimators._places import check_labels
+from fastm4n.estimators._places import check_labels, check_lengths
 from fastm4n.estimators._vector_chunks import vector_problem
 from fastm4n.estimators._vectors import VectorEstimator
 from fastm4n.inference import max_min_absolute, max_min_game, max_min_zero_one, softmax
@@ -329,6 +329,7 @@ class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
         """
         check_is_fitted(self)
         labels = np.asarray(y)
+        check_lengths(X, labels)
         if labels.dtype.kind == "f":
             labels = labels[~np.isnan(labels)]  # refused by name below
         warn_of_unknown(np.unique(labels).tolist(), self.classes_)

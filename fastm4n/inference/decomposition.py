@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
+from fastm4n._parameters import as_real, check_number
 from fastm4n.inference._decomposition_solve import refuses_lp, refuses_trw, relax, reweight
 from fastm4n.inference.graph import make_problem
 
 if TYPE_CHECKING:
-
     from numpy.typing import ArrayLike
 
     from fastm4n._typing import FloatArray, IntArray
+
 
 class Relaxation(NamedTuple):
     """What `maximise_relaxation` returns."""
@@ -55,7 +58,7 @@ def maximise_relaxation(
     tol : float, default=1e-6
         Stop when ``upper - lower`` is at most this.
     max_sweeps : int, default=100
-        Sweeps of messages.
+        Sweeps of messages, one at least.
     max_iterations : int, default=10000
         Primal-dual iterations where sweeps leave a gap; 0 for bounds by sweeps alone.
     messages : ndarray of shape (2 n_edges, n_labels), default=None
@@ -79,11 +82,21 @@ def maximise_relaxation(
     >>> float(found.value), round(found.upper, 3)
     (-1.0, 0.0)
     """
+    check_number("tol", tol, low=0, strict=False)
+    check_number("max_sweeps", max_sweeps, low=1, strict=False, integer=True)
+    check_number("max_iterations", max_iterations, low=0, strict=False, integer=True)
     problem = make_problem(node_scores, edges, edge_scores)
     why = refuses_lp(problem)
     if why is not None:
         raise ValueError(f"the linear program cannot be solved: {why}.")
     k = problem.n_labels
+    if messages is not None:
+        messages = as_real("messages", messages)
+        if messages.shape != (2 * problem.n_edges, k) or not np.isfinite(messages).all():
+            raise ValueError(
+                f"messages must be finite and of shape {(2 * problem.n_edges, k)}, two rows for "
+                f"each edge and a column for each label; got shape {messages.shape}. Give those of "
+                "an earlier result for the same edges, or None.")
     labels, value, lower, upper, nodes, tables, *counts, messages = relax(
         problem, tol, max_sweeps, max_iterations, messages)
     return Relaxation(
@@ -107,6 +120,7 @@ def reweighted_marginals(
     tol : float, default=1e-6
         Stop when ``upper - lower`` is at most this.
     max_sweeps : int, default=500
+        Sweeps of messages, one at least.
 
     Returns
     -------
@@ -125,6 +139,8 @@ def reweighted_marginals(
     >>> found.nodes.round(3)[0]
     array([0.269, 0.731])
     """
+    check_number("tol", tol, low=0, strict=False)
+    check_number("max_sweeps", max_sweeps, low=1, strict=False, integer=True)
     problem = make_problem(node_scores, edges, edge_scores)
     why = refuses_trw(problem)
     if why is not None:

@@ -274,10 +274,10 @@ def _edge_rows(edge_scores, edges, counts, k, where):
     m = len(edges)
     if isinstance(edge_scores, np.ndarray) or m == 0 or (counts == k).all():
         scores = as_real(f"edge_scores{where}", edge_scores)
-        if scores.shape == (m,) or m == 0:
-            kind, scores = "equal", scores.reshape(-1)[:m]
-        elif scores.shape == (m, k, k):
+        if scores.shape == (m, k, k):
             kind = "tables"
+        elif scores.shape == (m,) or m == 0:
+            kind, scores = "equal", scores.reshape(-1)[:m]
         else:
             raise ValueError(
                 f"edge_scores{where} must have shape ({m}, {k}, {k}), a table for each edge, or "

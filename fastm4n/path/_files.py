@@ -29,7 +29,7 @@ def save(of, path):
     arrays["points"] = np.array([point.numbers() for point in of._points])
     arrays["seconds"] = of.seconds
     for j, weights in enumerate(of._weights):
-        arrays.update({f"{j}/{name}": array for name, array in weights.items()})
+        arrays.update({f"{j}/{name}": weights[name] for name in sorted(weights)})
     write_arrays(path, "regularization path", header, arrays)
 
 
