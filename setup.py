@@ -1,6 +1,6 @@
 """Build of the compiled kernels; everything else is declared in pyproject.toml.
 
-Two environment variables change the build:
+Three environment variables change the build:
 
 FASTM4N_DEBUG_BUILD=1
     bounds and initialisation checks in every Cython kernel; slow, for tests. (Checks for
@@ -9,6 +9,9 @@ FASTM4N_DEBUG_BUILD=1
 FASTM4N_SANITIZE=1
     address and undefined-behaviour sanitizers (GCC or Clang); the interpreter must
     then be started with the sanitizer's runtime preloaded.
+FASTM4N_COVERAGE=1
+    counts how often each line runs (GCC), those of headers included; in place, and in a copy of
+    the sources of its own. See .ci/coverage.py, which reads the counts.
 """
 
 import hashlib
@@ -31,6 +34,7 @@ SHARED = "fastm4n._cyutility"
 LOOPS = re.compile(r"^cdef extern from \"(?!Python)", re.MULTILINE)
 DEBUG = os.environ.get("FASTM4N_DEBUG_BUILD", "0") not in ("", "0")
 SANITIZE = os.environ.get("FASTM4N_SANITIZE", "0") not in ("", "0")
+COVERAGE = os.environ.get("FASTM4N_COVERAGE", "0") not in ("", "0")
 
 DIRECTIVES = {
     "language_level": 3,
@@ -42,7 +46,8 @@ DIRECTIVES = {
     "binding": True,
     # what is pickled says how, by __reduce__; methods for all other classes are a fifth of the C
     "auto_pickle": False,
-    "emit_code_comments": DEBUG,
+    # by these, lines of C are told to be of lines of Cython
+    "emit_code_comments": DEBUG or COVERAGE,
     # what modules have in common is constant, or taken and given back in one operation; see
     # docs/releasing.md
     "freethreading_compatible": True,
@@ -59,7 +64,7 @@ else:
     link_args = []
     if sys.platform == "linux":
         fewer += ["-ftree-vectorize", "-fvect-cost-model=dynamic"]
-        if not DEBUG:
+        if not DEBUG and not COVERAGE:
             # no names of functions but those that Python looks for
             link_args += ["-Wl,--strip-all"]
     if SANITIZE:
@@ -67,6 +72,12 @@ else:
         flags = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-g1", "-O0"]
         compile_args += flags
         link_args, fewer = flags[:2], []
+    if COVERAGE:
+        # -O1: what tells lines apart is still there. Functions that nothing calls are kept, as they
+        # would not count otherwise
+        flags = ["--coverage", "-O1", "-fprofile-update=prefer-atomic", "-fkeep-static-functions"]
+        compile_args += flags
+        link_args, fewer = flags[:1], []
 
 
 def extensions():
@@ -115,7 +126,7 @@ def translated():
     # workers that are not forked would run this file again
     forks = multiprocessing.get_start_method() == "fork"
     found = cythonize(
-        found, compiler_directives=DIRECTIVES, build_dir=BUILD, force=DEBUG,
+        found, compiler_directives=DIRECTIVES, build_dir=BUILD, force=DEBUG or COVERAGE,
         shared_utility_qualified_name=SHARED, nthreads=os.cpu_count() if forks else 0)
     made_of.write_text(present)
     return found
