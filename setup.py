@@ -73,9 +73,12 @@ else:
         compile_args += flags
         link_args, fewer = flags[:2], []
     if COVERAGE:
-        # -O1: what tells lines apart is still there. Functions that nothing calls are kept, as they
-        # would not count otherwise
+        # without the passes that merge or drop lines before counters are put in. Functions that
+        # nothing calls are kept: they would not count otherwise
         flags = ["--coverage", "-O1", "-fprofile-update=prefer-atomic", "-fkeep-static-functions"]
+        flags += [f"-fno-{name}" for name in (
+            "early-inlining", "ssa-phiopt", "tree-ccp", "tree-copy-prop", "tree-dce",
+            "tree-forwprop", "tree-fre")]
         compile_args += flags
         link_args, fewer = flags[:1], []
 

@@ -29,6 +29,8 @@ ROOT = Path(__file__).resolve().parent.parent
 TRANSLATED = "build/cython/"
 KINDS = {".py": "Python", ".pyx": "Cython", ".pxd": "Cython", ".h": "C in headers"}
 MARK = re.compile(r'\s*/\* "(fastm4n/[^"]+\.p[yx][xd])":(\d+)$')
+# where both sides of an `if` go on: no part of the line above
+LABEL = re.compile(r"\s*__pyx_L\w+:;$")
 # what Cython makes functions of without being told by statements: attributes that Python sees
 DECLARATION = re.compile(r"\s*(ctypedef|cdef\s+(public|readonly|struct|union|enum|extern))\b")
 
@@ -44,7 +46,7 @@ def lines_of_cython(c_file):
             comment = line.strip() != "*/"
         elif line.startswith("}") or line.strip() == "/* function exit code */":
             of = None
-        elif of is not None:
+        elif of is not None and not LABEL.match(line):
             found[number] = of
     return found
 
@@ -98,7 +100,8 @@ def interpreted():
     found = {}
     for path in sorted((ROOT / "fastm4n").rglob("*.py")):
         _, lines, _, missing, _ = of.analysis2(str(path))
-        found[path.relative_to(ROOT).as_posix()] = dict.fromkeys(lines, 1) | dict.fromkeys(missing, 0)
+        counts = dict.fromkeys(lines, 1) | dict.fromkeys(missing, 0)
+        found[path.relative_to(ROOT).as_posix()] = counts
     return found
 
 
@@ -124,16 +127,17 @@ def main():
     parser.add_argument("--worst", type=int, default=10, metavar="N",
                         help="list the N files with the most lines that are not covered")
     parser.add_argument("--missing", nargs="*", metavar="FILE",
-                        help="list the lines of these files that are not covered; of all, if none is named")
+                        help="list the lines that are not covered, of these files or of all")
     arguments = parser.parse_args()
     files = interpreted() | compiled()
     rows = [(name, len(counts), sum(count > 0 for count in counts.values()))
             for name, counts in files.items()]
-    table("kind", [
-        (title, *(sum(row[i] for row in rows if KINDS[Path(row[0]).suffix] in kinds) for i in (1, 2)))
-        for title, kinds in (
-            *((kind, {kind}) for kind in dict.fromkeys(KINDS.values())),
-            ("Cython and C", {"Cython", "C in headers"}), ("total", set(KINDS.values())))])
+    sums = []
+    for title, kinds in (*((kind, [kind]) for kind in dict.fromkeys(KINDS.values())),
+                         ("Cython and C", ["Cython", "C in headers"]), ("total", KINDS.values())):
+        of = [row for row in rows if KINDS[Path(row[0]).suffix] in kinds]
+        sums.append((title, sum(row[1] for row in of), sum(row[2] for row in of)))
+    table("kind", sums)
     print()
     table("most lines not covered", sorted(rows, key=lambda row: row[2] - row[1])[:arguments.worst])
     if arguments.missing is not None:
