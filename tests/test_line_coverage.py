@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("Cython")
+
 SCRIPT = Path(__file__).resolve().parent.parent / ".ci" / "line_coverage.py"
 
 pytestmark = [
