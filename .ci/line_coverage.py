@@ -2,17 +2,20 @@
 
 In a copy of the sources of its own, on Linux with GCC:
 
-    pip install -e ".[test]" coverage
     FASTM4N_COVERAGE=1 python setup.py build_ext --inplace
-    coverage run -m pytest
+    export PYTHONPATH=$PWD
+    coverage run -m pytest -n auto -k "not interrupts"
     coverage combine
     python .ci/line_coverage.py
 
-Python's lines are counted by coverage.py. GCC counts those of the C files that Cython writes, and
-of headers; a comment in the C file says of which line of Cython the C below it is made. A line
-counts once, however many modules or widths of vectors it is compiled for, and is covered if it ran
-in one of them. `def` is run when the module is imported, as in Python; the line of a function that
-is declared by `cdef` when it is called. Processes that are killed leave no counts.
+Python's lines are counted by coverage.py. Its tracer holds a lock now and then, for good if an
+interrupt comes just then; hence `not interrupts`. GCC counts the lines of the C files that Cython
+writes, and of headers; a comment in the C file says of which line of Cython the C below it is made.
+
+A line counts once, however many modules or widths of vectors it is compiled for, and is covered if
+it ran in one of them. `def` runs when the module is imported, as in Python; the line of a function
+that is declared by `cdef`, when it is called. Not counted are lines that only declare, inline
+functions of headers that nothing calls, and what runs in processes that are killed.
 """
 
 import argparse
