@@ -10,9 +10,9 @@ In a copy of the sources of its own, on Linux with GCC:
 
 Python's lines are counted by coverage.py. Its tracer holds a lock now and then, for good if an
 interrupt comes just then; hence `not interrupts`. GCC counts the lines of the C files that Cython
-writes, and of headers, and writes the counts when a process ends: workers of pytest-xdist may be
-ended before that, hence no `-n`. A comment in the C file says of which line of Cython the C below
-it is made.
+writes, and of headers, and writes the counts when a process ends: those of workers of pytest-xdist
+got lost, hence no `-n`. A comment in the C file says of which line of Cython the C below it is
+made.
 
 A line counts once, however many modules or widths of vectors it is compiled for, and is covered if
 it ran in one of them. `def` runs when the module is imported, as in Python; the line of a function
