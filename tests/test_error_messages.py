@@ -10,7 +10,6 @@ from fastm4n import (
     FactorTables,
     Graphs,
     GraphTagger,
-    InteriorPoint,
     LabelNewton,
     LabelRanker,
     Matcher,
@@ -69,9 +68,6 @@ CASES = {
     "complex costs": (
         lambda: MulticlassClassifier(cost=np.array([[0, 1j], [1, 0]])).fit(X, Y),
         "or a cost matrix: complex costs"),
-    "a solver of another surrogate": (
-        lambda: MulticlassClassifier("log", solver=InteriorPoint()).fit(X, Y),
-        "InteriorPoint is for surrogate='max_min', got 'log'; use solver='auto'."),
     "a solver of all but one surrogate": (
         lambda: MulticlassClassifier("boost", solver=LabelNewton()).fit(X, Y),
         "LabelNewton is for surrogate='log', 'max_margin' and 'max_min', got 'boost'"),
