@@ -1,6 +1,6 @@
 """Build of the compiled kernels; everything else is declared in pyproject.toml.
 
-Two environment variables change the build:
+Three environment variables change the build:
 
 FASTM4N_DEBUG_BUILD=1
     bounds and initialisation checks in every Cython kernel; slow, for tests. (Checks for
@@ -9,6 +9,9 @@ FASTM4N_DEBUG_BUILD=1
 FASTM4N_SANITIZE=1
     address and undefined-behaviour sanitizers (GCC or Clang); the interpreter must
     then be started with the sanitizer's runtime preloaded.
+FASTM4N_COVERAGE=1
+    counts how often each line runs (GCC), those of headers included; in place, and in a copy of
+    the sources of its own. See .ci/line_coverage.py, which reads the counts.
 """
 
 import hashlib
@@ -36,6 +39,7 @@ SHARED = "fastm4n._cyutility"
 LOOPS = re.compile(r"^cdef extern from \"(?!Python)", re.MULTILINE)
 DEBUG = os.environ.get("FASTM4N_DEBUG_BUILD", "0") not in ("", "0")
 SANITIZE = os.environ.get("FASTM4N_SANITIZE", "0") not in ("", "0")
+COVERAGE = os.environ.get("FASTM4N_COVERAGE", "0") not in ("", "0")
 
 DIRECTIVES = {
     "language_level": 3,
@@ -47,7 +51,8 @@ DIRECTIVES = {
     "binding": True,
     # what is pickled says how, by __reduce__; methods for all other classes are a fifth of the C
     "auto_pickle": False,
-    "emit_code_comments": DEBUG,
+    # by these, lines of C are told to be of lines of Cython
+    "emit_code_comments": DEBUG or COVERAGE,
     # what modules have in common is constant, or taken and given back in one operation; see
     # docs/releasing.md
     "freethreading_compatible": True,
@@ -81,7 +86,7 @@ else:
             "-fstrict-aliasing", "-fthread-jumps", "-ftree-vrp",
         ] if is_gcc() else fewer
         fewer += ["-ftree-vectorize", "-fvect-cost-model=dynamic"]
-        if not DEBUG:
+        if not DEBUG and not COVERAGE:
             # to look for what Python's -Wall asks for, in C that nobody reads, takes its time, too
             compile_args += ["-w"]
             # no names of functions but those that Python looks for
@@ -91,6 +96,15 @@ else:
         flags = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-g1", "-O0"]
         compile_args += flags
         link_args, fewer = flags[:2], []
+    if COVERAGE:
+        # without the passes that merge or drop lines before counters are put in. Functions that
+        # nothing calls are kept: they would not count otherwise
+        flags = ["--coverage", "-O1", "-fprofile-update=prefer-atomic", "-fkeep-static-functions"]
+        flags += [f"-fno-{name}" for name in (
+            "early-inlining", "ssa-phiopt", "tree-ccp", "tree-copy-prop", "tree-dce",
+            "tree-forwprop", "tree-fre")]
+        compile_args += flags
+        link_args, fewer = flags[:1], []
 
 
 def extensions():
@@ -139,7 +153,7 @@ def translated():
     # workers that are not forked would run this file again
     forks = multiprocessing.get_start_method() == "fork"
     found = cythonize(
-        found, compiler_directives=DIRECTIVES, build_dir=BUILD, force=DEBUG,
+        found, compiler_directives=DIRECTIVES, build_dir=BUILD, force=DEBUG or COVERAGE,
         shared_utility_qualified_name=SHARED, nthreads=os.cpu_count() if forks else 0)
     made_of.write_text(present)
     return found

@@ -256,6 +256,40 @@ def test_state_and_restore(kind, surrogate, cache):
         assert_array_equal(values, state[name])
 
 
+def changed(values, place, value):
+    values = values.copy()
+    values[place] = value
+    return values
+
+
+@pytest.mark.parametrize("name, change, message", [
+    ("counts", lambda counts: changed(counts, 0, counts[0] + 1), "as many atoms as they count"),
+    ("counts", lambda counts: changed(counts, 0, 0), "as many atoms as they count"),
+    ("hits", lambda hits: hits[1:], "as many atoms as they count"),
+    ("weight", lambda weight: changed(weight, 0, -0.1), "not those of a convex combination"),
+    ("weight", lambda weight: changed(weight, 0, np.nan), "not those of a convex combination"),
+    ("weight", lambda weight: 0.0 * weight, "not those of a convex combination"),
+    ("height", lambda height: changed(height, 1, np.nan), "height of an atom is not a number"),
+    ("length", lambda length: changed(length, 1, length[1] + 2), "atom 1 has 8 bytes, which none"),
+    ("length", lambda length: changed(length, 0, -8), "atom 0 has -8 bytes, which none"),
+    ("content", lambda content: changed(content, [0, 1], 255), "atom 0 is outside of the scores"),
+    ("content", lambda content: content[:-8], r"bytes, which none of its block has"),
+    ("content", lambda content: np.append(content, content[:8]), "that belongs to no atom"),
+])
+def test_states_that_are_none(name, change, message):
+    problem = KINDS["chains"](seed=12)
+    engine = engine_of(problem, "max_margin", seed=SEED)
+    engine.run_pass(Sampling.PERMUTATION, Step.PAIRWISE)
+    state = engine.sets.state()
+    structure, other = sets_of(problem, "max_margin")
+    other.restore(structure, state)
+    with pytest.raises(ValueError, match=message):
+        other.restore(structure, {**state, name: change(state[name])})
+    # what was there before is still there
+    for key, values in other.state().items():
+        assert_array_equal(values, state[key])
+
+
 @pytest.mark.parametrize(("kind", "surrogate"), COMBINATIONS)
 def test_shrink(kind, surrogate):
     """mu moves to phi(y) + factor (mu - phi(y)), and t to factor t: h(phi(y)) is zero."""

@@ -1,5 +1,7 @@
 """The interior-point method of rankings: Newton's equations, certificates against optima."""
 
+import re
+
 import numpy as np
 import pytest
 from fastm4n.inference._permutation_games import PermutationGames
@@ -17,6 +19,7 @@ from fastm4n import (
     save_model,
 )
 from fastm4n.losses import permutation_losses
+from fastm4n.penalties import ElasticNet
 from fastm4n.solvers import interior_point
 
 COSTS = {
@@ -265,3 +268,15 @@ def test_what_it_does_not_solve_is_refused():
         regularization_path(LabelRanker(solver=InteriorPoint()), X, y)
     with pytest.raises(ValueError, match="max_products"):
         LabelRanker(solver=InteriorPoint(-1)).fit(X, y)
+
+
+@pytest.mark.parametrize("columns, items, options, message", [
+    (3, 17, {}, "2 to 16 items"),
+    (3, 3, {"cost": np.zeros((3, 3))}, "costs that are not all the same"),
+    (70_000, 2, {}, "at most 262144 weights"),
+    (3, 3, {"penalty": ElasticNet()}, "penalty='l2'"),
+])
+def test_rankings_that_are_not_for_it(columns, items, options, message):
+    ranker = LabelRanker("max_min", solver=InteriorPoint(), **options)
+    with pytest.raises(ValueError, match=re.escape(f"solver=InteriorPoint() is for {message}; use")):
+        ranker.fit(np.ones((3, columns)), [list(range(items))] * 3)

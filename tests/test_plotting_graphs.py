@@ -59,7 +59,7 @@ def test_grids_are_shown_beside_the_truth():
     assert repr(display) == (
         f"<LabelMapDisplay: 4 graphs of 3 labels, {100 * counts[1] / counts[0]:.1f} % of pixels "
         "wrong>")
-    assert display.figure_.get_suptitle() == "Labels of nodes"
+    assert display.figure_._suptitle.get_text() == "Labels of nodes"
 
 
 def test_colours_of_labels_are_those_of_the_legend():
@@ -187,7 +187,7 @@ def test_numbers_of_equal_labels_are_on_the_diagonal(fitted):
     assert_array_equal(display.weights, np.diag([float(tagger.edge_intercept_[0])] * 2))
     assert display.row_labels == display.column_labels == ["in", "out"]
     assert display.ax_.get_ylabel() == "label of the first node"
-    assert display.figure_.get_suptitle() == "Weights of edges"
+    assert display.figure_._suptitle.get_text() == "Weights of edges"
     display = EdgeWeightDisplay.from_estimator(tagger, 0)
     assert_array_equal(display.weights, np.diag([float(tagger.edge_coef_[0])] * 2))
 

@@ -744,6 +744,11 @@ def test_what_is_not_for_all():
         TreeLoss(0)
     with pytest.raises(ValueError, match=r"unary must have shape \(n_nodes, 4\), got \(5, 3\)"):
         TreeLoss(4)(UNARY, EDGES, PAIR, TAGS, TWO)
+    layer = GraphLoss(3, "max_min")
+    with pytest.raises(ValueError, match="log_prob needs surrogate='log': surrogate='max_min' has"):
+        layer.log_prob(UNARY, EDGES, PAIR, TAGS, TWO)
+    with pytest.raises(ValueError, match="marginals needs surrogate='log'"):
+        layer.marginals(UNARY, EDGES, PAIR, TWO)
     unknown, forbidden = changed(TAGS, 2, -1), changed(UNARY, (0, 2), -torch.inf)
     cyclic, one = torch.tensor([[0, 1], [1, 2], [2, 0], [3, 4], [2, 3]]), None
     message = r"tags\[2\] is -1, not known: that is for surrogate='log' on graphs without cycles"

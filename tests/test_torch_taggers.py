@@ -88,6 +88,8 @@ def test_what_no_layer_can_be():
         from_tagger(case.tagger, surrogate="log")
     with pytest.raises(ValueError, match="no weights for order=2"):
         from_tagger(SequenceTagger("log", order=2).fit(case.X, case.y))
+    with pytest.raises(ValueError, match="surrogate='boost' has no layer"):
+        from_tagger(SequenceTagger("boost").fit(case.X, case.y))
     with pytest.raises(ValueError, match="layer must be a ChainLoss of 3 labels"):
         to_tagger(ChainLoss(4), linear, case.tagger)
     with pytest.raises(ValueError, match="layer must be a ChainLoss of 3 labels"):

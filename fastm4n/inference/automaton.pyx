@@ -109,8 +109,8 @@ def marginals(unary, LabelAutomaton automaton not None, scores=None, *, allowed=
     >>> from fastm4n.inference.automaton import marginals
     >>> once = Automaton.at_most(1, ["b"], ["a", "b"]).over(["a", "b"])
     >>> nodes, _, log_partition = marginals(np.zeros((3, 2)), once)
-    >>> nodes[:, 1].round(3), np.exp(log_partition).round(3)
-    (array([0.25, 0.25, 0.25]), np.float64(4.0))
+    >>> nodes[:, 1].round(3), float(np.exp(log_partition).round(3))
+    (array([0.25, 0.25, 0.25]), 4.0)
     """
     cdef AutomatonScratch scratch = AutomatonScratch(automaton, len(unary))
     cdef const double[:, ::1] rows

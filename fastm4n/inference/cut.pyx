@@ -496,8 +496,8 @@ def min_cut(
     >>> picture[1:5, 1:5] = 1.0
     >>> picture[2, 3] = 0.3
     >>> side, value, bound = min_cut(picture, 1.0 - picture, grid_edges((6, 6)), 0.2)
-    >>> side.sum(), round(value, 6), bool(abs(value - bound) < 1e-12)
-    (np.int64(16), 3.9, True)
+    >>> int(side.sum()), round(value, 6), bool(abs(value - bound) < 1e-12)
+    (16, 3.9, True)
     """
     cdef Py_buffer[MOST_VIEWS] views
     cdef int n_views = 0, ndim, k

@@ -11,7 +11,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import shutil
 import tempfile
 import zlib
 from contextlib import contextmanager
@@ -413,11 +412,3 @@ class ChunkCheckpoint(FitCheckpoint):
         with self.store.explained():
             super().keep(driver, history)
         self.store.commit()
-
-
-def free_space(folder):
-    """Bytes that are free where the folder is, or will be."""
-    folder = Path(folder).absolute()
-    while not folder.exists():
-        folder = folder.parent
-    return shutil.disk_usage(folder).free

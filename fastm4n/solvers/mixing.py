@@ -127,7 +127,8 @@ class Mixing:
 
         def mix(out, *points):
             for share, piece in zip(gamma[used], points, strict=True):
-                out -= (share * self.unit) * piece
+                # NumPy 1 would multiply in float32, where a small unit is none
+                out -= np.multiply(piece, share * self.unit, dtype=np.float64)
 
         by_pieces(mix, 1, [point], *([of_point[i]] for i in used))
 
