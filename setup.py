@@ -18,17 +18,12 @@ import hashlib
 import multiprocessing
 import os
 import re
-import shlex
-import shutil
-import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 
 import Cython
 from Cython.Build import cythonize
 from setuptools import Extension, setup
-from setuptools.command.sdist import sdist
 
 ROOT = Path(__file__).resolve().parent
 BUILD = "build/cython"
@@ -58,18 +53,6 @@ DIRECTIVES = {
     "freethreading_compatible": True,
 }
 
-
-def is_gcc():
-    """Whether the compiler is GCC: Clang takes the same options to mean something else."""
-    compiler = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
-    try:
-        found = subprocess.run(
-            [*shlex.split(compiler), "--version"], capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return False
-    return "Free Software Foundation" in found.stdout
-
-
 if sys.platform == "win32":
     compile_args, link_args, fewer = ["/O2"], [], []
 else:
@@ -80,11 +63,6 @@ else:
     fewer = ["-O2"]
     link_args = []
     if sys.platform == "linux":
-        # what of -O2 matters to what Cython writes: the rest takes GCC a third of the time
-        fewer = [
-            "-O1", "-finline-small-functions", "-findirect-inlining", "-fipa-cp",
-            "-fstrict-aliasing", "-fthread-jumps", "-ftree-vrp",
-        ] if is_gcc() else fewer
         fewer += ["-ftree-vectorize", "-fvect-cost-model=dynamic"]
         if not DEBUG and not COVERAGE:
             # to look for what Python's -Wall asks for, in C that nobody reads, takes its time, too
@@ -159,15 +137,6 @@ def translated():
     return found
 
 
-class SourceWithC(sdist):
-    """A source distribution with the C files, which spare whoever has the same Cython a third of
-    the work; whoever has another one translates anew, as `digest` tells."""
-
-    def make_release_tree(self, base_dir, files):
-        super().make_release_tree(base_dir, files)
-        shutil.copytree(ROOT / BUILD, Path(base_dir) / BUILD)
-
-
 def longest_first(found):
     """In an order in which no processor is left with one long file at the end."""
 
@@ -179,7 +148,6 @@ def longest_first(found):
 
 
 setup(
-    cmdclass={"sdist": SourceWithC},
     options={"build_ext": {"parallel": os.cpu_count()}},
     ext_modules=longest_first(translated()),
 )
