@@ -73,6 +73,12 @@ def test_the_pages_of_torch_run_from_top_to_bottom(name, capsys):
     assert "False" not in capsys.readouterr().out
 
 
+def test_the_page_of_skorch_runs(capsys):
+    pytest.importorskip("skorch", reason="skorch is not installed: its page is not run.")
+    run_page(DOCS / "skorch.md")
+    assert capsys.readouterr().out == "True\n"
+
+
 TUTORIALS = sorted((README.parent / "examples").glob("plot_*.py"))
 
 
