@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 hypothesis = pytest.importorskip("hypothesis")
-from hypothesis import given, settings
+from draws import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.feature_extraction import DictVectorizer
 from sklearn.preprocessing import StandardScaler
@@ -13,9 +14,8 @@ from token_cases import features
 
 from fastm4n import Sequences, SequenceScaler, SequenceTagger, SequenceVectorizer
 
-# the same examples each time; no example has a time limit, as machines may be busy
-many = settings(derandomize=True, deadline=None, database=None, max_examples=100)
-few = settings(many, max_examples=8)
+many = examples(100)
+few = examples(8)
 
 strings = st.one_of(
     st.sampled_from(["a", "b", "", "a:b", ":", "\n", "a\0", "é", "e\u0301", "😀", "\ud800"]),

@@ -11,9 +11,10 @@ from scipy import sparse
 
 hypothesis = pytest.importorskip("hypothesis")
 from comparisons import same, same_state
+from draws import examples
 from estimator_cases import CASES, SURROGATES, take
 from graph_cases import random_graphs, with_random_factors
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.metrics.pairwise import rbf_kernel
@@ -33,9 +34,8 @@ from fastm4n import (
 )
 from fastm4n.penalties import L2, ElasticNet
 
-# the same examples each time; no example has a time limit, as machines may be busy
-few = settings(derandomize=True, deadline=None, database=None, max_examples=6)
-some = settings(few, max_examples=12)
+few = examples(6)
+some = examples(12)
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 # NumPy cuts zero characters off at the end of strings
@@ -235,7 +235,7 @@ def test_data_and_constraints_come_back(lengths, labels, most, negated):
 
 
 @pytest.mark.parametrize("surrogate", SURROGATES)
-@settings(few, max_examples=3)
+@examples(3)
 @given(labels=names)
 def test_paths_come_back(surrogate, labels):
     case = CASES["MulticlassClassifier"]

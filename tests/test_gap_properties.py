@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 hypothesis = pytest.importorskip("hypothesis")
+from draws import examples
 from graph_cases import objective as graph_objective
 from graph_cases import random_graphs
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.optimize import linprog
@@ -112,7 +113,7 @@ def objective(case, model, X, y, weights):
 
 @pytest.mark.parametrize("surrogate", SURROGATES)
 @pytest.mark.parametrize("cls", CASES)
-@settings(derandomize=True, deadline=None, database=None, max_examples=8)
+@examples(8)
 @given(
     X=arrays(float, (N, 2), elements=numbers), seed=st.integers(0, 99),
     alpha=st.sampled_from([0.01, 0.1, 1.0, 30.0]), max_iter=st.sampled_from([1, 2, 5, 200]),
@@ -152,7 +153,7 @@ def test_no_weights_are_better_by_more_than_the_gap(
 
 
 @pytest.mark.parametrize("surrogate", ["max_min", "max_margin"])
-@settings(derandomize=True, deadline=None, database=None, max_examples=10)
+@examples(10)
 @given(
     seed=st.integers(0, 99), labels=st.integers(2, 3),
     pairwise=st.sampled_from(["full", "potts", "attractive"]),

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 hypothesis = pytest.importorskip("hypothesis")
-from hypothesis import given, settings
+from draws import examples, forbidding, scores
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.special import logsumexp
@@ -24,12 +25,8 @@ from fastm4n.inference.graph import (
 )
 from fastm4n.inference.roof import roof_duality
 
-# the same examples each time; no example has a time limit, as machines may be busy
-many = settings(derandomize=True, deadline=None, database=None, max_examples=100)
+many = examples(100)
 
-# ties are frequent, as are scores far apart
-scores = st.sampled_from([0.0, -0.0, 1.0, -1.0, 0.5, 2.0, 1e-9, 30.0, -700.0, 1e6])
-forbidding = st.one_of(scores, st.just(-np.inf))
 capacities = st.sampled_from([0.0, 0.5, 1.0, 1e-9, 3.0, 1e6, np.inf])
 
 

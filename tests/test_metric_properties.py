@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 hypothesis = pytest.importorskip("hypothesis")
-from hypothesis import given, settings
+from draws import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.special import softmax
@@ -27,8 +28,7 @@ from fastm4n.metrics import (
 )
 from fastm4n.rankings import places_to_strings
 
-# the same examples each time; no example has a time limit, as machines may be busy
-many = settings(derandomize=True, deadline=None, database=None, max_examples=100)
+many = examples(100)
 
 TAGS = ["O", "B-x", "I-x", "B-y", "I-y", "E-x", "S-y", "I-é\n", "B-"]
 

@@ -102,7 +102,7 @@ def test_grids_by_scipy(shape, connectivity):
         np.concatenate([source, sink, forward, backward]).astype(np.int32),
         (np.concatenate([s, nodes, edges[:, 0], edges[:, 1]]),
          np.concatenate([nodes, t, edges[:, 1], edges[:, 0]]))), shape=(n + 2, n + 2))
-    # SciPy before 1.15 takes no others
+    # SciPy 1.13 takes no others
     network.indices, network.indptr = (
         np.asarray(part, dtype=np.int32) for part in (network.indices, network.indptr))
     expected = maximum_flow(network, n, n + 1).flow_value

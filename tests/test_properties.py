@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 hypothesis = pytest.importorskip("hypothesis")
-from hypothesis import given, settings
+from draws import examples, forbidding, scores
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from making import made
@@ -21,14 +22,10 @@ from fastm4n.inference import (
 )
 from fastm4n.rankings import as_places, places_to_strings
 
-# the same examples each time; no example has a time limit, as machines may be busy
-few = settings(derandomize=True, deadline=None, database=None, max_examples=30)
-many = settings(few, max_examples=150)
+few = examples(30)
+many = examples(150)
 SURROGATES = ("max_min", "max_margin", "log")
 
-# ties are frequent, as are scores far apart
-scores = st.sampled_from([0.0, -0.0, 1.0, -1.0, 0.5, 2.0, 1e-9, 30.0, -700.0, 1e6])
-forbidding = st.one_of(scores, st.just(-np.inf))
 
 
 @st.composite
@@ -161,7 +158,7 @@ cases = pytest.mark.parametrize("cls", ESTIMATORS), pytest.mark.parametrize("sur
 
 @cases[0]
 @cases[1]
-@settings(few, max_examples=3)
+@examples(3)
 @given(X=arrays(float, (6, 2), elements=numbers), seed=st.integers(0, 9))
 def test_optima_do_not_depend_on_how_a_problem_is_written(cls, surrogate, X, seed):
     X, y = problem(cls, seed, X)
@@ -193,7 +190,7 @@ def test_optima_do_not_depend_on_how_a_problem_is_written(cls, surrogate, X, see
 
 
 @cases[1]
-@settings(few, max_examples=5)
+@examples(5)
 @given(X=arrays(float, (6, 2), elements=numbers), seed=st.integers(0, 9))
 def test_names_of_classes_do_not_matter(surrogate, X, seed):
     X, y = problem(MulticlassClassifier, seed, X)
