@@ -61,7 +61,6 @@ if TYPE_CHECKING:
     from fastm4n.solvers.block_frank_wolfe import BlockFrankWolfe
     from fastm4n.solvers.interior_point import InteriorPoint
     from fastm4n.solvers.label_newton import LabelNewton
-    from fastm4n.solvers.newton_cg import NewtonCG
     from fastm4n.solvers.out_of_core import OutOfCore
     from fastm4n.solvers.quasi_newton import QuasiNewton
     from fastm4n.vectorizer import SequenceScaler, SequenceVectorizer
@@ -84,7 +83,7 @@ _NAMES = {
     "FactorTables": "factors", "GraphTagger": "estimators", "Graphs": "graphs",
     "InteriorPoint": "solvers.interior_point", "LabelNewton": "solvers.label_newton",
     "LabelRanker": "estimators", "Matcher": "estimators", "MultiLabelClassifier": "estimators",
-    "MulticlassClassifier": "estimators", "NewtonCG": "solvers.newton_cg",
+    "MulticlassClassifier": "estimators",
     "OrdinalClassifier": "estimators", "OutOfCore": "solvers.out_of_core",
     "PathInterrupted": "path", "QuasiNewton": "solvers.quasi_newton",
     "RegularizationPath": "path",
@@ -98,7 +97,7 @@ __all__ = [
     "BlockFrankWolfe", "CalibratedClassifier", "CalibratedTagger", "ConformalClassifier",
     "ConformalOrdinalClassifier", "ConformalTagger", "CountFactor", "FactorTables", "GraphTagger",
     "Graphs", "InteriorPoint", "LabelNewton", "LabelRanker", "Matcher", "MultiLabelClassifier",
-    "MulticlassClassifier", "NewtonCG", "OrdinalClassifier", "OutOfCore", "PathInterrupted",
+    "MulticlassClassifier", "OrdinalClassifier", "OutOfCore", "PathInterrupted",
     "QuasiNewton", "RegularizationPath", "RegularizationPathCV", "SequenceScaler", "SequenceTagger",
     "SequenceVectorizer", "Sequences", "__version__", "checkpointing", "get_include", "load_model",
     "regularization_path", "save_model",

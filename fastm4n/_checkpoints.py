@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from fastm4n.solvers.driver import Driver
 
 # seconds from one checkpoint to the next, at least, and so many times what one takes
 SECONDS, TIMES = 0.5, 30.0
@@ -161,17 +160,16 @@ def keeping(estimator, data):
         raise ValueError(
             "checkpointing keeps no state of a fit with solver=OutOfCore(), which keeps it in its "
             "work_folder: give that, and leave checkpointing out.")
-    if isinstance(getattr(estimator, "fit_intercept", False), str):
-        raise ValueError(
-            "checkpointing keeps no state of a fit with fit_intercept='free'; use a large number "
-            "in its place, or fit without checkpoints."
-        )
     names = ("X", "y", "sample_weight", "lengths")
     wanted = fingerprint(estimator, dict(zip(names, data, strict=False)))
     used.append(FitCheckpoint(file, wanted))
     token = _current.set(used[-1])
     try:
         yield
+    except ArithmeticError as error:
+        if used[-1].found is None:
+            raise
+        raise ModelFileError(f"{file} is damaged: {error}") from error
     finally:
         _current.reset(token)
 
@@ -218,20 +216,32 @@ class FitCheckpoint:
             check_fingerprint(file, header, wanted, "fit")
             self.found = header, arrays
 
-    def resume(self, driver: Driver, history: dict[str, ArrayLike]) -> None:
-        """Bring back the state of the file, if there is one."""
+    @property
+    def solver(self) -> str | None:
+        """What has written the file; None if there is none."""
+        return None if self.found is None else self.found[0].get("solver")
+
+    def resume(self, driver: Any, history: dict[str, ArrayLike]) -> bool:
+        """Bring back the state of the file; whether there is one."""
         if self.found is None:
-            return
+            return False
         header, arrays = self.found
+        if self.solver != driver.writes_as:
+            raise ModelFileError(
+                f"{self.file} was written by {self.solver!r:.40} and the fit is made by "
+                f"{driver.writes_as!r}: it is of another version. Delete it.")
         with understood(self.file, "checkpoint"):
             driver.restore(part("driver", arrays))
             history.restore(part("history", arrays), header["seconds"])
+        return True
 
-    def keep(self, driver: Driver, history: dict[str, ArrayLike]) -> None:
+    def keep(self, driver: Any, history: dict[str, ArrayLike]) -> None:
         """Write the state, if it is time."""
         if not self.pace.is_due():
             return
         with self.pace.writing():
-            header = {"fingerprint": self.fingerprint, "seconds": history.seconds}
+            header = {
+                "fingerprint": self.fingerprint, "seconds": history.seconds,
+                "solver": driver.writes_as}
             arrays = {**flat("driver", driver.state()), **flat("history", history.arrays())}
             write_arrays(self.file, FIT, header, arrays, finite=False)

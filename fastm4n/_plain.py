@@ -23,6 +23,18 @@ def part(name, state):
     }
 
 
+def listed(items):
+    """A state that is a list, as a dict: numbers as names."""
+    return {str(i): item for i, item in enumerate(items)}
+
+
+def items_of(name, state):
+    """The items of `listed`, each a dict of arrays, in order."""
+    arrays = part(name, state)
+    numbers = sorted({int(key.partition("/")[0]) for key in arrays})
+    return [part(str(number), arrays) for number in numbers]
+
+
 def formed(form, name, state):
     """The state of the same form as `form` from the arrays of `flat`.
 

@@ -23,7 +23,6 @@ from fastm4n.sequences import Sequences
 from fastm4n.solvers.block_frank_wolfe import BlockFrankWolfe
 from fastm4n.solvers.interior_point import InteriorPoint
 from fastm4n.solvers.label_newton import LabelNewton
-from fastm4n.solvers.newton_cg import NewtonCG
 from fastm4n.solvers.out_of_core import OutOfCore
 from fastm4n.solvers.quasi_newton import QuasiNewton
 
@@ -75,5 +74,5 @@ Masks: TypeAlias = Union[Sequences, ArrayLike, Sequence[ArrayLike]]
 Cost: TypeAlias = Union[Literal["zero_one", "absolute", "squared"], ArrayLike]
 Penalties: TypeAlias = Union[L2, ElasticNet, Group]
 Solvers: TypeAlias = Union[
-    BlockFrankWolfe, InteriorPoint, LabelNewton, NewtonCG, OutOfCore, QuasiNewton,
+    BlockFrankWolfe, InteriorPoint, LabelNewton, OutOfCore, QuasiNewton,
 ]

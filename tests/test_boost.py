@@ -17,7 +17,7 @@ from test_tempering import iris, words
 from fastm4n import (
     GraphTagger,
     MulticlassClassifier,
-    NewtonCG,
+    QuasiNewton,
     SequenceTagger,
     regularization_path,
 )
@@ -280,7 +280,7 @@ def test_consistency():
 
 @pytest.mark.parametrize("size", [1e-150, 1e6, 1e100])
 @pytest.mark.parametrize("options", [
-    {"surrogate": "boost"}, {"surrogate": "log", "solver": NewtonCG()}])
+    {"surrogate": "boost"}, {"surrogate": "log", "solver": QuasiNewton()}])
 def test_extreme_features(options, size):
     X, y = words()
     X = [size * x for x in X] + [np.zeros((0, 3))]

@@ -8,11 +8,20 @@ from killed_fits import Killed
 from making import made
 from numpy.testing import assert_array_equal
 from processes import run_code
+from sklearn.base import clone
 
-from fastm4n import MulticlassClassifier, SequenceTagger, _checkpoints, checkpointing
+from fastm4n import (
+    LabelNewton,
+    LabelRanker,
+    MulticlassClassifier,
+    SequenceTagger,
+    _checkpoints,
+    checkpointing,
+)
 from fastm4n._checkpoints import FitCheckpoint
 from fastm4n._plain import part
 from fastm4n.model_files import ModelFileError
+from fastm4n.penalties import ElasticNet
 from fastm4n.solvers.driver import Driver
 
 
@@ -22,7 +31,7 @@ def killed_after(monkeypatch, n):
 
     def kept(self, driver, history):
         keep(self, driver, history)
-        written.append(driver.n_passes)
+        written.append(driver)
         if len(written) == n:
             raise Killed
 
@@ -41,7 +50,7 @@ def sequences(seed=0, n=12):
 
 
 OPTIONS = [
-    dict(), dict(step="pairwise"), dict(step="fixed", max_iter=30), dict(sampling="uniform"),
+    dict(tol=1e-5), dict(step="pairwise"), dict(step="fixed", max_iter=30), dict(sampling="uniform"),
     dict(accelerate=True), dict(kernel="rbf"), dict(step="away", cache=4), dict(alpha=1e-4),
 ]
 
@@ -69,7 +78,7 @@ def test_a_killed_fit_goes_on_with_the_same_bits(surrogate, options, always, tmp
     whole = MulticlassClassifier(**model.get_params(deep=False))
     with checkpointing(tmp_path / "whole.fm4n"):
         whole.fit(X, y)
-    assert whole.n_iter_ > 4
+    assert whole.n_iter_ > 2
     file = tmp_path / "fit.fm4n"
     for n in (1, 2):
         with monkeypatch.context() as patched, pytest.raises(Killed), checkpointing(file):
@@ -79,6 +88,80 @@ def test_a_killed_fit_goes_on_with_the_same_bits(surrogate, options, always, tmp
     with checkpointing(file):
         model.fit(X, y)
     assert not file.exists()
+    assert_same(model, whole)
+
+
+def rankings(n=150, items=8):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(n, 3))
+    scores = X @ rng.normal(size=(3, items)) + rng.normal(size=(n, items))
+    return X, scores.argsort(axis=1).argsort(axis=1)
+
+
+def long_sequences():
+    rng = np.random.default_rng(2)
+    X = [rng.normal(size=(80, 2)) for _ in range(4)]
+    return X, [(x @ [1.0, -1.0] + rng.normal(size=80) > 0).astype(int) for x in X]
+
+
+def columns_out_of_scale():
+    X, y = data()
+    return X * [1e4, 1.0, 1.0, 1.0, 1.0], y
+
+
+# what "auto" takes of each solver: the estimator, data, and what the history calls it
+TAKEN = {
+    "label_newton, log": (MulticlassClassifier("log", tol=1e-10), data, "quasi_newton"),
+    "label_newton, newton": (
+        MulticlassClassifier("log", tol=1e-10, alpha=1e-4, solver=LabelNewton(quasi_steps=5)),
+        data, "newton"),
+    "label_newton, max_margin": (
+        MulticlassClassifier("max_margin", alpha=1e-3), columns_out_of_scale, "newton"),
+    "label_newton, max_min": (
+        MulticlassClassifier("max_min", alpha=1e-3), columns_out_of_scale, "newton"),
+    "label_newton, free": (
+        MulticlassClassifier("log", tol=1e-10, fit_intercept="free"), data, "quasi_newton"),
+    **{
+        f"quasi_newton, {surrogate}": (
+            SequenceTagger(surrogate, alpha=0.1), long_sequences, "quasi_newton")
+        for surrogate in ("log", "max_margin", "max_min")},
+    "interior_point": (LabelRanker(alpha=0.05), rankings, "interior_point"),
+    "proximal_points, l1": (
+        MulticlassClassifier("log", alpha=0.02, penalty="l1", tol=1e-6), data, "line_search"),
+    "proximal_points, margin": (
+        SequenceTagger("max_margin", alpha=0.05, penalty="l1"), sequences, "pairwise+cache"),
+    "proximal_points, small": (
+        SequenceTagger("log", alpha=0.02, penalty=ElasticNet(0.97), tol=1e-3), sequences,
+        "line_search"),
+    "semismooth": (
+        MulticlassClassifier("max_margin", alpha=2e-4, tol=1e-5, max_iter=300),
+        lambda: data(n=300), "semismooth"),
+}
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_checkpoints_change_nothing_whatever_auto_takes(name, always, tmp_path, monkeypatch):
+    """The same fit without a file, with one, and after kills."""
+    model, make, policy = TAKEN[name]
+    X, y = make()
+    model = clone(model).set_params(random_state=0)
+    whole, file = clone(model).fit(X, y), tmp_path / "fit.fm4n"
+    assert whole.history_["policy"][-1] == policy
+    assert whole.relative_gap_ <= whole.tol or whole.penalty == "l1"
+    with checkpointing(file):
+        kept = clone(model).fit(X, y)
+    assert_same(kept, whole)
+    kills = 0
+    while True:
+        with monkeypatch.context() as patched:
+            killed_after(patched, 1 + kills**2)
+            try:
+                with checkpointing(file):
+                    model.fit(X, y)
+                break
+            except Killed:
+                kills += 1
+    assert kills >= 2
     assert_same(model, whole)
 
 
@@ -243,8 +326,9 @@ def test_files_of_something_else(always, tmp_path, monkeypatch):
     file.write_bytes(content[:-3])
     with pytest.raises(ModelFileError, match="cut off"), checkpointing(file):
         model.fit(X, y)
-    free = MulticlassClassifier(fit_intercept="free")
-    with pytest.raises(ValueError, match="fit_intercept='free'; use a large"), checkpointing(file):
+    free = MulticlassClassifier("max_margin", fit_intercept="free")
+    with pytest.raises(ValueError, match="fit_intercept='free'; use a large"), checkpointing(
+            tmp_path / "free.fm4n"):
         free.fit(X, y)
     # outside of the block nothing is read
     model.fit(X, y)
@@ -254,7 +338,8 @@ def test_a_fit_that_fails_leaves_its_file(always, tmp_path):
     X, y = data()
 
     def stop(row):
-        raise OSError("a callback failed")
+        if row["pass"] > 20:
+            raise OSError("a callback failed")
 
     with pytest.raises(OSError, match="a callback failed"), checkpointing(tmp_path / "f"):
         MulticlassClassifier(alpha=1e-4, tol=1e-8, random_state=0, callback=stop).fit(X, y)

@@ -70,7 +70,7 @@ CASES = {
         "or a cost matrix: complex costs"),
     "a solver of all but one surrogate": (
         lambda: MulticlassClassifier("boost", solver=LabelNewton()).fit(X, Y),
-        "LabelNewton is for surrogate='log', 'max_margin' and 'max_min', got 'boost'"),
+        "costs 'zero_one' or 'absolute', got surrogate='boost'"),
     "a solver of other outputs": (
         lambda: LabelRanker("log", solver=LabelNewton()).fit(X, [[0, 1], [1, 0], [1, 0]]),
         "solver=LabelNewton() is for "),

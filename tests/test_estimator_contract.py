@@ -27,6 +27,8 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from fastm4n import BlockFrankWolfe, regularization_path
 from fastm4n.penalties import ElasticNet
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine
+from fastm4n.solvers.base import Options
+from fastm4n.solvers.choice import choose
 
 
 def pytest_generate_tests(metafunc):
@@ -260,6 +262,15 @@ def test_inputs_are_left_alone(fits):
     assert_same_answers(case.answers(estimator, case.X), answers)
 
 
+def solved(estimator, problem):
+    """The solution of a problem that has no owner, and fitted attributes."""
+    options = Options(
+        alpha=estimator.alpha, tol=estimator.tol, scale=1.0, max_iter=estimator.max_iter, seed=0,
+        n_jobs=1, verbose=0, callback=None, auto=isinstance(estimator.solver, str), keep_dual=True)
+    solution = choose(estimator.solver, problem, options, {}).solve(problem, options)
+    return solution, problem.fitted_by(solution, options.alpha)
+
+
 def test_problems_pickle(fits):
     """What another process unpickles is the same problem, before its fit and after."""
     case, parameters = fits
@@ -277,8 +288,7 @@ def test_problems_pickle(fits):
                          **parameters, **more})
         problem = estimator._problem(X, case.y, None)
         copied = pickle.loads(pickle.dumps(problem))
-        (one, fitted), (two, again) = (
-            estimator._solved(part, estimator.alpha, 1.0) for part in (problem, copied))
+        (one, fitted), (two, again) = (solved(estimator, part) for part in (problem, copied))
         assert one.n_iter > 0 and np.any(fitted["coef_" if "coef_" in fitted else "dual_coef_"])
         assert_equal(vars(one.certificate), vars(two.certificate))
         assert_equal(one.mu, two.mu)
@@ -430,17 +440,16 @@ def test_the_callback_ends_the_fit(fits):
         assert_array_equal(column, [row[key] for row in rows])
 
 
-@pytest.mark.parametrize("error", [Broken, KeyboardInterrupt])
-def test_a_fit_that_fails_leaves_the_last(fits, error):
+def test_a_fit_that_fails_leaves_the_last(fits):
     case, parameters = fits
 
     def fail(row):
-        raise error
+        raise Broken
 
     estimator = case.fit(**parameters)
     before, answers = dict(vars(estimator)), case.answers(estimator, case.X)
     estimator.set_params(callback=fail)
-    with pytest.raises(error):
+    with pytest.raises(Broken):
         estimator.fit(case.smaller(), case.y)
     estimator.set_params(callback=None)
     calls = [
@@ -462,7 +471,7 @@ def test_a_fit_that_fails_leaves_the_last(fits, error):
     assert_same_answers(case.answers(estimator, case.X), answers)
     # and a first one leaves no trace
     estimator = case.cls(callback=fail, **parameters)
-    with pytest.raises(error):
+    with pytest.raises(Broken):
         estimator.fit(case.X, case.y)
     assert vars(estimator) == estimator.get_params()
     with pytest.raises(NotFittedError):
@@ -525,7 +534,8 @@ def test_without_warm_start_nothing_is_kept(fits):
     assert len(pickle.dumps(warm)) == pytest.approx(len(pickle.dumps(cold)), abs=200)
 
 
-def test_interrupts_keep_a_warm_start(fits):
+@pytest.mark.parametrize("warm_start", [False, True])
+def test_interrupts_keep_what_was_certified(fits, warm_start):
     case, parameters = fits
     rows = []
 
@@ -535,11 +545,16 @@ def test_interrupts_keep_a_warm_start(fits):
             raise KeyboardInterrupt
 
     estimator = case.cls(
-        **parameters, warm_start=True, tol=0, alpha=0.05, random_state=0, callback=interrupt)
+        **parameters, warm_start=warm_start, tol=0, alpha=0.05, random_state=0,
+        callback=interrupt)
     with pytest.raises(KeyboardInterrupt):
         estimator.fit(case.X, case.y)
+    assert estimator.interrupted_
     assert estimator.duality_gap_ == rows[-1]["gap"] and estimator.n_iter_ == rows[-1]["pass"]
     assert estimator.score(case.X, case.y) > 0.7
     estimator.set_params(callback=None, tol=case.tol).fit(case.X, case.y)
-    assert estimator.history_["pass"][0] == 0 and estimator.relative_gap_ <= case.tol
+    assert not estimator.interrupted_ and estimator.relative_gap_ <= case.tol
+    if not warm_start:
+        return
+    assert estimator.history_["pass"][0] == 0
     assert estimator.history_["dual"][-1] >= rows[-1]["dual"] - 1e-9

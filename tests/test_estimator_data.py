@@ -352,7 +352,7 @@ def test_costs_that_are_none(case, cost, message):
 
 
 EXACT = "step='exact' needs a closed-form.*use step='line_search'"
-NO_MIRROR_PROX = "has no mirror prox: use oracle='exact'"
+NO_MIRROR_PROX = "solver__oracle='mirror_prox' is not for"
 
 
 @pytest.mark.parametrize(("parameters", "message"), [
@@ -361,7 +361,7 @@ NO_MIRROR_PROX = "has no mirror prox: use oracle='exact'"
     ({"alpha": 10**400}, "alpha must be .*a finite number > 0"),
     ({"surrogate": "log", "step": "fixed"}, "step='fixed' averages dual points.*line_search"),
     *[({"surrogate": other, "oracle": "mirror_prox"},
-       f"mirror_prox' solves the max-min.*needs surrogate='max_min', got '{other}'")
+       f"mirror_prox' solves the max-min.*needs surrogate='max_min', got surrogate='{other}'")
       for other in ("log", "max_margin")],
     ({"step": "exact", "surrogate": "log"}, EXACT), ({"step": "exact", "cost": "squared"}, EXACT),
     ({"step": "exact", "oracle": "mirror_prox"}, EXACT), ({"step": "exact"}, EXACT),

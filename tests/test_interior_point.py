@@ -258,11 +258,11 @@ def test_what_it_does_not_solve_is_refused():
     X, y = rankings(n=20)
     with pytest.raises(ValueError, match="InteriorPoint.* is for surrogate='max_min'"):
         LabelRanker("log", solver=InteriorPoint()).fit(X, y)
-    with pytest.raises(ValueError, match="InteriorPoint.* is for dense X"):
+    with pytest.raises(ValueError, match="InteriorPoint.* needs dense rows of X .*, got a sparse X"):
         LabelRanker(solver=InteriorPoint()).fit(sparse.csr_matrix(X), y)
-    with pytest.raises(ValueError, match="InteriorPoint.* is for dense X"):
+    with pytest.raises(ValueError, match="InteriorPoint.* needs .*, got kernel='rbf'"):
         LabelRanker(kernel="rbf", solver=InteriorPoint()).fit(X, y)
-    with pytest.raises(ValueError, match="InteriorPoint.* is for rankings"):
+    with pytest.raises(ValueError, match="InteriorPoint.* is for LabelRanker, got Multi"):
         MulticlassClassifier(solver=InteriorPoint()).fit(X, y[:, 0])
     with pytest.raises(ValueError, match="fits one alpha"):
         regularization_path(LabelRanker(solver=InteriorPoint()), X, y)
@@ -271,12 +271,12 @@ def test_what_it_does_not_solve_is_refused():
 
 
 @pytest.mark.parametrize("columns, items, options, message", [
-    (3, 17, {}, "2 to 16 items"),
-    (3, 3, {"cost": np.zeros((3, 3))}, "costs that are not all the same"),
-    (70_000, 2, {}, "at most 262144 weights"),
-    (3, 3, {"penalty": ElasticNet()}, "penalty='l2'"),
+    (3, 17, {}, "is for 2 to 16 items, and y has 17"),
+    (3, 3, {"cost": np.zeros((3, 3))}, "needs costs that differ, got cost="),
+    (70_000, 2, {}, "is for at most 262144 weights, and X and y make 280004"),
+    (3, 3, {"penalty": ElasticNet()}, "needs penalty='l2', got penalty=ElasticNet()"),
 ])
 def test_rankings_that_are_not_for_it(columns, items, options, message):
     ranker = LabelRanker("max_min", solver=InteriorPoint(), **options)
-    with pytest.raises(ValueError, match=re.escape(f"solver=InteriorPoint() is for {message}; use")):
+    with pytest.raises(ValueError, match=re.escape(f"solver=InteriorPoint() {message}")):
         ranker.fit(np.ones((3, columns)), [list(range(items))] * 3)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
 from sklearn.datasets import load_iris, load_wine
 from threadpoolctl import threadpool_limits
 
@@ -170,12 +171,15 @@ def test_auto_takes_it_where_features_are_out_of_scale(kind, tmp_path):
     plain = (X - X.mean(axis=0)) / X.std(axis=0)
     fit.fit(plain, y)
     assert ("quasi_newton" in fit.history_["policy"]) == (kind == "log")
-    # checkpoints are of blocks, and so is what partial_fit goes on with
+    # checkpoints change nothing
+    fit.fit(X, y)
     with checkpointing(tmp_path / "fit"):
-        fit.fit(X, y)
-    assert "newton" not in " ".join(fit.history_["policy"])
-    fit.partial_fit(plain[::2], y[::2]).partial_fit(plain[1::2], y[1::2])
-    assert "newton" not in " ".join(fit.history_["policy"])
+        kept = clone(fit).fit(X, y)
+    assert_array_equal(kept.coef_, fit.coef_)
+    assert_array_equal(kept.history_["policy"], fit.history_["policy"])
+    # later calls of partial_fit go on with blocks
+    calls = clone(fit).partial_fit(plain[::2], y[::2]).partial_fit(plain[1::2], y[1::2])
+    assert "newton" not in " ".join(calls.history_["policy"])
 
 
 def test_newton_steps_of_log():
@@ -198,16 +202,16 @@ def test_second_derivatives_by_label(monkeypatch):
 
 def test_where_it_is_not_for(tmp_path):
     X, y = iris()
-    with pytest.raises(ValueError, match="LabelNewton.* is for dense X"):
+    with pytest.raises(ValueError, match="LabelNewton.* needs dense rows of X .*, got a sparse X"):
         from scipy import sparse
         MulticlassClassifier("log", solver=LabelNewton()).fit(sparse.csr_matrix(X), y)
-    with pytest.raises(ValueError, match="is for dense X and kernel='linear'"):
+    with pytest.raises(ValueError, match="needs dense rows .*, got kernel='rbf'"):
         MulticlassClassifier("log", kernel="rbf", solver=LabelNewton()).fit(X, y)
-    with pytest.raises(ValueError, match="is for penalty='l2'"):
+    with pytest.raises(ValueError, match="needs penalty='l2', got penalty='elasticnet'"):
         MulticlassClassifier("log", penalty="elasticnet", solver=LabelNewton()).fit(X, y)
     with pytest.raises(ValueError, match="costs 'zero_one' or 'absolute'"):
         OrdinalClassifier("max_min", cost="squared", solver=LabelNewton()).fit(X, y)
-    with pytest.raises(ValueError, match="got 'boost'"):
+    with pytest.raises(ValueError, match="got surrogate='boost'"):
         MulticlassClassifier("boost", solver=LabelNewton()).fit(X, y)
     with pytest.raises(ValueError, match="quasi_steps"):
         MulticlassClassifier("log", solver=LabelNewton(-1)).fit(X, y)

@@ -389,7 +389,7 @@ def predicted(X=None, **options):
     (lambda: fitted(order=1, transition_features="all").predict(
         data()[0], constraints=".*"), "without transition_features"),
     (lambda: SequenceTagger(order=2, solver=fastm4n.BlockFrankWolfe(oracle="mirror_prox")).fit(
-        *data()), "mirror prox"),
+        *data()), "mirror_prox"),
 ])
 def test_bad_input(call, what):
     with pytest.raises(ValueError, match=what):

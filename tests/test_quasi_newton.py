@@ -314,7 +314,7 @@ def test_bad_input():
         MulticlassClassifier(solver=QuasiNewton()).fit(X, y)
     with pytest.raises(ValueError, match="plain L2 penalty"):
         MulticlassClassifier("log", penalty="elasticnet", solver=QuasiNewton()).fit(X, y)
-    with pytest.raises(ValueError, match="plain L2 penalty"):
+    with pytest.raises(ValueError, match="needs weights, and kernel='rbf' has none"):
         MulticlassClassifier("log", kernel="rbf", solver=QuasiNewton()).fit(X, y)
     with pytest.raises(ValueError, match="'boost' has none"):
         MulticlassClassifier("boost", solver=QuasiNewton()).fit(X, y)

@@ -93,6 +93,7 @@ class DaskEstimator:
     alpha_: float
     n_iter_: int
     duality_gap_: float
+    interrupted_: bool
     relative_gap_: float
     primal_objective_: float
     dual_objective_: float
@@ -303,6 +304,7 @@ class DaskEstimator:
         self.relative_gap_ = certificate.gap / scale
         self.primal_objective_, self.dual_objective_ = certificate.primal, certificate.dual
         self.history_ = solution.history
+        self.interrupted_ = solution.interrupted
 
     # ---------------------------------------------------------------------- predict
 
@@ -361,7 +363,7 @@ _PARTS = {
     "parameters": """
 surrogate, alpha, cost, ...
     Those of `{local}`. Not supported are {refused}``warm_start=True``, ``penalty="l1"``,
-    `NewtonCG` and the fixed step.
+    and the fixed step.
 max_iter : int, default=200
     Most rounds.
 client : distributed.Client, default=None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import reprlib
 import warnings
+from contextlib import nullcontext
 from functools import lru_cache
 from types import MethodType
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from fastm4n._checkpoints import current, keeping
+from fastm4n._checkpoints import keeping
 from fastm4n._parameters import (
     NamesParameters,
     check_callback,
@@ -29,15 +30,8 @@ from fastm4n._parameters import (
 from fastm4n.estimators._parameters import DECODINGS, SURROGATES
 from fastm4n.estimators._scale import scale_advice
 from fastm4n.penalties import Group, as_penalty, is_pure_l1, needs_weights
-from fastm4n.solvers import interior_point
-from fastm4n.solvers.block_coordinate import solve
-from fastm4n.solvers.block_frank_wolfe import check_solver
-from fastm4n.solvers.interior_point import InteriorPoint
-from fastm4n.solvers.label_newton import LabelNewton, is_better
-from fastm4n.solvers.newton_cg import NewtonCG
-from fastm4n.solvers.out_of_core import OutOfCore
-from fastm4n.solvers.proximal import is_proximal, solve_proximal
-from fastm4n.solvers.quasi_newton import QuasiNewton
+from fastm4n.solvers.base import Options
+from fastm4n.solvers.choice import as_solver, choose
 from fastm4n.solvers.threads import n_threads
 from fastm4n.surrogates import make_surrogate
 
@@ -54,13 +48,18 @@ LOOSE = (
 )
 
 
-# penalties whose quadratic term has this share or less are solved for by proximal points
-SMALL_MODULUS = 0.05
-
-
 def _has_matrix(estimator):
     """Whether coef_ is a matrix, one row of weights for each label."""
     return len(estimator._coef_dims) == 1 and getattr(estimator, "kernel", "linear") == "linear"
+
+
+# what a surrogate needs of outputs: the flag, and in words
+_NEEDED = {
+    "log": ("has_marginals", "marginals of a distribution over the outputs"),
+    "boost": ("has_tangent", "derivatives of the marginals"),
+}
+# what goes from one call of `partial_fit` to the next
+_OF_CALLS = "_warm_state", "_seen"
 
 
 @lru_cache(64)
@@ -106,6 +105,7 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
     primal_objective_: float
     dual_objective_: float
     history_: dict[str, Array]
+    interrupted_: bool
     coef_: Any
     alpha_: float
     n_features_in_: int
@@ -176,7 +176,7 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         self._check_flags("warm_start")
         self._check_tempering()
         check_verbose(self.verbose)
-        check_solver(self.solver).check(self.surrogate)
+        as_solver(self.solver).check()
         check_callback(self.callback)
 
     def _check_tempering(self):
@@ -236,10 +236,25 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
 
     def _surrogate(self, outputs):
         """The surrogate over the true outputs of all blocks."""
-        solver = check_solver(self.solver)
+        solver = as_solver(self.solver)
+        needed, what = _NEEDED.get(self.surrogate, (None, ""))
+        if needed is not None and not getattr(outputs, needed):
+            raise ValueError(
+                f"surrogate={self.surrogate!r} needs {what}, which {type(self).__name__} does not "
+                f"have{self._outputs_in_words(outputs)}; use 'max_min' or 'max_margin'.")
+        if solver.oracle == "mirror_prox" and self.surrogate == "max_min" and (
+                not outputs.has_mirror_prox):
+            raise ValueError(
+                f"solver__oracle='mirror_prox' is not for {type(self).__name__}"
+                f"{self._outputs_in_words(outputs)}, whose max-min oracle is exact; leave `oracle` "
+                "out.")
         return make_surrogate(
             self.surrogate, outputs, solver.oracle, solver.oracle_iter, self._oracle_warm_start,
             bool(self.cost_augmented), float(self.temperature))
+
+    def _outputs_in_words(self, outputs):
+        """The parameters by which the estimator has these outputs and not others."""
+        return ""
 
     def _seed(self):
         """The seed of a solver, by `random_state`."""
@@ -254,102 +269,19 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
             ) from error
         return int(random_state.randint(2**31))
 
-    def _solver_options(self):
-        """Arguments of `solve` that are parameters of the estimator, but for the tolerance."""
-        return dict(
-            check_solver(self.solver).options(),
-            auto=isinstance(self.solver, str),
-            max_iter=self.max_iter,
-            seed=self._seed(),
-            n_jobs=n_threads(self.n_jobs),
-            verbose=self.verbose,
-            callback=self.callback,
-            keep_on_interrupt=self.warm_start,
-        )
+    def _options(self, problem, alpha, keep_dual):
+        """How the problem of a fit is to be solved."""
+        return Options(
+            alpha=alpha, tol=float(self.tol), scale=problem.scale(), max_iter=self.max_iter,
+            seed=self._seed(), n_jobs=n_threads(self.n_jobs), verbose=self.verbose,
+            callback=self.callback, auto=isinstance(self.solver, str), keep_dual=keep_dual)
 
-    def _solved(self, problem, alpha, scale, **start):
-        """The solution of a problem whose objective at w = 0 is scale, and fitted attributes."""
-        parts = problem.loss, problem.features, problem.weights, alpha
-        solver, modulus = check_solver(self.solver), self._proximal_modulus()
-        # fits that others go on from hold a dual point, which the block solver makes larger
-        is_fresh = (
-            isinstance(self.solver, str) and problem.is_last and not start and modulus is None
-            and problem.chunks is None and current() is None)
-        if is_fresh and QuasiNewton.pays(problem.loss, problem.features, alpha):
-            solver = QuasiNewton()
-        by_games = is_fresh and interior_point.is_better(*parts, self.tol)
-        average = start.get("average")
-        if average is not None and is_proximal(average) != (modulus is not None):
-            del start["average"]
-        if problem.chunks is not None:
-            solution = problem.chunks.solve(
-                problem.weights, alpha, tol=self.tol * scale, max_iter=self.max_iter,
-                seed=self._seed(), n_jobs=n_threads(self.n_jobs), verbose=self.verbose,
-                callback=self.callback)
-        elif isinstance(solver, OutOfCore):
-            raise ValueError(
-                "solver=OutOfCore() is for SequenceTagger, GraphTagger, MulticlassClassifier and "
-                f"OrdinalClassifier; {type(self).__name__} has no such fits.")
-        elif by_games:
-            solution = self._solution_by_games(*parts, tol=self.tol * scale)
-        elif self._takes_newton(problem, alpha, start):
-            solution = self._newton_solution(problem, alpha, scale, **start)
-        elif isinstance(solver, (InteriorPoint, NewtonCG, QuasiNewton)):
-            solution = solver.solve(
-                *parts, tol=self.tol * scale, max_iter=self.max_iter, verbose=self.verbose,
-                callback=self.callback, **start)
-        elif modulus is not None:
-            solution = solve_proximal(
-                *parts, tol=self.tol * scale, modulus=modulus, keep_dual=not problem.is_last,
-                **start, **self._solver_options())
-        else:
-            # weights alone are made of no dual point, but by kernels, which keep theirs
-            solution = solve(
-                *parts, tol=self.tol * scale, keep_dual=not problem.is_last, **start,
-                **self._solver_options())
-        del parts
-        if problem.is_last:
-            problem.drop_dual(solution)
-        return solution, problem.fitted(solution.mu, alpha)
-
-    def _solution_by_games(self, *parts, tol):
-        """The solution by `InteriorPoint`, or by blocks where its steps get no further."""
-        return InteriorPoint().solve(
-            *parts, tol=tol, max_iter=self.max_iter, verbose=self.verbose, callback=self.callback,
-            otherwise=lambda: solve(
-                *parts, tol=tol, keep_dual=False, **self._solver_options()))
-
-    def _takes_newton(self, problem, alpha, start):
-        """Whether `LabelNewton` solves a problem: it is asked for, or is what "auto" takes."""
-        if isinstance(self.solver, str):
-            # checkpoints are of passes over blocks, and so is what `partial_fit` goes on with
-            is_whole = current() is None and not (start and "_growing" in self.__dict__)
-            return is_whole and is_better(problem.loss, problem.features, problem.weights, alpha)
-        return isinstance(self.solver, LabelNewton)
-
-    def _newton_solution(self, problem, alpha, scale, **start):
-        """The solution by `LabelNewton`."""
-        solver = self.solver if isinstance(self.solver, LabelNewton) else LabelNewton()
-        return solver.solve(
-            problem.loss, problem.features, problem.weights, alpha, tol=self.tol * scale,
-            max_iter=self.max_iter, verbose=self.verbose, callback=self.callback,
-            keep_dual=not problem.is_last, keep_on_interrupt=self.warm_start, **start)
+    def _naming(self, problem):
+        """A context in which errors name examples and kernels as the caller does."""
+        return nullcontext()
 
     def _is_pure_l1(self):
         return is_pure_l1(getattr(self, "penalty", "l2"))
-
-    def _proximal_modulus(self):
-        """The modulus of the penalty where proximal points are for it, or None.
-
-        Without quadratic term there is no other way, and with a small one they are the faster way
-        to sparse CRFs.
-        """
-        if self._is_pure_l1():
-            return 0.0
-        penalty = as_penalty(getattr(self, "penalty", "l2"))
-        small = 1.0 - penalty._ratio() <= SMALL_MODULUS and not isinstance(penalty, Group)
-        is_plain = self.surrogate == "log" and isinstance(self.solver, str) and current() is None
-        return 1.0 - penalty._ratio() if small and is_plain else None
 
     def _problem_of_fit(self, *args):
         """The problem of one alpha."""
@@ -358,14 +290,29 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
     def _fit(self, *args):
         """Validate, solve and, when nothing can fail any more, replace the fitted state."""
         problem = self._problem_of_fit(*args)
+        is_growing = "_growing" in self.__dict__
+        problem.owner = self
+        penalty = as_penalty(getattr(self, "penalty", "l2"))
+        problem.modulus = 1.0 - penalty._ratio()
+        problem.has_groups = isinstance(penalty, Group)
+        if is_growing and problem.chunks is None:
+            problem.road = "calls"
         alpha = self._alpha_of(problem.blocks.kept.size)
         state = self._start_of(problem)
         start = {} if state is None else problem.start(state, alpha)
-        scale = problem.scale()
-        problem.is_last = not (self.warm_start or "_growing" in self.__dict__)
-        with keeping(self, args):
-            solution, fitted = self._solved(problem, alpha, scale, **start)
-        if self.warm_start or "_growing" in self.__dict__:
+        options = self._options(problem, alpha, bool(self.warm_start) or is_growing)
+        problem.is_last = not options.keep_dual
+        with keeping(self, args), self._naming(problem):
+            solver = choose(self.solver, problem, options, start)
+            solution = solver.solve(problem, options, **start)
+            if problem.is_last:
+                problem.drop_dual(solution)
+            fitted = problem.fitted_by(solution, alpha)
+        if is_growing and solution.interrupted:
+            # the data of this call do not count: the next one goes on from the last that ended
+            kept = {name: vars(self)[name] for name in _OF_CALLS if name in vars(self)}
+            fitted.update(kept)
+        elif options.keep_dual:
             left_by = problem if problem.chunks is None else problem.chunks
             fitted["_warm_state"] = left_by.warm(solution, alpha)
         fitted.update(problem.values())
@@ -374,10 +321,11 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         self.alpha_ = alpha
         self.n_iter_ = solution.n_iter
         self.duality_gap_ = solution.certificate.gap
-        self.relative_gap_ = solution.certificate.gap / scale
+        self.relative_gap_ = solution.certificate.gap / options.scale
         self.primal_objective_ = solution.certificate.primal
         self.dual_objective_ = solution.certificate.dual
         self.history_ = solution.history
+        self.interrupted_ = solution.interrupted
         return solution
 
     def _start_of(self, problem):

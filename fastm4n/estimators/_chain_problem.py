@@ -74,8 +74,8 @@ class ChainProblem(Problem):
         if n_then > d or n_then < d and self.features.edges is not None:
             start["average"] = None
             return start
-        weights, *others = start["average"]
-        rows = weights["weights"]
+        average = start["average"]
+        rows = average.weights["weights"]
         n_old = rows.shape[0] - self.n_behind()
         whole = np.zeros((d + self.n_behind(), rows.shape[1]))
         if old is not None:
@@ -87,7 +87,7 @@ class ChainProblem(Problem):
         if now is not None:
             whole = np.concatenate([whole[now], whole[d:]])
         whole = self.features.gathered(whole)
-        start["average"] = ({**weights, "weights": whole}, *others)
+        start["average"] = average._replace(weights={**average.weights, "weights": whole})
         return start
 
     def n_behind(self):

@@ -395,11 +395,11 @@ class EstimatorChunks(Chunks):
         return problem
 
     def solve(self, weights, alpha, **options):
-        """The solution, by `OutOfCore.solve`."""
+        """The solution, by `OutOfCore.solve_chunks`."""
         calls = self.calls
         if calls is None or calls.ended is None:
             left = {} if calls is None else {"left": calls.left, "share": calls.share}
-            return self.solver.solve(self, weights, alpha, **left, **options)
+            return self.solver.solve_chunks(self, weights, alpha, **left, **options)
         self.close(True)
         return calls.ended_solution(self.features)
 

@@ -53,7 +53,7 @@ penalty : {{"l2", "elasticnet", "l1"}} or object of fastm4n.penalties, default="
     penalty.{penalties}
 """,
     "solver": """
-solver : "auto", BlockFrankWolfe, LabelNewton, QuasiNewton, InteriorPoint, NewtonCG or OutOfCore, \
+solver : "auto", BlockFrankWolfe, LabelNewton, QuasiNewton, InteriorPoint or OutOfCore, \
 default="auto"
     How the problem is solved: steps, sampling, acceleration, cache and oracles. "auto" makes
     accelerated steps, line searches or pairwise ones with a cache or without, whichever counts of
@@ -61,8 +61,7 @@ default="auto"
     `BlockFrankWolfe` for the options, which are nested parameters such as ``solver__step``.
     `LabelNewton`, for single labels and dense features, is what "auto" takes under "log" and for
     features out of scale, `QuasiNewton` for few and long outputs, and `InteriorPoint` for rankings
-    of more than a few items under "max_min". `NewtonCG` is a batch solver for "log", `OutOfCore`
-    for data that do not fit in memory.
+    of more than a few items under "max_min". `OutOfCore` is for data that do not fit in memory.
 tol : float, default=1e-3
     Certified gap at which the fit ends, as a share of the objective at zero weights.
 max_iter : int, default=1000

@@ -10,7 +10,7 @@ from fastm4n._checkpoints import FIT, IDLE, fingerprint
 from fastm4n._plain import flat, part
 from fastm4n.model_files import read_arrays, understood
 from fastm4n.solvers._dual_store import ENDED, STATE
-from fastm4n.solvers.block_coordinate import Solution
+from fastm4n.solvers.base import Solution
 from fastm4n.solvers.certificates import Certificate
 
 # parameters that may change from call to call, for dual points to be gone on from

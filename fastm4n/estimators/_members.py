@@ -9,6 +9,7 @@ from sklearn.base import clone
 from fastm4n.estimators._graph_input import as_graphs
 from fastm4n.fleets import Lost, NoMember
 from fastm4n.sequences import Sequences
+from fastm4n.solvers.choice import as_solver
 from fastm4n.solvers.worker import Worker
 
 # times that a member is made anew before the problem has begun
@@ -72,6 +73,10 @@ class FitMember:
             with partition(*self.numbers):
                 X, y, weights = joined(estimator._task, self.parts)
                 self.problem = estimator._problem(X, y, weights)
+                self.problem.owner, self.problem.road = estimator, "partitions"
+                reason = as_solver(estimator.solver).refusal(self.problem)
+                if reason is not None:
+                    raise ValueError(reason)
             self.names = getattr(estimator, "feature_names_in_", None)
             self.least = self._template(estimator, X, y)
             self.worker = Worker.of(self.problem, self.problem.blocks.total)

@@ -193,8 +193,8 @@ class PartialFit:
             state, alpha=state["alpha"] * share,
             owner=np.concatenate([state["owner"], np.full(seen.weights.size - n, -1)]))
         if state["average"] is not None:
-            weights, curvature, alpha = state["average"]
-            state["average"] = weights, curvature, alpha * share
+            average = state["average"]
+            state["average"] = average._replace(alpha=average.alpha * share)
         if "lengths" in problem.task:
             state["task"] = {**state["task"], "lengths": problem.task["lengths"]}
         return state

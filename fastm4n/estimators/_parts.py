@@ -19,11 +19,7 @@ from fastm4n.estimators._label_graphs import pair_counts
 from fastm4n.estimators._parameters import as_weights, check_weights
 from fastm4n.estimators._places import check_labels, check_lengths
 from fastm4n.rankings import read_rankings
-from fastm4n.solvers.block_frank_wolfe import check_solver
-from fastm4n.solvers.interior_point import InteriorPoint
-from fastm4n.solvers.label_newton import LabelNewton
-from fastm4n.solvers.newton_cg import NewtonCG
-from fastm4n.solvers.quasi_newton import QuasiNewton
+from fastm4n.solvers.choice import as_solver
 
 # labels of these kinds of dtypes are the same ones whatever the dtype
 _KINDS = {"U": "strings", "S": "bytes", "b": "booleans", "i": "integers", "u": "integers",
@@ -275,8 +271,8 @@ def check_divisible(estimator):
         refuse("warm_start=True", "fit anew")
     if estimator._is_pure_l1():
         refuse("penalty='l1'", "use an elastic net of l1_ratio=0.99, which has a certificate")
-    solver = check_solver(estimator.solver)
-    if isinstance(solver, (InteriorPoint, LabelNewton, NewtonCG, QuasiNewton)):
+    solver = as_solver(estimator.solver)
+    if not solver.solves_parts:
         refuse(f"solver={type(solver).__name__}()", "use solver='auto'")
-    if solver.step == "fixed":
+    if getattr(solver, "step", None) == "fixed":
         refuse("step='fixed'", "use step='line_search'")

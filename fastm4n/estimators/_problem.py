@@ -5,10 +5,12 @@ They pickle, so that another process can unpickle one and solve it.
 
 from __future__ import annotations
 
+import reprlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from scipy import sparse
 
 from fastm4n.solvers.certificates import objective_at_zero
 
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fastm4n._typing import FloatArray
-    from fastm4n.solvers.block_coordinate import Solution
+    from fastm4n.solvers.base import Solution
 
 
 def _same(one, other):
@@ -98,7 +100,16 @@ class Problem:
     """
 
     # the `Chunks` of data that are not in memory
-    chunks = None
+    chunks: ClassVar[Any] = None
+    # where the data come from: "memory", "folder", "calls" of `partial_fit` or "partitions"
+    road: ClassVar[str] = "memory"
+    # the value of the constant feature where the intercept is not penalised
+    free_intercept = None
+    # the share of the quadratic term in the penalty, and whether there are norms of groups
+    modulus: ClassVar[float] = 1.0
+    has_groups: ClassVar[bool] = False
+    # the estimator, by whose parameters refusals say what is wrong
+    owner: ClassVar[Any] = None
 
     loss: Any
     features: Any
@@ -112,6 +123,30 @@ class Problem:
     def weights(self) -> FloatArray:
         return self.blocks.weights
 
+    @property
+    def taker(self) -> str:
+        """The class of the estimator, for errors."""
+        return "these outputs" if self.owner is None else type(self.owner).__name__
+
+    def said(self, *names: str) -> str:
+        """These parameters as they were given, "surrogate='log', cost='zero_one'"."""
+        given = {} if self.owner is None else self.owner.get_params()
+        return ", ".join(
+            f"{name}={reprlib.repr(given[name])}" for name in names if name in given)
+
+    def outputs_in_words(self) -> str:
+        """The outputs, with the oracle where there are several."""
+        oracle = self.common.get("oracle_")
+        return f"outputs of {self.taker}" + ("" if oracle is None else f" by oracle_={oracle!r}")
+
+    def features_in_words(self) -> str:
+        """The form of X."""
+        kernel = getattr(self.owner, "kernel", "linear")
+        X = getattr(self.features, "X", None)
+        return (
+            f"kernel={reprlib.repr(kernel)}" if kernel != "linear" else
+            "a sparse X" if sparse.issparse(X) else f"the features of {self.taker}")
+
     def scale(self) -> float:
         """The objective at zero weights, from above: what tolerances are relative to."""
         return objective_at_zero(self.loss, self.features, self.weights)
@@ -123,6 +158,10 @@ class Problem:
         what the features hold.
         """
         raise NotImplementedError(f"{type(self).__name__} has no method `fitted`.")
+
+    def fitted_by(self, solution: Solution, alpha: float) -> Any:
+        """`fitted` of what a solver has left."""
+        return self.fitted(solution.mu, alpha)
 
     def drop_dual(self, solution: Solution) -> None:
         """Let go of the dual point where fitted attributes are not made of it."""

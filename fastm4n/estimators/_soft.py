@@ -11,9 +11,10 @@ from fastm4n._parameters import check_choice, check_number
 from fastm4n.estimators._problem import Problem
 from fastm4n.outputs.graphs import INFERENCES
 from fastm4n.penalties import is_plain
-from fastm4n.solvers.block_coordinate import Solution
-from fastm4n.solvers.block_frank_wolfe import BlockFrankWolfe, check_solver
+from fastm4n.solvers.base import Options, Solution
+from fastm4n.solvers.block_frank_wolfe import BlockFrankWolfe
 from fastm4n.solvers.certificates import Certificate
+from fastm4n.solvers.choice import as_solver
 from fastm4n.solvers.history import HISTORY_KEYS, Progress
 from fastm4n.solvers.soft import solve_soft
 
@@ -27,7 +28,7 @@ def check_inference(estimator):
     check_number("rho", estimator.rho, low=0)
     if estimator.inference != "soft":
         return
-    solver = check_solver(estimator.solver)
+    solver = as_solver(estimator.solver)
     if not isinstance(solver, BlockFrankWolfe):
         raise ValueError(
             "inference='soft' needs solver='auto' or a BlockFrankWolfe, got "
@@ -84,6 +85,8 @@ class SoftProblem(Problem):
     y: np.ndarray
     heights: np.ndarray
     kernel: str
+    # weights of nodes and of factors, after `solved`
+    found = None
 
     def weights_of(self, node_weights, factor_weights):
         """Fitted arrays."""
@@ -97,15 +100,15 @@ class SoftProblem(Problem):
         nodes = self.graphs.examples[self.graphs.node_blocks]
         return float(np.sum(worst * self.blocks.weights[nodes])) or 1.0
 
-    def solved(self, estimator, alpha, tol):
-        """The `Solution`, and fitted attributes."""
+    def solved(self, solver: BlockFrankWolfe, options: Options) -> Solution:
+        """The solution by a solver's options; what it found is kept for `fitted`."""
         if current() is not None:
             raise ValueError(
                 "inference='soft' keeps no checkpoints: its fits are made of many stages. Fit it "
                 "outside of `checkpointing`.")
-        options = estimator._solver_options()
-        progress = Progress(options["verbose"], options["max_iter"], tol)
-        columns, callback = {key: [] for key in (*HISTORY_KEYS, *COLUMNS)}, options["callback"]
+        tol, callback = options.gap, options.callback
+        progress = Progress(options.verbose, options.max_iter, tol)
+        columns = {key: [] for key in (*HISTORY_KEYS, *COLUMNS)}
 
         def on_row(row):
             row = {
@@ -119,13 +122,18 @@ class SoftProblem(Problem):
 
         try:
             found = solve_soft(
-                self.graphs, self.X, self.y, self.heights, alpha=alpha, rho=float(estimator.rho),
-                shares=self.blocks.weights, factor_X=self.factor_X, kernel=self.kernel, tol=tol,
-                callback=on_row, **{name: options[name] for name in (
-                    "sampling", "accelerate", "max_iter", "seed", "n_jobs")})
+                self.graphs, self.X, self.y, self.heights, alpha=options.alpha,
+                rho=float(self.owner.rho), shares=self.blocks.weights, factor_X=self.factor_X,
+                kernel=self.kernel, tol=tol, callback=on_row, sampling=solver.sampling,
+                accelerate=bool(solver.accelerate), max_iter=options.max_iter, seed=options.seed,
+                n_jobs=options.n_jobs, keep_on_interrupt=True)
         finally:
             progress.close()
-        solution = Solution(
+        self.found = found.node_weights, found.factor_weights
+        return Solution(
             found.mu, Certificate(found.primal, found.dual, found.gap, None), found.n_iter,
-            {key: np.asarray(values) for key, values in columns.items()}, found.converged, False)
-        return solution, self.weights_of(found.node_weights, found.factor_weights)
+            {key: np.asarray(values) for key, values in columns.items()}, found.converged,
+            found.interrupted)
+
+    def fitted(self, mu, alpha):
+        return self.weights_of(*self.found)

@@ -24,7 +24,6 @@ from fastm4n.penalties import L2, ElasticNet, Group
 from fastm4n.solvers.block_frank_wolfe import BlockFrankWolfe
 from fastm4n.solvers.interior_point import InteriorPoint
 from fastm4n.solvers.label_newton import LabelNewton
-from fastm4n.solvers.newton_cg import NewtonCG
 from fastm4n.solvers.out_of_core import OutOfCore
 from fastm4n.solvers.quasi_newton import QuasiNewton
 from fastm4n.vectorizer import SequenceScaler, SequenceVectorizer
@@ -56,6 +55,7 @@ _SCALER_ARRAYS = {"mean_": (("d",), "f"), "var_": (("d",), "f"), "scale_": (("d"
 _CERTIFIED = {
     "n_features_in_": int, "n_iter_": int, "alpha_": float, "duality_gap_": float,
     "relative_gap_": float, "primal_objective_": float, "dual_objective_": float,
+    "interrupted_": bool,
 }
 # what is there of fitted weights alone, all of it or nothing: others have no certificate
 _OF_FIT = (
@@ -66,7 +66,7 @@ _SCALARS = {
 }
 # solvers, by what files call them
 _SOLVERS = {
-    "solver": BlockFrankWolfe, "label_newton": LabelNewton, "newton": NewtonCG,
+    "solver": BlockFrankWolfe, "label_newton": LabelNewton,
     "quasi_newton": QuasiNewton, "interior_point": InteriorPoint,
     "out_of_core": OutOfCore}
 _SCALAR_DTYPES = (
@@ -181,7 +181,12 @@ def estimator_state(estimator):
 
 
 def _is_left_out(key, is_there):
-    """Whether a number of a fit is missing by right: of weights that were not fitted."""
+    """Whether a number of a fit is missing by right: of weights that were not fitted.
+
+    Files of earlier versions do not tell of interrupts.
+    """
+    if key == "interrupted_":
+        return not is_there(key)
     if key == "alpha_":
         return not any(map(is_there, ("alpha_", *_OF_FIT)))
     return key in _OF_FIT and not any(map(is_there, _OF_FIT))

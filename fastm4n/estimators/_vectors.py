@@ -26,12 +26,12 @@ from fastm4n.estimators._problem import Blocks, Problem
 from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.penalties import resolve_penalty
 from fastm4n.sequences import check_compressed
-from fastm4n.solvers.free_intercept import solve_free_intercept
 
 if TYPE_CHECKING:
     from typing import Any
 
     from fastm4n._typing import CSR, Array, FloatArray
+    from fastm4n.solvers.base import Solution
 
 # examples for each that has coefficients, from which on columns of a kernel are worth copying
 MANY_ZEROS = 8
@@ -66,6 +66,11 @@ class VectorProblem(Problem):
         beta = self._scored(self.loss.outputs.truth() - mu)
         beta = beta * (blocks.weights / alpha)[:, np.newaxis]
         return {"intercept_": intercepts, "dual_coef_": blocks.spread(beta)}
+
+    def fitted_by(self, solution: Solution, alpha: float) -> dict[str, FloatArray]:
+        if solution.intercepts is None:
+            return self.fitted(solution.mu, alpha)
+        return self.fitted(solution.mu, alpha, solution.intercepts)
 
     def _scored(self, numbers):
         """Of the numbers of all blocks those whose scores depend on x, a row for each block."""
@@ -263,25 +268,8 @@ class VectorEstimator(CertifiedEstimator):
         free = intercept if self._has_free_intercept() else None
         return self._problem_class(loss, features, blocks, common, task, free, centre)
 
-    def _solved(self, problem, alpha, scale, **start):
-        if problem.free_intercept is not None and self._is_pure_l1():
-            raise ValueError(
-                "fit_intercept='free' is not supported with l1_ratio=1, whose bounds need a "
-                "quadratic term of the intercept; use a large number, or l1_ratio=0.99.")
-        with named_kernel(self.kernel):
-            if problem.free_intercept is None:
-                return super()._solved(problem, alpha, scale, **start)
-            if self._takes_newton(problem, alpha, start):
-                solution = self._newton_solution(
-                    problem, alpha, scale, free_intercept=True, **start)
-                return solution, problem.fitted(solution.mu, alpha)
-            truth = problem.loss.outputs.truth().reshape(problem.weights.size, -1)
-            solution, intercepts = solve_free_intercept(
-                problem.loss, problem.features, problem.weights, alpha, truth,
-                intercept=problem.free_intercept, scale=scale, tol=self.tol * scale, **start,
-                **self._solver_options(),
-            )
-            return solution, problem.fitted(solution.mu, alpha, intercepts)
+    def _naming(self, problem):
+        return named_kernel(self.kernel)
 
     # ---------------------------------------------------------------------- predict
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, overload
 
 import numpy as np
@@ -50,7 +51,7 @@ from fastm4n.estimators._parameters import (
 )
 from fastm4n.estimators._parts import graph_census
 from fastm4n.estimators._problem import Blocks
-from fastm4n.estimators._soft import SoftProblem, check_inference
+from fastm4n.estimators._soft import check_inference
 from fastm4n.estimators._views import PackedWeights
 from fastm4n.outputs._base import COST_SCALES
 from fastm4n.penalties import as_penalty, resolve_penalty
@@ -434,13 +435,8 @@ class GraphTagger(PackedWeights, CertifiedEstimator):
         return GraphProblem(
             loss, model.features, blocks, common, task, shapes, common["exact_"])
 
-    def _solved(self, problem, alpha, scale, **start):
-        if problem.chunks is not None:
-            return super()._solved(problem, alpha, scale, **start)
-        with named(problem.blocks.examples):
-            if isinstance(problem, SoftProblem):
-                return problem.solved(self, alpha, self.tol * scale)
-            return super()._solved(problem, alpha, scale, **start)
+    def _naming(self, problem):
+        return nullcontext() if problem.chunks is not None else named(problem.blocks.examples)
 
     # ---------------------------------------------------------------------- predict
 

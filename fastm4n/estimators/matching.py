@@ -281,9 +281,8 @@ class Matcher(CertifiedEstimator):
         task = {"surrogate": self.surrogate, "cost_scale": self.cost_scale, "sizes": sizes}
         return PairProblem(loss, features, blocks, common, task)
 
-    def _solved(self, problem, alpha, scale, **start):
-        with named_kernel(self.kernel):
-            return super()._solved(problem, alpha, scale, **start)
+    def _naming(self, problem):
+        return named_kernel(self.kernel)
 
     def _features(self, pairs, blocks, layout):
         """Feature map over the blocks; for kernels also the rows that it has, and parameters."""

@@ -21,7 +21,6 @@ from fastm4n.estimators._indicators import (
     as_indicator,
     read_indicator,
 )
-from fastm4n.estimators._kernels import named_kernel
 from fastm4n.estimators._label_decoding import LabelDecoder
 from fastm4n.estimators._label_graphs import check_graph, check_sets, label_edges, named_labels
 from fastm4n.estimators._label_soft import check_soft_constraints, soft_label_problem
@@ -34,7 +33,7 @@ from fastm4n.estimators._parameters import (
 )
 from fastm4n.estimators._parts import label_set_census
 from fastm4n.estimators._places import check_lengths
-from fastm4n.estimators._soft import SoftProblem, check_inference
+from fastm4n.estimators._soft import check_inference
 from fastm4n.estimators._vectors import VectorEstimator, VectorProblem
 from fastm4n.factors import as_factors, check_constraints, constraints_of, factor_scores
 from fastm4n.features._multilabel import LabelSetFeatures
@@ -338,10 +337,9 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         labels.set_penalty(resolved.of_rows(
             (d + 1, labels.stride), d,
             lambda packed: {"coef": packed[:d, :R].T, "intercept": packed[d, :R]}))
-        if m:
-            # a pair is a group of its own
-            features.pairs.set_penalty(replace(resolved, by_rows=False).of_rows(
-                (1, m), 0, lambda packed: {"edge_coef": packed[0]}))
+        # a pair is a group of its own
+        features.pairs.set_penalty(replace(resolved, by_rows=False).of_rows(
+            (1, m), 0, lambda packed: {"edge_coef": packed[0]}))
 
     def _holds_attractive(self, X, n_labels, n_edges):
         """Whether bounds hold the weights of pairs at zero or more."""
@@ -412,18 +410,13 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
             return None
         return as_factors(self.constraints, n_labels, "constraints") or None
 
-    def _solved(self, problem, alpha, scale, **start):
-        if isinstance(problem, SoftProblem):
-            with named_kernel(self.kernel):
-                return problem.solved(self, alpha, self.tol * scale)
-        return super()._solved(problem, alpha, scale, **start)
-
     def _outputs(self, Y, edges, cost, attractive, factors=None):
         """The name of an oracle, and outputs over these sets that have it; all with factors."""
         n, n_labels = Y.shape
-        if factors is None and not len(edges):
+        is_alone = factors is None and not len(edges)
+        if is_alone and self.surrogate != "boost":
             return "labels", LabelOutputs(Y, cost, self.cost_scale)
-        if factors is None and self.inference == "min_cut" and not attractive:
+        if factors is None and len(edges) and self.inference == "min_cut" and not attractive:
             raise ValueError(
                 "inference='min_cut' needs weights of pairs that are not negative: use "
                 "penalty=L2(bounds={'edge_coef': (0, None)}) and kernel='linear'."
@@ -431,6 +424,8 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         graphs = dict(
             y=Y.ravel(), n_nodes=np.full(n, n_labels), edges=edges,
             n_edges=np.full(n, len(edges)), cost=cost, pairs="both", cost_scale=self.cost_scale)
+        if is_alone:  # derivatives of marginals are those of graphs
+            return "labels", graph_outputs("auto", self.surrogate, False, **graphs)[1]
         if factors is not None:
             with named_labels():
                 return graph_outputs(

@@ -208,7 +208,7 @@ cdef class Penalty:
     def pieces(self, *arrays):
         """Rows of the arrays side by side, with the rows of the thresholds, in pieces."""
         thresholds = np.asarray(self.thresholds)
-        step = max(1, PIECE // self.stride)
+        step = max(1, PIECE // max(1, self.stride))
         edges = [*range(0, self.n_shared, step), *range(self.n_shared, self.shape[0], step)]
         for start, stop in zip(edges, [*edges[1:], self.shape[0]], strict=True):
             if self.threshold_step or not self.n_shared:

@@ -86,7 +86,8 @@ cdef class PermutationGames:
 
     def _single(self, array):
         """The reverse: one row for each game."""
-        return np.asarray(array).transpose(0, 2, 1).reshape(-1, array.shape[1])[: self.n]
+        found = np.asarray(array).transpose(0, 2, 1).reshape(-1, array.shape[1])[: self.n]
+        return np.ascontiguousarray(found)  # one group is only viewed the other way round
 
     cdef const double* dense(self) noexcept nogil:
         return NULL if self.is_zero_one else &self.cost[0, 0]
@@ -227,6 +228,14 @@ cdef class PermutationGames:
                 for b in range(self.n):
                     scratch.round_to_birkhoff(NULL, M, &table[b, 0])
             part[:] = self._grouped(np.asarray(table))
+
+    def state_of_games(self):
+        """A copy of all that steps go on from, an array."""
+        return np.array(self.state)
+
+    def restore(self, state):
+        """Bring back what `state_of_games` gave."""
+        np.asarray(self.state)[:] = state
 
     def numbers(self):
         """s, z, mu, nu, w and k of all games, and their moves: two of (n_games, 4 M^2 + 2 M)."""

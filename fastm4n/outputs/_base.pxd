@@ -65,6 +65,7 @@ cdef class Outputs:
     cdef readonly bint has_marginals, has_steady_marginals, has_tangent
     cdef readonly bint has_entropy, has_projection, has_max_min, has_max_min_step
     cdef readonly bint has_relaxation, has_signs, has_tempered_game
+    cdef readonly bint has_mirror_prox
     cdef const label_t[::1] y
     # what the costs of each part are multiplied by, and where that begins; NULL for one
     cdef readonly object part_weights

@@ -212,6 +212,8 @@ cdef class Outputs:
     has_relaxation : bool
         Whether `relaxed` is there: the max oracle over a polytope that holds that of the outputs,
         whose answers are no outputs. Max-margin is then over that polytope.
+    has_mirror_prox : bool
+        Whether `game` gives scratch for mirror prox, the iterative max-min oracle.
     has_signs : bool
         Whether what phi has behind the rows of the parts may be negative.
     """
@@ -277,7 +279,8 @@ cdef class Outputs:
         if mirror_prox:
             raise ValueError(
                 f"{type(self).__name__} has no mirror prox: use oracle='exact', or give it a "
-                "method game(mirror_prox) that returns a MaxMinScratch with projections.")
+                "method game(mirror_prox) that returns a MaxMinScratch with projections, and set "
+                "has_mirror_prox.")
         return OutputsGame(self)
 
     def mirror_prox_iterations(self):

@@ -64,6 +64,7 @@ cdef class ChainOutputs(Outputs):
             raise ValueError("unscored does not fit the transitions.")
         self.zeros = unscored
         self.has_marginals = self.has_steady_marginals = self.has_tangent = True
+        self.has_mirror_prox = True
         zero_one = np.array_equal(self.cost_matrix, 1.0 - np.eye(self.layout.n_labels))
         self.has_tempered_game = zero_one and not per_edge
 

@@ -51,6 +51,13 @@ cdef class DecompositionWorkspace(Workspace):
             self.relaxation = made
 
 
+cdef int wrong_scratch() except -1 nogil:
+    """Messages of the max oracle and of marginals are apart: a workspace has those of one."""
+    with gil:
+        raise NotImplementedError(
+            "this workspace over graphs with cycles is not of the oracle that is asked for.")
+
+
 cdef class DecompositionOutputs(GraphOutputs):
     """Labelled graphs with cycles and any number of labels: parameters are those of GraphOutputs.
 
@@ -134,6 +141,8 @@ cdef class DecompositionOutputs(GraphOutputs):
         """The best labelling found; value is a bound of the largest score, not its own."""
         cdef graph_t g = self.graph(b)
         cdef double lower
+        if (<DecompositionWorkspace> work).relaxation is None:
+            wrong_scratch()
         (<DecompositionWorkspace> work).relaxation.maximise(
             &g, unary, more, self.messages_of(b), -INFINITY, 0.0, self.exact(unary, b),
             MAX_SWEEPS, BEST_ITERATIONS, &lower, value)
@@ -155,6 +164,8 @@ cdef class DecompositionOutputs(GraphOutputs):
         double* lower, double* upper) except -1 nogil:
         cdef graph_t g = self.graph(b)
         cdef double tol = max(work.tolerance, self.exact(unary, b))
+        if (<DecompositionWorkspace> work).relaxation is None:
+            wrong_scratch()
         (<DecompositionWorkspace> work).relaxation.maximise(
             &g, unary, more, self.messages_of(b), work.current, 0.0 if certify else VISIT_SLACK,
             tol, MAX_SWEEPS, BOUND_ITERATIONS if certify else VISIT_ITERATIONS, lower, upper)
@@ -189,6 +200,8 @@ cdef class DecompositionOutputs(GraphOutputs):
         cdef forests_t forests = self.forests(b)
         cdef Py_ssize_t behind = self.layout.behind(b)
         cdef double lower
+        if (<DecompositionWorkspace> work).soft is None:
+            wrong_scratch()
         (<DecompositionWorkspace> work).soft.sum_product(
             &g, &forests, v, v + behind, self.messages_of(b), work.current, SOFT_SLACK,
             max(work.tolerance, self.exact(v, b)), SOFT_SWEEPS, marginals, marginals + behind,
@@ -211,6 +224,8 @@ cdef class DecompositionOutputs(GraphOutputs):
         cdef double norm = curvature * self.loops.dot(&work.step[0], &work.step[0], k)
         cdef double linear = self.loops.dot(&work.scores[0], &work.step[0], k)
         cdef double low = 0.0, high = 1.0, at = 0.7, slope, bend, proposal, before = INFINITY
+        if (<DecompositionWorkspace> work).soft is None:
+            wrong_scratch()
         for _search in range(MAX_SEARCH):
             (<DecompositionWorkspace> work).soft.slopes(
                 &g, &forests, &mu[offset], &work.step[0], at, &slope, &bend)

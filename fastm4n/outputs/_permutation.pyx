@@ -45,7 +45,7 @@ cdef class PermutationOutputs(Outputs):
     def __init__(self, places, sizes, cost, cost_scale="sum"):
         super().__init__(Layout.of_squares(sizes), places, cost, cost_scale)
         # exact, by a recursion over subsets: O(2^M M)
-        self.has_marginals = True
+        self.has_marginals = self.has_mirror_prox = True
 
     def arguments(self):
         return (

@@ -57,7 +57,7 @@ cdef class SimplexOutputs(Outputs):
         self.max_cost = np.max(self.cost_matrix)
         kinds = {"zero_one": ZERO_ONE, "absolute": ABSOLUTE, None: ANY}
         self.kind = kinds[closed_form(self.cost_matrix)]
-        self.has_marginals = self.has_tangent = True
+        self.has_marginals = self.has_tangent = self.has_mirror_prox = True
         self.has_entropy = self.has_projection = self.has_max_min = True
         self.has_max_min_step = self.kind == ZERO_ONE
 

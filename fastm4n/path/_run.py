@@ -22,13 +22,14 @@ from fastm4n.estimators._base import CertifiedEstimator
 from fastm4n.estimators._kernels import named_kernel
 from fastm4n.path._path import METHODS, RegularizationPath
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine
-from fastm4n.solvers.block_frank_wolfe import check_solver
 from fastm4n.solvers.breakpoints import smallest_alpha
 from fastm4n.solvers.certificates import ROUNDING
 from fastm4n.solvers.certificates import certify as certificate_of
+from fastm4n.solvers.choice import as_solver
 from fastm4n.solvers.driver import Driver
 from fastm4n.solvers.history import tqdm_bar
 from fastm4n.solvers.path_follower import PathFollower
+from fastm4n.solvers.threads import n_threads
 
 logger = logging.getLogger("fastm4n")
 
@@ -127,7 +128,12 @@ class Run:
                 "changes: the strength of soft constraints does not go with it. Use "
                 "inference='lp'."
             )
-        if check_solver(template.solver).step == "fixed":
+        solver = as_solver(template.solver)
+        if not solver.follows_paths:
+            raise ValueError(solver.refused(
+                "fits one alpha at a time, and a path has many",
+                "use solver='auto' or a BlockFrankWolfe(...)"))
+        if solver.step == "fixed":
             raise ValueError(
                 "step='fixed' averages the iterates of one alpha; paths need step='line_search' or "
                 "another."
@@ -137,17 +143,20 @@ class Run:
             raise ValueError(f"lengths is for SequenceTagger, not for {type(template).__name__}.")
         X, *args = template._read(X, y, sample_weight, *more.values())
         problem = self.problem = template._problem(X, *args)
-        features = problem.features
+        problem.owner, features = template, problem.features
+        reason = solver.refusal(problem)
+        if reason is not None:
+            raise ValueError(reason)
         if features.has_penalty() and features.weight_norm() > 0.0:
             raise ValueError(
                 "the bounds of penalty must hold zero for a path, or weights could not be scaled "
                 "down as alpha grows."
             )
-        options = template._solver_options()
+        options = {**solver.options(), "n_jobs": n_threads(template.n_jobs)}
         if self.method == "heuristic":
             options["accelerate"] = False  # stale gaps would be those of another objective
         engine = BlockCoordinateEngine(
-            problem.loss, problem.features, problem.weights, 1.0, options["seed"]
+            problem.loss, problem.features, problem.weights, 1.0, template._seed()
         )
         names = ("sampling", "step", "n_jobs", "accelerate", "cache", "cache_F", "cache_nu")
         driver = Driver(engine, **{name: options[name] for name in names})

@@ -1,12 +1,12 @@
-"""Losses, gradients and Hessian products over all blocks, for batch solvers.
+"""Losses and gradients over all blocks, for batch solvers.
 
 With the losses l_b(v_b), their gradients mu_b - phi(y_b), and v_b = w' Phi(x_b), the objective is
-P(w) = sum_b p_b l_b(v_b) + alpha / 2 ||w||^2. The Hessian of l_b times dv_b is the derivative of
-mu_b along dv_b, over the temperature: one tangent sum-product.
+P(w) = sum_b p_b l_b(v_b) + alpha / 2 ||w||^2.
 """
 
 import numpy as np
 
+from libc.math cimport fabs
 from libc.string cimport memcpy
 
 from fastm4n.features._base cimport FeatureMap
@@ -33,6 +33,8 @@ cdef class Marginals:
     ----------
     mu : ndarray
         Dual points of all blocks at the last evaluation, flat.
+    largest : float
+        The largest score of a true output there: what rounding is relative to.
     """
 
     cdef Surrogate surrogate
@@ -40,6 +42,7 @@ cdef class Marginals:
     cdef Workspace work
     cdef const double[::1] weights
     cdef readonly double[::1] mu
+    cdef readonly double largest
 
     def __init__(self, Surrogate surrogate, FeatureMap features, weights, Workspace work):
         self.surrogate, self.features, self.work = surrogate, features, work
@@ -127,7 +130,7 @@ cdef class TemperedBatch(Marginals):
         cdef Workspace work = self.work
         cdef Layout layout = outputs.layout
         cdef Py_ssize_t b, t, at, n = surrogate.n_blocks
-        cdef double truth, product, share, own
+        cdef double truth, product, share, own, largest = 0.0
         cdef double* mu
         cdef double* nu
         found = [np.zeros(n) for _ in range(4)]
@@ -138,6 +141,7 @@ cdef class TemperedBatch(Marginals):
                 mu = &self.mu[surrogate.offset(b)]
                 features.scores(b, work.scores)
                 truth = surrogate.true_score(b, &work.scores[0])
+                largest = max(largest, fabs(truth))
                 share = outputs.share(b)
                 own = tau * share
                 if self.is_game:
@@ -161,6 +165,7 @@ cdef class TemperedBatch(Marginals):
                 entropy[b] = max(0.0, soft[b] - product)
                 soft[b] = soft[b] - truth
                 hard[b] = max(0.0, hard[b] - truth)
+        self.largest = largest
         return found
 
 
@@ -199,7 +204,7 @@ cdef class Batch(Marginals):
         cdef FeatureMap features = self.features
         cdef Workspace work = self.work
         cdef Py_ssize_t b, offset, k, n = surrogate.n_blocks
-        cdef double lower, upper
+        cdef double lower, upper, truth, largest = 0.0
         losses, heights = np.zeros(n), np.zeros(n)
         cdef double[::1] loss = losses, height = heights
         with nogil:
@@ -208,11 +213,14 @@ cdef class Batch(Marginals):
                 offset, k = surrogate.offset(b), surrogate.size(b)
                 features.scores(b, work.scores)
                 surrogate.oracle(b, work, &lower, &upper)
-                loss[b] = max(0.0, upper - surrogate.true_score(b, &work.scores[0]))
+                truth = surrogate.true_score(b, &work.scores[0])
+                largest = max(largest, fabs(truth))
+                loss[b] = max(0.0, upper - truth)
                 height[b] = upper - features.loops.dot(&work.scores[0], &work.atom[0], k)
                 memcpy(&self.mu[offset], &work.atom[0], k * sizeof(double))
                 surrogate.temper(b, work)
                 memcpy(&self.scores[offset], &work.scratch[0], k * sizeof(double))
+        self.largest = largest
         return losses, heights
 
     def risks(self):
@@ -257,27 +265,3 @@ cdef class Batch(Marginals):
                 features.update(b, work.step)
             features.settle()
         return features.state()
-
-    def product(self):
-        """The Hessian of the mean loss, at the last `evaluate`, times the w of the features.
-
-        As a state, which the features hold then.
-        """
-        cdef Log surrogate = self.log
-        cdef FeatureMap features = self.features
-        cdef Workspace work = self.work
-        cdef Py_ssize_t b, j, offset
-        cdef double log_partition, mean
-        cdef double scale = 1.0 / surrogate.temperature
-        with nogil:
-            features.settle()
-            for b in range(surrogate.n_blocks):
-                offset = surrogate.offset(b)
-                features.scores(b, work.scores)
-                surrogate.outputs.tangent(
-                    b, &self.scores[offset], &work.scores[0],
-                    &work.scores[0] + surrogate.outputs.layout.behind(b), work, &work.atom[0],
-                    &self.change[offset], &log_partition, &mean)
-                for j in range(surrogate.size(b)):
-                    self.change[offset + j] *= scale
-        return self.along_change()

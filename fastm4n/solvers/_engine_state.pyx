@@ -21,6 +21,10 @@ cdef enum:
 # an average is taken over to an alpha that is at most so much larger
 cdef double FAR = 2.0
 
+# a block's dual value that is above its primal one by more than this share of their terms is wrong;
+# terms that are less count as much, as closed forms add and subtract costs of one
+cdef double INCONSISTENT = 1e-9, LEAST_TERMS = 1e-3
+
 # how exactly the largest h_b is found, relative to it
 cdef double LARGEST_ERROR = 1e-4
 
@@ -195,18 +199,24 @@ cdef class EngineState:
         """Terms of the certificate at w and mu for the blocks start ... stop - 1.
 
         loss[b] = max_m h_b(m) + <v, m> - <v, phi(y_b)>, bounded from above;
-        gap[b] = that maximum - h_b(mu_b) - <v, mu_b>; concave[b] = h_b(mu_b), holding a
-        lower bound of it on entry, which stays where h_b is not known from mu_b;
+        gap[b] = that maximum - h_b(mu_b) - <v, mu_b>, zero where rounding alone makes it negative;
+        concave[b] = h_b(mu_b), holding a lower bound of it on entry, which stays where h_b is not
+        known from mu_b;
         inner[b] = <v, phi(y_b) - mu_b>, and shift[b] the offset's part of it; either may be empty,
         and is then left out.  Safe from several threads at once after `settle`, for disjoint
         ranges.
+
+        Returns
+        -------
+        largest : float
+            The largest of the terms that are subtracted: what rounding is relative to.
         """
         cdef Surrogate surrogate = self.surrogate
         cdef FeatureMap features = self.features
         cdef Workspace work = surrogate.workspace(features.size)
         cdef Py_ssize_t b
         cdef const double* dual
-        cdef double upper, truth, score
+        cdef double upper, truth, score, terms, largest = 0.0
         work.tolerance = self.certificate_error
         with nogil:
             for b in range(start, stop):
@@ -225,7 +235,13 @@ cdef class EngineState:
                 if shift.shape[0] and features.has_offset:
                     shift[b] = surrogate.true_score(b, &features.offset[0])
                     shift[b] -= features.loops.dot(&features.offset[0], dual, surrogate.size(b))
-                gap[b] = max(0.0, upper - score - concave[b])
+                gap[b] = upper - score - concave[b]
+                terms = fabs(upper) + fabs(score) + fabs(concave[b]) + sqrt(features.loops.dot(
+                    &work.scores[0], &work.scores[0], surrogate.size(b)))
+                if not gap[b] < -INCONSISTENT * (LEAST_TERMS + terms):
+                    gap[b] = max(0.0, gap[b])
+                largest = max(largest, terms, fabs(truth))
+        return largest
 
     def concave_of(self, const double[::1] mu, double[::1] concave):
         """concave[b] = h_b(mu_b); a lower bound of it on entry, which stays where h_b is not known

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from fastm4n._checkpoints import current
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Step
-from fastm4n.solvers.certificates import Certificate
+from fastm4n.solvers.base import Average, Solution
 from fastm4n.solvers.driver import Driver, step_kind
 from fastm4n.solvers.history import History, Progress
 
@@ -33,28 +30,10 @@ def can_be_told(surrogate: Surrogate, features: FeatureMap, step: Any, cache: in
         and step == "line_search")
 
 
-@dataclass
-class Solution:
-    """What `solve` returns: a feasible dual point and its certificate.
-
-    mu is empty where the dual point was not held, as `can_be_told` allows.
-    """
-
-    mu: np.ndarray
-    certificate: Certificate
-    n_iter: int
-    history: dict[str, Any]
-    converged: bool
-    interrupted: bool
-    # the weights, as a state of the feature map, the mean curvature and alpha, after accelerated
-    # passes
-    average: tuple[Any, ...] = None
-
-
 def solve(
     surrogate: Surrogate, features: FeatureMap, weights: FloatArray, alpha: float, *,
     mu: FloatArray | None = None, concave: FloatArray | None = None, shrink: float = 1.0,
-    average: tuple[Any, ...] | None = None,
+    average: Average | None = None,
     sampling: Literal["gap", "uniform", "permutation"] = "gap",
     step: Literal["line_search", "pairwise", "away", "exact", "fixed"] = "line_search",
     accelerate: bool = False, cache: int | None = None, cache_F: float = 0.25,
@@ -94,7 +73,7 @@ def solve(
     shrink : float
         Start from phi(y) + shrink (mu - phi(y)): of shrink = alpha / old alpha, for an alpha
         that has become smaller, w stays what it was.
-    average : tuple, default=None
+    average : Average, default=None
         `average` of an earlier solution: where accelerated passes go on.
     sampling : {"gap", "uniform", "permutation"}
     step : {"line_search", "pairwise", "away", "exact", "fixed"}
@@ -148,7 +127,7 @@ def solve(
     if mu is not None:
         engine.set_mu(mu, concave, shrink)
         if average is not None:
-            engine.take_average(*average)
+            engine.take_average(*average[:3])
     return solve_engine(
         engine, is_warm=mu is not None, checkpoint=current(), tol=tol, max_iter=max_iter,
         verbose=verbose, callback=callback, keep_on_interrupt=keep_on_interrupt, sampling=sampling,
@@ -213,5 +192,6 @@ def solve_engine(
         converged=certificate.gap <= tol,
         interrupted=interrupted,
         average=(
-            (features.state(), engine.curvature, engine.alpha) if engine.holds_average else None),
+            Average(features.state(), engine.curvature, engine.alpha)
+            if engine.holds_average else None),
     )

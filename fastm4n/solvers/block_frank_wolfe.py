@@ -4,28 +4,39 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sklearn.base import BaseEstimator
-
-from fastm4n._parameters import (
-    NamesParameters,
-    check_choice,
-    check_flag,
-    check_number,
-)
+from fastm4n._parameters import check_choice, check_flag, check_number
+from fastm4n.solvers.base import Solver
+from fastm4n.solvers.block_coordinate import solve
 from fastm4n.solvers.driver import SAMPLINGS, STEPS
-from fastm4n.solvers.interior_point import InteriorPoint
-from fastm4n.solvers.label_newton import LabelNewton
-from fastm4n.solvers.newton_cg import NewtonCG
-from fastm4n.solvers.out_of_core import OutOfCore
-from fastm4n.solvers.quasi_newton import QuasiNewton
+from fastm4n.solvers.free_intercept import solve_free_intercept
+from fastm4n.solvers.proximal import solve_proximal
+from fastm4n.surrogates import Log, MaxMinMirrorProx
 
 if TYPE_CHECKING:
     from typing import Any, Literal
 
+    from fastm4n.solvers.base import Options, Solution
+
 ORACLES = ("exact", "mirror_prox")
 
+# penalties whose quadratic term has this share or less are solved for by proximal points
+SMALL_MODULUS = 0.05
 
-class BlockFrankWolfe(NamesParameters, BaseEstimator):
+
+def proximal_modulus(problem: Any, options: Options) -> float | None:
+    """The quadratic share of the penalty if proximal points are to solve the problem, or None.
+
+    Without a quadratic term there is no other way; with a small one they are the faster way to
+    sparse CRFs.
+    """
+    if problem.modulus == 0.0:
+        return 0.0
+    small = problem.modulus <= SMALL_MODULUS and not problem.has_groups
+    is_plain = type(problem.loss) is Log and options.auto
+    return problem.modulus if small and is_plain else None
+
+
+class BlockFrankWolfe(Solver):
     """Block-coordinate Frank-Wolfe, the solver of all estimators, with its options.
 
     Given as ``solver=BlockFrankWolfe(...)``; ``solver="auto"``, which every estimator has by
@@ -100,6 +111,9 @@ class BlockFrankWolfe(NamesParameters, BaseEstimator):
     {'solver__step': 'line_search'}
     """
 
+    follows_paths = True
+    solves_parts = True
+
     def __init__(
         self, *, step: Literal["line_search", "pairwise", "away", "exact", "fixed"] = "line_search",
         sampling: Literal["gap", "uniform", "permutation"] = "gap", accelerate: bool = True,
@@ -115,12 +129,8 @@ class BlockFrankWolfe(NamesParameters, BaseEstimator):
         self.oracle = oracle
         self.oracle_iter = oracle_iter
 
-    def check(self, surrogate: Literal["max_min", "max_margin", "log", "boost"]) -> None:
-        """Refuse options that make no sense, by themselves or with the surrogate.
-
-        Parameters
-        ----------
-        surrogate : {"max_min", "max_margin", "log", "boost"}
+    def check(self) -> None:
+        """Refuse options that make no sense by themselves.
 
         Raises
         ------
@@ -139,22 +149,71 @@ class BlockFrankWolfe(NamesParameters, BaseEstimator):
                 raise ValueError(f"{name} must lie in (0, 1], got {getattr(self, name)!r}.")
         if self.oracle_iter is not None:
             check_number("oracle_iter", self.oracle_iter, low=0, integer=True)
-        if surrogate in ("log", "boost") and (self.step in ("pairwise", "away") or self.cache):
-            raise ValueError(
-                f"{'cache' if self.cache else f'step={self.step!r}'} is about atoms with weight, "
-                f"and the dual points of surrogate={surrogate!r} lie inside the polytope, not "
-                "between atoms; use step='line_search' without a cache."
-            )
         if self.cache is not None and self.step in ("exact", "fixed"):
             raise ValueError(
                 f"step={self.step!r} keeps no atoms to be cached; use cache=None, or "
                 "step='line_search', 'pairwise' or 'away'."
             )
-        if self.oracle == "mirror_prox" and surrogate != "max_min":
-            raise ValueError(
+
+    def refusal(self, problem: Any) -> str | None:
+        """As of `Solver`."""
+        loss, surrogate = problem.loss, problem.said("surrogate")
+        if self.oracle == "mirror_prox" and not isinstance(loss, MaxMinMirrorProx):
+            return (
                 "oracle='mirror_prox' solves the max-min oracle; it needs surrogate='max_min', "
-                f"got {surrogate!r}."
-            )
+                f"got {surrogate}.")
+        if loss.is_smooth and (self.step in ("pairwise", "away") or self.cache):
+            what = f"cache={self.cache!r}" if self.cache else f"step={self.step!r}"
+            return (
+                f"{what} is about atoms with weight, and the dual points of {surrogate} lie "
+                "inside the polytope, not between atoms; use step='line_search' without a cache.")
+        if self.step == "exact" and not loss.has_block_step:
+            return (
+                "step='exact' needs a closed-form maximiser of the dual over a whole example, "
+                f"which {problem.said('surrogate', 'cost')} of {problem.taker} does not have; use "
+                "step='line_search'.")
+        if self.step == "fixed" and problem.modulus == 0.0:
+            return (
+                f"step='fixed' needs a quadratic term, which {problem.said('penalty')} does not "
+                "have; use step='line_search'.")
+        if problem.modulus == 0.0 and problem.free_intercept is not None:
+            return (
+                f"{problem.said('fit_intercept')} with {problem.said('penalty')} has bounds that "
+                "need a quadratic term of the intercept; use a large number for fit_intercept, or "
+                "l1_ratio=0.99.")
+        if self.step == "fixed" and loss.has_natural_step:
+            return (
+                "step='fixed' averages dual points, and the entropy at an average does not follow "
+                f"from its marginals for {surrogate} of {problem.taker}; use step='line_search'.")
+        return None
+
+    def solve(self, problem: Any, options: Options, **start: Any) -> Solution:
+        """As of `Solver`; max_iter counts passes of as many visits as there are examples.
+
+        An intercept without penalty has a few fits in turn, and penalties with little or no
+        quadratic term have proximal points around the passes.
+        """
+        if problem.loss is None:
+            return problem.solved(self, options)  # soft constraints
+        parts = problem.loss, problem.features, problem.weights, options.alpha
+        more = dict(
+            tol=options.gap, max_iter=options.max_iter, seed=options.seed, n_jobs=options.n_jobs,
+            verbose=options.verbose, callback=options.callback, auto=options.auto,
+            keep_on_interrupt=True, **self.options())
+        modulus = proximal_modulus(problem, options)
+        average = start.get("average")
+        if average is not None and average.is_proximal != (modulus is not None):
+            start["average"] = None
+        if problem.free_intercept is not None:
+            truth = problem.loss.outputs.truth().reshape(problem.weights.size, -1)
+            return solve_free_intercept(
+                *parts, truth, intercept=problem.free_intercept, scale=options.scale, **start,
+                **more)
+        if modulus is not None:
+            return solve_proximal(
+                *parts, modulus=modulus, keep_dual=options.keep_dual, **start, **more)
+        # weights alone are made of no dual point, but by kernels, which keep theirs
+        return solve(*parts, keep_dual=options.keep_dual, **start, **more)
 
     def options(self) -> dict[str, Any]:
         """Arguments of `solve` and `Driver`."""
@@ -162,16 +221,3 @@ class BlockFrankWolfe(NamesParameters, BaseEstimator):
             step=self.step, sampling=self.sampling, accelerate=bool(self.accelerate),
             cache=self.cache, cache_F=self.cache_F, cache_nu=self.cache_nu,
         )
-
-
-def check_solver(solver: Any) -> Any:
-    """The solver of an estimator's `solver`: its own, or the `BlockFrankWolfe` of "auto"."""
-    if isinstance(solver, (
-            BlockFrankWolfe, InteriorPoint, LabelNewton, NewtonCG, OutOfCore, QuasiNewton)):
-        return solver
-    if isinstance(solver, str) and solver == "auto":
-        return BlockFrankWolfe()
-    what = solver.__name__ + ", the class" if isinstance(solver, type) else repr(solver)
-    raise ValueError(
-        "solver must be 'auto', a BlockFrankWolfe(...), a NewtonCG(...), a LabelNewton(...), a "
-        f"QuasiNewton(...), an InteriorPoint(...) or an OutOfCore(...), got {what}.")

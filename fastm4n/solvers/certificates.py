@@ -21,11 +21,36 @@ if TYPE_CHECKING:
 # two values of the objective that differ by less than this share of their terms are equal
 ROUNDING = 1e-14
 
+# a dual value above the primal one by more than this share of both is wrong, beyond rounding of the
+# scores, of which a certificate has this share of the largest, and of costs of one
+INCONSISTENT, OF_SCORES, OF_ONE = 1e-9, 1e-12, 1e-15
+
 # ||w||^2 may come out negative by this share of the largest that it could be at mu, by rounding
 NEGATIVE = 1e-9
 # scores are sums of updates, and keep the rounding of those that were undone since: what they have
 # of it is less than that of a w of this share of the largest norm at any dual point
 UNDONE = 1e-5
+
+
+class CertificateError(ArithmeticError):
+    """A lower bound of the objective came out above the objective itself."""
+
+
+def checked_gap(primal: float, dual: float, slack: float = 0.0) -> float:
+    """primal - dual, not below zero.
+
+    Raises
+    ------
+    CertificateError
+        If the dual value is above the primal one by more than `slack` and 1e-9 of their sizes.
+    """
+    if dual - primal > INCONSISTENT * (abs(primal) + abs(dual)) + slack + OF_ONE:
+        raise CertificateError(
+            f"the certificate is wrong: the dual objective {dual:.12g} is above the primal "
+            f"objective {primal:.12g}. If X holds values of a kernel, check that it is positive "
+            "semidefinite; otherwise this is a bug of fastm4n: please report it with the "
+            "parameters of the estimator and, if you can, the data.")
+    return max(0.0, primal - dual)
 
 
 @dataclass
@@ -45,6 +70,7 @@ class Certificate:
     norm: float = None  # 2 Omega(w): ||w||^2 without a further penalty
     l1: float = 0.0  # of Omega(w) what is proportional to w: the L1 term, the norms of groups
     rounding: float = 0.0  # differences of primal or dual that are none
+    slack: float = 0.0  # how far rounding of scores may lift the dual above the primal
     bound: float = 0.0  # the best dual value between phi(y) and mu, at least `dual`
     height: float = 0.0  # sum_b p_b h_b(mu_b), which the objective at w = 0 is no less than
 
@@ -52,11 +78,16 @@ class Certificate:
 def certificate_terms(
     engine: Any, mu: FloatArray | None, n_jobs: int | None = 1, concave: FloatArray | None = None,
     only_needed: bool = False,
-) -> list[FloatArray]:
-    """What `EngineState.certify_range` tells of all blocks: five arrays, of each block.
+) -> tuple[Any, ...]:
+    """What `EngineState.certify_range` tells of all blocks: five arrays, and the largest term.
 
     With only_needed those that `certify` makes nothing of are empty: numbers of blocks are not few
     beside those of a dual point.
+
+    Raises
+    ------
+    CertificateError
+        If the gap of a block is negative by more than rounding.
     """
     n, features = engine.surrogate.n_blocks, engine.features
     sizes = [n] * 5
@@ -67,8 +98,18 @@ def certificate_terms(
     engine.settle()
     terms[2][:] = engine.concave if concave is None else concave
     cost = n * (50 * engine.surrogate.max_size + features.visit_cost)
-    in_threads(lambda start, stop: engine.certify_range(start, stop, mu, *terms), n, cost, n_jobs)
-    return terms
+    largest = [0.0]
+    in_threads(
+        lambda start, stop: largest.append(engine.certify_range(start, stop, mu, *terms)), n, cost,
+        n_jobs)
+    gap = terms[1]
+    if gap.min(initial=0.0) < 0.0:
+        b = int(np.argmin(gap))
+        raise CertificateError(
+            f"the certificate is wrong: the dual value of block {b} is {-gap[b]:.3g} above the "
+            "largest there can be. This is a bug of fastm4n, or of outputs that were added to it: "
+            "please report it with the parameters of the estimator and, if you can, the data.")
+    return *terms, max(largest)
 
 
 def scaled_dual(height: float, pull: float) -> float:
@@ -84,7 +125,7 @@ def scaled_dual(height: float, pull: float) -> float:
 
 def certify(
     engine: Any, mu: FloatArray, n_jobs: int = 1, apart: tuple[float, float] | None = None,
-    concave: FloatArray | None = None,
+    concave: FloatArray | None = None, only_primal: bool = False,
 ) -> Certificate:
     """Certificate at the dual point mu, the feature map holding w(mu).
 
@@ -108,8 +149,11 @@ def certify(
     apart : tuple of float, default=None
     concave : ndarray, default=None
         Lower bounds of h_b(mu_b); the engine's, of its own dual point, by default.
+    only_primal : bool, default=False
+        Whether w has nothing to do with mu: there is no dual value then.
     """
-    loss, gap, heights, inner, shift = certificate_terms(engine, mu, n_jobs, concave, True)
+    loss, gap, heights, inner, shift, largest = certificate_terms(
+        engine, mu, n_jobs, concave, True)
     features, alpha = engine.features, engine.alpha
     norm = features.weight_norm()
     p = np.asarray(engine.weights)
@@ -143,12 +187,17 @@ def certify(
         bound = max(dual, scaled_dual(height, pull))
     np.multiply(p, gap, out=product)
     total, rounding = float(np.sum(product)), ROUNDING * (abs(primal) + abs(height) + abs(pull))
-    if not np.isfinite(rounding):  # w or its scores overflowed, and nothing is known of them
-        primal, dual, bound, total, rounding = np.inf, -np.inf, -np.inf, np.inf, 0.0
+    slack = OF_SCORES * largest
+    if np.isfinite(rounding) and np.isfinite(slack):
+        if only_primal:
+            dual = bound = -np.inf
+        checked_gap(primal, max(dual, bound), slack)
+    else:  # w or its scores overflowed, and nothing is known of them
+        primal, dual, bound, total, rounding, slack = np.inf, -np.inf, -np.inf, np.inf, 0.0, 0.0
     return Certificate(
         primal=primal, dual=dual, gap=total + alpha * excess, block_gaps=gap,
         concave=heights, block_losses=loss, norm=2.0 * penalty, l1=l1,
-        rounding=rounding, bound=bound, height=height,
+        rounding=rounding, bound=bound, height=height, slack=slack,
     )
 
 
@@ -211,7 +260,7 @@ def certify_cleared(
     state = engine.features.state()
     try:
         engine.features.clear()
-        found = certify(engine, engine.mu, n_jobs)
+        found = certify(engine, engine.mu, n_jobs, only_primal=True)
         # z = 0: unlike copies, zeros take no memory before they are written to
         return {name: np.zeros(array.shape) for name, array in state.items()}, found
     finally:
@@ -232,6 +281,8 @@ class Best:
     Attributes
     ----------
     primal, dual : float
+    slack : float
+        The largest of the certificates that were offered.
     kept : dict, ndarray or None
         The weights of `primal`, as a state of the feature map, or their dual point where weights
         are not held; None where the engine stands at them.
@@ -243,6 +294,7 @@ class Best:
 
     primal: float
     dual: float
+    slack: float
     kept: Any
     concave: FloatArray | None
     mu: FloatArray | None
@@ -254,13 +306,13 @@ class Best:
 
     def forget(self) -> None:
         """Begin anew, from the dual point phi(y)."""
-        self.primal, self.dual = np.inf, 0.0
+        self.primal, self.dual, self.slack = np.inf, 0.0, 0.0
         self.kept = self.concave = self.mu = self.heights = None
 
     def state(self) -> dict[str, Any]:
         """All that later passes depend on, for `restore`; nothing of it is changed in place."""
         return {
-            "values": np.array([self.primal, self.dual]),
+            "values": np.array([self.primal, self.dual, self.slack]),
             "kept": self.kept, "concave": self.concave, "mu": self.mu, "heights": self.heights,
         }
 
@@ -268,7 +320,7 @@ class Best:
         self, state: dict[str, Any], kept: Any, mu: FloatArray | None, heights: FloatArray | None,
     ) -> None:
         """Bring back the arrays of `state`; the others are of the form that its own have."""
-        self.primal, self.dual = state["values"].tolist()
+        self.primal, self.dual, self.slack = state["values"].tolist()
         forms = {"kept": kept, "concave": heights, "mu": mu, "heights": heights}
         there = {name.partition("/")[0] for name in state}
         for name, form in forms.items():
@@ -277,6 +329,7 @@ class Best:
     def offer(self, certificate: Certificate, kept: Any = None) -> None:
         """Take notice of a certificate, of where the engine stands or of what is to be kept."""
         concave = certificate.concave if self.keeps_heights else None
+        self.slack = max(self.slack, certificate.slack)
         if certificate.bound >= self.dual:
             self.dual, self.mu, self.heights = certificate.bound, None, concave
         margin = certificate.rounding if kept is None else -certificate.rounding
@@ -291,4 +344,5 @@ class Best:
         if not is_better:
             return certificate
         primal, dual = min(primal, self.primal), max(dual, self.dual)
-        return replace(certificate, primal=primal, dual=dual, gap=max(0.0, primal - dual))
+        gap = checked_gap(primal, dual, self.slack)
+        return replace(certificate, primal=primal, dual=dual, gap=gap, slack=self.slack)

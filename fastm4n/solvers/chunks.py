@@ -322,19 +322,20 @@ class ChunkedEngine:
     def certify_range(
         self, start: int, stop: int, mu: FloatArray | None, loss: FloatArray, gap: FloatArray,
         concave: FloatArray | None, inner: FloatArray, shift: FloatArray | None,
-    ) -> None:
+    ) -> float:
         """As of `BlockCoordinateEngine`, for all blocks at once."""
-        terms = loss, gap, concave, inner, shift
+        terms, largest = (loss, gap, concave, inner, shift), [0.0]
 
         def visit(c, engine, cost):
             first, last = self.edges[c], self.edges[c + 1]
             parts = [term[first:last] for term in terms]
             cost = (last - first) * (50 * engine.surrogate.max_size + engine.features.visit_cost)
             in_threads(
-                lambda a, b: engine.certify_range(a, b, engine.mu, *parts), last - first, cost,
-                self.n_jobs)
+                lambda a, b: largest.append(engine.certify_range(a, b, engine.mu, *parts)),
+                last - first, cost, self.n_jobs)
 
         self.for_each(range(self.n_chunks), visit)
+        return max(largest)
 
     def set_gaps(self, gap: FloatArray, loss: FloatArray) -> None:
         """Replace the stale gaps and losses, after a full pass over them."""

@@ -130,6 +130,9 @@ class Driver:
         With `keep_best`: what is returned, and certificates are of it.
     """
 
+    # what checkpoints say has written them
+    writes_as = "blocks"
+
     kind: Step
     has_weights: bool
     accelerate: bool
@@ -570,9 +573,9 @@ class Driver:
                 # no point to go on from, but one that may be returned
                 of_mu = engine.features.state()
                 engine.features.restore(average)
-                found = certify(engine, engine.mu, self.n_jobs)
+                found = certify(engine, engine.mu, self.n_jobs, only_primal=True)
                 engine.features.restore(of_mu)
-                self.best.offer(replace(found, bound=-np.inf), average)
+                self.best.offer(found, average)
         elif self.accelerate and engine.curvature > 0.0 and (
                 not (engine.surrogate.is_smooth or self.waits) or self._has_accelerated):
             # alpha may have come down to where it is worth while

@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fastm4n._checkpoints import current
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine
-from fastm4n.solvers.block_coordinate import Solution, solve
-from fastm4n.solvers.certificates import Certificate, certify_elsewhere
+from fastm4n.solvers.base import Solution
+from fastm4n.solvers.block_coordinate import solve
+from fastm4n.solvers.certificates import Certificate, certify_elsewhere, checked_gap
 from fastm4n.solvers.history import History
 
 if TYPE_CHECKING:
@@ -76,7 +78,7 @@ def solve_free_intercept(
     truth: FloatArray, *, mu: FloatArray | None = None, shrink: float = 1.0, tol: float = 1e-3,
     max_iter: int = 1000, n_jobs: int | None = 1, callback: Callable[..., Any] | None = None,
     keep_on_interrupt: bool = False, intercept: float = 1.0, scale: float = 1.0, **options: Any,
-) -> tuple[Solution, FloatArray]:
+) -> Solution:
     """`solve` for an intercept that is not regularised.
 
     Parameters
@@ -97,62 +99,74 @@ def solve_free_intercept(
     Returns
     -------
     solution : Solution
-        For the problem without the penalty on the intercept; its history has a row for
-        each proximal step.
-    intercepts : ndarray of shape (n_labels,)
+        For the problem without the penalty on the intercept, with `intercepts`; its history has
+        a row for each proximal step.
     """
+    if current() is not None:
+        raise ValueError(
+            "checkpointing keeps no state of a fit with fit_intercept='free'; use a large number "
+            "in its place, or fit without checkpoints.")
     history = History()
     offset = np.zeros(truth.shape[1])
     n_passes = n_calls = n_hits = 0
-    best_dual, best_primal, best = -np.inf, np.inf, None
-    inner_tol = max(0.5 * tol, 0.05 * scale)
-    while True:
-        features.set_offset(offset)
-        solution = solve(
-            surrogate, features, weights, alpha, mu=mu, shrink=shrink, tol=inner_tol,
-            max_iter=max_iter - n_passes, n_jobs=n_jobs, keep_on_interrupt=keep_on_interrupt,
-            **options,
-        )
-        n_passes += solution.n_iter
-        if solution.n_iter:
-            n_calls += int(solution.history["oracle_calls"][-1])
-            n_hits += int(solution.history["cache_hits"][-1])
-        mu, shrink = solution.mu, 1.0
-        shift = features.constant_scores()
-        intercepts = offset + shift
-        state = features.state()
-        penalty = 0.5 * features.modulus() * float(np.sum((shift / intercept) ** 2))
-        primal = solution.certificate.primal - alpha * penalty
-        balanced = balance(mu.reshape(truth.shape), truth, weights).ravel()
-        engine = BlockCoordinateEngine(surrogate, features, weights, alpha, 0)
-        features.set_offset(np.zeros_like(offset))
-        best_dual = max(best_dual, certify_elsewhere(engine, balanced, n_jobs).bound)
-        if primal <= best_primal:
-            best_primal, best = primal, (mu, intercepts, state)
-        certificate = Certificate(
-            best_primal, best_dual, max(0.0, best_primal - best_dual),
-            solution.certificate.block_gaps
-        )
-        row = history.add(
-            n_passes, certificate, n_calls,
-            float(solution.history["oracle_error"][-1]) if solution.n_iter else 0.0,
-            n_hits, str(solution.history["policy"][-1]) if solution.n_iter else "",
-        )
-        stopped = callback is not None and bool(callback(row))
-        if (
-            certificate.gap <= tol or n_passes >= max_iter or solution.interrupted or stopped
-            # no pass was needed for a tolerance this small: the rest is rounding
-            or (solution.n_iter == 0 and inner_tol < 1e-14 * scale)
-        ):
-            break
-        inner_tol = min(inner_tol, max(0.25 * certificate.gap, 0.25 * tol))
-        if solution.n_iter == 0:
-            inner_tol *= 0.25
-        offset = intercepts
+    slack, best_dual, best_primal, best = 0.0, -np.inf, np.inf, None
+    inner_tol, interrupted = max(0.5 * tol, 0.05 * scale), False
+    try:
+        while True:
+            features.set_offset(offset)
+            solution = solve(
+                surrogate, features, weights, alpha, mu=mu, shrink=shrink, tol=inner_tol,
+                max_iter=max_iter - n_passes, n_jobs=n_jobs, keep_on_interrupt=keep_on_interrupt,
+                **options,
+            )
+            interrupted = solution.interrupted
+            n_passes += solution.n_iter
+            if solution.n_iter:
+                n_calls += int(solution.history["oracle_calls"][-1])
+                n_hits += int(solution.history["cache_hits"][-1])
+            mu, shrink = solution.mu, 1.0
+            shift = features.constant_scores()
+            intercepts = offset + shift
+            state = features.state()
+            penalty = 0.5 * features.modulus() * float(np.sum((shift / intercept) ** 2))
+            primal = solution.certificate.primal - alpha * penalty
+            balanced = balance(mu.reshape(truth.shape), truth, weights).ravel()
+            engine = BlockCoordinateEngine(surrogate, features, weights, alpha, 0)
+            features.set_offset(np.zeros_like(offset))
+            found = certify_elsewhere(engine, balanced, n_jobs)
+            slack = max(slack, found.slack, solution.certificate.slack)
+            best_dual = max(best_dual, found.bound)
+            if primal <= best_primal:
+                best_primal, best = primal, (mu, intercepts, state)
+            certificate = Certificate(
+                best_primal, best_dual, checked_gap(best_primal, best_dual, slack),
+                solution.certificate.block_gaps
+            )
+            row = history.add(
+                n_passes, certificate, n_calls,
+                float(solution.history["oracle_error"][-1]) if solution.n_iter else 0.0,
+                n_hits, str(solution.history["policy"][-1]) if solution.n_iter else "",
+            )
+            stopped = callback is not None and bool(callback(row))
+            if (
+                certificate.gap <= tol or n_passes >= max_iter or interrupted or stopped
+                # no pass was needed for a tolerance this small: the rest is rounding
+                or (solution.n_iter == 0 and inner_tol < 1e-14 * scale)
+            ):
+                break
+            inner_tol = min(inner_tol, max(0.25 * certificate.gap, 0.25 * tol))
+            if solution.n_iter == 0:
+                inner_tol *= 0.25
+            offset = intercepts
+    except KeyboardInterrupt:
+        if not keep_on_interrupt or not len(history.columns["pass"]):
+            raise
+        interrupted = True
     mu, intercepts, state = best
+    features.set_offset(np.zeros_like(offset))
     features.restore(state)
     result = Solution(
         mu=mu, certificate=certificate, n_iter=n_passes, history=history.arrays(),
-        converged=certificate.gap <= tol, interrupted=solution.interrupted,
+        converged=certificate.gap <= tol, interrupted=interrupted, intercepts=intercepts,
     )
-    return result, intercepts
+    return result

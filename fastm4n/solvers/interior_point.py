@@ -35,25 +35,25 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import sparse
 from scipy.linalg import cho_factor, cho_solve
-from sklearn.base import BaseEstimator
 
-from fastm4n._parameters import NamesParameters, check_number
+from fastm4n._checkpoints import current
+from fastm4n._parameters import check_number
+from fastm4n._plain import checked
 from fastm4n.features import LinearFeatures
 from fastm4n.inference._permutation_games import PermutationGames
 from fastm4n.outputs import PermutationOutputs
-from fastm4n.solvers.block_coordinate import Solution
-from fastm4n.solvers.certificates import ROUNDING, Certificate, scaled_dual
+from fastm4n.solvers.base import Solution, Solver
+from fastm4n.solvers.block_frank_wolfe import BlockFrankWolfe
+from fastm4n.solvers.certificates import ROUNDING, Certificate, checked_gap, scaled_dual
+from fastm4n.solvers.driver import Driver
 from fastm4n.solvers.history import History, Progress
 from fastm4n.solvers.threads import one_blas_thread
 from fastm4n.surrogates import MaxMin
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Any
 
-    from fastm4n._typing import FloatArray
-    from fastm4n.features._base import FeatureMap
-    from fastm4n.surrogates._base import Surrogate
+    from fastm4n.solvers.base import Options
 
 # sum_b p_b (mu_b s_b + nu_b z_b) at first, beside the objective at w = 0
 FIRST = 2.0
@@ -88,50 +88,7 @@ ITEMS, NUMBERS = 6, 1 << 13
 LEAST_TOL, TINY = 3e-4, 2e-6
 
 
-def why_not(surrogate: Surrogate, features: FeatureMap) -> str | None:
-    """Why `InteriorPoint` does not solve a problem, in words; None where it does."""
-    outputs = surrogate.outputs
-    if type(surrogate) is not MaxMin or type(outputs) is not PermutationOutputs:
-        return "rankings under surrogate='max_min'"
-    counts = outputs.layout.counts()
-    if np.any(counts != counts[0]):
-        return "rankings of equally many items"
-    M = int(counts[0])
-    if not 1 < M <= MOST_ITEMS:
-        return f"2 to {MOST_ITEMS} items"
-    if type(features) is not LinearFeatures or sparse.issparse(features.arguments()[0]):
-        return "dense X and kernel='linear'"
-    if not features.has_plain_state():
-        return "penalty='l2'"
-    if not np.ptp(outputs.cost_matrix) > 0.0:
-        return "costs that are not all the same"
-    if (features.n_features + 1) * M * M > MOST_WEIGHTS:
-        return f"at most {MOST_WEIGHTS} weights"
-    if counts.size * M * M > MOST_NUMBERS:
-        return f"at most {MOST_NUMBERS // (M * M)} rankings of {M} items"
-    return None
-
-
-def is_better(
-    surrogate: Surrogate, features: FeatureMap, weights: FloatArray, alpha: float, tol: float,
-) -> bool:
-    """Whether `solver="auto"` takes `InteriorPoint` and not steps of blocks.
-
-    tol is a share of the objective at w = 0.
-    """
-    if tol < LEAST_TOL or why_not(surrogate, features) is not None:
-        return False
-    counts = surrogate.outputs.layout.counts()
-    if counts[0] < ITEMS or counts.size * counts[0] ** 2 < NUMBERS:
-        return False
-    _, _, norms, _, _ = features.arguments()
-    unit = float(np.abs(surrogate.outputs.cost_matrix).max())
-    if surrogate.outputs.mean_cost:
-        unit /= counts[0]
-    return alpha * unit >= TINY * float(np.sum(np.asarray(weights) * norms))
-
-
-class InteriorPoint(NamesParameters, BaseEstimator):
+class InteriorPoint(Solver):
     """An interior-point method for rankings under the max-min surrogate.
 
     A `solver` of `LabelRanker` with ``surrogate="max_min"``, ``kernel="linear"``, dense X and
@@ -159,64 +116,105 @@ class InteriorPoint(NamesParameters, BaseEstimator):
     True
     """
 
-    oracle: str
-    oracle_iter: int | None
-    step: str
-
-    # what estimators ask of a solver beside
-    oracle, oracle_iter, step = "exact", None, "interior_point"
-
     def __init__(self, max_products: int = MOST_PRODUCTS) -> None:
         self.max_products = max_products
 
-    def check(self, surrogate: Surrogate) -> None:
-        """Refuse options that make no sense, by themselves or with the surrogate."""
+    def check(self) -> None:
+        """As of `Solver`."""
         check_number("max_products", self.max_products, low=0, integer=True)
-        if surrogate != "max_min":
-            raise ValueError(
-                f"InteriorPoint is for surrogate='max_min', got {surrogate!r}; use solver='auto'.")
 
-    def options(self) -> dict[str, Any]:
-        raise ValueError("solver=InteriorPoint() fits one alpha: for paths use solver='auto'.")
+    def refusal(self, problem: Any) -> str | None:
+        """As of `Solver`."""
+        loss, features, said = problem.loss, problem.features, problem.said
+        outputs = loss.outputs
+        if problem.chunks is not None or problem.road == "partitions":
+            return self.refused("holds all data in memory")
+        if type(outputs) is not PermutationOutputs:
+            return self.refused(f"is for LabelRanker, got {problem.taker}")
+        if type(loss) is not MaxMin:
+            return self.refused(
+                "is for surrogate='max_min' with exact oracles, got "
+                f"{said('surrogate', 'solver__oracle')}")
+        if type(features) is not LinearFeatures or sparse.issparse(features.arguments()[0]):
+            return self.refused(
+                f"needs dense rows of X and kernel='linear', got {problem.features_in_words()}")
+        if not features.has_plain_state():
+            return self.refused(f"needs penalty='l2', got {said('penalty')}")
+        counts = outputs.layout.counts()
+        M = int(counts.max(initial=1))
+        if not 1 < M <= MOST_ITEMS:
+            return self.refused(f"is for 2 to {MOST_ITEMS} items, and y has {M}")
+        if not np.ptp(outputs.cost_matrix) > 0.0:
+            return self.refused(f"needs costs that differ, got {said('cost')}")
+        if (features.n_features + 1) * M * M > MOST_WEIGHTS:
+            return self.refused(
+                f"is for at most {MOST_WEIGHTS} weights, and X and y make "
+                f"{(features.n_features + 1) * M * M}")
+        if counts.size * M * M > MOST_NUMBERS:
+            return self.refused(
+                f"is for at most {MOST_NUMBERS // (M * M)} different rankings of {M} items, got "
+                f"{counts.size}")
+        return None
 
-    def solve(
-        self, surrogate: Surrogate, features: FeatureMap, weights: FloatArray, alpha: float, *,
-        mu: FloatArray | None = None, concave: FloatArray | None = None, shrink: float = 1.0,
-        average: tuple[Any, ...] | None = None, tol: float = 1e-3, max_iter: int = 1000,
-        verbose: int = 0, callback: Callable[..., Any] | None = None, otherwise: Any = None,
-    ) -> Solution:
-        """Minimise until the gap is at most tol; arguments and result as of `solvers.solve`.
+    def pays(self, problem: Any, options: Options, start: dict[str, Any]) -> bool:
+        """Whether "auto" takes it: there are more than a few items, and systems are not too hard.
 
-        max_iter counts steps. Where a fit would go on from is left out of account. Where steps get
-        no further the solution has not converged, or is what `otherwise()` returns, if given, which
-        is to begin at w = 0.
+        And no other fit goes on from this one or came before it.
         """
-        reason = why_not(surrogate, features)
-        if reason is not None:
-            raise ValueError(f"solver=InteriorPoint() is for {reason}; use solver='auto'.")
-        run = _Run(
-            self.max_products, surrogate, features, weights, alpha, tol, max_iter, callback,
-            Progress(verbose, max_iter, tol))
+        if options.keep_dual or start or options.tol < LEAST_TOL:
+            return False
+        outputs = problem.loss.outputs
+        counts = outputs.layout.counts()
+        if counts[0] < ITEMS or counts.size * counts[0] ** 2 < NUMBERS:
+            return False
+        _, _, norms, _, _ = problem.features.arguments()
+        unit = float(np.abs(outputs.cost_matrix).max())
+        if outputs.mean_cost:
+            unit /= counts[0]
+        return options.alpha * unit >= TINY * float(np.sum(problem.weights * norms))
+
+    def solve(self, problem: Any, options: Options, **start: Any) -> Solution:
+        """As of `Solver`; max_iter counts steps.
+
+        A fit begins at w = 0 whatever came before. Where steps get no further the solution has not
+        converged; under "auto" steps of blocks take over, from w = 0 again.
+        """
+        features = problem.features
+        checkpoint = current()
+        if checkpoint is not None and checkpoint.solver == Driver.writes_as and options.auto:
+            return BlockFrankWolfe().solve(problem, options)  # which had taken over
+        run = _Run(self.max_products, problem, options)
+        interrupted = False
         with one_blas_thread():
-            run.solve()
-        if run.is_stuck and otherwise is not None:
+            try:
+                run.solve(checkpoint)
+            except KeyboardInterrupt:
+                if run.certificate is None:
+                    raise
+                interrupted = True
+                run.finish()
+        if run.is_stuck and options.auto and not interrupted:
             features.clear()
-            return otherwise()
+            return BlockFrankWolfe().solve(problem, options)
         state = features.state()
         found = np.zeros(state["weights"].shape)
-        found[: run.w.shape[0], : run.w.shape[1]] = run.scale * run.w
+        found[: run.best.shape[0], : run.best.shape[1]] = run.scale * run.best
         features.restore({"weights": found})
         return Solution(
             mu=run.games.points().ravel(), certificate=run.certificate, n_iter=run.n_steps,
-            history=run.history.arrays(), converged=run.certificate.gap <= tol, interrupted=False)
+            history=run.history.arrays(), converged=run.certificate.gap <= options.gap,
+            interrupted=interrupted)
 
 
 class _Run:
     """One fit. Costs are scaled to a mean of one, and w with them."""
 
-    def __init__(
-        self, max_products, surrogate, features, weights, alpha, tol, max_iter, callback, progress,
-    ):
+    writes_as = "interior_point"
+
+    def __init__(self, max_products, problem, options):
+        surrogate, features, weights = problem.loss, problem.features, problem.weights
+        alpha, tol, max_iter = options.alpha, options.gap, options.max_iter
+        callback, progress = options.callback, Progress(options.verbose, max_iter, tol)
         outputs = surrogate.outputs
         X, rows, _, k, constant = features.arguments()
         M = int(outputs.layout.counts()[0])
@@ -241,6 +239,8 @@ class _Run:
         # of the last step, and whether one has had too many: systems become ever harder
         self.n_products, self.is_dear = 0, False
         self.certificate, self.is_stuck = None, False
+        # the best weights that were certified, w = 0 among them, and the best dual value
+        self.best, self.best_primal, self.best_dual = self.w.copy(), self.at_zero, 0.0
         self.least, self.at_least = np.inf, 0
 
     # ------------------------------------------------------------------------- certificates
@@ -256,10 +256,16 @@ class _Run:
         height, gain = float(np.sum(self.p * self.lower)), float(np.sum(pull * pull))
         self.primal = float(np.sum(self.p * self.upper)) - float(
             np.sum(self.w * self.truth)) + 0.5 * self.alpha * square
-        self.dual = max(0.0, scaled_dual(height, gain / (2.0 * self.alpha)))
         self.height = height
         rounding = ROUNDING * (abs(self.primal) + abs(height) + gain / self.alpha)
-        self.gap = max(0.0, self.primal - self.dual) + rounding
+        if self.primal < self.best_primal:
+            self.best, self.best_primal = self.w.copy(), self.primal
+        self.best_dual = max(
+            self.best_dual, scaled_dual(height, gain / (2.0 * self.alpha)))
+        if np.isfinite(rounding):
+            self.gap = rounding + checked_gap(self.best_primal, self.best_dual, rounding)
+        else:
+            self.gap = np.inf
         return self.alpha * self.w - pull
 
     def certify(self):
@@ -275,13 +281,13 @@ class _Run:
     def told(self):
         """Make the certificate known; whether the run ends."""
         s = self.scale
-        primal, dual, gap = self.primal, self.dual, self.gap
+        primal, dual, gap = self.best_primal, self.best_dual, self.gap
         if not np.isfinite(gap):
             primal, dual, gap = np.inf, -np.inf, np.inf
         self.certificate = Certificate(
             primal=s * primal, dual=s * dual, gap=s * gap, block_gaps=np.zeros(self.p.size),
-            concave=s * self.lower, norm=s * s * float(np.sum(self.w * self.w)), bound=s * dual,
-            height=s * self.height)
+            concave=s * self.lower, norm=s * s * float(np.sum(self.best * self.best)),
+            bound=s * dual, height=s * self.height)
         row = self.history.add(
             self.n_steps, self.certificate, self.n_steps * self.p.size, 0.0, 0, "interior_point")
         self.progress.update(row)
@@ -290,24 +296,44 @@ class _Run:
 
     # ------------------------------------------------------------------------- steps
 
-    def solve(self):
+    def solve(self, checkpoint):
         try:
-            left, ends = self.certify()
+            if checkpoint is not None and checkpoint.resume(self, self.history):
+                left, ends = self.look(), False
+            else:
+                left, ends = self.certify()
             while not ends and self.step(left):
                 left, ends = self.certify()
+                if checkpoint is not None and not ends:
+                    checkpoint.keep(self, self.history)
             if not ends:
                 self.is_stuck = True
                 self.finish()
         finally:
             self.progress.close()
 
+    def state(self):
+        """What later steps depend on: a flat dict of arrays."""
+        numbers = (
+            self.n_steps, self.n_products, self.is_dear, self.least, self.at_least,
+            self.best_primal, self.best_dual)
+        return {
+            "numbers": np.array(numbers), "games": self.games.state_of_games(), "w": self.w,
+            "best": self.best}
+
+    def restore(self, state):
+        """Bring back what `state` gave."""
+        (steps, products, dear, self.least, at_least, self.best_primal, self.best_dual) = (
+            state["numbers"].tolist())
+        self.n_steps, self.n_products, self.is_dear = int(steps), int(products), bool(dear)
+        self.at_least = int(at_least)
+        self.games.restore(checked(self.games.state_of_games(), "games", state))
+        self.w, self.best = (checked(self.w, name, state) for name in ("w", "best"))
+
     def finish(self):
-        """The last certificate, where steps have got no further."""
+        """The last certificate, where steps get no further or were interrupted."""
         self.games.make_feasible()
         self.look()
-        if not self.primal <= self.at_zero:
-            self.w = np.zeros(self.w.shape)
-            self.look()
         self.told()
 
     def step(self, left):

@@ -30,13 +30,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import sparse
 from scipy.linalg import LinAlgError, cho_solve, cholesky, solve_triangular
-from sklearn.base import BaseEstimator
 
-from fastm4n._parameters import NamesParameters, check_number
+from fastm4n._checkpoints import current
+from fastm4n._parameters import check_number
+from fastm4n._plain import checked, flat, items_of, listed, part
 from fastm4n.features import LinearFeatures
+from fastm4n.outputs import SimplexOutputs
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine
-from fastm4n.solvers.block_coordinate import Solution
-from fastm4n.solvers.certificates import Certificate, scaled_dual
+from fastm4n.solvers.base import Average, Solution, Solver
+from fastm4n.solvers.certificates import (
+    OF_SCORES,
+    Certificate,
+    checked_gap,
+    scaled_dual,
+)
 from fastm4n.solvers.free_intercept import balancing
 from fastm4n.solvers.history import History, Progress
 from fastm4n.solvers.label_losses import LabelLosses, kind_of
@@ -45,12 +52,9 @@ from fastm4n.solvers.semismooth import LONGEST
 from fastm4n.solvers.threads import one_blas_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Any
 
-    from fastm4n._typing import FloatArray
-    from fastm4n.features._base import FeatureMap
-    from fastm4n.surrogates._base import Surrogate
+    from fastm4n.solvers.base import Options
 
 # of the line search: the share of the slope that a step must gain, most steps that are shorter, and
 # the shares of the last one that the next may have
@@ -91,48 +95,7 @@ MANY_WEIGHTS = 500
 TINY = 1e-3
 
 
-def why_not(surrogate: Surrogate, features: FeatureMap) -> str | None:
-    """Why `LabelNewton` does not solve a problem, in words; None where it does."""
-    kind = kind_of(surrogate)
-    if kind is None:
-        return (
-            "single labels under surrogate='log' (without cost_augmented and temperature), "
-            "'max_margin', or 'max_min' with the costs 'zero_one' or 'absolute'")
-    if type(features) is not LinearFeatures or sparse.issparse(features.arguments()[0]):
-        return "dense X and kernel='linear'"
-    if not features.has_plain_state():
-        return "penalty='l2'"
-    if features.n_labels * (features.n_features + 1) > MOST_WEIGHTS and kind != "log":
-        return f"at most {MOST_WEIGHTS} weights under this surrogate"
-    if features.arguments()[2].max(initial=0.0) > LONGEST:
-        return f"rows of X of length at most {LONGEST**0.5:g}"
-    return None
-
-
-def is_better(
-    surrogate: Surrogate, features: FeatureMap, weights: FloatArray, alpha: float,
-) -> bool:
-    """Whether `solver="auto"` takes `LabelNewton` and not steps of blocks.
-
-    Under the log surrogate where columns are few, as a pass costs a fraction of one of blocks; else
-    where rows are long beside alpha, as those of columns out of scale and of means far from zero
-    are.
-    """
-    if why_not(surrogate, features) is not None:
-        return False
-    is_log = kind_of(surrogate) == "log"
-    if is_log and features.n_features <= FEW_COLUMNS:
-        return True
-    if features.n_features > MOST_COLUMNS:
-        return False
-    _, _, norms, _, _ = features.arguments()
-    n_weights = features.n_labels * (features.n_features + 1)
-    if not is_log and n_weights > max(MANY_WEIGHTS, norms.size):
-        return False
-    return alpha * norms.size < TINY * float(np.sum(np.asarray(weights) * norms))
-
-
-class LabelNewton(NamesParameters, BaseEstimator):
+class LabelNewton(Solver):
     """Newton and quasi-Newton steps for linear models of single labels over dense features.
 
     A `solver` of `MulticlassClassifier` and `OrdinalClassifier` with ``kernel="linear"`` and
@@ -159,74 +122,99 @@ class LabelNewton(NamesParameters, BaseEstimator):
     True
     """
 
-    oracle: str
-    oracle_iter: int | None
-    step: str
-
-    # what estimators ask of a solver beside
-    oracle, oracle_iter, step = "exact", None, "newton"
-
     def __init__(self, quasi_steps: int = 80) -> None:
         self.quasi_steps = quasi_steps
 
-    def check(self, surrogate: Surrogate) -> None:
-        """Refuse options that make no sense, by themselves or with the surrogate."""
+    def check(self) -> None:
+        """As of `Solver`."""
         check_number("quasi_steps", self.quasi_steps, low=0, strict=False, integer=True)
-        if surrogate == "boost":
-            raise ValueError(
-                "LabelNewton is for surrogate='log', 'max_margin' and 'max_min', got 'boost'; use "
-                "solver='auto'.")
 
-    def options(self) -> dict[str, Any]:
-        raise ValueError("solver=LabelNewton() fits one alpha: for paths use solver='auto'.")
+    def refusal(self, problem: Any) -> str | None:
+        """As of `Solver`."""
+        loss, features, said = problem.loss, problem.features, problem.said
+        if problem.chunks is not None or problem.road == "partitions":
+            return self.refused("holds all data in memory")
+        if type(loss.outputs) is not SimplexOutputs:
+            return self.refused(
+                f"is for MulticlassClassifier and OrdinalClassifier, got {problem.taker}")
+        kind = kind_of(loss)
+        if kind is None:
+            return self.refused(
+                "is for surrogate='log' without cost_augmented and temperature, 'max_margin', and "
+                "exact oracles of 'max_min' with the costs 'zero_one' or 'absolute', got "
+                f"{said('surrogate', 'cost', 'cost_augmented', 'temperature', 'solver__oracle')}")
+        if type(features) is not LinearFeatures or sparse.issparse(features.arguments()[0]):
+            return self.refused(
+                f"needs dense rows of X and kernel='linear', got {problem.features_in_words()}")
+        if not features.has_plain_state():
+            return self.refused(f"needs penalty='l2', got {said('penalty')}")
+        n_weights = features.n_labels * (features.n_features + 1)
+        if n_weights > MOST_WEIGHTS and kind != "log":
+            return self.refused(
+                f"is for at most {MOST_WEIGHTS} weights under {said('surrogate')}, got {n_weights}")
+        if features.arguments()[2].max(initial=0.0) > LONGEST:
+            return self.refused(
+                f"is for rows of X of length at most {LONGEST**0.5:g}", "scale the features")
+        return None
 
-    def solve(
-        self, surrogate: Surrogate, features: FeatureMap, weights: FloatArray, alpha: float, *,
-        mu: FloatArray | None = None, concave: FloatArray | None = None, shrink: float = 1.0,
-        average: tuple[Any, ...] | None = None, tol: float = 1e-3, max_iter: int = 1000,
-        verbose: int = 0, callback: Callable[..., Any] | None = None, keep_dual: bool = True,
-        keep_on_interrupt: bool = False, free_intercept: bool = False,
-    ) -> Solution:
-        """Minimise until the gap is at most tol; arguments and result as of `solvers.solve`.
+    def pays(self, problem: Any, options: Options, start: dict[str, Any]) -> bool:
+        """Whether "auto" takes it and not steps of blocks.
 
-        max_iter counts passes over all blocks. With free_intercept the intercept has no penalty,
-        and the certificate is of that problem.
+        For the log surrogate where columns are few, as a pass costs a fraction of one of blocks;
+        else where rows are long beside alpha, as those of columns out of scale and of means far
+        from zero are. Later calls of `partial_fit` go on with steps of blocks.
         """
-        reason = why_not(surrogate, features)
-        if reason is not None:
-            raise ValueError(f"solver=LabelNewton() is for {reason}; use solver='auto'.")
-        if mu is not None:
+        if start and problem.road == "calls":
+            return False
+        features, is_log = problem.features, kind_of(problem.loss) == "log"
+        if is_log and features.n_features <= FEW_COLUMNS:
+            return True
+        if features.n_features > MOST_COLUMNS:
+            return False
+        _, _, norms, _, _ = features.arguments()
+        n_weights = features.n_labels * (features.n_features + 1)
+        if not is_log and n_weights > max(MANY_WEIGHTS, norms.size):
+            return False
+        return options.alpha * norms.size < TINY * float(np.sum(problem.weights * norms))
+
+    def solve(self, problem: Any, options: Options, **start: Any) -> Solution:
+        """As of `Solver`; max_iter counts passes over all blocks.
+
+        Where the problem has no penalty on the intercept, the certificate is of that problem.
+        """
+        surrogate, features = problem.loss, problem.features
+        weights, alpha, tol = problem.weights, options.alpha, options.gap
+        if start:
             # w of an earlier dual point, or what an earlier fit has left
             engine = BlockCoordinateEngine(surrogate, features, weights, alpha, 0)
-            engine.set_mu(mu, concave, shrink)
-            if average is not None:
-                engine.take_average(*average)
-        losses = LabelLosses(surrogate, features, weights)
+            engine.set_mu(start["mu"], start.get("concave"), start["shrink"])
+            if start["average"] is not None:
+                engine.take_average(*start["average"][:3])
+        losses, checkpoint = LabelLosses(surrogate, features, weights), current()
         k, shape = losses.k, features.state()["weights"].shape
-        run = _Run(
-            losses, alpha, tol, max_iter, self.quasi_steps, History(),
-            Progress(verbose, max_iter, tol), callback, free_intercept)
-        if mu is not None:
+        run = _Run(losses, options, self.quasi_steps, problem.free_intercept is not None)
+        if start:
             run.n_passes = -1  # to look where a fit begins is no pass of it
         interrupted = False
         try:
             with one_blas_thread():
-                run.solve(np.ascontiguousarray(features.state()["weights"][: losses.d + 1, :k].T))
+                at_first = np.ascontiguousarray(features.state()["weights"][: losses.d + 1, :k].T)
+                run.solve(at_first, checkpoint)
         except KeyboardInterrupt:
-            if not keep_on_interrupt or run.certificate is None:
+            if run.certificate is None:
                 raise
             interrupted = True
         found = np.zeros(shape)
         found[: losses.d + 1, :k] = run.best.weights.T
         features.restore({"weights": found})
         point = np.zeros(0)
-        if keep_dual:
+        if options.keep_dual:
             point = np.empty((losses.n, k))
             losses.evaluate(run.best.weights, run.best.tau, point)
         return Solution(
             mu=point.ravel(), certificate=run.certificate, n_iter=run.n_passes,
             history=run.history.arrays(), converged=run.certificate.gap <= tol,
-            interrupted=interrupted, average=(features.state(), 0.0, alpha))
+            interrupted=interrupted, average=Average(features.state(), 0.0, alpha))
 
 
 def _scaled_factor(matrix):
@@ -262,27 +250,32 @@ class _Run:
     Parameters
     ----------
     losses : LabelLosses
-    alpha, tol, max_iter, callback
-        As in `solve`.
+    options : Options
     quasi_steps : int
-    history : History
-    progress : Progress
     free : bool
         Whether the intercept has no penalty.
     """
 
-    def __init__(
-        self, losses, alpha, tol, max_iter, quasi_steps, history, progress, callback, free,
-    ):
-        self.losses, self.alpha, self.tol, self.max_iter = losses, alpha, tol, max_iter
-        self.quasi_steps, self.history, self.progress = quasi_steps, history, progress
-        self.callback, self.free = callback, free
+    writes_as = "label_newton"
+
+    def __init__(self, losses, options, quasi_steps, free):
+        self.losses, self.quasi_steps, self.free = losses, quasi_steps, free
+        self.alpha, self.tol, self.max_iter = options.alpha, options.gap, options.max_iter
+        self.history, self.callback = History(), options.callback
+        self.progress = Progress(options.verbose, self.max_iter, self.tol)
         self.penalised = np.ones(losses.d + 1)
         self.penalised[-1] = not free
         self.n_passes, self.name = 0, "quasi_newton" if losses.kind == "log" else "newton"
         # phi(y) is a dual point of value zero
         self.best_primal, self.best_dual, self.best, self.certificate = np.inf, 0.0, None, None
+        # at w = 0, from above; the longest row; see `Certificate.slack`
+        self.at_zero, self.slack = options.scale, 0.0
+        self.longest = float(np.sqrt(losses.norms.max(initial=0.0)))
         self.damping = DAMPING if losses.kind == "zero_one" else 0.0
+        # where steps stand; of quasi-Newton steps how many there were, their pairs, and the metric
+        self.at, self.is_done, self.number, self.smoothing = None, False, 0, 0.0
+        self.pairs = deque(maxlen=MEMORY)
+        self.multiplied = self.metric_at = self.metric_is_whole = None
         if free:
             self.share = losses.share()
             self.apart = losses.pull_of(np.zeros(losses.k)), losses.pull_of(np.ones(losses.k))
@@ -312,6 +305,8 @@ class _Run:
 
     def told(self, point):
         """Certify a point; whether the run ends."""
+        scores = self.longest * float(np.sqrt(np.sum(point.weights * point.weights)))
+        self.slack = max(self.slack, OF_SCORES * scores)
         if self.best is None or point.primal < self.best_primal:
             self.best_primal, self.best = point.primal, point
         height, square = self.dual_point(point)
@@ -320,17 +315,21 @@ class _Run:
         dual = scaled_dual(height, square / (2.0 * self.alpha))
         if dual > self.best_dual:
             self.best_dual = dual
-        primal, dual = self.best_primal, self.best_dual
-        if not np.isfinite(primal):
-            primal, dual = np.inf, 0.0
-        self.certificate = Certificate(
-            primal=primal, dual=dual, gap=max(0.0, primal - dual),
-            block_gaps=np.zeros(self.losses.n), norm=self.best.square, bound=dual, height=height)
+        self.certify(height)
         row = self.history.add(
             self.n_passes, self.certificate, self.n_passes * self.losses.n, 0.0, 0, self.name)
         self.progress.update(row)
         stop = self.callback is not None and bool(self.callback(row))
         return stop or self.certificate.gap <= self.tol or self.n_passes >= self.max_iter
+
+    def certify(self, height):
+        """The certificate of the best weights and the best dual value."""
+        primal, dual = self.best_primal, self.best_dual
+        if not np.isfinite(primal):
+            primal, dual = np.inf, 0.0
+        self.certificate = Certificate(
+            primal=primal, dual=dual, gap=checked_gap(primal, dual, self.slack),
+            block_gaps=np.zeros(self.losses.n), norm=self.best.square, bound=dual, height=height)
 
     def share_of_smoothing(self, point):
         """What a gap at this point would be if the gradient were zero."""
@@ -343,19 +342,72 @@ class _Run:
 
     # ------------------------------------------------------------------------- steps
 
-    def solve(self, weights):
+    def solve(self, weights, checkpoint):
         """Passes from these weights on; the best are in `best`, and `certificate` is of them."""
         try:
-            is_log = self.losses.kind == "log"
-            at = self.point(weights, 1.0 if is_log else float(self.losses.cost.max()) or 1.0)
-            ends = self.told(at)
-            if is_log and not ends:
-                at, ends = self.quasi_newton(at)
-                self.name = "newton"
-            if not ends and at.weights.size <= MOST_WEIGHTS:
-                self.newton(at)
+            if checkpoint is None or not checkpoint.resume(self, self.history):
+                self.begin(weights)
+            while not self.is_done:
+                self.step()
+                if checkpoint is not None and not self.is_done:
+                    checkpoint.keep(self, self.history)
         finally:
             self.progress.close()
+
+    def begin(self, weights):
+        """Look at the weights that the passes begin at."""
+        is_log = self.losses.kind == "log"
+        tau = 1.0 if is_log else float(self.losses.cost.max()) or 1.0
+        self.at = self.point(weights, tau)
+        self.is_done = self.told(self.at)
+        if np.any(weights) and self.at.primal > self.at_zero:
+            # where an earlier fit has ended is no place to begin
+            self.at = self.point(np.zeros(weights.shape), tau)
+            self.is_done = self.told(self.at)
+        if not is_log or self.quasi_steps == 0:
+            self.go_over()
+
+    def go_over(self):
+        """Newton steps from here on, if there are not too many weights."""
+        self.name = "newton"
+        self.is_done = self.is_done or self.at.weights.size > MOST_WEIGHTS
+
+    def step(self):
+        if self.name == "newton":
+            self.newton()
+        else:
+            self.quasi_newton()
+
+    def state(self):
+        """What later steps depend on: a flat dict of arrays."""
+        best, c = self.best, self.certificate
+        numbers = (
+            self.n_passes, self.name == "newton", self.number, self.damping, self.best_primal,
+            self.best_dual, self.slack, self.smoothing, self.at.tau, best.tau, c.height)
+        return {
+            "numbers": np.array(numbers), "at": self.at.weights, "best": best.weights,
+            **flat("metric", {} if self.metric_at is None else {
+                "at": self.metric_at, "is_whole": np.array(self.metric_is_whole)}),
+            **flat("pairs", listed(
+                {"moved": moved["w"], "turned": turned["w"]} for moved, turned, _ in self.pairs)),
+        }
+
+    def restore(self, state):
+        """Bring back what `state` gave."""
+        shape = np.zeros((self.losses.k, self.losses.d + 1))
+        (passes, is_newton, number, self.damping, self.best_primal, self.best_dual, self.slack,
+         self.smoothing, tau, best_tau, height) = state["numbers"].tolist()
+        self.at = _Point(self, checked(shape, "at", state), tau)
+        self.best = _Point(self, checked(shape, "best", state), best_tau)
+        self.n_passes, self.number, self.is_done = int(passes), int(number), False
+        metric = part("metric", state)
+        if metric:
+            self.use_second(checked(shape, "at", metric), bool(metric["is_whole"]))
+        for pair in items_of("pairs", state):
+            keep_pair(
+                self.pairs, *({"w": checked(shape, name, pair)} for name in ("moved", "turned")))
+        self.certify(height)
+        self.name = "newton" if is_newton else "quasi_newton"
 
     def search(self, at, step):
         """`at` moved by step, or by a share of it; None where rounding is left."""
@@ -387,63 +439,73 @@ class _Run:
         root = solve_triangular(factor, np.diag(1.0 / scale), lower=True)
         return root.T @ root
 
-    def metric_at(self, at, number):
-        """A function that multiplies by the inverse of second derivatives at a point, or None."""
-        losses, (k, d) = self.losses, at.weights.shape
-        rows = int(WORTH * 4 * losses.n / (k * d))
-        rows = min(losses.n, MOST_ROWS * d, max(LEAST_ROWS * d, rows))
+    def look_for_second(self):
+        """Take second derivatives for the metric where it is time and they pay."""
+        losses, (k, d) = self.losses, self.at.weights.shape
+        rows = self.rows_of_second()
         work = rows * (k * d) ** 2 + (k * d) ** 3 / 3
         is_whole = work <= MOST_EVALUATIONS * 2 * losses.n * k * d
-        if number != (LOOK_AGAIN if is_whole else LOOK_LATER):
-            return None
-        if self.certificate.gap <= FAR * self.tol:
-            return None
+        if self.number != (LOOK_AGAIN if is_whole else LOOK_LATER):
+            return
+        if self.certificate.gap > FAR * self.tol:
+            self.use_second(self.at.weights, is_whole)
+            self.pairs.clear()
+
+    def rows_of_second(self):
+        k, d = self.losses.k, self.losses.d + 1
+        rows = int(WORTH * 4 * self.losses.n / (k * d))
+        return min(self.losses.n, MOST_ROWS * d, max(LEAST_ROWS * d, rows))
+
+    def use_second(self, weights, is_whole):
+        """Let the metric be that of second derivatives at these weights, of all or by label."""
+        losses, rows = self.losses, self.rows_of_second()
+        self.metric_at, self.metric_is_whole = weights, is_whole
         if is_whole:
-            factor = self.factor(losses.hessian(at.weights, most_rows=rows))
-            return lambda found: {"w": self.solved(factor, found["w"])}
-        blocks = losses.label_hessian(at.weights, rows) + np.diag(self.alpha * self.penalised)
+            factor = self.factor(losses.hessian(weights, most_rows=rows))
+            self.multiplied = lambda found: {"w": self.solved(factor, found["w"])}
+            return
+        blocks = losses.label_hessian(weights, rows) + np.diag(self.alpha * self.penalised)
         inverses = np.stack([self._inverse(block) for block in blocks])
-        return lambda found: {"w": (found["w"][:, np.newaxis] @ inverses)[:, 0]}
+        self.multiplied = lambda found: {"w": (found["w"][:, np.newaxis] @ inverses)[:, 0]}
 
-    def quasi_newton(self, at):
-        """L-BFGS in the metric of second moments: where it ends, and whether the run does."""
-        inverse, pairs = self.metric(), deque(maxlen=MEMORY)
+    def quasi_newton(self):
+        """A step of L-BFGS in the metric of second moments, and later of second derivatives."""
+        if self.number == self.quasi_steps:
+            return self.go_over()
+        if self.multiplied is None:
+            inverse = self.metric()
+            self.multiplied = lambda found: {"w": found["w"] @ inverse}
+        self.look_for_second()
+        at = self.at
+        step = direction({"w": at.gradient}, self.pairs, self.multiplied, cautious=False)["w"]
+        to = self.search(at, step)
+        self.number += 1
+        if to is None:
+            self.is_done = self.n_passes >= self.max_iter
+            return self.go_over()
+        self.at, self.is_done = to, self.told(to)
+        keep_pair(
+            self.pairs, {"w": to.weights - at.weights}, {"w": to.gradient - at.gradient})
 
-        def metric(found):
-            return {"w": found["w"] @ inverse}
-
-        for number in range(self.quasi_steps):
-            better = self.metric_at(at, number)
-            if better is not None:
-                metric = better
-                pairs.clear()
-            step = direction({"w": at.gradient}, pairs, metric, cautious=False)["w"]
-            to = self.search(at, step)
-            if to is None:
-                return at, self.n_passes >= self.max_iter
+    def newton(self):
+        """A Newton step, and less smoothing where it gains little beside what that adds."""
+        if self.n_passes + 2 > self.max_iter:
+            self.is_done = True
+            return
+        step = self.direction(self.at)
+        gain = -0.5 * float(np.sum(step * self.at.gradient))
+        to = self.search(self.at, step)
+        if to is not None:
+            self.at = to
             if self.told(to):
-                return to, True
-            keep_pair(
-                pairs, {"w": to.weights - at.weights}, {"w": to.gradient - at.gradient})
-            at = to
-        return at, False
-
-    def newton(self, at):
-        """Newton steps, smoothing less where a step gains little beside what that adds."""
-        while self.n_passes + 2 <= self.max_iter:
-            step = self.direction(at)
-            gain = -0.5 * float(np.sum(step * at.gradient))
-            to = self.search(at, step)
-            at = at if to is None else to
-            if to is not None and self.told(at):
+                self.is_done = True
                 return
-            if self.losses.kind != "log" and self.smoothing > SMOOTH_ENOUGH * self.tol:
-                if to is None or gain <= SETTLED * max(0.0, at.smooth - at.primal):
-                    at = self.point(at.weights, COOLER * at.tau)
-                    if self.told(at):
-                        return
-            elif to is None:
-                return
+        if self.losses.kind != "log" and self.smoothing > SMOOTH_ENOUGH * self.tol:
+            if to is None or gain <= SETTLED * max(0.0, self.at.smooth - self.at.primal):
+                self.at = self.point(self.at.weights, COOLER * self.at.tau)
+                self.is_done = self.told(self.at)
+        elif to is None:
+            self.is_done = True
 
     def direction(self, at):
         """The Newton step."""

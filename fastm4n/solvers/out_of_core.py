@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sklearn.base import BaseEstimator
-
 from fastm4n._parameters import (
-    NamesParameters,
     check_choice,
     check_file,
     check_flag,
     check_number,
 )
 from fastm4n.solvers._dual_store import ChunkCheckpoint
+from fastm4n.solvers.base import Solver
 from fastm4n.solvers.block_coordinate import solve_engine
 from fastm4n.solvers.chunks import LITTLE, ChunkedEngine
 from fastm4n.solvers.driver import SAMPLINGS
@@ -23,14 +21,13 @@ if TYPE_CHECKING:
     from typing import Any, Literal
 
     from fastm4n._typing import FloatArray, StrPath
-    from fastm4n.solvers.block_coordinate import Solution
+    from fastm4n.solvers.base import Options, Solution
     from fastm4n.solvers.chunks import Chunks
-    from fastm4n.surrogates._base import Surrogate
 
 STEPS = ("line_search", "exact")
 
 
-class OutOfCore(NamesParameters, BaseEstimator):
+class OutOfCore(Solver):
     """Fits by chunks, for data that do not fit in memory, with the same certified gap.
 
     A `solver` of `SequenceTagger`, `GraphTagger`, `MulticlassClassifier` and `OrdinalClassifier`
@@ -79,12 +76,6 @@ class OutOfCore(NamesParameters, BaseEstimator):
     True
     """
 
-    oracle: str
-    oracle_iter: int | None
-
-    # what estimators ask of a solver beside
-    oracle, oracle_iter = "exact", None
-
     def __init__(
         self, *, memory: float = 256, work_folder: StrPath | None = None, visits: int | None = None,
         step: Literal["line_search", "exact"] = "line_search",
@@ -97,8 +88,8 @@ class OutOfCore(NamesParameters, BaseEstimator):
         self.sampling = sampling
         self.accelerate = accelerate
 
-    def check(self, surrogate: Surrogate) -> None:
-        """Refuse options that make no sense."""
+    def check(self) -> None:
+        """As of `Solver`."""
         check_number("memory", self.memory, low=0)
         check_choice("step", self.step, STEPS)
         check_choice("sampling", self.sampling, SAMPLINGS)
@@ -108,17 +99,32 @@ class OutOfCore(NamesParameters, BaseEstimator):
         if self.visits is not None:
             check_number("visits", self.visits, low=0, integer=True)
 
-    def options(self) -> dict[str, Any]:
-        raise ValueError(
-            "solver=OutOfCore() fits one alpha: for paths, intercepts without penalty and "
-            "inference='soft' use solver='auto'.")
+    def refusal(self, problem: Any) -> str | None:
+        """As of `Solver`."""
+        if problem.chunks is None:
+            return self.refused(
+                "is for SequenceTagger, GraphTagger, MulticlassClassifier and OrdinalClassifier, "
+                f"got {problem.taker}")
+        if self.step == "exact" and not problem.loss.has_block_step:
+            return (
+                "solver=OutOfCore(step='exact') needs a closed-form maximiser of the dual over a "
+                f"whole example, which {problem.said('surrogate', 'cost')} of {problem.taker} does "
+                "not have; use step='line_search'.")
+        return None
+
+    def solve(self, problem: Any, options: Options, **start: Any) -> Solution:
+        """As of `Solver`."""
+        return problem.chunks.solve(
+            problem.weights, options.alpha, tol=options.gap, max_iter=options.max_iter,
+            seed=options.seed, n_jobs=options.n_jobs, verbose=options.verbose,
+            callback=options.callback)
 
     @property
     def chunk_bytes(self) -> float:
         """Bytes of a chunk: one is visited, the next one read, and of either parts are copied."""
         return self.memory * 2**20 / 3
 
-    def solve(
+    def solve_chunks(
         self, chunks: Chunks, weights: FloatArray, alpha: float, *, tol: float, max_iter: int,
         seed: int, n_jobs: int | None, verbose: int, callback: Callable[..., Any] | None,
         left: dict[str, Any] | None = None, share: float = 1.0,
@@ -144,12 +150,13 @@ class OutOfCore(NamesParameters, BaseEstimator):
                 engine.go_on(left, share)
             solution = solve_engine(
                 engine, is_warm=left is not None, checkpoint=checkpoint, tol=tol,
-                max_iter=max_iter, verbose=verbose, callback=callback, keep_on_interrupt=False,
+                max_iter=max_iter, verbose=verbose, callback=callback, keep_on_interrupt=True,
                 sampling=self.sampling, step=self.step, accelerate=bool(self.accelerate),
                 keep_best=True)
             chunks.ended(engine)
-            chunks.keep_end(engine, solution)
-            done = True
+            if not solution.interrupted:
+                chunks.keep_end(engine, solution)
+                done = True
         finally:
             engine.close()
             chunks.close(done)

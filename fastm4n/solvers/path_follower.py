@@ -455,7 +455,8 @@ class PathFollower:
             point = self._described(self.driver.certificate) if looked is None else looked
             if self.rounded:
                 with self.stored_weights():
-                    kept = self._described(certify(engine, engine.mu, self.driver.n_jobs))
+                    kept = self._described(
+                        certify(engine, engine.mu, self.driver.n_jobs, only_primal=True))
                 point = replace(point, loss=kept.loss, norm=kept.norm, l1=kept.l1)
         else:
             features = engine.features

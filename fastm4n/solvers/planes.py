@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fastm4n._plain import checked, flat, formed, items_of, listed
 from fastm4n.solvers.certificates import ROUNDING
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 MOST_STEPS, FLAT = 200, 1e-12
 # what is added to the diagonal, relative to it: planes may be combinations of others
 RIDGE = 1e-12
+# what there is of each point beside itself
+_COLUMNS = "heights", "entropies", "shares", "unused"
 
 
 class Planes:
@@ -83,10 +86,27 @@ class Planes:
         self.entropies = np.append(self.entropies, entropy)
         self.shares, self.unused = np.append(self.shares, 0.0), np.append(self.unused, 0.0)
 
+    def state(self) -> dict[str, Any]:
+        """What later bounds depend on."""
+        return {
+            **flat("points", listed(self.points)), "products": self.products,
+            **{name: getattr(self, name) for name in _COLUMNS}}
+
+    def restore(self, form: dict[str, Any], state: dict[str, Any]) -> None:
+        """Bring back what `state` gave; points are of the form of `form`."""
+        found = [formed(form, "", {f"/{k}": a for k, a in one.items()})
+                 for one in items_of("points", state)]
+        n = len(found)
+        products = checked(np.zeros((n, n)), "products", state)
+        columns = [checked(np.zeros(n), name, state) for name in _COLUMNS]
+        self.points, self.products = found, products
+        for name, column in zip(_COLUMNS, columns, strict=True):
+            setattr(self, name, column)
+
     def _drop(self, k):
         del self.points[k]
         self.products = np.delete(np.delete(self.products, k, 0), k, 1)
-        for name in ("heights", "entropies", "shares", "unused"):
+        for name in _COLUMNS:
             setattr(self, name, np.delete(getattr(self, name), k))
 
     def bound(self, tau: float = 0.0) -> Any:

@@ -36,9 +36,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fastm4n._checkpoints import current
+from fastm4n._plain import checked, flat, formed, part
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling
-from fastm4n.solvers.block_coordinate import Solution, can_be_told
-from fastm4n.solvers.certificates import Certificate, certify
+from fastm4n.solvers.base import Average, Solution
+from fastm4n.solvers.block_coordinate import can_be_told
+from fastm4n.solvers.certificates import Certificate, certify, checked_gap
 from fastm4n.solvers.driver import Driver
 from fastm4n.solvers.history import History, Progress
 
@@ -275,15 +277,10 @@ class ProximalPoints:
         engine.features.set_modulus(self.a)
 
 
-def is_proximal(average: tuple[Any, ...] | None) -> bool:
-    """Whether the `average` of a solution is of this solver."""
-    return len(average) == 4
-
-
 def solve_proximal(
     surrogate: Surrogate, features: FeatureMap, weights: FloatArray, alpha: float, *,
     mu: FloatArray | None = None, concave: FloatArray | None = None, shrink: float = 1.0,
-    average: tuple[Any, ...] | None = None, sampling: Any = "gap", step: Any = "line_search",
+    average: Average | None = None, sampling: Any = "gap", step: Any = "line_search",
     accelerate: bool = False, cache: int | None = None, cache_F: float = 0.25,
     cache_nu: float = 0.01, auto: bool = False, tol: float = 1e-3, max_iter: int = 1000,
     seed: int = 0, n_jobs: int | None = 1, verbose: int = 0,
@@ -305,8 +302,8 @@ def solve_proximal(
     keep_dual : bool
         Whether a dual point is returned: see `can_be_told`.
     modulus : float
-    average : tuple
-        (weights, a, alpha, "proximal") of an earlier solution.
+    average : Average
+        Of an earlier solution, with `a` as its curvature.
     surrogate, weights, alpha, mu, concave, shrink, step, cache, cache_F, cache_nu, auto, max_iter,\
             seed, n_jobs, verbose, callback, keep_on_interrupt
         As in `solve`.
@@ -320,10 +317,6 @@ def solve_proximal(
     """
     if step == "fixed":
         raise ValueError("step='fixed' is not supported with l1_ratio=1; use 'line_search'.")
-    if current() is not None:
-        raise ValueError(
-            "checkpointing keeps no state of a fit with l1_ratio=1; use l1_ratio=0.99, or fit "
-            "without checkpoints.")
     is_told = not keep_dual and mu is None and can_be_told(surrogate, features, step, cache)
     engine = BlockCoordinateEngine(surrogate, features, weights, alpha, seed, is_told=is_told)
     if mu is not None:
@@ -332,11 +325,13 @@ def solve_proximal(
         sampling="permutation", step=step, n_jobs=n_jobs, cache=cache, cache_F=cache_F,
         cache_nu=cache_nu, auto=auto)
     return _Fit(engine, options, average, tol, n_jobs, modulus).run(
-        max_iter, verbose, callback, keep_on_interrupt)
+        max_iter, verbose, callback, keep_on_interrupt, current())
 
 
 class _Fit:
     """A fit: passes, centres, and the best that was certified of weights and of the dual."""
+
+    writes_as = "proximal_points"
 
     def __init__(self, engine, options, average, tol, n_jobs, modulus):
         self.engine, self.tol, self.n_jobs = engine, tol, n_jobs
@@ -344,27 +339,45 @@ class _Fit:
         features = engine.features
         self.penalty = Sparse(features.penalties(), modulus)
         shapes = {name: array.shape for name, array in features.state().items()}
-        if average is not None and shapes == {n: w.shape for n, w in average[0].items()}:
-            centre, a = average[0], average[1] * average[2] / engine.alpha
+        if average is not None and shapes == {n: w.shape for n, w in average.weights.items()}:
+            centre, a = average.weights, average.curvature * average.alpha / engine.alpha
         else:
             centre, a = {name: np.zeros(shape) for name, shape in shapes.items()}, 1.0
         self.points = ProximalPoints(engine, self.penalty, a, centre)
         self.is_new = average is None
         self.n_passes, self.inner, self.last = 0, np.inf, np.inf
         self.primals = []
-        self.primal, self.dual = np.inf, 0.0
+        # a of the next centre, passes that a centre stays, and those that this one has had
+        self.next_a, self.most, self.since = self.points.a, 1, 0
+        self.primal, self.dual, self.slack = np.inf, 0.0, 0.0
         self.best = self.concave = self.block_gaps = None
         if not self.penalty.has_bounds and not features.has_offset:
             # w = 0, where no other weights are better
             largest = engine.surrogate.largest(features.size)
             self.primal = float(np.sum(np.asarray(engine.weights) * largest))
+        else:
+            self.look_at_rest()
+
+    def look_at_rest(self):
+        """Take the weights nearest to zero for the best until others are better."""
+        features, here = self.engine.features, self.engine.features.state()
+        features.clear()
+        losses = certify(
+            self.engine, self.engine.mu, self.n_jobs, only_primal=True).block_losses
+        value = self.penalty.value(features.live())
+        self.primal = float(np.sum(np.asarray(self.engine.weights) * losses))
+        self.primal += self.engine.alpha * value
+        self.best = features.state(), self.points.a
+        features.restore(here)
 
     def look(self):
         """Certify where the passes stand; whether the objective has risen."""
         engine, penalty = self.engine, self.penalty
-        found = certify(engine, engine.mu, self.n_jobs)
+        # of the problem with the centre's term, whose values are not those of this one
+        found = certify(engine, engine.mu, self.n_jobs, only_primal=True)
         engine.set_gaps(found.block_gaps, found.block_losses)
         self.inner, self.block_gaps = found.gap, found.block_gaps
+        self.slack = max(self.slack, found.slack)
         weights = np.asarray(engine.weights)
         if not np.isfinite(found.rounding) or found.primal == np.inf:
             # scores overflowed, and nothing is known of them
@@ -390,8 +403,8 @@ class _Fit:
 
     def certificate(self):
         return Certificate(
-            self.primal, self.dual, max(0.0, self.primal - self.dual), self.block_gaps,
-            concave=self.concave)
+            self.primal, self.dual, checked_gap(self.primal, self.dual, self.slack),
+            self.block_gaps, concave=self.concave, slack=self.slack)
 
     def is_settled(self):
         """Whether the objective came down by little in the last passes, and z belongs to w."""
@@ -402,19 +415,52 @@ class _Fit:
         return bool(before) and self.inner <= self.tol and (
             before[-1] - value <= SETTLED * self.tol)
 
-    def run(self, max_iter, verbose, callback, keep_on_interrupt):
+    def state(self):
+        """What later passes depend on: a flat dict of arrays."""
+        points = self.points
+        numbers = (
+            self.n_passes, self.inner, self.last, self.primal, self.dual, self.slack, self.next_a,
+            self.most, self.since, points.a, points.theta, self.best is not None)
+        best = {} if self.best is None else flat("best", self.best[0])
+        return {
+            "numbers": np.array(numbers, dtype=np.float64),
+            "best_a": np.array(0.0 if self.best is None else self.best[1]),
+            "primals": np.array(self.primals, dtype=np.float64).reshape(-1, 2), **best,
+            **flat("centre", points.centre), **flat("last", points.last),
+            **flat("concave", self.concave), **flat("block_gaps", self.block_gaps),
+            **flat("driver", self.driver.state()),
+        }
+
+    def restore(self, state):
+        """Bring back what `state` gave."""
+        engine, points = self.engine, self.points
+        form, of_blocks = engine.features.state(), np.array(engine.concave)
+        (passes, self.inner, self.last, self.primal, self.dual, self.slack, self.next_a, most,
+         since, a, points.theta, has_best) = state["numbers"].tolist()
+        self.n_passes, self.most, self.since = int(passes), int(most), int(since)
+        self.primals = [(int(n), value) for n, value in state["primals"].tolist()]
+        points.centre, points.last = (formed(form, name, state) for name in ("centre", "last"))
+        self.best = (formed(form, "best", state), float(state["best_a"])) if has_best else None
+        for name in ("concave", "block_gaps"):
+            setattr(self, name, checked(of_blocks, name, state) if name in state else None)
+        points.a = a
+        engine.features.set_modulus(a)
+        self.driver.restore(part("driver", state))
+
+    def run(self, max_iter, verbose, callback, keep_on_interrupt, checkpoint):
         engine, points = self.engine, self.points
         history, progress = History(), Progress(verbose, max_iter, self.tol)
-        a, most, since = points.a, 1, 0
-        finished, interrupted = max_iter == 0, False
+        if checkpoint is not None:
+            checkpoint.resume(self, history)
+        finished, interrupted = self.n_passes >= max_iter, False
         try:
             while not finished:
                 self.driver._pass(Sampling.PERMUTATION)
                 self.n_passes += 1
-                since += 1
+                self.since += 1
                 if self.n_passes == 1 and self.is_new:
                     engine.measure_curvature()
-                    a = SHARE * engine.curvature * points.a / engine.alpha
+                    self.next_a = SHARE * engine.curvature * points.a / engine.alpha
                 finished, rose = self.n_passes >= max_iter, False
                 if finished or self.n_passes % EVERY == 0:
                     rose = self.look()
@@ -425,11 +471,13 @@ class _Fit:
                     finished = finished or row["gap"] <= self.tol or self.is_settled()
                     finished = (callback is not None and bool(callback(row))) or finished
                 if rose:
-                    most += 1
-                    a *= LESS
-                if not finished and (rose or since >= most):
-                    points.move(a, rose)
-                    since = 0
+                    self.most += 1
+                    self.next_a *= LESS
+                if not finished and (rose or self.since >= self.most):
+                    points.move(self.next_a, rose)
+                    self.since = 0
+                if checkpoint is not None and not finished:
+                    checkpoint.keep(self, history)
         except KeyboardInterrupt:
             if not keep_on_interrupt:
                 raise
@@ -439,6 +487,7 @@ class _Fit:
         if interrupted or not self.primals:
             points.rebuild()
             self.look()
+        a = self.next_a
         if self.best is None:
             engine.features.clear()
         else:
@@ -449,4 +498,4 @@ class _Fit:
         return Solution(
             mu=engine.mu, certificate=certificate, n_iter=self.n_passes, history=history.arrays(),
             converged=certificate.gap <= self.tol or self.is_settled(), interrupted=interrupted,
-            average=(engine.features.present(), a, engine.alpha, "proximal"))
+            average=Average(engine.features.present(), a, engine.alpha, is_proximal=True))

@@ -28,14 +28,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import linalg, sparse
-from sklearn.base import BaseEstimator
 
-from fastm4n._parameters import NamesParameters, check_number
+from fastm4n._checkpoints import current
+from fastm4n._parameters import check_number
+from fastm4n._plain import checked, flat, formed, items_of, listed, part
 from fastm4n.features import LinearFeatures
 from fastm4n.solvers._batch import Batch, TemperedBatch
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine
-from fastm4n.solvers.block_coordinate import Solution
-from fastm4n.solvers.certificates import Certificate
+from fastm4n.solvers.base import Solution, Solver
+from fastm4n.solvers.certificates import OF_SCORES, Certificate, checked_gap
 from fastm4n.solvers.history import History, Progress
 from fastm4n.solvers.limited_memory import direction, inner, keep_pair, plus, times
 from fastm4n.solvers.planes import Planes
@@ -44,12 +45,11 @@ from fastm4n.solvers.threads import one_blas_thread
 from fastm4n.surrogates import Log, MaxMargin, MaxMin
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Any
 
     from fastm4n._typing import CSR, FloatArray
     from fastm4n.features._base import FeatureMap
-    from fastm4n.surrogates._base import Surrogate
+    from fastm4n.solvers.base import Options
 
 # of the line search: the share of the slope that a step must gain, most cuts of a step, and the
 # shares that are left of it
@@ -79,7 +79,7 @@ OUT_OF_SCALE = 1e-6
 PAIR_COST = 8.0
 
 
-class QuasiNewton(NamesParameters, BaseEstimator):
+class QuasiNewton(Solver):
     """L-BFGS on smoothed maxima, for few and long outputs under the plain L2 penalty.
 
     A `solver` of `SequenceTagger`, and of the other estimators whose outputs have marginals, with
@@ -107,97 +107,75 @@ class QuasiNewton(NamesParameters, BaseEstimator):
     True
     """
 
-    oracle: str
-    oracle_iter: int | None
-    step: str
-
-    # what estimators ask of a solver beside
-    oracle, oracle_iter, step = "exact", None, "quasi_newton"
-
     def __init__(self, memory: int = 60) -> None:
         self.memory = memory
 
-    def check(self, surrogate: Surrogate) -> None:
-        """Refuse options that make no sense, by themselves or with the surrogate."""
+    def check(self) -> None:
+        """As of `Solver`."""
         check_number("memory", self.memory, low=0, integer=True)
-        if surrogate == "boost":
-            raise ValueError(
-                "QuasiNewton smooths maxima, and surrogate='boost' has none: use 'max_min', "
-                "'max_margin' or 'log', or solver='auto'.")
 
-    def options(self) -> dict[str, Any]:
-        raise ValueError(
-            "solver=QuasiNewton() fits one alpha: for paths, intercepts without penalty and "
-            "inference='soft' use solver='auto'.")
-
-    @staticmethod
-    def misses(surrogate: Surrogate, features: FeatureMap) -> str | None:
-        """What there is to be said against a fit of these, in words; None where there is nothing.
-
-        Parameters
-        ----------
-        surrogate : Surrogate
-        features : FeatureMap
-        """
-        outputs, name = surrogate.outputs, type(surrogate.outputs).__name__
-        if type(surrogate) not in (Log, MaxMargin, MaxMin):
-            return f"QuasiNewton does not smooth {type(surrogate).__name__}"
+    def refusal(self, problem: Any) -> str | None:
+        """As of `Solver`."""
+        loss, features, said = problem.loss, problem.features, problem.said
+        outputs = loss.outputs
+        if problem.chunks is not None or problem.road == "partitions":
+            return self.refused("holds all data in memory", "use solver='auto'")
+        if type(loss) not in (Log, MaxMargin, MaxMin):
+            return self.refused(f"smooths maxima, and {said('surrogate')} has none")
         if not outputs.has_marginals:
-            return f"QuasiNewton needs marginals of outputs, and {name} has none"
-        if isinstance(surrogate, MaxMin) and not outputs.has_tempered_game:
-            return (
-                f"QuasiNewton has no steps of the adversary for surrogate='max_min' over {name} "
-                "with these costs: sequences under the 0-1 cost have them")
-        if features.weight_norm() is None or not features.has_plain_state():
-            return (
-                "QuasiNewton needs weights under the plain L2 penalty: kernel='linear' and "
-                "penalty='l2', and features without shared parts")
+            return self.refused(
+                f"needs marginals of a distribution, and {problem.outputs_in_words()} have none")
+        if outputs.has_relaxation and not isinstance(loss, Log):
+            return self.refused(
+                f"needs exact best outputs, and {problem.outputs_in_words()} have a linear program "
+                "instead")
+        if isinstance(loss, MaxMin) and not outputs.has_tempered_game:
+            return self.refused(
+                f"has no steps of the adversary for {said('surrogate', 'cost')} of "
+                f"{problem.outputs_in_words()}: sequences with the 0-1 cost have them")
+        if problem.free_intercept is not None:
+            return self.refused(f"penalises the intercept, got {said('fit_intercept')}")
+        if features.weight_norm() is None:
+            return self.refused(f"needs weights, and {said('kernel')} has none")
+        if not features.has_plain_state():
+            return self.refused(
+                f"needs the plain L2 penalty on every weight, got {said('penalty', 'pairwise')}")
         return None
 
-    @classmethod
-    def pays(cls, surrogate: Surrogate, features: FeatureMap, alpha: float) -> bool:
-        """Whether steps of whole blocks are too coarse: outputs few and long, or out of scale.
+    def pays(self, problem: Any, options: Options, start: dict[str, Any]) -> bool:
+        """Whether "auto" takes it: steps of whole blocks are too coarse for few and long outputs.
 
-        And weights are not so many that steps take longer than evaluations.
+        Or features are out of scale. Weights are not so many that steps take longer than
+        evaluations, and no other fit goes on from this one or came before it.
         """
-        if cls.misses(surrogate, features) is not None:
+        if options.keep_dual or start:
             return False
-        layout = surrogate.outputs.layout
-        if layout.max_parts > 1 and are_out_of_scale(features, alpha, layout.n_blocks):
+        loss, features = problem.loss, problem.features
+        layout = loss.outputs.layout
+        if layout.max_parts > 1 and are_out_of_scale(features, options.alpha, layout.n_blocks):
             return True
         length = layout.n_parts_of_all / max(1, layout.n_blocks)
-        few = FEW_SMOOTH if isinstance(surrogate, Log) else FEW
+        few = FEW_SMOOTH if isinstance(loss, Log) else FEW
         if length < LONG or layout.n_blocks > few * length:
             return False
-        size, is_mean = n_weights(features), surrogate.outputs.mean_cost
-        if is_mean and not isinstance(surrogate, Log) and (
-                layout.n_parts_of_all < SEPARABLE * size):
+        size, is_mean = n_weights(features), loss.outputs.mean_cost
+        if is_mean and not isinstance(loss, Log) and layout.n_parts_of_all < SEPARABLE * size:
             return False
-        work = layout.n_blocks * (features.visit_cost + surrogate.outputs.oracle_cost)
+        work = layout.n_blocks * (features.visit_cost + loss.outputs.oracle_cost)
         return PAIR_COST * FEWEST * size <= work
 
-    def solve(
-        self, surrogate: Surrogate, features: FeatureMap, weights: FloatArray, alpha: float, *,
-        mu: FloatArray | None = None, concave: FloatArray | None = None, shrink: float = 1.0,
-        average: tuple[Any, ...] | None = None, tol: float = 1e-3, max_iter: int = 1000,
-        verbose: int = 0, callback: Callable[..., Any] | None = None,
-    ) -> Solution:
-        """Minimise until the gap is at most tol; arguments and result as of `solvers.solve`.
-
-        max_iter counts passes over all blocks, which are evaluations.
-        """
-        missed = self.misses(surrogate, features)
-        if missed is not None:
-            raise ValueError(f"{missed}; use solver='auto'.")
-        if mu is not None:
+    def solve(self, problem: Any, options: Options, **start: Any) -> Solution:
+        """As of `Solver`; max_iter counts passes over all blocks, which are evaluations."""
+        features = problem.features
+        if start:
             # w of an earlier dual point
-            engine = BlockCoordinateEngine(surrogate, features, weights, alpha, 0)
-            engine.set_mu(mu, concave, shrink)
+            engine = BlockCoordinateEngine(
+                problem.loss, features, problem.weights, options.alpha, 0)
+            engine.set_mu(start["mu"], start.get("concave"), start["shrink"])
         most = MOST_NUMBERS // (3 * max(1, n_weights(features)))
-        memory = min(self.memory, max(FEWEST, most))
-        run = _Run(memory, surrogate, features, weights, alpha, tol, max_iter, verbose, callback)
+        run = _Run(problem, options, min(self.memory, max(FEWEST, most)))
         with one_blas_thread():
-            return run.solve()
+            return run.solve(current())
 
 
 @dataclass
@@ -214,22 +192,45 @@ class _Point:
     gradient: dict = None
 
 
+def _flat_point(name, point):
+    """A point as a flat dict of arrays."""
+    numbers = point.value, point.primal, point.height, point.entropy
+    gradient = {} if point.gradient is None else flat("gradient", point.gradient)
+    return flat(name, {
+        **flat("w", point.w), **gradient, "numbers": np.array(numbers), "losses": point.losses,
+        "heights": point.heights})
+
+
+def _point_of(name, form, n_blocks, state):
+    """The point of `_flat_point`, of weights of the form of a state of the features."""
+    state, of_blocks = part(name, state), np.zeros(n_blocks)
+    gradient = formed(form, "gradient", state) if part("gradient", state) else None
+    return _Point(
+        formed(form, "w", state), *state["numbers"].tolist(),
+        checked(of_blocks, "losses", state), checked(of_blocks, "heights", state), gradient)
+
+
 class _Run:
     """One fit."""
 
-    def __init__(self, memory, surrogate, features, weights, alpha, tol, max_iter, verbose,
-                 callback):
+    writes_as = "quasi_newton"
+
+    def __init__(self, problem, options, memory):
+        surrogate, features, weights = problem.loss, problem.features, problem.weights
+        alpha, self.tol, self.max_iter = options.alpha, options.gap, options.max_iter
         self.surrogate, self.features = surrogate, features
-        self.p, self.alpha, self.tol, self.max_iter = np.asarray(weights), alpha, tol, max_iter
-        self.callback, self.history = callback, History()
-        self.progress = Progress(verbose, max_iter, tol)
+        self.p, self.alpha = np.asarray(weights), alpha
+        self.callback, self.history = options.callback, History()
+        self.progress = Progress(options.verbose, self.max_iter, self.tol)
         self.is_smooth = isinstance(surrogate, Log)
         batch = Batch if self.is_smooth else TemperedBatch
         self.batch = batch(surrogate, features, weights)
         self.pairs, self.planes = deque(maxlen=memory), Planes(alpha, memory)
         self.first = first_hessian(features)
         self.tau, self.n_passes, self.n_steps, self.sweeps = FIRST, 0, 0, SWEEPS
-        self.best, self.certificate = None, None
+        self.at, self.best, self.certificate, self.is_done = None, None, None, False
+        # at w = 0, from above; see `Certificate.slack`
+        self.at_zero, self.slack = options.scale, 0.0
 
     def evaluate(self, w):
         """The point w."""
@@ -241,6 +242,7 @@ class _Run:
         else:
             soft, hard, heights, entropies = self.batch.evaluate(self.tau, self.sweeps)
             entropy = float(np.sum(self.p * entropies))
+        self.slack = max(self.slack, OF_SCORES * self.batch.largest)
         half = 0.5 * self.alpha * inner(w, w)
         point = _Point(
             w, float(np.sum(self.p * soft)) + half, float(np.sum(self.p * hard)) + half,
@@ -255,50 +257,113 @@ class _Run:
         point.gradient = plus(z, self.alpha, point.w)
         self.planes.add(
             point.height, times(-1.0 / self.alpha, z), inner, point.entropy / self.tau)
-        dual, best = self.planes.bound(), self.best
-        primal, gap = best.primal, max(0.0, best.primal - dual)
-        if not np.isfinite(primal + gap):
-            primal, gap = np.inf, np.inf
-        self.certificate = Certificate(
-            primal=primal, dual=primal - gap if gap < np.inf else -np.inf, gap=gap,
-            block_gaps=np.zeros(self.p.size), concave=point.heights, block_losses=best.losses,
-            norm=inner(best.w, best.w), bound=dual, height=point.height)
+        self.certificate = self.certified(point, self.planes.bound())
         row = self.history.add(
             self.n_passes, self.certificate, self.n_passes, 0.0, 0, "quasi_newton")
         self.progress.update(row)
         stop = self.callback is not None and bool(self.callback(row))
-        return stop or gap <= self.tol or self.n_passes >= self.max_iter
+        return stop or self.certificate.gap <= self.tol or self.n_passes >= self.max_iter
 
-    def solve(self):
+    def certified(self, point, dual):
+        """The certificate of the best point, by a lower bound of the optimum."""
+        best = self.best
+        primal, gap = best.primal, checked_gap(best.primal, dual, self.slack)
+        if not np.isfinite(primal + gap):
+            primal, gap = np.inf, np.inf
+        return Certificate(
+            primal=primal, dual=primal - gap if gap < np.inf else -np.inf, gap=gap,
+            block_gaps=np.zeros(self.p.size), concave=point.heights, block_losses=best.losses,
+            norm=inner(best.w, best.w), bound=dual, height=point.height)
+
+    def solve(self, checkpoint):
+        interrupted = False
         try:
-            point = self.evaluate(self.features.state())
-            while not self.certify(point):
-                if self.is_too_smooth(point):
-                    point = self.cooled(point)
-                    if self.n_passes >= self.max_iter:
-                        self.certify(point)
-                        break
-                    point.gradient = plus(self.batch.gradient(), self.alpha, point.w)
-                moved = self.search(point)
-                if moved is None and self.n_passes >= self.max_iter:
-                    break
-                if moved is None and not self.pairs:
-                    if self.is_smooth or self.tau <= LEAST:
-                        break
-                    moved = self.cooled(point)
-                elif moved is None:
-                    # what the pairs tell is wrong: begin anew, by the gradient
-                    self.pairs.clear()
-                    moved = self.evaluate(point.w)
-                point = moved
+            if checkpoint is None or not checkpoint.resume(self, self.history):
+                self.begin()
+            while not self.is_done:
+                self.step()
+                if checkpoint is not None and not self.is_done:
+                    checkpoint.keep(self, self.history)
+        except KeyboardInterrupt:
+            if self.certificate is None:
+                raise
+            interrupted = True
         finally:
             self.progress.close()
         found = self.certificate
+        if self.best.primal < found.primal:
+            # an evaluation that was not certified is better
+            found = self.certified(self.at, found.bound)
+            self.history.add(self.n_passes, found, self.n_passes, 0.0, 0, "quasi_newton")
         self.features.restore(self.best.w)
         self.keep()
         return Solution(
             mu=np.array(self.batch.mu), certificate=found, n_iter=self.n_passes,
-            history=self.history.arrays(), converged=found.gap <= self.tol, interrupted=False)
+            history=self.history.arrays(), converged=found.gap <= self.tol,
+            interrupted=interrupted)
+
+    def begin(self):
+        """Look at the weights that the passes begin at."""
+        self.at = self.evaluate(self.features.state())
+        if inner(self.at.w, self.at.w) > 0.0 and not self.at.primal <= self.at_zero:
+            # where an earlier fit has ended is no place to begin
+            self.features.clear()
+            self.at = self.evaluate(self.features.state())
+        self.is_done = self.certify(self.at)
+
+    def step(self):
+        """A step of L-BFGS, at a lower temperature if it is time."""
+        point = self.at
+        if self.is_too_smooth(point):
+            point = self.cooled(point)
+            if self.n_passes >= self.max_iter:
+                self.is_done = self.certify(point)
+                return
+            point.gradient = plus(self.batch.gradient(), self.alpha, point.w)
+        moved = self.search(point)
+        if moved is None and self.n_passes >= self.max_iter:
+            self.is_done = True
+            return
+        if moved is None and not self.pairs:
+            if self.is_smooth or self.tau <= LEAST:
+                self.is_done = True
+                return
+            moved = self.cooled(point)
+        elif moved is None:
+            # what the pairs tell is wrong: begin anew, by the gradient
+            self.pairs.clear()
+            moved = self.evaluate(point.w)
+        self.at = moved
+        self.is_done = self.certify(moved)
+
+    def state(self):
+        """What later steps depend on: a flat dict of arrays."""
+        c, batch = self.certificate, self.batch
+        numbers = self.n_passes, self.n_steps, self.sweeps, self.tau, self.slack, c.dual, c.bound
+        return {
+            "numbers": np.array(numbers), **_flat_point("at", self.at),
+            **_flat_point("best", self.best), **flat("planes", self.planes.state()),
+            **flat("pairs", listed({"moved": a, "turned": b} for a, b, _ in self.pairs)),
+            **flat("outputs", self.surrogate.outputs.state()),
+            **({} if self.is_smooth else {"nu": np.array(batch.nu)}),
+        }
+
+    def restore(self, state):
+        """Bring back what `state` gave."""
+        form = self.features.state()
+        passes, steps, sweeps, self.tau, self.slack, _, bound = state["numbers"].tolist()
+        self.n_passes, self.n_steps, self.sweeps = int(passes), int(steps), int(sweeps)
+        n = self.p.size
+        self.at = _point_of("at", form, n, state)
+        self.best = _point_of("best", form, n, state)
+        self.planes.restore(form, part("planes", state))
+        for pair in items_of("pairs", state):
+            keep_pair(self.pairs, *(formed(form, name, pair) for name in ("moved", "turned")))
+        self.surrogate.outputs.restore(
+            formed(self.surrogate.outputs.state(), "outputs", state))
+        if not self.is_smooth:
+            np.asarray(self.batch.nu)[:] = checked(np.asarray(self.batch.nu), "nu", state)
+        self.certificate = self.certified(self.at, bound)
 
     def is_too_smooth(self, point):
         """Whether what smoothing adds is as much as what is left to gain at this temperature."""

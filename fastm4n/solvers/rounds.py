@@ -28,7 +28,7 @@ from fastm4n._parameters import check_number
 from fastm4n._plain import checked, flat, part
 from fastm4n.fleets import Lost, NoMember
 from fastm4n.solvers.acceleration import MOST_RATIO, best_kappa
-from fastm4n.solvers.certificates import ROUNDING, Certificate
+from fastm4n.solvers.certificates import OF_SCORES, ROUNDING, Certificate, checked_gap
 from fastm4n.solvers.mixing import Mixing
 from fastm4n.solvers.shares import Omega, best_share, searched_share
 from fastm4n.solvers.threads import by_pieces
@@ -57,6 +57,8 @@ AVERAGED = 0.65
 # kappa grows with the number of workers by this power, and is larger by the factor where points are
 # mixed, which needs rounds that solve the problem with kappa well
 KAPPA_POWER, KAPPA_MIXED = 0.2, 1.25
+# what rounding may lift the dual by, as a multiple of what is counted as none
+SLACK = OF_SCORES / ROUNDING
 # rounds after which z is built afresh
 FRESH_ROUNDS = 50
 # losses in a row while others are replaced
@@ -367,7 +369,7 @@ class Rounds:
     @property
     def gap(self) -> float:
         """At least P(best) - P*."""
-        return max(0.0, self.primal - self.dual) + self.rounding
+        return checked_gap(self.primal, self.dual, SLACK * self.rounding) + self.rounding
 
     def _adapt(self, share, longest):
         """Choose the next sigma: a trust region by the length of the best step."""

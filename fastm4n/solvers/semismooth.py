@@ -26,7 +26,7 @@ from fastm4n.features._linear import LinearFeatures
 from fastm4n.outputs._simplex import SimplexOutputs
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine
 from fastm4n.solvers._semismooth import SmoothedBlocks, is_plain_dense
-from fastm4n.solvers.certificates import objective_at_zero
+from fastm4n.solvers.certificates import checked_gap, objective_at_zero
 from fastm4n.solvers.threads import one_blas_thread
 from fastm4n.surrogates._max_margin import MaxMargin
 
@@ -211,7 +211,7 @@ class SemismoothNewton:
             if keep_dual:
                 best.mu = np.array(self.engine.mu)
                 best.heights = np.array(self.engine.concave)
-        return max(0.0, best.primal - best.dual)
+        return checked_gap(best.primal, best.dual, best.slack)
 
     # ---------------------------------------------------------- in the place of `Acceleration`
 

@@ -137,7 +137,8 @@ class _Fit:
             before = self.features.state()
             try:
                 self.features.restore(self.weights)
-                primal = certify(self.unsmoothed, self.engine.mu, n_jobs).primal
+                primal = certify(
+                    self.unsmoothed, self.engine.mu, n_jobs, only_primal=True).primal
             finally:
                 self.features.restore(before)
         return primal - 0.5 * self.alpha * float(private @ private)

@@ -415,7 +415,7 @@ class Worker:
             self.commit(g)
         engine = self.engine
         self.features.restore(self.vectors.views(self._whole(z)))
-        loss, _, heights, _, shift = certificate_terms(engine, engine.mu)
+        loss, _, heights, _, shift, _ = certificate_terms(engine, engine.mu)
         engine.concave[:] = heights
         p = np.asarray(engine.weights)
         rounding = float(np.sum(p * (np.abs(loss) + np.abs(heights))))
