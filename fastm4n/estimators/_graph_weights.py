@@ -42,6 +42,29 @@ def bounded(penalty, pairwise):
     return type(penalty)(**{**penalty.get_params(deep=False), "bounds": bounds})
 
 
+def check_symmetric(resolved):
+    """Refuse a penalty that is not the same either way round, of tables that are.
+
+    Parameters
+    ----------
+    resolved : ResolvedPenalty
+    """
+    for name in ("edge_coef", "edge_intercept"):
+        for table, what in zip(
+                resolved.families[name], ("bounds", "bounds", "weights"), strict=True):
+            differ = np.argwhere(table != np.swapaxes(table, -1, -2))
+            if differ.size == 0:
+                continue
+            *others, first, second = differ[0].tolist()
+            one, other = table[(*others, first, second)], table[(*others, second, first)]
+            if what == "weights":  # as they were given
+                one, other = one / (1.0 - resolved.modulus), other / (1.0 - resolved.modulus)
+            raise ValueError(
+                f"penalty: {what}[{name!r}] has {one:g} for the labels ({first}, {second}) and "
+                f"{other:g} for ({second}, {first}), which are one weight under "
+                "pairwise='symmetric': give a symmetric table, or use pairwise='full'.")
+
+
 class WeightShapes(NamedTuple):
     """How many weights a model of graphs has, and where they lie.
 

@@ -105,6 +105,15 @@ class PartialFit:
         -------
         self : object
 
+        Raises
+        ------
+        ValueError
+            If the estimator was fitted by `fit`, or comes from a model file: the data of that fit
+            are not there to go on with.
+        KeyboardInterrupt
+            After Ctrl-C. The weights are then those of this call, and its data do not count as
+            given: call again with the same data.
+
         Examples
         --------
         >>> from sklearn.datasets import load_iris
@@ -114,6 +123,12 @@ class PartialFit:
         >>> bool(clf.partial_fit(X[1::2], y[1::2]).relative_gap_ <= 1e-3)
         True
         """
+        if "_seen" not in vars(self) and self.__sklearn_is_fitted__():
+            raise ValueError(
+                f"partial_fit goes on from earlier calls of partial_fit, and this "
+                f"{type(self).__name__} was fitted by fit or comes from a file, without its data: "
+                "all that it has learnt would be forgotten. Fit to all data together, call "
+                "partial_fit from the first data on, or begin anew with a clone.")
         before = self.__dict__.get("_seen")
         X, before, vectorizer = self._read_more(X, before)
         X, y = self._as_examples(X, y)

@@ -40,7 +40,12 @@ from fastm4n.estimators._graph_model import (
 )
 from fastm4n.estimators._graph_predictions import GraphDecoder
 from fastm4n.estimators._graph_soft import check_soft_graphs, soft_problem
-from fastm4n.estimators._graph_weights import WeightShapes, bounded, explained
+from fastm4n.estimators._graph_weights import (
+    WeightShapes,
+    bounded,
+    check_symmetric,
+    explained,
+)
 from fastm4n.estimators._merge import merge_graphs
 from fastm4n.estimators._parameters import (
     BOOSTED,
@@ -341,6 +346,8 @@ class GraphTagger(PackedWeights, CertifiedEstimator):
         resolved = resolve_penalty(bounded(self.penalty, self.pairwise), families, missing)
         if resolved is None:
             return
+        if self.pairwise == "symmetric":
+            check_symmetric(resolved)
         for part, views_of in (
             (features, shapes.node_views), (features.edges, shapes.edge_views),
         ):

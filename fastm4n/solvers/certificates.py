@@ -249,6 +249,14 @@ def certify_zero(engine: Any, n_jobs: int | None = 1) -> tuple[FloatArray, Certi
         engine.features.restore(state)
 
 
+def rests_at_zero(features: FeatureMap) -> bool:
+    """Whether w = 0 is within the bounds."""
+    return all(
+        np.all(np.asarray(penalty.lower_rows()) <= 0.0)
+        and np.all(np.asarray(penalty.upper_rows()) >= 0.0)
+        for penalty in features.penalties().values())
+
+
 def certify_cleared(
     engine: Any, n_jobs: int | None = 1,
 ) -> tuple[dict[str, FloatArray], Certificate]:

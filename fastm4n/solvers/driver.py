@@ -28,6 +28,7 @@ from fastm4n.solvers.certificates import (
     certify_cleared,
     certify_elsewhere,
     certify_zero,
+    rests_at_zero,
 )
 from fastm4n.solvers.policy import AutoPolicy, is_roomy
 from fastm4n.solvers.semismooth import SemismoothNewton, is_time, pays
@@ -305,8 +306,11 @@ class Driver:
         if best is None or self._zero_known:
             return certificate
         features = engine.features
-        is_plain = not features.has_penalty() and not features.has_offset
-        if (is_plain and best.primal <= certificate.height) or (done and not is_plain):
+        if features.has_offset:
+            if done:  # of the first offset, zero, w = 0 was looked at
+                return certificate
+        elif best.primal <= certificate.height and rests_at_zero(features):
+            # h at the dual point is no more than the objective at w = 0
             return certificate
         self._zero_known = True
         if self.by_dual:
@@ -617,6 +621,7 @@ class Driver:
             else:
                 self._point, self.certificate = self.certify()
             self._certified_at = engine.n_visits
+        self.certificate = self._with_zero(self.certificate, engine.features.has_offset)
         if self.acceleration is not None:
             self.acceleration.finish()
             engine.holds_average = not self.by_dual
