@@ -173,6 +173,9 @@ class ResolvedPenalty:
 class _Penalty(NamesParameters, BaseEstimator):
     """Base of the penalties."""
 
+    # options by which the table of cells knows it, see `fastm4n._cells`
+    _variants = ({},)
+
     def _resolved(self, families, missing, sample=None):
         """What `resolve_penalty` says of this penalty."""
         ratio = self._ratio()
@@ -257,6 +260,8 @@ class L2(_Penalty):
     L2(bounds=(0, None))
     """
 
+    _variants = {"bounds": (-0.2, 0.3)}, {"bounds": (0.1, None)}
+
     def __init__(
         self, bounds: tuple[float | None, float | None] | dict[str, Any] | None = None,
     ) -> None:
@@ -303,6 +308,9 @@ class ElasticNet(_Penalty):
     >>> ElasticNet(l1_ratio=0.9, weights={"start_coef": 0.0})
     ElasticNet(l1_ratio=0.9, weights={'start_coef': 0.0})
     """
+
+    _variants = (
+        {"l1_ratio": 0.97}, {"weights": {"coef": 2.0}}, {"l1_ratio": 1.0, "bounds": (-0.2, 0.3)})
 
     def __init__(
         self, l1_ratio: float = 0.5,
@@ -391,7 +399,7 @@ class Group(_Penalty):
 
     A group is what one feature weighs for all labels, so that a feature is used by all labels or
     by none. Constant features have groups of their own: the starts, the ends, and the
-    transitions out of each label.
+    transitions out of each label; with `transition_features`, all transitions together.
 
     Parameters
     ----------

@@ -1,5 +1,7 @@
 """Sequence labelling through automata: orders above one, constraints, and masks of positions."""
 
+import reprlib
+
 import numpy as np
 
 from fastm4n.automata import Automaton
@@ -22,7 +24,9 @@ def check_constraints(constraints, transition_features):
             "constraints must be a regular expression over labels, as a string, an object of "
             f"fastm4n.automata or None, got {constraints!r:.80}.")
     if transition_features is not None:
-        raise ValueError("constraints needs transition_features=None.")
+        raise ValueError(
+            f"constraints={constraints!r:.80} needs transition_features=None, got "
+            f"transition_features={reprlib.repr(transition_features)}.")
 
 
 def as_automaton(constraints, labels):

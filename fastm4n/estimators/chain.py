@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -308,7 +309,9 @@ class SequenceTagger(ChainWeights, TakesAttributes, PartialFit, CertifiedEstimat
         check_constraints(self.constraints, self.transition_features)
         if self.order > 1 and (self.transition_features is not None or not self.fit_transitions):
             raise ValueError(
-                f"order={self.order} needs fit_transitions=True and transition_features=None.")
+                f"order={self.order} needs fit_transitions=True and transition_features=None, got "
+                f"fit_transitions={self.fit_transitions} and "
+                f"transition_features={reprlib.repr(self.transition_features)}.")
         if self.surrogate == "boost" and (self.order > 1 or self.constraints is not None):
             raise ValueError(
                 f"surrogate='boost' needs order=1 and constraints=None, got order={self.order} and "
@@ -316,7 +319,8 @@ class SequenceTagger(ChainWeights, TakesAttributes, PartialFit, CertifiedEstimat
         as_states(self.states)
         if self.transition_features is not None and not self.fit_transitions:
             raise ValueError(
-                "transition_features needs fit_transitions=True: without it transitions have no "
+                f"transition_features={reprlib.repr(self.transition_features)} needs "
+                f"fit_transitions=True, got {self.fit_transitions}: without it transitions have no "
                 "scores."
             )
         as_penalty(self.penalty)
@@ -331,7 +335,8 @@ class SequenceTagger(ChainWeights, TakesAttributes, PartialFit, CertifiedEstimat
         """The penalty of the weights, None for alpha / 2 ||w||^2 alone."""
         if self.order > 1 and isinstance(self.penalty, Group):
             raise ValueError(
-                f"penalty={self.penalty!r} needs order=1: n-grams of labels are in no group.")
+                f"penalty={self.penalty!r} needs order=1, got order={self.order}: n-grams of "
+                "labels are in no group.")
         families, missing = {"coef": (R, d)}, {}
         for present, names, shape, why in (
             (self.fit_intercept, ("intercept",), (R,), "fit_intercept"),

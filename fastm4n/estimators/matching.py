@@ -31,7 +31,7 @@ from fastm4n.estimators._permutations import (
 from fastm4n.estimators._problem import Blocks, Problem
 from fastm4n.features._pairs import PairFeatures, PairKernelFeatures
 from fastm4n.outputs._base import COST_SCALES
-from fastm4n.penalties import resolve_penalty
+from fastm4n.penalties import Group, as_penalty, resolve_penalty
 from fastm4n.sequences import Sequences
 
 if TYPE_CHECKING:
@@ -213,6 +213,10 @@ class Matcher(CertifiedEstimator):
                 "kernel='precomputed' is not supported for pairs; give a name or a callable."
             )
         self._check_penalty_kernel()
+        if isinstance(as_penalty(self.penalty), Group):
+            raise ValueError(
+                f"penalty={self.penalty!r} needs several labels, and a feature of a Matcher has one "
+                "weight; use ElasticNet.")
 
     def fit(
         self, X: ArrayLike | Sequence[ArrayLike], y: ArrayLike | Sequence[ArrayLike],

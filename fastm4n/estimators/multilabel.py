@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, overload
 
@@ -297,6 +298,11 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
                     f"inference={self.inference!r} finds best sets without constraints: use "
                     "inference='auto', 'exact' or 'soft'.")
             check_soft_constraints(self.inference, constraints)
+            if constraints and self.surrogate == "boost":
+                raise ValueError(
+                    "surrogate='boost' needs derivatives of marginals, which sets under "
+                    f"constraints={reprlib.repr(self.constraints)} do not have; use 'max_min', "
+                    "'max_margin' or 'log'.")
         self._check_vector_parameters()
 
     def _check_fitted(self, attributes):

@@ -103,6 +103,9 @@ class Solver(NamesParameters, BaseEstimator):
 
     known: dict[str, type[Solver]] = {}
 
+    # options by which the table of cells knows it, see `fastm4n._cells`: beside the default ones
+    # those that make another method of it
+    variants: tuple[dict[str, Any], ...] = ({},)
     # how max-min oracles are solved
     oracle: str = "exact"
     oracle_iter: int | None = None

@@ -111,6 +111,9 @@ class BlockFrankWolfe(Solver):
     {'solver__step': 'line_search'}
     """
 
+    variants = (
+        {}, {"step": "exact"}, {"step": "fixed"}, {"step": "pairwise", "cache": 5},
+        {"oracle": "mirror_prox", "accelerate": False, "sampling": "permutation"})
     follows_paths = True
     solves_parts = True
 

@@ -1,0 +1,833 @@
+"""Fits of cells (`fastm4n._cells`) through public names, held to enumeration and a generic solver.
+
+`Explicit` is the problem of a cell written out: for each example all outputs, their costs, and their
+scores as linear functions of the fitted weights. The objective at the weights of a fit, and its
+minimum by a generic solver, need nothing else of the library. `look` fits one cell and says what
+came of it: a fit whose certificate holds, a refusal in words about the cell's own parts, or a
+violation.
+"""
+
+import itertools
+import re
+import shutil
+import tempfile
+import warnings
+from functools import lru_cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import NamedTuple
+
+import numpy as np
+from graph_cases import pair_scores, node_scores
+from scipy import sparse
+from scipy.optimize import minimize
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics.pairwise import rbf_kernel
+
+from fastm4n import _cells, regularization_path
+from fastm4n.estimators._state import PREDICTORS
+from fastm4n.penalties import Group, as_penalty
+
+ALPHA, TOL, MAX_ITER, EPS = 0.1, 1e-3, 300, 0.2
+# how far values of the objective may be apart, relative to it at zero weights: oracles that are
+# inexact certify an upper bound
+ROUNDING, INEXACT = 1e-7, 1e-2
+# of `penalty`, which has none for them unless it is said
+UNPENALISED = "intercept"
+
+
+class Found(NamedTuple):
+    """What came of a cell: "fit", "refusal" or "violation", and in words."""
+
+    outcome: str
+    words: str
+
+
+# ------------------------------------------------------------------- problems written out
+
+
+class Explicit:
+    """The problem of a cell: outputs, costs and features of each example, and the penalty.
+
+    Attributes
+    ----------
+    families : dict of str to tuple
+        Shapes of the fitted weights, by attribute.
+    phis : list of ndarray of shape (n_outputs, n_weights)
+        Scores of the outputs of an example are phis @ weights, less that of the true one.
+    costs : list of ndarray of shape (n_outputs, n_outputs)
+        Of predicting the column where the row is true.
+    truth : list of int
+    p : ndarray
+        Weights of the examples.
+    """
+
+    def __init__(self, cell, model, example):
+        self.model, self.parameters = model, model.get_params(deep=False)
+        self.alpha = model.alpha_
+        self.task = TASKS[model._task](model, example)
+        self.families = self.task.families
+        sizes = [int(np.prod(shape)) for shape in self.families.values()]
+        self.places = dict(zip(self.families, itertools.pairwise(np.cumsum([0, *sizes])), strict=True))
+        self.n = sum(sizes)
+        kept = [i for i in range(len(example.weights)) if self.task.counts(i)]
+        p = example.weights[kept]
+        self.p = p / p.sum()
+        self.phis, self.costs, self.truth = [], [], []
+        units = np.eye(self.n)
+        for i in kept:
+            outputs, truth = self.task.listed(i), self.task.true(i)
+            phi = np.stack([self.task.scores(i, outputs, self.split(unit)) for unit in units], axis=1)
+            self.truth.append(next(
+                k for k, output in enumerate(outputs) if np.array_equal(output, truth)))
+            self.phis.append(phi - phi[self.truth[-1]])
+            self.costs.append(self.task.costs(i, outputs))
+        self.penalise()
+
+    def split(self, w):
+        """Weights by attribute."""
+        return {
+            name: w[slice(*self.places[name])].reshape(shape)
+            for name, shape in self.families.items()}
+
+    def penalise(self):
+        """Moduli, thresholds and bounds of the weights, and groups of them."""
+        penalty = as_penalty(self.parameters["penalty"])
+        ratio = getattr(penalty, "l1_ratio", 0.0)
+        given, bounds = getattr(penalty, "weights", None), getattr(penalty, "bounds", None)
+        given = given if isinstance(given, dict) else {} if given is None else {"coef": given}
+        bounds = bounds if isinstance(bounds, dict) else {} if bounds is None else {"coef": bounds}
+        bounds = {**bounds, **self.task.bounds}
+        self.thresholds, self.modulus = np.zeros(self.n), np.full(self.n, 1.0 - ratio)
+        self.low, self.high = np.full(self.n, -np.inf), np.full(self.n, np.inf)
+        for name, (start, stop) in self.places.items():
+            family = name.removesuffix("_")
+            weight = given.get(family, 0.0 if family == UNPENALISED else 1.0)
+            self.thresholds[start:stop] = ratio * weight
+            low, high = bounds.get(family, (None, None))
+            shape = self.families[name]
+            for side, bound in ((self.low, low), (self.high, high)):
+                if bound is not None:
+                    side[start:stop] = np.broadcast_to(bound, shape).ravel()
+        if ratio == 1.0:  # weights without L1 term have a quadratic one
+            self.modulus[self.thresholds == 0.0] = 1.0
+        self.groups = np.zeros((0, self.n))
+        if isinstance(penalty, Group):
+            self.groups = self.task.groups(self)
+            self.thresholds[self.groups.any(axis=0)] = 0.0
+            self.group_threshold = ratio
+        # what an intercept counts by, and weights that are not there or one with others
+        scale = self.task.scale_of_intercept
+        if "intercept_" in self.places:
+            where = slice(*self.places["intercept_"])
+            if scale == 0.0:
+                self.low[where] = self.high[where] = 0.0
+            else:
+                self.modulus[where] /= scale**2
+        for name, there in self.task.there.items():
+            where = np.arange(*self.places[name])[~np.ravel(there)]
+            self.low[where] = self.high[where] = 0.0
+
+    def omega(self, w):
+        value = 0.5 * np.sum(self.modulus * w * w) + np.sum(self.thresholds * np.abs(w))
+        if len(self.groups):
+            value += self.group_threshold * np.sum(np.sqrt(self.groups @ (w * w)))
+        return value
+
+    def weights_of(self, model):
+        """The weights of a fitted model, one vector."""
+        return np.concatenate([
+            np.ravel(value) for value in self.task.fitted(model).values()]).astype(np.float64)
+
+    def loss(self, phi, costs, truth, w):
+        """The surrogate loss of one example."""
+        v, name = phi @ w, self.parameters["surrogate"]
+        if name == "log":
+            tau = self.parameters["temperature"]
+            v = v + costs[truth] if self.parameters["cost_augmented"] else v
+            return tau * np.logaddexp.reduce(v / tau)
+        if name == "boost":
+            with np.errstate(divide="ignore"):
+                return np.logaddexp(0.0, np.logaddexp.reduce(v + np.log(costs[truth])))
+        if name == "max_margin":
+            return np.max(v + costs[truth])
+        return game(v, self.answers(costs))
+
+    def answers(self, costs):
+        return costs
+
+    def value(self, w):
+        """The objective."""
+        losses = [self.loss(*parts, w) for parts in zip(
+            self.phis, self.costs, self.truth, strict=True)]
+        return float(self.p @ losses + self.alpha * self.omega(w))
+
+    def at_rest(self):
+        """The objective at the weights nearest to zero."""
+        return self.value(np.clip(0.0, self.low, self.high))
+
+    @property
+    def at_zero(self):
+        return self.value(np.zeros(self.n))
+
+    # ------------------------------------------------------------------- a generic solver
+
+    def minimum(self, alpha=None):
+        """An upper bound of the least objective, nearly it: the value at good weights."""
+        before = self.alpha
+        self.alpha = before if alpha is None else alpha
+        try:
+            return min(self.value(w) for w in self.candidates())
+        finally:
+            self.alpha = before
+
+    def candidates(self):
+        yield np.clip(np.zeros(self.n), self.low, self.high)
+        w = np.clip(np.zeros(self.n), self.low, self.high)
+        # smoothed, and less and less: by L-BFGS over the positive and the negative part
+        for tau in (0.3, 0.03, 3e-3, 3e-4):
+            w = self.smoothed(w, tau)
+            yield w
+
+    def smoothed(self, w, tau):
+        """A minimiser where maxima and norms are smoothed by tau."""
+        n, name = self.n, self.parameters["surrogate"]
+        m = [len(costs) for costs in self.costs] if name == "max_min" else []
+        starts = np.cumsum([0, *m])
+
+        def objective(x):
+            plus, minus, z = x[:n], x[n : 2 * n], x[2 * n :]
+            w = plus - minus
+            value = self.alpha * (
+                0.5 * np.sum(self.modulus * w * w) + np.sum(self.thresholds * (plus + minus)))
+            slope = self.alpha * self.modulus * w
+            if len(self.groups):
+                norms = np.sqrt(self.groups @ (w * w) + tau**2 * 1e-4)
+                value += self.alpha * self.group_threshold * np.sum(norms)
+                slope += self.alpha * self.group_threshold * w * (self.groups.T @ (1.0 / norms))
+            of_z = np.zeros(z.size)
+            for b, (phi, costs, truth) in enumerate(zip(
+                    self.phis, self.costs, self.truth, strict=True)):
+                v = phi @ w
+                if name == "log":
+                    heat = self.parameters["temperature"]
+                    v = v + costs[truth] if self.parameters["cost_augmented"] else v
+                elif name == "boost":
+                    heat = 1.0
+                    with np.errstate(divide="ignore"):
+                        v = v + np.log(costs[truth] + np.eye(len(v))[truth])
+                elif name == "max_margin":
+                    v, heat = v + costs[truth], tau
+                else:
+                    own = z[starts[b] : starts[b + 1]]
+                    nu = np.exp(own - own.max())
+                    nu /= nu.sum()
+                    v, heat = v + self.answers(costs) @ nu, tau
+                top = v.max()
+                q = np.exp((v - top) / heat)
+                total = q.sum()
+                q /= total
+                value += self.p[b] * (top + heat * np.log(total))
+                slope += self.p[b] * (phi.T @ q)
+                if name == "max_min":
+                    g = self.answers(costs).T @ q
+                    of_z[starts[b] : starts[b + 1]] = self.p[b] * nu * (g - nu @ g)
+            both = self.alpha * self.thresholds
+            return value, np.concatenate([slope + both, both - slope, of_z])
+
+        low, high = np.maximum(self.low, 0.0), np.maximum(self.high, 0.0)
+        bounds = [*zip(low, high, strict=True), *zip(
+            np.maximum(-self.high, 0.0), np.maximum(-self.low, 0.0), strict=True),
+            *[(None, None)] * int(starts[-1])]
+        start = np.concatenate([np.maximum(w, 0.0), np.maximum(-w, 0.0), getattr(
+            self, "_z", np.zeros(int(starts[-1])))])
+        found = minimize(
+            objective, start, jac=True, method="L-BFGS-B", bounds=bounds,
+            options={"maxiter": 500, "maxfun": 700}).x
+        self._z = found[2 * n :]
+        return np.clip(found[:n] - found[n : 2 * n], self.low, self.high)
+
+
+def game(v, costs):
+    """max over mixtures mu of outputs of min over answers of mu' costs + v' mu."""
+    from scipy.optimize import linprog
+
+    n, m = costs.shape
+    # maximise t + v' mu with t <= (costs' mu)_j
+    found = linprog(
+        np.append(-v, -1.0), A_ub=np.hstack([-costs.T, np.ones((m, 1))]), b_ub=np.zeros(m),
+        A_eq=np.append(np.ones(n), 0.0)[np.newaxis], b_eq=[1.0],
+        bounds=[(0, None)] * n + [(None, None)], method="highs")
+    return -found.fun
+
+
+# ----------------------------------------------------------------------- kinds of outputs
+
+
+class Task:
+    """What a kind of outputs says: outputs of an example, their scores and costs, families."""
+
+    bounds: dict = {}
+
+    def __init__(self, model, example):
+        self.model, self.X, self.y = model, example.X, example.y
+        # by attribute, which of its weights there are
+        self.there = {}
+        constant = getattr(model, "fit_intercept", True)
+        # an intercept is the weight of a constant feature of this value; free ones have no penalty
+        self.scale_of_intercept = np.inf if isinstance(constant, str) else float(constant)
+        self.families = {name: np.shape(value) for name, value in self.fitted(model).items()}
+
+    def counts(self, i):
+        """Whether the example has outputs."""
+        return True
+
+    def part_costs(self, i, outputs, cost, weights=None):
+        """Costs that add up over parts, or their mean."""
+        outputs = np.array(outputs)
+        table = cost[outputs[:, np.newaxis], outputs[np.newaxis]]
+        if weights is not None:
+            table = table * weights
+        return table.mean(axis=-1) if self.model.cost_scale == "mean" else table.sum(axis=-1)
+
+    def groups(self, explicit):
+        """Weights of a feature, as rows of zeros and ones; of "coef_" of shape (..., d)."""
+        rows = []
+        start, stop = explicit.places["coef_"]
+        shape = self.families["coef_"]
+        numbers = np.arange(start, stop).reshape(shape)
+        for j in range(shape[-1]):
+            row = np.zeros(explicit.n)
+            row[numbers[..., j].ravel()] = 1.0
+            rows.append(row)
+        rows.extend(self.more_groups(explicit))
+        return np.array(rows)
+
+    def more_groups(self, explicit):
+        """Other weights with a threshold: groups of one."""
+        rows = []
+        for name, (start, stop) in explicit.places.items():
+            if name in ("coef_", "intercept_"):
+                continue
+            rows.extend(np.eye(explicit.n)[start:stop])
+        return rows
+
+
+def roots(model, X):
+    """Rows whose inner products are the values of the kernel, X of a linear one."""
+    if getattr(model, "kernel", "linear") == "linear":
+        return X.toarray() if sparse.issparse(X) else np.asarray(X, dtype=float)
+    K = X if model.kernel == "precomputed" else rbf_kernel(X, gamma=model.gamma)
+    values, vectors = np.linalg.eigh(K)
+    return vectors * np.sqrt(np.maximum(values, 0.0))
+
+
+class Vectors(Task):
+    def __init__(self, model, example):
+        self.Z = roots(model, example.X)
+        super().__init__(model, example)
+
+    def coef(self, model):
+        """Weights of the rows `Z`."""
+        if hasattr(model, "coef_"):
+            return model.coef_.toarray() if sparse.issparse(model.coef_) else model.coef_
+        return np.moveaxis(np.tensordot(self.Z, model.dual_coef_, axes=(0, 0)), 0, -1)
+
+    def fitted(self, model):
+        return {"coef_": self.coef(model), "intercept_": model.intercept_}
+
+
+class Classes(Vectors):
+    def listed(self, i):
+        return [np.array([k]) for k in range(self.model.classes_.size)]
+
+    def true(self, i):
+        return np.flatnonzero(self.model.classes_ == self.y[i])
+
+    def scores(self, i, outputs, w):
+        return w["coef_"] @ self.Z[i] + w["intercept_"]
+
+    def costs(self, i, outputs):
+        return self.model.cost_matrix_
+
+
+class LabelSets(Vectors):
+    def fitted(self, model):
+        return {**super().fitted(model), "edge_coef_": model.edge_coef_}
+
+    def listed(self, i):
+        every = itertools.product((0, 1), repeat=self.model.classes_.size)
+        factor = self.model.constraints
+        return [np.array(one) for one in every if factor is None or factor.is_satisfied(one)]
+
+    def true(self, i):
+        return self.y[i]
+
+    def scores(self, i, outputs, w):
+        outputs = np.array(outputs)
+        found = outputs @ (w["coef_"] @ self.Z[i] + w["intercept_"])
+        for e, (a, b) in enumerate(self.model.edges_):
+            found = found + w["edge_coef_"][e] * outputs[:, a] * outputs[:, b]
+        return found
+
+    def costs(self, i, outputs):
+        return self.part_costs(i, outputs, self.model.cost_matrix_)
+
+
+class Rankings(Vectors):
+    def listed(self, i):
+        return [np.array(p) for p in itertools.permutations(range(self.model.items_.size))]
+
+    def true(self, i):
+        return self.y[i]
+
+    def scores(self, i, outputs, w):
+        table = w["coef_"] @ self.Z[i] + w["intercept_"]
+        rows = np.arange(len(table))
+        return np.array([table[rows, p].sum() for p in outputs])
+
+    def costs(self, i, outputs):
+        return self.part_costs(i, outputs, self.model.cost_matrix_)
+
+
+class Matchings(Task):
+    def __init__(self, model, example):
+        pairs = [np.reshape(x, (-1, np.shape(x)[-1])) for x in example.X]
+        rows = np.concatenate(pairs)
+        sizes = np.cumsum([0, *map(len, pairs)])
+        if model.kernel != "linear":
+            rows = roots(model, rows)
+        self.Z = [
+            rows[a:b].reshape(len(x), len(x), -1)
+            for a, b, x in zip(sizes, sizes[1:], example.X)]
+        self.rows = rows
+        super().__init__(model, example)
+
+    def fitted(self, model):
+        if hasattr(model, "coef_"):
+            return {"coef_": model.coef_}
+        # rows may come in another order in X_fit_, and examples be merged
+        K = rbf_kernel(np.concatenate([
+            np.reshape(x, (-1, np.shape(x)[-1])) for x in self.X]), model.X_fit_, gamma=model.gamma)
+        return {"coef_": np.linalg.lstsq(self.rows, K @ model.dual_coef_, rcond=None)[0]}
+
+    def listed(self, i):
+        return [np.array(p) for p in itertools.permutations(range(len(self.y[i])))]
+
+    def true(self, i):
+        return self.y[i]
+
+    def scores(self, i, outputs, w):
+        table = self.Z[i] @ w["coef_"]
+        rows = np.arange(len(table))
+        return np.array([table[rows, p].sum() for p in outputs])
+
+    def costs(self, i, outputs):
+        return self.part_costs(i, outputs, self.model.cost_matrix_)
+
+    def groups(self, explicit):
+        return np.eye(explicit.n)
+
+
+class Chains(Task):
+    def __init__(self, model, example):
+        X = example.X
+        if model.vectorizer_ is not None:
+            X = model.vectorizer_.transform(X)
+        self.rows = [x.toarray() if sparse.issparse(x) else np.asarray(x) for x in X]
+        super().__init__(model, example)
+        more = {
+            "transition_coef_": model.fit_transitions, "start_coef_": model.fit_start_end,
+            "end_coef_": model.fit_start_end}
+        self.there = {
+            name: np.zeros(self.families[name], dtype=bool)
+            for name, is_there in more.items() if not is_there}
+        if model.states == "observed":
+            self.there = {**self.observed(), **self.there}
+
+    def fitted(self, model):
+        names = ["coef_", "intercept_", "transition_coef_", "start_coef_", "end_coef_"]
+        if model.transition_features is not None:
+            names.append("transition_feature_coef_")
+        if model.order > 1:
+            names.append("ngram_coef_")
+        return {name: getattr(model, name) for name in names}
+
+    def listed(self, i):
+        every = itertools.product(range(self.model.classes_.size), repeat=len(self.y[i]))
+        # the constraint of the table: no 1 before a 0
+        return [np.array(one) for one in every
+                if self.model.constraints is None or list(one) == sorted(one)]
+
+    def true(self, i):
+        return np.searchsorted(self.model.classes_, self.y[i])
+
+    def scores(self, i, outputs, w):
+        x, found = self.rows[i], []
+        emissions = x @ w["coef_"].T + w["intercept_"]
+        for y in outputs:
+            total = emissions[np.arange(len(y)), y].sum()
+            total += w["start_coef_"][y[0]] + w["end_coef_"][y[-1]]
+            total += w["transition_coef_"][y[:-1], y[1:]].sum()
+            if "transition_feature_coef_" in w:
+                selected = x[1:][:, self.model.transition_features_]
+                total += np.sum(selected * w["transition_feature_coef_"][:, y[:-1], y[1:]].T)
+            if "ngram_coef_" in w:
+                for row, weight in zip(self.model.ngrams_, w["ngram_coef_"], strict=True):
+                    gram = row[row >= 0]
+                    total += weight * sum(
+                        np.array_equal(y[t : t + gram.size], gram)
+                        for t in range(len(y) - gram.size + 1))
+            found.append(total)
+        return np.array(found)
+
+    def costs(self, i, outputs):
+        return self.part_costs(i, outputs, self.model.cost_matrix_)
+
+    def observed(self):
+        """Weights that states="observed" leaves out."""
+        k, (x, y) = self.model.classes_.size, (np.concatenate(self.rows), np.concatenate(
+            [self.true(i) for i in range(len(self.y))]))
+        coef = np.stack([(x[y == label] != 0).any(axis=0) for label in range(k)])
+        transitions = np.zeros((k, k), dtype=bool)
+        for i in range(len(self.y)):
+            labels = self.true(i)
+            transitions[labels[:-1], labels[1:]] = True
+        return {"coef_": coef, "transition_coef_": transitions}
+
+    def more_groups(self, explicit):
+        rows = []
+        for name, (start, stop) in explicit.places.items():
+            if name == "transition_feature_coef_":
+                per = (stop - start) // self.families[name][0]
+                for s in range(start, stop, per):
+                    row = np.zeros(explicit.n)
+                    row[s : s + per] = 1.0
+                    rows.append(row)
+            elif name in ("start_coef_", "end_coef_"):
+                row = np.zeros(explicit.n)
+                row[start:stop] = 1.0
+                rows.append(row)
+            elif name == "transition_coef_":
+                k = self.families[name][0]
+                k *= k if self.model.transition_features is not None else 1
+                for s in range(start, stop, k):
+                    row = np.zeros(explicit.n)
+                    row[s : s + k] = 1.0
+                    rows.append(row)
+            elif name not in ("coef_", "intercept_"):
+                rows.extend(np.eye(explicit.n)[start:stop])
+        return rows
+
+
+class GraphLabels(Task):
+    def __init__(self, model, example):
+        super().__init__(model, example)
+        if sparse.issparse(self.X.node_features):
+            X = self.X
+            self.X = type(X)(
+                X.node_features.toarray(), X.edges, X.node_offsets, X.edge_offsets,
+                edge_features=X.edge_features, node_types=X.node_types, factors=X.factors,
+                node_weights=X.node_weights)
+        if model.pairwise == "attractive":
+            self.bounds = {"edge_coef": (0.0, None), "edge_intercept": (0.0, None)}
+        if model.pairwise == "displacement":
+            four = (None, (np.inf, 0.0, np.inf, 0.0))
+            self.bounds = {"edge_coef": four, "edge_intercept": four}
+        if model.label_features:
+            self.there = {"intercept_": np.zeros(self.families["intercept_"], dtype=bool)}
+
+    def fitted(self, model):
+        return {name: getattr(model, name) for name in (
+            "coef_", "intercept_", "edge_coef_", "edge_intercept_")}
+
+    def types(self, i):
+        graph = self.X[i]
+        n = len(graph.node_features)
+        return np.zeros(n, dtype=int) if graph.node_types is None else graph.node_types
+
+    def listed(self, i):
+        of_types = [row[row >= 0] for row in self.model.node_classes_]
+        every = itertools.product(*[of_types[t] for t in self.types(i)])
+        factors = () if self.X.factors is None else self.X[i].factors or ()
+        return [np.array(one) for one in every
+                if all(factor.is_satisfied(one) for factor in factors)]
+
+    def true(self, i):
+        return np.searchsorted(self.model.classes_, self.y[i])
+
+    def scores(self, i, outputs, w):
+        names = ("classes_", "node_classes_", "pairwise", "label_features", "grid_shape", "shifts_")
+        fitted = SimpleNamespace(**{name: getattr(self.model, name, None) for name in names}, **w)
+        nodes, graph = node_scores(fitted, self.X, i), self.X[i]
+        if self.model.pairwise == "symmetric":
+            for name in ("edge_coef_", "edge_intercept_"):
+                table = getattr(fitted, name)
+                setattr(fitted, name, 0.5 * (table + table.swapaxes(1, 2)))
+        outputs = np.array(outputs)
+        found = nodes[np.arange(outputs.shape[1]), outputs].sum(axis=1)
+        for e, (a, b) in enumerate(graph.edges):
+            found = found + pair_scores(fitted, graph, e)[outputs[:, a], outputs[:, b]]
+        return found
+
+    def costs(self, i, outputs):
+        graph = self.X[i]
+        weights = None if self.X.node_weights is None else graph.node_weights
+        return self.part_costs(i, outputs, self.model.cost_matrix_, weights)
+
+    def groups(self, explicit):
+        """Of features of nodes by type and column, of edges by column."""
+        rows = []
+        start, stop = explicit.places["coef_"]
+        numbers = np.arange(start, stop).reshape(self.families["coef_"])
+        for j in range(numbers.shape[1]):
+            row = np.zeros(explicit.n)
+            row[numbers[:, j]] = 1.0
+            rows.append(row)
+        for name in ("edge_coef_", "edge_intercept_"):
+            start, stop = explicit.places[name]
+            shape = self.families[name]
+            for part in np.split(np.arange(start, stop), max(1, shape[0])):
+                row = np.zeros(explicit.n)
+                row[part] = 1.0
+                rows.append(row)
+        return np.array(rows)
+
+
+TASKS = {
+    "classes": Classes, "ordered": Classes, "multilabel": LabelSets, "rankings": Rankings,
+    "matchings": Matchings, "sequences": Chains, "graphs": GraphLabels,
+}
+
+
+# ------------------------------------------------------------------------------ the cells
+
+
+def parts_of(data, n):
+    """Two halves of data."""
+    half = n // 2
+    return [data[:half], data[half:]]
+
+
+class Road:
+    """Fits of cells by one road; `folder` is a place for files."""
+
+    def __init__(self, cell, example, folder, callback):
+        self.cell, self.example, self.folder = cell, example, folder
+        self.cls = PREDICTORS[cell.estimator]
+        self.parameters = dict(
+            _cells.parameters(cell), alpha=ALPHA, tol=TOL, max_iter=MAX_ITER, random_state=0,
+            callback=callback)
+
+    def memory(self):
+        return self.cls(**self.parameters).fit(*self.example)
+
+    def stored(self):
+        folder = self.folder / "stored"
+        shutil.rmtree(folder, ignore_errors=True)
+        stored = _cells.kind_of(self.cell.estimator).stored
+        return (*stored(self.example.X, self.example.y, folder), self.example.weights)
+
+    def on_disk(self):
+        return self.cls(**self.parameters).fit(*self.stored())
+
+    def calls(self):
+        X, y, weights = self.example
+        n = len(weights)
+        classes = np.unique(np.concatenate([np.ravel(labels) for labels in y]))
+        model = self.cls(**self.parameters)
+        for part, labels, of_part in zip(
+                parts_of(X, n), parts_of(y, n), parts_of(weights, n), strict=True):
+            model.partial_fit(part, labels, classes, of_part)
+        return model
+
+    def partitions(self):
+        from dask import delayed
+
+        import fastm4n.dask as on_dask
+
+        X, y, weights = self.example
+        n = len(weights)
+        pairs = [delayed(pair) for pair in zip(parts_of(X, n), parts_of(y, n), strict=True)]
+        of_pairs = [delayed(part) for part in parts_of(weights, n)]
+        cls = getattr(on_dask, f"Dask{self.cell.estimator}")
+        return cls(**self.parameters).fit(pairs, sample_weight=of_pairs).to_local()
+
+    def path(self):
+        data = self.stored() if self.cell.road == "folder" else self.example
+        model = self.cls(**{**self.parameters, "callback": None})
+        X, y, weights = data
+        return regularization_path(
+            model, X, y, sample_weight=weights, eps=EPS, alpha_min=0.05,
+            callback=self.parameters["callback"])
+
+
+ROADS = {"memory": Road.memory, "folder": Road.on_disk, "calls": Road.calls,
+         "partitions": Road.partitions}
+
+
+@lru_cache(maxsize=64)
+def _optimum(problem, alpha, seed):
+    """An upper bound of the least objective of a problem; cells of one share it."""
+    return _EXPLICIT[problem].minimum(alpha)
+
+
+_EXPLICIT = {}
+
+
+def is_relaxed(model):
+    """Whether the objective is over a larger polytope, or another one altogether."""
+    return getattr(model, "exact_", True) is False or getattr(model, "inference", "") == "soft" or (
+        getattr(model, "oracle_", "") in ("roof", "decomposition"))
+
+
+def look(cell, folder, seed=0):
+    """What came of a cell.
+
+    Parameters
+    ----------
+    cell : Cell
+    folder : Path
+        For files; emptied by nobody.
+    """
+    rows = []
+    example = _cells.example(cell, seed)
+    road = Road(cell, example, folder, rows.append)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            found = road.path() if cell.path else ROADS[cell.road](road)
+        except ValueError as error:
+            wrong = wrong_refusal(cell, str(error), rows)
+            return Found("violation", f"{wrong}: {error}") if wrong else Found(
+                "refusal", str(error))
+        except Exception as error:  # whatever else is what the table looks for
+            return Found("violation", f"{type(error).__name__}: {error}")
+    unconverged = any(issubclass(one.category, ConvergenceWarning) for one in caught)
+    try:
+        check = check_path if cell.path else check_fit
+        wrong = check(cell, found, example, seed, unconverged)
+    except Exception as error:
+        return Found("violation", f"the check failed: {type(error).__name__}: {error}")
+    return Found("violation", wrong) if wrong else Found("fit", "")
+
+
+_MENTION = re.compile(r"(\w+)=('[^']*'|\w+\([^()]*\)|[A-Z]\w+|\d[\w.]*)")
+_WORDS = {
+    "folder": ("chunk", "folder", "disk"), "calls": ("partial_fit",),
+    "partitions": ("partition",), "memory": (),
+}
+
+
+def wrong_refusal(cell, words, rows):
+    """What is wrong with a refusal, or None."""
+    if rows:
+        return f"refused after {len(rows)} certificates"
+    if re.search(r"\bimplement\b|\bhas_\w+|\bmethod `", words):
+        return "refused with advice for developers"
+    given = {**PREDICTORS[cell.estimator]().get_params(), **_cells.parameters(cell)}
+    # what is asked for, before the advice
+    said = re.split(r"; use |: use |\. Use |; give |: give |, or use ", words)[0]
+    for name, value in _MENTION.findall(said):
+        name = name.removeprefix("solver__")
+        if name not in given:
+            continue
+        own = repr(given[name])
+        if isinstance(given[name], BaseEstimator):
+            # objects are named by their class, and may be shortened
+            own = type(given[name]).__name__
+            is_own = own in words
+        else:
+            is_own = value.strip("'") in own or own.strip("'") in words or own[:12] in words
+        if not is_own:
+            return f"refused for {name}={value}, which is {own[:60]}"
+    parts = [
+        cell.estimator, *(f"{name}=" for name in _cells.parameters(cell)),
+        type(given["solver"]).__name__ if given["solver"] != "auto" else "solver", "penalty",
+        *_WORDS[cell.road], *(("path", "alpha") if cell.path else ())]
+    if not any(part in words for part in parts):
+        return "refused without naming a part of the cell"
+    return None
+
+
+def problem_of(cell):
+    """The cells of one problem: they differ in solver, road and path alone."""
+    return cell[:5]
+
+
+def check_fit(cell, model, example, seed, unconverged):
+    """What is wrong with a fit, or None."""
+    primal, dual, gap = model.primal_objective_, model.dual_objective_, model.duality_gap_
+    if not (np.isfinite([primal, dual, gap]).all() and gap >= 0.0):
+        return f"certificate of {primal}, {dual}, {gap}"
+    size = abs(primal) + abs(dual)
+    if dual > primal + 1e-9 * size + 1e-14:
+        return f"dual {dual} above primal {primal}"
+    if gap < primal - dual - 1e-9 * size - 1e-14:
+        return f"gap {gap} is less than {primal} - {dual}"
+    if model.interrupted_:
+        return "interrupted_ is true"
+    if model.relative_gap_ > TOL * (1 + 1e-9) and not unconverged and not (
+            is_pure_l1(cell)):
+        return f"relative gap {model.relative_gap_} above tol without a warning"
+    explicit = Explicit(cell, model, example)
+    key = problem_of(cell)
+    _EXPLICIT[key] = explicit
+    w = explicit.weights_of(model)
+    if np.any(w < explicit.low - 1e-12) or np.any(w > explicit.high + 1e-12):
+        return "weights are out of bounds"
+    value, zero = explicit.value(w), explicit.at_zero
+    slack = ROUNDING * (zero + abs(value))
+    if is_relaxed(model):
+        if value > primal + slack:
+            return f"exact objective {value} above the relaxed one, {primal}"
+        return None
+    # oracles that are inexact certify an upper bound
+    loose = slack
+    if cell.surrogate == "max_min":
+        loose += gap * (1.0 if "quasi_newton" in model.history_["policy"] else INEXACT)
+    if not -slack <= primal - value <= loose:
+        return f"primal {primal}, but the objective is {value}"
+    if not np.isclose(model.relative_gap_ * zero, gap, rtol=1e-3, atol=slack):
+        return f"relative gap {model.relative_gap_}, gap {gap}, objective at zero {zero}"
+    rest = explicit.at_rest()
+    if value > rest + slack:
+        return f"objective {value} above {rest}, that of the weights nearest to zero"
+    best = _optimum(key, None, seed)
+    if dual > best + slack:
+        return f"dual {dual} above {best}, the objective at other weights"
+    if value - best > gap + slack:
+        return f"gap {gap}, but {value - best} is left to gain"
+    return None
+
+
+def is_pure_l1(cell):
+    return getattr(as_penalty(_cells.penalties(cell.estimator)[cell.penalty]), "l1_ratio", 0) == 1.0
+
+
+def check_path(cell, path, example, seed, unconverged):
+    """What is wrong with a path, or None."""
+    if unconverged:
+        return None
+    first = None
+    for alpha in (path.alphas[0], float(np.sqrt(path.alphas[0] * path.alphas[-1])),
+                  path.alphas[-1]):
+        model, gap = path.estimator(alpha), path.gap(alpha)
+        model.alpha_ = alpha
+        explicit = Explicit(cell, model, example)
+        first = first or explicit
+        value, zero = explicit.value(explicit.weights_of(model)), explicit.at_zero
+        slack = ROUNDING * (zero + abs(value))
+        if is_relaxed(model):
+            continue
+        if gap > EPS * zero * (1 + 1e-9) + slack:
+            return f"gap {gap} at alpha {alpha} is above eps, {EPS} of {zero}"
+        best = explicit.minimum()
+        if value - best > gap + slack:
+            return f"gap {gap} at alpha {alpha}, but {value - best} is left to gain"
+    return None
+
+
+def main_folder():
+    return Path(tempfile.mkdtemp(prefix="fastm4n-table-"))
