@@ -74,7 +74,7 @@ class Explicit:
         kept = [i for i in range(len(example.weights)) if self.task.counts(i)]
         p = example.weights[kept]
         self.p = p / p.sum()
-        self.phis, self.costs, self.truth = [], [], []
+        self.phis, self.costs, self.truth, self.answers = [], [], [], []
         units = np.eye(self.n)
         for i in kept:
             outputs, truth = self.task.listed(i), self.task.true(i)
@@ -82,7 +82,9 @@ class Explicit:
             self.truth.append(next(
                 k for k, output in enumerate(outputs) if np.array_equal(output, truth)))
             self.phis.append(phi - phi[self.truth[-1]])
-            self.costs.append(self.task.costs(i, outputs))
+            self.costs.append(self.task.costs(i, outputs, outputs))
+            # of an answer in each column, which no constraint binds
+            self.answers.append(self.task.costs(i, outputs, self.task.answers(i)))
         self.penalise()
 
     def split(self, w):
@@ -140,7 +142,7 @@ class Explicit:
         return np.concatenate([
             np.ravel(value) for value in self.task.fitted(model).values()]).astype(np.float64)
 
-    def loss(self, phi, costs, truth, w):
+    def loss(self, phi, costs, truth, answers, w):
         """The surrogate loss of one example."""
         v, name = phi @ w, self.parameters["surrogate"]
         if name == "log":
@@ -152,15 +154,12 @@ class Explicit:
                 return np.logaddexp(0.0, np.logaddexp.reduce(v + np.log(costs[truth])))
         if name == "max_margin":
             return np.max(v + costs[truth])
-        return game(v, self.answers(costs))
-
-    def answers(self, costs):
-        return costs
+        return game(v, answers)
 
     def value(self, w):
         """The objective."""
         losses = [self.loss(*parts, w) for parts in zip(
-            self.phis, self.costs, self.truth, strict=True)]
+            self.phis, self.costs, self.truth, self.answers, strict=True)]
         return float(self.p @ losses + self.alpha * self.omega(w))
 
     def at_rest(self):
@@ -193,7 +192,7 @@ class Explicit:
     def smoothed(self, w, tau):
         """A minimiser where maxima and norms are smoothed by tau."""
         n, name = self.n, self.parameters["surrogate"]
-        m = [len(costs) for costs in self.costs] if name == "max_min" else []
+        m = [answers.shape[1] for answers in self.answers] if name == "max_min" else []
         starts = np.cumsum([0, *m])
 
         def objective(x):
@@ -207,8 +206,8 @@ class Explicit:
                 value += self.alpha * self.group_threshold * np.sum(norms)
                 slope += self.alpha * self.group_threshold * w * (self.groups.T @ (1.0 / norms))
             of_z = np.zeros(z.size)
-            for b, (phi, costs, truth) in enumerate(zip(
-                    self.phis, self.costs, self.truth, strict=True)):
+            for b, (phi, costs, truth, answers) in enumerate(zip(
+                    self.phis, self.costs, self.truth, self.answers, strict=True)):
                 v = phi @ w
                 if name == "log":
                     heat = self.parameters["temperature"]
@@ -223,7 +222,7 @@ class Explicit:
                     own = z[starts[b] : starts[b + 1]]
                     nu = np.exp(own - own.max())
                     nu /= nu.sum()
-                    v, heat = v + self.answers(costs) @ nu, tau
+                    v, heat = v + answers @ nu, tau
                 top = v.max()
                 q = np.exp((v - top) / heat)
                 total = q.sum()
@@ -231,7 +230,7 @@ class Explicit:
                 value += self.p[b] * (top + heat * np.log(total))
                 slope += self.p[b] * (phi.T @ q)
                 if name == "max_min":
-                    g = self.answers(costs).T @ q
+                    g = answers.T @ q
                     of_z[starts[b] : starts[b + 1]] = self.p[b] * nu * (g - nu @ g)
             both = self.alpha * self.thresholds
             return value, np.concatenate([slope + both, both - slope, of_z])
@@ -283,10 +282,13 @@ class Task:
         """Whether the example has outputs."""
         return True
 
-    def part_costs(self, i, outputs, cost, weights=None):
-        """Costs that add up over parts, or their mean."""
-        outputs = np.array(outputs)
-        table = cost[outputs[:, np.newaxis], outputs[np.newaxis]]
+    def answers(self, i):
+        """What the adversary of "max_min" is answered with."""
+        return self.listed(i)
+
+    def part_costs(self, i, outputs, answers, cost, weights=None):
+        """Costs of answers that add up over parts, or their mean."""
+        table = cost[np.array(outputs)[:, np.newaxis], np.array(answers)[np.newaxis]]
         if weights is not None:
             table = table * weights
         return table.mean(axis=-1) if self.model.cost_scale == "mean" else table.sum(axis=-1)
@@ -348,7 +350,7 @@ class Classes(Vectors):
     def scores(self, i, outputs, w):
         return w["coef_"] @ self.Z[i] + w["intercept_"]
 
-    def costs(self, i, outputs):
+    def costs(self, i, outputs, answers):
         return self.model.cost_matrix_
 
 
@@ -356,10 +358,13 @@ class LabelSets(Vectors):
     def fitted(self, model):
         return {**super().fitted(model), "edge_coef_": model.edge_coef_}
 
+    def answers(self, i):
+        return list(itertools.product((0, 1), repeat=self.model.classes_.size))
+
     def listed(self, i):
-        every = itertools.product((0, 1), repeat=self.model.classes_.size)
         factor = self.model.constraints
-        return [np.array(one) for one in every if factor is None or factor.is_satisfied(one)]
+        return [np.array(one) for one in self.answers(i)
+                if factor is None or factor.is_satisfied(one)]
 
     def true(self, i):
         return self.y[i]
@@ -371,8 +376,8 @@ class LabelSets(Vectors):
             found = found + w["edge_coef_"][e] * outputs[:, a] * outputs[:, b]
         return found
 
-    def costs(self, i, outputs):
-        return self.part_costs(i, outputs, self.model.cost_matrix_)
+    def costs(self, i, outputs, answers):
+        return self.part_costs(i, outputs, answers, self.model.cost_matrix_)
 
 
 class Rankings(Vectors):
@@ -387,8 +392,8 @@ class Rankings(Vectors):
         rows = np.arange(len(table))
         return np.array([table[rows, p].sum() for p in outputs])
 
-    def costs(self, i, outputs):
-        return self.part_costs(i, outputs, self.model.cost_matrix_)
+    def costs(self, i, outputs, answers):
+        return self.part_costs(i, outputs, answers, self.model.cost_matrix_)
 
 
 class Matchings(Task):
@@ -423,8 +428,8 @@ class Matchings(Task):
         rows = np.arange(len(table))
         return np.array([table[rows, p].sum() for p in outputs])
 
-    def costs(self, i, outputs):
-        return self.part_costs(i, outputs, self.model.cost_matrix_)
+    def costs(self, i, outputs, answers):
+        return self.part_costs(i, outputs, answers, self.model.cost_matrix_)
 
     def groups(self, explicit):
         return np.eye(explicit.n)
@@ -454,10 +459,12 @@ class Chains(Task):
             names.append("ngram_coef_")
         return {name: getattr(model, name) for name in names}
 
+    def answers(self, i):
+        return list(itertools.product(range(self.model.classes_.size), repeat=len(self.y[i])))
+
     def listed(self, i):
-        every = itertools.product(range(self.model.classes_.size), repeat=len(self.y[i]))
         # the constraint of the table: no 1 before a 0
-        return [np.array(one) for one in every
+        return [np.array(one) for one in self.answers(i)
                 if self.model.constraints is None or list(one) == sorted(one)]
 
     def true(self, i):
@@ -482,8 +489,8 @@ class Chains(Task):
             found.append(total)
         return np.array(found)
 
-    def costs(self, i, outputs):
-        return self.part_costs(i, outputs, self.model.cost_matrix_)
+    def costs(self, i, outputs, answers):
+        return self.part_costs(i, outputs, answers, self.model.cost_matrix_)
 
     def observed(self):
         """Weights that states="observed" leaves out."""
@@ -547,11 +554,13 @@ class GraphLabels(Task):
         n = len(graph.node_features)
         return np.zeros(n, dtype=int) if graph.node_types is None else graph.node_types
 
-    def listed(self, i):
+    def answers(self, i):
         of_types = [row[row >= 0] for row in self.model.node_classes_]
-        every = itertools.product(*[of_types[t] for t in self.types(i)])
+        return list(itertools.product(*[of_types[t] for t in self.types(i)]))
+
+    def listed(self, i):
         factors = () if self.X.factors is None else self.X[i].factors or ()
-        return [np.array(one) for one in every
+        return [np.array(one) for one in self.answers(i)
                 if all(factor.is_satisfied(one) for factor in factors)]
 
     def true(self, i):
@@ -571,10 +580,10 @@ class GraphLabels(Task):
             found = found + pair_scores(fitted, graph, e)[outputs[:, a], outputs[:, b]]
         return found
 
-    def costs(self, i, outputs):
+    def costs(self, i, outputs, answers):
         graph = self.X[i]
         weights = None if self.X.node_weights is None else graph.node_weights
-        return self.part_costs(i, outputs, self.model.cost_matrix_, weights)
+        return self.part_costs(i, outputs, answers, self.model.cost_matrix_, weights)
 
     def groups(self, explicit):
         """Of features of nodes by type and column, of edges by column."""
