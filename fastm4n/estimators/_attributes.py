@@ -42,6 +42,11 @@ class TakesAttributes:
             noted["vectorizer_"] = self.vectorizer_
         return noted
 
+    def _keep(self, common, fitted):
+        super()._keep(common, fitted)
+        # partitions hold numbers, and read nothing here
+        vars(self).setdefault("vectorizer_", None)
+
     def _features(self, X, lengths=None):
         """X of predictions as features, where it holds attributes."""
         vectorizer = vars(self).get("vectorizer_")
