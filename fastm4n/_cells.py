@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 ROADS = ("memory", "folder", "calls", "partitions")
+ROADS_OF_PATHS = ROADS[:2]
 
 
 class Cell(NamedTuple):
@@ -317,7 +318,7 @@ def cells(estimators: Any = None) -> Iterator[Cell]:
                 kind.outputs, surrogates(name), kind.features, penalties(name)):
             for solver, road in product(solvers(), roads(name)):
                 yield Cell(name, *problem, solver, road, False)
-                if road in ("memory", "folder"):
+                if road in ROADS_OF_PATHS:
                     yield Cell(name, *problem, solver, road, True)
 
 

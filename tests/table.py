@@ -35,6 +35,8 @@ ALPHA, TOL, MAX_ITER, EPS = 0.1, 1e-3, 300, 0.2
 ROUNDING, INEXACT = 1e-7, 1e-2
 # of `penalty`, which has none for them unless it is said
 UNPENALISED = "intercept"
+# below which norms are as good as zero
+SMALL = 1e-7
 
 
 class Found(NamedTuple):
@@ -182,70 +184,149 @@ class Explicit:
             self.alpha = before
 
     def candidates(self):
-        yield np.clip(np.zeros(self.n), self.low, self.high)
-        w = np.clip(np.zeros(self.n), self.low, self.high)
-        # smoothed, and less and less: by L-BFGS over the positive and the negative part
-        for tau in (0.3, 0.03, 3e-3, 3e-4):
-            w = self.smoothed(w, tau)
-            yield w
+        start = np.clip(np.zeros(self.n), self.low, self.high)
+        yield start
+        if self.parameters["surrogate"] in ("log", "boost"):
+            yield self.smooth_minimiser(start)
+        else:
+            yield self.minimiser()
 
-    def smoothed(self, w, tau):
-        """A minimiser where maxima and norms are smoothed by tau."""
+    def smooth_minimiser(self, w):
+        """Where the loss is smooth: by L-BFGS over the positive and the negative part."""
         n, name = self.n, self.parameters["surrogate"]
-        m = [answers.shape[1] for answers in self.answers] if name == "max_min" else []
-        starts = np.cumsum([0, *m])
 
         def objective(x):
-            plus, minus, z = x[:n], x[n : 2 * n], x[2 * n :]
+            plus, minus = x[:n], x[n:]
             w = plus - minus
             value = self.alpha * (
                 0.5 * np.sum(self.modulus * w * w) + np.sum(self.thresholds * (plus + minus)))
             slope = self.alpha * self.modulus * w
             if len(self.groups):
-                norms = np.sqrt(self.groups @ (w * w) + tau**2 * 1e-4)
+                norms = np.sqrt(self.groups @ (w * w) + SMALL**2)
                 value += self.alpha * self.group_threshold * np.sum(norms)
                 slope += self.alpha * self.group_threshold * w * (self.groups.T @ (1.0 / norms))
-            of_z = np.zeros(z.size)
-            for b, (phi, costs, truth, answers) in enumerate(zip(
-                    self.phis, self.costs, self.truth, self.answers, strict=True)):
-                v = phi @ w
+            for p, phi, costs, truth in zip(
+                    self.p, self.phis, self.costs, self.truth, strict=True):
+                v, heat = phi @ w, 1.0
                 if name == "log":
                     heat = self.parameters["temperature"]
                     v = v + costs[truth] if self.parameters["cost_augmented"] else v
-                elif name == "boost":
-                    heat = 1.0
+                else:
                     with np.errstate(divide="ignore"):
                         v = v + np.log(costs[truth] + np.eye(len(v))[truth])
-                elif name == "max_margin":
-                    v, heat = v + costs[truth], tau
-                else:
-                    own = z[starts[b] : starts[b + 1]]
-                    nu = np.exp(own - own.max())
-                    nu /= nu.sum()
-                    v, heat = v + answers @ nu, tau
                 top = v.max()
                 q = np.exp((v - top) / heat)
                 total = q.sum()
-                q /= total
-                value += self.p[b] * (top + heat * np.log(total))
-                slope += self.p[b] * (phi.T @ q)
-                if name == "max_min":
-                    g = answers.T @ q
-                    of_z[starts[b] : starts[b + 1]] = self.p[b] * nu * (g - nu @ g)
+                value += p * (top + heat * np.log(total))
+                slope += p * (phi.T @ (q / total))
             both = self.alpha * self.thresholds
-            return value, np.concatenate([slope + both, both - slope, of_z])
+            return value, np.concatenate([slope + both, both - slope])
 
         low, high = np.maximum(self.low, 0.0), np.maximum(self.high, 0.0)
         bounds = [*zip(low, high, strict=True), *zip(
-            np.maximum(-self.high, 0.0), np.maximum(-self.low, 0.0), strict=True),
-            *[(None, None)] * int(starts[-1])]
-        start = np.concatenate([np.maximum(w, 0.0), np.maximum(-w, 0.0), getattr(
-            self, "_z", np.zeros(int(starts[-1])))])
-        found = minimize(
-            objective, start, jac=True, method="L-BFGS-B", bounds=bounds,
-            options={"maxiter": 500, "maxfun": 700}).x
-        self._z = found[2 * n :]
-        return np.clip(found[:n] - found[n : 2 * n], self.low, self.high)
+            np.maximum(-self.high, 0.0), np.maximum(-self.low, 0.0), strict=True)]
+        x = minimize(
+            objective, np.concatenate([np.maximum(w, 0.0), np.maximum(-w, 0.0)]), jac=True,
+            method="L-BFGS-B", bounds=bounds,
+            options={"maxiter": 3000, "maxfun": 5000, "ftol": 1e-14, "gtol": 1e-9}).x
+        return np.clip(x[:n] - x[n:], self.low, self.high)
+
+    def minimiser(self):
+        """Where the loss is a maximum: by quadratic programs."""
+        moduli = self.alpha * self.modulus
+        if not len(self.groups):
+            return self.of_program(moduli)
+        # ||w|| is the least (w^2 / eta + eta) / 2
+        eta = np.ones(len(self.groups))
+        for _ in range(40):
+            w = self.of_program(
+                moduli + self.alpha * self.group_threshold * (self.groups.T @ (1.0 / eta)))
+            eta = np.maximum(np.sqrt(self.groups @ (w * w)), SMALL)
+        return w
+
+    def of_program(self, moduli):
+        """Minimise moduli w^2 / 2 + alpha thresholds |w| + p' t over (w, size of w, t, nu).
+
+        t is the loss: v + c of each output where the margin is maximal, v + answers @ nu with nu in
+        the simplex in the game, whose dual this is.
+        """
+        is_game = self.parameters["surrogate"] == "max_min"
+        m = [answers.shape[1] if is_game else 0 for answers in self.answers]
+        n, b = self.n, len(self.p)
+        starts = 2 * n + b + np.cumsum([0, *m])
+        size = int(starts[-1])
+        unit = np.eye(size)
+        rows, sides, equal = [], [], []
+        for k, (phi, costs, truth, answers) in enumerate(zip(
+                self.phis, self.costs, self.truth, self.answers, strict=True)):
+            row = np.zeros((len(phi), size))
+            row[:, :n], row[:, 2 * n + k] = phi, -1.0
+            if is_game:
+                row[:, starts[k] : starts[k + 1]] = answers
+                equal.append(unit[starts[k] : starts[k + 1]].sum(axis=0))
+            rows.append(row)
+            sides.append(np.zeros(len(phi)) if is_game else -costs[truth])
+        sized = np.flatnonzero(self.thresholds)
+        low, high = np.flatnonzero(np.isfinite(self.low)), np.flatnonzero(np.isfinite(self.high))
+        rows += [unit[sized] - unit[n + sized], -unit[sized] - unit[n + sized],
+                 -unit[low], unit[high], -unit[starts[0] :]]
+        sides += [np.zeros(2 * sized.size), -self.low[low], self.high[high],
+                  np.zeros(size - starts[0])]
+        # weights of one value, and sizes that nothing asks for
+        fixed = np.concatenate([
+            np.flatnonzero(self.low == self.high),
+            n + np.flatnonzero(self.thresholds == 0.0)]).astype(int)
+        free = np.setdiff1d(np.arange(size), fixed)
+        G, h = np.concatenate(rows)[:, free], np.concatenate(sides)
+        told = np.any(G != 0.0, axis=1)
+        A = np.array(equal).reshape(-1, size)[:, free]
+        x = np.zeros(size)
+        x[free] = quadratic_program(
+            np.concatenate([moduli, np.zeros(size - n)])[free],
+            np.concatenate([np.zeros(n), self.alpha * self.thresholds, self.p,
+                            np.zeros(size - starts[0])])[free],
+            G[told], h[told], A, np.ones(len(A)))
+        return np.clip(x[:n], self.low, self.high)
+
+
+def quadratic_program(moduli, c, G, h, A, b):
+    """Minimise moduli x^2 / 2 + c' x where G x <= h and A x = b: Mehrotra's predictor-corrector."""
+    n, x, y, z, s = len(c), np.zeros(len(c)), np.zeros(len(b)), np.ones(len(h)), np.ones(len(h))
+    best, least = x, np.inf
+    for _ in range(100):
+        of_x, of_y = moduli * x + c + G.T @ z + A.T @ y, A @ x - b
+        of_z, mu = G @ x + s - h, s @ z / len(h)
+        error = max(mu, *(np.max(np.abs(r), initial=0.0) for r in (of_x, of_y, of_z)))
+        if error < least:
+            best, least = x, error
+        # rounding takes over
+        if least < 1e-10 or error > 1e3 * least:
+            break
+        system = np.zeros((n + len(b), n + len(b)))
+        system[:n, :n] = np.diag(moduli + 1e-13) + G.T @ (G * (z / s)[:, np.newaxis])
+        system[n:, :n], system[:n, n:] = A, A.T
+        system[n:, n:] = -1e-13 * np.eye(len(b))
+
+        def step(of_s):
+            side = np.concatenate([-of_x - G.T @ ((z * of_z - of_s) / s), -of_y])
+            d = np.linalg.solve(system, side)
+            ds = -of_z - G @ d[:n]
+            return d[:n], d[n:], -(of_s + z * ds) / s, ds
+
+        def longest(values, change):
+            return min(1.0, np.min(-values[change < 0] / change[change < 0], initial=np.inf))
+
+        try:
+            dx, dy, dz, ds = step(s * z)
+            affine = min(longest(z, dz), longest(s, ds))
+            sigma = ((s + affine * ds) @ (z + affine * dz) / len(h) / mu) ** 3
+            dx, dy, dz, ds = step(s * z + ds * dz - sigma * mu)
+        except np.linalg.LinAlgError:
+            break
+        length = min(longest(z, dz), longest(s, ds))
+        length = 1.0 if length == 1.0 else 0.995 * length
+        x, y, z, s = x + length * dx, y + length * dy, z + length * dz, s + length * ds
+    return best
 
 
 def game(v, costs):
@@ -838,5 +919,23 @@ def check_path(cell, path, example, seed, unconverged):
     return None
 
 
-def main_folder():
-    return Path(tempfile.mkdtemp(prefix="fastm4n-table-"))
+def covering(estimator, seed, n_drawn=4000):
+    """A seeded sample of the cells of an estimator: each pair of parts is in at least one of them."""
+    rng = np.random.default_rng(seed)
+    kind = _cells.kind_of(estimator)
+    roads = [(road, False) for road in _cells.roads(estimator)]
+    roads += [(road, True) for road, _ in roads if road in _cells.ROADS_OF_PATHS]
+    axes = [list(axis) for axis in (
+        kind.outputs, _cells.surrogates(estimator), kind.features, _cells.penalties(estimator),
+        _cells.solvers(), roads)]
+    drawn = np.column_stack([rng.integers(len(axis), size=n_drawn) for axis in axes])
+    pairs = [frozenset(itertools.combinations(enumerate(row), 2)) for row in drawn.tolist()]
+    seen, kept = set(), []
+    # those with many new pairs first
+    for least in (15, 9, 5, 2, 1):
+        for row, own in zip(drawn, pairs, strict=True):
+            if len(own - seen) >= least:
+                seen |= own
+                *names, (road, path) = [axis[k] for axis, k in zip(axes, row, strict=True)]
+                kept.append(_cells.Cell(estimator, *names, road, path))
+    return kept

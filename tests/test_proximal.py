@@ -88,7 +88,7 @@ def test_every_model_takes_it(case, surrogate):
     problem = CASES[case](surrogate)
     runs = [
         problem.made(penalty="l1", alpha=0.1, tol=tol, max_iter=most, random_state=seed)
-        for tol, most, seed in ((1e-3, 60, 0), (1e-7, 400, 1))]
+        for tol, most, seed in ((1e-3, 200, 0), (1e-7, 600, 1))]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         for model in runs:
@@ -97,8 +97,8 @@ def test_every_model_takes_it(case, surrogate):
         assert model.dual_objective_ <= other.primal_objective_ + 1e-9
         assert model.primal_objective_ <= model.duality_gap_ / max(model.relative_gap_, 1e-300) + 1e-9
     quick, long = runs
-    assert quick.primal_objective_ <= long.primal_objective_ * 1.1 + 1e-6
-    assert long.duality_gap_ <= 0.5 * long.primal_objective_
+    assert quick.primal_objective_ <= long.primal_objective_ * 1.03 + 1e-6
+    assert long.relative_gap_ <= 0.01
 
 
 @pytest.mark.parametrize("bounds", [(0, None), (None, 0.2), (-0.1, 0.3), (0.05, 0.4)])

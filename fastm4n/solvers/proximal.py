@@ -59,9 +59,6 @@ SHARE = 0.007
 FASTEST = 4.0
 # passes between two certificates
 EVERY = 5
-# where the objective has risen from one certificate to the next momentum begins anew, centres stay
-# a pass longer, and a is multiplied by this
-LESS = 0.7
 # a fit is settled when the objective came down by less than SETTLED tol in so many passes
 SETTLED_PASSES, SETTLED = 20, 0.1
 TINY = np.finfo(float).tiny
@@ -470,9 +467,8 @@ class _Fit:
                     progress.update(row)
                     finished = finished or row["gap"] <= self.tol or self.is_settled()
                     finished = (callback is not None and bool(callback(row))) or finished
-                if rose:
+                if rose:  # momentum begins anew, and a pass more is made for each centre
                     self.most += 1
-                    self.next_a *= LESS
                 if not finished and (rose or self.since >= self.most):
                     points.move(self.next_a, rose)
                     self.since = 0

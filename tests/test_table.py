@@ -1,0 +1,150 @@
+"""A sample of the table of cells (`fastm4n._cells`); `benchmarks/table.py` walks all of it."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.utils import all_estimators
+from table import check_fit, covering, look, parts_of, wrong_refusal, Road
+
+import fastm4n
+from fastm4n import _cells
+from fastm4n.estimators._state import PREDICTORS
+from fastm4n.penalties import _Penalty
+from fastm4n.solvers.base import Solver
+
+SEED = 38
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """A cluster for data in partitions, where there is Dask."""
+    pytest.importorskip("distributed")
+    from dask_cases import cluster_of
+
+    with cluster_of() as client:
+        yield client
+
+
+def looked_at(cells, folder):
+    """What came of cells: counts by outcome, and the violations in words."""
+    counts, violations = dict.fromkeys(("fit", "refusal", "violation"), 0), []
+    for cell in cells:
+        found = look(cell, folder)
+        counts[found.outcome] += 1
+        if found.outcome == "violation":
+            violations.append(f"{cell}: {found.words}")
+    return counts, "\n".join(violations)
+
+
+@pytest.mark.parametrize("name", PREDICTORS)
+def test_cells(name, tmp_path):
+    cells = [cell for cell in covering(name, SEED) if cell.road != "partitions"]
+    counts, violations = looked_at(cells, tmp_path)
+    assert not violations, violations
+    assert counts["fit"] >= 5 and counts["refusal"] >= 5
+
+
+@pytest.mark.parametrize("name", PREDICTORS)
+def test_cells_of_partitions(name, cluster, tmp_path):
+    cells = [cell for cell in covering(name, SEED) if cell.road == "partitions"]
+    counts, violations = looked_at(cells, tmp_path)
+    assert not violations, violations
+    assert counts["refusal"]
+
+
+# ---------------------------------------------------------------------- what the table has
+
+
+def test_the_table_has_every_part():
+    """Estimators, surrogates, penalties and solvers are in it by existing."""
+    seen = {axis: set() for axis in _cells.Cell._fields}
+    for name in PREDICTORS:
+        for cell in covering(name, SEED):
+            for axis, value in zip(cell._fields, cell, strict=True):
+                seen[axis].add(value)
+        surrogates = {cell.surrogate for cell in covering(name, SEED)}
+        assert surrogates >= set(PREDICTORS[name]._surrogates)
+    public = {
+        name for name in fastm4n.__all__
+        if isinstance(getattr(fastm4n, name), type) and hasattr(getattr(fastm4n, name), "_task")}
+    assert seen["estimator"] == set(PREDICTORS) == public
+    assert {name.partition("(")[0] for name in seen["solver"]} == {"auto", *Solver.known}
+    classes = {cls.__name__ for cls in _Penalty.__subclasses__()}
+    assert {name.partition("(")[0] for name in seen["penalty"]} == classes | {
+        "l1", "l2", "elasticnet"}
+    assert seen["road"] == set(_cells.ROADS) and seen["path"] == {False, True}
+
+
+def test_a_new_solver_is_in_the_table(monkeypatch):
+    class Another(Solver):
+        pass
+
+    assert "Another" in Solver.known
+    monkeypatch.delitem(Solver.known, "Another")
+
+
+@pytest.mark.parametrize("name", PREDICTORS)
+def test_a_sample_covers_pairs(name):
+    cells = covering(name, SEED)
+    assert len(set(cells)) == len(cells)
+    assert cells == covering(name, SEED) and cells != covering(name, SEED + 1)
+    kind = _cells.kind_of(name)
+    pairs = {(cell.outputs, cell.features) for cell in cells}
+    assert pairs == {(one, other) for one in kind.outputs for other in kind.features}
+
+
+# ------------------------------------------------------------- whether the check can fail
+
+
+def fitted(name, folder, **parts):
+    cell = next(
+        cell for cell in _cells.cells([name])
+        if all(getattr(cell, axis) == value for axis, value in parts.items()))
+    example = _cells.example(cell)
+    model = getattr(Road(cell, example, folder, None), "memory")()
+    return cell, model, example
+
+
+@pytest.mark.parametrize("surrogate", ["log", "max_margin", "max_min", "boost"])
+@pytest.mark.parametrize("name", ["MulticlassClassifier", "SequenceTagger", "GraphTagger"])
+def test_wrong_certificates_are_violations(name, surrogate, tmp_path):
+    cell, model, example = fitted(
+        name, tmp_path, surrogate=surrogate, features="dense", penalty="elasticnet", solver="auto")
+    assert check_fit(cell, model, example, 0, False) is None
+    scale = model.duality_gap_ / model.relative_gap_
+
+    def wrong(**attributes):
+        other = clone(model)
+        vars(other).update({**vars(model), **attributes})
+        return check_fit(cell, other, example, 0, False)
+
+    off = 0.01 * scale
+    primal, dual, gap = model.primal_objective_, model.dual_objective_, model.duality_gap_
+    assert "above primal" in wrong(dual_objective_=primal + off)
+    assert "is less than" in wrong(primal_objective_=primal + off)
+    assert "but the objective is" in wrong(primal_objective_=primal + off, duality_gap_=gap + off)
+    assert "above tol" in wrong(relative_gap_=0.01)
+    assert "above tol" in wrong(relative_gap_=2e-3, duality_gap_=2e-3 * scale)
+    assert "but the objective is" in wrong(coef_=1.2 * np.asarray(model.coef_) + 0.3)
+    assert wrong(dual_objective_=np.nan) and wrong(duality_gap_=-gap)
+    # a dual that is no bound, with all else as if it were one
+    above = primal - 1e-12
+    assert wrong(dual_objective_=above, duality_gap_=0.0, relative_gap_=0.0) or primal - dual < 1e-6
+
+
+def test_refusals_of_other_cells_are_violations():
+    cell = next(
+        cell for cell in _cells.cells(["GraphTagger"])
+        if cell.surrogate == "max_margin" and cell.solver == "QuasiNewton()")
+    good = "solver=QuasiNewton() needs surrogate='log', but surrogate='max_margin' was given"
+    for words, rows, wrong in (
+        ("solver=QuasiNewton() has no surrogate='max_margin'; use surrogate='log'.", [], None),
+        ("solver=QuasiNewton() has no surrogate='log'.", [], "surrogate='log'"),
+        ("solver=InteriorPoint() has no surrogate='max_margin'.", [], "solver=InteriorPoint()"),
+        ("solver=QuasiNewton(): implement `tangent`.", [], "developers"),
+        ("This is not possible.", [], "without naming"),
+        ("solver=QuasiNewton() has no surrogate='max_margin'.", [{}], "after 1 certificates"),
+    ):
+        found = wrong_refusal(cell, words, rows)
+        assert found is None if wrong is None else wrong in found, (words, found)
+    assert good
