@@ -863,6 +863,8 @@ def check_fit(cell, model, example, seed, unconverged):
         return f"relative gap {model.relative_gap_} above tol without a warning"
     explicit = Explicit(cell, model, example)
     key = problem_of(cell)
+    if key not in _EXPLICIT:
+        _EXPLICIT.clear()
     _EXPLICIT[key] = explicit
     w = explicit.weights_of(model)
     if np.any(w < explicit.low - 1e-12) or np.any(w > explicit.high + 1e-12):
