@@ -17,12 +17,15 @@ def new_axes(title, n_rows=1, figsize=None, height_ratios=None):
     """Axes of a new figure, one below the other under a title."""
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(
-        n_rows, 1, figsize=figsize, height_ratios=height_ratios, sharex=True, squeeze=False,
-        layout="constrained",
-    )
+    figure = plt.figure(figsize=figsize, layout="constrained")
     figure.suptitle(title, fontsize="medium")
-    return axes[:, 0]
+    return rows_of_axes(figure, n_rows, height_ratios)
+
+
+def rows_of_axes(figure, n_rows, height_ratios=None):
+    """Axes of a figure, one below the other, with one x axis."""
+    return figure.subplots(
+        n_rows, 1, sharex=True, squeeze=False, height_ratios=height_ratios)[:, 0]
 
 
 def style_of(i):
