@@ -84,6 +84,9 @@ def _number(kind, accepts, what):
 
 
 positive = _number(float, lambda value: 0 < value < math.inf, "a number > 0")
+relative_gap = _number(
+    float, lambda value: 0 < value < 1, "a number between 0 and 1: it is relative to the objective "
+    "at zero weights, which have a gap of at most 1 without any fit")
 fraction = _number(float, lambda value: 0 < value < 1, "a number between 0 and 1")
 ratio = _number(float, lambda value: 0 <= value < 1, "a number from 0 to less than 1")
 count = _number(int, lambda value: value >= 1, "an integer >= 1")
@@ -272,9 +275,9 @@ def add_estimator(parser):
 def add_solver(parser):
     group = parser.add_argument_group("solver")
     group.add_argument(
-        "--tol", type=positive, default=1e-3, metavar="GAP",
-        help="certified duality gap at which a fit ends, as a share of the objective at zero "
-        "weights, default %(default)g",
+        "--tol", type=relative_gap, default=1e-3, metavar="GAP",
+        help="relative gap at which a fit ends: the certified duality gap as a share of the "
+        "objective at zero weights, default %(default)g",
     )
     add_max_iter(group)
     add_seed(group)

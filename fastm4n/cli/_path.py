@@ -87,7 +87,7 @@ def add(commands):
     _arguments.add_estimator(parser)
     path = parser.add_argument_group("path and solver")
     path.add_argument(
-        "--eps", type=_arguments.positive, default=0.05, metavar="GAP",
+        "--eps", type=_arguments.relative_gap, default=0.05, metavar="GAP",
         help="gap that the path may have at any alpha, relative to the objective of zero weights, "
         "default %(default)g",
     )

@@ -64,7 +64,8 @@ default="auto"
     of more than a few items under "max_min". `NewtonCG` is a batch solver for "log", `OutOfCore`
     for data that do not fit in memory.
 tol : float, default=1e-3
-    Certified gap at which the fit ends, as a share of the objective at zero weights.
+    Relative gap (`relative_gap_`) at which the fit ends: the certified duality gap as a share
+    of the objective at zero weights, at least 0 and below 1.
 max_iter : int, default=1000
     Most passes over the {examples}.
 """,
