@@ -513,7 +513,7 @@ def test_process_survives_a_reader_that_leaves():
     process.stdout.close()
     error = process.stderr.read()
     process.stderr.close()
-    assert process.wait(timeout=300) == 1
+    assert process.wait(timeout=300) == 141
     assert error == ""
 
 

@@ -58,7 +58,7 @@ def test_the_command_line(arguments, value, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     code, out, err = command_cases.call(capsys, *arguments, value)
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert f"{arguments[-1]}: '{value}' is not a number between 0 and 1: it is relative" in err
+    assert f"{arguments[-1]}: '{value}' is not a number > 0 and < 1: it is relative" in err
 
 
 def test_settings_of_the_command_line(capsys):

@@ -4,6 +4,7 @@ import argparse
 import json
 import math
 import re
+import sys
 
 SURROGATES = ("max_min", "max_margin", "log", "boost")
 PENALTIES = ("l2", "elasticnet")
@@ -49,7 +50,7 @@ given as ./NAME.
 """
 
 EXIT_CODES = """\
-exit codes: 0 done, 1 failure, 2 bad arguments, 130 interrupted
+exit codes: 0 done, 1 failure, 2 bad arguments, 130 interrupted, 141 the reader of stdout has left
 """
 
 
@@ -60,6 +61,12 @@ class Parser(argparse.ArgumentParser):
         if message == "the following arguments are required: DATA":
             message = "DATA is missing: a file, - for stdin, or an embedded data set such as iris"
         self.exit(2, f"{self.prog}: error: {message} (see '{self.prog} --help')\n")
+
+    def _print_message(self, message, file=None):
+        if file is sys.stdout:  # help that cannot be written is a failure, which argparse hides
+            file.write(message)
+        else:
+            super()._print_message(message, file)
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
@@ -85,7 +92,7 @@ def _number(kind, accepts, what):
 
 positive = _number(float, lambda value: 0 < value < math.inf, "a number > 0")
 relative_gap = _number(
-    float, lambda value: 0 < value < 1, "a number between 0 and 1: it is relative to the objective "
+    float, lambda value: 0 < value < 1, "a number > 0 and < 1: it is relative to the objective "
     "at zero weights, which have a gap of at most 1 without any fit")
 fraction = _number(float, lambda value: 0 < value < 1, "a number between 0 and 1")
 ratio = _number(float, lambda value: 0 <= value < 1, "a number from 0 to less than 1")

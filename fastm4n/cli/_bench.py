@@ -66,7 +66,7 @@ def run(args):
     report.result("the compiled solver, for the same passes, whole fits:")
     for name, ratio in ratios.items():
         report.result(f"  {name}: {ratio:.0f} times as fast")
-    report.document({"surrogate": args.surrogate, "alpha": ALPHA, "rows": rows, "ratios": ratios})
+    report.finish({"surrogate": args.surrogate, "alpha": ALPHA, "rows": rows, "ratios": ratios})
     return 0
 
 

@@ -138,7 +138,11 @@ def file_of(args):
 
 
 def _source(args):
-    return sys.stdin.buffer if args.data == "-" else args.data
+    if args.data != "-":
+        return args.data
+    if sys.stdin is None:
+        raise CommandError("-: stdin is closed", 2)
+    return sys.stdin.buffer
 
 
 def _check_options(args, kind):

@@ -46,7 +46,7 @@ def run(args):
         for name, value in scores.items()
     ]
     report.table(["score", "value", "what it is"], rows)
-    report.document({
+    report.finish({
         "model": args.model, "data": data.name, "task": data.task, "n_examples": data.n_examples,
         "n_tokens": _summary.n_tokens(data), "scores": scores,
     })

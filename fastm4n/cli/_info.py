@@ -50,7 +50,7 @@ def run(args):
             for remark in document["notes"]:
                 report.note(remark)
     tell(report, document)
-    report.document(document)
+    report.finish(document)
     return 0
 
 

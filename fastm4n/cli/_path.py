@@ -11,6 +11,7 @@ from fastm4n.cli._output import (
     check_overwriting,
     naming,
     shown_progress,
+    write_files,
     writing,
 )
 
@@ -146,17 +147,21 @@ def run(args):
         _plots.check("--plot", plot)
     check_output("--model", args.model)
     check_output("--path", args.path)
-    report = Report(args)
+    report = Report(args, writes=any((plot, args.model, args.path, args.checkpoint)))
     data = _data.read(args)
     _summary.tell(report, data)
     with report.notes():
         found = (_cross_validated if args.cv else _held_out)(args, report, data)
-    _tell(args, report, found)
+    failure = None
     if found.complete or not found.interrupted:
-        _write(args, report, found, plot)
-        if missing:
-            report.note(f"no plot: {_plots.NEED_PLOT}")
-    report.document(found.document(args))
+        failure = _write(args, found, plot)
+    _tell(args, report, found)
+    for what, path in found.files.items():
+        if path is not None:
+            report.tell(f"{what.partition('_')[0]}: {path}")
+    if missing and (found.complete or not found.interrupted):
+        report.note(f"no plot: {_plots.NEED_PLOT}")
+    report.finish(found.document(args), failure)
     if found.interrupted:
         raise KeyboardInterrupt
     return 0
@@ -205,7 +210,7 @@ class _Found:
         self.loss_name, self.n_train, self.interrupted = loss_name, n_train, interrupted
         self.complete = path.complete and not interrupted
         self.points, self.best, self.search = [], None, None
-        self.files = {"plot": None, "model": None, "path_file": None}
+        self.files = dict.fromkeys(("model", "path_file", "plot"))
 
     def document(self, args):
         _, estimator = _models.split(self.model)
@@ -398,24 +403,27 @@ def _tell(args, report, found):
         report.result(f"certified for every alpha down to {down_to:.3g}")
 
 
-def _write(args, report, found, plot):
-    """The files that were asked for, whose names `found` gets."""
+def _write(args, found, plot):
+    """Write the files that were asked for, whose names `found` gets; the first error or None."""
     before, _ = _models.split(found.model)
-    if args.model is not None:
+
+    def save_model():
         fitted = found.path.estimator(found.best["alpha"])
         if before is not None:
             found.model.steps[-1] = (found.model.steps[-1][0], fitted)
             fitted = found.model
         _fit.save(fitted, found.data, args.model)
-        report.tell(f"model: {args.model}")
-        found.files["model"] = args.model
-    if args.path is not None:
+
+    def save_path():
         with naming("--path", args.path):
             found.path.save(args.path)
-        report.tell(f"path: {args.path}")
-        found.files["path_file"] = args.path
-    if plot is not None:
+
+    def draw():
         with writing("--plot", plot) as file:
             _plots.path(found, file, _plots.kind(plot))
-        report.tell(f"plot: {plot}")
-        found.files["plot"] = str(plot)
+
+    written, failure = write_files([
+        ("model", args.model, save_model), ("path_file", args.path, save_path),
+        ("plot", plot, draw)])
+    found.files.update(written)
+    return failure

@@ -92,7 +92,7 @@ def run(args):
         [("MODEL", args.model), ("DATA", _data.file_of(args))], [("--output", args.output)]
     )
     check_output("--output", args.output)
-    report = Report(args)
+    report = Report(args, writes=args.output is not None)
     with report.notes():
         model, estimator, data = read(args, truth=False)
         if args.probabilities:
@@ -115,10 +115,16 @@ def run(args):
         report.tell(_summary.counted(data))
         report.tell(f"predictions: {args.output}")
     elif not args.json:
-        for line in _lines(data, estimator, predicted, probabilities):
-            print(line)
+        try:
+            for line in _lines(data, estimator, predicted, probabilities):
+                print(line)
+        except UnicodeEncodeError as error:
+            raise CommandError(
+                f"stdout is written in {error.encoding}, which has no "
+                f"{error.object[error.start:error.end]!r}; pass --output FILE, which is written in "
+                "UTF-8, or set PYTHONUTF8=1") from error
     names = _label_names(data, estimator)
-    report.document({
+    report.finish({
         "task": data.task,
         "n_examples": data.n_examples,
         "predictions": [_plain(row) for row in _sets(predicted, names, data.task)],
