@@ -1,8 +1,8 @@
 """``fastm4n info``."""
 
-from fastm4n.cli import _data, _models, _summary
+from fastm4n.cli import _data, _labels, _models, _summary
 from fastm4n.cli._arguments import EXIT_CODES, READING_HELP, add_command, add_data, add_output
-from fastm4n.cli._output import CommandError, Report
+from fastm4n.cli._output import CommandError, Report, printable
 
 DESCRIPTION = """\
 Tell what a file holds: of data how they were understood, which column is the target, how many
@@ -127,7 +127,8 @@ def _of_model(file, model, metadata):
         document["n_nonzero"] = weights[0]
     labels = estimator._labels_attribute()
     if labels is not None:
-        document[labels.rstrip("_")] = getattr(estimator, labels).tolist()
+        values = getattr(estimator, labels)
+        document[labels.rstrip("_")] = _labels.as_read(reading, values).tolist()
     return document
 
 
@@ -173,7 +174,7 @@ def tell(report, document):
             value = "yes" if value else "no"
         elif isinstance(value, float):
             value = f"{value:.6g}"
-        report.result(f"{_WORDS.get(key, key.replace('_', ' ')):<{width}}{value}")
+        report.result(f"{_WORDS.get(key, key.replace('_', ' ')):<{width}}{printable(str(value))}")
     columns = document.get("columns")
     if document["kind"] == "data" and columns:
         report.result()

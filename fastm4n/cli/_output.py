@@ -101,7 +101,8 @@ class Report:
     def note(self, line):
         """A remark beside the results."""
         if not self.quiet:
-            _remark(f"{self.prog}: note: {' '.join(line.split())}")
+            line = printable(" ".join(line.split()))
+            _remark(f"{self.prog}: note: {line}")
 
     def finish(self, document, failure=None):
         """Print the document, and raise what went wrong before, or kept lines from being printed.
@@ -158,9 +159,23 @@ def _finite(value):
     return value
 
 
+def printable(text):
+    """The text on one line: characters that would end it, or steer a terminal, are escaped."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def listed(words, most=5):
+    """The first of some words, with commas between them."""
+    words = list(words)
+    return ", ".join(words[:most]) + (", ..." if len(words) > most else "")
+
+
 def _table(head, rows):
     """Lines of a table, its columns set flush: numbers to the right, words to the left."""
-    rows = [head, *rows]
+    rows = [head, *([printable(cell) for cell in row] for row in rows)]
     columns = list(zip(*rows, strict=True))
     lines = []
     for number, row in enumerate(rows):
