@@ -130,7 +130,6 @@ def run(args):
         "target": data.target, **_models.outcome(estimator),
         "parameters": _models.parameters_of(estimator), "seconds": seconds,
         "n_nonzero": None if weights is None else weights[0],
-        "relative_gap": estimator.relative_gap_,
         "converged": bool(estimator.relative_gap_ <= estimator.tol),
         **{what: written.get(what) for what in ("model", "plot", "plot_transitions")},
     }, failure)
@@ -143,7 +142,8 @@ def _tell(report, estimator, seconds, counts_attributes):
         report.tell(f"alpha {estimator.alpha}: {estimator.alpha_:g}")
     report.tell(
         f"{estimator.n_iter_} passes, {seconds:.2f} s, objective "
-        f"{estimator.primal_objective_:.6g}, certified gap {estimator.duality_gap_:.2e}"
+        f"{estimator.primal_objective_:.6g}, certified relative gap "
+        f"{estimator.relative_gap_:.2e} (absolute {estimator.duality_gap_:.2e})"
     )
     if counts_attributes:
         report.tell(f"{estimator.n_features_in_} features of attributes")

@@ -140,11 +140,11 @@ def _of_path(file, path):
         "method": path.method, "eps": path.eps, "complete": path.complete,
         "description": _models.described(estimator, alpha=False),
         "path": [
-            {"alpha": alpha, "gap": gap, "passes": passes, "n_nonzero": n_nonzero}
-            for alpha, gap, passes, n_nonzero in zip(
-                path.alphas.tolist(), path.gaps.tolist(), path.passes.tolist(),
-                path.n_nonzero.tolist(), strict=True
-            )
+            dict(zip(("alpha", "relative_gap", "gap", "passes", "n_nonzero"), row, strict=True))
+            for row in zip(*(
+                values.tolist() for values in
+                (path.alphas, path.relative_gaps, path.gaps, path.passes, path.n_nonzero)
+            ), strict=True)
         ],
     }
 
@@ -188,18 +188,18 @@ def tell(report, document):
     if document["kind"] == "path":
         report.result()
         rows = [
-            [f"{point['alpha']:.4g}", str(point["passes"]), f"{point['gap']:.2e}",
+            [f"{point['alpha']:.4g}", str(point["passes"]), f"{point['relative_gap']:.2e}",
              str(point["n_nonzero"])]
             for point in document["path"]
         ]
-        report.table(["alpha", "passes", "gap", "weights"], rows)
+        report.table(["alpha", "passes", "relative gap", "weights"], rows)
 
 
 _SHOWN = (
     "name", "kind", "what", "format", "task", "description", "before", "fitted_on", "header",
     "target", "n_examples", "n_tokens", "n_nodes", "n_edges", "n_features", "n_edge_features",
     "size", "labels", "classes", "items", "columns", "attributes", "first_token", "method", "eps",
-    "complete", "passes", "primal", "gap", "n_nonzero",
+    "complete", "passes", "relative_gap", "gap", "primal", "n_nonzero",
 )
 # lists that are shown above, or as tables
 _LISTS = {*_SHOWN, "path", "notes"}
@@ -207,6 +207,6 @@ _WORDS = {
     "kind": "holds", "what": "of", "description": "estimator", "header": "names in line 1",
     "n_examples": "examples", "n_tokens": "tokens", "n_nodes": "nodes",
     "n_edges": "edges", "n_features": "features", "n_edge_features": "features of edges",
-    "primal": "objective", "gap": "certified gap", "before": "steps before",
+    "primal": "objective", "relative_gap": "relative gap", "gap": "absolute gap", "before": "steps before",
     "n_nonzero": "weights not zero",
 }

@@ -182,8 +182,8 @@ def n_weights(estimator):
 def outcome(estimator):
     """What a fit came to, for a document; weights that no fit has certified have no gap."""
     certificate = {
-        "alpha": "alpha_", "passes": "n_iter_", "primal": "primal_objective_",
-        "dual": "dual_objective_", "gap": "duality_gap_",
+        "alpha": "alpha_", "passes": "n_iter_", "relative_gap": "relative_gap_",
+        "gap": "duality_gap_", "primal": "primal_objective_", "dual": "dual_objective_",
     }
     return {
         "estimator": type(estimator).__name__, "n_features": estimator.n_features_in_,

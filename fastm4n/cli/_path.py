@@ -33,7 +33,9 @@ cross-validated; the path is of those to train on. One line is printed for each 
               the mean surrogate loss
   passes      passes over the training examples, from the start of the path
   seconds     time, from the start of the path
-  gap         certified duality gap: the objective is at most this much above its minimum
+  relative gap
+              certified: the objective is at most this much above its minimum, as a share of
+              the objective at zero weights; --eps bounds it
   weights     those of features that are not zero, with --penalty elasticnet
   train loss, valid. loss
               mean cost of the predictions under --cost: of classes under zero_one the error rate;
@@ -283,7 +285,8 @@ def _held_out(args, report, data):
     for j, alpha in enumerate(path.alphas.tolist()):
         fitted = path.estimator(alpha)
         found.points.append({
-            "alpha": alpha, "gap": float(path.gaps[j]), "passes": int(path.passes[j]),
+            "alpha": alpha, "relative_gap": float(path.relative_gaps[j]),
+            "gap": float(path.gaps[j]), "passes": int(path.passes[j]),
             "seconds": float(path.seconds[j]), "oracle_calls": int(path.oracle_calls[j]),
             "n_nonzero": int(path.n_nonzero[j]), "train_loss": _scores.loss(fitted, X, y),
             "validation_loss": _scores.loss(fitted, X_valid, y_valid),
@@ -312,7 +315,8 @@ def _cross_validated(args, report, data):
     errors = search.scores_.std(axis=1, ddof=1) / search.n_splits_**0.5
     found.points = [
         {
-            "alpha": float(alpha), "gap": float(search.path_.gap(alpha)),
+            "alpha": float(alpha), "relative_gap": float(search.path_.relative_gap(alpha)),
+            "gap": float(search.path_.gap(alpha)),
             "validation_loss": -float(mean), "standard_error": float(error),
         }
         for alpha, mean, error in zip(search.alphas_, search.mean_score_, errors, strict=True)
@@ -361,20 +365,20 @@ def _tell(args, report, found):
     best = found.best
     report.tell()
     if found.search is None:
-        head = ["alpha", "passes", "seconds", "gap", "train loss", "valid. loss"]
+        head = ["alpha", "passes", "seconds", "relative gap", "train loss", "valid. loss"]
         rows = [
             [
                 f"{point['alpha']:.4g}", str(point["passes"]), f"{point['seconds']:.3f}",
-                f"{point['gap']:.2e}", f"{point['train_loss']:.4f}",
+                f"{point['relative_gap']:.2e}", f"{point['train_loss']:.4f}",
                 f"{point['validation_loss']:.4f}",
             ]
             for point in found.points
         ]
     else:
-        head = ["alpha", "gap", "valid. loss", "std. error"]
+        head = ["alpha", "relative gap", "valid. loss", "std. error"]
         rows = [
             [
-                f"{point['alpha']:.4g}", f"{point['gap']:.2e}",
+                f"{point['alpha']:.4g}", f"{point['relative_gap']:.2e}",
                 f"{point['validation_loss']:.4f}", f"{point['standard_error']:.4f}",
             ]
             for point in found.points

@@ -130,10 +130,10 @@ class CRF(NamesParameters, BaseEstimator):
         Weights that are not zero of transitions.
     objective_ : float
         CRFsuite's objective, its "loss", at the weights.
-    duality_gap_ : float
-        How far that is above its minimum, at most.
     relative_gap_ : float
-        The same as a share of the objective at zero weights.
+        How far that is above its minimum at most, as a share of the objective at zero weights.
+    duality_gap_ : float
+        The same in units of the objective.
     training_log_ : TrainingLog
     tagger_ : SequenceTagger or None
         The fitted tagger: ``save_model(crf.tagger_, path)`` keeps it. None before `fit`.

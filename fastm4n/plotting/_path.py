@@ -41,7 +41,8 @@ class RegularizationPathDisplay:
     Parameters
     ----------
     alphas, gaps : ndarray of shape (n_breakpoints,)
-        Breakpoints, decreasing, and the certified gap at each; NaN where it was not certified.
+        Breakpoints, decreasing, and the certified gap at each, as a share of the objective at zero
+        weights; NaN where it was not certified.
     eps : float
         Gap that the path keeps to.
     curve_alphas, curve_gaps : ndarray of shape (n_points,)
@@ -385,7 +386,7 @@ class RegularizationPathDisplay:
         else:
             top = values.max()
             ax.set_ylim(-0.03 * top, 1.08 * top)  # a little below 0, for whole markers
-        ax.set_ylabel("duality gap")
+        ax.set_ylabel("relative duality gap")
 
     def _plot_scores(self, ax):
         self.score_lines_ = {}
