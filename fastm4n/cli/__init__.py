@@ -37,8 +37,8 @@ first steps:
 
 'fastm4n COMMAND --help' explains a command.
 
-{EXIT_CODES}Errors are one line on stderr and name file and line where there is one; a file that was to be
-written is then as it was before.
+{EXIT_CODES}Errors are one line on stderr and name file and line where there is one; a file that
+was to be written is then as it was before.
 """
 
 # each is a module of this package, _NAME

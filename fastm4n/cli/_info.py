@@ -207,6 +207,6 @@ _WORDS = {
     "kind": "holds", "what": "of", "description": "estimator", "header": "names in line 1",
     "n_examples": "examples", "n_tokens": "tokens", "n_nodes": "nodes",
     "n_edges": "edges", "n_features": "features", "n_edge_features": "features of edges",
-    "primal": "objective", "relative_gap": "relative gap", "gap": "absolute gap", "before": "steps before",
-    "n_nonzero": "weights not zero",
+    "primal": "objective", "relative_gap": "relative gap", "gap": "absolute gap",
+    "before": "steps before", "n_nonzero": "weights not zero",
 }

@@ -76,7 +76,7 @@ def _as_numbers(data, values, levels):
 
 
 def as_read(reading, labels):
-    """Labels of a model as the file of the fit has them; an array, `Sequences` or list of arrays."""
+    """Labels of a model, an array or several, as the file of the fit has them."""
     spelling = reading.get("spelling")
     if not spelling:
         return labels
