@@ -186,6 +186,22 @@ def test_every_axis_has_two_labels_at_least(low, high):
             assert len(shown - {""}) >= 2, (axis.axis_name, shown)
 
 
+@pytest.mark.parametrize("low, high", [
+    (6.2e-4, 1.1e-3), (4.1e-4, 7.9e-4), (0.013, 0.09), (2.1e-5, 9.5e-5), (11, 95), (0.011, 0.029)])
+def test_labels_of_an_axis_do_not_overlap(low, high):
+    for width in (9, 6.4):
+        axes = Figure(figsize=(width, 3.6), layout="constrained").subplots(1, 2)
+        history = {"seconds": [low, high], "gap": [1.0, 0.5]}
+        display = drawn(DualityGapDisplay.from_history(history, against="seconds", ax=axes[0]))
+        first, last = display.ax_.xaxis.get_view_interval()
+        ticks = zip(
+            display.ax_.xaxis.get_majorticklocs(), display.ax_.xaxis.get_majorticklabels(),
+            strict=True)
+        boxes = [label.get_window_extent() for x, label in ticks if first <= x <= last]
+        assert len(boxes) >= 2
+        assert all(a.x1 < b.x0 for a, b in zip(boxes[:-1], boxes[1:], strict=True)), boxes
+
+
 def test_displays_say_what_they_show(fits, tagger, path):
     assert repr(DualityGapDisplay.from_estimator(fits)) == (
         "<DualityGapDisplay: 2 curves (surrogate=max_min, surrogate=log), tol=0.0001>")

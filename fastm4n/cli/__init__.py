@@ -9,13 +9,15 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import warnings
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from fastm4n._version import __version__
 from fastm4n.cli._arguments import EXIT_CODES, HelpFormatter, Parser
-from fastm4n.cli._output import FAILURES, CommandError, open_streams
+from fastm4n.cli._output import FAILURES, CommandError, open_streams, printable, remark
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -110,7 +112,9 @@ def _run(argv):
         prog = f"fastm4n {args.command}"
         _parser(()).exit(2, f"{prog}: error: {said} (see '{prog} --help')\n")
     try:
-        return args.run(args)
+        with warnings.catch_warnings():
+            warnings.showwarning = partial(_note_warning, args)
+            return args.run(args)
     except CommandError as error:
         return _failed(args.command, str(error), error.code)
     except KeyboardInterrupt:
@@ -123,10 +127,17 @@ def _run(argv):
         return _failed(args.command, _told(error), 1)
 
 
+def _note_warning(args, message, *_):
+    """A remark in the place of what Python prints of a warning."""
+    if not args.quiet:
+        remark(f"fastm4n {args.command}: note: {printable(' '.join(str(message).split()))}")
+
+
 def _failed(command, message, code):
     prog = "fastm4n" if command is None else f"fastm4n {command}"
     with suppress(OSError):  # the exit code says it, too
-        print(f"{prog}: error: {' '.join(message.split())}", file=sys.stderr, flush=True)
+        message = printable(" ".join(message.split()))
+        print(f"{prog}: error: {message}", file=sys.stderr, flush=True)
     return code
 
 

@@ -71,7 +71,7 @@ def of_data(data):
             {"name": name, "min": low, "max": high, "mean": mean}
             for name, low, high, mean in zip(
                 data.feature_names, data.X.min(axis=0).tolist(), data.X.max(axis=0).tolist(),
-                data.X.mean(axis=0).tolist(), strict=True,
+                (data.X / len(data.X)).sum(axis=0).tolist(), strict=True,
             )
         ]
     elif data.needs_vectorizer:

@@ -79,7 +79,7 @@ class Report:
 
     def _print(self, line):
         if self.json:
-            _remark(line)
+            remark(line)
         else:
             self._print_result(line)
 
@@ -102,7 +102,7 @@ class Report:
         """A remark beside the results."""
         if not self.quiet:
             line = printable(" ".join(line.split()))
-            _remark(f"{self.prog}: note: {line}")
+            remark(f"{self.prog}: note: {line}")
 
     def finish(self, document, failure=None):
         """Print the document, and raise what went wrong before, or kept lines from being printed.
@@ -140,7 +140,7 @@ def _printed(line, stream):
         print(line, file=stream, flush=True)
 
 
-def _remark(line):
+def remark(line):
     """A line on stderr. Where it cannot be written, nothing is lost but the line."""
     with suppress(OSError):
         _printed(line, sys.stderr)

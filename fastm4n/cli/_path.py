@@ -236,16 +236,20 @@ def _split(args, data):
     import numpy as np
     from sklearn.model_selection import train_test_split
 
-    share = 0.25 if args.validation is None else args.validation
+    share, n = 0.25 if args.validation is None else args.validation, data.n_examples
+    n_valid = math.ceil(share * n)
+    if n_valid == n:
+        raise CommandError(
+            f"--validation {share:g} leaves nothing to train on: {data.name} has {n} "
+            f"example{'s' * (n > 1)}; " + (
+                f"give at most {(n - 1) / n:.3g}" if n > 1 else "two at least are needed"), 2)
     labels = data.y if data.task in ("classes", "ordered") else None
-    if labels is not None and np.unique(labels, return_counts=True)[1].min() < 2:
-        labels = None  # a label that occurs once is in one part only
-    try:
-        return train_test_split(
-            np.arange(data.n_examples), test_size=share, stratify=labels, random_state=args.seed
-        )
-    except ValueError as error:
-        raise CommandError(f"--validation {share:g}: {error}", 2) from error
+    if labels is not None:
+        counts = np.unique(labels, return_counts=True)[1]
+        if min(counts.min() / 2, n_valid / len(counts), (n - n_valid) / len(counts)) < 1:
+            labels = None  # there is not one of each label for both parts
+    return train_test_split(
+        np.arange(n), test_size=n_valid, stratify=labels, random_state=args.seed)
 
 
 def _rows(values, rows):
@@ -300,6 +304,10 @@ def _cross_validated(args, report, data):
     """The path of all data, and the losses of the folds' paths on what they were not given."""
     from fastm4n import RegularizationPathCV
 
+    if args.cv > data.n_examples:
+        raise CommandError(
+            f"--cv {args.cv}: {data.name} has {data.n_examples} example"
+            f"{'s' * (data.n_examples > 1)}, and each fold needs one", 2)
     model, before, estimator, loss_name = _planned(args, report, data, f"{args.cv} folds")
     try:
         X = data.X if before is None else _models.transformed(before, data)
@@ -317,7 +325,7 @@ def _cross_validated(args, report, data):
         {
             "alpha": float(alpha), "relative_gap": float(search.path_.relative_gap(alpha)),
             "gap": float(search.path_.gap(alpha)),
-            "validation_loss": -float(mean), "standard_error": float(error),
+            "validation_loss": 0.0 - float(mean), "standard_error": float(error),
         }
         for alpha, mean, error in zip(search.alphas_, search.mean_score_, errors, strict=True)
     ]

@@ -3,12 +3,11 @@
 from collections import Counter
 
 from fastm4n.cli._labels import by_number, value_of
-from fastm4n.cli._output import printable
+from fastm4n.cli._output import listed, printable
 from fastm4n.cli._tables import may_be_number
 
-# labels that are listed with their counts, and columns that are named in a remark
+# labels that are listed with their counts
 MOST_LABELS = 8
-MOST_NAMES = 5
 # a numeric target of more values than this, each of few examples, is hardly one of classes
 MANY_VALUES = 20
 FEW_EXAMPLES = 20
@@ -146,9 +145,8 @@ def notes(data, found):
         if words and 2 * sum(labels[label] for label in words) < data.n_examples:
             place = next(i for i, label in enumerate(data.y) if not may_be_number(label))
             remarks.append(
-                f"the target {data.target} is numbers but for {', '.join(words[:MOST_NAMES])}"
-                f"{', ...' * (len(words) > MOST_NAMES)}, first in example {place + 1}, and each is "
-                "taken for a class; mend the file if that is a slip"
+                f"the target {data.target} is numbers but for {listed(words)}, first in example "
+                f"{place + 1}, and each is taken for a class; mend the file if that is a slip"
             )
     if data.task == "sequences" and len(labels) > MANY_LABELS and (
         n_tokens(data) < FEW_EXAMPLES * len(labels)
@@ -187,14 +185,14 @@ def _columns(data, np):
         return remarks
     constant = [name for name, same in zip(names, (X == X[0]).all(axis=0), strict=True) if same]
     if constant:
-        listed = ", ".join(constant[:MOST_NAMES]) + (", ..." if len(constant) > MOST_NAMES else "")
         remarks.append(
             f"{len(constant)} column{' is' if len(constant) == 1 else 's are'} constant and "
-            f"tell{'s' if len(constant) == 1 else ''} nothing: {listed}"
+            f"tell{'s' if len(constant) == 1 else ''} nothing: {listed(constant)}"
         )
     lines = np.arange(len(X))
     for place, name in enumerate(names):
-        if len(X) > 2 and (X[:, place] - X[0, place] == lines).all() and X[0, place] in (0, 1):
+        first = X[0, place]
+        if len(X) > 2 and first in (0, 1) and (X[:, place] == first + lines).all():
             remarks.append(
                 f"column {name or place + 1} counts the lines, and is taken for a feature; --drop "
                 f"{name or place + 1} leaves it out"
