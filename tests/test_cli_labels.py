@@ -230,8 +230,13 @@ def test_labels_that_a_model_does_not_know_are_noted(capsys):
     fitted(capsys, "a.csv", "--target", "t", "--alpha", 1e-4)
     value, said = accuracy(capsys, "b.csv")
     assert value == pytest.approx(1 / 3)
+    np.savez("b.npz", X=np.eye(2), y=[1, 2])
+    np.savez("c.npz", X=np.eye(2), y=[1.5, 2])
     assert "2 examples have labels that the model does not know" in said
     assert "1.0 (1), third (1)" in said and "it knows 1, the same number as 1.0" in said
+    fitted(capsys, "b.npz", "--alpha", 1e-4)
+    value, said = accuracy(capsys, "c.npz")
+    assert value == 0.5 and "1 example has a label that the model does not know: 1.5 (1)" in said
     Path("a.conll").write_text("a 1\nb 2\n\na 1\n")
     Path("b.conll").write_text("a 01\nb 2\n")
     fitted(capsys, "a.conll", "--alpha", 1e-3)
@@ -258,6 +263,28 @@ def test_load_csv_keeps_line_ends_within_quotes():
         for source in (io.BytesIO(text.encode()), io.StringIO(text, newline="")):
             data = load_csv(source)
             assert data.y.tolist() == [f"good{end}next", "x"] and data.target == f"t{end}u"
+
+
+def test_labels_of_bytes_are_text(capsys):
+    y = np.array(["a", "ä", "a", "b"])
+    options = {"lengths": [2, 2]}
+    for more in ({}, options):
+        np.savez("a.npz", X=np.eye(4), y=np.char.encode(y, "utf-8"), **more)
+        fitted(capsys, "a.npz", "--alpha", 1e-4)
+        assert np.ravel(predicted(capsys, "a.npz")[1]).tolist() == y.tolist()
+        assert accuracy(capsys, "a.npz") == (1.0, "")
+    # those of a model
+    tagger = fastm4n.SequenceTagger(alpha=1e-4).fit(
+        Sequences.from_lengths(np.eye(4), [2, 2]),
+        Sequences.from_lengths(np.char.encode(y, "utf-8"), [2, 2]))
+    save_model(tagger, "m")
+    text, document = predicted(capsys, "a.npz")
+    assert text.split() == [*document[0], *document[1]] == y.tolist()
+    assert accuracy(capsys, "a.npz") == (1.0, "")
+    assert set(json.loads(call(capsys, "info", "m", "--json")[1])["classes"]) == {*y.tolist()}
+    np.savez("a.npz", X=np.eye(2), y=np.array([b"a", b"\xff"]))
+    code, _, err = call(capsys, "fit", "a.npz")
+    assert code == 1 and "a.npz: the labels are bytes that are not UTF-8" in err
 
 
 def test_sequences_of_arrays_keep_their_types(capsys):

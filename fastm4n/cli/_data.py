@@ -507,7 +507,7 @@ def _read_npz(args, task, reading, n_features, fitted, truth):
             f"matrix; there are {', '.join(arrays) or 'none'}"
         )
     key = _key(args, reading)
-    y = arrays.get(key)
+    y = _labels.decoded(args.data, arrays.get(key))
     if y is None and (truth or not fitted):
         raise CommandError(f"{args.data}: there is no array {key}; there are {', '.join(arrays)}")
     if "lengths" in arrays or "offsets" in arrays:
@@ -550,7 +550,7 @@ def _graphs(args, arrays, reading, fitted, truth):
     key = _key(args, reading)
     try:
         X = Graphs(**graph_arrays(arrays))
-        y = arrays.get(key)
+        y = _labels.decoded(args.data, arrays.get(key))
         if y is None and (truth or not fitted):
             raise ValueError(f"there is no array {key}; there are {', '.join(arrays)}")
         if y is not None and y.shape != (X.n_nodes,):

@@ -75,15 +75,30 @@ def _as_numbers(data, values, levels):
     return spelling
 
 
+def decoded(name, y):
+    """An array of labels whose bytes, if it is of bytes, are text."""
+    import numpy as np
+
+    if y is None or y.dtype.kind != "S":
+        return y
+    try:
+        return np.char.decode(y, "utf-8")
+    except UnicodeDecodeError as error:
+        raise CommandError(f"{name}: the labels are bytes that are not UTF-8 ({error})") from error
+
+
 def as_read(reading, labels):
     """Labels of a model, an array or several, as the file of the fit has them."""
-    spelling = reading.get("spelling")
-    if not spelling:
-        return labels
+    spelling = reading.get("spelling", {})
     if isinstance(labels, list):
         return [as_read(reading, row) for row in labels]
-    return _mapped(labels, {
-        label: spelling.get(str(label), str(label)) for label in _distinct(labels)})
+    are_bytes = getattr(labels, "values", labels).dtype.kind == "S"
+    if not spelling and not are_bytes:
+        return labels
+    texts = {
+        label: label.decode("utf-8", "backslashreplace") if are_bytes else str(label)
+        for label in _distinct(labels)}
+    return _mapped(labels, {label: spelling.get(text, text) for label, text in texts.items()})
 
 
 # ------------------------------------------------------------------------ data and a model
@@ -95,7 +110,9 @@ def of_model(data, classes):
     if not labels or data.task == "graphs":
         return
     are_text = type(next(iter(labels))) is str
-    if classes.dtype.kind == "U" and not are_text:
+    if classes.dtype.kind == "S":
+        data.y = _mapped(data.y, {label: str(label).encode() for label in labels})
+    elif classes.dtype.kind == "U" and not are_text:
         known = {}
         for text in classes.tolist():
             known.setdefault(value_of(text), text)
