@@ -138,14 +138,14 @@ def test_logistic_regression(C, n_classes, fit_intercept, weighted):
     ours = MulticlassClassifier(
         "log", alpha=factor / (C * w.sum()), fit_intercept="free" if fit_intercept else False,
         tol=1e-8, max_iter=10**4, random_state=0).fit(X2, y2, sample_weight=w)
-    assert_allclose(ours.predict_proba(X2), theirs.predict_proba(X2), atol=1e-5)
+    assert_allclose(ours.predict_proba(X2), theirs.predict_proba(X2), atol=1e-4)
     coef, intercept = ours.coef_, ours.intercept_
     if n_classes == 2:
         coef, intercept = coef[1:] - coef[:1], intercept[1:] - intercept[:1]
-    assert_allclose(coef, theirs.coef_, atol=1e-4)
+    assert_allclose(coef, theirs.coef_, atol=1e-3)
     if fit_intercept:
         shift = intercept - theirs.intercept_
-        assert_allclose(shift, shift[0] if n_classes == 3 else 0, atol=1e-4)
+        assert_allclose(shift, shift[0] if n_classes == 3 else 0, atol=1e-3)
 
 
 def test_svm_multiclass_counts_a_mistake_as_100():
