@@ -35,6 +35,7 @@ print(f"accuracy on new digits: {model.score(X_test, y_test):.3f}")
 
 print(f"objective {classifier.primal_objective_:.4f}")
 print(f"above its minimum by at most {classifier.duality_gap_:.1e}")
+print(f"as a share of the objective at zero weights: {classifier.relative_gap_:.1e}")
 
 # %%
 # Three surrogates

@@ -68,7 +68,7 @@ def attributes(sentence):
 X = [attributes(sentence) for sentence in words]
 tagger = SequenceTagger("log", random_state=0).fit(X[:200], tags[:200])
 print(f"F1 of whole parts: {span_f1_score(tags[200:], tagger.predict(X[200:])):.3f}")
-print(f"certified gap: {tagger.duality_gap_:.1e}")
+print(f"certified gap, relative: {tagger.relative_gap_:.1e}")
 
 # %%
 # A new address

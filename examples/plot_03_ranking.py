@@ -43,7 +43,7 @@ print(ranker.predict([[9 / 24, 0.2], [20 / 24, 0.9]]))
 always = [frequent] * len(y_test)
 print(f"Kendall's tau: {kendall_tau_score(y_test, predicted):.2f}")
 print(f"of {frequent} for all: {kendall_tau_score(y_test, always):.2f}")
-print(f"certified gap: {ranker.duality_gap_:.1e}")
+print(f"certified gap, relative: {ranker.relative_gap_:.1e}")
 
 # %%
 # Probabilities of places

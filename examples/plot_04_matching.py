@@ -46,7 +46,7 @@ _, plain = linear_assignment(pairs[test].sum(axis=-1))
 matcher = Matcher(alpha=1e-3, random_state=0).fit(pairs[train], columns[train])
 print(f"points matched by plain distances: {np.mean(plain == columns[test]):.2f}")
 print(f"by learned ones: {matcher.score(pairs[test], columns[test]):.2f}")
-print(f"certified gap: {matcher.duality_gap_:.1e}, weights: {matcher.coef_.round(2)}")
+print(f"certified gap, relative: {matcher.relative_gap_:.1e}, weights: {matcher.coef_.round(2)}")
 
 # %%
 # One pair of frames

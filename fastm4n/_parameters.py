@@ -44,6 +44,19 @@ def check_number(name, value, *, low, strict=True, integer=False):
         raise ValueError(f"{name} must be {what}{bound}, got {value!r}.")
 
 
+def check_relative_gap(name, value, *, low=0, strict=True):
+    """Refuse a gap, relative to the objective at zero weights, that certifies nothing.
+
+    The dual objective is 0 at the true outputs, so zero weights have a relative gap of at most 1.
+    """
+    check_number(name, value, low=low, strict=strict)
+    if value >= 1:
+        raise ValueError(
+            f"{name} must be below 1, got {value!r}: it is relative to the objective at zero "
+            "weights, which have a gap of at most 1 without any fit. 1e-3 is a usual value."
+        )
+
+
 def is_flag(value):
     return isinstance(value, (bool, np.bool_))
 

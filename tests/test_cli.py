@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import matplotlib.figure
@@ -441,7 +442,8 @@ def test_without_matplotlib_it_fits_and_says_how_to_install(monkeypatch, capsys,
         (["--seed", "x"], "'x'"),
         (["--validation", "1"], "'1' is not a number between 0 and 1"),
         (["--validation", "x"], "'x'"),
-        (["iris", "--validation", "0.0001"], "--validation 0.0001"),
+        (["iris", "--validation", "0.9999"], "0.9999 leaves nothing to train on: iris has 150"),
+        (["iris", "--cv", "151"], "--cv 151: iris has 150 examples, and each fold needs one"),
         (["--cv", "1"], "--cv needs two folds"),
         (["--cv", "3", "--validation", "0.5"], "choose one"),
         (["--cv", "3", "--checkpoint", "a"], "--checkpoint is of one path"),
@@ -469,6 +471,39 @@ def test_bad_files_are_named(content, said, capsys):
     Path("a.csv").write_text(content)
     assert said in bad(capsys, "a.csv", code=1)
     assert "no such file" in bad(capsys, "mnist", code=1)
+
+
+def test_few_examples_are_split_without_their_labels(capsys):
+    Path("a.csv").write_text("u,v,k\n1,2,x\n3,4,y\n2,2,x\n5,4,y\n")
+    document = ran(capsys, "path", "a.csv")
+    assert (document["n_train"], document["n_validation"]) == (3, 1)
+    document = ran(capsys, "path", "a.csv", "--cv", 2)
+    # a loss of zero has no sign
+    assert {str(point["validation_loss"]) for point in document["path"]} == {"0.0"}
+    Path("b.csv").write_text("u,v,k\n1,2,x\n")
+    said = bad(capsys, "b.csv")
+    assert "leaves nothing to train on: b.csv has 1 example; two at least are needed" in said
+
+
+def test_warnings_are_remarks(capsys, monkeypatch):
+    """Those outside of a fit too, without the place in the source that Python names."""
+    def warning(*_):
+        warnings.warn("overflow\x1b[31m encountered", RuntimeWarning, stacklevel=1)
+        return []
+
+    monkeypatch.setattr(fastm4n.cli._summary, "notes", warning)
+    assert main(["info", "iris"]) == 0
+    assert capsys.readouterr().err == "fastm4n info: note: overflow\\x1b[31m encountered\n"
+    assert main(["fit", "iris", "--quiet"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_huge_numbers_are_summed_without_a_warning(capsys):
+    Path("a.csv").write_text("u,k\n1e308,x\n-1e308,y\n1.5e308,x\n1e308,y\n")
+    assert main(["info", "a.csv", "--json"]) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["columns"][0]["mean"] == pytest.approx(0.625e308)
+    assert "Warning" not in captured.err
 
 
 def test_settings_that_paths_do_not_know_are_refused(capsys):
@@ -513,7 +548,7 @@ def test_process_survives_a_reader_that_leaves():
     process.stdout.close()
     error = process.stderr.read()
     process.stderr.close()
-    assert process.wait(timeout=300) == 1
+    assert process.wait(timeout=300) == 141
     assert error == ""
 
 

@@ -7,7 +7,6 @@ import lzma
 import os
 import pickle
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -560,39 +559,3 @@ def test_a_bar_never_goes_back(monkeypatch):
     progress.close()
     np.testing.assert_allclose(seen, [0, 0.5, 0.5, 1])
     assert "50%" in stream.getvalue() and "gap 1.0e-01, tol 1e-02" in stream.getvalue()
-
-
-# ------------------------------------------------------------------------------ the page
-
-
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "command_line.md"
-# those of minutes, and of pipes
-NOT_RUN = ("bench", "train.txt", "test.txt", "horses", "|")
-
-
-def shapes(text):
-    """The lines, numbers apart: how many breakpoints there are may differ between machines."""
-    numbers = re.compile(r"(?<![\w.])[-+]?[0-9][0-9.]*(e[-+]?[0-9]+)?(?![\w])")
-    return {" ".join(numbers.sub("#", line).split()) for line in text.splitlines()}
-
-
-def test_the_page_is_what_the_commands_print(data_folder, capsys):
-    for name in ("ocr.npz", "ordinal/abalone_ord.csv", "ordinal/machine_ord.csv",
-                 "label_ranking/glass.csv"):
-        shutil.copy(data_folder / name, Path(name).name)
-    write("table.csv", "a,b,kind\n1,2,x\ntwo,3,y\n")
-    model = Path("tests/crfsuite_model/model.crfsuite")
-    model.parent.mkdir(parents=True)
-    shutil.copy(Path(__file__).resolve().parents[1] / model, model)
-    call(capsys, "fit", "iris", "--model", "iris.fm4n")
-    Path("model.fm4n").write_bytes(Path("iris.fm4n").read_bytes()[:96])
-    n_run = 0
-    for block in re.findall(r"```console\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL):
-        block = block.replace("\\\n", "")
-        for command, _, printed in (part.partition("\n") for part in block.split("$ ")[1:]):
-            if not command.startswith("fastm4n ") or any(word in command for word in NOT_RUN):
-                continue
-            _, out, err = call(capsys, *command.split()[1:])
-            assert shapes(out + err) == shapes(printed), command
-            n_run += 1
-    assert n_run > 12

@@ -38,7 +38,7 @@ def run(capsys, *args, code=0):
 READ = {
     "a.svm": [], "a.csv": ["--labels", "cat,dog"], "a.npz": ["--task", "multilabel"],
 }
-NAMES = {"a.svm": [3, 7], "a.csv": ["cat", "dog"], "a.npz": [0, 1]}
+NAMES = {"a.svm": ["3", "7"], "a.csv": ["cat", "dog"], "a.npz": [0, 1]}
 
 
 @pytest.mark.parametrize("name", READ)

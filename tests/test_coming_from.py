@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import load_iris
+from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 from sklearn.utils import compute_class_weight
 
@@ -26,8 +27,8 @@ def test_the_page_runs_from_top_to_bottom(capsys):
         exec(compile(block, str(PAGE), "exec"), namespace)
     assert capsys.readouterr().out.count("\n") > 20
     # what the page promises of its own numbers
-    theirs, ours = namespace["theirs"], namespace["ours"]
-    assert_allclose(ours.coef_, theirs.coef_, atol=1e-4)
+    assert_allclose(namespace["svm_gap"], 0, atol=1e-4)
+    assert namespace["difference"] < 1e-4
     scores = namespace["data"].X[0] @ namespace["w"]
     assert scores[0] > scores[1] > scores[2:].max()
     assert namespace["matcher"].predict(namespace["features"])[0].tolist() == [0, 1, 2, 3]
@@ -109,6 +110,42 @@ def test_two_classes_of_the_hinge(fit_intercept):
     assert_allclose(ours.coef_[1] - ours.coef_[0], theirs.coef_[0], atol=1e-5)
     if fit_intercept:
         assert_allclose(ours.intercept_[1] - ours.intercept_[0], theirs.intercept_, atol=1e-5)
+
+
+def test_two_classes_of_crammer_and_singer():
+    X2, y2 = X[50:], Y[50:]
+    theirs = LinearSVC(
+        multi_class="crammer_singer", C=0.1, tol=1e-9, max_iter=10**6).fit(X2, y2)
+    ours = solved(alpha=1 / (0.1 * len(X2))).fit(X2, y2)
+    assert_allclose(ours.coef_[1] - ours.coef_[0], theirs.coef_[0], atol=1e-5)
+    assert_allclose(ours.intercept_[1] - ours.intercept_[0], theirs.intercept_, atol=1e-5)
+
+
+# ------------------------------------------------------------------- LogisticRegression
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("fit_intercept", [False, True])
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("C", [0.01, 1.0])
+def test_logistic_regression(C, n_classes, fit_intercept, weighted):
+    rows = slice(50 * (3 - n_classes), None)
+    X2, y2 = X[rows], Y[rows]
+    w = np.random.default_rng(0).uniform(0.5, 2, len(X2)) if weighted else np.ones(len(X2))
+    theirs = LogisticRegression(C=C, fit_intercept=fit_intercept, tol=1e-10, max_iter=10**5)
+    theirs.fit(X2, y2, w)
+    factor = 2 if n_classes == 2 else 1
+    ours = MulticlassClassifier(
+        "log", alpha=factor / (C * w.sum()), fit_intercept="free" if fit_intercept else False,
+        tol=1e-8, max_iter=10**4, random_state=0).fit(X2, y2, sample_weight=w)
+    assert_allclose(ours.predict_proba(X2), theirs.predict_proba(X2), atol=1e-4)
+    coef, intercept = ours.coef_, ours.intercept_
+    if n_classes == 2:
+        coef, intercept = coef[1:] - coef[:1], intercept[1:] - intercept[:1]
+    assert_allclose(coef, theirs.coef_, atol=1e-3)
+    if fit_intercept:
+        shift = intercept - theirs.intercept_
+        assert_allclose(shift, shift[0] if n_classes == 3 else 0, atol=1e-3)
 
 
 def test_svm_multiclass_counts_a_mistake_as_100():

@@ -146,7 +146,7 @@ def test_gap_of_a_fit_that_ended_early(case, surrogate):
     problem = CASES[case](surrogate)
     for kind in PENALTIES:
         best = optimum(case, surrogate, kind)
-        fitted = problem.fit(penalty=penalty_of(kind, problem), tol=9.0, max_iter=1)
+        fitted = problem.fit(penalty=penalty_of(kind, problem), tol=0.999, max_iter=1)
         missing = objective_of(problem, kind, problem.weights_of(fitted)) - best
         assert fitted.duality_gap_ >= missing - ERROR[kind]
         assert fitted.dual_objective_ <= best + ERROR[kind]

@@ -3,6 +3,7 @@
 One file although it is long: the displays share fits, and how a drawing is looked at.
 """
 
+import copy
 import re
 from pathlib import Path
 
@@ -73,27 +74,30 @@ def test_gap_curves_are_the_histories(fits, against):
     assert len(display.lines_) == 2
     for line, model in zip(display.lines_, fits):
         assert_array_equal(line.get_xdata(), model.history_[COLUMNS[against]])
-        assert_array_equal(line.get_ydata(), model.history_["gap"])
-        assert line.get_ydata()[-1] == model.duality_gap_
+        scale = model.duality_gap_ / model.relative_gap_
+        assert_allclose(line.get_ydata(), model.history_["gap"] / scale)
+        assert line.get_ydata()[-1] == pytest.approx(model.relative_gap_)
     assert display.ax_.get_yscale() == "log"
     assert display.ax_.get_xscale() == "log"
     assert display.ax_.get_xlabel() == against.replace("_", " ")
-    # the objectives at zero weights differ, and with them the gaps that tol asks for
-    assert display.tol_line_ is None
-    assert legend_texts(display.ax_) == ["surrogate=max_min", "surrogate=log"]
+    assert display.ax_.get_ylabel() == "relative duality gap"
+    # the objectives at zero weights differ, but not what tol bounds
+    assert_array_equal(display.tol_line_.get_ydata(), 1e-4)
+    assert legend_texts(display.ax_) == ["surrogate=max_min", "surrogate=log", "tol = 0.0001"]
 
 
 def test_gap_of_one_estimator_has_no_name(fits):
     display = drawn(DualityGapDisplay.from_estimator(fits[0]))
     assert display.names is None
-    assert_allclose(display.tol_line_.get_ydata(), 1e-4 * 2 / 3)
-    assert legend_texts(display.ax_) == ["tol = 6.66667e-05"]
+    assert_array_equal(display.tol_line_.get_ydata(), 1e-4)
+    assert legend_texts(display.ax_) == ["tol = 0.0001"]
 
 
 def test_gap_of_a_pipeline_is_that_of_its_last_step():
     model = make_pipeline(StandardScaler(), MulticlassClassifier(random_state=0)).fit(*IRIS)
     display = DualityGapDisplay.from_estimator({"scaled": model})
-    assert_array_equal(display.lines_[0].get_ydata(), model[-1].history_["gap"])
+    scale = model[-1].duality_gap_ / model[-1].relative_gap_
+    assert_allclose(display.lines_[0].get_ydata(), model[-1].history_["gap"] / scale)
     assert display.lines_[0].get_label() == "scaled"
 
 
@@ -109,6 +113,14 @@ def test_gap_names_tell_the_classes_apart(fits):
 def test_gap_line_only_where_the_tolerance_is_one(fits):
     other = MulticlassClassifier(tol=1e-2, random_state=0).fit(*IRIS)
     assert DualityGapDisplay.from_estimator([fits[0], other]).tol_line_ is None
+
+
+def test_gaps_are_absolute_where_one_is_zero(fits):
+    solved = copy.copy(fits[1])
+    solved.relative_gap_ = solved.duality_gap_ = 0.0
+    display = drawn(DualityGapDisplay.from_estimator([fits[0], solved]))
+    assert display.ax_.get_ylabel() == "certified duality gap" and display.tol_line_ is None
+    assert_array_equal(display.lines_[0].get_ydata(), fits[0].history_["gap"])
 
 
 def test_gap_from_histories():
@@ -174,10 +186,25 @@ def test_every_axis_has_two_labels_at_least(low, high):
             assert len(shown - {""}) >= 2, (axis.axis_name, shown)
 
 
+@pytest.mark.parametrize("low, high", [
+    (6.2e-4, 1.1e-3), (4.1e-4, 7.9e-4), (0.013, 0.09), (2.1e-5, 9.5e-5), (11, 95), (0.011, 0.029)])
+def test_labels_of_an_axis_do_not_overlap(low, high):
+    for width in (9, 6.4):
+        axes = Figure(figsize=(width, 3.6), layout="constrained").subplots(1, 2)
+        history = {"seconds": [low, high], "gap": [1.0, 0.5]}
+        display = drawn(DualityGapDisplay.from_history(history, against="seconds", ax=axes[0]))
+        first, last = display.ax_.xaxis.get_view_interval()
+        ticks = zip(
+            display.ax_.xaxis.get_majorticklocs(), display.ax_.xaxis.get_majorticklabels(),
+            strict=True)
+        boxes = [label.get_window_extent() for x, label in ticks if first <= x <= last]
+        assert len(boxes) >= 2
+        assert all(a.x1 < b.x0 for a, b in zip(boxes[:-1], boxes[1:], strict=True)), boxes
+
+
 def test_displays_say_what_they_show(fits, tagger, path):
     assert repr(DualityGapDisplay.from_estimator(fits)) == (
-        # a relative tol is another gap for each of them
-        "<DualityGapDisplay: 2 curves (surrogate=max_min, surrogate=log)>")
+        "<DualityGapDisplay: 2 curves (surrogate=max_min, surrogate=log), tol=0.0001>")
     one = DualityGapDisplay.from_estimator(fits[0])
     assert repr(one) == f"<DualityGapDisplay: 1 curve, tol={one.tol:g}>"
     assert repr(DualityGapDisplay([{}])) == "<DualityGapDisplay: 1 curve>"
@@ -427,20 +454,20 @@ def test_path_gap_is_that_of_the_path_at_every_alpha(options):
     alphas, gaps = display.gap_line_.get_data()
     assert alphas[0] == 2 * path.alphas[0] and path.alphas[-1] / 2 <= alphas[-1]
     assert alphas[-1] <= path.alphas[-1] and (np.diff(alphas) < 0).all()
-    assert_array_equal(gaps, [path.gap(alpha) for alpha in alphas])
+    assert_array_equal(gaps, [path.relative_gap(alpha) for alpha in alphas])
     # no corner is cut: on the curve's own lines the gap is what it is anywhere
     inside = some_alphas(path)
     inside = inside[(inside < path.alphas[0]) & (inside > path.alphas[-1])]
-    exact = [path.gap(alpha) for alpha in inside]
+    exact = [path.relative_gap(alpha) for alpha in inside]
     assert_allclose(np.interp(-inside, -alphas, gaps), exact, atol=1e-9)
     assert_array_equal(display.breakpoints_.get_xdata(), path.alphas)
-    assert_array_equal(display.breakpoints_.get_ydata(), path.gaps)
-    assert_array_equal(display.eps_line_.get_ydata(), path.absolute_eps)
+    assert_array_equal(display.breakpoints_.get_ydata(), path.relative_gaps)
+    assert_array_equal(display.eps_line_.get_ydata(), path.eps)
     low, high = display.ax_.get_ylim()
-    assert low <= gaps.min() and max(gaps.max(), path.absolute_eps) < high
+    assert low <= gaps.min() and max(gaps.max(), path.eps) < high
     n = len(path)
     assert legend_texts(display.ax_) == [
-        "certified gap", f"{n} breakpoint{'s' if n > 1 else ''}", f"eps = {path.absolute_eps:g}"
+        "certified gap", f"{n} breakpoint{'s' if n > 1 else ''}", f"eps = {path.eps:g}"
     ]
 
 
@@ -594,7 +621,7 @@ def test_path_panels_go_where_they_are_told_to(path):
     axes = figure.subplots(1, 2)
     display.plot(axes, panels=["score", "gap"])
     assert display.panels_ == ("score", "gap")
-    assert axes[0].get_ylabel() == "score" and axes[1].get_ylabel() == "duality gap"
+    assert axes[0].get_ylabel() == "score" and axes[1].get_ylabel() == "relative duality gap"
     with pytest.raises(ValueError, match="ax has 2 axes, but there are 1 panels: gap"):
         display.plot(axes, panels=["gap"])
     with pytest.raises(ValueError, match=r"panels must be some of .* got \('gap', 'gain'\)"):

@@ -4,11 +4,14 @@ import doctest
 import importlib
 import pkgutil
 import re
+import shlex
 from pathlib import Path
 
 import pytest
+from transcripts import BY_THE_CLOCK, differences, run, transcripts
 
 import fastm4n
+from fastm4n import cli
 
 README = Path(__file__).resolve().parents[1] / "README.md"
 
@@ -23,9 +26,21 @@ def test_python_blocks_run(block, capsys):
     assert capsys.readouterr().out
 
 
+def test_what_tol_bounds_is_what_is_printed(capsys):
+    """README and the first page print the figure that is at most tol, and say so."""
+    block = next(block for block in python_blocks() if "# at most tol" in block)
+    namespace = {"__name__": "readme"}
+    exec(compile(block, str(README), "exec"), namespace)
+    classifier = namespace["classifier"]
+    assert f"gap, relative: {classifier.relative_gap_}\n" in capsys.readouterr().out
+    assert 0 < classifier.relative_gap_ <= classifier.tol == 1e-3
+    run_page(DOCS / "index.md", "A chain of labels")
+    assert 0 < float(capsys.readouterr().out) <= 1e-3
+
+
 def test_there_are_blocks_for_both_estimators():
     text = "".join(python_blocks())
-    for name in ("MulticlassClassifier", "OrdinalClassifier", "duality_gap_", "history_"):
+    for name in ("MulticlassClassifier", "OrdinalClassifier", "relative_gap_", "history_"):
         assert name in text
 
 
@@ -33,6 +48,16 @@ def test_there_are_blocks_for_both_estimators():
 def test_commands_are_marked(name):
     text = README.read_text("utf-8")
     assert len(re.findall(rf"^<!-- command: {name} -->\n```sh\n[^`]+\n```$", text, re.M)) == 1
+
+
+def test_the_factors_of_other_packages_are_those_of_their_page():
+    """coming_from.md, whose factors test_coming_from.py checks, has the same right-hand sides."""
+    table = (DOCS / "coming_from.md").read_text("utf-8").partition("\n## ")[0]
+    rows = [dict(re.findall(r"^\| (.*?) \| (.*?) \|", text, re.M))
+            for text in (README.read_text("utf-8"), table)]
+    shared = rows[0].keys() & rows[1].keys() - {"from", "---"}
+    assert len(shared) > 7 and "`LogisticRegression(C=C)`" in shared
+    assert {name: rows[0][name] for name in shared} == {name: rows[1][name] for name in shared}
 
 
 def test_links_within_the_repository_are_of_known_places():
@@ -77,6 +102,76 @@ def test_the_page_of_skorch_runs(capsys):
     pytest.importorskip("skorch", reason="skorch is not installed: its page is not run.")
     run_page(DOCS / "skorch.md")
     assert capsys.readouterr().out == "True\n"
+
+
+# ------------------------------------------------------------------------------ commands
+
+
+WITH_COMMANDS = [README, *sorted(DOCS.glob("*.md")), *sorted((DOCS / "guide").glob("*.md"))]
+WITH_TRANSCRIPTS = [page for page in WITH_COMMANDS if transcripts(page.read_text("utf-8"))]
+
+
+@pytest.mark.parametrize("page", WITH_TRANSCRIPTS, ids=lambda page: page.stem)
+def test_transcripts_are_what_the_commands_print(page, data_folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for command, printed, by_the_clock, _ in transcripts(page.read_text("utf-8")):
+        found = run(command, printed, data_folder)
+        wrong = differences(printed, found, by_the_clock)
+        assert not wrong, "\n".join([f"$ {command}", *(f"{one}\n{other}" for one, other in wrong)])
+
+
+def test_there_are_transcripts():
+    assert DOCS / "command_line.md" in WITH_TRANSCRIPTS
+    found = transcripts((DOCS / "command_line.md").read_text("utf-8"))
+    assert {command.split()[1] for command, *_ in found if command.startswith("fastm4n")} == {
+        *cli.COMMANDS}
+    assert {command for command, _, by_the_clock, _ in found if by_the_clock} == {"fastm4n bench"}
+
+
+TABLE = ["alpha  seconds  gap", "0.5     0.001  1.51e-02", "", "0.5     0.001  1.51e-02"]
+
+
+@pytest.mark.parametrize("found, n_wrong", [
+    (TABLE, 0), (TABLE[:-1], 1), ([*TABLE, "more"], 1),
+    (["alpha  seconds  gap", "0.5      12.3  1.54e-02", "", "0.5     0.001  1.48e-02"], 0),
+    (["alpha  seconds  gap", "0.56     12.3  1.51e-02", "", "0.5     0.001  1.51e-02"], 1),
+    (["alpha  seconds  gap", "0.5     0.001  1.57e-02", "", "0.5     0.002  1.51e-02"], 2),
+    (["alpha  seconds  Gap", "0.5     0.001  1.51e-02", "", "0.5     0.001  -"], 2),
+])
+def test_transcripts_are_compared_to_two_digits(found, n_wrong):
+    assert len(differences(TABLE, found)) == n_wrong
+
+
+def test_times_and_rounding_are_not_compared():
+    assert not differences(["10 passes, 0.20 s, 3e-17", "7 times as fast"],
+                           ["10 passes, 5.00 s, -4e-18", "91 times as fast"])
+    assert differences(["10 passes, 0.20 s"], ["16 passes, 0.20 s"])
+    assert not differences(["1  2", "a"], ["3  4", "a"], by_the_clock=True)
+    assert differences(["1  2", "a"], ["3  4", "b"], by_the_clock=True)
+
+
+def test_commands_of_pages_are_transcripts_with_all_they_need():
+    text = f"a\n{BY_THE_CLOCK}\n```console\n$ one \\\n  two\nout\n\nmore\n$ three\n```\nb\n"
+    assert [each[:3] for each in transcripts(text)] == [
+        ("one two", ["out", "", "more"], True), ("three", [], True)]
+
+
+COMMANDS = [
+    line for page in WITH_COMMANDS
+    for block in re.findall(r"^```sh\n(.*?)^```$", page.read_text("utf-8"), re.M | re.S)
+    for line in block.replace("\\\n", "").splitlines() if line.startswith("fastm4n ")
+] + [
+    line.strip() for name in cli.COMMANDS
+    for line in importlib.import_module(f"fastm4n.cli._{name}").EPILOG.splitlines()
+    if line.startswith("  fastm4n ")
+]
+
+
+@pytest.mark.parametrize("line", sorted({*COMMANDS}))
+def test_commands_have_arguments_that_exist(line):
+    name, *arguments = shlex.split(line.partition(" > ")[0])[1:]
+    args = cli._parser([name]).parse_args([name, *arguments])
+    assert args.command == name
 
 
 TUTORIALS = sorted((README.parent / "examples").glob("plot_*.py"))

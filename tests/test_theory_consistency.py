@@ -160,6 +160,23 @@ def test_max_min_may_be_wrong_where_the_best_label_does_not_occur():
     assert found.consistent and "positive probability" in found.reason
 
 
+@pytest.mark.parametrize("k", [2, 3, 4, 5])
+def test_what_the_pages_say_of_max_min(k):
+    """Consistent for 0-1 and absolute costs, and for all costs where all labels occur."""
+    distance = np.abs(np.subtract.outer(np.arange(k), np.arange(k))).astype(float)
+    assert calibration_constant((distance > 0).astype(float)) == pytest.approx(k)
+    assert calibration_constant(distance) == pytest.approx(2)
+    assert np.isfinite(calibration_constant(distance**2)) == (k == 2)
+    rng = np.random.default_rng(k)
+    for _ in range(20):
+        cost = rng.uniform(0.1, 1, size=(k, k)) * (1 - np.eye(k))
+        for each in (cost, cost + cost.T, distance**2):
+            p = rng.dirichlet(np.ones(k))
+            risks = p @ each
+            wrong = risks > risks.min() + 1e-2
+            assert (prices(p, "max_min", each)[wrong] > 1e-6).all()
+
+
 def test_tree_distances():
     path = np.abs(np.subtract.outer([0.0, 1.0, 3.5, 4.0], [0.0, 1.0, 3.5, 4.0]))
     star = np.full((4, 4), 2.0)  # the centre is the label 0

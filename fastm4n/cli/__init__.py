@@ -9,12 +9,15 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import warnings
+from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from fastm4n._version import __version__
-from fastm4n.cli._arguments import HelpFormatter, Parser
-from fastm4n.cli._output import CommandError
+from fastm4n.cli._arguments import EXIT_CODES, HelpFormatter, Parser
+from fastm4n.cli._output import FAILURES, CommandError, open_streams, printable, remark
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +28,7 @@ and graphs, rankings and matchings, by max-min margin Markov networks (M4N), str
 CRFs.
 """
 
-EPILOG = """\
+EPILOG = f"""\
 first steps:
   fastm4n path                               how much to regularise? handwritten digits
   fastm4n fit iris --model iris.fm4n         train a model
@@ -36,13 +39,16 @@ first steps:
 
 'fastm4n COMMAND --help' explains a command.
 
-exit codes: 0 done, 1 failure, 2 bad arguments, 130 interrupted. Errors are one line on stderr and
-name file and line where there is one; a file that was to be written is then as it was before.
+{EXIT_CODES}Errors are one line on stderr and name file and line where there is one; a file that
+was to be written is then as it was before.
 """
 
 # each is a module of this package, _NAME
 COMMANDS = (
     "path", "fit", "predict", "evaluate", "complexity", "info", "convert", "bench", "datasets")
+
+# what a shell says of a program that SIGPIPE has ended
+BROKEN_PIPE = 141
 
 
 def _parser(names=COMMANDS):
@@ -69,47 +75,76 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns
     -------
     code : int
-        0 done, 1 failure, 130 interrupted. Bad arguments, ``--help`` and ``--version`` end
-        with SystemExit, as is usual of argparse.
+        0 done, 1 failure, 130 interrupted, 141 where the reader of stdout has left. Bad arguments,
+        ``--help`` and ``--version`` end with SystemExit, as is usual of argparse.
     """
     argv = sys.argv[1:] if argv is None else argv
+    open_streams()
+    code = end = None
+    try:
+        try:
+            code = _run(argv)
+        except SystemExit as error:  # of argparse
+            end, code = error, error.code
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # whoever reads the output has left
+        _discard_output()
+        return BROKEN_PIPE
+    except OSError as error:  # of a full device
+        _discard_output()
+        if not code:
+            return _failed(argv[0] if argv[0] in COMMANDS else None, _told(error), 1)
+    if end is not None:
+        raise end
+    return code
+
+
+def _run(argv):
     if not argv:
         _parser().print_help(sys.stderr)
         return 2
     # only what is not there is told of all commands
     names = () if argv[0] == "--version" else argv[:1] if argv[0] in COMMANDS else COMMANDS
     args, unknown = _parser(names).parse_known_args(argv)
-    prog = f"fastm4n {args.command}"
     if unknown:
         said = f"unrecognized arguments: {' '.join(unknown)}"
+        prog = f"fastm4n {args.command}"
         _parser(()).exit(2, f"{prog}: error: {said} (see '{prog} --help')\n")
     try:
-        code = args.run(args)
-        sys.stdout.flush()
-        return code
+        with warnings.catch_warnings():
+            warnings.showwarning = partial(_note_warning, args)
+            return args.run(args)
     except CommandError as error:
-        message, code = str(error), error.code
+        return _failed(args.command, str(error), error.code)
     except KeyboardInterrupt:
-        message, code = "interrupted", 130
-    except BrokenPipeError:
-        # whoever reads the output has left
-        _discard_output()
-        return 1
+        return _failed(args.command, "interrupted", 130)
     except argparse.ArgumentTypeError as error:
-        message, code = str(error), 2
-    except (ValueError, TypeError, OSError, ImportError, MemoryError) as error:
-        message, code = _told(error), 1
-    print(f"{prog}: error: {' '.join(message.split())}", file=sys.stderr)
-    try:
-        sys.stdout.flush()
-    except OSError:  # such as that of a full device, which was told
-        _discard_output()
+        return _failed(args.command, str(error), 2)
+    except BrokenPipeError:
+        raise
+    except FAILURES as error:
+        return _failed(args.command, _told(error), 1)
+
+
+def _note_warning(args, message, *_):
+    """A remark in the place of what Python prints of a warning."""
+    if not args.quiet:
+        remark(f"fastm4n {args.command}: note: {printable(' '.join(str(message).split()))}")
+
+
+def _failed(command, message, code):
+    prog = "fastm4n" if command is None else f"fastm4n {command}"
+    with suppress(OSError):  # the exit code says it, too
+        message = printable(" ".join(message.split()))
+        print(f"{prog}: error: {message}", file=sys.stderr, flush=True)
     return code
 
 
 def _discard_output():
     """Python's own flush at exit must not fail again."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with suppress(OSError, ValueError):  # no file, in a process that has replaced stdout
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _told(error):

@@ -4,6 +4,7 @@ import argparse
 import json
 import math
 import re
+import sys
 
 SURROGATES = ("max_min", "max_margin", "log", "boost")
 PENALTIES = ("l2", "elasticnet")
@@ -49,7 +50,7 @@ given as ./NAME.
 """
 
 EXIT_CODES = """\
-exit codes: 0 done, 1 failure, 2 bad arguments, 130 interrupted
+exit codes: 0 done, 1 failure, 2 bad arguments, 130 interrupted, 141 the reader of stdout has left
 """
 
 
@@ -60,6 +61,12 @@ class Parser(argparse.ArgumentParser):
         if message == "the following arguments are required: DATA":
             message = "DATA is missing: a file, - for stdin, or an embedded data set such as iris"
         self.exit(2, f"{self.prog}: error: {message} (see '{self.prog} --help')\n")
+
+    def _print_message(self, message, file=None):
+        if file is sys.stdout:  # help that cannot be written is a failure, which argparse hides
+            file.write(message)
+        else:
+            super()._print_message(message, file)
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
@@ -84,6 +91,9 @@ def _number(kind, accepts, what):
 
 
 positive = _number(float, lambda value: 0 < value < math.inf, "a number > 0")
+relative_gap = _number(
+    float, lambda value: 0 < value < 1, "a number > 0 and < 1: it is relative to the objective "
+    "at zero weights, which have a gap of at most 1 without any fit")
 fraction = _number(float, lambda value: 0 < value < 1, "a number between 0 and 1")
 ratio = _number(float, lambda value: 0 <= value < 1, "a number from 0 to less than 1")
 count = _number(int, lambda value: value >= 1, "an integer >= 1")
@@ -272,9 +282,9 @@ def add_estimator(parser):
 def add_solver(parser):
     group = parser.add_argument_group("solver")
     group.add_argument(
-        "--tol", type=positive, default=1e-3, metavar="GAP",
-        help="certified duality gap at which a fit ends, as a share of the objective at zero "
-        "weights, default %(default)g",
+        "--tol", type=relative_gap, default=1e-3, metavar="GAP",
+        help="relative gap at which a fit ends: the certified duality gap as a share of the "
+        "objective at zero weights, default %(default)g",
     )
     add_max_iter(group)
     add_seed(group)

@@ -16,7 +16,7 @@ from fastm4n.cli._arguments import (
     where,
     whole,
 )
-from fastm4n.cli._output import CommandError, Report, check_overwriting, writing
+from fastm4n.cli._output import CommandError, Report, check_overwriting, write_files, writing
 
 DESCRIPTION = """\
 Tell what theory says of a saved model: the complexity of its hypotheses, its margins, bounds of its
@@ -72,7 +72,7 @@ def run(args):
     from fastm4n.theory import complexity_report
     from fastm4n.theory.report import RHO
 
-    report = Report(args)
+    report = Report(args, writes=args.plot is not None)
     read = [("MODEL", args.model), ("DATA", _data.file_of(args)), ("--test", args.test)]
     check_overwriting(read, [("--plot", args.plot)])
     if args.plot is not None:
@@ -93,17 +93,21 @@ def run(args):
                 delta=args.delta, n_draws=args.draws, random_state=args.seed, **_named(model))
         except (TypeError, ValueError, NotImplementedError) as error:
             raise CommandError(f"{args.model}: {error}") from error
+
+    def drawn():
+        with writing("--plot", args.plot) as file:
+            _plots.margins(found, data.name, file, _plots.kind(args.plot))
+
+    written, failure = write_files([("plot", args.plot, drawn)])
     report.tell(_summary.counted(data, estimator.n_features_in_, _summary.facts(data)))
     report.tell()
     for line in str(found).splitlines():
         report.result(line)
-    if args.plot is not None:
-        with writing("--plot", args.plot) as file:
-            _plots.margins(found, data.name, file, _plots.kind(args.plot))
-        report.tell(f"plot: {args.plot}")
-    report.document({
+    for path in written.values():
+        report.tell(f"plot: {path}")
+    report.finish({
         "model": args.model, "data": data.name, "test": None if held is None else held.name,
-        "task": data.task, **found.to_dict()})
+        "task": data.task, **found.to_dict()}, failure)
     return 0
 
 

@@ -41,7 +41,7 @@ def run(args):
     from fastm4n import save_model
     from fastm4n.crfsuite import load_model
 
-    report = Report(args)
+    report = Report(args, writes=True)
     tagger = load_model(args.file, encoding=args.encoding)
     reading = {"format": "crfsuite", "attributes": "crfsuite"}
     with naming("--model", args.model):
@@ -53,7 +53,7 @@ def run(args):
         f"{tagger.n_nonzero_} weights of attributes")
     report.tell(_models.described(tagger))
     report.tell(f"model: {args.model}")
-    report.document({
+    report.finish({
         "task": tagger._task, "file": args.file, **_models.outcome(tagger), "labels": labels,
         "n_nonzero": tagger.n_nonzero_, "model": args.model,
     })

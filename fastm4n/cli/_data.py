@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
-from fastm4n.cli import _models
+from fastm4n.cli import _labels, _models
 from fastm4n.cli._arguments import EMBEDDED
 from fastm4n.cli._output import CommandError
 
@@ -105,6 +105,8 @@ def read(args, *, task=None, reading=None, n_features=None, truth=True):
             + (f"the model predicts {task}" if fitted else f"--task is {task}")
         )
     data.reading = {"format": kind, **data.reading}
+    if not fitted:
+        _labels.settle(data, args)
     return data
 
 
@@ -138,7 +140,11 @@ def file_of(args):
 
 
 def _source(args):
-    return sys.stdin.buffer if args.data == "-" else args.data
+    if args.data != "-":
+        return args.data
+    if sys.stdin is None:
+        raise CommandError("-: stdin is closed", 2)
+    return sys.stdin.buffer
 
 
 def _check_options(args, kind):
@@ -178,7 +184,7 @@ def _check_attributes(args, kind, reading):
 
 def _read_csv(args, task, reading, n_features, fitted, truth):
     from fastm4n.cli._tables import Head
-    from fastm4n.datasets._tables import read_table
+    from fastm4n.datasets._tables import is_ranking, read_table
 
     if task not in (None, "classes", "ordered", "rankings", "multilabel"):
         raise CommandError(
@@ -192,7 +198,7 @@ def _read_csv(args, task, reading, n_features, fitted, truth):
     try:
         data = read_table(
             _source(args), None, None, args.delimiter or reading.get("delimiter"), head=head,
-            rankings=None if task is None else task == "rankings",
+            rankings=None if task is None else task == "rankings", typed=False,
         )
     except ValueError as error:
         if fitted or not str(error).endswith("which is not a finite number."):
@@ -203,7 +209,7 @@ def _read_csv(args, task, reading, n_features, fitted, truth):
         ) from error
     if names is not None or task == "multilabel":
         return _indicators(args, data, head, task, names, fitted, truth)
-    if data.y is not None and not fitted and data.y.dtype.kind == "U":
+    if data.y is not None and not fitted:
         missing = [i for i, label in enumerate(data.y) if label.lower() == "nan"]
         if missing:
             others = len(missing) - 1
@@ -212,8 +218,7 @@ def _read_csv(args, task, reading, n_features, fitted, truth):
                 f"{args.data}: the target {data.target} is {str(data.y[missing[0]])!r} in "
                 f"example {missing[0] + 1}{more} out, or give a label")
     if task is None:
-        ranked = data.y.dtype.kind == "U" and ">" in data.y[0]
-        task = "rankings" if ranked else _of_vectors(args)
+        task = "rankings" if is_ranking(data.y[0]) else _of_vectors(args)
     return Data(
         args.data, task, data.X, data.y,
         {
@@ -256,11 +261,9 @@ def _of_vectors(args):
     return "classes" if args.levels is None else "ordered"
 
 
-def _plain(label):
-    return label.item() if hasattr(label, "item") else label
-
-
 def _read_svmlight(args, task, reading, n_features, fitted, truth):
+    import numpy as np
+
     from fastm4n.datasets._svmlight import indicator, read_svmlight
     from fastm4n.sequences import Sequences
 
@@ -270,35 +273,41 @@ def _read_svmlight(args, task, reading, n_features, fitted, truth):
     X, y, offsets, _, zero_based = read_svmlight(
         _source(args), n_features=n_features, zero_based=reading.get("zero_based", "auto"),
         with_qid=None if task is None else task == "sequences",
-        multilabel=None if task is None else task == "multilabel",
+        multilabel=None if task is None else task == "multilabel", as_text=True,
     )
     known = reading.get("labels")
     reading = {"zero_based": bool(zero_based)}
     if isinstance(y, tuple):
-        Y, labels = indicator(*y, known)
-        left_out = sorted(set(y[0].tolist()) - set(labels))
+        found = set(y[0].tolist())
+        labels = sorted(found, key=_labels.by_number) if known is None else list(map(str, known))
+        left_out = sorted(found - set(labels), key=_labels.by_number)
         if left_out and truth:
             warnings.warn(
-                "labels that the model does not know are left out: "
-                f"{', '.join(map(str, left_out))}", stacklevel=2)
-        return Data(
-            args.data, "multilabel", X, Y, {**reading, "labels": list(map(_plain, labels))})
+                f"labels that the model does not know are left out: {', '.join(left_out)}",
+                stacklevel=2)
+        Y, _ = indicator(*y, np.array(labels, dtype=str))
+        return Data(args.data, "multilabel", X, Y, {**reading, "labels": labels})
     if offsets is None:
         return Data(args.data, task or _of_vectors(args), X, y, reading)
     return Data(args.data, "sequences", Sequences(X, offsets), Sequences(y, offsets), reading)
 
 
 def _read_svmrank(args, task, reading, n_features, fitted, truth):
-    from fastm4n.datasets import load_svm_rank
+    import numpy as np
+
+    from fastm4n.datasets._svm_struct import read_svm_rank
     from fastm4n.rankings import document_pairs
+    from fastm4n.sequences import Sequences
 
     if task not in (None, "matchings", "classes", "ordered"):
         raise CommandError(
             "svmrank holds matchings of documents and ranks, ordered levels or classes, not "
             f"{task}", 2)
-    data = load_svm_rank(_source(args), n_features=n_features)
-    queries = zip(data.qid, data.y, strict=True)
-    tied = next((qid for qid, targets in queries if len(set(targets)) < len(targets)), None)
+    X, texts, batch = read_svm_rank(_source(args), n_features=n_features)
+    offsets = np.append(batch.starts, len(texts))
+    targets = Sequences(texts.astype(np.float64), offsets)
+    queries = zip(batch.qids.tolist(), targets, strict=True)
+    tied = next((qid for qid, values in queries if len(set(values)) < len(values)), None)
     tie = f"documents of qid:{tied} have the same target, so that there is no one ranking"
     notes, reading = [], {"zero_based": False}
     if task is None:
@@ -306,13 +315,13 @@ def _read_svmrank(args, task, reading, n_features, fitted, truth):
         if tied is not None and args.levels is None:
             notes.append(f"{tie}: each line is an example, and its target an ordered level")
     if task != "matchings":
-        return Data(args.data, task, data.X.values, data.y.values, reading, notes=notes)
+        return Data(args.data, task, X, texts, reading, notes=notes)
     if truth and tied is not None:
         raise CommandError(f"{args.data}: {tie}" + (
             "" if fitted else ". --task ordered takes documents one by one; in Python, "
             "fastm4n.rankings.preference_pairs compares those of different targets"))
     try:
-        pairs, ranks = document_pairs(data.X, data.y if truth else None)
+        pairs, ranks = document_pairs(Sequences(X, offsets), targets if truth else None)
     except ValueError as error:
         raise CommandError(
             f"{args.data}: {error} --task ordered takes documents one by one.") from error
@@ -323,11 +332,17 @@ def _read_svmrank(args, task, reading, n_features, fitted, truth):
 
 
 def _read_svmhmm(args, task, reading, n_features, fitted, truth):
-    from fastm4n.datasets import load_svm_hmm
+    import numpy as np
+
+    from fastm4n.datasets._svm_struct import read_svm_hmm
+    from fastm4n.sequences import Sequences
 
     _only_sequences("svmhmm", task)
-    data = load_svm_hmm(_source(args), n_features=n_features)
-    return Data(args.data, "sequences", data.X, data.y, {"zero_based": False})
+    X, tags, _, batch = read_svm_hmm(_source(args), n_features=n_features)
+    offsets = np.append(batch.starts, len(tags))
+    return Data(
+        args.data, "sequences", Sequences(X, offsets), Sequences(tags, offsets),
+        {"zero_based": False})
 
 
 def _only_sequences(kind, task):
@@ -469,6 +484,7 @@ def _attributes(sentences, kind, name):
 def _read_npz(args, task, reading, n_features, fitted, truth):
     from scipy import sparse
 
+    from fastm4n.datasets._tables import is_ranking
     from fastm4n.sequences import Sequences
 
     arrays = _arrays(args)
@@ -490,8 +506,8 @@ def _read_npz(args, task, reading, n_features, fitted, truth):
             f"{args.data}: there is no array X, nor data, indices, indptr and shape of a CSR "
             f"matrix; there are {', '.join(arrays) or 'none'}"
         )
-    key = args.target or reading.get("target") or "y"
-    y = arrays.get(key)
+    key = _key(args, reading)
+    y = _labels.decoded(args.data, arrays.get(key))
     if y is None and (truth or not fitted):
         raise CommandError(f"{args.data}: there is no array {key}; there are {', '.join(arrays)}")
     if "lengths" in arrays or "offsets" in arrays:
@@ -506,7 +522,9 @@ def _read_npz(args, task, reading, n_features, fitted, truth):
         found = "matchings"
     elif task == "multilabel" and y is not None and y.ndim == 2:
         found = "multilabel"
-    elif y is not None and (y.ndim == 2 or y.dtype.kind == "U" and y.size and ">" in y.flat[0]):
+    elif y is not None and (
+        y.ndim == 2 or y.dtype.kind == "U" and y.size and is_ranking(y.flat[0])
+    ):
         found = "rankings"
     else:
         known = task in ("classes", "ordered", "rankings", "multilabel")
@@ -518,16 +536,21 @@ def _read_npz(args, task, reading, n_features, fitted, truth):
     return Data(args.data, found, X, y, {"target": key, **more}, target=f"array {key}")
 
 
+def _key(args, reading):
+    """The name of the array of the truth; a model of another format knows none."""
+    return args.target or (reading.get("format") == "npz" and reading.get("target")) or "y"
+
+
 def _graphs(args, arrays, reading, fitted, truth):
     """Graphs of the arrays that `Graphs.save` writes."""
     from fastm4n._graph_files import graph_arrays
     from fastm4n.graphs import Graphs
     from fastm4n.sequences import Sequences
 
-    key = args.target or reading.get("target") or "y"
+    key = _key(args, reading)
     try:
         X = Graphs(**graph_arrays(arrays))
-        y = arrays.get(key)
+        y = _labels.decoded(args.data, arrays.get(key))
         if y is None and (truth or not fitted):
             raise ValueError(f"there is no array {key}; there are {', '.join(arrays)}")
         if y is not None and y.shape != (X.n_nodes,):

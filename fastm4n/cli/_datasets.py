@@ -67,7 +67,7 @@ def run(args):
     report.result("and read, for example, by")
     for *_, command in ELSEWHERE:
         report.result(f"  {command}")
-    report.document({
+    report.finish({
         "embedded": [
             {"name": name, "task": task, "what": what}
             for name, (task, what) in EMBEDDED.items()
@@ -86,5 +86,5 @@ def _one(args, report):
 
     document = {**_info.of_data(embedded(args.name)), "what": EMBEDDED[args.name][1]}
     _info.tell(report, document)
-    report.document(document)
+    report.finish(document)
     return 0

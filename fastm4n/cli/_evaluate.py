@@ -1,6 +1,6 @@
 """``fastm4n evaluate``."""
 
-from fastm4n.cli import _models, _predict, _scores, _summary
+from fastm4n.cli import _labels, _models, _predict, _scores, _summary
 from fastm4n.cli._arguments import EXIT_CODES, READING_HELP, add_command, add_data, add_output
 from fastm4n.cli._output import CommandError, Report
 
@@ -34,6 +34,10 @@ def run(args):
     report = Report(args)
     with report.notes():
         model, estimator, data = _predict.read(args, truth=True)
+        if hasattr(estimator, "classes_") and data.task != "multilabel":
+            remark = _labels.unknown(data, estimator.classes_)
+            if remark is not None:
+                report.note(remark)
         try:
             scores = _scores.scores(estimator, _models.features(model, data.X), data.y)
         except (TypeError, ValueError) as error:
@@ -46,7 +50,7 @@ def run(args):
         for name, value in scores.items()
     ]
     report.table(["score", "value", "what it is"], rows)
-    report.document({
+    report.finish({
         "model": args.model, "data": data.name, "task": data.task, "n_examples": data.n_examples,
         "n_tokens": _summary.n_tokens(data), "scores": scores,
     })

@@ -11,6 +11,7 @@ from fastm4n.cli._output import (
     check_overwriting,
     naming,
     shown_progress,
+    write_files,
     writing,
 )
 
@@ -82,7 +83,7 @@ def run(args):
     for option, path in plots:
         if path is not None:
             _plots.check(option, path)
-    report = Report(args)
+    report = Report(args, writes=any(path is not None for _, path in [*files, *plots]))
     data = _data.read(args)
     if args.plot_transitions is not None and data.task != "sequences":
         raise CommandError(f"--plot-transitions: {data.name} is of {data.task}", 2)
@@ -107,13 +108,44 @@ def run(args):
             raise CommandError(f"{data.name}: {error}") from error
         seconds = time.perf_counter() - start
     estimator.set_params(verbose=0)
+
+    def drawn(option, path, draw):
+        with writing(option, path) as file:
+            draw(estimator, data.name, file, _plots.kind(path))
+
+    # what was fitted is on disk before anything is said of it
+    written, failure = write_files([
+        ("model", args.model, lambda: save(model, data, args.model)),
+        ("plot", args.plot, lambda: drawn(*plots[0], _plots.gap)),
+        ("plot_transitions", args.plot_transitions, lambda: drawn(*plots[1], _plots.transitions)),
+    ])
+    _tell(report, estimator, seconds, X is data.X and data.needs_vectorizer)
+    weights = _models.n_weights(estimator)
+    if args.model is None:
+        report.note("the model was not kept; pass --model FILE to save it")
+    for what, path in written.items():
+        report.tell(f"{what.partition('_')[0]}: {path}")
+    report.finish({
+        "task": data.task, "n_examples": data.n_examples, "n_tokens": _summary.n_tokens(data),
+        "target": data.target, **_models.outcome(estimator),
+        "parameters": _models.parameters_of(estimator), "seconds": seconds,
+        "n_nonzero": None if weights is None else weights[0],
+        "converged": bool(estimator.relative_gap_ <= estimator.tol),
+        **{what: written.get(what) for what in ("model", "plot", "plot_transitions")},
+    }, failure)
+    return 0
+
+
+def _tell(report, estimator, seconds, counts_attributes):
+    """What the fit came to."""
     if isinstance(estimator.alpha, str):
         report.tell(f"alpha {estimator.alpha}: {estimator.alpha_:g}")
     report.tell(
         f"{estimator.n_iter_} passes, {seconds:.2f} s, objective "
-        f"{estimator.primal_objective_:.6g}, certified gap {estimator.duality_gap_:.2e}"
+        f"{estimator.primal_objective_:.6g}, certified relative gap "
+        f"{estimator.relative_gap_:.2e} (absolute {estimator.duality_gap_:.2e})"
     )
-    if X is data.X and data.needs_vectorizer:
+    if counts_attributes:
         report.tell(f"{estimator.n_features_in_} features of attributes")
     found = _models.inference(estimator)
     if found:
@@ -124,26 +156,6 @@ def run(args):
     weights = _models.n_weights(estimator)
     if weights is not None and weights[0] < weights[1]:
         report.tell(f"{weights[0]} of {weights[1]} weights of features are not zero")
-    if args.model is not None:
-        save(model, data, args.model)
-        report.tell(f"model: {args.model}")
-    else:
-        report.note("the model was not kept; pass --model FILE to save it")
-    for (option, path), draw in zip(plots, (_plots.gap, _plots.transitions), strict=True):
-        if path is not None:
-            with writing(option, path) as file:
-                draw(estimator, data.name, file, _plots.kind(path))
-            report.tell(f"plot: {path}")
-    report.document({
-        "task": data.task, "n_examples": data.n_examples, "n_tokens": _summary.n_tokens(data),
-        "target": data.target, **_models.outcome(estimator),
-        "parameters": _models.parameters_of(estimator), "seconds": seconds,
-        "n_nonzero": None if weights is None else weights[0],
-        "relative_gap": estimator.relative_gap_,
-        "converged": bool(estimator.relative_gap_ <= estimator.tol),
-        "model": args.model, "plot": args.plot, "plot_transitions": args.plot_transitions,
-    })
-    return 0
 
 
 def save(model, data, path):

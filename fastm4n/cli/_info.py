@@ -1,8 +1,8 @@
 """``fastm4n info``."""
 
-from fastm4n.cli import _data, _models, _summary
+from fastm4n.cli import _data, _labels, _models, _summary
 from fastm4n.cli._arguments import EXIT_CODES, READING_HELP, add_command, add_data, add_output
-from fastm4n.cli._output import CommandError, Report
+from fastm4n.cli._output import CommandError, Report, printable
 
 DESCRIPTION = """\
 Tell what a file holds: of data how they were understood, which column is the target, how many
@@ -50,7 +50,7 @@ def run(args):
             for remark in document["notes"]:
                 report.note(remark)
     tell(report, document)
-    report.document(document)
+    report.finish(document)
     return 0
 
 
@@ -71,7 +71,7 @@ def of_data(data):
             {"name": name, "min": low, "max": high, "mean": mean}
             for name, low, high, mean in zip(
                 data.feature_names, data.X.min(axis=0).tolist(), data.X.max(axis=0).tolist(),
-                data.X.mean(axis=0).tolist(), strict=True,
+                (data.X / len(data.X)).sum(axis=0).tolist(), strict=True,
             )
         ]
     elif data.needs_vectorizer:
@@ -127,7 +127,8 @@ def _of_model(file, model, metadata):
         document["n_nonzero"] = weights[0]
     labels = estimator._labels_attribute()
     if labels is not None:
-        document[labels.rstrip("_")] = getattr(estimator, labels).tolist()
+        values = getattr(estimator, labels)
+        document[labels.rstrip("_")] = _labels.as_read(reading, values).tolist()
     return document
 
 
@@ -139,11 +140,11 @@ def _of_path(file, path):
         "method": path.method, "eps": path.eps, "complete": path.complete,
         "description": _models.described(estimator, alpha=False),
         "path": [
-            {"alpha": alpha, "gap": gap, "passes": passes, "n_nonzero": n_nonzero}
-            for alpha, gap, passes, n_nonzero in zip(
-                path.alphas.tolist(), path.gaps.tolist(), path.passes.tolist(),
-                path.n_nonzero.tolist(), strict=True
-            )
+            dict(zip(("alpha", "relative_gap", "gap", "passes", "n_nonzero"), row, strict=True))
+            for row in zip(*(
+                values.tolist() for values in
+                (path.alphas, path.relative_gaps, path.gaps, path.passes, path.n_nonzero)
+            ), strict=True)
         ],
     }
 
@@ -173,7 +174,7 @@ def tell(report, document):
             value = "yes" if value else "no"
         elif isinstance(value, float):
             value = f"{value:.6g}"
-        report.result(f"{_WORDS.get(key, key.replace('_', ' ')):<{width}}{value}")
+        report.result(f"{_WORDS.get(key, key.replace('_', ' ')):<{width}}{printable(str(value))}")
     columns = document.get("columns")
     if document["kind"] == "data" and columns:
         report.result()
@@ -187,18 +188,18 @@ def tell(report, document):
     if document["kind"] == "path":
         report.result()
         rows = [
-            [f"{point['alpha']:.4g}", str(point["passes"]), f"{point['gap']:.2e}",
+            [f"{point['alpha']:.4g}", str(point["passes"]), f"{point['relative_gap']:.2e}",
              str(point["n_nonzero"])]
             for point in document["path"]
         ]
-        report.table(["alpha", "passes", "gap", "weights"], rows)
+        report.table(["alpha", "passes", "relative gap", "weights"], rows)
 
 
 _SHOWN = (
     "name", "kind", "what", "format", "task", "description", "before", "fitted_on", "header",
     "target", "n_examples", "n_tokens", "n_nodes", "n_edges", "n_features", "n_edge_features",
     "size", "labels", "classes", "items", "columns", "attributes", "first_token", "method", "eps",
-    "complete", "passes", "primal", "gap", "n_nonzero",
+    "complete", "passes", "relative_gap", "gap", "primal", "n_nonzero",
 )
 # lists that are shown above, or as tables
 _LISTS = {*_SHOWN, "path", "notes"}
@@ -206,6 +207,6 @@ _WORDS = {
     "kind": "holds", "what": "of", "description": "estimator", "header": "names in line 1",
     "n_examples": "examples", "n_tokens": "tokens", "n_nodes": "nodes",
     "n_edges": "edges", "n_features": "features", "n_edge_features": "features of edges",
-    "primal": "objective", "gap": "certified gap", "before": "steps before",
-    "n_nonzero": "weights not zero",
+    "primal": "objective", "relative_gap": "relative gap", "gap": "absolute gap",
+    "before": "steps before", "n_nonzero": "weights not zero",
 }

@@ -5,6 +5,7 @@ import os
 import stat
 
 from fastm4n.cli._arguments import KERNELS_WITH_GAMMA
+from fastm4n.cli._labels import value_of
 from fastm4n.cli._output import CommandError
 
 # by the task of the data
@@ -99,12 +100,13 @@ def build(args, data, **options):
 
 def _levels(names, y):
     """Levels in the type of the target."""
-    if y.dtype.kind in "if":
-        try:
-            return [y.dtype.type(name).item() for name in names]
-        except ValueError as error:
-            raise CommandError(f"--levels: the target is numbers, and {error}", 2) from error
-    return names
+    if y.dtype.kind not in "if":
+        return names
+    values = list(map(value_of, names))
+    if None in values:
+        word = names[values.index(None)]
+        raise CommandError(f"--levels: the target is numbers, and {word!r} is none", 2)
+    return values
 
 
 def split(model):
@@ -180,8 +182,8 @@ def n_weights(estimator):
 def outcome(estimator):
     """What a fit came to, for a document; weights that no fit has certified have no gap."""
     certificate = {
-        "alpha": "alpha_", "passes": "n_iter_", "primal": "primal_objective_",
-        "dual": "dual_objective_", "gap": "duality_gap_",
+        "alpha": "alpha_", "passes": "n_iter_", "relative_gap": "relative_gap_",
+        "gap": "duality_gap_", "primal": "primal_objective_", "dual": "dual_objective_",
     }
     return {
         "estimator": type(estimator).__name__, "n_features": estimator.n_features_in_,

@@ -11,6 +11,7 @@ from fastm4n.cli._output import (
     check_overwriting,
     naming,
     shown_progress,
+    write_files,
     writing,
 )
 
@@ -32,7 +33,9 @@ cross-validated; the path is of those to train on. One line is printed for each 
               the mean surrogate loss
   passes      passes over the training examples, from the start of the path
   seconds     time, from the start of the path
-  gap         certified duality gap: the objective is at most this much above its minimum
+  relative gap
+              certified: the objective is at most this much above its minimum, as a share of
+              the objective at zero weights; --eps bounds it
   weights     those of features that are not zero, with --penalty elasticnet
   train loss, valid. loss
               mean cost of the predictions under --cost: of classes under zero_one the error rate;
@@ -87,7 +90,7 @@ def add(commands):
     _arguments.add_estimator(parser)
     path = parser.add_argument_group("path and solver")
     path.add_argument(
-        "--eps", type=_arguments.positive, default=0.05, metavar="GAP",
+        "--eps", type=_arguments.relative_gap, default=0.05, metavar="GAP",
         help="gap that the path may have at any alpha, relative to the objective of zero weights, "
         "default %(default)g",
     )
@@ -146,17 +149,21 @@ def run(args):
         _plots.check("--plot", plot)
     check_output("--model", args.model)
     check_output("--path", args.path)
-    report = Report(args)
+    report = Report(args, writes=any((plot, args.model, args.path, args.checkpoint)))
     data = _data.read(args)
     _summary.tell(report, data)
     with report.notes():
         found = (_cross_validated if args.cv else _held_out)(args, report, data)
-    _tell(args, report, found)
+    failure = None
     if found.complete or not found.interrupted:
-        _write(args, report, found, plot)
-        if missing:
-            report.note(f"no plot: {_plots.NEED_PLOT}")
-    report.document(found.document(args))
+        failure = _write(args, found, plot)
+    _tell(args, report, found)
+    for what, path in found.files.items():
+        if path is not None:
+            report.tell(f"{what.partition('_')[0]}: {path}")
+    if missing and (found.complete or not found.interrupted):
+        report.note(f"no plot: {_plots.NEED_PLOT}")
+    report.finish(found.document(args), failure)
     if found.interrupted:
         raise KeyboardInterrupt
     return 0
@@ -205,7 +212,7 @@ class _Found:
         self.loss_name, self.n_train, self.interrupted = loss_name, n_train, interrupted
         self.complete = path.complete and not interrupted
         self.points, self.best, self.search = [], None, None
-        self.files = {"plot": None, "model": None, "path_file": None}
+        self.files = dict.fromkeys(("model", "path_file", "plot"))
 
     def document(self, args):
         _, estimator = _models.split(self.model)
@@ -229,16 +236,20 @@ def _split(args, data):
     import numpy as np
     from sklearn.model_selection import train_test_split
 
-    share = 0.25 if args.validation is None else args.validation
+    share, n = 0.25 if args.validation is None else args.validation, data.n_examples
+    n_valid = math.ceil(share * n)
+    if n_valid == n:
+        raise CommandError(
+            f"--validation {share:g} leaves nothing to train on: {data.name} has {n} "
+            f"example{'s' * (n > 1)}; " + (
+                f"give at most {(n - 1) / n:.3g}" if n > 1 else "two at least are needed"), 2)
     labels = data.y if data.task in ("classes", "ordered") else None
-    if labels is not None and np.unique(labels, return_counts=True)[1].min() < 2:
-        labels = None  # a label that occurs once is in one part only
-    try:
-        return train_test_split(
-            np.arange(data.n_examples), test_size=share, stratify=labels, random_state=args.seed
-        )
-    except ValueError as error:
-        raise CommandError(f"--validation {share:g}: {error}", 2) from error
+    if labels is not None:
+        counts = np.unique(labels, return_counts=True)[1]
+        if min(counts.min() / 2, n_valid / len(counts), (n - n_valid) / len(counts)) < 1:
+            labels = None  # there is not one of each label for both parts
+    return train_test_split(
+        np.arange(n), test_size=n_valid, stratify=labels, random_state=args.seed)
 
 
 def _rows(values, rows):
@@ -278,7 +289,8 @@ def _held_out(args, report, data):
     for j, alpha in enumerate(path.alphas.tolist()):
         fitted = path.estimator(alpha)
         found.points.append({
-            "alpha": alpha, "gap": float(path.gaps[j]), "passes": int(path.passes[j]),
+            "alpha": alpha, "relative_gap": float(path.relative_gaps[j]),
+            "gap": float(path.gaps[j]), "passes": int(path.passes[j]),
             "seconds": float(path.seconds[j]), "oracle_calls": int(path.oracle_calls[j]),
             "n_nonzero": int(path.n_nonzero[j]), "train_loss": _scores.loss(fitted, X, y),
             "validation_loss": _scores.loss(fitted, X_valid, y_valid),
@@ -292,6 +304,10 @@ def _cross_validated(args, report, data):
     """The path of all data, and the losses of the folds' paths on what they were not given."""
     from fastm4n import RegularizationPathCV
 
+    if args.cv > data.n_examples:
+        raise CommandError(
+            f"--cv {args.cv}: {data.name} has {data.n_examples} example"
+            f"{'s' * (data.n_examples > 1)}, and each fold needs one", 2)
     model, before, estimator, loss_name = _planned(args, report, data, f"{args.cv} folds")
     try:
         X = data.X if before is None else _models.transformed(before, data)
@@ -307,8 +323,9 @@ def _cross_validated(args, report, data):
     errors = search.scores_.std(axis=1, ddof=1) / search.n_splits_**0.5
     found.points = [
         {
-            "alpha": float(alpha), "gap": float(search.path_.gap(alpha)),
-            "validation_loss": -float(mean), "standard_error": float(error),
+            "alpha": float(alpha), "relative_gap": float(search.path_.relative_gap(alpha)),
+            "gap": float(search.path_.gap(alpha)),
+            "validation_loss": 0.0 - float(mean), "standard_error": float(error),
         }
         for alpha, mean, error in zip(search.alphas_, search.mean_score_, errors, strict=True)
     ]
@@ -356,20 +373,20 @@ def _tell(args, report, found):
     best = found.best
     report.tell()
     if found.search is None:
-        head = ["alpha", "passes", "seconds", "gap", "train loss", "valid. loss"]
+        head = ["alpha", "passes", "seconds", "relative gap", "train loss", "valid. loss"]
         rows = [
             [
                 f"{point['alpha']:.4g}", str(point["passes"]), f"{point['seconds']:.3f}",
-                f"{point['gap']:.2e}", f"{point['train_loss']:.4f}",
+                f"{point['relative_gap']:.2e}", f"{point['train_loss']:.4f}",
                 f"{point['validation_loss']:.4f}",
             ]
             for point in found.points
         ]
     else:
-        head = ["alpha", "gap", "valid. loss", "std. error"]
+        head = ["alpha", "relative gap", "valid. loss", "std. error"]
         rows = [
             [
-                f"{point['alpha']:.4g}", f"{point['gap']:.2e}",
+                f"{point['alpha']:.4g}", f"{point['relative_gap']:.2e}",
                 f"{point['validation_loss']:.4f}", f"{point['standard_error']:.4f}",
             ]
             for point in found.points
@@ -398,24 +415,27 @@ def _tell(args, report, found):
         report.result(f"certified for every alpha down to {down_to:.3g}")
 
 
-def _write(args, report, found, plot):
-    """The files that were asked for, whose names `found` gets."""
+def _write(args, found, plot):
+    """Write the files that were asked for, whose names `found` gets; the first error or None."""
     before, _ = _models.split(found.model)
-    if args.model is not None:
+
+    def save_model():
         fitted = found.path.estimator(found.best["alpha"])
         if before is not None:
             found.model.steps[-1] = (found.model.steps[-1][0], fitted)
             fitted = found.model
         _fit.save(fitted, found.data, args.model)
-        report.tell(f"model: {args.model}")
-        found.files["model"] = args.model
-    if args.path is not None:
+
+    def save_path():
         with naming("--path", args.path):
             found.path.save(args.path)
-        report.tell(f"path: {args.path}")
-        found.files["path_file"] = args.path
-    if plot is not None:
+
+    def draw():
         with writing("--plot", plot) as file:
             _plots.path(found, file, _plots.kind(plot))
-        report.tell(f"plot: {plot}")
-        found.files["plot"] = str(plot)
+
+    written, failure = write_files([
+        ("model", args.model, save_model), ("path_file", args.path, save_path),
+        ("plot", plot, draw)])
+    found.files.update(written)
+    return failure

@@ -79,8 +79,7 @@ def path(found, file, kind):
 
     from fastm4n.plotting import RegularizationPathDisplay
 
-    figure = Figure(figsize=(8, 7), dpi=150, layout="constrained")
-    axes = figure.subplots(2, 1, sharex=True, height_ratios=(2, 3))
+    figure = Figure(dpi=150, layout="constrained")
     estimator = found.path.estimator(found.best["alpha"])
     figure.suptitle(
         f"{type(estimator).__name__} on {found.data.name}: surrogate {estimator.surrogate}, "
@@ -88,15 +87,16 @@ def path(found, file, kind):
     )
     search = found.search
     if search is None:
-        RegularizationPathDisplay.from_path(
-            found.path, best_alpha=found.best["alpha"], score_name=found.loss_name, ax=axes,
+        display = RegularizationPathDisplay.from_path(
+            found.path, best_alpha=found.best["alpha"], score_name=found.loss_name, ax=figure,
             scores={
                 name: [point[f"{key}_loss"] for point in found.points]
                 for name, key in (("training", "train"), ("validation", "validation"))
             },
         )
     else:
-        RegularizationPathDisplay.from_estimator(
-            search, negate_score=True, score_name=found.loss_name, ax=axes
+        display = RegularizationPathDisplay.from_estimator(
+            search, negate_score=True, score_name=found.loss_name, ax=figure
         )
+    figure.set_size_inches(8, 2 + 2.5 * len(display.panels_))
     figure.savefig(file, format=kind)

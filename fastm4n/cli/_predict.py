@@ -1,6 +1,6 @@
 """``fastm4n predict``."""
 
-from fastm4n.cli import _data, _models, _summary
+from fastm4n.cli import _data, _labels, _models, _summary
 from fastm4n.cli._arguments import EXIT_CODES, READING_HELP, add_command, add_data, add_output
 from fastm4n.cli._output import CommandError, Report, check_output, check_overwriting, writing
 
@@ -11,7 +11,7 @@ The data are read as those of the fit were: of csv the columns of the same names
 there are; of conll the same columns, with or without that of the truth. Predictions are lines of
 text, or arrays if --output ends with .npz:
 
-  classes, ordered   the label
+  classes, ordered   the label, in double quotes where it has a quote, tab or line end in it
   sequences          the label of each token, an empty line after each sequence; of conll and conllu
                      behind the columns that were read
   graphs             the label of each node, an empty line after each graph
@@ -84,6 +84,10 @@ def read(args, *, truth):
         )
     except KeyError as error:
         raise CommandError(f"{args.model}: it does not say {error} of its data") from error
+    if isinstance(reading.get("spelling"), dict):
+        data.reading["spelling"] = reading["spelling"]
+    if truth and hasattr(estimator, "classes_") and data.task != "multilabel":
+        _labels.of_model(data, estimator.classes_)
     return model, estimator, data
 
 
@@ -92,14 +96,14 @@ def run(args):
         [("MODEL", args.model), ("DATA", _data.file_of(args))], [("--output", args.output)]
     )
     check_output("--output", args.output)
-    report = Report(args)
+    report = Report(args, writes=args.output is not None)
     with report.notes():
         model, estimator, data = read(args, truth=False)
         if args.probabilities:
             _check_probabilities(estimator)
         try:
             X = _models.features(model, data.X)
-            predicted = estimator.predict(X, decode=args.decode)
+            predicted = _labels.as_read(data.reading, estimator.predict(X, decode=args.decode))
             probabilities = None
             if args.probabilities:
                 probabilities = _probabilities(estimator, X)
@@ -115,10 +119,16 @@ def run(args):
         report.tell(_summary.counted(data))
         report.tell(f"predictions: {args.output}")
     elif not args.json:
-        for line in _lines(data, estimator, predicted, probabilities):
-            print(line)
+        try:
+            for line in _lines(data, estimator, predicted, probabilities):
+                print(line)
+        except UnicodeEncodeError as error:
+            raise CommandError(
+                f"stdout is written in {error.encoding}, which has no "
+                f"{error.object[error.start:error.end]!r}; pass --output FILE, which is written in "
+                "UTF-8, or set PYTHONUTF8=1") from error
     names = _label_names(data, estimator)
-    report.document({
+    report.finish({
         "task": data.task,
         "n_examples": data.n_examples,
         "predictions": [_plain(row) for row in _sets(predicted, names, data.task)],
@@ -150,7 +160,9 @@ def _label_names(data, estimator):
     """Names of the labels; of label sets they may be those of the file of the fit."""
     if data.task == "multilabel" and data.reading.get("labels"):
         return data.reading["labels"]
-    return estimator.classes_.tolist() if hasattr(estimator, "classes_") else None
+    if not hasattr(estimator, "classes_"):
+        return None
+    return _labels.as_read(data.reading, estimator.classes_).tolist()
 
 
 def _sets(predicted, names, task):
@@ -171,7 +183,7 @@ def _lines(data, estimator, predicted, probabilities):
 
     names = _label_names(data, estimator)
     if probabilities is not None:
-        yield "\t".join(["label", *map(str, names)])
+        yield "\t".join(["label", *map(_quoted, names)])
     if data.task in ("sequences", "graphs"):
         for i, labels in enumerate(predicted):
             rows = [[str(label)] for label in labels.tolist()]
@@ -183,13 +195,22 @@ def _lines(data, estimator, predicted, probabilities):
             yield from _joined(rows, None if probabilities is None else probabilities[i])
             yield ""
     elif data.task == "multilabel":
-        rows = [[",".join(map(str, row))] for row in _sets(predicted, names, data.task)]
+        sets = _sets(predicted, names, data.task)
+        rows = [[",".join(_quoted(label, ",") for label in row)] for row in sets]
         yield from _joined(rows, probabilities)
     elif data.task == "matchings" or np.ndim(predicted) == 2:
         for row in predicted:
             yield " ".join(map(str, row.tolist()))
     else:
-        yield from _joined([[str(label)] for label in predicted.tolist()], probabilities)
+        yield from _joined([[_quoted(label)] for label in predicted.tolist()], probabilities)
+
+
+def _quoted(label, separator="\t"):
+    """A label as a field of separated values: in quotes where it would not be read back."""
+    text = str(label)
+    if not any(char in text for char in ('"', "\t", "\n", "\r", separator)):
+        return text
+    return '"' + text.replace('"', '""') + '"'
 
 
 def _columns(token):

@@ -2,11 +2,12 @@
 
 from collections import Counter
 
+from fastm4n.cli._labels import by_number, value_of
+from fastm4n.cli._output import listed, printable
 from fastm4n.cli._tables import may_be_number
 
-# labels that are listed with their counts, and columns that are named in a remark
+# labels that are listed with their counts
 MOST_LABELS = 8
-MOST_NAMES = 5
 # a numeric target of more values than this, each of few examples, is hardly one of classes
 MANY_VALUES = 20
 FEW_EXAMPLES = 20
@@ -34,7 +35,10 @@ def facts(data):
         found["items"] = _items(data.y)
     else:
         counts = Counter(_labels(data))
-        found["labels"] = {str(label): counts[label] for label in sorted(counts)}
+        spelling = data.reading.get("spelling", {})
+        found["labels"] = {
+            spelling.get(str(label), str(label)): counts[label]
+            for label in sorted(counts, key=by_number)}
     return found
 
 
@@ -121,29 +125,28 @@ def notes(data, found):
 
     remarks = list(data.notes)
     labels = found.get("labels", {})
-    kind = getattr(data.y, "dtype", np.dtype(object)).kind
-    if data.task == "classes" and kind in "if" and data.target is not None:
+    values = list(map(value_of, labels))
+    if data.task == "classes" and values and None not in values and data.target is not None:
         if len(labels) > MANY_VALUES and data.n_examples < FEW_EXAMPLES * len(labels) or (
-            kind == "f" and len(labels) > MOST_LABELS
+            len(labels) > MOST_LABELS and not all(isinstance(value, int) for value in values)
         ):
             remarks.append(
                 f"the target {data.target} has {len(labels)} different numbers, and each is taken "
                 "for a class of its own; bin them if they are measurements, or choose another "
                 "column by --target"
             )
-        elif len(labels) > 2 and data.why == "by its name":
+        elif len(labels) > 2 and data.why == "by its name" and data.y.dtype.kind == "U":
             remarks.append(
                 f"the target {data.target} is numbers, taken for classes without an order; pass "
                 "--task ordered if they are levels"
             )
-    if data.task == "classes" and kind == "U":
+    if data.task == "classes" and data.y.dtype.kind == "U":
         words = [label for label in labels if not may_be_number(label)]
         if words and 2 * sum(labels[label] for label in words) < data.n_examples:
             place = next(i for i, label in enumerate(data.y) if not may_be_number(label))
             remarks.append(
-                f"the target {data.target} is numbers but for {', '.join(words[:MOST_NAMES])}"
-                f"{', ...' * (len(words) > MOST_NAMES)}, first in example {place + 1}, and each is "
-                "taken for a class; mend the file if that is a slip"
+                f"the target {data.target} is numbers but for {listed(words)}, first in example "
+                f"{place + 1}, and each is taken for a class; mend the file if that is a slip"
             )
     if data.task == "sequences" and len(labels) > MANY_LABELS and (
         n_tokens(data) < FEW_EXAMPLES * len(labels)
@@ -161,7 +164,7 @@ def notes(data, found):
 
 def _indicators(data, np):
     """A remark on columns of zeros and ones before a target that is one, too."""
-    if data.feature_names is None or not set(np.unique(data.y).tolist()) == {0, 1}:
+    if data.feature_names is None or set(data.y.tolist()) != {"0", "1"}:
         return []
     binary = [len(np.unique(column)) == 2 and {0, 1} == set(column.tolist()) for column in data.X.T]
     n = next((n for n, is_one in enumerate(reversed(binary)) if not is_one), 0)
@@ -182,14 +185,14 @@ def _columns(data, np):
         return remarks
     constant = [name for name, same in zip(names, (X == X[0]).all(axis=0), strict=True) if same]
     if constant:
-        listed = ", ".join(constant[:MOST_NAMES]) + (", ..." if len(constant) > MOST_NAMES else "")
         remarks.append(
             f"{len(constant)} column{' is' if len(constant) == 1 else 's are'} constant and "
-            f"tell{'s' if len(constant) == 1 else ''} nothing: {listed}"
+            f"tell{'s' if len(constant) == 1 else ''} nothing: {listed(constant)}"
         )
     lines = np.arange(len(X))
     for place, name in enumerate(names):
-        if len(X) > 2 and (X[:, place] - X[0, place] == lines).all() and X[0, place] in (0, 1):
+        first = X[0, place]
+        if len(X) > 2 and first in (0, 1) and (X[:, place] == first + lines).all():
             remarks.append(
                 f"column {name or place + 1} counts the lines, and is taken for a feature; --drop "
                 f"{name or place + 1} leaves it out"
@@ -215,10 +218,10 @@ def _items(y):
 def tell(report, data, *, features=None):
     """Say what was read, and what may be wrong with it."""
     found = facts(data)
-    report.tell(counted(data, features, found))
+    report.tell(printable(counted(data, features, found)))
     line = target(data, found)
     if line is not None:
-        report.tell(line)
+        report.tell(printable(line))
     for remark in notes(data, found):
         report.note(remark)
     return found

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
-from fastm4n._parameters import NamesParameters, is_flag, is_number
+from fastm4n._parameters import NamesParameters, check_relative_gap, is_flag, is_number
 from fastm4n.crfsuite._models import load_model as load_crfsuite_model
 from fastm4n.estimators._attributes import NUMBERS, looked_at
 from fastm4n.estimators.chain import SequenceTagger
@@ -130,10 +130,10 @@ class CRF(NamesParameters, BaseEstimator):
         Weights that are not zero of transitions.
     objective_ : float
         CRFsuite's objective, its "loss", at the weights.
-    duality_gap_ : float
-        How far that is above its minimum, at most.
     relative_gap_ : float
-        The same as a share of the objective at zero weights.
+        How far that is above its minimum at most, as a share of the objective at zero weights.
+    duality_gap_ : float
+        The same in units of the objective.
     training_log_ : TrainingLog
     tagger_ : SequenceTagger or None
         The fitted tagger: ``save_model(crf.tagger_, path)`` keeps it. None before `fit`.
@@ -257,7 +257,8 @@ class CRF(NamesParameters, BaseEstimator):
             if not (value is None or is_flag(value) or value in (0, 1)):
                 raise ValueError(f"{name} must be True, False or None, got {value!r}.")
         self._check("min_freq", 0.0, strict=False)
-        self._check("epsilon", 0.0, strict=False)
+        if self.epsilon is not None:
+            check_relative_gap("epsilon", self.epsilon, strict=False)
         self._check("max_iterations", 0, integer=True)
         self._check("c1", 0.0, strict=False)
         self._check("c2", 0.0, strict=False)

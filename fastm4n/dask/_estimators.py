@@ -379,7 +379,7 @@ timeout : float, default=60.0
     "attributes": """
 client_ : distributed.Client
     The client.
-duality_gap_, relative_gap_, primal_objective_, dual_objective_ : float
+relative_gap_, duality_gap_, primal_objective_, dual_objective_ : float
     The certificate of the whole problem, as of `{local}`, also after workers were lost.
 n_iter_ : int
     Rounds made.

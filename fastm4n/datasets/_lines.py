@@ -48,6 +48,7 @@ class Lines:
     def __init__(self, source):
         self.source = source
         self.number = 0
+        self.end = "\n"  # what the line that was read last ended with
         self._compression = "compressed"  # of a file object that unpacks what it reads
         if isinstance(source, (str, os.PathLike)):
             self.name = os.fspath(source)
@@ -124,7 +125,9 @@ class Lines:
             raise self.error("it holds a NUL character: this is no text file.")
         if self.number == 1:
             line = line.removeprefix("\ufeff")  # a byte order mark
-        return line.removesuffix("\n").removesuffix("\r")
+        text = line.removesuffix("\n").removesuffix("\r")
+        self.end = line[len(text):]
+        return text
 
 
 def number(text):

@@ -67,16 +67,22 @@ def load_svm_hmm(
     >>> data.y[0]
     array(['NOUN', 'VERB'], dtype='<U4')
     """
+    rows, texts, numbers, batch = read_svm_hmm(path, n_features, dtype)
+    return _sequences(rows, texts if numbers is None else as_whole(numbers), batch)
+
+
+def read_svm_hmm(path, n_features=None, dtype=np.float64):
+    """Rows, tags as text and as numbers (None if one is a word), and the batch of a file."""
     tags = {}
-    rows, codes, batch = _read(path, n_features, dtype, "SVM-hmm", tags=tags)
+    rows, codes, batch = _read(path, n_features, dtype, "SVM-hmm", tags=tags, words=True)
+    codes = codes.astype(np.intp)
     try:
-        labels = np.array([number(tag) for tag in tags])[codes.astype(np.intp)]
+        numbers = np.array([number(tag) for tag in tags])[codes]
     except ValueError:
-        labels = np.array(list(tags))[codes.astype(np.intp)]
+        numbers = None
     else:
-        batch.check_labels(labels)
-        labels = as_whole(labels)
-    return _sequences(rows, labels, batch)
+        batch.check_labels(numbers)
+    return rows, np.array(list(tags))[codes], numbers, batch
 
 
 def load_svm_rank(
@@ -124,8 +130,16 @@ def load_svm_rank(
     (array([[1.  , 0.  ],
            [0.  , 0.25]]), array([0, 3]))
     """
-    rows, labels, batch = _read(path, n_features, dtype, "SVM-rank", nouns=("query", "documents"))
-    return _sequences(rows, as_whole(labels), batch)
+    rows, texts, batch = read_svm_rank(path, n_features, dtype)
+    return _sequences(rows, as_whole(np.array(list(map(number, texts.tolist())))), batch)
+
+
+def read_svm_rank(path, n_features=None, dtype=np.float64):
+    """Rows, targets as text, and the batch of a file."""
+    tags = {}
+    rows, codes, batch = _read(
+        path, n_features, dtype, "SVM-rank", tags=tags, nouns=("query", "documents"))
+    return rows, np.array(list(tags))[codes.astype(np.intp)], batch
 
 
 def _read(path, n_features, dtype, program, **options):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from math import isfinite
 from numbers import Integral
 from typing import TYPE_CHECKING
 
@@ -193,17 +194,19 @@ def indicator(values, ends, labels=None):
 
 
 def read_svmlight(path, *, n_features=None, zero_based="auto", dtype=np.float64, with_qid=None,
-                  multilabel=False):
+                  multilabel=False, as_text=False):
     """CSR rows, labels, the sequences' offsets and numbers, and whether indices count from 0.
 
     Parameters are those of `load_svmlight`; with_qid says whether lines have a qid, None that the
     first one decides. Offsets are None without. multilabel says whether lines have any number of
     labels, None that they do if there is a comma between labels; labels are then a pair, those of
-    all lines and where they end in it.
+    all lines and where they end in it. as_text: whether labels, which are numbers, stay as they
+    are written.
     """
     check_options(dtype, zero_based, n_features)
     lines = Lines(path)
-    batch, = svmlight_batches(lines, dtype, with_qid, multilabel)
+    tags = {} if as_text else None
+    batch, = svmlight_batches(lines, dtype, with_qid, multilabel, tags=tags)
     if zero_based == "auto":
         zero_based = not batch.indices.all()
     needed = int(batch.indices.max(initial=-1)) + bool(zero_based)
@@ -211,6 +214,8 @@ def read_svmlight(path, *, n_features=None, zero_based="auto", dtype=np.float64,
         raise ValueError(f"{lines.name} holds no features; pass n_features.")
     rows = batch.rows(zero_based, needed if n_features is None else n_features)
     labels = as_whole(batch.labels)
+    if as_text:
+        labels = np.array(list(tags), dtype=str)[labels]
     offsets = None
     if batch.with_qid:
         offsets = np.append(batch.starts, len(labels))
@@ -315,7 +320,7 @@ class _Batch:
 
 
 def svmlight_batches(
-    lines, dtype, with_qid=None, multilabel=False, size=None, tags=None,
+    lines, dtype, with_qid=None, multilabel=False, size=None, tags=None, words=False,
     nouns=("sequence", "tokens"),
 ):
     """Lines of a file by batches.
@@ -328,7 +333,9 @@ def svmlight_batches(
     size : int, default=None
         Lines of a batch, and more if a sequence goes on. By default all are one.
     tags : dict, default=None
-        Where labels are words: filled with a number for each, which are then the labels.
+        Filled with a number for each text of a label; the numbers are then the labels.
+    words : bool, default=False
+        Whether labels may be words. Otherwise they are finite numbers, also with `tags`.
     nouns : tuple of str, default=("sequence", "tokens")
         What errors call the lines of a qid, together and one by one.
 
@@ -350,13 +357,16 @@ def svmlight_batches(
             without = without or (lines.number, fields[1])
         elif multilabel is not False and "," in fields[0]:
             texts, several = fields[0].split(","), True
-        if tags is None:
+        if not words:
             try:
                 named = [number(text) for text in texts]
             except ValueError:
                 raise lines.error(_NO_LABEL.format(fields[0])) from None
-        else:
-            named = [tags.setdefault(_tag(fields[0], lines), len(tags))]
+        if tags is not None:
+            if not words and not all(map(isfinite, named)):
+                wrong = next(label for label in named if not isfinite(label))
+                raise lines.error(f"the label is {wrong}; labels must be finite.")
+            named = [tags.setdefault(_tag(text, lines), len(tags)) for text in texts]
         has_qid = len(fields) > 1 and fields[1].startswith("qid:")
         if with_qid is None:
             with_qid = has_qid

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fastm4n._typing import Array, FloatArray, Source
 
 _DECIMAL_COMMA = re.compile(r"(?<=[0-9]),(?=[0-9])")
+_LEADING_ZEROS = re.compile(r"[-+]?0[0-9]")
 _MISSING = ("nan", "-nan", "na", "null", "none", "?")
 _NO_MISSING = "Missing values are not supported: fill them in, or leave the line or the column out."
 
@@ -101,7 +102,8 @@ def load_csv(
         X : ndarray of float64, shape (n, n_columns)
             The columns of features.
         y : ndarray of shape (n,), or None
-            Integers or floats if all values are such numbers, else strings.
+            Integers or floats if all values are such numbers and nothing of their spelling is
+            lost; else strings. ``007`` next to ``08``, and ``1`` next to ``1.0``, are strings.
         columns : list of str
             Names of the columns of X.
         target : str or None
@@ -135,13 +137,14 @@ class Table(NamedTuple):
     target: str | None
 
 
-def read_table(path, target, columns, delimiter, *, rankings=False, head=None):
+def read_table(path, target, columns, delimiter, *, rankings=False, head=None, typed=True):
     """The `Table` of `load_csv`, and more.
 
     rankings: whether the target holds rankings, which are then checked line by line; None if that
-    goes by a ``>`` in the first one. head: called with the first two rows (the second None if there
-    is none) and the `Lines`, it returns the names of the columns, whether the first row is an
-    example, the target and the columns; by default the first row has the names.
+    goes by the first one. head: called with the first two rows (the second None if there is none)
+    and the `Lines`, it returns the names of the columns, whether the first row is an example, the
+    target and the columns; by default the first row has the names. typed: whether a target of
+    numbers becomes numbers.
     """
     if delimiter is not None and (not isinstance(delimiter, str) or len(delimiter) != 1):
         raise ValueError(f"delimiter must be one character or None, got {delimiter!r}.")
@@ -150,6 +153,7 @@ def read_table(path, target, columns, delimiter, *, rankings=False, head=None):
     names = chosen = shown = None
     values, targets, numbers = array("d"), [], []
     known = {}  # one string object for each value
+    trimmed = []
     rows = _table(lines, delimiter)
     if head is not None:
         ahead = [(lines.number, row) for row in itertools.islice(rows, 2)]
@@ -180,18 +184,26 @@ def read_table(path, target, columns, delimiter, *, rankings=False, head=None):
             continue
         if place is not None:
             value = fields[place].strip(SPACE)
+            if value != fields[place]:
+                trimmed.append(lines.number)
             if not value:
                 raise lines.error(f"{names[place]} is empty.")
             if rankings is None:
-                rankings = ">" in value
+                rankings = is_ranking(value)
             targets.append(ranking(value) if rankings else known.setdefault(value, value))
         values.extend(_finite([fields[i] for i in chosen], shown, lines))
         numbers.append(lines.number)
     if not numbers:
         raise ValueError(f"{lines.name} holds no examples.")
+    if head is not None and trimmed:
+        several = "s" * (len(trimmed) > 1)
+        head.notes.append(
+            f"spaces around {len(trimmed)} label{several} of column {names[place]} are left out, "
+            f"first in line {trimmed[0]}")
     return Table(
         X=np.array(values).reshape(len(numbers), len(columns)),
-        y=None if place is None else _typed(targets), columns=list(columns),
+        y=None if place is None else _typed(targets) if typed else np.array(targets),
+        columns=list(columns),
         target=None if place is None else names[place],
     )
 
@@ -224,20 +236,25 @@ def _place(target, names, lines):
 
 
 def _typed(texts):
-    """Integers, or floats, if all are such numbers."""
+    """Integers, or floats, if all are such numbers and each is told from the others."""
     distinct = sorted(set(texts))
-    n_integers = 0
+    if any(_LEADING_ZEROS.match(text) for text in distinct):
+        return np.array(texts)
     for kind, parse in ((np.int64, integer), (np.float64, number)):
         try:
             value_of = {text: parse(text) for text in distinct}
-            n_integers = n_integers or len(set(value_of.values()))
             numbers = np.array([value_of[text] for text in texts], dtype=kind)
         except (ValueError, OverflowError):
             continue
         # integers of more than 64 bits may be rounded to each other as floats
-        if np.isfinite(numbers).all() and len(set(value_of.values())) >= n_integers:
+        if np.isfinite(numbers).all() and len(set(value_of.values())) == len(distinct):
             return numbers
     return np.array(texts)
+
+
+def is_ranking(text):
+    """Whether a value is a ranking such as b>a>c, and not a label such as >50."""
+    return ">" in text and all(map(str.strip, text.split(">")))
 
 
 def _table(lines, delimiter):
@@ -251,7 +268,7 @@ def _table(lines, delimiter):
                 # commas between digits alone may be decimal ones
                 plain = _DECIMAL_COMMA.sub(".", line) if ";" in line else line
                 delimiter = max(",\t;", key=plain.count)
-            yield line
+            yield line + (lines.end or "\n")
 
     source = text()
     first = next(source, "")

@@ -24,6 +24,7 @@ from fastm4n._parameters import (
     check_choice,
     check_flag,
     check_number,
+    check_relative_gap,
     check_verbose,
     is_number,
 )
@@ -171,7 +172,7 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
             check_number("alpha", self.alpha, low=0)
         elif not is_number(self.alpha, low=0) and not self._has_auto_alpha():
             raise ValueError(f"alpha must be 'auto' or a finite number > 0, got {self.alpha!r}.")
-        check_number("tol", self.tol, low=0, strict=False)
+        check_relative_gap("tol", self.tol, strict=False)
         check_number("max_iter", self.max_iter, low=0, integer=True)
         self._check_flags("warm_start")
         self._check_tempering()

@@ -10,7 +10,7 @@ _PARTS = {
     "surrogate": """
 surrogate : {{"max_min", "max_margin", "log"{boosted}}}, default="max_min"
     The surrogate loss that is minimised: "max_min" is the M4N of [1]_, consistent for every
-    cost; {surrogates}{boosting}
+    cost where all outputs have a positive probability; {surrogates}{boosting}
 """,
     "kernel": """
 kernel : str or callable, default="linear"
@@ -63,7 +63,8 @@ default="auto"
     features out of scale, `QuasiNewton` for few and long outputs, and `InteriorPoint` for rankings
     of more than a few items under "max_min". `OutOfCore` is for data that do not fit in memory.
 tol : float, default=1e-3
-    Certified gap at which the fit ends, as a share of the objective at zero weights.
+    Relative gap (`relative_gap_`) at which the fit ends: the certified duality gap as a share
+    of the objective at zero weights, at least 0 and below 1.
 max_iter : int, default=1000
     Most passes over the {examples}.
 """,
@@ -88,11 +89,11 @@ callback : callable, default=None
     "certificate": """
 alpha_ : float
     The alpha of the fit.
-duality_gap_ : float
-    Certified gap: the objective is at most this much above its minimum.
 relative_gap_ : float
-    The same as a share of the objective at zero weights; a fit that ended before `max_iter`
-    has at most `tol`.
+    Certified gap, as a share of the objective at zero weights; at most `tol`, unless the fit
+    ran out of passes.
+duality_gap_ : float
+    The same gap in units of the objective, which is at most this much above its minimum.
 primal_objective_, dual_objective_ : float
     The two values that differ by the gap.
 n_iter_ : int

@@ -341,7 +341,9 @@ _PARTS = {
     "scale": """
 alpha : float, default=0.01
     Regularisation: alpha / 2 times the squared norm of the weights is added to the
-    mean loss, the scale of `SGDClassifier`. ``LinearSVC``'s C is 1 / (alpha n).
+    mean loss. For n examples ``LinearSVC(multi_class="crammer_singer", C=C)`` is "max_margin"
+    with alpha = 1 / (C n). ``LogisticRegression(C=C)`` is "log" with the same alpha, or 2 / (C n)
+    for two classes, and ``fit_intercept="free"``.
 cost : {{"zero_one", "absolute", "squared"}} or array of shape (n_classes, n_classes), \
         default="{default_cost}"
     What a mistake costs: cost[i, j] for predicting ``classes_[j]`` where the truth is

@@ -44,8 +44,8 @@ def regularization_path(
     X, y : as the estimator's `fit` takes them
     eps : float, default=0.1
         Gap that the path may have at any alpha, relative to the objective at w = 0, as `tol` of
-        the estimators is. (That objective is 1 for max-margin under the 0-1 or the mean Hamming
-        cost.)
+        the estimators is, and below 1: w = 0 has a gap of at most 1 without any fit. (That
+        objective is 1 for max-margin under the 0-1 or the mean Hamming cost.)
     kappa : float in (0, 1), default=None
         Each breakpoint is solved to a relative gap of at most kappa * eps: the smaller, the fewer
         and the

@@ -16,6 +16,7 @@ from fastm4n._parameters import (
     check_choice,
     check_flag,
     check_number,
+    check_relative_gap,
     check_verbose,
 )
 from fastm4n.estimators._base import CertifiedEstimator
@@ -71,7 +72,7 @@ class Run:
                 "the others make of X."
             )
         check_choice("method", method, METHODS)
-        check_number("eps", eps, low=0)
+        check_relative_gap("eps", eps)
         if eps < ROUNDING:
             raise ValueError(f"eps={eps:g} is below {ROUNDING:g}, what float64 tells apart.")
         kappa = KAPPA[method] if kappa is None else kappa

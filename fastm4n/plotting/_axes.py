@@ -17,12 +17,15 @@ def new_axes(title, n_rows=1, figsize=None, height_ratios=None):
     """Axes of a new figure, one below the other under a title."""
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(
-        n_rows, 1, figsize=figsize, height_ratios=height_ratios, sharex=True, squeeze=False,
-        layout="constrained",
-    )
+    figure = plt.figure(figsize=figsize, layout="constrained")
     figure.suptitle(title, fontsize="medium")
-    return axes[:, 0]
+    return rows_of_axes(figure, n_rows, height_ratios)
+
+
+def rows_of_axes(figure, n_rows, height_ratios=None):
+    """Axes of a figure, one below the other, with one x axis."""
+    return figure.subplots(
+        n_rows, 1, sharex=True, squeeze=False, height_ratios=height_ratios)[:, 0]
 
 
 def style_of(i):
@@ -44,7 +47,13 @@ def log_scale(axis, values, plain=False):
 
     `plain`, for the x axis, writes 100 where powers are written otherwise, and has room for a 0.
     """
-    from matplotlib.ticker import LogFormatterSciNotation, LogLocator, MaxNLocator, NullFormatter
+    from matplotlib.ticker import (
+        FixedLocator,
+        LogFormatterSciNotation,
+        LogLocator,
+        MaxNLocator,
+        NullFormatter,
+    )
 
     positive = values[np.isfinite(values) & (values > 0)]
     if positive.size == 0:
@@ -63,6 +72,8 @@ def log_scale(axis, values, plain=False):
             axis.set_major_locator(MaxNLocator(4))
             axis.set_major_formatter("{x:g}")
         axis.set_minor_formatter(NullFormatter())
+        if plain and multiples is not None and len(multiples) == 9:
+            axis.set_major_locator(FixedLocator(_apart(axis, low, high)))
     if plain:
         axis.set_major_formatter("{x:g}")
 
@@ -80,9 +91,26 @@ def _multiples(low, high, dense):
     return None
 
 
+def _apart(axis, low, high):
+    """One-digit numbers from low to high whose labels do not touch one another."""
+    powers = 10.0 ** np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
+    places = np.multiply.outer(powers, range(1, 10)).ravel()
+    places = places[(places >= low) & (places <= high)]
+    chosen = places[:1]
+    for place in places[1:]:
+        width = 0.085 * (1 + len(f"{place:g}"))
+        if _inches(axis) * np.log(place / chosen[-1]) > width * np.log(high / low):
+            chosen = np.append(chosen, place)
+    return chosen if chosen.size > 1 else places[[0, -1]]
+
+
+def _inches(axis):
+    return axis.axes.get_window_extent().width / axis.axes.figure.dpi
+
+
 def _has_room(axis, low, high):
     """Whether 1, 2 and 5 can be told apart in each decade, before there is a layout."""
-    inches = axis.axes.get_window_extent().width / axis.axes.figure.dpi
+    inches = _inches(axis)
     # from 1 to 2 is 0.3 of a decade, and a digit of a label is about 0.075 inches wide
     n_digits = 1 + max(len(f"{10 ** np.floor(np.log10(end)):g}") for end in (low, high))
     return 0.3 * inches > 0.075 * n_digits * np.log10(high / low)

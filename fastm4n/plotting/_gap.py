@@ -40,6 +40,8 @@ class DualityGapDisplay:
         Names of the curves in the legend.
     tol : float, default=None
         Gap that the fits were to reach, drawn as a line.
+    relative : bool, default=False
+        Whether the gaps, and `tol`, are shares of the objective at zero weights.
 
     Attributes
     ----------
@@ -63,7 +65,7 @@ class DualityGapDisplay:
     >>> fits = [MulticlassClassifier(s, random_state=0).fit(X, y) for s in ("max_min", "log")]
     >>> display = DualityGapDisplay.from_estimator(fits, against="oracle_calls")
     >>> display
-    <DualityGapDisplay: 2 curves (surrogate=max_min, surrogate=log)>
+    <DualityGapDisplay: 2 curves (surrogate=max_min, surrogate=log), tol=0.001>
     """
 
     ax_: Axes
@@ -73,11 +75,12 @@ class DualityGapDisplay:
 
     def __init__(
         self, histories: list[dict[str, Any]], *, names: Sequence[str] | None = None,
-        tol: float | None = None,
+        tol: float | None = None, relative: bool = False,
     ) -> None:
         self.histories = histories
         self.names = names
         self.tol = tol
+        self.relative = relative
 
     def __repr__(self) -> str:
         n = len(self.histories)
@@ -110,7 +113,9 @@ class DualityGapDisplay:
         Returns
         -------
         display : DualityGapDisplay
-            With a line at `tol` where that is the same for all estimators and not 0.
+            Of gaps as shares of the objective at zero weights, with a line at `tol` if that is the
+            same for all estimators and not 0. If a gap is exactly 0, the gaps are absolute, and
+            there is no line.
         """
         check_matplotlib(f"{cls.__name__}.from_estimator")
         estimators, names = as_curves(estimator, names, "estimator")
@@ -125,20 +130,23 @@ class DualityGapDisplay:
                 )
         if names is None and len(estimators) > 1:
             names = _differences(estimators)
-        # of the absolute gaps that are drawn
-        tols = {
-            each.tol * each.duality_gap_ / each.relative_gap_
-            for each in estimators if each.relative_gap_
-        }
-        tol = tols.pop() if len(tols) == 1 else None
-        display = cls([each.history_ for each in estimators], names=names, tol=tol or None)
+        histories, tol = [each.history_ for each in estimators], None
+        relative = all(each.relative_gap_ > 0 for each in estimators)
+        if relative:
+            histories = [
+                {**each.history_, "gap": each.history_["gap"] * each.relative_gap_
+                 / each.duality_gap_} for each in estimators]
+            tols = {each.tol for each in estimators}
+            tol = tols.pop() if len(tols) == 1 else None
+        display = cls(histories, names=names, tol=tol or None, relative=relative)
         return display.plot(ax, against=against, curve_kwargs=curve_kwargs)
 
     @classmethod
     def from_history(
         cls, history: dict[str, ArrayLike], *,
         against: Literal["passes", "seconds", "oracle_calls"] = "passes",
-        names: Sequence[str] | None = None, tol: float | None = None, ax: Axes | None = None,
+        names: Sequence[str] | None = None, tol: float | None = None, relative: bool = False,
+        ax: Axes | None = None,
         curve_kwargs: dict[str, Any] | Sequence[dict[str, Any]] | None = None,
     ) -> DualityGapDisplay:
         """Plot histories of certificates.
@@ -152,6 +160,8 @@ class DualityGapDisplay:
             As in :meth:`from_estimator`.
         tol : float, default=None
             Where to draw a line.
+        relative : bool, default=False
+            Whether the gaps, and `tol`, are shares of the objective at zero weights.
 
         Returns
         -------
@@ -162,7 +172,7 @@ class DualityGapDisplay:
         if isinstance(history, dict) and not isinstance(next(iter(history.values()), {}), dict):
             history = [history]
         histories, names = as_curves(history, names, "history")
-        return cls(histories, names=names, tol=tol).plot(
+        return cls(histories, names=names, tol=tol, relative=relative).plot(
             ax, against=against, curve_kwargs=curve_kwargs
         )
 
@@ -221,7 +231,8 @@ class DualityGapDisplay:
             )
         _axes.log_scale(ax.xaxis, np.concatenate([x for x, _ in curves]), plain=True)
         _axes.log_scale(ax.yaxis, np.concatenate([gaps for _, gaps in curves]))
-        ax.set(xlabel=x_label, ylabel="certified duality gap")
+        kind = "relative" if self.relative else "certified"
+        ax.set(xlabel=x_label, ylabel=f"{kind} duality gap")
         _axes.tidy(ax)
         if ax.get_legend_handles_labels()[0]:
             _axes.legend_beside_lines(ax)

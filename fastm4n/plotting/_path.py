@@ -41,7 +41,8 @@ class RegularizationPathDisplay:
     Parameters
     ----------
     alphas, gaps : ndarray of shape (n_breakpoints,)
-        Breakpoints, decreasing, and the certified gap at each; NaN where it was not certified.
+        Breakpoints, decreasing, and the certified gap at each, as a share of the objective at zero
+        weights; NaN where it was not certified.
     eps : float
         Gap that the path keeps to.
     curve_alphas, curve_gaps : ndarray of shape (n_points,)
@@ -201,8 +202,9 @@ class RegularizationPathDisplay:
             Ends of the gap's curve; by default a little beyond the breakpoints.
         panels : list of {"gap", "score", "n_nonzero", "coef"}, default=None
             What to show; by default all for which there are numbers.
-        ax : matplotlib Axes, or sequence of them, default=None
-            One for each panel; those of a new figure by default.
+        ax : matplotlib Axes, sequence of them, or Figure, default=None
+            One for each panel. An empty figure, or part of one, gets axes for the panels. By
+            default a new figure is made by pyplot.
 
         Returns
         -------
@@ -290,8 +292,9 @@ class RegularizationPathDisplay:
 
         Parameters
         ----------
-        ax : matplotlib Axes, or sequence of them, default=None
-            One for each panel; those of a new figure by default.
+        ax : matplotlib Axes, sequence of them, or Figure, default=None
+            One for each panel. An empty figure, or part of one, gets axes for the panels. By
+            default a new figure is made by pyplot.
         panels : list of {"gap", "score", "n_nonzero", "coef"}, default=None
             What to show; by default all for which there are numbers.
 
@@ -302,10 +305,12 @@ class RegularizationPathDisplay:
         check_matplotlib(f"{type(self).__name__}.plot")
         self.panels_ = self._check_panels(panels)
         n = len(self.panels_)
+        heights = [PANEL_HEIGHTS[panel] for panel in self.panels_]
         if ax is None:
-            heights = [PANEL_HEIGHTS[panel] for panel in self.panels_]
             size = 7, 1 + sum(heights)
             axes = _axes.new_axes("Regularisation path", n, figsize=size, height_ratios=heights)
+        elif hasattr(ax, "subplots"):
+            axes = _axes.rows_of_axes(ax, n, heights)
         else:
             axes = np.ravel(np.array(ax, dtype=object))
             if axes.size != n:
@@ -381,7 +386,7 @@ class RegularizationPathDisplay:
         else:
             top = values.max()
             ax.set_ylim(-0.03 * top, 1.08 * top)  # a little below 0, for whole markers
-        ax.set_ylabel("duality gap")
+        ax.set_ylabel("relative duality gap")
 
     def _plot_scores(self, ax):
         self.score_lines_ = {}

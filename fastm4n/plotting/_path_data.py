@@ -23,8 +23,9 @@ def path_data(path, alpha_min, alpha_max, n_coefs, feature_names):
     sides = np.nextafter(alphas, np.inf), np.nextafter(alphas, 0)
     curve = _curve_points(np.concatenate([alphas, *sides, switches]), low, high)
     data = {
-        "alphas": alphas, "gaps": path.gaps, "eps": path.absolute_eps, "curve_alphas": curve,
-        "curve_gaps": np.array([path.gap(alpha) for alpha in curve.tolist()]), "switches": switches,
+        "alphas": alphas, "gaps": path.relative_gaps, "eps": path.eps, "curve_alphas": curve,
+        "curve_gaps": np.array([path.relative_gap(alpha) for alpha in curve.tolist()]),
+        "switches": switches,
     }
     if path.is_sparse:
         data["n_nonzero"] = path.n_nonzero

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fastm4n._parameters import check_relative_gap
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine
 from fastm4n.solvers.driver import Driver
 from fastm4n.solvers.path_follower import PathFollower
@@ -35,7 +36,7 @@ def solve_path(
     surrogate, features, weights
         As in `solve`.
     eps : float
-        Gap that the path may have anywhere, relative to the objective at w = 0.
+        Gap that the path may have anywhere, relative to the objective at w = 0; below 1.
     kappa : float in (0, 1)
         Each breakpoint is solved to a relative gap of at most kappa * eps.
     alpha_min, alpha_max : float, default=None
@@ -66,6 +67,7 @@ def solve_path(
     >>> bool(max(point.gap for point in points) <= 0.05)
     True
     """
+    check_relative_gap("eps", eps)
     if step == "fixed":
         raise ValueError(
             "step='fixed' averages the iterates of one alpha; paths need step='line_search' or "

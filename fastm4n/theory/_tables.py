@@ -14,8 +14,9 @@ def report_text(report):
     lines = [
         s["model"],
         f"{s['n_examples']} examples, loss {s['loss']!r} in [0, {s['max_loss']:g}], training loss "
-        f"{s['training_loss']:.4g}; certified gap {s['duality_gap']:.3g}, so the weights are "
-        f"within {s['distance_to_optimum']:.3g} of the optimum",
+        f"{s['training_loss']:.4g}; relative gap {s['relative_gap']:.3g}, absolute "
+        f"{s['duality_gap']:.3g}, so that the weights are within {s['distance_to_optimum']:.3g} of "
+        "the optimum",
         "",
         *_complexities(report),
         "",

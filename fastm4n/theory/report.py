@@ -210,7 +210,8 @@ def complexity_report(
     summary = {
         "model": repr_of(model), "n_examples": factors.n_examples, "loss": loss,
         "max_loss": found.max_loss, "delta": float(delta), "training_loss": _mean(found.loss),
-        "alpha": float(model.alpha_), "duality_gap": float(model.duality_gap_),
+        "alpha": float(model.alpha_), "relative_gap": float(model.relative_gap_),
+        "duality_gap": float(model.duality_gap_),
         "distance_to_optimum": distance, "norms": norms,
     }
     answer = consistency(

@@ -214,7 +214,7 @@ class SimplexLoss(nn.Module):
 
     which is convex in s and never negative.  h is the entropy ("log": the cross-entropy), the
     expected cost ("max_margin": Crammer and Singer's hinge loss), or the least expected cost that
-    one who knows mu can have ("max_min": consistent for the cost).
+    one who knows mu can have ("max_min").
 
     Parameters
     ----------
