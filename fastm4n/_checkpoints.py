@@ -101,9 +101,9 @@ def checkpointing(file):
     """Keep the state of the fit in this block in a file, every few seconds.
 
     A fit that was killed goes on from there when the same block is run again, with the same result
-    to the bit. (Up to rounding where the values of a kernel do not fit in `cache_size`, as they are
-    computed anew.) The file is removed when the block ends without an exception; where no fit has
-    used it, it stays as it was.
+    to the bit as of a fit without this block. (Up to rounding where the values of a kernel do not
+    fit in `cache_size`, as they are computed anew.) The file is removed when the block ends without
+    an exception; where no fit has used it, it stays as it was.
 
     Parameters
     ----------

@@ -10,15 +10,13 @@ violation.
 import itertools
 import re
 import shutil
-import tempfile
 import warnings
 from functools import lru_cache
-from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
-from graph_cases import pair_scores, node_scores
+from graph_cases import node_scores, pair_scores
 from scipy import sparse
 from scipy.optimize import minimize
 from sklearn.base import BaseEstimator

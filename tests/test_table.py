@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.utils import all_estimators
-from table import check_fit, covering, look, parts_of, wrong_refusal, Road
+from table import Road, check_fit, covering, look, wrong_refusal
 
 import fastm4n
 from fastm4n import _cells
@@ -76,11 +75,18 @@ def test_the_table_has_every_part():
 
 
 def test_a_new_solver_is_in_the_table(monkeypatch):
-    class Another(Solver):
-        pass
+    monkeypatch.setattr(Solver, "known", dict(Solver.known))
+    _cells.solvers.cache_clear()
+    try:
+        class Another(Solver):
+            variants = ({}, {"quick": True})
 
-    assert "Another" in Solver.known
-    monkeypatch.delitem(Solver.known, "Another")
+            def __init__(self, quick=False):
+                self.quick = quick
+
+        assert {"Another()", "Another(quick=True)"} < set(_cells.solvers())
+    finally:
+        _cells.solvers.cache_clear()
 
 
 @pytest.mark.parametrize("name", PREDICTORS)
@@ -101,8 +107,7 @@ def fitted(name, folder, **parts):
         cell for cell in _cells.cells([name])
         if all(getattr(cell, axis) == value for axis, value in parts.items()))
     example = _cells.example(cell)
-    model = getattr(Road(cell, example, folder, None), "memory")()
-    return cell, model, example
+    return cell, Road(cell, example, folder, None).memory(), example
 
 
 @pytest.mark.parametrize("surrogate", ["log", "max_margin", "max_min", "boost"])
@@ -127,16 +132,15 @@ def test_wrong_certificates_are_violations(name, surrogate, tmp_path):
     assert "above tol" in wrong(relative_gap_=2e-3, duality_gap_=2e-3 * scale)
     assert "but the objective is" in wrong(coef_=1.2 * np.asarray(model.coef_) + 0.3)
     assert wrong(dual_objective_=np.nan) and wrong(duality_gap_=-gap)
-    # a dual that is no bound, with all else as if it were one
-    above = primal - 1e-12
-    assert wrong(dual_objective_=above, duality_gap_=0.0, relative_gap_=0.0) or primal - dual < 1e-6
+    if primal - dual > 1e-5 * scale:
+        # no bound, with all else as if it were one
+        assert wrong(dual_objective_=primal, duality_gap_=0.0, relative_gap_=0.0)
 
 
 def test_refusals_of_other_cells_are_violations():
     cell = next(
         cell for cell in _cells.cells(["GraphTagger"])
         if cell.surrogate == "max_margin" and cell.solver == "QuasiNewton()")
-    good = "solver=QuasiNewton() needs surrogate='log', but surrogate='max_margin' was given"
     for words, rows, wrong in (
         ("solver=QuasiNewton() has no surrogate='max_margin'; use surrogate='log'.", [], None),
         ("solver=QuasiNewton() has no surrogate='log'.", [], "surrogate='log'"),
@@ -147,4 +151,3 @@ def test_refusals_of_other_cells_are_violations():
     ):
         found = wrong_refusal(cell, words, rows)
         assert found is None if wrong is None else wrong in found, (words, found)
-    assert good

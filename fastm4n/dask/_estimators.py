@@ -383,6 +383,8 @@ relative_gap_, duality_gap_, primal_objective_, dual_objective_ : float
     The certificate of the whole problem, as of `{local}`, also after workers were lost.
 n_iter_ : int
     Rounds made.
+interrupted_ : bool
+    Whether Ctrl-C ended the fit.
 history_ : dict of ndarray
     At each certificate "round", "primal", "dual", "gap", "seconds", "bytes" (between the
     driver and the workers), "visits", "sigma", "kappa", "step", "lost" (workers), and

@@ -96,6 +96,8 @@ duality_gap_ : float
     The same gap in units of the objective, which is at most this much above its minimum.
 primal_objective_, dual_objective_ : float
     The two values that differ by the gap.
+interrupted_ : bool
+    Whether Ctrl-C ended the fit, which then holds the best that was certified.
 n_iter_ : int
     Passes made.
 history_ : dict of ndarray

@@ -270,7 +270,9 @@ def check_divisible(estimator):
     if values["warm_start"]:
         refuse("warm_start=True", "fit anew")
     if estimator._is_pure_l1():
-        refuse(f"penalty={values['penalty']!r}", "use an elastic net of l1_ratio=0.99, which has a certificate")
+        refuse(
+            f"penalty={values['penalty']!r}",
+            "use an elastic net of l1_ratio=0.99, which has a certificate")
     solver = as_solver(estimator.solver)
     if not solver.solves_parts:
         refuse(f"solver={type(solver).__name__}()", "use solver='auto'")

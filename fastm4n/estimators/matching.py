@@ -215,8 +215,8 @@ class Matcher(CertifiedEstimator):
         self._check_penalty_kernel()
         if isinstance(as_penalty(self.penalty), Group):
             raise ValueError(
-                f"penalty={self.penalty!r} needs several labels, and a feature of a Matcher has one "
-                "weight; use ElasticNet.")
+                f"penalty={self.penalty!r} needs several labels, and a feature of a Matcher has "
+                "one weight; use ElasticNet.")
 
     def fit(
         self, X: ArrayLike | Sequence[ArrayLike], y: ArrayLike | Sequence[ArrayLike],

@@ -104,8 +104,7 @@ class LabelNewton(Solver):
     Steps do not depend on the scale of columns, nor on their correlation. Every pass looks at all
     examples: it evaluates the objective, or its second derivatives. "log" begins with quasi-Newton
     steps (L-BFGS in the metric of second moments); "max_margin" and "max_min" are smoothed, less
-    and less, and the gap is certified for the problem without smoothing. Within `checkpointing`
-    "auto" has steps of blocks, which can be taken up.
+    and less, and the gap is certified for the problem without smoothing.
 
     Parameters
     ----------
