@@ -338,7 +338,7 @@ def test_bad_selections(columns, message):
 
 
 def test_transitions_are_needed():
-    with pytest.raises(ValueError, match="transition_features needs fit_transitions=True"):
+    with pytest.raises(ValueError, match=r"transition_features=\[4, 1\] needs fit_transitions=True"):
         tagger(fit_transitions=False).fit(*make_data())
 
 
