@@ -120,8 +120,8 @@ def test_unit_of_scores(method):
 def test_factors_of_large_scores():
     nodes, edges, tables = forest(5)
     more = np.random.default_rng(1).normal(size=(3, 3, 3)) + 1e8
-    found = graphs.maximise(nodes, edges, tables, FactorTables([[0, 2, 4]], [more]))
-    plain = graphs.maximise(nodes, edges, tables, FactorTables([[0, 2, 4]], [more - 1e8]))
+    found = graphs.maximise(nodes, edges, tables, FactorTables([0, 2, 4], [0, 3], [more]))
+    plain = graphs.maximise(nodes, edges, tables, FactorTables([0, 2, 4], [0, 3], [more - 1e8]))
     assert_array_equal(found.labels, plain.labels)
     assert_allclose(found.value - 1e8, plain.value, atol=1e-7)
 

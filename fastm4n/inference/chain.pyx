@@ -8,7 +8,7 @@ import numpy as np
 from libc.math cimport INFINITY, isfinite
 from libc.string cimport memcpy
 
-from fastm4n._interrupts cimport look
+from fastm4n._interrupts cimport look, raise_set
 from fastm4n._parameters import refuse_where
 
 from fastm4n._simd._loops cimport chain_f32_for, chain_f64_for
@@ -298,6 +298,8 @@ def viterbi_kbest(unary, pairwise, k, *, allowed=None, fixed=None):
         count = kernels.viterbi_kbest(
             &wide[0, 0], T, R, stride, &pair[0, 0, 0], pair_step, many, &best[0], &back[0],
             &paths[0, 0], &scores[0])
+        if count < 0:
+            raise_set()
     if count == 0:
         raise batch.no_path(0)
     return np.asarray(paths)[:count].astype(np.intp), np.asarray(scores)[:count] + common
