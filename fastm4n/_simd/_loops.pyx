@@ -6,6 +6,9 @@ AVX-512 in one binary.
 
 import os
 
+# the loops in C call it
+from fastm4n._interrupts cimport fastm4n_look  # no-cython-lint
+
 cdef extern from "loops_dispatch.h" nogil:
     int fastm4n_simd_width() noexcept
     const fastm4n_loops* fastm4n_select_loops(Py_ssize_t n_labels, int width) noexcept

@@ -372,9 +372,10 @@ static int NAME(shift)(const double *C, ptrdiff_t N, double *v)
     return apart > 1e3 * scale;
 }
 
-/* v holds column potentials on entry, unless cold; N = M then, and for sweeps of centring.
+/* v holds column potentials on entry, unless cold & 1; N = M then, and for sweeps of centring.
    v: stride; d, distance, from: stride; scanned: N; free_rows: M.  Returns 1 where no
-   assignment is finite, 2 where a cost that was read is NaN or -INFINITY. */
+   assignment is finite, 2 where a cost that was read is NaN or -INFINITY, and, where cold & 2
+   has signals looked for, 3 with an exception set. */
 static int NAME(assign)(const double *C, ptrdiff_t M, ptrdiff_t N, ptrdiff_t step,
                         ptrdiff_t stride, int cold, int sweeps, double *u, double *v,
                         ptrdiff_t *col_of, ptrdiff_t *row_of, double *d, double *distance,
@@ -384,6 +385,8 @@ static int NAME(assign)(const double *C, ptrdiff_t M, ptrdiff_t N, ptrdiff_t ste
     NAME(mask) right = ACOST(zero);
     ptrdiff_t n_free = 0;
     int has_ties = 1;
+    const int looks = cold & 2 && M >= 64;
+    cold &= 1;
     for (ptrdiff_t j = N; j < stride; ++j)
         v[j] = -INFINITY;
     for (ptrdiff_t j = 0; j < N; ++j)
@@ -438,6 +441,8 @@ static int NAME(assign)(const double *C, ptrdiff_t M, ptrdiff_t N, ptrdiff_t ste
         const ptrdiff_t start = free_rows[k];
         ptrdiff_t n_scanned = 0, i = start;
         double reached;
+        if (looks && k % 8 == 0 && fastm4n_look() < 0)
+            return 3;
         ptrdiff_t j = NAME(relax)(1, C + i * step, v, 0.0, i, -1, stride, d, from, &reached);
         for (;;) {
             if (reached == INFINITY)

@@ -5,6 +5,7 @@ import numpy as np
 from libc.math cimport INFINITY
 from libc.string cimport memcpy
 
+from fastm4n._interrupts cimport look
 from fastm4n.features._chain cimport ChainFeatures
 from fastm4n.inference._max_min cimport MaxMinScratch
 from fastm4n.outputs._automaton cimport AutomatonOutputs
@@ -27,6 +28,7 @@ def decode_map(
     cdef Py_ssize_t b, t
     with nogil:
         for b in range(start, stop):
+            look()
             features.scores(b, work.scores)
             outputs.best(
                 b, &work.scores[0], &work.scores[0] + layout.behind(b), work, &work.labels[0],
@@ -44,6 +46,7 @@ def decode_rows(
     work.scores[:] = 0.0
     with nogil:
         for b in range(start, stop):
+            look()
             first = layout.first_part(b)
             for t in range(layout.n_parts(b)):
                 memcpy(
@@ -66,6 +69,7 @@ def marginals(
     cdef Py_ssize_t b, j
     with nogil:
         for b in range(start, stop):
+            look()
             features.scores(b, work.scores)
             for j in range(layout.size(b)):
                 work.scores[j] /= temperature
@@ -85,6 +89,7 @@ def max_min_nodes(
     cdef double lower, upper, inverse
     with nogil:
         for b in range(start, stop):
+            look()
             features.scores(b, work.scores)
             outputs.best(
                 b, &work.scores[0], &work.scores[0] + layout.behind(b), work, &work.labels[0],

@@ -5,6 +5,7 @@ All positions of the sequences lie one after the other, as the parts of the feat
 
 import numpy as np
 
+from fastm4n._interrupts cimport look
 from fastm4n.features._chain cimport ChainFeatures
 from fastm4n.inference._chain cimport ChainScratch
 from fastm4n.inference._chain_max_min cimport ChainMaxMin
@@ -53,6 +54,7 @@ def decode_map(
     cdef Py_ssize_t b, T
     with nogil:
         for b in range(start, stop):
+            look()
             T = layout.n_parts(b)
             block_scores(features, b, forbidden, scores)
             scratch.viterbi(
@@ -72,6 +74,7 @@ def marginals(
     cdef Py_ssize_t b, j, nodes
     with nogil:
         for b in range(start, stop):
+            look()
             nodes = layout.behind(b)
             block_scores(features, b, forbidden, scores)
             if temperature != 1.0:
@@ -98,6 +101,7 @@ def max_min_nodes(
     cdef double lower, upper
     with nogil:
         for b in range(start, stop):
+            look()
             T = layout.n_parts(b)
             features.scores(b, scores)
             if of_sums:

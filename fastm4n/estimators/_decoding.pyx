@@ -1,5 +1,6 @@
 """Predictions of outputs of any kind from any features: ranges of blocks, one thread each."""
 
+from fastm4n._interrupts cimport look
 from fastm4n.features._base cimport FeatureMap
 from fastm4n.outputs._base cimport Layout, Outputs, Workspace, label_t
 from fastm4n.surrogates._base cimport Surrogate
@@ -56,6 +57,7 @@ def best_outputs(FeatureMap features, Outputs outputs, Py_ssize_t start, Py_ssiz
     work.current = INFINITY
     with nogil:
         for b in range(start, stop):
+            look()
             features.scores(b, work.scores)
             if allowed.shape[0]:
                 forbid(layout, b, allowed, 1.0, &work.scores[0])
@@ -86,6 +88,7 @@ def oracle_points(FeatureMap features, Surrogate surrogate, Py_ssize_t start, Py
     work.tolerance = tol
     with nogil:
         for b in range(start, stop):
+            look()
             features.scores(b, work.scores)
             if allowed.shape[0]:
                 most, weights = height, surrogate.outputs.weights_of(b)
@@ -110,6 +113,7 @@ def part_scores(FeatureMap features, Layout layout, Py_ssize_t start, Py_ssize_t
         raise ValueError("parts does not fit the layout.")
     with nogil:
         for b in range(start, stop):
+            look()
             features.scores(b, v)
             row = layout.row(b)
             for t in range(layout.n_parts(b)):
@@ -132,6 +136,7 @@ def oracle_bounds(FeatureMap features, Surrogate surrogate, Py_ssize_t start, Py
     work.tolerance = tol
     with nogil:
         for b in range(start, stop):
+            look()
             features.scores(b, work.scores)
             work.current = INFINITY
             surrogate.certified(b, work, &lower[b], &upper[b])
@@ -155,6 +160,7 @@ def relaxation_gaps(FeatureMap features, Outputs outputs, Py_ssize_t start, Py_s
     work.tolerance = tol
     with nogil:
         for b in range(start, stop):
+            look()
             features.scores(b, work.scores)
             behind = layout.behind(b)
             work.current = INFINITY

@@ -9,6 +9,7 @@ import numpy as np
 from libc.float cimport DBL_MAX
 from libc.math cimport INFINITY, fabs
 
+from fastm4n._interrupts cimport look
 from fastm4n.outputs._base cimport Layout, Outputs, Workspace
 from fastm4n.surrogates._base cimport Surrogate
 
@@ -89,6 +90,7 @@ cdef class LabelDecoder:
         cdef double[::1] excess = np.zeros(n)
         with nogil:
             for i in range(n):
+                look()
                 self.put(scores[i], self.work)
                 self.best(&value)
                 for t in range(self.n):
@@ -116,6 +118,7 @@ cdef class LabelDecoder:
         cdef unsigned char[::1] first = np.zeros(self.n, dtype=np.uint8)
         with nogil:
             for i in range(scores.shape[0]):
+                look()
                 self.put(scores[i], self.work)
                 self.best(&value)
                 for t in range(self.n):

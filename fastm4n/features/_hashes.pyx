@@ -2,6 +2,7 @@
 
 from libc.string cimport memcpy
 
+from fastm4n._interrupts cimport look
 from fastm4n.features._indices cimport check_within, index_t
 from fastm4n.inference._chain cimport real
 
@@ -33,6 +34,8 @@ def hash_dense(
     cdef unsigned long long found
     with nogil:
         for i in range(X.shape[0]):
+            if i % 256 == 0:
+                look()
             found = 0
             for j in range(X.shape[1]):
                 found += scrambled(X[i, j]) * constants[j]
@@ -64,6 +67,8 @@ def hash_csr(
     check_within(indptr, min(data.shape[0], indices.shape[0]) + 1)
     with nogil:
         for i in range(out.shape[0]):
+            if i % 256 == 0:
+                look()
             found = 0
             for k in range(indptr[i], indptr[i + 1]):
                 found += scrambled(data[k]) * constants[indices[k]]

@@ -9,6 +9,7 @@ from scipy import sparse
 
 from libc.string cimport memset
 
+from fastm4n._interrupts cimport look
 from fastm4n._plain import part as arrays_of
 from fastm4n.features._linear cimport WHOLE, LinearMap
 
@@ -83,6 +84,7 @@ cdef class PositionMap(LinearMap):
         cdef Py_ssize_t b
         with nogil:
             for b in range(self.n_blocks):
+                look()
                 if self.has_gram(b):
                     self.fill_gram(b, dense)
         if self.is_sparse:

@@ -19,16 +19,22 @@ from fastm4n.inference._problem cimport GraphProblem
 cdef double UNIT = 2.0 ** -53
 # of the sizes of an edge's scores: what a negative q may be by rounding
 cdef double SLACK = 2.0 ** -40
+# makes SLACK a few units of rounding
+cdef double ALIKE = 2.0 ** -10
 
 
 cdef inline double pull(const graph_t* g, const double* s, double* size) noexcept nogil:
-    """q of an edge with the scores s, and the sum of the sizes of these."""
+    """q of an edge with the scores s, and the size of these: that of what they are not alike in.
+
+    And a small share of what they are alike in, which rounding may have been of.
+    """
     size[0] = fabs(s[0])
     if g.kind == EQUAL:
         return 2.0 * s[0]
     if g.kind == BOTH:
         return s[0]
     size[0] += fabs(s[1]) + fabs(s[g.stride]) + fabs(s[g.stride + 1])
+    size[0] = fabs(s[0] - s[1]) + fabs(s[g.stride + 1] - s[g.stride]) + ALIKE * size[0]
     return (s[0] - s[1]) + (s[g.stride + 1] - s[g.stride])
 
 

@@ -13,6 +13,7 @@ from libc.math cimport INFINITY
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
+from fastm4n._interrupts cimport fastm4n_look
 from fastm4n._simd._loops cimport chain_f32_for, chain_f64_for, loops_for, padded
 
 # Scores further apart than this, at one position and one transition together, take the
@@ -177,8 +178,9 @@ cdef Py_ssize_t viterbi_kbest(
     double* scores) noexcept nogil:
     """The k labellings of largest finite score, best first; returns how many there are.
 
-    Each label of each position keeps its k best prefixes, sorted; ties go to the lower
-    source label, then to its better prefix.  best and back are (T, R, k), paths (k, T).
+    -1 with an exception set where a signal ended it.  Each label of each position keeps its k best
+    prefixes, sorted; ties go to the lower source label, then to its better prefix.
+    best and back are (T, R, k), paths (k, T).
     O(T R^2 k) at least, O(T R^2 k^2) where the lists interleave.
     """
     cdef Py_ssize_t t, i, j, r, count
@@ -194,6 +196,8 @@ cdef Py_ssize_t viterbi_kbest(
     for t in range(1, T):
         matrix = pair + (t - 1) * pair_step
         for j in range(R):
+            if fastm4n_look() < 0:
+                return -1
             to = best + (t * R + j) * k
             pointers = back + (t * R + j) * k
             for r in range(k):

@@ -17,6 +17,7 @@ import numpy as np
 from libc.math cimport INFINITY, isfinite
 from libc.string cimport memset
 
+from fastm4n._interrupts cimport look
 from fastm4n._simd._loops cimport chain_f32_for, chain_f64_for
 from fastm4n.inference._chain cimport (
     exp_pair,
@@ -321,6 +322,7 @@ cdef object run_groups(
     # rows of single sequences, made when the first one is met
     cdef bint has_rows = False
     for g in range(group_from, group_to):
+        look()
         size = min(lanes, B - g * lanes)
         beside = go_beside(size, lanes, R, stride)
         with nogil:

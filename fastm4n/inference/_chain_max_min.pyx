@@ -11,6 +11,7 @@ import numpy as np
 from libc.math cimport INFINITY, sqrt
 from libc.string cimport memcpy, memset
 
+from fastm4n._interrupts cimport look
 from fastm4n.inference._chain cimport ChainScratch, path_score
 from fastm4n.inference._chain_tempered cimport TemperedChain
 from fastm4n.inference._max_min cimport MaxMinScratch
@@ -177,6 +178,7 @@ cdef class ChainMaxMin(MaxMinScratch):
         self.free_mixtures()
         memcpy(&self.answers[0], &self.free_nu[0], nodes * sizeof(double))
         for _look in range(LOOKS):
+            look()
             self.tempered.game(
                 self.v, self.T, self.v + nodes, tau, share, SWEEPS, &self.answers[0], mu,
                 mu + nodes, &soft, &hard)

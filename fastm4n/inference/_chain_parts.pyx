@@ -46,6 +46,7 @@ def max_marginals(unary, pairwise, *, allowed=None, fixed=None):
     refuse_where(
         np.isnan(batch.unary) | (batch.unary == np.inf), "unary", batch.unary,
         "scores are finite or -inf.")
+    batch.take_common()
     cdef const double[:, ::1] scores = batch.unary
     cdef const double[:, :, ::1] pair = batch.pair
     cdef Py_ssize_t T = scores.shape[0], R = scores.shape[1], pair_step = batch.pair_step

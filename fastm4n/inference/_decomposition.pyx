@@ -25,6 +25,7 @@ import numpy as np
 from libc.math cimport INFINITY, fmax, sqrt
 from libc.string cimport memcpy, memset
 
+from fastm4n._interrupts cimport look
 from fastm4n._simd._loops cimport loops_for
 from fastm4n.inference._graph cimport TABLES, edge_score, graph_t, label_t
 from fastm4n.inference._reweighted cimport round_table
@@ -269,6 +270,7 @@ cdef class Decomposition(Sweeps):
         cdef double length, first = INFINITY, previous = INFINITY, value
         cdef bint check
         for k in range(1, max_iterations + 1):
+            look()
             check = k % CHECK_EVERY == 0
             length = self.advance((since + 1.0) / (since + 2.0), check)
             if since == 0:
@@ -292,16 +294,20 @@ cdef class Decomposition(Sweeps):
             # a sweep from here lowers the bound further
             self.add_up(&self.d_next[0])
             self.half_sweep(True, &self.d_next[0])
+            look()
             self.half_sweep(False, &self.d_next[0])
+            look()
             value = self.bound(&self.d_next[0])
             if value < upper[0]:
                 upper[0] = value
                 memcpy(self.messages, &self.d_next[0], ends * sizeof(double))
+            look()
             value = self.decode(&self.d_next[0], &self.trial[0])
             if value > lower[0]:
                 lower[0] = value
                 self.is_labelling = True
                 memcpy(&self.labels[0], &self.trial[0], g.n_nodes * sizeof(label_t))
+            look()
             value = self.round_to_polytope()
             if value > lower[0]:
                 lower[0] = value
@@ -330,9 +336,12 @@ cdef class Decomposition(Sweeps):
         self.n_sweeps = self.n_iterations = 0
         memset(&self.labels[0], 0, g.n_nodes * sizeof(label_t))
         for k in range(max_sweeps):
+            look()
             self.half_sweep(True, messages)
+            look()
             now = self.half_sweep(False, messages)
             self.n_sweeps = k + 1
+            look()
             value = self.decode(messages, &self.trial[0])
             if value > lower[0] or k == 0:
                 lower[0] = value

@@ -11,8 +11,9 @@ from fastm4n.inference._reweighted cimport Reweighted, forests_t
 
 from fastm4n.inference._reweighted import spanning_forests
 
-# errors below this share of the value are left, and primal-dual iterations are no more than these
-LP_TOL = 4e-10
+# errors below this share of what proves a labelling best are left, and primal-dual iterations are
+# no more than these
+LP_SHARE = 0.4
 LP_ITERATIONS = 2000
 TRW_TOL = 1e-9
 TRW_SWEEPS = 500
@@ -66,7 +67,7 @@ def refuses_lp(GraphProblem problem):
 def solve_lp(GraphProblem problem):
     """labels, value, bound: by sweeps, and where those leave a gap to the linear program's end."""
     labels, value, _, bound, *_, messages = relax(problem, 0.0, 100, 0)
-    tol = LP_TOL * max(1.0, abs(value)) if value > -np.inf else LP_TOL
+    tol = LP_SHARE * problem.slack(value) if value > -np.inf else 0.0
     if bound - value > tol and bound > -np.inf:
         other, better, _, upper, *_ = relax(problem, tol, 10, LP_ITERATIONS, messages)
         bound = min(bound, upper)

@@ -26,11 +26,11 @@ cdef class DoubledGraph:
     cdef void begin(
         self, const graph_t* g, const double* unary, const double* more, double highest,
         double lowest, double share, const double* weights) noexcept nogil
-    cdef double cut_symmetrically(self) noexcept nogil
+    cdef double cut_symmetrically(self) except? -1.0 nogil
     cdef void double_graph(self) noexcept nogil
     cdef double cut_doubled(
         self, double slope, double mirrored, double share, const double* weights,
-        unsigned char* side) noexcept nogil
+        unsigned char* side) except? -1.0 nogil
     cdef double value_of_kept(self) noexcept nogil
     cdef void edges_around(self, Py_ssize_t n, const int* ends, Py_ssize_t m) noexcept nogil
     cdef bint reaches(self, int node, int wanted) noexcept nogil

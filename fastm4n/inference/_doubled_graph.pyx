@@ -78,7 +78,8 @@ cdef class DoubledGraph:
         cdef int* ends = &self.ends[0]
         cdef bint moved = False
         self.constant = binary_form(g, unary, more, u, &self.pair[0])
-        scale = fabs(self.constant)
+        # the constant is in all values alike, and added to them last
+        scale = 0.0
         for i in range(n):
             if choices(g, i) == 1:
                 # what is behind a node's labels is no score
@@ -148,7 +149,7 @@ cdef class DoubledGraph:
         self.n = k
         self.m = m
 
-    cdef double cut_symmetrically(self) noexcept nogil:
+    cdef double cut_symmetrically(self) except? -1.0 nogil:
         """r = the best point, with labels of as many nodes as ties allow; a bound of its a'r.
 
         Less distances.  The doubled graph is cut as a signed one of n nodes.
@@ -223,7 +224,7 @@ cdef class DoubledGraph:
 
     cdef double cut_doubled(
             self, double slope, double mirrored, double share, const double* weights,
-            unsigned char* side) noexcept nogil:
+            unsigned char* side) except? -1.0 nogil:
         """side = S of the cut with a_i + w_i slope and -a_i - w_i mirrored; a bound of its C."""
         cdef Py_ssize_t i, n = self.n
         cdef double weight

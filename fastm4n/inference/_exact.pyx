@@ -10,6 +10,7 @@ from fastm4n.inference._problem cimport GraphProblem
 
 from fastm4n.factors import graph_factors
 from fastm4n.inference._elimination import MOST_ENTRIES, TooLarge
+from fastm4n.inference._problem import take_common
 
 # entries of the tables of an elimination that take as long as a state of a split table, about
 STATES_PER_ENTRY = 64
@@ -62,6 +63,7 @@ cdef class ExactGraph:
     cdef EliminationScratch work
     cdef double[::1] tables
     cdef object given, scopes, shapes
+    cdef double constant
 
     def __init__(self, GraphProblem problem):
         self.problem = problem
@@ -79,6 +81,9 @@ cdef class ExactGraph:
                 problem.factors, sizes, problem.edges)
         starts = np.cumsum([0] + [table.size for table in tables])
         self.scopes, self.shapes = scopes, [table.shape for table in tables]
+        # what the scores of a factor have in common would cost digits of all sums
+        tables = [np.array(table, dtype=np.float64) for table in tables]
+        self.constant = sum(take_common(table.reshape(1, -1))[0] for table in tables)
         self.tables = np.concatenate([table.ravel() for table in tables] + [np.zeros(1)])
         try:
             self.plan = exact_plan(sizes, problem.edges, scopes, starts[:len(tables)], finite)
@@ -106,7 +111,7 @@ cdef class ExactGraph:
                     value = self.plan.maximise(
                         &p.g, p.node_scores(), p.edge_scores(), &self.tables[0], self.work,
                         &labels[0])
-        return np.asarray(labels[:p.n_nodes]).astype(np.intp), value
+        return np.asarray(labels[:p.n_nodes]).astype(np.intp), value + self.constant
 
     def marginals(self, Py_ssize_t n_calls=1):
         """Marginals of nodes (n_nodes, stride) and edges (as scores lie), and log-partition.
@@ -138,8 +143,8 @@ cdef class ExactGraph:
             np.asarray(of_factors)[starts[f]:starts[f + 1]].reshape(self.shapes[f])
             for f in self.given]
         return (
-            np.asarray(rows[:p.n_nodes]), np.asarray(edges[:p.more.shape[0]]), log_partition,
-            factors)
+            np.asarray(rows[:p.n_nodes]), np.asarray(edges[:p.more.shape[0]]),
+            log_partition + self.constant, factors)
 
     def max_marginals(self):
         """The largest score of a labelling that has each label at each node, (n_nodes, stride).
@@ -155,7 +160,7 @@ cdef class ExactGraph:
                 self.plan.max_marginals(
                     &p.g, p.node_scores(), p.edge_scores(), &self.tables[0], self.work,
                     &rows[0, 0])
-        return np.asarray(rows[:p.n_nodes])
+        return np.asarray(rows[:p.n_nodes]) + self.constant
 
 
 def refuses_exact(problem):

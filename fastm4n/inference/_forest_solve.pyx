@@ -5,6 +5,7 @@ import numpy as np
 from libc.math cimport INFINITY
 from libc.string cimport memset
 
+from fastm4n._interrupts cimport look
 from fastm4n.inference._forest cimport ForestScratch
 from fastm4n.inference._graph cimport choices, edge_score, label_t
 from fastm4n.inference._problem cimport GraphProblem
@@ -138,6 +139,7 @@ def forest_kbest(GraphProblem p, Py_ssize_t k):
                 first = p.held_edges[e, 0] == c
             parent[c] = <int> q
             for j in range(n_to):
+                look()
                 for r in range(k):
                     message[r] = -INFINITY
                     merged[r] = -INFINITY

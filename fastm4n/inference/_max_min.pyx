@@ -11,6 +11,7 @@ import numpy as np
 from libc.math cimport INFINITY
 from libc.string cimport memcpy, memset
 
+from fastm4n._interrupts cimport look
 from fastm4n._simd._loops cimport loops_for, padded
 from fastm4n.inference._simplex cimport max_min_game
 
@@ -344,6 +345,7 @@ cdef class MaxMinScratch:
             self.free_mixtures()
             self.use_free()
         while True:
+            look()
             m = self.n_columns + self.has_free
             k = self.n_rows + self.has_free
             if self.has_free:
@@ -466,6 +468,7 @@ cdef class MaxMinScratch:
         self.project(theta, &self.point[0])
         self.project_answer(log_nu)
         for _it in range(n_iter):
+            look()
             # half a step, with the gradients at (mu, nu)
             self.gradients(&self.point[0])
             for j in range(size):

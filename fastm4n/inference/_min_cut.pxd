@@ -63,8 +63,8 @@ cdef class MinCut:
         self, Py_ssize_t n_nodes, const int* edges, Py_ssize_t n_edges) noexcept nogil
     cdef bint has(
         self, Py_ssize_t n_nodes, const int* edges, Py_ssize_t n_edges) noexcept nogil
-    cdef void solve(self, bint warm) noexcept nogil
-    cdef void solve_moved(self) noexcept nogil
+    cdef int solve(self, bint warm) except -1 nogil
+    cdef int solve_moved(self) except -1 nogil
     cdef double flow_of(self, Py_ssize_t e) noexcept nogil
     cdef void read_flow(self) noexcept nogil
     cdef void read_pushed(self) noexcept nogil

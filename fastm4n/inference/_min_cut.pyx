@@ -219,7 +219,7 @@ cdef class MinCut:
             # no edges have no address
             and (n_edges == 0 or memcmp(self.ends, edges, 2 * n_edges * sizeof(int)) == 0))
 
-    cdef void solve_moved(self) noexcept nogil:
+    cdef int solve_moved(self) except -1 nogil:
         """`solve` where only `weight` is another one than in the last, and `has_trees` is true."""
         cdef network_t* g = &self.network
         cdef node_t* nodes = g.nodes
@@ -260,10 +260,13 @@ cdef class MinCut:
             elif a != NONE and nodes[g.arcs[a].head].tree != nodes[i].tree:
                 orphan_last(g, <int> i)
         adopt(g)
+        # until the search has ended
+        self.has_trees = False
         search(g)
         self.finish()
+        return 0
 
-    cdef void solve(self, bint warm) noexcept nogil:
+    cdef int solve(self, bint warm) except -1 nogil:
         """flow = a maximum flow, found from `flow` where warm, and tree = who is cut off."""
         cdef network_t* g = &self.network
         cdef node_t* nodes = g.nodes
@@ -307,6 +310,7 @@ cdef class MinCut:
         else:
             search(g)
         self.finish()
+        return 0
 
     cdef inline double flow_of(self, Py_ssize_t e) noexcept nogil:
         """The flow that residual capacities say edge e has, within its capacities."""

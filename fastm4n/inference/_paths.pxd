@@ -74,5 +74,5 @@ cdef inline void plant(network_t* g, int i) noexcept nogil:
 
 
 cdef void adopt(network_t* g) noexcept nogil
-cdef void search(network_t* g) noexcept nogil
-cdef void search_signed(network_t* g) noexcept nogil
+cdef int search(network_t* g) except -1 nogil
+cdef int search_signed(network_t* g) except -1 nogil

@@ -13,8 +13,13 @@ So one network of n nodes does for that of 2 n; over an edge with s = -1 the tre
 both ends of a path have the same root, all from where they meet on carries the path and its image.
 """
 
+from fastm4n._interrupts cimport look
+
 # of what was there before a push, so much is rounding
 cdef double DUST = 2.0 ** -48
+cdef enum:
+    # augmentations
+    BETWEEN_LOOKS = 1024
 
 
 cdef inline int next_active(network_t* g) noexcept nogil:
@@ -206,7 +211,7 @@ cdef inline void adopt_all(network_t* g, bint is_signed) noexcept nogil:
                     orphan_last(g, j)
 
 
-cdef inline void grow(network_t* g, bint is_signed) noexcept nogil:
+cdef inline int grow(network_t* g, bint is_signed) except -1 nogil:
     cdef node_t* nodes = g.nodes
     cdef arc_t* arcs = g.arcs
     cdef int i, j, a
@@ -214,7 +219,7 @@ cdef inline void grow(network_t* g, bint is_signed) noexcept nogil:
     while True:
         i = next_active(g)
         if i == LAST:
-            return
+            return 0
         tree = nodes[i].tree
         if tree == 0:
             continue
@@ -230,6 +235,8 @@ cdef inline void grow(network_t* g, bint is_signed) noexcept nogil:
                     nodes[j].distance = nodes[i].distance + 1
                     activate(g, j)
                 elif nodes[j].tree != behind:
+                    if g.time % BETWEEN_LOOKS == 0:
+                        look()
                     augment(g, i, a, is_signed)
                     adopt_all(g, is_signed)
                     if nodes[i].tree != tree:
@@ -249,11 +256,11 @@ cdef void adopt(network_t* g) noexcept nogil:
     adopt_all(g, False)
 
 
-cdef void search(network_t* g) noexcept nogil:
+cdef int search(network_t* g) except -1 nogil:
     """Grow both trees and push along every path found, until no tree can grow."""
-    grow(g, False)
+    return grow(g, False)
 
 
-cdef void search_signed(network_t* g) noexcept nogil:
+cdef int search_signed(network_t* g) except -1 nogil:
     """`search` in a signed network."""
-    grow(g, True)
+    return grow(g, True)

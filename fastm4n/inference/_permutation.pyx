@@ -15,6 +15,7 @@ import numpy as np
 
 from libc.math cimport exp, fabs, log, INFINITY
 
+from fastm4n._interrupts cimport fastm4n_look
 from fastm4n._simd._loops cimport assign_for, fastm4n_loops, loops_for, padded
 from fastm4n.inference._subsets cimport LOW, SubsetSums, two_sum
 
@@ -169,7 +170,8 @@ cdef class PermutationScratch:
         leave the range in which nothing is lost.  Where the updates converge slowly, as they do
         for sharp scores, steps of Newton's method for the dual take their place.
 
-        Returns the number of updates, or -1 where every permutation scores -inf.
+        Returns the number of updates, -1 where every permutation scores -inf, or -2, with an
+        exception set, where a signal ended it.
         O(M^2) an update, O(M^3) if it is Newton's.
         """
         if M == 0:
@@ -218,6 +220,8 @@ cdef class PermutationScratch:
                 self.balance(M, stride)
         value = self.normalise(loops, M, stride, row, &error)
         while error > tol and n < max_iter:
+            if fastm4n_look() < 0:
+                return -2
             if newton:
                 slope = self.newton_direction(M, stride, &top)
                 value_before, before = value, error
@@ -267,6 +271,8 @@ cdef class PermutationScratch:
             # a step of Newton's costs about as much as 2 M updates
             round_end = min(max_iter, n + 10 + 2 * M)
             while safe and error > tol and n < round_end:
+                if fastm4n_look() < 0:
+                    return -2
                 for j in range(stride):
                     r[j] = 0.0
                 for j in range(M):

@@ -35,7 +35,7 @@ cdef class PermutationMaxMin(MaxMinScratch):
     cdef void moves(
         self, Py_ssize_t M, Py_ssize_t i, double* D, double* E, double* q, double* p) noexcept nogil
     cdef void start_again(self, const double* mu, double* theta, double* log_nu) noexcept nogil
-    cdef void project_entries(self, const double* theta, double* column, bint warm) noexcept nogil
+    cdef int project_entries(self, const double* theta, double* column, bint warm) except -1 nogil
 
 
 cdef double boundary(const double* x, const double* move, Py_ssize_t n, double most) noexcept nogil

@@ -5,6 +5,7 @@ import numpy as np
 from libc.math cimport INFINITY, log
 from libc.string cimport memcpy, memset
 
+from fastm4n._interrupts cimport look
 from fastm4n.inference._max_min cimport MaxMinScratch
 from fastm4n.inference._permutation cimport PermutationScratch
 
@@ -207,6 +208,7 @@ cdef class PermutationMaxMin(MaxMinScratch):
         for e in range(size):
             z[e] = mean
         for _it in range(INTERIOR_STEPS):
+            look()
             gap = 0.0
             for e in range(size):
                 gap += mu[e] * s[e] + nu[e] * z[e]
@@ -549,7 +551,8 @@ cdef class PermutationMaxMin(MaxMinScratch):
             theta[j] = log(max(mu[j], LEAST_START))
             log_nu[j] = log(max(self.nu[j], LEAST_START))
 
-    cdef void project_entries(self, const double* theta, double* column, bint warm) noexcept nogil:
+    cdef int project_entries(
+        self, const double* theta, double* column, bint warm) except -1 nogil:
         """packed = Sinkhorn's projection of theta, from the potentials in column if warm.
 
         Scores far larger than the costs move theta so far between two projections that the
@@ -561,9 +564,10 @@ cdef class PermutationMaxMin(MaxMinScratch):
             &self.compact[0], self.T, PROJECTION_TOL, PROJECTION_UPDATES, warm, False,
             &self.packed[0], &self.row[0], column)
         if warm and n == PROJECTION_UPDATES:
-            self.permutations.sinkhorn(
+            n = self.permutations.sinkhorn(
                 &self.compact[0], self.T, PROJECTION_TOL, PROJECTION_UPDATES, False, False,
                 &self.packed[0], &self.row[0], column)
+        return -1 if n == -2 else 0
 
     cdef int make_feasible(self, double* mu, double* nu) except -1 nogil:
         """Rounded to the polytope, so that both are points that a bound may be made of."""

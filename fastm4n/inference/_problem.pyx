@@ -6,12 +6,46 @@ from fastm4n._simd._loops cimport loops_for, padded
 from fastm4n.inference._graph cimport BOTH, DISPLACED, EQUAL, TABLES, edge_score
 from fastm4n.inference._forest_plan import forest_order
 
+# what a bound and a value that agree differ by: as a share of what the value is below the sum of
+# the largest scores; and by rounding, as a share of the differences of scores
+EXACT_TO = 1e-9
+ROUNDING = 1e-15
+
 PAIRS = {"tables": TABLES, "equal": EQUAL, "both": BOTH, "displaced": DISPLACED}
 
 
 def row_length(Py_ssize_t n_labels):
     """Numbers of a node's row: n_labels in whole vectors."""
     return padded(n_labels, loops_for(n_labels))
+
+
+def common_scores(scores, given=None):
+    """What the scores of each row share, where that is most of them, their largest, and the spread.
+
+    `given` tells which scores count: all finite ones by default.  Numbers that are within a factor
+    of two have a difference without rounding, so that no digit is lost where what they share is
+    taken from them; left there, it would cost digits of all sums, and of tolerances.
+    """
+    if given is None:
+        given = scores > -np.inf
+    axes = tuple(range(1, scores.ndim))
+    of = {} if given.all() else {"where": given}
+    with np.errstate(over="ignore"):
+        top = scores.max(axis=axes, initial=-np.inf, **of)
+        spread = top - scores.min(axis=axes, initial=np.inf, **of)
+        is_most = np.isfinite(top) & (spread <= 0.5 * np.abs(top))
+    return np.where(is_most, top, 0.0).astype(scores.dtype), top, spread
+
+
+def take_common(scores, given=None):
+    """Take it from each row of `scores`, in place.
+
+    Returns the sum of what was taken, of the largest scores left, and of the spreads.
+    """
+    common, top, spread = common_scores(scores, given)
+    with np.errstate(over="ignore"):
+        scores -= common.reshape(-1, *[1] * (scores.ndim - 1))
+        return common.sum(), (top - common).sum(), spread.sum(where=np.isfinite(top))
 
 
 cdef class GraphProblem:
@@ -42,6 +76,10 @@ cdef class GraphProblem:
     ----------
     n_nodes, n_edges, n_labels, stride : int
         stride is the length of a row.
+    constant : float
+        What was taken from the scores of all labellings, and is to be added to values.
+    height, spread : float
+        Sums over nodes and edges: of their largest scores, and of what those are above the least.
     """
 
     def __init__(self, unary, edges, more, places, Py_ssize_t n_labels, pairs, n_choices=None,
@@ -90,6 +128,10 @@ cdef class GraphProblem:
             total += edge_score(
                 &self.g, e, &self.more[0], y[self.held_edges[e, 0]], y[self.held_edges[e, 1]])
         return total
+
+    def slack(self, double value):
+        """How far above the score of a labelling a bound may be that proves it best."""
+        return EXACT_TO * max(0.0, self.height - value) + ROUNDING * self.spread
 
     cdef const double* node_scores(self) noexcept nogil:
         return &self.unary[0, 0] if self.n_nodes else NULL

@@ -36,10 +36,10 @@ cdef class Reweighted:
     cdef void slopes(
         self, const graph_t* g, const forests_t* forests, const double* mu, const double* step,
         double gamma, double* slope, double* bend) noexcept nogil
-    cdef void sum_product(
+    cdef int sum_product(
         self, const graph_t* g, const forests_t* forests, const double* unary, const double* more,
         double* messages, double current, double slack, double tol, Py_ssize_t max_sweeps,
-        double* nodes, double* edges, double* lower, double* upper) noexcept nogil
+        double* nodes, double* edges, double* lower, double* upper) except -1 nogil
 
 cdef double round_table(
     double* q, Py_ssize_t n_a, Py_ssize_t n_b, Py_ssize_t stride, const double* p_a,

@@ -18,6 +18,7 @@ import numpy as np
 from libc.math cimport INFINITY, fabs, fmax
 from libc.string cimport memcpy, memset
 
+from fastm4n._interrupts cimport look
 from fastm4n._simd._loops cimport fastm4n_loops, loops_for
 from fastm4n.inference._graph cimport choices, graph_t
 
@@ -287,10 +288,10 @@ cdef class Reweighted:
                 slope[0] += share * first
                 bend[0] += share * second
 
-    cdef void sum_product(
+    cdef int sum_product(
         self, const graph_t* g, const forests_t* forests, const double* unary, const double* more,
         double* messages, double current, double slack, double tol, Py_ssize_t max_sweeps,
-        double* nodes, double* edges, double* lower, double* upper) noexcept nogil:
+        double* nodes, double* edges, double* lower, double* upper) except -1 nogil:
         """nodes, edges = a point of L of value lower <= max_L <score, .> + h <= upper.
 
         Until upper - lower <= max(tol, slack (upper - current)); `messages` as in `begin`, warm.
@@ -300,7 +301,9 @@ cdef class Reweighted:
         self.n_sweeps = 0
         upper[0] = INFINITY
         for k in range(max_sweeps):
+            look()
             self.half_sweep(True)
+            look()
             self.half_sweep(False)
             self.n_sweeps = k + 1
             # of a forest the first sweep is exact
@@ -308,10 +311,13 @@ cdef class Reweighted:
                 continue
             # sweeps leave the rounding of all messages that there have been
             self.add_up(unary)
+            look()
             upper[0] = min(upper[0], self.bound())
+            look()
             lower[0] = self.beliefs(unary, nodes, edges)
             if upper[0] - lower[0] <= fmax(tol, slack * (upper[0] - current)):
                 break
+        return 0
 
 
 cdef double round_table(

@@ -7,6 +7,8 @@ from fastm4n.inference._graph cimport graph_t, label_t
 
 cdef class RoofScratch(DoubledGraph):
     cdef readonly double lower, bound
+    # bound less the constant of the quadratic form
+    cdef double free_bound
     cdef readonly Py_ssize_t most_joined
     cdef readonly bint proven
     cdef SplitTables tables

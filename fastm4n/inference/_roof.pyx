@@ -94,8 +94,10 @@ cdef class RoofScratch(DoubledGraph):
         for i in range(self.n):
             self.p[self.kept[i]] = self.r[i]
         self.lower += self.value_of_point(g)
-        self.bound = self.lower + max(0.0, bound - value) + (
+        self.free_bound = self.lower + max(0.0, bound - value) + (
             UNIT * (g.n_nodes + g.n_edges) * self.scale)
+        self.lower += self.constant
+        self.bound = self.free_bound + self.constant
 
     # ------------------------------------------------------------------------ the relaxation
 
@@ -112,9 +114,9 @@ cdef class RoofScratch(DoubledGraph):
         return 0
 
     cdef double value_of_point(self, const graph_t* g) noexcept nogil:
-        """The score of p with the best q, which it sets."""
+        """The score of p, less the constant, with the best q, which it sets."""
         cdef Py_ssize_t i, e
-        cdef double first, second, q, total = self.constant
+        cdef double first, second, q, total = 0.0
         for i in range(g.n_nodes):
             total += self.u[i] * self.p[i]
         for e in range(g.n_edges):
@@ -149,6 +151,7 @@ cdef class RoofScratch(DoubledGraph):
         `bound` comes down to it.
         """
         cdef Py_ssize_t i, k
+        cdef double score
         cdef int* number = &self.found[0]
         self.most_joined = 0
         for i in range(g.n_nodes):
@@ -164,12 +167,14 @@ cdef class RoofScratch(DoubledGraph):
                         self.list_states(g, k, labels)
             if self.most_joined > MOST_LEFT:
                 self.round_in_turn(g, labels)
-        value[0] = self.score_of(g, labels)
+        score = self.score_of(g, labels)
         if self.most_joined <= MOST_LEFT:
-            self.bound = min(self.bound, value[0] + ROUNDING * self.scale)
+            self.free_bound = min(self.free_bound, score + ROUNDING * self.scale)
         # sums that overflow prove nothing
         self.proven = self.scale < INFINITY and (
-            self.most_joined <= MOST_LEFT or self.bound <= value[0] + 2.0 * ROUNDING * self.scale)
+            self.most_joined <= MOST_LEFT or self.free_bound <= score + 2.0 * ROUNDING * self.scale)
+        value[0] = score + self.constant
+        self.bound = self.free_bound + self.constant
         return 0
 
     cdef Py_ssize_t join_from(self, const graph_t* g, Py_ssize_t i) noexcept nogil:
@@ -199,8 +204,9 @@ cdef class RoofScratch(DoubledGraph):
         return k
 
     cdef double score_of(self, const graph_t* g, const label_t* labels) noexcept nogil:
+        """Less the constant."""
         cdef Py_ssize_t i, e
-        cdef double total = self.constant
+        cdef double total = 0.0
         for i in range(g.n_nodes):
             if labels[i]:
                 total += self.u[i]

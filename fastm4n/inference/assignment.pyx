@@ -8,6 +8,7 @@ from cpython.buffer cimport (
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset, strcmp
 
+from fastm4n._interrupts cimport fastm4n_look, look, raise_set
 from fastm4n._parameters import as_real, refuse_where
 
 from fastm4n._simd._loops cimport assign_for, fastm4n_assign_loop, loops_for, padded
@@ -17,6 +18,10 @@ cdef enum:
     SWEEPS = 2
     # words of a call's own stack that serve as workspace of a small problem
     WORDS = 1024
+    # for the loop: signals are looked for
+    LOOKS = 2
+    # small problems
+    BETWEEN_LOOKS = 16
 
 # looked up once: a call of a small problem takes no longer than a few look-ups
 cdef object array_type = np.ndarray, new_array = np.empty, index_type = np.dtype(np.intp)
@@ -29,10 +34,10 @@ cdef Py_ssize_t assign_batch(
     Py_ssize_t[::1] scanned, Py_ssize_t[::1] free_rows) noexcept nogil:
     """Solve all problems; returns how many were solved before one that has no assignment.
 
-    -1 where a cost is NaN or -inf.  The potentials of problem b are in row b of u and v if
-    `keep`, or else in row 0, those to start from in row b of `start` unless `cold`.  The last
-    problem goes through C, whose rows have room for whole vectors: in the others a vector that
-    reaches over the end of a row reads costs that follow.
+    -1 where a cost is NaN or -inf, -3 with an exception set where a signal ended it.  The
+    potentials of problem b are in row b of u and v if `keep`, or else in row 0, those to start from
+    in row b of `start` unless `cold`.  The last problem goes through C, whose rows have room for
+    whole vectors: in the others a vector that reaches over the end of a row reads costs that follow.
     """
     cdef Py_ssize_t b, i, M = costs.shape[1], N = costs.shape[2], stride = C.shape[1]
     cdef Py_ssize_t step = N, at = 0
@@ -40,6 +45,8 @@ cdef Py_ssize_t assign_batch(
     cdef const double* given
     cdef int failed, sweeps = SWEEPS if keep and M == N else 0
     for b in range(costs.shape[0]):
+        if b % BETWEEN_LOOKS == 0 and fastm4n_look() < 0:
+            return -3
         given = &costs[b, 0, 0]
         if b == costs.shape[0] - 1 and stride != N:
             for i in range(M):
@@ -49,10 +56,11 @@ cdef Py_ssize_t assign_batch(
         if not cold:
             memcpy(&v[at, 0], &start[b, 0], N * sizeof(double))
         failed = assign(
-            given, M, N, step, stride, cold, sweeps, &u[at, 0], &v[at, 0], &col_of[b, 0],
-            &row_of[0], &work[0, 0], &work[1, 0], &parents[0], &scanned[0], &free_rows[0])
+            given, M, N, step, stride, LOOKS | cold, sweeps, &u[at, 0], &v[at, 0],
+            &col_of[b, 0], &row_of[0], &work[0, 0], &work[1, 0], &parents[0], &scanned[0],
+            &free_rows[0])
         if failed:
-            return -1 if failed == 2 else b
+            return b if failed == 1 else -1 if failed == 2 else -3
     return costs.shape[0]
 
 
@@ -103,8 +111,8 @@ cdef int assign_one(
             for j in range(N, stride):
                 C[i * stride + j] = 0.0
     failed = assign_for(N)(
-        costs, M, N, stride, stride, True, 0, u, v, col_of, row_of, v + stride, v + 2 * stride,
-        parents, scanned, free_rows)
+        costs, M, N, stride, stride, LOOKS | True, 0, u, v, col_of, row_of, v + stride,
+        v + 2 * stride, parents, scanned, free_rows)
     if failed == 0:
         k = 0
         for j in range(N if tall else M):
@@ -169,12 +177,20 @@ def assign_range(costs, bint maximize, Py_ssize_t start, Py_ssize_t stop,
     else:
         double_ = costs
     cdef double[::1] work = new_array(words_for(M, N))
+    cdef int failed
     with nogil:
         while b < stop:
+            if b % BETWEEN_LOOKS == 0:
+                look()
             if is_single:
-                if assign_one(&single[b, 0, 0], M, N, sign, &work[0], &rows[b, 0], &columns[b, 0]):
-                    break
-            elif assign_one(&double_[b, 0, 0], M, N, sign, &work[0], &rows[b, 0], &columns[b, 0]):
+                failed = assign_one(
+                    &single[b, 0, 0], M, N, sign, &work[0], &rows[b, 0], &columns[b, 0])
+            else:
+                failed = assign_one(
+                    &double_[b, 0, 0], M, N, sign, &work[0], &rows[b, 0], &columns[b, 0])
+            if failed == 3:
+                raise_set()
+            if failed:
                 break
             b += 1
     return b
@@ -208,6 +224,8 @@ cdef object assigned_at_once(cost, bint maximize):
                         <Py_ssize_t*> first.buf, <Py_ssize_t*> second.buf)
                 PyBuffer_Release(&first)
                 PyBuffer_Release(&second)
+                if failed == 3:
+                    raise_set()
     finally:
         PyBuffer_Release(&given)
     return (rows, columns) if failed == 0 else None
@@ -336,6 +354,8 @@ def linear_assignment(cost, maximize=False, *, potentials=None, return_potential
             done = assign_batch(
                 costs, first, cold, keep, C, u_view, v_view, col_of, row_of, work,
                 parents, scanned, free_rows)
+    if done == -3:
+        raise_set()
     if done < 0:
         allowed = "-inf" if maximize else "inf"
         refuse_where(

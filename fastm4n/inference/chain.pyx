@@ -8,12 +8,18 @@ import numpy as np
 from libc.math cimport INFINITY, isfinite
 from libc.string cimport memcpy
 
+from fastm4n._interrupts cimport look, raise_set
 from fastm4n._parameters import refuse_where
 
 from fastm4n._simd._loops cimport chain_f32_for, chain_f64_for
 from fastm4n.inference cimport _chain as kernels
 from fastm4n.inference._chain cimport real
 from fastm4n.inference._chain_max_min cimport ChainMaxMin
+
+from fastm4n.inference._problem import common_scores
+
+# a score per label of each position from which what labels share is looked for
+cdef double FAR = 1e4
 
 
 cdef Py_ssize_t vector_width(bint single, Py_ssize_t n_labels):
@@ -78,6 +84,15 @@ class _Batch:
         self.pair = np.zeros((max(1, matrices.shape[0]), R, self.stride), dtype=self.dtype)
         self.pair[: matrices.shape[0], :, :R] = matrices
         self.pair_step = R * self.stride if per_edge else 0
+
+    def take_common(self):
+        """Take from unary what the labels of a position share; returns that, of each position.
+
+        The recursions add up the scores of all positions, whose digits it would take.
+        """
+        common = common_scores(self.unary)[0]
+        self.unary = self.unary - common[:, np.newaxis]
+        return common.astype(np.float64)
 
     def no_path(self, b):
         which = "" if self.single else f" of sequence {b}"
@@ -147,6 +162,7 @@ def _viterbi_batch(
             transposed = &PT[0]
             kernels.transpose(&pair[0, 0, 0], R, stride, -<real> INFINITY, transposed)
         for b in range(scores.shape[0]):
+            look()
             T = offsets[b + 1] - offsets[b]
             scores[b] = 0.0
             if T == 0:
@@ -216,6 +232,15 @@ def viterbi(unary, pairwise, *, lengths=None, allowed=None, fixed=None):
         batch.unary, batch.offsets, batch.pair, batch.pair_step, PT, wide, delta, path, scores)
     if done == -2:
         _refuse("unary", batch.unary)
+    if done == batch.n_sequences > 0 and np.abs(scores).max() > FAR * size:
+        common = batch.take_common()
+        if common.any():
+            done = run(
+                batch.unary, batch.offsets, batch.pair, batch.pair_step, PT, wide, delta, path,
+                scores)
+            scores += [
+                common[start:stop].sum()
+                for start, stop in zip(batch.offsets[:-1], batch.offsets[1:], strict=True)]
     if done < batch.n_sequences:
         raise batch.no_path(done)
     path = path.astype(np.intp)
@@ -263,18 +288,21 @@ def viterbi_kbest(unary, pairwise, k, *, allowed=None, fixed=None):
     cdef int[:, ::1] paths = np.zeros((many, T), dtype=np.intc)
     cdef double[::1] scores = np.zeros(many)
     cdef double[:, ::1] wide = np.zeros((T, stride))
-    np.asarray(wide)[:, :R] = batch.unary
     if not np.max(batch.unary) < np.inf:
         _refuse("unary", batch.unary)
+    common = batch.take_common().sum()
+    np.asarray(wide)[:, :R] = batch.unary
     cdef const double[:, :, ::1] pair = batch.pair
     cdef Py_ssize_t pair_step = batch.pair_step, count
     with nogil:
         count = kernels.viterbi_kbest(
             &wide[0, 0], T, R, stride, &pair[0, 0, 0], pair_step, many, &best[0], &back[0],
             &paths[0, 0], &scores[0])
+        if count < 0:
+            raise_set()
     if count == 0:
         raise batch.no_path(0)
-    return np.asarray(paths)[:count].astype(np.intp), np.asarray(scores)[:count].copy()
+    return np.asarray(paths)[:count].astype(np.intp), np.asarray(scores)[:count] + common
 
 
 def _sum_product_batch(
@@ -299,6 +327,7 @@ def _sum_product_batch(
             &pair[0, 0, 0], pair.shape[0], R, stride, &P[0, 0, 0], transposed, &shift, &spread,
             &forbidden)
         for b in range(log_z.shape[0]):
+            look()
             T = offsets[b + 1] - offsets[b]
             log_z[b] = 0.0
             sum_out = &sums[b, 0, 0] if sums.shape[0] > 0 else NULL

@@ -99,6 +99,7 @@ def maximise_relaxation(
                 "an earlier result for the same edges, or None.")
     labels, value, lower, upper, nodes, tables, *counts, messages = relax(
         problem, tol, max_sweeps, max_iterations, messages)
+    value, lower, upper = (x + problem.constant for x in (value, lower, upper))
     return Relaxation(
         labels, value, lower, upper, nodes[:, :k], tables[:, :k, :k], *counts, messages[:, :k])
 
@@ -146,5 +147,6 @@ def reweighted_marginals(
     if why is not None:
         raise ValueError(f"marginals need finite scores: {why}.")
     nodes, tables, lower, upper, shares, n_sweeps = reweight(problem, tol, max_sweeps)
+    lower, upper = lower + problem.constant, upper + problem.constant
     k = problem.n_labels
     return ReweightedMarginals(nodes[:, :k], tables[:, :, :k], lower, upper, shares, n_sweeps)

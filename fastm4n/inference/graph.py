@@ -31,7 +31,7 @@ from fastm4n.inference._forest_solve import (
     forest_marginals,
     forest_max_marginals,
 )
-from fastm4n.inference._problem import GraphProblem, row_length
+from fastm4n.inference._problem import GraphProblem, row_length, take_common
 from fastm4n.inference.roof import refuses_roof, roof_best
 
 if TYPE_CHECKING:
@@ -41,9 +41,6 @@ if TYPE_CHECKING:
 
     from fastm4n._typing import Factors, FloatArray, IntArray
 
-# what bound and value may differ by, relative to the larger of 1 and the value, where a labelling
-# counts as best
-EXACT_TO = 1e-9
 MOST_LABELS = 65535
 
 
@@ -72,8 +69,9 @@ class Labelling:
     bound : float
         No labelling scores more.
     exact : bool
-        Whether the labelling is best: whether bound and value agree to 1e-9, relative to the larger
-        of 1 and the value.
+        Whether the labelling is best: whether bound and value agree to 1e-9 of what the value is
+        below the sum of the largest scores of all nodes and edges. So it does not depend on what
+        the scores of all labels of a node have in common, nor on the unit of scores.
     method : str
         What found it.
     """
@@ -193,15 +191,25 @@ def make_problem(
     rows[:, :k] = unary
     counts = np.full(n, k) if n_choices is None else n_choices
     pairs, scores = _edge_rows(edge_scores, edges, counts, k, where)
+    found = [take_common(rows[:, :k], unary > -np.inf)]
     if pairs == "tables":
         more = np.zeros((m, k, stride))
         more[:, :, :k] = scores
         step = k * stride
+        given = scores > -np.inf
+        if n_choices is not None:
+            has = np.arange(k) < counts[:, np.newaxis]
+            given &= has[edges[:, 0], :, np.newaxis] & has[edges[:, 1], np.newaxis]
+        found.append(take_common(more[:, :, :k], given))
     else:
         more, step = scores, 1
-    return GraphProblem(
+        with np.errstate(over="ignore"):
+            found.append((0.0, np.maximum(more, 0.0).sum(), np.abs(more).sum(where=more > -np.inf)))
+    problem = GraphProblem(
         rows, edges, np.ascontiguousarray(more.ravel()), step * np.arange(m, dtype=np.intp), k,
         pairs, n_choices, factors)
+    problem.constant, problem.height, problem.spread = map(sum, zip(*found, strict=True))
+    return problem
 
 
 def _node_rows(node_scores, where):
@@ -396,7 +404,10 @@ def maximise(
             raise _nothing_finite(where)
         if not value < np.inf:
             raise _too_large(where)
-        exact = bound - value <= EXACT_TO * max(1.0, abs(value))
+        exact = bound - value <= problem.slack(value)
+        value, bound = value + problem.constant, bound + problem.constant
+        if not bound < np.inf:
+            raise _too_large(where)
         return Labelling(labels, float(value), float(bound), bool(exact), name)
 
     return for_each(solve, node_scores, edges, edge_scores, factors)
@@ -445,6 +456,7 @@ def marginals(
         name = chosen(MARGINALS, method, problem, where)
         way = MARGINALS[name]
         nodes, edge_rows, log_partition = way.solve(problem)
+        log_partition += problem.constant
         if not log_partition > -np.inf:
             raise _nothing_finite(where)
         if not (log_partition < np.inf and np.isfinite(nodes).all()):
@@ -480,7 +492,7 @@ def max_marginals(
     problem = make_problem(node_scores, edges, edge_scores, factors)
     exact = {name: way for name, way in MARGINALS.items() if way.is_exact}
     if chosen(exact, "auto", problem, "") == "exact":
-        return _rows_of(problem, _finite(exact_max_marginals(problem)))
+        return _rows_of(problem, _finite(exact_max_marginals(problem) + problem.constant))
     out = forest_max_marginals(problem)
     order, parent_edge, _ = problem.forest_plan()
     roots = np.flatnonzero(parent_edge[order] < 0)
@@ -490,7 +502,7 @@ def max_marginals(
         if tree.size:
             # not a difference, which would lose what is small beside the tree's own
             out[tree] += best[:t].sum() + best[t + 1:].sum()
-    return _rows_of(problem, _finite(out))
+    return _rows_of(problem, _finite(out + problem.constant))
 
 
 def k_best(
@@ -526,7 +538,7 @@ def k_best(
     labels, scores = forest_kbest(problem, int(min(k, most)))
     if not len(scores):
         raise _nothing_finite("")
-    return labels, _finite(scores)
+    return labels, _finite(scores + problem.constant)
 
 
 def _forest_of(node_scores, edges, edge_scores):

@@ -7,10 +7,10 @@ import numbers
 
 import numpy as np
 
-from cpython.exc cimport PyErr_CheckSignals
 
 from libc.math cimport INFINITY
 
+from fastm4n._interrupts cimport look, raise_set
 from fastm4n._parameters import as_real, refuse_where
 
 from fastm4n.inference._permutation cimport PermutationScratch
@@ -22,10 +22,8 @@ MAX_SUBSET_ITEMS = 20
 # 2^29 products of 30 factors take seconds
 MAX_RYSER_ITEMS = 30
 
-# terms of Ryser's formula after which the sums are made afresh, and between two looks for
-# signals
+# terms of Ryser's formula after which the sums are made afresh
 cdef Py_ssize_t RYSER_FRESH = 1024
-cdef Py_ssize_t RYSER_SIGNALS = 1 << 20
 
 
 cdef object _as_matrices(values, name):
@@ -68,6 +66,7 @@ def _best_permutations(scores, bint maximize=True):
     values[:] = 0.0
     with nogil:
         for b in range(n_problems):
+            look()
             failed = scratch.assign(&S[b, 0, 0], n_items, n_items, sign, &place[b, 0], &value[b])
             if failed:
                 break
@@ -162,9 +161,12 @@ def sinkhorn(scores, *, tol=1e-6, max_iter=1000, potentials=None, return_potenti
     cdef bint warm = potentials is not None, rounded = rounding, infeasible = False
     with nogil:
         for b in range(n_problems):
+            look()
             n_iter[b] = scratch.sinkhorn(
                 &S[b, 0, 0], n_items, tolerance, most, warm, rounded, &mu[b, 0, 0], &row[b, 0],
                 &column[b, 0])
+            if n_iter[b] == -2:
+                raise_set()
             infeasible = n_iter[b] < 0
             if infeasible:
                 break
@@ -261,9 +263,7 @@ def permanent(matrix):
             while t < n_terms:
                 total += ryser(A[b], t, min(n_terms, t + RYSER_FRESH), x)
                 t += RYSER_FRESH
-                if t % RYSER_SIGNALS == 0:
-                    with gil:
-                        PyErr_CheckSignals()
+                look()
         values[b] = total
     with np.errstate(over="ignore"):
         values = np.ldexp((2.0 if M & 1 else -2.0) * values, exponents.sum(axis=1))
@@ -326,6 +326,7 @@ def permutation_marginals(scores):
     cdef int failed = 0
     with nogil:
         for b in range(n_problems):
+            look()
             failed = scratch.sum_product(&S[b, 0, 0], n_items, &mu[b, 0, 0], &log_z[b])
             if failed:
                 break
@@ -417,6 +418,7 @@ def max_min_permutation(scores, cost=None, *, oracle="column_generation", tol=1e
     cdef double tolerance = tol
     with nogil:
         for b in range(n_problems):
+            look()
             scratch.begin(&S[b, 0, 0], n_items)
             if is_mirror_prox:
                 theta[:] = 0.0

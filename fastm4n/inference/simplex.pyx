@@ -4,6 +4,7 @@ import numbers
 
 import numpy as np
 
+from fastm4n._interrupts cimport look
 from fastm4n._parameters import as_real, refuse_where
 
 from fastm4n.inference cimport _simplex as kernels
@@ -67,6 +68,8 @@ cdef object _solved(oracle_t oracle, scores):
     cdef Py_ssize_t b
     with nogil:
         for b in range(v.shape[0]):
+            if b % 256 == 0:
+                look()
             oracle(v[b], v.shape[1], mu[b], &value[b])
     return _unbatch(single, marginals, values)
 
@@ -114,6 +117,8 @@ def project_simplex(scores, total=1.0):
     cdef double mass = total
     with nogil:
         for b in range(v.shape[0]):
+            if b % 256 == 0:
+                look()
             kernels.simplex_threshold(v[b], v.shape[1], mass, scratch, &top[b], &kappa[b])
     return _unbatch(single, np.maximum((array - tops[:, np.newaxis]) - kappas[:, np.newaxis], 0.0))
 
@@ -153,6 +158,8 @@ def max_oracle(scores, augmentation=None):
     cdef Py_ssize_t b
     with nogil:
         for b in range(v.shape[0]):
+            if b % 256 == 0:
+                look()
             kernels.argmax(v[b], v.shape[1], &label[b])
     return _unbatch(single, labels, array[np.arange(array.shape[0]), labels])
 
@@ -253,6 +260,8 @@ def max_min_absolute(scores):
     cdef Py_ssize_t b, low, high
     with nogil:
         for b in range(v.shape[0]):
+            if b % 256 == 0:
+                look()
             kernels.max_min_absolute(v[b], v.shape[1], &low, &high, &value[b])
             mu[b, low] += 0.5
             mu[b, high] += 0.5
@@ -304,6 +313,7 @@ def max_min_game(scores, cost):
     cdef double max_cost = costs.max(), lower
     with nogil:
         for b in range(v.shape[0]):
+            look()
             kernels.max_min_game(
                 v[b], k, k, c, max_cost, mu[b], nu[b], tableau, basis, &lower, &value[b])
     return _unbatch(single, marginals, strategies, values)
@@ -361,6 +371,7 @@ def max_min_mirror_prox(scores, cost, n_iter=20, mu=None, nu=None):
     cdef double max_cost = costs.max()
     with nogil:
         for b in range(v.shape[0]):
+            look()
             kernels.max_min_mirror_prox(
                 v[b], k, c, max_cost, iterations, m[b], s[b], work, &lower[b], &upper[b])
     return _unbatch(single, marginals, strategies, lowers, uppers)

@@ -270,5 +270,5 @@ def graph_tangent(node_scores, edges, edge_scores, d_node_scores, d_edge_scores=
     if tables:
         of_edges = [part.reshape(m, k, p.stride)[:, :, :k].copy() for part in of_edges]
     return _refuse_large(Tangent(
-        np.asarray(nodes)[:n, :k].copy(), of_edges[0], log_z,
+        np.asarray(nodes)[:n, :k].copy(), of_edges[0], log_z + p.constant,
         np.asarray(d_nodes)[:n, :k].copy(), of_edges[1], mean))

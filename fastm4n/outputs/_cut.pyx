@@ -118,7 +118,7 @@ cdef class CutOutputs(GraphOutputs):
                 f"less those of different ones, add up to {q:.3g} < 0. Minimum cuts need "
                 "attractive edges: keep weights of edges >= 0, or take another oracle.")
 
-    cdef void start_from(self, Py_ssize_t b, MinCut cut, Py_ssize_t which) noexcept nogil:
+    cdef int start_from(self, Py_ssize_t b, MinCut cut, Py_ssize_t which) except -1 nogil:
         """Solve from the flow that the block has kept, and keep the new one."""
         cdef Py_ssize_t e, first = self.edge_starts[b], m = self.edge_starts[b + 1] - first
         for e in range(m):
@@ -126,6 +126,7 @@ cdef class CutOutputs(GraphOutputs):
         cut.solve(True)
         for e in range(m):
             self.flows[which, first + e] = cut.flow[e]
+        return 0
 
     cdef int best(
         self, Py_ssize_t b, const double* unary, const double* more, Workspace work,

@@ -9,6 +9,7 @@ import numpy as np
 from libc.math cimport fabs
 from libc.string cimport memcpy
 
+from fastm4n._interrupts cimport look
 from fastm4n.features._base cimport FeatureMap
 from fastm4n.outputs._base cimport Layout, Outputs, Workspace
 from fastm4n.surrogates._base cimport Surrogate
@@ -59,6 +60,7 @@ cdef class Marginals:
         features.clear()
         with nogil:
             for b in range(surrogate.n_blocks):
+                look()
                 offset = surrogate.offset(b)
                 factor = self.weights[b] if factors is None else self.weights[b] * factors[b]
                 surrogate.truth(b, &work.step[0])
@@ -138,6 +140,7 @@ cdef class TemperedBatch(Marginals):
         with nogil:
             features.settle()
             for b in range(n):
+                look()
                 mu = &self.mu[surrogate.offset(b)]
                 features.scores(b, work.scores)
                 truth = surrogate.true_score(b, &work.scores[0])
@@ -210,6 +213,7 @@ cdef class Batch(Marginals):
         with nogil:
             features.settle()
             for b in range(n):
+                look()
                 offset, k = surrogate.offset(b), surrogate.size(b)
                 features.scores(b, work.scores)
                 surrogate.oracle(b, work, &lower, &upper)
@@ -236,6 +240,7 @@ cdef class Batch(Marginals):
         with nogil:
             features.settle()
             for b in range(surrogate.n_blocks):
+                look()
                 offset, k = surrogate.offset(b), surrogate.size(b)
                 features.scores(b, work.scores)
                 for j in range(k):
@@ -259,6 +264,7 @@ cdef class Batch(Marginals):
         features.clear()
         with nogil:
             for b in range(surrogate.n_blocks):
+                look()
                 offset = surrogate.offset(b)
                 for j in range(surrogate.size(b)):
                     work.step[j] = self.weights[b] * self.change[offset + j]

@@ -7,11 +7,11 @@ map.  A visit of a block is: scores, oracle, gap, step, update; no Python object
 
 import numpy as np
 
-from cpython.exc cimport PyErr_CheckSignals
 from libc.math cimport fabs
 from libc.stdint cimport uint64_t
 from libc.string cimport memset
 
+from fastm4n._interrupts cimport look
 from fastm4n._simd._loops cimport fastm4n_loops, fastm4n_prefetch
 from fastm4n.features._base cimport FeatureMap
 from fastm4n.solvers._active_sets cimport ActiveSets, AtomSet
@@ -20,6 +20,7 @@ from fastm4n.solvers._engine_state cimport EngineState
 from fastm4n.surrogates._base cimport Surrogate
 
 cdef enum:
+    VISITS_BETWEEN_LOOKS = 8
     FETCH_AHEAD = 64
     MOST_HALVINGS = 20
     # visits of a block between two calls of its oracle: under acceleration atoms at hand gain anew
@@ -441,7 +442,6 @@ cdef class BlockCoordinateEngine(EngineState):
         cdef Workspace work = self.work
         cdef ActiveSets sets = self.sets
         cdef Py_ssize_t i, b, ahead, n = blocks.shape[0]
-        cdef Py_ssize_t every = self.visits_between_checks(), until_check = every
         self.visiting = blocks
         with nogil:
             for i in range(n):
@@ -456,25 +456,20 @@ cdef class BlockCoordinateEngine(EngineState):
                     self.visit_atoms(surrogate, features, work, sets, b, step, False)
                 else:
                     self.visit(surrogate, features, work, b, step, False)
-                until_check -= 1
-                if until_check == 0:
-                    until_check = every
-                    with gil:
-                        PyErr_CheckSignals()
+                if i % VISITS_BETWEEN_LOOKS == 0:
+                    look()
         return 0
 
     def run_pass(self, Sampling sampling, Step step):
         """n_blocks visits; fewer if every stale gap is zero under gap sampling.
 
-        Signals are looked for about every 20 million multiply-adds; an interrupted pass leaves mu,
-        t and w consistent.
+        Signals are looked for; an interrupted pass leaves mu, t and w consistent.
         """
         cdef Surrogate surrogate = self.surrogate
         cdef FeatureMap features = self.features
         cdef Workspace work = self.work
         cdef ActiveSets sets = self.sets
-        cdef Py_ssize_t b, _visit, n = self.gaps.shape[0]
-        cdef Py_ssize_t every = self.visits_between_checks(), until_check = every
+        cdef Py_ssize_t b, turn, n = self.gaps.shape[0]
         if sampling == PERMUTATION:
             self.shuffle()
             return self.run_blocks(self.order, step)
@@ -484,7 +479,7 @@ cdef class BlockCoordinateEngine(EngineState):
         with nogil:
             if sampling == GAP:
                 self.rebuild_tree()
-            for _visit in range(n):
+            for turn in range(n):
                 if sampling == UNIFORM:
                     b = <Py_ssize_t> (self.uniform() * n)
                 elif self.tree[0] > 0.0:
@@ -497,10 +492,7 @@ cdef class BlockCoordinateEngine(EngineState):
                     self.visit_atoms(surrogate, features, work, sets, b, step, sampling == GAP)
                 else:
                     self.visit(surrogate, features, work, b, step, sampling == GAP)
-                until_check -= 1
-                if until_check == 0:
-                    until_check = every
-                    with gil:
-                        PyErr_CheckSignals()
+                if turn % VISITS_BETWEEN_LOOKS == 0:
+                    look()
             # steps that are put off end with the pass, so that to look at w there changes nothing
             features.settle()

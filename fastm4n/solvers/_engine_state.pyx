@@ -8,6 +8,7 @@ import numpy as np
 
 from libc.math cimport INFINITY, fabs, sqrt
 
+from fastm4n._interrupts cimport look
 from fastm4n._plain import checked, flat, formed, part
 from fastm4n.features._base cimport FeatureMap
 from fastm4n.outputs._base cimport Workspace
@@ -220,6 +221,7 @@ cdef class EngineState:
         work.tolerance = self.certificate_error
         with nogil:
             for b in range(start, stop):
+                look()
                 features.scores(b, work.scores)
                 dual = self.dual(surrogate, work, b, mu)
                 surrogate.concave(b, dual, work, &concave[b])
@@ -255,6 +257,7 @@ cdef class EngineState:
             raise ValueError("mu or concave is of another problem.")
         with nogil:
             for b in range(self.t.shape[0]):
+                look()
                 surrogate.concave(b, &mu[surrogate.offset(b)], work, &concave[b])
 
     def settle(self):

@@ -27,8 +27,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from cpython.exc cimport PyErr_CheckSignals
-
+from fastm4n._interrupts cimport look
 from fastm4n._simd._loops cimport fastm4n_loops, fastm4n_prefetch
 from fastm4n.features._base cimport FeatureMap
 from fastm4n.features._threads cimport set_thread_number
@@ -121,7 +120,7 @@ cdef class Windows:
     # of the pass under way
     cdef Sampling sampling
     cdef Step step
-    cdef Py_ssize_t n_left, count, n_windows, until_check, every, measure_every
+    cdef Py_ssize_t n_left, count, n_windows, measure_every
     cdef bint is_measured, is_settled, is_dismissal, is_judged, has_passed
     # where in n_left this part of the pass ends
     cdef Py_ssize_t stop_at
@@ -217,7 +216,6 @@ cdef class Windows:
         self.has_passed = True
         # conflicts may be others by now
         self.is_settled = False
-        self.every = self.until_check = engine.visits_between_checks()
         self.arrived = self.failed = self.next_block = 0
         engine.oracle_error = 0.0
         engine.position = -1
@@ -309,10 +307,7 @@ cdef class Windows:
                 if self.dismiss():
                     return 0
                 self.begin(engine)
-                if self.until_check <= 0:
-                    self.until_check = self.every
-                    with gil:
-                        PyErr_CheckSignals()
+                look()
             if fastm4n_meet(&self.arrived, &self.round, self.n_running, &self.failed) < 0:
                 return 0
             if number > 0 and self.is_dismissal:
@@ -391,7 +386,6 @@ cdef class Windows:
             self.turns[i] = i
         if self.n_running > 1 and self.count <= MOST_SORTED:
             self.sort()
-        self.until_check -= self.count
         # of short visits a thread takes several at once
         self.claim = max(1, self.count // (4 * self.n_running))
         if self.count == 0 and self.n_left > self.stop_at:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from threading import get_ident
 from typing import TYPE_CHECKING
 
 import numpy as np
 from joblib import effective_n_jobs
 from threadpoolctl import ThreadpoolController
 
+from fastm4n._interrupts import stopped
 from fastm4n._parameters import is_number
 
 if TYPE_CHECKING:
@@ -56,10 +58,26 @@ def in_threads(function: Callable[..., Any], n: int, cost: Cost, n_jobs: int | N
         return
     # several ranges a thread, as blocks differ in size and often come in its order
     edges = np.linspace(0, n, min(n, RANGES_PER_THREAD * n_jobs) + 1).astype(int).tolist()
-    with ThreadPoolExecutor(n_jobs) as pool:
-        parts = zip(edges[:-1], edges[1:], strict=True)
-        for future in [pool.submit(function, *part) for part in parts]:
-            future.result()
+    threads = set()
+
+    def call(start, stop):
+        threads.add(get_ident())
+        function(start, stop)
+
+    try:
+        with ThreadPoolExecutor(n_jobs) as pool:
+            parts = zip(edges[:-1], edges[1:], strict=True)
+            futures = [pool.submit(call, *part) for part in parts]
+            try:
+                for future in futures:
+                    future.result()
+            except BaseException:
+                for future in futures:
+                    future.cancel()
+                stopped.update(threads)
+                raise
+    finally:
+        stopped.difference_update(threads)
 
 
 def by_pieces(function: Any, n_jobs: int | None, *lists: Any) -> list[Any]:

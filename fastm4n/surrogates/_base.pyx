@@ -8,6 +8,8 @@ by `has_line_search`, `has_block_step`, `has_natural_step`, `has_points` and `ha
 
 import numpy as np
 
+from fastm4n._interrupts cimport look
+
 # error of an oracle's value, relative to it, that rounding excuses
 cdef double CHECKED = 1e-9
 
@@ -94,6 +96,7 @@ cdef class Surrogate:
         kept = self.state()
         with nogil:
             for b in range(self.n_blocks):
+                look()
                 work.scores[:] = 0.0
                 work.current = 0.0
                 self.bound(b, work, &upper[b])

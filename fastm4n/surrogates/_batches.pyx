@@ -10,6 +10,7 @@ a range in one call.  Scores, points and directions are flat arrays of all block
 from libc.math cimport INFINITY
 from libc.string cimport memcpy
 
+from fastm4n._interrupts cimport look
 from fastm4n.outputs._base cimport Layout, Outputs, Workspace, label_t
 from fastm4n.surrogates._base cimport Surrogate
 
@@ -83,6 +84,7 @@ def sum_products_of(Outputs outputs, Py_ssize_t start, Py_ssize_t stop, const do
     work.tolerance = tol
     with nogil:
         for b in range(start, stop):
+            look()
             offset = layout.offset(b)
             if outputs.sum_product(
                     b, &scores[offset], work, &marginals[offset], &log_partition[b]) == NO_OUTPUT:
@@ -108,6 +110,7 @@ def tangents_of(Outputs outputs, Py_ssize_t start, Py_ssize_t stop, const double
     work = outputs.workspace(layout.max_size, True)
     with nogil:
         for b in range(start, stop):
+            look()
             offset = layout.offset(b)
             if outputs.tangent(
                     b, &scores[offset], &direction[offset], &direction[offset] + layout.behind(b),
@@ -133,6 +136,7 @@ def best_outputs_of(Outputs outputs, Py_ssize_t start, Py_ssize_t stop, const do
     work.current = INFINITY
     with nogil:
         for b in range(start, stop):
+            look()
             offset = layout.offset(b)
             y = &labels[layout.first_part(b)]
             outputs.best(
@@ -150,4 +154,5 @@ def heights_of(Surrogate surrogate, Py_ssize_t start, Py_ssize_t stop, const dou
     work = surrogate.workspace(layout.max_size)
     with nogil:
         for b in range(start, stop):
+            look()
             surrogate.concave(b, &points[layout.offset(b)], work, &heights[b])

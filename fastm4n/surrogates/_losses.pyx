@@ -3,6 +3,7 @@
 from libc.math cimport INFINITY
 from libc.string cimport memcpy
 
+from fastm4n._interrupts cimport look
 from fastm4n.outputs._base cimport Workspace
 from fastm4n.surrogates._base cimport Surrogate
 
@@ -28,6 +29,7 @@ def losses_of(Surrogate surrogate, Py_ssize_t start, Py_ssize_t stop, const doub
     work.tolerance = tol
     with nogil:
         for b in range(start, stop):
+            look()
             offset, size = surrogate.offset(b), surrogate.size(b)
             memcpy(&work.scores[0], &scores[offset], size * sizeof(double))
             truth = surrogate.true_score(b, &work.scores[0])

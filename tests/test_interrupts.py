@@ -1,0 +1,87 @@
+"""Ctrl-C within compiled loops: a signal ends them, and calls after it are as before it."""
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from processes import ENVIRONMENT
+
+# a call that would take many minutes, and a small one of the same kind
+CALLS = {
+    "relaxation": (
+        "from fastm4n.inference.decomposition import maximise_relaxation as solve",
+        "solve(*grid(60, 5), tol=0.0, max_sweeps=10**8, max_iterations=10**8)",
+        "solve(*grid(4, 3)).nodes"),
+    "reweighted": (
+        "from fastm4n.inference.decomposition import reweighted_marginals as solve",
+        "solve(*grid(60, 5), tol=0.0, max_sweeps=10**8)", "solve(*grid(4, 3)).nodes"),
+    "chains": (
+        "from fastm4n.inference import max_min_chain as solve\n"
+        "def given(n): return rng.normal(size=(n, 5)), rng.normal(size=(5, 5))",
+        "solve(*given(50), oracle='mirror_prox', n_iter=10**8)", "solve(*given(4))[0]"),
+    "permutations": (
+        "from fastm4n.inference import max_min_permutation as solve\n"
+        "def given(n): return rng.normal(size=(n, n))",
+        "solve(given(30), oracle='mirror_prox', n_iter=10**8)", "solve(given(4))[0]"),
+    "sinkhorn": (
+        "from fastm4n.inference import sinkhorn as solve\n"
+        "def given(n): return rng.normal(size=(n, n))",
+        "solve(np.repeat(given(12)[None], 10**6, axis=0), tol=1e-15, max_iter=10**5)",
+        "solve(given(4))[0]"),
+    "threads": (
+        "from fastm4n.inference import max_min_chain\n"
+        "from fastm4n.solvers.threads import in_threads\n"
+        "from fastm4n._interrupts import stopped\n"
+        "U, P = rng.normal(size=(50, 5)), rng.normal(size=(5, 5))\n"
+        "def solve(n_iter, found):\n"
+        "    def call(start, stop):\n"
+        "        found[start:stop] = max_min_chain(U, P, oracle='mirror_prox', n_iter=n_iter)[1]\n"
+        "    in_threads(call, len(found), 1e9, 2)\n"
+        "    assert not stopped\n"
+        "    return found",
+        "solve(10**8, np.zeros(40))", "solve(10, np.zeros(40))"),
+}
+CODE = """
+import signal
+import numpy as np
+# a test run in the background may have been told to ignore it
+signal.signal(signal.SIGINT, signal.default_int_handler)
+def grid(n, k):
+    at = np.arange(n * n).reshape(n, n)
+    edges = np.concatenate([
+        np.stack([at[:, :-1].ravel(), at[:, 1:].ravel()], 1),
+        np.stack([at[:-1].ravel(), at[1:].ravel()], 1)])
+    return rng.normal(size=(n * n, k)), edges, rng.normal(size=(len(edges), k, k))
+rng = np.random.default_rng(0)
+{setup}
+rng = np.random.default_rng(0)
+before = {short}
+print("begins", flush=True)
+try:
+    {call}
+    print("ended")
+except KeyboardInterrupt:
+    rng = np.random.default_rng(0)
+    assert np.array_equal({short}, before)
+    print("interrupted")
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT to another process")
+@pytest.mark.parametrize("name", CALLS)
+def test_a_signal_ends_it(name):
+    setup, call, short = CALLS[name]
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-c", CODE.format(setup=setup, call=call, short=short)],
+        env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "begins\n", process.communicate()[1]
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    try:
+        # all of it, and far less than the call would take
+        said, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert (said, process.returncode) == ("interrupted\n", 0), errors
