@@ -10,6 +10,25 @@ import numpy as np
 
 # bytes of the name of an array in an archive that errors show
 _SHOWN = 40
+# bytes of tables whose size a file claims by a number alone: so many are always granted, and where
+# more is stored, so many times that
+GRANTED, TIMES = 1 << 26, 16
+
+
+def check_claim(what, needed, stored):
+    """Refuse a number that memory would be taken by, out of all proportion to what is stored.
+
+    Parameters
+    ----------
+    what : str
+        The claim in words, for the error.
+    needed, stored : int
+        Bytes.
+    """
+    if needed > max(GRANTED, TIMES * stored):
+        raise ValueError(
+            f"{what}: that would take {needed} bytes, out of all proportion to the {stored} bytes "
+            "stored of them")
 
 
 def npy_header(file):

@@ -523,6 +523,8 @@ def understood(path: StrPath, what: Any) -> Iterator[Any]:
         yield
     except ModelFileError:
         raise
+    except MemoryError as error:
+        raise ModelFileError(f"{path} is too large for the memory there is.") from error
     except (
         AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError, ValueError,
     ) as error:
