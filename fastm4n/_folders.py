@@ -12,13 +12,12 @@ import os
 import shutil
 import zlib
 from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
 
 from fastm4n._arrays_on_disk import MOST, StoredArray, StoredCSR, damaged
-from fastm4n._atomic import left_aside, replacing_folder
+from fastm4n._atomic import left_aside, replacing_folder, resolved
 from fastm4n._parameters import check_flag
 from fastm4n._ragged import Indexed
 
@@ -316,7 +315,7 @@ def writing_folder(path, overwrite, total=None):
 
 def _no_space(path, error, writer, total):
     written = writer.n_bytes if writer is not None else 0
-    free = shutil.disk_usage(Path(path).resolve().parent).free
+    free = shutil.disk_usage(resolved(path).parent).free
     needed = (
         f"it needs {total} bytes" if total is not None
         else f"{written} bytes were written and there was more to come")
@@ -342,7 +341,7 @@ def _read_meta(path):
     try:
         with open(path / META, encoding="utf-8") as stream:
             meta = json.load(stream)
-    except (ValueError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path / META} is damaged: {error}") from error
     if not isinstance(meta, dict) or meta.get("format") != "fastm4n folder":
         raise ValueError(f"{path / META} is not of a folder of fastm4n.")
@@ -383,7 +382,7 @@ class Folder:
     """
 
     def __init__(self, path, kind):
-        self.path = Path(path).resolve()
+        self.path = resolved(path)
         if not self.path.is_dir():
             aside = left_aside(self.path)
             remedy = "" if aside is None else (
@@ -505,7 +504,7 @@ def batches_of(batches, path):
     path : str or path
         The folder that is written; what comes from it is refused.
     """
-    target, pairs = Path(path).resolve(), None
+    target, pairs = resolved(path), None
     if isinstance(batches, (str, bytes, dict)) or not hasattr(batches, "__iter__"):
         raise TypeError(f"batches must be an iterable of batches, not {type(batches).__name__}.")
     if isinstance(batches, Indexed) or (isinstance(batches, tuple) and len(batches) == 2):
@@ -545,6 +544,6 @@ def _origins(array):
             while isinstance(one, np.ndarray):
                 filename = getattr(one, "filename", None)
                 if filename is not None:
-                    found.add(Path(filename).resolve().parent)
+                    found.add(resolved(filename).parent)
                 one = one.base
     return found
