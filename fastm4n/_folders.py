@@ -9,6 +9,7 @@ of a matrix, columns and entries, which is what scipy asks for.
 import errno
 import json
 import os
+import re
 import shutil
 import zlib
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ from fastm4n._ragged import Indexed
 VERSION = 1
 META = "meta.json"
 _PARTS = ("data", "indices", "indptr")
+_DTYPE = re.compile("[<>|][biufSU][0-9]{1,8}")
 # bytes that are copied at once
 _PIECE = 1 << 24
 
@@ -348,6 +350,13 @@ def _read_meta(path):
     return meta
 
 
+def _count(value):
+    """An item of a shape."""
+    if type(value) is not int or not 0 <= value < 2**63:
+        raise TypeError(f"{value!r:.80} is no count")
+    return value
+
+
 def _fingerprint(meta):
     """The same for folders of the same contents."""
     described = json.dumps([meta["matrices"], meta["files"]], sort_keys=True).encode()
@@ -409,7 +418,7 @@ class Folder:
         try:
             self._open_files(meta)
             self.fingerprint = _fingerprint(meta)
-        except (KeyError, IndexError, TypeError, AttributeError) as error:
+        except (KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
             raise damaged(
                 self.path / META, f"it does not say what the files hold: {error!r}") from error
 
@@ -427,7 +436,7 @@ class Folder:
         meta = _read_meta(self.path)
         try:
             is_same = _fingerprint(meta) == self.fingerprint
-        except (KeyError, TypeError, AttributeError):
+        except (KeyError, TypeError, AttributeError, RecursionError):
             is_same = False
         if not is_same:
             raise ValueError(f"{self.path} has other contents than when it was opened.")
@@ -439,8 +448,11 @@ class Folder:
         for name, file in meta["files"].items():
             if not name or os.sep in name or not set(name) <= set(_NAMES):
                 raise damaged(self.path / META, f"{name!r} is no name of an array")
+            if not _DTYPE.fullmatch(file["dtype"]):
+                raise TypeError(f"the dtype of {name} is {file['dtype']!r:.80}")
+            shape = tuple(map(_count, file["shape"]))
             self.files[name] = StoredArray(
-                self.path / f"{name}.npy", tuple(file["shape"]), np.dtype(file["dtype"]))
+                self.path / f"{name}.npy", shape, np.dtype(file["dtype"]))
             if len(self.files[name].shape) not in (1, 2):
                 raise damaged(self.files[name].path, "it has neither 1 dimension nor 2")
         self.matrices = {}
@@ -450,7 +462,7 @@ class Folder:
             else:
                 parts = [self.files[f"{name}.{part}"] for part in _PARTS]
                 make = sp.csr_array if column["sparse"] == "array" else sp.csr_matrix
-                self.matrices[name] = StoredCSR(*parts, int(column["shape"][1]), make)
+                self.matrices[name] = StoredCSR(*parts, _count(column["shape"][1]), make)
 
     def file(self, name):
         """The array of this name, which must be there."""

@@ -137,6 +137,8 @@ def svmlight_to_folder(
     with writing_folder(folder, overwrite) as writer:
         batches = svmlight_batches(lines, dtype, with_qid=sequences, size=batch_size)
         for k, batch in enumerate(batches):
+            if n_features is None:
+                batch.check_claims("index")
             if len(batch.indices) and batch.indices.max() > greatest:
                 greatest, at = int(batch.indices.max()), batch.line_of(batch.indices.argmax())
             any_zero = any_zero or not batch.indices.all()

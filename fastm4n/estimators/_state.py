@@ -21,6 +21,7 @@ from fastm4n.estimators.multilabel import MultiLabelClassifier
 from fastm4n.estimators.ranking import LabelRanker
 from fastm4n.estimators.simplex import MulticlassClassifier, OrdinalClassifier
 from fastm4n.factors import CountFactor, FactorTables
+from fastm4n.model_files import is_small
 from fastm4n.penalties import L2, ElasticNet, Group
 from fastm4n.solvers.block_frank_wolfe import BlockFrankWolfe
 from fastm4n.solvers.interior_point import InteriorPoint
@@ -439,7 +440,7 @@ def _encoded(key, value, arrays):
 
 def _decoded(key, value, arrays):
     """The way back from `_encoded`, taking arrays out of `arrays`."""
-    if value is None or type(value) in (bool, str, int, float):
+    if value is None or type(value) in (bool, str, int, float) and is_small(value):
         return value
     if type(value) is not dict or len(value) != 1:
         raise ValueError(f"parameter {key!r:.80} makes no sense")
