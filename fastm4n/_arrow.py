@@ -8,6 +8,8 @@ import scipy.sparse as sp
 
 from fastm4n._parameters import check_number
 from fastm4n._stored_sequences import write
+from fastm4n.datasets._lines import as_texts
+from fastm4n.datasets._svmlight import MOST_FEATURES
 from fastm4n.sequences import Sequences
 
 
@@ -236,8 +238,9 @@ class _Batch:
             array, kind, encoded = array.dictionary_decode(), kind.value_type, False
         self._refuse_nulls(array, name, "a value", *outer)
         if encoded or self._is_string(kind):
+            stored = array.nbytes
             array = array if encoded else array.dictionary_encode()
-            known = np.array(array.dictionary.to_pylist(), dtype=str)
+            known = as_texts(array.dictionary.to_pylist(), self.where, len(array), stored)
             return known[array.indices.to_numpy(zero_copy_only=False)]
         if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)):
             raise ValueError(
@@ -296,6 +299,11 @@ class _Batch:
                 self._row(wrong[0], offsets, indptr), f"there is an index {indices[wrong[0]]} in "
                 f"the column {name!r}; indices go from 0 to n_features - 1"
                 + (f" = {n_features - 1}." if n_features else "."))
+        if top > MOST_FEATURES and n_features is None:
+            raise self.error(
+                self._row(indices.argmax(), offsets, indptr), f"there is an index {top - 1} in the "
+                f"column {name!r}, above {MOST_FEATURES}, and a model has a weight for each number "
+                "up to it. Number the features anew, or pass n_features.")
         n = n_features or max(top, 1)
         small = max(n, len(indices), len(indptr)) < 2**31
         dtype = np.int32 if small else np.int64

@@ -1,5 +1,6 @@
 """Files, and folders of files, that are written whole or not at all."""
 
+import errno
 import hashlib
 import os
 import secrets
@@ -11,6 +12,21 @@ try:
     import fcntl
 except ImportError:  # Windows: what killed processes leave stays
     fcntl = None
+
+
+def check_no_loop(path):
+    """Raise the OSError that names `path` where its links go in a circle."""
+    try:
+        os.stat(path)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise
+
+
+def resolved(path):
+    """The absolute path without links, which must not go in a circle."""
+    check_no_loop(path)
+    return Path(os.path.realpath(path))
 
 
 @contextmanager
@@ -30,7 +46,7 @@ def replacing(path):
     OSError
         With `path` as its file name, whatever file the system complained of.
     """
-    target = Path(path).resolve()
+    target = resolved(path)
     prefix = _prefix(target)
     temporary = file = None
     try:
@@ -74,7 +90,7 @@ def replacing_folder(path, overwrite, check_replaceable):
     check_replaceable : callable
         Takes the path of a folder that is to be replaced, and raises an error if it must not be.
     """
-    target = Path(path).resolve()
+    target = resolved(path)
     prefix = _prefix(target)
     aside = target.parent / f"{prefix}replaced"
 
@@ -120,7 +136,7 @@ def replacing_folder(path, overwrite, check_replaceable):
 
 def left_aside(path):
     """What a folder at `path` held before a replacement that was killed half way, or None."""
-    target = Path(path).resolve()
+    target = resolved(path)
     aside = target.parent / f"{_prefix(target)}replaced"
     return aside if aside.exists() else None
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from joblib import hash as content_hash
 
+from fastm4n._atomic import check_no_loop
 from fastm4n._parameters import check_file
 from fastm4n._plain import flat, part
 from fastm4n.model_files import ModelFileError, read_arrays, understood, write_arrays
@@ -135,6 +136,7 @@ def checkpointing(file):
     ...         classifier = MulticlassClassifier(alpha=0.01, random_state=0).fit(X, y)
     """
     check_file("file", file)
+    check_no_loop(file)
     used = []
     token = _file.set((Path(file), used))
     try:

@@ -9,22 +9,23 @@ of a matrix, columns and entries, which is what scipy asks for.
 import errno
 import json
 import os
+import re
 import shutil
 import zlib
 from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
 
 from fastm4n._arrays_on_disk import MOST, StoredArray, StoredCSR, damaged
-from fastm4n._atomic import left_aside, replacing_folder
+from fastm4n._atomic import left_aside, replacing_folder, resolved
 from fastm4n._parameters import check_flag
 from fastm4n._ragged import Indexed
 
 VERSION = 1
 META = "meta.json"
 _PARTS = ("data", "indices", "indptr")
+_DTYPE = re.compile("[<>|][biufSU][0-9]{1,8}")
 # bytes that are copied at once
 _PIECE = 1 << 24
 
@@ -316,7 +317,7 @@ def writing_folder(path, overwrite, total=None):
 
 def _no_space(path, error, writer, total):
     written = writer.n_bytes if writer is not None else 0
-    free = shutil.disk_usage(Path(path).resolve().parent).free
+    free = shutil.disk_usage(resolved(path).parent).free
     needed = (
         f"it needs {total} bytes" if total is not None
         else f"{written} bytes were written and there was more to come")
@@ -342,11 +343,18 @@ def _read_meta(path):
     try:
         with open(path / META, encoding="utf-8") as stream:
             meta = json.load(stream)
-    except (ValueError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path / META} is damaged: {error}") from error
     if not isinstance(meta, dict) or meta.get("format") != "fastm4n folder":
         raise ValueError(f"{path / META} is not of a folder of fastm4n.")
     return meta
+
+
+def _count(value):
+    """An item of a shape."""
+    if type(value) is not int or not 0 <= value < 2**63:
+        raise TypeError(f"{value!r:.80} is no count")
+    return value
 
 
 def _fingerprint(meta):
@@ -383,7 +391,7 @@ class Folder:
     """
 
     def __init__(self, path, kind):
-        self.path = Path(path).resolve()
+        self.path = resolved(path)
         if not self.path.is_dir():
             aside = left_aside(self.path)
             remedy = "" if aside is None else (
@@ -410,7 +418,7 @@ class Folder:
         try:
             self._open_files(meta)
             self.fingerprint = _fingerprint(meta)
-        except (KeyError, IndexError, TypeError, AttributeError) as error:
+        except (KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
             raise damaged(
                 self.path / META, f"it does not say what the files hold: {error!r}") from error
 
@@ -428,7 +436,7 @@ class Folder:
         meta = _read_meta(self.path)
         try:
             is_same = _fingerprint(meta) == self.fingerprint
-        except (KeyError, TypeError, AttributeError):
+        except (KeyError, TypeError, AttributeError, RecursionError):
             is_same = False
         if not is_same:
             raise ValueError(f"{self.path} has other contents than when it was opened.")
@@ -440,8 +448,11 @@ class Folder:
         for name, file in meta["files"].items():
             if not name or os.sep in name or not set(name) <= set(_NAMES):
                 raise damaged(self.path / META, f"{name!r} is no name of an array")
+            if not _DTYPE.fullmatch(file["dtype"]):
+                raise TypeError(f"the dtype of {name} is {file['dtype']!r:.80}")
+            shape = tuple(map(_count, file["shape"]))
             self.files[name] = StoredArray(
-                self.path / f"{name}.npy", tuple(file["shape"]), np.dtype(file["dtype"]))
+                self.path / f"{name}.npy", shape, np.dtype(file["dtype"]))
             if len(self.files[name].shape) not in (1, 2):
                 raise damaged(self.files[name].path, "it has neither 1 dimension nor 2")
         self.matrices = {}
@@ -451,7 +462,7 @@ class Folder:
             else:
                 parts = [self.files[f"{name}.{part}"] for part in _PARTS]
                 make = sp.csr_array if column["sparse"] == "array" else sp.csr_matrix
-                self.matrices[name] = StoredCSR(*parts, int(column["shape"][1]), make)
+                self.matrices[name] = StoredCSR(*parts, _count(column["shape"][1]), make)
 
     def file(self, name):
         """The array of this name, which must be there."""
@@ -505,7 +516,7 @@ def batches_of(batches, path):
     path : str or path
         The folder that is written; what comes from it is refused.
     """
-    target, pairs = Path(path).resolve(), None
+    target, pairs = resolved(path), None
     if isinstance(batches, (str, bytes, dict)) or not hasattr(batches, "__iter__"):
         raise TypeError(f"batches must be an iterable of batches, not {type(batches).__name__}.")
     if isinstance(batches, Indexed) or (isinstance(batches, tuple) and len(batches) == 2):
@@ -545,6 +556,6 @@ def _origins(array):
             while isinstance(one, np.ndarray):
                 filename = getattr(one, "filename", None)
                 if filename is not None:
-                    found.add(Path(filename).resolve().parent)
+                    found.add(resolved(filename).parent)
                 one = one.base
     return found

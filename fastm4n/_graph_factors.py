@@ -1,5 +1,6 @@
 """Factors of several graphs: what `Graphs` holds of them, checked, compared, and in files."""
 
+import math
 from hashlib import blake2b
 
 import numpy as np
@@ -140,6 +141,10 @@ def unpacked_factors(arrays):
             raise ValueError(f"it has no array 'factors.{missing[0]}'")
         return None
     found, at = [], 0
+    for name in ("sizes", "least", "most"):
+        array = given[name]
+        if array.ndim != 1 or array.dtype.kind not in "iu" and array.size:
+            raise ValueError(f"factors.{name} are no vector of integers")
     try:
         offsets = as_offsets(
             given["offsets"], len(given["least"]), name="offsets", item="graph", row="factor",
@@ -159,7 +164,7 @@ def unpacked_factors(arrays):
                 if least >= 0:
                     found[-1].append(CountFactor(nodes, least, most, sizes.astype(bool)))
                     continue
-                size = int(np.prod(sizes))
+                size = math.prod(sizes.tolist())
                 table = given["values"][at : at + size].reshape(sizes)
                 found[-1].append((nodes, table))
                 at += size

@@ -61,6 +61,9 @@ def unpacked(arrays, name):
             raise ValueError(f"it has no array '{name}.{part}'")
         parts.append(arrays[f"{name}.{part}"])
     data, indices, indptr, shape = parts
+    if shape.shape != (2,) or shape.dtype.kind not in "iu" or not (
+            0 <= min(shape.tolist()) <= max(shape.tolist()) < 2**63):
+        raise ValueError(f"{name}.shape is {shape!r:.80}, and no pair of counts")
     return sp.csr_array((data, indices, indptr), shape=tuple(shape.tolist()))
 
 

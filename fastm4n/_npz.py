@@ -1,6 +1,5 @@
 """npy headers and npz archives of arrays, checked before they are read."""
 
-import lzma
 import struct
 import tokenize
 import zipfile
@@ -10,6 +9,27 @@ import numpy as np
 
 # bytes of the name of an array in an archive that errors show
 _SHOWN = 40
+# bytes of tables whose size a file claims by a number alone: so many are always granted, and where
+# more is stored, so many times that
+GRANTED, TIMES = 1 << 26, 16
+# how many bytes one byte of an archive can stand for, at most
+_EXPANSION = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: 1032}
+
+
+def check_claim(what, needed, stored):
+    """Refuse a number that memory would be taken by, out of all proportion to what is stored.
+
+    Parameters
+    ----------
+    what : str
+        The claim in words, for the error.
+    needed, stored : int
+        Bytes.
+    """
+    if needed > max(GRANTED, TIMES * stored):
+        raise ValueError(
+            f"{what}: that would take {needed} bytes, out of all proportion to the {stored} bytes "
+            "stored of them")
 
 
 def npy_header(file):
@@ -55,7 +75,8 @@ def n_bytes(shape, dtype):
 def read_npz(path):
     """The arrays of an npz file, by name.
 
-    An array's size is checked against that of its part of the archive before memory is taken.
+    An array's size is checked against that of its part of the archive before memory is taken, and
+    that against what so many compressed bytes can hold.
 
     Raises
     ------
@@ -68,6 +89,7 @@ def read_npz(path):
     with open(path, "rb") as file:
         if file.read(len(np.lib.format.MAGIC_PREFIX)) == np.lib.format.MAGIC_PREFIX:
             raise ValueError("it is one array, not an npz file of several")
+        length = file.seek(0, 2)
     try:
         with zipfile.ZipFile(path) as archive:
             for part in archive.infolist():
@@ -75,6 +97,14 @@ def read_npz(path):
                 where = f"array {name[:_SHOWN]}: "
                 if name == part.filename:
                     raise ValueError("it is no npy file")
+                length -= part.compress_size  # parts that overlap would expand without end
+                if part.compress_type not in _EXPANSION:
+                    raise ValueError("its compression is none of NumPy's")
+                most = _EXPANSION[part.compress_type] * part.compress_size
+                if length < 0 or part.file_size > most:
+                    raise ValueError(
+                        f"it claims {part.file_size} bytes, which what is stored of it, "
+                        f"{part.compress_size} bytes, cannot hold")
                 with archive.open(part) as file:
                     shape, _, dtype = npy_header(file)
                     needed, there = n_bytes(shape, dtype), part.file_size - file.tell()
@@ -86,7 +116,9 @@ def read_npz(path):
                 check_characters(arrays[name])
     except (
         ValueError, EOFError, KeyError, NotImplementedError, RuntimeError, struct.error,
-        zipfile.BadZipFile, zlib.error, lzma.LZMAError,
+        zipfile.BadZipFile, zlib.error,
     ) as error:
         raise ValueError(f"{where}cannot be read ({str(error) or type(error).__name__})") from error
+    except MemoryError as error:
+        raise ValueError(f"{where}it is too large for the memory there is") from error
     return arrays

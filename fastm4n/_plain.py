@@ -30,9 +30,11 @@ def listed(items):
 
 def items_of(name, state):
     """The items of `listed`, each a dict of arrays, in order."""
-    arrays = part(name, state)
-    numbers = sorted({int(key.partition("/")[0]) for key in arrays})
-    return [part(str(number), arrays) for number in numbers]
+    items = {}
+    for key, array in part(name, state).items():
+        number, _, inner = key.partition("/")
+        items.setdefault(int(number), {})[inner] = array
+    return [items[number] for number in sorted(items)]
 
 
 def formed(form, name, state):

@@ -307,7 +307,8 @@ def _labels(labels):
     except TypeError as error:
         raise ValueError(f"labels must be hashable: {error}.") from error
     if len(distinct) < len(labels):
-        twice = next(label for i, label in enumerate(labels) if label in labels[:i])
+        seen = set()
+        twice = next(label for label in labels if label in seen or seen.add(label))
         raise ValueError(f"labels has {twice!r} twice.")
     return labels
 

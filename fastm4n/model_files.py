@@ -150,10 +150,11 @@ def _described(where, array, finite):
     if array.dtype == object:
         values = array.ravel().tolist()
         for value in values:
-            if type(value) not in (str, int, float, bool) or value != value:
+            if type(value) not in (str, int, float, bool) or value != value or not is_small(value):
                 raise ValueError(
                     f"{where} is an array of objects and has {value!r:.80} of type "
-                    f"{type(value).__name__}; only str, int, float and bool can be written."
+                    f"{type(value).__name__}; only str, int of 64 bits, float and bool can be "
+                    "written."
                 )
         try:
             buffer = json.dumps(values, allow_nan=False).encode("utf-8")
@@ -176,6 +177,11 @@ def _described(where, array, finite):
     size = len(buffer)
     entry.update(shape=list(array.shape), size=size, sha256=hashlib.sha256(buffer).hexdigest())
     return entry, buffer
+
+
+def is_small(value):
+    """Whether it is no integer, or one of 64 bits: larger ones can all have the same hash."""
+    return type(value) is not int or -(2**63) <= value < 2**64
 
 
 def _is_allowed(dtype):
@@ -254,7 +260,7 @@ class _Reader:
             names = [name for name, *_ in plan]
             if len(set(names)) < len(names):
                 raise ValueError("a name occurs twice")
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise _Damaged(f"is damaged: its header makes no sense ({error}).") from error
         end = 0
         for name, _, _, parts in plan:
@@ -398,7 +404,8 @@ def _from_json(buffer, shape):
     if type(values) is not list or len(values) != math.prod(shape):
         raise ValueError("as many values as the shape says")
     for value in values:
-        if type(value) not in (str, int, float, bool) or value in (math.inf, -math.inf):
+        if type(value) not in (str, int, float, bool) or value in (math.inf, -math.inf) or (
+                not is_small(value)):
             raise ValueError(f"a value is {value!r:.40}")
     array = np.empty(len(values), dtype=object)
     array[:] = values
@@ -523,6 +530,8 @@ def understood(path: StrPath, what: Any) -> Iterator[Any]:
         yield
     except ModelFileError:
         raise
+    except MemoryError as error:
+        raise ModelFileError(f"{path} is too large for the memory there is.") from error
     except (
         AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError, ValueError,
     ) as error:

@@ -196,6 +196,12 @@ def _models():
     yield SequenceTagger(order=2, constraints="(0|1)* 1", **fast).fit(
         rows, [[0, 1], [1], [0, 0, 1]]), rows
     tagger = SequenceTagger("max_margin", states="observed", **fast)
+    # as many columns as there is nothing else, for claims of columns
+    wide = [sp.csr_matrix(np.eye(19)[: len(row)]) for row in rows]
+    yield tagger.fit(wide, chains), wide
+    wide = sp.csr_matrix(np.eye(23)[:6])
+    yield MulticlassClassifier(kernel="poly", **fast).fit(wide, labels), wide
+    tagger = SequenceTagger("max_margin", states="observed", **fast)
     yield make_pipeline(SequenceVectorizer(), tagger).fit(words, [["x", "y"], ["y"]]), words
     yield GraphTagger(**fast).fit(graphs, of_nodes), graphs
     yield MultiLabelClassifier("log", graph="complete", **fast).fit(X, [[1, 0], [0, 1], [1, 1]] * 2), X

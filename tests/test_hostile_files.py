@@ -6,9 +6,12 @@ import zipfile
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from folder_cases import edit
 from fuzz_targets import _Killed
 from sklearn.datasets import load_iris
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from fastm4n import (
     BlockFrankWolfe,
@@ -23,8 +26,11 @@ from fastm4n import (
     save_model,
 )
 from fastm4n._npz import read_npz
+from fastm4n._plain import items_of
 from fastm4n.automata import Automaton
+from fastm4n.cli._models import n_weights
 from fastm4n.datasets import open_rows, rows_from_batches
+from fastm4n.estimators._state import model_from_state, model_state
 from fastm4n.model_files import ModelFileError, read_arrays, write_arrays
 
 
@@ -135,6 +141,80 @@ def test_parameters_of_kernels_are_numbers(tmp_path):
 def test_expressions_that_take_long_are_refused(expression):
     with pytest.raises(ValueError, match=r"steps to make an automaton of: make it simpler"):
         Automaton.from_regex(expression, ["a", "b"])
+
+
+# -------------------------------------------------------------- claims that nothing stored backs
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_models_of_more_columns_than_their_file_can_hold_are_refused(tmp_path):
+    path, forged = tmp_path / "m.fm4n", tmp_path / "forged.fm4n"
+    rows = [sp.csr_array(np.eye(3)), sp.csr_array(np.eye(3)[:2])]
+    tagger = SequenceTagger("max_margin", states="observed", max_iter=2, random_state=0)
+    save_model(tagger.fit(rows, [[0, 1, 0], [1, 1]]), path)
+    header, arrays = read_arrays(path, "model", finite=False)
+    coef = arrays["0/coef_"]
+
+    def claiming(n_columns):
+        header["steps"][0]["attributes"]["n_features_in_"] = n_columns
+        arrays["0/coef_"] = sp.csr_array(
+            (coef.data, coef.indices, coef.indptr), shape=(coef.shape[0], n_columns))
+        write_arrays(forged, "model", header, arrays, finite=False)
+
+    for n_columns in (10**9, 2**31 + 3, 2**40):
+        claiming(n_columns)
+        with pytest.raises(ModelFileError, match="forged.fm4n holds no valid model: coef_ "):
+            load_model(forged)
+    claiming(10**9)
+    with pytest.raises(ModelFileError, match="coef_ claims 1000000000 columns, of which 4 weights"):
+        load_model(forged)
+    # as a hash of attributes may have them, and nothing but a number for each column is made
+    claiming(2**20)
+    loaded = load_model(forged)
+    assert loaded.predict([sp.csr_array((3, 2**20))])[0].shape == (3,)
+    assert n_weights(loaded) == (tagger.n_nonzero_, 2**21)
+    assert "_of_pairs" in vars(loaded)
+
+
+class Counted(str):
+    """A name that counts how often it was compared or cut."""
+
+    calls = 0
+
+    def startswith(self, *args):
+        Counted.calls += 1
+        return super().startswith(*args)
+
+    def partition(self, *args):
+        Counted.calls += 1
+        return super().partition(*args)
+
+    def removeprefix(self, *args):
+        return Counted(super().removeprefix(*args))
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_names_of_arrays_are_looked_at_once_however_many_steps_there_are(monkeypatch):
+    X, y = load_iris(return_X_y=True)
+    model = make_pipeline(StandardScaler(), MulticlassClassifier(max_iter=2, random_state=0))
+    header, arrays = model_state(model.fit(X[::10], y[::10]))
+    scaler, last = header["steps"]
+    n = 50
+    header["steps"] = [{**scaler, "name": f"s{i}"} for i in range(n)] + [last]
+    of_steps = [(key.partition("/"), array) for key, array in arrays.items()]
+    named = {
+        Counted(f"{i}/{name}"): array for (number, _, name), array in of_steps
+        for i in (range(n) if number == "0" else [n])}
+    monkeypatch.setattr(Counted, "calls", 0)
+    assert len(model_from_state(header, named)) == n + 1
+    assert Counted.calls <= 2 * len(named)
+    with pytest.raises(ValueError, match="'7' belongs to no step"):
+        model_from_state(header, {**named, "7": np.zeros(1)})
+
+    state = {Counted(f"pairs/{i}/x"): np.array(i) for i in range(n)}
+    Counted.calls = 0
+    assert [one["x"].item() for one in items_of("pairs", state)] == list(range(n))
+    assert Counted.calls <= 3 * len(state)
 
 
 # ---------------------------------------------------------------------------- checkpoints

@@ -125,7 +125,7 @@ def _setting(text):
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
     try:
         return name, json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return name, value
 
 

@@ -174,6 +174,9 @@ def described(estimator, *, alpha=True):
 
 def n_weights(estimator):
     """How many weights of features are not zero, and how many there are; None for kernels."""
+    held = vars(estimator).get("_of_pairs")
+    if held is not None:  # coef_ would be made for all labels and columns
+        return estimator.n_nonzero_, held.n_labels * estimator.n_features_in_
     if not hasattr(estimator, "coef_"):
         return None
     return estimator.n_nonzero_, math.prod(estimator.coef_.shape)

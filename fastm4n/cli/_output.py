@@ -10,7 +10,7 @@ import warnings
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from fastm4n._atomic import replacing
+from fastm4n._atomic import replacing, resolved
 
 
 class CommandError(Exception):
@@ -221,7 +221,7 @@ def check_overwriting(reads, writes):
                 raise CommandError(
                     f"{option} {path} would overwrite {what}, which is read; give another name", 2
                 )
-            inner, outer = Path(path).resolve(), Path(other).resolve()
+            inner, outer = resolved(path), resolved(other)
             if other != "-" and outer in inner.parents:
                 raise CommandError(
                     f"{option} {path} lies in the folder of {what}, {other}; give another", 2
@@ -262,7 +262,8 @@ def check_output(option, path):
     path = Path(path)
     if path.exists() and not path.is_file():
         raise CommandError(f"{option} {path}: is not a regular file")
-    folder = path.resolve().parent
+    with naming(option, path):
+        folder = resolved(path).parent
     try:
         with replacing(folder / ".fastm4n-probe") as _:
             raise _Probed

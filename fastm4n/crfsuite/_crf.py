@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
+from fastm4n._atomic import check_no_loop
 from fastm4n._parameters import NamesParameters, check_relative_gap, is_flag, is_number
 from fastm4n.crfsuite._models import load_model as load_crfsuite_model
 from fastm4n.estimators._attributes import NUMBERS, looked_at
@@ -514,7 +515,10 @@ class CRF(NamesParameters, BaseEstimator):
     def _check_file(self):
         """Refuse to write over a file that is no model of fastm4n's."""
         name = self.model_filename
-        if name is None or not os.path.exists(name):
+        if name is None:
+            return
+        check_no_loop(name)
+        if not os.path.exists(name):
             return
         if not os.path.isfile(name):
             raise ValueError(f"model_filename={str(name)!r} is no regular file.")

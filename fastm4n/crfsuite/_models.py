@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from fastm4n._names import Names
+from fastm4n._npz import GRANTED, TIMES
 from fastm4n.estimators._chain_weights import WeightsOfPairs
 from fastm4n.estimators._parameters import cost_matrix
 from fastm4n.estimators.chain import SequenceTagger
@@ -53,11 +54,8 @@ _BEFORE_NAME = 8
 # places in files have 32 bits
 _MOST_BYTES = 2**32 - 1
 
-# tables of pairs of labels that a tagger has, and the memory for them: so much is always granted,
-# and to larger files so many times their size
+# tables of pairs of labels that a tagger has
 _TABLES = 3
-_GRANTED = 1 << 26
-_TIMES = 16
 _MOST_LABELS = 65535
 # of labels in an array of strings, all of which are as long as the longest
 _MOST_CHARACTERS = 1 << 22
@@ -201,7 +199,7 @@ class _Reader:
         if n_labels == 0:
             raise self.damaged("the header", 20, "there are no labels")
         table = 8 * _TABLES * n_labels**2
-        if n_labels > _MOST_LABELS or table > max(_GRANTED, _TIMES * self.length):
+        if n_labels > _MOST_LABELS or table > max(GRANTED, TIMES * self.length):
             raise ModelFileError(
                 f"{self.name} has {n_labels} labels, at byte 20 of the header: tables of all pairs "
                 f"of them would take {table} bytes, out of all proportion to the file. Train a "

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 
     from fastm4n._typing import Source
 
-# a weight for each number of a feature must fit in memory, however few of them occur
-MOST_FEATURES = 100_000_000
-
 
 def load_svm_hmm(
     path: Source, *, n_features: int | None = None, dtype: Any = np.float64,
@@ -153,10 +150,7 @@ def _read(path, n_features, dtype, program, **options):
         "load_svmlight_sequences reads files that count from 0.")
     greatest = int(batch.indices.max(initial=0))
     if n_features is None:
-        batch.check(
-            batch.indices > MOST_FEATURES,
-            f"the feature number {{}} is above {MOST_FEATURES}, and a model has a weight for each "
-            "number up to it. Number the features anew, or pass n_features.")
+        batch.check_claims("feature number")
         if not greatest:
             raise ValueError(f"{lines.name} holds no features; pass n_features.")
     return batch.rows(False, greatest if n_features is None else n_features), batch.labels, batch

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fastm4n.datasets._bunch import bunch
-from fastm4n.datasets._lines import Lines, integer, number
+from fastm4n.datasets._lines import LONGEST_LABEL, Lines, integer, number
 from fastm4n.sequences import Sequences
 
 if TYPE_CHECKING:
@@ -21,9 +21,8 @@ if TYPE_CHECKING:
 
     from fastm4n._typing import CSR, Array, FloatArray, Source
 
-# characters of a label that is a word: what has longer ones is no such file, and arrays of labels
-# have room for the longest in each place
-LONGEST_TAG = 100
+# a weight for each number of a feature must fit in memory, however few of them occur
+MOST_FEATURES = 100_000_000
 
 
 def load_svmlight_sequences(
@@ -210,8 +209,10 @@ def read_svmlight(path, *, n_features=None, zero_based="auto", dtype=np.float64,
     if zero_based == "auto":
         zero_based = not batch.indices.all()
     needed = int(batch.indices.max(initial=-1)) + bool(zero_based)
-    if n_features is None and needed < 1:
-        raise ValueError(f"{lines.name} holds no features; pass n_features.")
+    if n_features is None:
+        batch.check_claims("index")
+        if needed < 1:
+            raise ValueError(f"{lines.name} holds no features; pass n_features.")
     rows = batch.rows(zero_based, needed if n_features is None else n_features)
     labels = as_whole(batch.labels)
     if as_text:
@@ -302,6 +303,13 @@ class _Batch:
             entry = bad.argmax()
             raise self._lines.error(
                 what.format(self.indices[entry], self.data[entry]), self.line_of(entry))
+
+    def check_claims(self, what):
+        """Refuse a feature's number that alone would make more columns than anybody means."""
+        self.check(
+            self.indices > MOST_FEATURES,
+            f"the {what} {{}} is above {MOST_FEATURES}, and a model has a weight for each number "
+            "up to it. Number the features anew, or pass n_features.")
 
     def rows(self, zero_based, n_features):
         """The rows as CSR."""
@@ -420,9 +428,9 @@ def _tag(text, lines):
     """A label that may be a word."""
     if ":" in text:
         raise lines.error(f"there is no tag before {text!r:.80}; a line begins with one.")
-    if len(text) > LONGEST_TAG:
+    if len(text) > LONGEST_LABEL:
         raise lines.error(
-            f"the tag {text!r:.40} has {len(text)} characters; at most {LONGEST_TAG} are read.")
+            f"the tag {text!r:.40} has {len(text)} characters; at most {LONGEST_LABEL} are read.")
     return text
 
 

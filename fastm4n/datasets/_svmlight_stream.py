@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fastm4n._atomic import resolved
 from fastm4n._folders import writing_folder
 from fastm4n._parameters import check_flag, check_number
 from fastm4n._stored_rows import append_rows, finish_rows, open_rows
@@ -130,13 +130,15 @@ def svmlight_to_folder(
     check_options(dtype, zero_based, n_features)
     _check(sequences, batch_size)
     lines = Lines(path)
-    if Path(folder).resolve() in Path(lines.name).resolve().parents:
+    if resolved(folder) in resolved(lines.name).parents:
         raise ValueError(f"{path} is in {folder}, the folder that is written: give another name.")
     auto, grows = zero_based == "auto", n_features is None or zero_based == "auto"
     any_zero, whole, greatest, at = False, True, -1, None
     with writing_folder(folder, overwrite) as writer:
         batches = svmlight_batches(lines, dtype, with_qid=sequences, size=batch_size)
         for k, batch in enumerate(batches):
+            if n_features is None:
+                batch.check_claims("index")
             if len(batch.indices) and batch.indices.max() > greatest:
                 greatest, at = int(batch.indices.max()), batch.line_of(batch.indices.argmax())
             any_zero = any_zero or not batch.indices.all()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from fastm4n.datasets._bunch import bunch
-from fastm4n.datasets._lines import SPACE, Lines, integer, number
+from fastm4n.datasets._lines import SPACE, Lines, as_texts, integer, number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,7 +73,7 @@ def load_label_ranking(path: Source) -> tuple[FloatArray, Array]:
         values.extend(_finite(fields, columns[:-1], lines))
     if not rankings:
         raise ValueError(f"{lines.name} holds no examples.")
-    return np.array(values).reshape(len(rankings), -1), np.array(rankings)
+    return np.array(values).reshape(len(rankings), -1), as_texts(rankings, lines.name)
 
 
 def load_csv(
@@ -202,7 +202,7 @@ def read_table(path, target, columns, delimiter, *, rankings=False, head=None, t
             f"first in line {trimmed[0]}")
     return Table(
         X=np.array(values).reshape(len(numbers), len(columns)),
-        y=None if place is None else _typed(targets) if typed else np.array(targets),
+        y=None if place is None else (_typed if typed else as_texts)(targets, lines.name),
         columns=list(columns),
         target=None if place is None else names[place],
     )
@@ -235,11 +235,11 @@ def _place(target, names, lines):
     return int(target) % len(names)
 
 
-def _typed(texts):
+def _typed(texts, where):
     """Integers, or floats, if all are such numbers and each is told from the others."""
     distinct = sorted(set(texts))
     if any(_LEADING_ZEROS.match(text) for text in distinct):
-        return np.array(texts)
+        return as_texts(texts, where)
     for kind, parse in ((np.int64, integer), (np.float64, number)):
         try:
             value_of = {text: parse(text) for text in distinct}
@@ -249,7 +249,7 @@ def _typed(texts):
         # integers of more than 64 bits may be rounded to each other as floats
         if np.isfinite(numbers).all() and len(set(value_of.values())) == len(distinct):
             return numbers
-    return np.array(texts)
+    return as_texts(texts, where)
 
 
 def is_ranking(text):

@@ -69,7 +69,10 @@ class WeightsOfPairs(NamedTuple):
             Transitions, and n-grams if there are any.
         """
         R, (transitions, *ngrams) = coef.shape[0], behind
-        coef = coef.tocsc()
+        # of a column without weights 4 bytes are taken, whatever integers the matrix has
+        coef = sparse.csr_array(
+            (coef.data, coef.indices.astype(np.int32, copy=False),
+             coef.indptr.astype(np.int32, copy=False)), shape=coef.shape).tocsc()
         if not coef.has_canonical_format:
             raise ValueError("coef_ has entries twice")
         stride, n = row_stride(R), coef.nnz
@@ -80,7 +83,7 @@ class WeightsOfPairs(NamedTuple):
         rows[first + 3 : first + 3 + R, :R] = transitions
         if n_ngrams:
             rows[first + 3 + R :].reshape(-1)[:n_ngrams] = ngrams[0]
-        pairs = coef.indptr.astype(np.int32), coef.indices.astype(np.uint16)
+        pairs = coef.indptr.astype(np.int32, copy=False), coef.indices.astype(np.uint16)
         return cls(rows, pairs, None, None, R, n_ngrams)
 
     def fitted(self):

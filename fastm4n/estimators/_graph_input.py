@@ -14,6 +14,8 @@ from fastm4n.graphs import Graphs
 
 # the label of nodes that have none
 UNLABELLED = -1
+# numbers of types up to which any may be left out
+MANY_TYPES = 1 << 16
 
 
 class Rows(NamedTuple):
@@ -267,7 +269,12 @@ def is_unlabelled(label):
 
 def number_of(types):
     """How many types there are; one where they are not told."""
-    return 1 if types is None else int(types.max(initial=0)) + 1
+    n = 1 if types is None else int(types.max(initial=0)) + 1
+    if n > MANY_TYPES and n > types.size:
+        raise ValueError(
+            f"X has a node or an edge of type {n - 1}, and weights are for all types from 0 on, of "
+            f"which {types.size} occur at most: number them 0, 1, ...")
+    return n
 
 
 def check_not_negative(X, first=0):

@@ -9,6 +9,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
+from fastm4n._npz import check_claim
 from fastm4n.automata import Automaton
 from fastm4n.estimators._base import CertifiedEstimator
 from fastm4n.estimators._chain_input import MOST_OF_PAIRS
@@ -20,6 +21,7 @@ from fastm4n.estimators.multilabel import MultiLabelClassifier
 from fastm4n.estimators.ranking import LabelRanker
 from fastm4n.estimators.simplex import MulticlassClassifier, OrdinalClassifier
 from fastm4n.factors import CountFactor, FactorTables
+from fastm4n.model_files import is_small
 from fastm4n.penalties import L2, ElasticNet, Group
 from fastm4n.solvers.block_frank_wolfe import BlockFrankWolfe
 from fastm4n.solvers.interior_point import InteriorPoint
@@ -97,29 +99,28 @@ def model_state(estimator):
 
 def model_from_state(header, arrays):
     """The estimator, or pipeline, of `model_state`; ValueError, TypeError or KeyError if wrong."""
-    steps, arrays = [], dict(arrays)
+    steps, by_step = [], {}
+    for key, array in arrays.items():
+        number, slash, name = key.partition("/")
+        by_step.setdefault(number + slash, {})[name] = array
     given = header["steps"]
     if type(given) is not list or not given or len(given) > 1 and header["pipeline"] is not True:
         raise ValueError("it has no steps")
     for number, state in enumerate(given):
         if type(state) is not dict:
             raise ValueError(f"step {number} is {state!r:.80}")
-        prefix = f"{number}/"
-        of_step = {
-            key[len(prefix):]: arrays.pop(key) for key in list(arrays) if key.startswith(prefix)
-        }
         table = PREDICTORS if number == len(given) - 1 else TRANSFORMERS
         name = state["class"]
         if type(name) is not str or name not in table:
             raise ValueError(f"there is no class {name!r:.80} in step {number}")
         if type(state["name"]) is not str:
             raise ValueError(f"the name of step {number} is no string")
-        step = estimator_from_state(state, of_step)
+        step = estimator_from_state(state, by_step.pop(f"{number}/", {}))
         if steps and _n_features(step) != _n_features(steps[-1][1]):
             raise ValueError(f"step {number} takes other features than those before it give")
         steps.append((state["name"], step))
-    if arrays:
-        raise ValueError(f"{next(iter(arrays))!r:.80} belongs to no step")
+    if by_step:
+        raise ValueError(f"{next(iter(by_step))!r:.80} belongs to no step")
     if header["pipeline"] is not True:
         return steps[0][1]
     names = [name for name, _ in steps]
@@ -335,9 +336,12 @@ def _add_arrays(estimator, attributes, arrays, given):
 def _taken_by_pairs(attributes):
     """The weights among fitted attributes of a tagger, which are taken out."""
     coef = attributes.pop("coef_")
-    if coef.shape[0] > MOST_OF_PAIRS or coef.nnz >= 2**31 or (
+    if coef.shape[0] > MOST_OF_PAIRS or max(coef.nnz, coef.shape[1]) >= 2**31 or (
             "transition_feature_coef_" in attributes):
         raise ValueError("coef_ is sparse")
+    check_claim(
+        f"coef_ claims {coef.shape[1]} columns, of which {coef.nnz} weights are stored",
+        4 * coef.shape[1], coef.data.nbytes + coef.indices.nbytes)
     ends = [attributes.pop(key) for key in ("intercept_", "start_coef_", "end_coef_")]
     behind = [attributes.pop("transition_coef_")]
     if "ngram_coef_" in attributes:
@@ -436,7 +440,7 @@ def _encoded(key, value, arrays):
 
 def _decoded(key, value, arrays):
     """The way back from `_encoded`, taking arrays out of `arrays`."""
-    if value is None or type(value) in (bool, str, int, float):
+    if value is None or type(value) in (bool, str, int, float) and is_small(value):
         return value
     if type(value) is not dict or len(value) != 1:
         raise ValueError(f"parameter {key!r:.80} makes no sense")

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fastm4n._atomic import check_no_loop
 from fastm4n._checkpoints import Pace, check_fingerprint
 from fastm4n._parameters import check_file
 from fastm4n.model_files import ModelFileError, read_arrays, understood, write_arrays
@@ -34,6 +35,7 @@ class Checkpoint:
 
     def __init__(self, folder, fingerprint):
         check_file("checkpoint", folder)
+        check_no_loop(folder)
         self.folder, self.pace = Path(folder), Pace()
         self.problem_file = self.folder / "problem.fm4n"
         self.state_file = self.folder / "state.fm4n"

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fastm4n._atomic import check_no_loop
 from fastm4n._checkpoints import FIT, FitCheckpoint
 from fastm4n.model_files import ModelFileError, read_arrays, write_arrays
 
@@ -179,6 +180,7 @@ class DualStore:
 
     def _take(self):
         """Have the folder; refuse one in which another process is at work."""
+        check_no_loop(self.folder)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError) as error:
