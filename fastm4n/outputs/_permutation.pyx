@@ -49,7 +49,7 @@ cdef class PermutationOutputs(Outputs):
 
     def arguments(self):
         return (
-            np.asarray(self.y), self.layout.counts(), self.cost_matrix,
+            np.asarray(self.y), self.layout.counts(), self.kept_cost(),
             "mean" if self.mean_cost else "sum")
 
     @property

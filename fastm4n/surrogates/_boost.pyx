@@ -113,7 +113,7 @@ cdef class Boost(Log):
         return (self.outputs,)
 
     def kept_under(self):
-        return {"cost_matrix": self.outputs.cost_matrix}
+        return {"cost_matrix": self.outputs.kept_cost()}
 
     def closed_largest(self):
         return None
