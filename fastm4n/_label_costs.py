@@ -15,13 +15,23 @@ def named_costs(name, n_labels):
         costs = (costs > 0).astype(np.float64)
     elif name == "squared":
         costs = costs**2
-    return np.lib.stride_tricks.as_strided(
-        costs[n_labels - 1 :], (n_labels, n_labels), (-8, 8), writeable=False)
+    return windows(costs)
+
+
+def windows(line):
+    """The matrix whose rows are windows of 2 n - 1 numbers, the last one first; a read-only view."""
+    n = (len(line) + 1) // 2
+    return np.lib.stride_tricks.as_strided(line[n - 1 :], (n, n), (-8, 8), writeable=False)
 
 
 def is_windows(costs):
     """Whether rows are windows of one vector, the next one number before the last."""
     return costs.strides == (-8, 8)
+
+
+def line_of(costs):
+    """What the rows of `windows` are windows of, a copy."""
+    return np.concatenate([costs[:0:-1, 0], costs[0]])
 
 
 def name_of(costs):

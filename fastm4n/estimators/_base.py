@@ -364,6 +364,7 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
 
     @property
     def cost_matrix_(self) -> FloatArray:
+        """The costs of `cost`: a new array each time where they have a name."""
         if self._cost_held is None:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute 'cost_matrix_'")
         return np.ascontiguousarray(self._cost_table)
