@@ -35,10 +35,11 @@ typedef struct {
     const ptrdiff_t *rows;
     const double *norms, *shares;
     const int *labels;
-    /* rows of costs, and W, both `stride` numbers; row `behind` is that of the constant feature */
+    /* rows of costs, `cost_stride` numbers from one to the next, and W, of `stride` numbers; row
+       `behind` is that of the constant feature */
     const double *cost;
     double *W;
-    ptrdiff_t stride, behind, k;
+    ptrdiff_t cost_stride, stride, behind, k;
     double intercept;
     /* dual points of k numbers, expected costs there, gaps before the steps, losses */
     double *mu, *heights, *gaps, *losses;
@@ -134,7 +135,7 @@ static ALWAYS_INLINE int NAME(whole_step)(fastm4n_label_sweep *s, ptrdiff_t b, d
 {
     const ptrdiff_t k = s->k;
     const double share = s->shares[b] / s->alpha, q = share * s->norms[b];
-    const double *cost = s->cost + s->labels[b] * s->stride;
+    const double *cost = s->cost + s->labels[b] * s->cost_stride;
     double *mu = s->mu + b * k;
     const double truth = v[s->labels[b]];
     const NAME(vec) zero = {0}, one = zero + 1.0;

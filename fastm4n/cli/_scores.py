@@ -71,7 +71,7 @@ def _mean_loss(estimator, y, predicted):
     truth, answer = _codes(estimator, y), _codes(estimator, predicted)
     if (truth < 0).any():
         return None
-    return float(estimator.cost_matrix_[truth, answer].mean())
+    return float(estimator._cost_table[truth, answer].mean())
 
 
 def _sequences(estimator, predicted, y):
@@ -156,8 +156,8 @@ def loss(estimator, X, y):
     if not is_classifier(estimator):
         return 1.0 - float(estimator.score(X, y))
     truth, answer = _codes(estimator, y), _codes(estimator, estimator.predict(X))
-    cost = estimator.cost_matrix_[truth, answer]
-    cost[truth < 0] = estimator.cost_matrix_.max()
+    cost = estimator._cost_table[truth, answer]
+    cost[truth < 0] = estimator._cost_table.max()
     return float(cost.mean())
 
 

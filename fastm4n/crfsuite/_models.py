@@ -20,7 +20,6 @@ import numpy as np
 from fastm4n._names import Names
 from fastm4n._npz import GRANTED, TIMES
 from fastm4n.estimators._chain_weights import WeightsOfPairs
-from fastm4n.estimators._parameters import cost_matrix
 from fastm4n.estimators.chain import SequenceTagger
 from fastm4n.features._rows import n_pair_rows
 from fastm4n.model_files import MAGIC as OUR_MAGIC
@@ -532,7 +531,7 @@ def load_model(
     rows[behind + 3 + model.sources, model.targets] = model.transition_weights
     vars(tagger).update(
         n_features_in_=len(model.attributes), classes_=_classes(model.labels),
-        cost_matrix_=cost_matrix(tagger.cost, R), vectorizer_=vectorizer,
+        _cost_held=(tagger.cost, R), vectorizer_=vectorizer,
         _of_pairs=WeightsOfPairs(
             rows, (model.starts, model.state_labels), None, None, R, 0))
     return tagger

@@ -18,6 +18,8 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from fastm4n._checkpoints import keeping
+from fastm4n._label_costs import as_costs, as_kept
+from fastm4n._memory import refuse_beyond_memory
 from fastm4n._parameters import (
     NamesParameters,
     check_callback,
@@ -39,6 +41,8 @@ from fastm4n.surrogates import make_surrogate
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Self, TypeVar
+
+    from numpy.typing import ArrayLike
 
     from fastm4n._typing import Array, FloatArray
 
@@ -110,7 +114,6 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
     coef_: Any
     alpha_: float
     n_features_in_: int
-    cost_matrix_: FloatArray
 
     _task = None
     _part = "example"
@@ -129,6 +132,8 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
     _replaced = ()
     # where the data of a fit are one of several parts, what all say together: a `Whole`
     _whole = None
+    # a fitted cost matrix, or what names it
+    _cost_held = None
 
     @classmethod
     def _labels_attribute(cls):
@@ -237,6 +242,7 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
 
     def _surrogate(self, outputs):
         """The surrogate over the true outputs of all blocks."""
+        self._refuse_large(outputs)
         solver = as_solver(self.solver)
         needed, what = _NEEDED.get(self.surrogate, (None, ""))
         if needed is not None and not getattr(outputs, needed):
@@ -252,6 +258,29 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         return make_surrogate(
             self.surrogate, outputs, solver.oracle, solver.oracle_iter, self._oracle_warm_start,
             bool(self.cost_augmented), float(self.temperature))
+
+    def _refuse_large(self, outputs):
+        """Refuse dual points that memory cannot hold, whatever the solver."""
+        layout = outputs.layout
+        n_bytes, behind = 8 * layout.n_numbers, int((layout.sizes() - layout.counts() * (
+            layout.stride or layout.counts())).sum())
+        if self.surrogate == "log" and not outputs.has_entropy:
+            # scores in single precision stand for them, of what has a weight
+            unscored = outputs.unscored()
+            n_bytes = 4 * (layout.n_numbers - layout.n_blocks * (
+                0 if unscored is None else len(unscored)))
+        refuse_beyond_memory(
+            f"the dual points of {layout.n_blocks} different {self._noun}s, {layout.n_numbers} "
+            f"numbers in all ({layout.n_parts_of_all} parts x {layout.n_labels} labels"
+            + (f", and {behind} for pairs of labels" if behind else "") + "),",
+            n_bytes, self._remedy(layout))
+
+    def _remedy(self, layout):
+        """What to do where dual points are too large."""
+        return (
+            f"fit fewer {self._noun}s or labels, or {self._noun}s by chunks, with "
+            "solver=OutOfCore()" if hasattr(self, "partial_fit") or self._noun == "graph" else
+            f"fit fewer {self._noun}s or labels")
 
     def _outputs_in_words(self, outputs):
         """The parameters by which the estimator has these outputs and not others."""
@@ -332,6 +361,22 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
     def _start_of(self, problem):
         """What the last fit has left for this one, as `Problem.warm` gave it; or None."""
         return self.__dict__.get("_warm_state") if self.warm_start else None
+
+    @property
+    def cost_matrix_(self) -> FloatArray:
+        """The costs of `cost`: a new array each time where they have a name."""
+        if self._cost_held is None:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute 'cost_matrix_'")
+        return np.ascontiguousarray(self._cost_table)
+
+    @cost_matrix_.setter
+    def cost_matrix_(self, costs: ArrayLike) -> None:
+        self._cost_held = as_kept(np.asarray(costs, dtype=np.float64))
+
+    @property
+    def _cost_table(self):
+        """`cost_matrix_`, in no room where costs have a name."""
+        return as_costs(self._cost_held)
 
     def _keep(self, common, fitted):
         """Replace the fitted attributes."""

@@ -4,6 +4,7 @@ import reprlib
 
 import numpy as np
 
+from fastm4n._memory import zeros
 from fastm4n.automata import Automaton
 from fastm4n.estimators import _automaton_decoding as decoding
 from fastm4n.estimators._chain_predictions import ChainDecoder, forbidden_transitions
@@ -252,7 +253,8 @@ class AutomatonDecoder(ChainDecoder):
         return labels
 
     def nodes(self, allowed=None):
-        nodes = np.zeros((self.n_tokens, self.n_labels))
+        nodes = zeros(
+            "the marginals", (self.n_tokens, self.n_labels), "predict fewer sequences at a time")
         if self.places.size == 0:
             return nodes
         outputs = self.outputs(allowed)

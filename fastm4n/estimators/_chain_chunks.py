@@ -3,6 +3,7 @@
 import numpy as np
 from scipy import sparse
 
+from fastm4n._label_costs import as_kept
 from fastm4n._plain import flat, part
 from fastm4n._ragged import cut
 from fastm4n.estimators._calls import Joined
@@ -140,7 +141,9 @@ class ChainChunks(EstimatorChunks):
         penalise(features, resolved)
         self.finish(features, int(numbers.max()), sizes, numbers)
 
-        common = {"n_features_in_": self.n_columns, "classes_": classes, "cost_matrix_": self.cost}
+        common = {
+            "n_features_in_": self.n_columns, "classes_": classes,
+            "_cost_held": as_kept(self.cost)}
         if per_edge:
             common["transition_features_"] = self.selected
         return ChainProblem(self.kind, features, self.kept_blocks(), common, {})

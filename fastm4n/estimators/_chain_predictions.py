@@ -3,6 +3,7 @@
 import numpy as np
 from scipy import sparse
 
+from fastm4n._memory import zeros
 from fastm4n._parameters import check_choice
 from fastm4n.estimators import _chain_decoding as decoding
 from fastm4n.estimators._chain_input import columns_of
@@ -103,7 +104,8 @@ class ChainDecoder:
 
     def nodes(self, allowed=None):
         """Node marginals of the surrogate's oracle, (n_tokens, n_labels)."""
-        nodes = np.zeros((self.n_tokens, self.n_labels))
+        nodes = zeros(
+            "the marginals", (self.n_tokens, self.n_labels), "predict fewer sequences at a time")
         values = np.zeros(self.places.size)
         is_log = self.tagger.surrogate == "log"
         if is_log:

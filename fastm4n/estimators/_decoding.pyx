@@ -1,6 +1,7 @@
 """Predictions of outputs of any kind from any features: ranges of blocks, one thread each."""
 
 from fastm4n._interrupts cimport look
+from fastm4n._label_costs import dearest_of
 from fastm4n.features._base cimport FeatureMap
 from fastm4n.outputs._base cimport Layout, Outputs, Workspace, label_t
 from fastm4n.surrogates._base cimport Surrogate
@@ -76,7 +77,7 @@ def oracle_points(FeatureMap features, Surrogate surrogate, Py_ssize_t start, Py
     cdef Layout layout = surrogate.outputs.layout
     cdef Workspace work
     cdef Py_ssize_t b, t, j, row
-    cdef double lower, upper, most, dearest = np.max(surrogate.outputs.cost_matrix, initial=0.0)
+    cdef double lower, upper, most, dearest = np.max(dearest_of(surrogate.outputs.cost_matrix), initial=0.0)
     # exp(-height) is zero, and so is that of it over the temperature
     cdef double height = 1000.0 * max(1.0, getattr(surrogate, "temperature", 1.0))
     cdef const double* weights

@@ -9,6 +9,7 @@ from scipy import sparse
 
 from fastm4n._graph_factors import all_contents
 from fastm4n._graph_files import ARRAYS
+from fastm4n._label_costs import as_costs
 from fastm4n._plain import flat, part
 from fastm4n.estimators._chain_input import encode
 from fastm4n.estimators._chunks import (
@@ -199,7 +200,7 @@ class GraphChunks(EstimatorChunks):
             tagger, classes, node_classes, nodes.shape[1], self.n_edge_types,
             0 if edges is None else edges.shape[1])
         check_sizes(noted["norms"], tagger._alpha_of(numbers.size), numbers)
-        check_costs(noted["sums"], self.common["cost_matrix_"], numbers)
+        check_costs(noted["sums"], as_costs(self.common["_cost_held"]), numbers)
         self._choose(int(noted["edge_lengths"].sum()))
         self.common.update(attributes_of_oracle(self.oracle))
 

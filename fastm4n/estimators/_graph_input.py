@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse
 
+from fastm4n._label_costs import dearest_of
 from fastm4n._parameters import is_number
 from fastm4n.estimators._chain_input import encode
 from fastm4n.estimators._parameters import canonical
@@ -114,7 +115,7 @@ def check_costs(of_weights, cost, numbers):
         Those of the graphs.
     """
     with np.errstate(over="ignore"):
-        sums = cost.max() * of_weights
+        sums = dearest_of(cost).max() * of_weights
         large = np.flatnonzero(~np.isfinite(4.0 * sums.sum() + 4.0 * sums))
     if large.size:
         raise ValueError(

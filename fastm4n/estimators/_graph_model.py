@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse
 
+from fastm4n._label_costs import as_costs, as_kept, name_of, named_costs
 from fastm4n.estimators import _decoding
 from fastm4n.estimators._graph_input import Rows, by_type
 from fastm4n.estimators._graph_weights import WeightShapes
@@ -139,7 +140,7 @@ def shapes_and_attributes(
     return shapes, {
         "n_features_in_": n_features, "n_edge_features_in_": n_edge_features,
         "classes_": classes, "node_classes_": node_classes,
-        "cost_matrix_": cost_matrix(tagger.cost, classes.size),
+        "_cost_held": as_kept(cost_matrix(tagger.cost, classes.size)),
     }
 
 
@@ -158,17 +159,17 @@ def choices_and_costs(X, common):
     common : dict
         Fitted attributes that do not depend on alpha.
     """
-    node_classes, cost = common["node_classes_"], common["cost_matrix_"]
+    node_classes, cost = common["node_classes_"], as_costs(common["_cost_held"])
     n_types, R = node_classes.shape
     n_choices = None
     if (node_classes < 0).any():
         n_choices = (node_classes >= 0).sum(axis=1)[X.node_types]
     every = np.broadcast_to(np.arange(len(cost)), (n_types, len(cost)))
     if not np.array_equal(node_classes, every):
-        if not np.array_equal(cost, 1.0 - np.eye(len(cost))):
+        if name_of(cost) != "zero_one":
             raise ValueError(
                 "cost must be 'zero_one' where types of nodes have different labels.")
-        cost = 1.0 - np.eye(R)
+        cost = named_costs("zero_one", R)
     return n_choices, cost
 
 

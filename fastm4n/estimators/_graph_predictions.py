@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse
 
+from fastm4n._memory import zeros
 from fastm4n._parameters import check_choice
 from fastm4n.estimators import _decoding
 from fastm4n.estimators._graph_input import (
@@ -21,6 +22,9 @@ from fastm4n.outputs.graphs import INFERENCES
 from fastm4n.sequences import Sequences
 from fastm4n.solvers.threads import in_threads, n_threads
 from fastm4n.surrogates import make_surrogate
+
+# what to do where results are too large
+FEWER = "predict fewer graphs at a time"
 
 
 def _check_reach(tagger, X):
@@ -147,7 +151,7 @@ class GraphDecoder:
         if allowed.size:
             allowed = allowed[nodes]
         common = {name: getattr(tagger, name, None) for name in (
-            "node_classes_", "cost_matrix_", "shifts_")}
+            "node_classes_", "_cost_held", "shifts_")}
         # soft constraints are a way to fit: predictions are those of the linear program
         inference = "lp" if tagger.inference == "soft" else tagger.inference
         if X.factors is not None:
@@ -205,7 +209,7 @@ class GraphDecoder:
 
     def points(self):
         """Node marginals of the surrogate's oracle, (n_nodes, n_labels)."""
-        every = np.zeros(self.numbers.shape)
+        every = zeros("marginals", self.numbers.shape, FEWER)
         for group in self.groups:
             parts = np.zeros((group.nodes.size, every.shape[1]))
             surrogate = make_surrogate(
@@ -225,7 +229,7 @@ class GraphDecoder:
         best, _ = self.best()
         if not self.groups:
             return best
-        risks = self.points() @ self.groups[0].model.outputs.cost_matrix
+        risks = self.points() @ np.ascontiguousarray(self.groups[0].model.outputs.cost_matrix)
         risks[self.numbers < 0] = np.inf
         if self.allowed.size:
             risks[self.allowed == 0] = np.inf
@@ -255,7 +259,7 @@ class GraphDecoder:
 
     def scores(self):
         """Scores of the labels at all nodes, without those of edges."""
-        every = np.zeros(self.numbers.shape)
+        every = zeros("scores", self.numbers.shape, FEWER)
         for group in self.groups:
             parts = np.zeros((group.nodes.size, every.shape[1]))
             self._in_threads(group, lambda start, stop: _decoding.part_scores(

@@ -7,6 +7,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.metrics.pairwise import KERNEL_PARAMS, PAIRWISE_KERNEL_FUNCTIONS, pairwise_kernels
 
+from fastm4n._memory import refuse_beyond_memory
 from fastm4n._parameters import check_number, is_number
 from fastm4n.features._base import NotPositiveSemidefinite
 from fastm4n.features._gaussian import gaussian
@@ -163,6 +164,9 @@ def as_double(X):
 def gram_matrix(kernel, parameters, X):
     """Kernel values between all rows of X, symmetric to the bit."""
     n = X.shape[0]
+    refuse_beyond_memory(
+        f"the values of kernel={kernel!r} between {n} examples", 8 * n * n,
+        "set cache_size, in MiB, below that, or fit fewer examples")
     gram = np.empty((n, n))
     step = max(1, CHUNK // n)
     for start in range(0, n, step):

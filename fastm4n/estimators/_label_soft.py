@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fastm4n._label_costs import as_costs
 from fastm4n.estimators._kernels import kernel_parameters, whole_gram
 from fastm4n.estimators._soft import SoftProblem, with_constant
 from fastm4n.factors import CountFactor
@@ -63,7 +64,7 @@ def soft_label_problem(clf, X, Y, blocks, common, constraints):
     else:
         constant = clf._constant()
         of_nodes, common = _gram(clf, X, blocks, constant, common)
-    heights = graphs.heights_of_costs(Y.ravel(), common["cost_matrix_"])
+    heights = graphs.heights_of_costs(Y.ravel(), as_costs(common["_cost_held"]))
     if clf.cost_scale == "mean":
         heights = heights / n_labels
     return SoftLabelProblem(

@@ -6,13 +6,14 @@ from copy import copy
 import numpy as np
 from scipy import sparse
 
+from fastm4n._label_costs import COSTS, named_costs
+
 SURROGATES = ("max_min", "max_margin", "log")
 # where outputs have tangents
 BOOSTED = (*SURROGATES, "boost")
 DECODINGS = ("map", "min_risk")
 # tolerance of the max-min oracles behind decode="min_risk"
 RISK_TOL = 1e-6
-COSTS = ("zero_one", "absolute", "squared")
 # kinds of dtypes that labels may have
 LABEL_KINDS = "USiufbO"
 
@@ -32,17 +33,11 @@ def cost_matrix(cost, n_labels, noun="classes"):
     """The (n_labels, n_labels) cost matrix of `cost`, a name or a matrix, validated.
 
     cost[i, j] is the cost of predicting the j-th label where the truth is the i-th; errors call
-    the labels `noun`.
+    the labels `noun`. That of a name is a read-only view.
     """
     if isinstance(cost, str):
-        levels = np.arange(n_labels, dtype=np.float64)
-        distance = np.abs(levels[:, np.newaxis] - levels)
-        if cost == "zero_one":
-            return (distance > 0).astype(np.float64)
-        if cost == "absolute":
-            return distance
-        if cost == "squared":
-            return distance**2
+        if cost in COSTS:
+            return named_costs(cost, n_labels)
         raise ValueError(f"cost must be one of {COSTS} or a cost matrix, got {cost!r}.")
     try:
         if np.iscomplexobj(cost):

@@ -10,6 +10,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
 from fastm4n._npz import check_claim
+from fastm4n._label_costs import COSTS, as_kept, is_windows, named_costs
 from fastm4n.automata import Automaton
 from fastm4n.estimators._base import CertifiedEstimator
 from fastm4n.estimators._chain_input import MOST_OF_PAIRS
@@ -154,6 +155,9 @@ def estimator_state(estimator):
     # weights that are held by pairs stay so
     by_pairs = getattr(estimator, "_weights_by_pairs", dict)()
     for key in {**wanted, **optional}:
+        if key == "cost_matrix_" and isinstance(estimator._cost_held, tuple):
+            attributes[key] = list(estimator._cost_held)
+            continue
         value = by_pairs[key] if key in by_pairs else getattr(estimator, key, None)
         if value is not None:
             arrays[key] = value
@@ -286,6 +290,8 @@ def _add_arrays(estimator, attributes, arrays, given):
     """Put all arrays among the attributes, after checking them against each other."""
     name, kernel = type(estimator).__name__, getattr(estimator, "kernel", None)
     wanted, optional = _arrays(estimator)
+    if "cost_matrix_" in wanted and "cost_matrix_" in given:
+        arrays["cost_matrix_"] = _named_costs(given["cost_matrix_"])
     missing = [key for key in wanted if key not in arrays]
     unknown = [key for key in arrays if key not in wanted and key not in optional]
     if missing or unknown:
@@ -304,7 +310,7 @@ def _add_arrays(estimator, attributes, arrays, given):
         if array.ndim != len(dims) or array.shape != shape:
             raise ValueError(f"{key} has shape {array.shape}, which does not fit the others")
         numbers = array.data if sparse.issparse(array) else array
-        if array.dtype.kind == "f" and not np.isfinite(numbers).all():
+        if array.dtype.kind == "f" and not is_windows(numbers) and not np.isfinite(numbers).all():
             raise ValueError(f"{key} is not finite")
         if kinds == "O" and not all(type(value) is str for value in array):
             raise ValueError(f"{key} has an entry that is no string")
@@ -329,8 +335,18 @@ def _add_arrays(estimator, attributes, arrays, given):
             )
         attributes.update({key: given[key] for key in estimator._fitted_values})
         estimator._check_fitted(attributes)
+        if "cost_matrix_" in attributes:
+            attributes["_cost_held"] = as_kept(attributes.pop("cost_matrix_"))
         if sparse.issparse(attributes.get("coef_")):
             attributes["_of_pairs"] = _taken_by_pairs(attributes)
+
+
+def _named_costs(given):
+    """The costs of a name and a number of labels."""
+    if type(given) is not list or len(given) != 2 or given[0] not in COSTS or (
+            type(given[1]) is not int or not 0 < given[1] < 2**16):
+        raise ValueError(f"cost_matrix_ is {given!r:.80}")
+    return named_costs(*given)
 
 
 def _taken_by_pairs(attributes):

@@ -3,6 +3,7 @@
 import numpy as np
 from scipy import sparse
 
+from fastm4n._label_costs import as_kept
 from fastm4n.estimators._calls import Joined, n_examples
 from fastm4n.estimators._chunks import (
     EstimatorChunks,
@@ -100,7 +101,7 @@ class VectorChunks(EstimatorChunks):
         classifier._penalise(features)
         numbers = np.full(self.weights.size, float(self.classes.size))
         self.finish(features, self.classes.size, self.sizes, numbers)
-        common = {"classes_": self.classes, "cost_matrix_": self.cost}
+        common = {"classes_": self.classes, "_cost_held": as_kept(self.cost)}
         return classifier._problem_class(
             self.kind, features, self.kept_blocks(), common, {"classes": self.classes})
 

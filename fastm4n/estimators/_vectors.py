@@ -9,6 +9,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from fastm4n._memory import refuse_beyond_memory
 from fastm4n._parameters import is_flag, is_number
 from fastm4n._stored_rows import Rows
 from fastm4n.estimators._base import CertifiedEstimator
@@ -278,6 +279,9 @@ class VectorEstimator(CertifiedEstimator):
         check_is_fitted(self)
         X = self._validated(X, reset=False)
         intercept = np.ravel(self.intercept_)
+        refuse_beyond_memory(
+            f"the scores of {X.shape[0]} samples, {intercept.size} each,",
+            8 * X.shape[0] * intercept.size, "predict fewer samples at a time")
         if hasattr(self, "coef_"):
             if sparse.issparse(self.coef_):
                 scores = X @ self.coef_.T

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from fastm4n._label_costs import as_kept
 from fastm4n._parameters import check_choice, check_number
 from fastm4n._ragged import taken
 from fastm4n.complexities import Sample
@@ -433,12 +434,15 @@ class SequenceTagger(ChainWeights, TakesAttributes, PartialFit, CertifiedEstimat
             held["used"] = within.used(held["used"])
         codes = Sequences(codes, offsets)[blocks.first]
         outputs = within.outputs(codes, cost, blocks, held.get("used"))
+        loss = self._surrogate(outputs)
         features = ChainFeatures(
             values, X.offsets[blocks.examples], outputs.layout, float(self.fit_intercept),
             self.fit_start_end, self.fit_transitions, edge_values, n_ngrams=within.n_ngrams, **held,
         )
         penalise(features, resolved)
-        common = {"n_features_in_": X.values.shape[1], "classes_": classes, "cost_matrix_": cost}
+        common = {
+            "n_features_in_": X.values.shape[1], "classes_": classes,
+            "_cost_held": as_kept(cost)}
         if selected is not None:
             common["transition_features_"] = selected
         if self.order > 1:
@@ -448,7 +452,18 @@ class SequenceTagger(ChainWeights, TakesAttributes, PartialFit, CertifiedEstimat
             "per_edge": selected is not None, "classes": classes, **within.content(),
         }
         return ChainProblem(
-            self._surrogate(outputs), features, blocks, common, task, columns, n_columns)
+            loss, features, blocks, common, task, columns, n_columns)
+
+    def _remedy(self, layout):
+        if layout.max_parts == 1:
+            return (
+                "sequences of one position have no transitions; fit their tokens by "
+                "MulticlassClassifier")
+        if self.surrogate == "log" and self.states != "observed":
+            return (
+                "give states='observed', which holds the pairs of labels in y alone, or fit fewer "
+                "labels")
+        return super()._remedy(layout)
 
     def _as_examples(self, X, y):
         """X and y as `partial_fit` puts them together."""

@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from fastm4n._graph_factors import all_contents
+from fastm4n._label_costs import as_costs
 from fastm4n._parameters import check_choice, check_number
 from fastm4n.estimators._base import CertifiedEstimator, needs_log
 from fastm4n.estimators._chain_input import distinct
@@ -414,7 +415,7 @@ class GraphTagger(PackedWeights, CertifiedEstimator):
             self, classes, node_classes, X.node_features.shape[1], n_edge_types,
             0 if X.edge_features is None else X.edge_features.shape[1])
         check_sizes(step_norms(inner), self._alpha_of(kept.size), kept)
-        check_costs(sums_of_weights(inner), common["cost_matrix_"], kept)
+        check_costs(sums_of_weights(inner), as_costs(common["_cost_held"]), kept)
         blocks = Blocks.of(len(X), kept, weights, *merge_graphs(inner, codes, weights))
         codes = Sequences(codes, inner.node_offsets)[blocks.first].values
         inner = inner[blocks.first]

@@ -8,6 +8,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
+from fastm4n._label_costs import as_kept
 from fastm4n._parameters import check_choice
 from fastm4n.estimators._base import CertifiedEstimator, needs_log
 from fastm4n.estimators._docs import documented
@@ -278,7 +279,7 @@ class Matcher(CertifiedEstimator):
         features, points, parameters = self._features(pairs, blocks, loss.outputs.layout)
         if self._whole is not None and self._whole.size > len(cost):
             cost = cost_matrix(self.cost, self._whole.size, "columns")
-        common = {"n_features_in_": values.shape[1], "cost_matrix_": cost}
+        common = {"n_features_in_": values.shape[1], "_cost_held": as_kept(cost)}
         if self.kernel != "linear":
             common.update(X_fit_=points, _kernel_parameters=parameters)
 
@@ -396,14 +397,14 @@ class Matcher(CertifiedEstimator):
     def _cost_of(self, batch):
         """The costs of examples of one size, which may be larger than those of the fit."""
         size = batch.shape[1]
-        if size <= self.cost_matrix_.shape[0]:
-            return np.ascontiguousarray(self.cost_matrix_[:size, :size])
+        if size <= self._cost_table.shape[0]:
+            return np.ascontiguousarray(self._cost_table[:size, :size])
         if not isinstance(self.cost, str):
             raise ValueError(
                 f"X has an example of {size} rows, but cost is a matrix for "
-                f"{self.cost_matrix_.shape[0]}; predict with decode='map'."
+                f"{self._cost_table.shape[0]}; predict with decode='map'."
             )
-        return cost_matrix(self.cost, size, "columns")
+        return np.ascontiguousarray(cost_matrix(self.cost, size, "columns"))
 
     def _distribution(self, batch):
         return distribution(self, batch, self._cost_of(batch))

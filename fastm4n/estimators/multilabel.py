@@ -12,6 +12,7 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from fastm4n._graph_factors import contents
+from fastm4n._label_costs import as_kept
 from fastm4n._parameters import check_choice
 from fastm4n.estimators._base import needs_log
 from fastm4n.estimators._docs import BOOSTING, documented
@@ -391,7 +392,7 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         blocks = self._blocks(X, kept, which.ravel(), weights)
         Y = sets[which.ravel()[blocks.first]]
         common = {
-            "classes_": names, "edges_": edges, "cost_matrix_": cost, "_kind": kind,
+            "classes_": names, "edges_": edges, "_cost_held": as_kept(cost), "_kind": kind,
             "_dtype": dtype,
         }
         if self.inference == "soft":

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
+from fastm4n._label_costs import as_kept
 from fastm4n._parameters import check_choice
 from fastm4n.estimators._base import needs_log
 from fastm4n.estimators._docs import documented
@@ -264,7 +265,7 @@ class LabelRanker(VectorEstimator):
         loss = permutation_loss(self, rankings.ravel(), np.full(len(rankings), M), cost)
         return self._vector_problem(
             X, blocks, loss,
-            {"items_": items, "form_": form, "_base": base, "cost_matrix_": cost},
+            {"items_": items, "form_": form, "_base": base, "_cost_held": as_kept(cost)},
             {"items": items, "cost_scale": self.cost_scale},
         )
 

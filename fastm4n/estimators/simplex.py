@@ -10,6 +10,7 @@ from scipy import sparse
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d
 
+from fastm4n._label_costs import as_kept, name_of
 from fastm4n._parameters import check_number, extended
 from fastm4n._stored_rows import Rows
 from fastm4n.estimators._base import needs_log
@@ -237,7 +238,7 @@ class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
         blocks = self._blocks(X, kept, labels, weights)
         return self._vector_problem(
             X, blocks, self._surrogate(SimplexOutputs(labels[blocks.first], cost)),
-            {"classes_": classes, "cost_matrix_": cost}, {"classes": classes},
+            {"classes_": classes, "_cost_held": as_kept(cost)}, {"classes": classes},
         )
 
     # ---------------------------------------------------------------------- predict
@@ -283,13 +284,16 @@ class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
             return self.classes_[np.argmax(scores, axis=1)]
         if scores.shape[0] == 0:
             return self.classes_[:0]
-        return self.classes_[np.argmin(self._distribution(scores) @ self.cost_matrix_, axis=1)]
+        mu = self._distribution(scores)
+        if name_of(self._cost_table) == "zero_one":
+            return self.classes_[np.argmax(mu, axis=1)]
+        return self.classes_[np.argmin(mu @ self.cost_matrix_, axis=1)]
 
     def _distribution(self, scores):
         """The maximiser of the surrogate's oracle: a distribution over the classes."""
         if self.surrogate == "log":
             return softmax(scores / self.temperature)[0]
-        cost = closed_form(self.cost_matrix_)
+        cost = closed_form(self._cost_table)
         if cost == "zero_one":
             return max_min_zero_one(scores)[0]
         if cost == "absolute":

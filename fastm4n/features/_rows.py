@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import sparse
 
+from fastm4n._memory import refuse_beyond_memory
+
 if TYPE_CHECKING:
     from fastm4n._typing import CSR, Array, FloatArray
 
@@ -23,6 +25,9 @@ def rows_of_zeros(shape):
     Rows of whole vectors then lie on as few lines as they can, and no vector on two.
     """
     size = math.prod(shape)
+    refuse_beyond_memory(
+        f"weights in {shape[0]} rows of {math.prod(shape[1:])} numbers, features x labels,",
+        8 * size, "fit fewer features or labels")
     room = np.zeros(size + LINE // 8)
     first = -room.ctypes.data % LINE // 8
     return room[first : first + size].reshape(shape)

@@ -4,6 +4,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from fastm4n._memory import refuse_beyond_memory
 from fastm4n.inference._label_automaton import LabelAutomaton
 
 # automata that are kept for the next prediction, and their states, at most and about
@@ -70,6 +71,9 @@ def context_rows(n_labels, ngrams):
     # those of one last label together, so that ties go to the lower label
     ordered = sorted(contexts, key=lambda context: (context[-1], len(context), context))
     number = {context: 1 + s for s, context in enumerate(ordered)}
+    refuse_beyond_memory(
+        f"the transitions of {len(number)} contexts under {R} labels", 16 * (1 + len(number)) * R,
+        "give a smaller order, or fewer labels")
     target = np.zeros((1 + len(number), R), dtype=np.int64)
     feature = np.full(target.shape, -1, dtype=np.int64)
     target[0] = [number[label,] for label in range(R)]

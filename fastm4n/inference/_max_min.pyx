@@ -12,6 +12,7 @@ from libc.math cimport INFINITY
 from libc.string cimport memcpy, memset
 
 from fastm4n._interrupts cimport look
+from fastm4n._label_costs import name_of
 from fastm4n._simd._loops cimport loops_for, padded
 from fastm4n.inference._simplex cimport max_min_game
 
@@ -50,7 +51,7 @@ cdef class MaxMinScratch:
         self.expect_dense = self.only_upper = False
         self.capacity = capacity
         self.max_cost = np.max(cost)
-        self.zero_one = np.array_equal(cost, 1.0 - np.eye(n_labels))
+        self.zero_one = name_of(cost) == "zero_one"
         wide = np.zeros((n_labels, self.stride))
         wide[:, :n_labels] = cost
         self.cost = wide.ravel()

@@ -17,7 +17,7 @@ cdef int max_min_absolute(
     const double[::1] v, Py_ssize_t k, Py_ssize_t* low, Py_ssize_t* high,
     double* value) except -1 nogil
 cdef int max_min_game(
-    const double[::1] v, Py_ssize_t m, Py_ssize_t k, const double[:, ::1] cost, double max_cost,
+    const double[::1] v, Py_ssize_t m, Py_ssize_t k, const double[:, :] cost, double max_cost,
     double[::1] mu, double[::1] nu, double[:, ::1] tableau, Py_ssize_t[::1] basis,
     double* lower, double* upper) except -1 nogil
 cdef int max_min_mirror_prox(
@@ -25,7 +25,7 @@ cdef int max_min_mirror_prox(
     Py_ssize_t n_iter, double[::1] mu, double[::1] nu, double[:, ::1] work,
     double* lower, double* upper) except -1 nogil
 cdef int game_bounds(
-    const double[::1] v, Py_ssize_t m, Py_ssize_t k, const double[:, ::1] cost,
+    const double[::1] v, Py_ssize_t m, Py_ssize_t k, const double[:, :] cost,
     const double[::1] mu, const double[::1] nu, double* lower, double* upper) except -1 nogil
 cdef int log_line_search(
     const double[::1] mu, Py_ssize_t offset, const double[::1] direction, const double[::1] v,

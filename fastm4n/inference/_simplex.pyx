@@ -120,7 +120,7 @@ cdef int max_min_absolute(
 
 
 cdef int game_bounds(
-    const double[::1] v, Py_ssize_t m, Py_ssize_t k, const double[:, ::1] cost,
+    const double[::1] v, Py_ssize_t m, Py_ssize_t k, const double[:, :] cost,
     const double[::1] mu, const double[::1] nu, double* lower, double* upper) except -1 nogil:
     """Bounds on the value of the game of m truths and k predictions, from feasible mu and nu.
 
@@ -166,7 +166,7 @@ cdef int normalize(double[::1] mu, Py_ssize_t k, Py_ssize_t fallback) except -1 
 
 
 cdef int max_min_game(
-    const double[::1] v, Py_ssize_t m, Py_ssize_t k, const double[:, ::1] cost, double max_cost,
+    const double[::1] v, Py_ssize_t m, Py_ssize_t k, const double[:, :] cost, double max_cost,
     double[::1] mu, double[::1] nu, double[:, ::1] tableau, Py_ssize_t[::1] basis,
     double* lower, double* upper) except -1 nogil:
     """Max-min oracle of any costs of m truths and k predictions: the matrix game, exactly.

@@ -8,6 +8,7 @@ import numpy as np
 
 from libc.math cimport INFINITY
 
+from fastm4n._memory import refuse_beyond_memory
 from fastm4n._parameters import check_number, refuse_where
 
 from fastm4n.inference._automaton cimport AutomatonScratch
@@ -163,6 +164,9 @@ def k_best(unary, LabelAutomaton automaton not None, Py_ssize_t k, scores=None, 
     rows, more, T = _scores(unary, automaton, scores, allowed, scratch.stride)
     # no more than there are, where they are few
     k = min(k, automaton.n_labels ** T) if T * np.log2(automaton.n_labels) < 60 else k
+    refuse_beyond_memory(
+        f"the {k} best labellings of {T} positions x {S} states", 20.0 * (T + 1) * S * k,
+        "ask for fewer of them")
     cdef double[:, :, ::1] best = np.full((T + 1, S, k), -np.inf)
     # the arc's class, and the place of the prefix in the lists of the position before
     cdef long long[:, :, ::1] back = np.zeros((T + 1, S, k), dtype=np.int64)

@@ -9,6 +9,7 @@ from libc.math cimport INFINITY, isfinite
 from libc.string cimport memcpy
 
 from fastm4n._interrupts cimport look, raise_set
+from fastm4n._memory import refuse_beyond_memory
 from fastm4n._parameters import refuse_where
 
 from fastm4n._simd._loops cimport chain_f32_for, chain_f64_for
@@ -283,6 +284,9 @@ def viterbi_kbest(unary, pairwise, k, *, allowed=None, fixed=None):
     # no more than there are labellings
     labellings = int(batch.n_labels) ** min(int(T), 64)
     many = min(k, labellings)
+    refuse_beyond_memory(
+        f"the {many} best labellings of {T} positions x {R} labels", 16.0 * T * R * many,
+        "ask for fewer of them")
     cdef double[::1] best = np.zeros(T * R * many)
     cdef long long[::1] back = np.zeros(T * R * many, dtype=np.int64)
     cdef int[:, ::1] paths = np.zeros((many, T), dtype=np.intc)

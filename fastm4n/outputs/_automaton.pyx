@@ -9,6 +9,7 @@ import numpy as np
 from libc.math cimport INFINITY
 from libc.string cimport memcpy
 
+from fastm4n._label_costs import dearest_of
 from fastm4n.inference._automaton cimport AutomatonScratch
 from fastm4n.inference._label_automaton cimport LabelAutomaton
 from fastm4n.outputs._base cimport Layout, Outputs, Workspace, label_t
@@ -72,7 +73,7 @@ cdef class AutomatonOutputs(Outputs):
 
     def arguments(self):
         return (
-            np.asarray(self.y), self.layout.counts(), self.cost_matrix, self.automaton,
+            np.asarray(self.y), self.layout.counts(), self.kept_cost(), self.automaton,
             "mean" if self.mean_cost else "sum", self.allowed)
 
     def rejected(self):
@@ -103,7 +104,7 @@ cdef class AutomatonOutputs(Outputs):
             return None
         if self.layout.n_blocks == 0:
             return np.zeros(0)
-        dearest = np.max(self.cost_matrix, axis=1)[self.y]
+        dearest = dearest_of(self.cost_matrix)[self.y]
         sums = np.add.reduceat(dearest, np.asarray(self.layout.starts)[:self.layout.n_blocks])
         return self.scaled(sums / self.layout.counts())
 

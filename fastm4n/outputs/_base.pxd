@@ -70,10 +70,15 @@ cdef class Outputs:
     # what the costs of each part are multiplied by, and where that begins; NULL for one
     cdef readonly object part_weights
     cdef const double* weights
-    # rows of the cost matrix, padded to cost_stride
+    # rows of the cost matrix, padded to whole vectors: where the first begins, and numbers from one
+    # to the next, -1 where they are windows of one vector
     cdef const double[::1] cost
-    cdef Py_ssize_t cost_stride
+    cdef Py_ssize_t first_cost, cost_stride
     cdef const fastm4n_loops* loops
+
+    cdef inline const double* costs_of(self, Py_ssize_t label) noexcept nogil:
+        """The costs of all answers where the truth is `label`."""
+        return &self.cost[self.first_cost + label * self.cost_stride]
 
     cdef double share(self, Py_ssize_t b) noexcept nogil
     cdef const label_t* true_labels(self, Py_ssize_t b) noexcept nogil

@@ -16,6 +16,7 @@ import numpy as np
 from libc.math cimport INFINITY
 from libc.string cimport memset
 
+from fastm4n._label_costs import as_costs, as_kept, is_windows
 from fastm4n._simd._loops cimport loops_for, padded
 from fastm4n.inference._max_min cimport MaxMinScratch
 
@@ -185,7 +186,7 @@ cdef class Outputs:
     y : array-like of int of shape (layout.n_parts_of_all,)
         True labels of all parts, one block after another.
     cost : array-like of shape (n_labels, n_labels)
-        cost[i, j]: cost of giving a part the label j where the truth is i.
+        cost[i, j]: cost of giving a part the label j where the truth is i; or (name, n_labels).
     cost_scale : {"sum", "mean"}, default="sum"
         Whether the costs of a block's parts are added up, or averaged.
     part_weights : array-like of shape (layout.n_parts_of_all,), default=None
@@ -222,7 +223,9 @@ cdef class Outputs:
         if cost_scale not in COST_SCALES:
             raise ValueError(f"cost_scale must be one of {COST_SCALES}, got {cost_scale!r}.")
         cdef const double[::1] held
-        cost = np.ascontiguousarray(cost, dtype=np.float64)
+        cost = np.asarray(as_costs(cost), dtype=np.float64)
+        if not is_windows(cost):
+            cost = np.ascontiguousarray(cost)
         if cost.shape != (layout.n_labels, layout.n_labels):
             raise ValueError(
                 f"cost has shape {cost.shape}, but parts have {layout.n_labels} labels.")
@@ -252,9 +255,14 @@ cdef class Outputs:
                 self.weights = &held[0]
         self.loops = loops_for(layout.n_labels)
         self.cost_stride = padded(layout.n_labels, self.loops)
-        wide = np.zeros((layout.n_labels, self.cost_stride))
-        wide[:, : layout.n_labels] = cost
-        self.cost = wide.ravel()
+        if is_windows(cost):
+            behind = np.zeros(self.cost_stride - layout.n_labels)
+            self.cost = np.concatenate([cost[:0:-1, 0], cost[0], behind])
+            self.first_cost, self.cost_stride = layout.n_labels - 1, -1
+        else:
+            wide = np.zeros((layout.n_labels, self.cost_stride))
+            wide[:, : layout.n_labels] = cost
+            self.cost = wide.ravel()
 
     def __reduce__(self):
         return type(self), self.arguments()
@@ -262,6 +270,10 @@ cdef class Outputs:
     def arguments(self):
         """Arguments of the constructor, for pickle."""
         raise TypeError(f"{type(self).__name__} cannot be pickled: it has no method `arguments`.")
+
+    def kept_cost(self):
+        """`cost` for the constructor, or to be compared: costs that have a name take no room."""
+        return as_kept(self.cost_matrix)
 
     def workspace(self, Py_ssize_t size, bint with_marginals=False):
         """Scratch for one thread, with vectors of `size` doubles."""
@@ -367,22 +379,24 @@ cdef class Outputs:
         cdef const double* weights = self.weights_of(b)
         cdef double cost, total = 0.0
         for t in range(self.layout.n_parts(b)):
-            cost = self.cost[y[t] * self.cost_stride + labels[t]]
+            cost = self.costs_of(y[t])[labels[t]]
             total += cost if weights == NULL else weights[t] * cost
         return self.share(b) * total
 
     cdef void add_costs(self, Py_ssize_t b, const double* v, double* unary) noexcept nogil:
         """unary = the parts' rows of v + costs of the labels: what max-margin oracles maximise."""
-        cdef Py_ssize_t t, j, row = self.layout.row(b)
+        cdef Py_ssize_t t, j, row = self.layout.row(b), k = self.layout.n_choices(b)
         cdef double share, of_block = self.share(b)
         cdef const label_t* y = self.true_labels(b)
         cdef const double* cost
         cdef const double* weights = self.weights_of(b)
         for t in range(self.layout.n_parts(b)):
             share = of_block if weights == NULL else of_block * weights[t]
-            cost = &self.cost[y[t] * self.cost_stride]
-            for j in range(row):
+            cost = self.costs_of(y[t])
+            for j in range(k):
                 unary[t * row + j] = v[t * row + j] + share * cost[j]
+            for j in range(k, row):
+                unary[t * row + j] = v[t * row + j]
 
     cdef double expected_cost(self, Py_ssize_t b, const double* mu) noexcept nogil:
         """The expectation of L(y_b, .) under the marginals mu."""
@@ -391,7 +405,7 @@ cdef class Outputs:
         cdef const double* weights = self.weights_of(b)
         cdef double cost, total = 0.0
         for t in range(self.layout.n_parts(b)):
-            cost = self.loops.dot(&self.cost[y[t] * self.cost_stride], mu + t * row, k)
+            cost = self.loops.dot(self.costs_of(y[t]), mu + t * row, k)
             total += cost if weights == NULL else weights[t] * cost
         return self.share(b) * total
 

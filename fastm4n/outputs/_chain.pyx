@@ -8,6 +8,7 @@ instead.
 
 import numpy as np
 
+from fastm4n._label_costs import as_costs, dearest_of, name_of
 from fastm4n.inference._chain cimport ChainScratch
 from fastm4n.inference._chain_max_min cimport ChainMaxMin
 from fastm4n.inference._chain_tangent cimport ChainTangent
@@ -56,6 +57,7 @@ cdef class ChainOutputs(Outputs):
     cdef object zeros
 
     def __init__(self, y, lengths, cost, per_edge=False, cost_scale="sum", unscored=None):
+        cost = as_costs(cost)
         super().__init__(Layout.of_chains(lengths, len(cost), per_edge), y, cost, cost_scale)
         self.stride = self.layout.stride
         self.pair_step = self.layout.pair_step
@@ -65,12 +67,12 @@ cdef class ChainOutputs(Outputs):
         self.zeros = unscored
         self.has_marginals = self.has_steady_marginals = self.has_tangent = True
         self.has_mirror_prox = True
-        zero_one = np.array_equal(self.cost_matrix, 1.0 - np.eye(self.layout.n_labels))
+        zero_one = name_of(self.cost_matrix) == "zero_one"
         self.has_tempered_game = zero_one and not per_edge
 
     def arguments(self):
         return (
-            np.asarray(self.y), self.layout.counts(), self.cost_matrix,
+            np.asarray(self.y), self.layout.counts(), self.kept_cost(),
             self.pair_step > 0, "mean" if self.mean_cost else "sum", self.zeros)
 
     def unscored(self):
@@ -85,7 +87,7 @@ cdef class ChainOutputs(Outputs):
         """Position by position."""
         if self.layout.n_blocks == 0:
             return np.zeros(0)
-        dearest = np.max(self.cost_matrix, axis=1)[self.y]
+        dearest = dearest_of(self.cost_matrix)[self.y]
         sums = np.add.reduceat(dearest, np.asarray(self.layout.starts)[:self.layout.n_blocks])
         return self.scaled(sums / self.layout.counts())
 

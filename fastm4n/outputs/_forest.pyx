@@ -8,6 +8,7 @@ import numpy as np
 
 from libc.string cimport memset
 
+from fastm4n._label_costs import name_of
 from fastm4n.inference._forest cimport ForestScratch
 from fastm4n.inference._forest_tangent cimport ForestTangent
 from fastm4n.inference._forest_plan cimport FOREST, plan_forest
@@ -203,7 +204,7 @@ cdef class NodeOutputs(ForestOutputs):
         As `GraphOutputs` takes them; there are no edges.
     """
 
-    cdef const double[:, ::1] matrix
+    cdef const double[:, :] matrix
     cdef double max_cost
     cdef bint zero_one
 
@@ -213,7 +214,7 @@ cdef class NodeOutputs(ForestOutputs):
             raise ValueError(f"there are {len(self.edges)} edges: use ForestOutputs.")
         self.matrix = self.cost_matrix
         self.max_cost = np.max(self.cost_matrix)
-        self.zero_one = np.array_equal(self.cost_matrix, 1.0 - np.eye(self.layout.n_labels))
+        self.zero_one = name_of(self.cost_matrix) == "zero_one"
         self.has_max_min = True
 
     def workspace(self, Py_ssize_t size, bint with_marginals=False):

@@ -11,6 +11,7 @@ import numpy as np
 
 from libc.math cimport INFINITY
 
+from fastm4n._label_costs import as_costs
 from fastm4n.inference._graph cimport (
     BOTH, DISPLACED, EQUAL, TABLES, choices, edge_add, edge_score, graph_t)
 from fastm4n.outputs._base cimport Layout, Outputs, Workspace, label_t
@@ -71,6 +72,7 @@ cdef class GraphOutputs(Outputs):
         if pairs not in PAIRS:
             raise ValueError(f"pairs must be one of {tuple(PAIRS)}, got {pairs!r}.")
         cdef const int[::1] held
+        cost = as_costs(cost)
         n_nodes = np.asarray(n_nodes, dtype=np.intp)
         n_edges = np.asarray(n_edges, dtype=np.intp)
         edges = np.ascontiguousarray(edges, dtype=np.intc).reshape(-1, 2)
@@ -141,7 +143,7 @@ cdef class GraphOutputs(Outputs):
         n_more = self.layout.sizes() - self.layout.counts() * self.layout.stride
         return (
             np.asarray(self.y), self.layout.counts(), np.asarray(self.edges),
-            np.diff(self.edge_starts), self.cost_matrix, self.pairs,
+            np.diff(self.edge_starts), self.kept_cost(), self.pairs,
             None if self.per_edge else np.asarray(self.places) // numbers,
             1 if self.per_edge else int(n_more.max(initial=0)) // numbers,
             self.n_choices, self.part_weights,
@@ -255,7 +257,7 @@ cdef class GraphOutputs(Outputs):
             for j in range(k):
                 cost = 0.0
                 for i in range(k):
-                    cost += self.cost[i * self.cost_stride + j] * mu[t * g.stride + i]
+                    cost += self.costs_of(i)[j] * mu[t * g.stride + i]
                 least = min(least, cost)
             total += least if weights == NULL else weights[t] * least
         return self.share(b) * total

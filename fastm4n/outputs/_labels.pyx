@@ -13,6 +13,7 @@ import numpy as np
 
 from libc.math cimport exp, fabs, log1p
 
+from fastm4n._label_costs import dearest_of
 from fastm4n.outputs._base cimport Layout, Outputs, Workspace, label_t
 
 from fastm4n.outputs._base import row_stride
@@ -45,7 +46,7 @@ cdef class LabelOutputs(Outputs):
 
     def arguments(self):
         return (
-            np.asarray(self.y).reshape(self.layout.n_blocks, -1), self.cost_matrix,
+            np.asarray(self.y).reshape(self.layout.n_blocks, -1), self.kept_cost(),
             "mean" if self.mean_cost else "sum")
 
     @property
@@ -53,7 +54,7 @@ cdef class LabelOutputs(Outputs):
         return 4.0 * self.layout.max_parts
 
     def largest_cost(self):
-        dearest = self.cost_matrix.max(axis=1)[np.asarray(self.y)]
+        dearest = dearest_of(self.cost_matrix)[np.asarray(self.y)]
         return self.scaled(dearest.reshape(self.layout.n_blocks, -1).mean(axis=1))
 
     def largest_entropy(self):

@@ -49,7 +49,7 @@ cdef class PermutationOutputs(Outputs):
 
     def arguments(self):
         return (
-            np.asarray(self.y), self.layout.counts(), self.cost_matrix,
+            np.asarray(self.y), self.layout.counts(), self.kept_cost(),
             "mean" if self.mean_cost else "sum")
 
     @property
@@ -61,7 +61,7 @@ cdef class PermutationOutputs(Outputs):
     def by_size(self, value):
         """value(costs) of each block, the costs being those of its number of items."""
         sizes, of_size = np.unique(self.layout.counts(), return_inverse=True)
-        found = [value(self.cost_matrix[:M, :M]) for M in sizes]
+        found = [value(np.ascontiguousarray(self.cost_matrix[:M, :M])) for M in sizes]
         return np.array(found, dtype=np.float64)[of_size]
 
     def largest_cost(self):

@@ -129,7 +129,7 @@ width, unit, cost_scale
         self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil:
         cdef graph_t g = self.graph(b)
         (<RoofWorkspace> work).roof.max_min(
-            &g, &work.scores[0], &work.scores[0] + self.layout.behind(b), &self.cost[0],
+            &g, &work.scores[0], &work.scores[0] + self.layout.behind(b), self.costs_of(0),
             self.cost_stride, self.share(b), self.weights_of(b))
         self.answer(b, &g, (<RoofWorkspace> work).roof, work, lower, upper)
         return 0

@@ -10,6 +10,7 @@ from libc.float cimport DBL_MIN
 from libc.math cimport INFINITY, log
 from libc.string cimport memcpy, memset
 
+from fastm4n._label_costs import as_costs, dearest_of, name_of
 from fastm4n.inference cimport _simplex as kernels
 from fastm4n.inference._max_min cimport MaxMinScratch
 from fastm4n.inference.simplex import max_min_game
@@ -27,11 +28,8 @@ cdef enum Kind:
 
 def closed_form(cost):
     """Which max-min oracle a cost matrix has: "zero_one", "absolute", or None for a matrix game."""
-    levels = np.arange(len(cost), dtype=np.float64)
-    distance = np.abs(levels[:, np.newaxis] - levels)
-    if np.array_equal(cost, distance > 0):
-        return "zero_one"
-    return "absolute" if np.array_equal(cost, distance) else None
+    name = name_of(cost)
+    return None if name == "squared" else name
 
 
 cdef class SimplexOutputs(Outputs):
@@ -48,13 +46,14 @@ cdef class SimplexOutputs(Outputs):
     cdef Py_ssize_t k
     cdef Kind kind
     cdef double max_cost
-    cdef const double[:, ::1] matrix
+    cdef const double[:, :] matrix
 
     def __init__(self, y, cost):
+        cost = as_costs(cost)
         super().__init__(Layout.of_labels(len(y), len(cost)), y, cost)
         self.k = self.layout.n_labels
         self.matrix = self.cost_matrix
-        self.max_cost = np.max(self.cost_matrix)
+        self.max_cost = np.max(dearest_of(self.cost_matrix))
         kinds = {"zero_one": ZERO_ONE, "absolute": ABSOLUTE, None: ANY}
         self.kind = kinds[closed_form(self.cost_matrix)]
         self.has_marginals = self.has_tangent = self.has_mirror_prox = True
@@ -62,20 +61,27 @@ cdef class SimplexOutputs(Outputs):
         self.has_max_min_step = self.kind == ZERO_ONE
 
     def arguments(self):
-        return np.asarray(self.y), self.cost_matrix
+        return np.asarray(self.y), self.kept_cost()
 
     def largest_cost(self):
-        return np.max(self.cost_matrix, axis=1)[self.y]
+        return dearest_of(self.cost_matrix)[self.y]
 
     def largest_entropy(self):
         return np.full(self.layout.n_blocks, np.log(self.k))
 
     def largest_adversary(self):
-        value = max_min_game(np.zeros(self.k), self.cost_matrix)[2]
+        if self.kind == ZERO_ONE:
+            value = 1.0 - 1.0 / self.k
+        elif self.kind == ABSOLUTE:
+            value = 0.5 * (self.k - 1.0)
+        else:
+            value = max_min_game(np.zeros(self.k), self.cost_matrix)[2]
         return np.full(self.layout.n_blocks, value)
 
     def workspace(self, Py_ssize_t size, bint with_marginals=False):
-        return Workspace(size, 1, max(10, self.k + 1), self.k + 1)
+        # the tableau of max-min games
+        cdef Py_ssize_t side = self.k + 1 if self.kind == ANY and not with_marginals else 1
+        return Workspace(size, 1, side, side)
 
     def game(self, bint mirror_prox=False):
         return SimplexMirrorProx(self.cost_matrix)
@@ -94,16 +100,16 @@ cdef class SimplexOutputs(Outputs):
         mu[labels[0]] = 1.0
 
     cdef double cost_of(self, Py_ssize_t b, const label_t* labels) noexcept nogil:
-        return self.cost[self.y[b] * self.cost_stride + labels[0]]
+        return self.costs_of(self.y[b])[labels[0]]
 
     cdef void add_costs(self, Py_ssize_t b, const double* v, double* unary) noexcept nogil:
         cdef Py_ssize_t j
-        cdef const double* cost = &self.cost[self.y[b] * self.cost_stride]
+        cdef const double* cost = self.costs_of(self.y[b])
         for j in range(self.k):
             unary[j] = v[j] + cost[j]
 
     cdef double expected_cost(self, Py_ssize_t b, const double* mu) noexcept nogil:
-        return self.loops.dot(&self.cost[self.y[b] * self.cost_stride], mu, self.k)
+        return self.loops.dot(self.costs_of(self.y[b]), mu, self.k)
 
     cdef int best(
         self, Py_ssize_t b, const double* unary, const double* more, Workspace work,

@@ -30,7 +30,7 @@ cdef extern from "label_sweeps.h" nogil:
         const int* labels
         const double* cost
         double* W
-        Py_ssize_t stride, behind, k
+        Py_ssize_t cost_stride, stride, behind, k
         double intercept
         double* mu
         double* heights
@@ -63,8 +63,8 @@ cdef class LabelSweeps:
     cdef const int[::1] indices, labels
     cdef const long long[::1] starts
     cdef const Py_ssize_t[::1] rows
-    cdef double[:, ::1] cost
     cdef double[::1] room
+    cdef Py_ssize_t k
     cdef double intercept
     cdef bint is_double
 
@@ -84,8 +84,7 @@ cdef class LabelSweeps:
     def __init__(self, BlockCoordinateEngine engine):
         self.engine = engine
         X, rows, norms, k, self.intercept = engine.features.arguments()
-        labels, cost = engine.surrogate.outputs.arguments()
-        stride = engine.features.stride
+        labels = engine.surrogate.outputs.arguments()[0]
         self.is_double = X.data.dtype == np.float64
         if self.is_double:
             self.data64 = X.data
@@ -94,9 +93,7 @@ cdef class LabelSweeps:
         self.indices, self.starts = X.indices, np.asarray(X.indptr, dtype=np.int64)
         self.rows, self.norms = rows, norms
         self.labels = np.asarray(labels, dtype=np.intc)
-        self.cost = np.zeros((k, stride))
-        np.asarray(self.cost)[:, :k] = cost
-        self.room = np.zeros(2 * stride)
+        self.k, self.room = k, np.zeros(2 * engine.features.stride)
 
     def run_pass(self, Sampling sampling, Step step):
         """As `BlockCoordinateEngine.run_pass`, for exact steps in random order."""
@@ -105,7 +102,7 @@ cdef class LabelSweeps:
         cdef Py_ssize_t start, stop, n = engine.gaps.shape[0]
         cdef Py_ssize_t every = engine.visits_between_checks()
         cdef fastm4n_label_sweep sweep
-        cdef const fastm4n_loops* loops = loops_for(self.cost.shape[0])
+        cdef const fastm4n_loops* loops = loops_for(self.k)
         cdef fastm4n_label_visits visits = fastm4n_select_visits(loops.width)
         if sampling != Sampling.PERMUTATION or step != Step.BLOCK or engine.is_active:
             raise ValueError("LabelSweeps makes exact steps in random order alone.")
@@ -117,9 +114,10 @@ cdef class LabelSweeps:
             sweep.data32 = &self.data32[0]
         sweep.indices, sweep.starts = &self.indices[0], &self.starts[0]
         sweep.rows, sweep.norms, sweep.shares = &self.rows[0], &self.norms[0], &engine.weights[0]
-        sweep.labels, sweep.cost = &self.labels[0], &self.cost[0, 0]
+        sweep.labels, sweep.cost = &self.labels[0], engine.surrogate.outputs.costs_of(0)
+        sweep.cost_stride = engine.surrogate.outputs.cost_stride
         sweep.W, sweep.stride = &weights[0, 0], weights.shape[1]
-        sweep.behind, sweep.k = weights.shape[0] - 1, self.cost.shape[0]
+        sweep.behind, sweep.k = weights.shape[0] - 1, self.k
         sweep.intercept, sweep.room = self.intercept, &self.room[0]
         sweep.mu, sweep.heights = &engine.mu_[0], &engine.t[0]
         sweep.gaps, sweep.losses = &engine.gaps[0], &engine.losses[0]

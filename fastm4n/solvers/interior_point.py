@@ -218,7 +218,7 @@ class _Run:
         outputs = surrogate.outputs
         X, rows, _, k, constant = features.arguments()
         M = int(outputs.layout.counts()[0])
-        cost = np.asarray(outputs.cost_matrix, dtype=np.float64)[:M, :M]
+        cost = np.ascontiguousarray(outputs.cost_matrix[:M, :M], dtype=np.float64)
         is_zero_one = cost[0, 1] > 0.0 and np.array_equal(cost, cost[0, 1] * (1.0 - np.eye(M)))
         unit = cost[0, 1] if is_zero_one else np.abs(cost).max()
         self.scale = unit / M if outputs.mean_cost else unit

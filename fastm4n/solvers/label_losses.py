@@ -103,6 +103,8 @@ class LabelLosses:
         self.X, self.p, self.n, self.d = X, np.asarray(weights), self.rows.size, X.shape[1]
         self.y = surrogate.outputs.truth().reshape(self.n, self.k).argmax(axis=1)
         self.cost = np.asarray(surrogate.outputs.cost_matrix)
+        if self.kind == "absolute":  # of products with it
+            self.cost = np.ascontiguousarray(self.cost)
         self.levels = np.arange(self.k, dtype=np.float64)[:, np.newaxis]
         self.step = max(LEAST_ROWS, AT_ONCE // self.k)
         # copies of the rows in the order of the blocks where they are not many
@@ -154,8 +156,9 @@ class LabelLosses:
             return -float(np.sum(inside * np.log(inside)))
         if self.kind == "zero_one":
             return 1.0 - float(point.max())
-        costs = self.cost.T @ point if self.kind == "absolute" else self.cost @ point
-        return float(costs.min()) if self.kind == "absolute" else float(self.share() @ costs)
+        if self.kind == "absolute":
+            return float((self.cost.T @ point).min())
+        return float(self.share() @ (np.ascontiguousarray(self.cost) @ point))
 
     def share(self) -> FloatArray:
         """sum_b p_b phi(y_b)."""

@@ -32,6 +32,7 @@ from scipy import sparse
 from scipy.linalg import LinAlgError, cho_solve, cholesky, solve_triangular
 
 from fastm4n._checkpoints import current
+from fastm4n._label_costs import dearest_of
 from fastm4n._parameters import check_number
 from fastm4n._plain import checked, flat, items_of, listed, part
 from fastm4n.features import LinearFeatures
@@ -356,7 +357,7 @@ class _Run:
     def begin(self, weights):
         """Look at the weights that the passes begin at."""
         is_log = self.losses.kind == "log"
-        tau = 1.0 if is_log else float(self.losses.cost.max()) or 1.0
+        tau = 1.0 if is_log else float(dearest_of(self.losses.cost).max()) or 1.0
         self.at = self.point(weights, tau)
         self.is_done = self.told(self.at)
         if np.any(weights) and self.at.primal > self.at_zero:

@@ -203,7 +203,7 @@ class Worker:
         used = getattr(features, "which_used", None)
         outputs = surrogate.outputs
         # of permutations parts have costs of as many places as they need
-        costs = outputs.cost_matrix if outputs.layout.stride else None
+        costs = outputs.kept_cost() if outputs.layout.stride else None
         common = {
             "surrogate": type(surrogate).__name__, "outputs": type(outputs).__name__,
             "features": type(features).__name__, "shapes": str(self.vectors.shapes),

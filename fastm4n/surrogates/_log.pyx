@@ -122,7 +122,7 @@ cdef class Log(Surrogate):
             return {}
         return {
             "cost_augmented": self.cost_augmented, "temperature": self.temperature,
-            "cost_matrix": self.outputs.cost_matrix if self.cost_augmented else None}
+            "cost_matrix": self.outputs.kept_cost() if self.cost_augmented else None}
 
     def closed_largest(self):
         if self.cost_augmented:

@@ -469,7 +469,7 @@ def _distribution(p):
 
 
 def _costs(cost, k):
-    cost = cost_matrix(cost, k)
+    cost = np.ascontiguousarray(cost_matrix(cost, k))
     if not (cost[~np.eye(k, dtype=bool)] > 0).all() or np.diagonal(cost).any():
         raise ValueError("cost must be 0 for the truth and above 0 for all other labels.")
     return cost
