@@ -10,7 +10,7 @@ import warnings
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from fastm4n._atomic import replacing
+from fastm4n._atomic import probe, replacing
 
 
 class CommandError(Exception):
@@ -264,18 +264,11 @@ def check_output(option, path):
         raise CommandError(f"{option} {path}: is not a regular file")
     folder = path.resolve().parent
     try:
-        with replacing(folder / ".fastm4n-probe") as _:
-            raise _Probed
-    except _Probed:
-        return
+        probe(folder / ".fastm4n-probe")
     except OSError as error:
         raise CommandError(
             f"{option} {path}: cannot write to the folder {folder}: {error.strerror}"
         ) from error
-
-
-class _Probed(Exception):
-    """A file could be made."""
 
 
 @contextmanager
