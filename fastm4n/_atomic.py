@@ -75,6 +75,16 @@ def replacing(path):
             temporary.unlink(missing_ok=True)
 
 
+def probe(path):
+    """Raise at once the error of `replacing` where no file can be made at `path`."""
+    with suppress(_Probed), replacing(path):
+        raise _Probed
+
+
+class _Probed(Exception):
+    """A file could be made."""
+
+
 @contextmanager
 def replacing_folder(path, overwrite, check_replaceable):
     """Give an empty folder beside `path` that takes its name when the block ends well.

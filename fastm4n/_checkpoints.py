@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -11,13 +12,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from joblib import hash as content_hash
 
-from fastm4n._atomic import check_no_loop
+from fastm4n._atomic import check_no_loop, probe
 from fastm4n._parameters import check_file
 from fastm4n._plain import flat, part
 from fastm4n.model_files import ModelFileError, read_arrays, understood, write_arrays
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
     from typing import Any
 
     from numpy.typing import ArrayLike
@@ -39,9 +41,11 @@ class Pace:
     """When to write the next checkpoint: by a monotonic clock, for a few per cent of the time."""
 
     due: float
+    told: str | None
 
     def __init__(self) -> None:
         self.due = time.monotonic() + SECONDS
+        self.told = None
 
     def is_due(self) -> bool:
         return time.monotonic() >= self.due
@@ -52,6 +56,23 @@ class Pace:
         yield
         end = time.monotonic()
         self.due = end + max(SECONDS, TIMES * (end - start))
+
+    @contextmanager
+    def sparing(self, file: Any) -> Iterator[Any]:
+        """Make a warning of what the system has against writing to this file, once for each reason.
+
+        A checkpoint is insurance: what it is of goes on, and the next one is tried in its time.
+        """
+        try:
+            yield
+        except OSError as error:
+            reason = error.strerror or str(error)
+            if reason != self.told:
+                self.told = reason
+                warnings.warn(
+                    f"checkpoint={str(file)!r} could not be written: {reason}. The computation "
+                    "goes on and tries again later; what was written before stays.",
+                    RuntimeWarning, stacklevel=4)
 
 
 def fingerprint(estimator, data, idle=IDLE, **options):
@@ -104,7 +125,9 @@ def checkpointing(file):
     A fit that was killed goes on from there when the same block is run again, with the same result
     to the bit as of a fit without this block. (Up to rounding where the values of a kernel do not
     fit in `cache_size`, as they are computed anew.) The file is removed when the block ends without
-    an exception; where no fit has used it, it stays as it was.
+    an exception; where no fit has used it, it stays as it was. Where it cannot be written any more,
+    as the disk is full, there is a warning, and the fit goes on and tries again later; the state
+    that was written before stays.
 
     Parameters
     ----------
@@ -118,6 +141,14 @@ def checkpointing(file):
         whose fits are made of many and keep no state.
     ModelFileError
         By the fit, if the file is damaged.
+    OSError
+        By the fit before its first pass, if no file can be made there.
+
+    Warns
+    -----
+    RuntimeWarning
+        If a state could not be written later on, or the file not be removed at the end; once for
+        each reason.
 
     Notes
     -----
@@ -144,7 +175,13 @@ def checkpointing(file):
     finally:
         _file.reset(token)
     for checkpoint in used:
-        checkpoint.file.unlink(missing_ok=True)
+        try:
+            checkpoint.file.unlink(missing_ok=True)
+        except OSError as error:  # the fit is done, and what it has found is not to be lost
+            warnings.warn(
+                f"checkpoint={str(checkpoint.file)!r} could not be removed: "
+                f"{error.strerror or error}. Delete it: the fit is done.",
+                RuntimeWarning, stacklevel=3)
 
 
 @contextmanager
@@ -164,7 +201,9 @@ def keeping(estimator, data):
             "work_folder: give that, and leave checkpointing out.")
     names = ("X", "y", "sample_weight", "lengths")
     wanted = fingerprint(estimator, dict(zip(names, data, strict=False)))
-    used.append(FitCheckpoint(file, wanted))
+    checkpoint = FitCheckpoint(file, wanted)
+    probe(file)
+    used.append(checkpoint)
     token = _current.set(used[-1])
     try:
         yield
@@ -246,4 +285,9 @@ class FitCheckpoint:
                 "fingerprint": self.fingerprint, "seconds": history.seconds,
                 "solver": driver.writes_as}
             arrays = {**flat("driver", driver.state()), **flat("history", history.arrays())}
-            write_arrays(self.file, FIT, header, arrays, finite=False)
+            with self.saving():
+                write_arrays(self.file, FIT, header, arrays, finite=False)
+
+    def saving(self) -> AbstractContextManager[Any]:
+        """What is made of errors while the state is written."""
+        return self.pace.sparing(self.file)

@@ -10,7 +10,7 @@ import warnings
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from fastm4n._atomic import replacing, resolved
+from fastm4n._atomic import probe, replacing, resolved
 
 
 class CommandError(Exception):
@@ -265,18 +265,11 @@ def check_output(option, path):
     with naming(option, path):
         folder = resolved(path).parent
     try:
-        with replacing(folder / ".fastm4n-probe") as _:
-            raise _Probed
-    except _Probed:
-        return
+        probe(folder / ".fastm4n-probe")
     except OSError as error:
         raise CommandError(
             f"{option} {path}: cannot write to the folder {folder}: {error.strerror}"
         ) from error
-
-
-class _Probed(Exception):
-    """A file could be made."""
 
 
 @contextmanager

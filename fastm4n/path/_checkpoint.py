@@ -37,6 +37,7 @@ class Checkpoint:
         check_file("checkpoint", folder)
         check_no_loop(folder)
         self.folder, self.pace = Path(folder), Pace()
+        self._ahead = {}  # breakpoints that are to be written before the next state
         self.problem_file = self.folder / "problem.fm4n"
         self.state_file = self.folder / "state.fm4n"
         if self.folder.exists() and not self.folder.is_dir():
@@ -77,16 +78,18 @@ class Checkpoint:
             raise ModelFileError(f"{error.filename} is missing from the checkpoint.") from error
 
     def write(self, j, point, weights, seconds):
-        """Write breakpoint j."""
-        write_arrays(self._file(j), _BREAKPOINT, {}, {
-            "numbers": point.numbers(), "seconds": np.float64(seconds), **weights,
-        })
+        """Have breakpoint j written with the next state, which refers to it."""
+        self._ahead[j] = {"numbers": point.numbers(), "seconds": np.float64(seconds), **weights}
 
     def write_state(self, n_breakpoints, state, seconds=0.0):
         """Write what state() gives, `seconds` after the last of so many breakpoints."""
         with self.pace.writing():
-            header = {"n_breakpoints": n_breakpoints, "seconds": seconds}
-            write_arrays(self.state_file, _STATE, header, state(), finite=False)
+            header, arrays = {"n_breakpoints": n_breakpoints, "seconds": seconds}, state()
+            with self.pace.sparing(self.folder):
+                for j in list(self._ahead):
+                    write_arrays(self._file(j), _BREAKPOINT, {}, self._ahead[j])
+                    del self._ahead[j]
+                write_arrays(self.state_file, _STATE, header, arrays, finite=False)
 
     def _file(self, j):
         return self.folder / f"breakpoint-{j:05d}.fm4n"

@@ -77,7 +77,9 @@ def regularization_path(
         A folder, made if need be, that holds each finished breakpoint before the next begins, and
         every few seconds the state of the solver. Called again in the same way, the function goes
         on from there, with the same result to the bit. (Up to rounding where the values of a kernel
-        do not fit in `cache_size` and a breakpoint was cut, as they are computed anew.)
+        do not fit in `cache_size` and a breakpoint was cut, as they are computed anew.) Where it
+        cannot be written any more there is a RuntimeWarning, and the path goes on and tries again
+        later.
     callback : callable, default=None
         Called after each breakpoint with a dict of "alpha", "gap", "primal", "dual", "loss",
         "passes", "seconds", "oracle_calls" and "n_breakpoints"; a true result ends the path.

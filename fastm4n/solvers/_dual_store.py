@@ -411,6 +411,9 @@ class ChunkCheckpoint(FitCheckpoint):
         if not self.pace.is_due():
             return
         self.store.flush()
-        with self.store.explained():
-            super().keep(driver, history)
+        super().keep(driver, history)
         self.store.commit()
+
+    def saving(self):
+        """Errors end the fit: without its work folder it has no dual point."""
+        return self.store.explained()

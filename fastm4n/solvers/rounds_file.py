@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from joblib import hash as content_hash
 
+from fastm4n._atomic import probe
 from fastm4n._checkpoints import Pace, check_fingerprint
 from fastm4n.model_files import read_arrays, understood, write_arrays
 
@@ -24,7 +25,8 @@ class RoundsFile:
 
     A fit that was killed goes on from there, when it is run again over the same parts, with the
     same result to the bit. A file is written whole or not at all, for a few per cent of the time;
-    who runs the fit deletes it at the end.
+    who runs the fit deletes it at the end. Where it cannot be written there is a warning, and the
+    fit goes on and tries again later.
 
     Parameters
     ----------
@@ -37,6 +39,8 @@ class RoundsFile:
         If the file is of another fit, or a folder.
     ModelFileError
         If it is damaged.
+    OSError
+        If no file can be made there.
     """
 
     file: StrPath
@@ -47,6 +51,7 @@ class RoundsFile:
         self.file, self.pace, self.wanted = Path(file), Pace(), None
         if self.file.is_dir():
             raise ValueError(f"checkpoint={str(file)!r} is a folder; give the name of a file.")
+        probe(self.file)
 
     def __call__(self, rounds: Rounds) -> Any:
         if self.wanted is None:
@@ -55,8 +60,10 @@ class RoundsFile:
                 self._resume(rounds)
         elif self.pace.is_due():
             with self.pace.writing():
-                write_arrays(
-                    self.file, _KIND, {"fingerprint": self.wanted}, rounds.state(), finite=False)
+                state = rounds.state()
+                with self.pace.sparing(self.file):
+                    write_arrays(
+                        self.file, _KIND, {"fingerprint": self.wanted}, state, finite=False)
 
     def _resume(self, rounds):
         header, arrays = read_arrays(self.file, _KIND, finite=False)
