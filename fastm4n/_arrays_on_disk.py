@@ -3,6 +3,7 @@
 import errno
 import mmap
 import os
+from contextlib import ExitStack, contextmanager
 
 import numpy as np
 
@@ -41,30 +42,43 @@ class StoredArray:
     shape : tuple of int
         What it must have.
     dtype : dtype
+    check : callable, default=None
+        Called whenever the file has been opened, to refuse one of another folder of this name.
     """
 
-    def __init__(self, path, shape, dtype):
-        self.path, self.shape, self.dtype = path, shape, dtype
-        try:
-            with open(path, "rb") as file:
-                header = npy_header(file)
-                self._begin = file.tell()
-        except FileNotFoundError:
-            raise damaged(path, "it is missing") from None
-        except ValueError as error:
-            raise damaged(path, str(error)) from error
-        if header != (shape, False, dtype):
-            raise damaged(
-                path, f"it holds {header[2]} of shape {header[0]}, but the folder's meta.json says "
-                f"{dtype} of shape {shape}")
+    def __init__(self, path, shape, dtype, check=lambda: None):
+        self.path, self.shape, self.dtype, self._check = path, shape, dtype, check
         self._row = n_bytes(shape[1:], dtype)
-        size = self._begin + shape[0] * self._row
-        found = os.path.getsize(path)
-        if found != size:
-            raise damaged(
-                path, f"it has {found} bytes where {size} were expected"
-                + (" (it was cut short)" if found < size else ""))
         self._whole = None
+        with self.opened():
+            pass
+
+    @contextmanager
+    def opened(self):
+        """The file, where its rows begin, after it was checked."""
+        with ExitStack() as stack:
+            try:
+                file = stack.enter_context(open(self.path, "rb"))
+            except FileNotFoundError:
+                self._check()
+                raise damaged(self.path, "it is missing") from None
+            # not before: the folder may be replaced in between
+            self._check()
+            try:
+                header = npy_header(file)
+            except ValueError as error:
+                raise damaged(self.path, str(error)) from error
+            if header != (self.shape, False, self.dtype):
+                raise damaged(
+                    self.path, f"it holds {header[2]} of shape {header[0]}, but the folder's "
+                    f"meta.json says {self.dtype} of shape {self.shape}")
+            size = file.tell() + self.shape[0] * self._row
+            found = os.fstat(file.fileno()).st_size
+            if found != size:
+                raise damaged(
+                    self.path, f"it has {found} bytes where {size} were expected"
+                    + (" (it was cut short)" if found < size else ""))
+            yield file
 
     def rows(self, start, stop):
         """Rows start ... stop - 1, mapped: a read-only view."""
@@ -90,18 +104,19 @@ class StoredArray:
             empty = np.empty(shape, dtype=self.dtype)
             empty.flags.writeable = False
             return empty
+        with self.opened() as file:
+            try:
+                mapped = np.memmap(
+                    file, dtype=self.dtype, mode="r", offset=file.tell() + start * self._row,
+                    shape=shape)
+            except OSError as error:
+                if error.errno != errno.ENOMEM:
+                    raise
+                raise MemoryError(
+                    f"{self.path}: the address space of this process is too small for the "
+                    f"{(stop - start) * self._row} bytes of rows {start} to {stop - 1}. Take "
+                    "slices of fewer rows, X[a:b].") from error
         # not a subclass: indexing a memory map would give a memory map of the result
-        try:
-            mapped = np.memmap(
-                self.path, dtype=self.dtype, mode="r", offset=self._begin + start * self._row,
-                shape=shape)
-        except OSError as error:
-            if error.errno != errno.ENOMEM:
-                raise
-            raise MemoryError(
-                f"{self.path}: the address space of this process is too small for the "
-                f"{(stop - start) * self._row} bytes of rows {start} to {stop - 1}. Take slices of "
-                "fewer rows, X[a:b].") from error
         return mapped.view(np.ndarray)
 
     def check(self, start, stop, finite=True):

@@ -278,12 +278,18 @@ class FitCheckpoint:
 
     def keep(self, driver: Any, history: dict[str, ArrayLike]) -> None:
         """Write the state, if it is time."""
-        if not self.pace.is_due():
-            return
+        if self.pace.is_due():
+            self.write(driver, history)
+
+    def end(self, driver: Any, history: dict[str, ArrayLike], tol: float) -> None:
+        """Called when no pass follows."""
+
+    def write(self, driver: Any, history: dict[str, ArrayLike], **more: Any) -> None:
+        """Write the state, with more in the header."""
         with self.pace.writing():
             header = {
                 "fingerprint": self.fingerprint, "seconds": history.seconds,
-                "solver": driver.writes_as}
+                "solver": driver.writes_as, **more}
             arrays = {**flat("driver", driver.state()), **flat("history", history.arrays())}
             with self.saving():
                 write_arrays(self.file, FIT, header, arrays, finite=False)

@@ -13,6 +13,7 @@ import re
 import shutil
 import zlib
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 import scipy.sparse as sp
@@ -339,15 +340,28 @@ def _check_replaceable(path):
 
 
 def _read_meta(path):
-    """meta.json of a folder, as a dict, of any version."""
+    """meta.json of a folder, as a dict, of any version, and its bytes."""
+    text = (path / META).read_bytes()
     try:
-        with open(path / META, encoding="utf-8") as stream:
-            meta = json.load(stream)
+        meta = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path / META} is damaged: {error}") from error
     if not isinstance(meta, dict) or meta.get("format") != "fastm4n folder":
         raise ValueError(f"{path / META} is not of a folder of fastm4n.")
-    return meta
+    return meta, text
+
+
+def _check_same(path, text):
+    """Refuse a folder whose meta.json, and so what is in it, has changed."""
+    try:
+        is_same = (path / META).read_bytes() == text
+    except (FileNotFoundError, NotADirectoryError):
+        raise FileNotFoundError(
+            f"{path} does not exist any more, or is no folder of fastm4n.") from None
+    if not is_same:
+        raise ValueError(
+            f"{path} has other contents than when it was opened: it was written anew since. Open "
+            "it again, and leave what was opened before.")
 
 
 def _count(value):
@@ -403,7 +417,7 @@ class Folder:
             raise ValueError(
                 f"{path} is no folder of fastm4n: it has no {META}. Folders are written by save "
                 "and from_batches.")
-        meta = _read_meta(self.path)
+        meta, text = _read_meta(self.path)
         if meta.get("version") != VERSION:
             raise ValueError(
                 f"{path} is of version {meta.get('version')!r} of the format, and this fastm4n "
@@ -415,6 +429,8 @@ class Folder:
                 f"{path} holds {meta.get('kind')!r}, not {kind!r}"
                 + (f": open it with {opens}." if opens else "."))
         self.meta = meta
+        # no method: the arrays would keep this object until garbage is collected
+        self._check_same = partial(_check_same, self.path, text)
         try:
             self._open_files(meta)
             self.fingerprint = _fingerprint(meta)
@@ -431,17 +447,10 @@ class Folder:
 
     def check_unchanged(self):
         """Refuse it where it has gone, or has other contents or sizes than when it was opened."""
-        if not (self.path / META).is_file():
-            raise FileNotFoundError(f"{self.path} does not exist, or is no folder of fastm4n.")
-        meta = _read_meta(self.path)
-        try:
-            is_same = _fingerprint(meta) == self.fingerprint
-        except (KeyError, TypeError, AttributeError, RecursionError):
-            is_same = False
-        if not is_same:
-            raise ValueError(f"{self.path} has other contents than when it was opened.")
-        for name, file in meta["files"].items():
-            StoredArray(self.path / f"{name}.npy", tuple(file["shape"]), np.dtype(file["dtype"]))
+        self._check_same()
+        for file in self.files.values():
+            with file.opened():
+                pass
 
     def _open_files(self, meta):
         self.files = {}
@@ -452,7 +461,7 @@ class Folder:
                 raise TypeError(f"the dtype of {name} is {file['dtype']!r:.80}")
             shape = tuple(map(_count, file["shape"]))
             self.files[name] = StoredArray(
-                self.path / f"{name}.npy", shape, np.dtype(file["dtype"]))
+                self.path / f"{name}.npy", shape, np.dtype(file["dtype"]), self._check_same)
             if len(self.files[name].shape) not in (1, 2):
                 raise damaged(self.files[name].path, "it has neither 1 dimension nor 2")
         self.matrices = {}

@@ -239,6 +239,8 @@ class EstimatorChunks(Chunks):
     store : DualStore
     calls : Calls or None
         Of `partial_fit`, what its earlier calls have left.
+    goes_on : bool
+        Whether there are such, and a later call has what this one leaves.
     last : Left or None
         Of the last call, whose examples need not be looked at again.
     n_known : int
@@ -261,7 +263,8 @@ class EstimatorChunks(Chunks):
         if X is not None:
             self.X = X if isinstance(X, Joined) else Joined([X])
         self.calls = Calls.of(estimator, solver)
-        self.last = None if self.calls is None else self.calls.last
+        self.goes_on = self.calls is not None
+        self.last = self.calls.last if self.goes_on else None
         self.digest, self.digests = Digest(), []
         self.is_canonical, self.n_known = True, 0
         self.work_folder, self.left = solver.work_folder, None
@@ -351,7 +354,7 @@ class EstimatorChunks(Chunks):
         first = self.surrogate_of(np.zeros(1, dtype=np.intp))
         if self.store.is_lasting:
             self.fingerprint = fingerprint(
-                self.estimator, {}, idle=(*IDLE, "solver__work_folder", "work_folder"),
+                self.estimator, {}, idle=(*IDLE, "tol", "max_iter", "solver__work_folder"),
                 memory=self.solver.memory)
             if not self.digests:  # of what was taken in without `looked`
                 self.digest.update(self.weights, self.kept)
@@ -401,7 +404,7 @@ class EstimatorChunks(Chunks):
             left = {} if calls is None else {"left": calls.left, "share": calls.share}
             return self.solver.solve_chunks(self, weights, alpha, **left, **options)
         self.close(True)
-        return calls.ended_solution(self.features)
+        return calls.ended_solution(self, options["tol"])
 
     def keep_end(self, engine, solution):
         """Keep what the next call of `partial_fit` goes on from."""

@@ -109,21 +109,33 @@ class Calls:
             "fingerprint": chunks.fingerprint, "same": self.same, "total": chunks.total,
             "primal": certificate.primal, "dual": certificate.dual, "gap": certificate.gap,
             "n_iter": solution.n_iter, "converged": solution.converged,
+            "asked": _asked(chunks.estimator),
         }
         arrays = {**flat("left", left), **flat("history", solution.history)}
         if not engine.holds_average:
             arrays.update(flat("weights", engine.features.state()))
         chunks.store.end(header, arrays)
 
-    def ended_solution(self, features):
+    def ended_solution(self, chunks, tol):
         """The solution of a call that has ended before; `features` are left holding its weights."""
         header, arrays = self.ended
+        features = chunks.features
+        if header["gap"] > tol and header["asked"] != _asked(chunks.estimator):
+            raise ValueError(
+                f"work_folder={str(chunks.store.folder)!r} has the end of this call of partial_fit "
+                f"under tol={header['asked'][0]}, max_iter={header['asked'][1]}: give these, and "
+                "others from the next call on, or delete the folder.")
         weights = part("left/features", arrays) or part("weights", arrays)
         features.restore(weights)
         return Solution(
             mu=np.zeros(0), n_iter=header["n_iter"], history=part("history", arrays),
             certificate=Certificate(header["primal"], header["dual"], header["gap"], None),
             converged=header["converged"], interrupted=False)
+
+
+def _asked(estimator):
+    """What a call ends by, and its fingerprint does not have."""
+    return [float(estimator.tol), int(estimator.max_iter)]
 
 
 def _is_ahead(store, digests):

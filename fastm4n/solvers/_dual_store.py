@@ -384,7 +384,8 @@ class DualStore:
         if not self.is_lasting:
             return
         if done:
-            for path in [*self.folder.glob(_CHUNKS), self.folder / STATE]:
+            # the state first: it refers to the others
+            for path in [self.folder / STATE, *self.folder.glob(_CHUNKS)]:
                 path.unlink(missing_ok=True)
         self._lock.close()
         if done:
@@ -394,24 +395,37 @@ class DualStore:
 class ChunkCheckpoint(FitCheckpoint):
     """The state of a fit whose dual points are in a `DualStore`: all but these, in one file.
 
+    The state of another fit is replaced if that has returned.
+
     Parameters
     ----------
     store : DualStore
         With a folder that lasts.
     wanted : dict
         Fingerprint of the fit.
+    keeps_end : bool
+        Whether a fit that returns before its gap is what was asked for can be gone on with.
     """
 
-    def __init__(self, store, wanted):
-        super().__init__(store.folder / STATE, wanted)
-        self.store = store
+    def __init__(self, store, wanted, keeps_end):
+        file = store.folder / STATE
+        if file.exists():
+            header, _ = read_arrays(file, FIT, finite=False)
+            if header.get("returned") and header.get("fingerprint") != wanted:
+                file.unlink()
+        super().__init__(file, wanted)
+        self.store, self.keeps_end = store, keeps_end
 
-    def keep(self, driver, history):
-        """Write the state, if it is time."""
-        if not self.pace.is_due():
-            return
+    def end(self, driver, history, tol):
+        """Write the state of a fit that returns with a larger gap than tol."""
+        certificate = driver.certificate
+        if self.keeps_end and certificate is not None and certificate.gap > tol:
+            self.write(driver, history, returned=True)
+
+    def write(self, driver, history, **more):
+        """As of `FitCheckpoint`; dual points are on disk before."""
         self.store.flush()
-        super().keep(driver, history)
+        super().write(driver, history, **more)
         self.store.commit()
 
     def saving(self):

@@ -167,6 +167,7 @@ def solve_engine(
     if checkpoint is not None:
         checkpoint.resume(driver, history)
         driver.on_pass = lambda driver: checkpoint.keep(driver, history)
+        driver.on_end = lambda driver: checkpoint.end(driver, history, tol)
     interrupted = False
     try:
         driver.run(tol, max_iter, look_first=is_warm, sweep_first=not is_warm)

@@ -115,8 +115,9 @@ class Driver:
 
     Attributes
     ----------
-    on_pass : callable or None
-        Called as on_pass(driver) after each pass that does not end a run: `state` may be taken.
+    on_pass, on_end : callable or None
+        Called as on_pass(driver) after each pass that does not end a run, and as on_end(driver)
+        when a run has ended: `state` may be taken.
     is_running : bool
         Whether a run has begun and not ended; after `restore` the next one goes on with it.
     n_passes : int
@@ -152,6 +153,7 @@ class Driver:
     sweeps: Any
     on_check: Callable[..., Any] | None
     on_pass: Callable[..., Any] | None
+    on_end: Callable[..., Any] | None
     is_running: bool
     n_passes: int
     updated_passes: int
@@ -205,7 +207,7 @@ class Driver:
         elif type(engine) is BlockCoordinateEngine and Windows.pay(engine):
             self.windows = Windows(engine, min(n_jobs, cpu_count()))
         self.sweeps = LabelSweeps(engine) if self.is_whole and LabelSweeps.serves(engine) else None
-        self.on_check, self.on_pass = on_check, None
+        self.on_check, self.on_pass, self.on_end = on_check, None, None
         self.is_running = False
         self.n_passes = self.updated_passes = 0
         # within a run: passes made at the last certificate, the stale gap when all gaps were last
@@ -443,6 +445,8 @@ class Driver:
                 # Newton steps are few: a fit that is stopped in them goes on from before the first
                 if not finished and self.on_pass is not None and self.newton is None:
                     self.on_pass(self)
+            if self.on_end is not None:
+                self.on_end(self)
         finally:
             self.is_running = False
 
@@ -507,10 +511,17 @@ class Driver:
             *self._changed_at, *self._stale, self._is_settled, self._has_accelerated,
         )
         state = {"run": np.array(numbers, dtype=np.float64), **flat("engine", self.engine.state())}
+        best = self.best
+        kept = None if best is None else (best.kept, best.mu)
+        if best is not None and self._certified_at == self.engine.n_visits:
+            # the last certificate of a run leaves them to the engine, which a longer run moves on
+            self._keep()
         for name in ("acceleration", "policy", "best", "windows"):
             of = getattr(self, name)
             if of is not None:
                 state.update(flat(name, of.state()))
+        if best is not None:
+            best.kept, best.mu = kept
         return state
 
     def restore(self, state: dict[str, Any]) -> None:

@@ -41,9 +41,10 @@ class OutOfCore(Solver):
         MiB for chunks: of the data, their dual points and what is made of them.
     work_folder : str or path, default=None
         Where the dual points are kept, and the state of the fit, every few seconds: a fit that was
-        killed goes on from there when it is called again, with the same result to the bit. It is
-        emptied when the fit ends, but for what the next call of `partial_fit` goes on from. By
-        default files without a name in `tempfile.gettempdir()`, which no fit goes on from and
+        killed goes on from there when it is called again, with the same result to the bit. So
+        does one that `max_iter` or a callback has ended before `tol` was reached, with a larger
+        `max_iter` or another `tol`; otherwise the folder is emptied when the fit ends, but for what
+        the next call of `partial_fit` goes on from. By default files without a name in `tempfile.gettempdir()`, which no fit goes on from and
         nothing is left of, not even after a kill. They take 8 bytes for each number of the dual
         point, twice for "log" on sequences and forests, and as much again with a `work_folder`;
         beside them what is made of the data once: 4 T (T + 1) bytes for T <= 64 positions of a
@@ -135,7 +136,8 @@ class OutOfCore(Solver):
 
         chunks : Chunks
             With a `store`, which `close(done)` ends and, where that lasts, the `fingerprint` of the
-            fit. `keep_end(engine, solution)` is called before the engine is closed.
+            fit. `keep_end(engine, solution)` is called before the engine is closed; `goes_on` says
+            whether it keeps what a later call needs.
         left, share
             As of `ChunkedEngine.go_on`, where it is to go on from there.
         """
@@ -145,7 +147,7 @@ class OutOfCore(Solver):
         done = False
         try:
             if store.is_lasting:
-                checkpoint = ChunkCheckpoint(store, chunks.fingerprint)
+                checkpoint = ChunkCheckpoint(store, chunks.fingerprint, not chunks.goes_on)
             if left is not None:
                 engine.negligible = LITTLE
             if left is not None and (checkpoint is None or checkpoint.found is None):
@@ -158,7 +160,7 @@ class OutOfCore(Solver):
             chunks.ended(engine)
             if not solution.interrupted:
                 chunks.keep_end(engine, solution)
-                done = True
+                done = solution.converged or chunks.goes_on
         finally:
             engine.close()
             chunks.close(done)

@@ -1,0 +1,63 @@
+"""Programs that are killed before each of their operations on files in turn."""
+
+import os
+import sys
+
+OPERATIONS = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate")
+# what a process ends with when it was killed, and when it failed
+KILLED, FAILED = 77, 78
+
+
+def _is_within(folder, path):
+    try:
+        return os.fspath(path).startswith(folder)
+    except TypeError:  # a number, or no path
+        return False
+
+
+def forked(run, folder, kill_at=sys.maxsize):
+    """Call run() in a fork that ends before its operation of that number; whether it was reached.
+
+    Operations on files in the folder count, and every fsync, which is left out: no power fails.
+    """
+    child = os.fork()
+    if child:
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        assert status in (0, KILLED), f"operation {kill_at}: the process ended with {status}"
+        return status == KILLED
+    left, folder = [kill_at], str(folder)
+
+    def count(descriptor=None):
+        left[0] -= 1
+        if left[0] < 0:
+            os._exit(KILLED)
+
+    def heard(event, args):
+        if event in OPERATIONS and _is_within(folder, args[0]):
+            count()
+
+    try:
+        sys.addaudithook(heard)
+        os.fsync = count
+        run()
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        os._exit(FAILED)
+    os._exit(0)
+
+
+def each_operation(prepare, run, check, folder):
+    """Kill run() at each operation, and check what is left, every time in a folder of its own.
+
+    prepare, run, check : callables
+        Of the path of a folder. `check` is called in a fork, as this process makes no threads.
+    """
+    kill_at, killed = 0, True
+    while killed:
+        own = folder / f"killed {kill_at}"
+        own.mkdir()
+        forked(lambda: prepare(own), own)
+        killed = forked(lambda: run(own), own, kill_at)
+        forked(lambda: check(own), own)
+        kill_at += 1
+    print(kill_at)
