@@ -225,12 +225,11 @@ cdef class Rows:
         elif value is True:
             self.add_name(prefix, key, 1.0)
         elif value is False:
-            pass
+            self.add_name(prefix, key, 0.0)
         elif type(value) is float or type(value) is int:
             self.add_weight(prefix, key, value)
         elif isinstance(value, NUMPY_BOOL):
-            if value:
-                self.add_name(prefix, key, 1.0)
+            self.add_name(prefix, key, 1.0 if value else 0.0)
         elif isinstance(value, Real):
             self.add_weight(prefix, key, value)
         elif isinstance(value, (list, tuple, set, frozenset)):
@@ -258,8 +257,7 @@ cdef class Rows:
             raise ValueError(
                 f"the weight of {prefix + key!r} is {value!r:.40}; weights must be finite: leave "
                 "the key out where there is none")
-        if weight != 0.0:
-            self.add_name(prefix, key, weight)
+        self.add_name(prefix, key, weight)
         return 0
 
     cdef int add_name(self, prefix, key, double weight) except -1:
@@ -410,15 +408,21 @@ cdef class Rows:
     # ------------------------------------------------------------------- when all is learnt
 
     def counts(self):
-        """Number of tokens of each name."""
-        cdef Py_ssize_t t, e, n = self.names.n_names
+        """Number of tokens that have each name, with a weight that is not zero."""
+        cdef Py_ssize_t t, e, w = 0, n = self.names.n_names
         found = np.zeros(n, dtype=np.int32)
         cdef int[::1] count = found
         cdef long long[::1] seen = np.full(n, -1, dtype=np.int64)
         cdef const int* columns = self.columns.values.data.as_ints
         cdef const long long* ends = self.row_ends.values.data.as_longlongs
+        cdef const long long* places = self.weighted.values.data.as_longlongs
+        cdef const double* weights = self.weights.values.data.as_doubles
         for t in range(1, self.row_ends.size):
             for e in range(ends[t - 1], ends[t]):
+                if w < self.weighted.size and places[w] == e:
+                    w += 1
+                    if weights[w - 1] == 0.0:
+                        continue
                 if seen[columns[e]] != t:
                     seen[columns[e]] = t
                     count[columns[e]] += 1

@@ -40,17 +40,19 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=
 
     - a list of strings, its attributes, each of weight 1 (repeated ones add up); or
     - a dict, as python-crfsuite and sklearn-crfsuite take it. A number is the weight of the
-      attribute named by its key, True is 1, and False is as good as no entry, as is 0. A
-      string is part of the name: ``{"word": "the"}`` has the attribute ``"word:the"``. A
-      list, tuple, set or dict has the attributes of what it holds, with the key before
-      their names: ``{"suffix": ["ing", "ng"]}`` has ``"suffix:ing"`` and ``"suffix:ng"``.
+      attribute named by its key, True is 1 and False is 0. An attribute of weight 0 is stored,
+      as it is by CRFsuite: with ``states="observed"`` a tagger has a weight for it and the
+      token's label. A string is part of the name: ``{"word": "the"}`` has the attribute
+      ``"word:the"``. A list, tuple, set or dict has the attributes of what it holds, with the key
+      before their names: ``{"suffix": ["ing", "ng"]}`` has ``"suffix:ing"`` and ``"suffix:ng"``.
 
     Parameters
     ----------
     dtype : {numpy.float64, numpy.float32}, default=numpy.float64
         Type of the features.
     min_count : int, default=1
-        Attributes that fewer tokens of the training data have are left out.
+        Attributes that fewer tokens of the training data have, with a weight other than 0, are left
+        out. 1 leaves none out.
     separator : str, default=":"
         What joins a key and a string. The default is CRFsuite's.
     families : dict or callable, default=None

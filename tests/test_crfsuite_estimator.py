@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.metrics import f1_score, make_scorer
 from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score
 
-from fastm4n import SequenceTagger, load_model, save_model
+from fastm4n import OutOfCore, SequenceTagger, load_model, save_model
 from fastm4n.crfsuite import CRF
 from fastm4n.crfsuite import load_model as load_crfsuite_model
 
@@ -102,6 +102,42 @@ def test_values_below_zero(tmp_path):
     assert distances(ours.state_features_, theirs.info().state_features) < 1e-3
     assert ("v", "A") not in ours.state_features_
     assert ("v", "A") in CRF().fit(tokens, Y).state_features_
+
+
+@pytest.mark.parametrize("parameters", [
+    {}, {"c1": 0.05, "c2": 0.02}, {"min_freq": 0}, {"min_freq": 0.5},
+    {"min_freq": 0, "all_possible_states": True}], ids=str)
+def test_values_of_zero(parameters, tmp_path):
+    """An attribute of value zero occurs with its label, and has a weight where others are not."""
+    rng = np.random.default_rng(3)
+    values = [False, np.False_, 0, 0.0, -0.0, True, 1.5, 0.25] + [-1.5] * (
+        parameters.get("min_freq") == 0)  # these add up to zero, too
+    tokens = [[{"a": values[rng.integers(len(values))], "n": {"b": values[rng.integers(len(values))]}}
+               for _ in range(4)] for _ in range(8)]
+    labels = [[str(label) for label in rng.choice(list("ABC"), 4)] for _ in range(8)]
+    tokens[0][0], labels[0][0] = {"a": 0, "never": False}, "D"  # with no other value
+    loss, theirs = trained(tmp_path, tokens, labels, **parameters)
+    ours = CRF(epsilon=1e-9, **parameters).fit(tokens, labels)
+    assert_allclose(ours.objective_, loss, rtol=1e-6)
+    wanted = theirs.info()
+    assert distances(ours.state_features_, wanted.state_features) < 1e-3
+    assert distances(ours.transition_features_, wanted.transitions) < 1e-3
+    assert (("a", "D") in ours.state_features_) == (parameters.get("min_freq") != 0.5)
+    for tagger in (ours.tagger_, load_crfsuite_model(tmp_path / "model.crfsuite")):
+        for own, marginals in zip(tokens, tagger.predict_marginals(tokens)):
+            assert theirs.tag(own) == tagger.predict([own])[0].tolist()
+            assert_allclose(marginals, [[theirs.marginal(label, t) for label in tagger.classes_]
+                                        for t in range(4)], atol=1e-4)
+    # the same from rows, whole, in batches and with features of transitions
+    states = ours.tagger_.states
+    rows = ours.tagger_.vectorizer_.transform(tokens)
+    for given, more in ((rows, {}), (list(rows), {}), (rows, {"solver": OutOfCore(memory=1)})):
+        if "solver" not in more or "min_freq" not in states:
+            again = SequenceTagger(
+                "log", alpha=ours.tagger_.alpha, penalty=ours.tagger_.penalty, fit_intercept=False,
+                fit_start_end=False, states=states, tol=1e-8, random_state=0, **more)
+            assert_allclose(
+                again.fit(given, labels).coef_, ours.tagger_.coef_, atol=1e-3)
 
 
 def test_l1_alone(tmp_path):
@@ -428,8 +464,6 @@ def test_states_in_model_files(tmp_path):
 
 
 def test_states_out_of_core():
-    from fastm4n import OutOfCore
-
     states = {"features": "observed", "transitions": "all"}
     given = {"alpha": 0.1, "states": states, "tol": 1e-4, "random_state": 0}
     inside, outside = (

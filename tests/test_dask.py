@@ -204,6 +204,20 @@ def same(one, other):
     return [list(a) for a in one] == [list(b) for b in other]
 
 
+def test_ordered_categories_keep_their_order(client):
+    import pandas as pd
+
+    X, levels = np.random.default_rng(0).normal(size=(60, 3)), ["none", "some", "low", "high"]
+    codes = np.array([0, 1, 3])[np.digitize(X[:, 0], [-0.6, 0.5])]
+    y = pd.Series(pd.Categorical.from_codes(codes, levels, ordered=True))
+    model = DaskOrdinalClassifier(random_state=0).fit(
+        [delayed((X[i : i + 20], y[i : i + 20])) for i in range(0, 60, 20)])
+    assert model.classes_.tolist() == levels and model.score(X, y) > 0.8
+    with pytest.raises(ValueError, match="partition 1 has levels .*: all must have the same"):
+        model.fit([delayed((X, y)), delayed((X, y.cat.reorder_categories(levels[::-1])))])
+
+
+
 def test_same_bits(client):
     """Two fits are the same, whichever worker answers first."""
     fits = [on_dask(SequenceTagger("log", alpha=0.05, random_state=3)).fit(pairs(SENTENCES, TAGS))

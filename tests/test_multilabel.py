@@ -87,7 +87,7 @@ BINARY_FROM_ZERO = parse_version(sklearn_version) >= parse_version("1.7")
 SINGLE = {
     "check_estimators_dtypes", "check_sample_weights_pandas_series",
     "check_sample_weights_not_an_array", "check_sample_weights_shape",
-    "check_sample_weights_not_overwritten", "check_sparsify_coefficients",
+    "check_sample_weights_not_overwritten",
     "check_classifier_data_not_an_array", "check_classifiers_one_label_sample_weights",
     "check_classifiers_classes", "check_classifiers_train", "check_fit2d_1feature",
     "check_estimator_sparse_array", "check_estimator_sparse_matrix",

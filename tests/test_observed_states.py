@@ -18,6 +18,7 @@ from chain_weights import (
 from making import made
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from fastm4n import SequenceTagger, load_model, save_model
@@ -161,17 +162,22 @@ def test_nothing_changes_where_all_occurs(surrogate):
 
 
 def test_what_occurs():
-    """Stored zeros do not occur, nor do sequences of weight zero."""
+    """Stored zeros occur, as those of dense features do not, nor sequences of weight zero."""
     X, y = make_data()
     stored = []
     for x in X:
         T = len(x)
         stored.append(sp.csr_array(
             (x.ravel(), np.tile(np.arange(D), T), np.arange(T + 1) * D), shape=x.shape))
-    plain = tagger("log", alpha=0.1).fit([sp.csr_array(x) for x in X], y)
-    other = tagger("log", alpha=0.1).fit(stored, y)
-    for a, b in zip(arrays_of(plain), arrays_of(other)):
+    few = tagger("log", alpha=0.1, transition_features=SELECTED).fit(X, y)
+    for a, b in zip(arrays_of(few), arrays_of(clone(few).fit([sp.csr_array(x) for x in X], y))):
         assert_allclose(a, b, atol=1e-10)
+    every = clone(few).fit(stored, y)
+    assert (every.coef_ != 0).mean() > 0.9 > (few.coef_ != 0).mean()
+    of_transitions = np.broadcast_to(
+        masks_of(X, y, SELECTED)[4] > 0, every.transition_feature_coef_.shape)
+    assert (every.transition_feature_coef_[of_transitions] != 0).mean() > 0.9
+    assert not every.transition_feature_coef_[~of_transitions].any()
     weights = [1, 0, 1, 1, 1, 1]
     weighted = tagger("log", alpha=0.1).fit(X, y, weights)
     without = tagger("log", alpha=0.1).fit(X[:1] + X[2:], y[:1] + y[2:])

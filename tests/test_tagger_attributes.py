@@ -173,7 +173,7 @@ def test_partial_fit_takes_new_attributes(states, surrogate):
     names = given.vectorizer_.feature_names_
     assert names[:len(first)] == first and sorted(names) == whole.vectorizer_.feature_names_
     assert len(names) == given.n_features_in_ > len(first)
-    assert_allclose(given.primal_objective_, whole.primal_objective_, rtol=1e-5)
+    assert_allclose(given.primal_objective_, whole.primal_objective_, rtol=1e-4)
     order = [names.index(name) for name in whole.vectorizer_.feature_names_]
     assert_allclose(given.coef_[:, order], whole.coef_, atol=2e-2)
     before = given.n_features_in_

@@ -55,11 +55,11 @@ def test_attribute_strings():
         ({"w": "the"}, {"w:the": 1}),
         ({"w": ""}, {"w:": 1}),
         ({"w": np.str_("the")}, {"w:the": 1}),
-        ({"a": True, "b": False}, {"a": 1}),
-        ({"a": np.True_, "b": np.False_, "c": 1}, {"a": 1, "c": 1}),
+        ({"a": True, "b": False}, {"a": 1, "b": 0}),
+        ({"a": np.True_, "b": np.False_, "c": 1}, {"a": 1, "b": 0, "c": 1}),
         ({"a": 1.5, "b": -2, "c": np.float32(0.25), "d": np.int8(3)},
          {"a": 1.5, "b": -2, "c": 0.25, "d": 3}),
-        ({"a": 0, "b": 0.0, "c": 2}, {"c": 2}),
+        ({"a": 0, "b": -0.0, "c": 2}, {"a": 0, "b": 0, "c": 2}),
         ({"s": ["ing", "ng", "ng"]}, {"s:ing": 1, "s:ng": 2}),
         ({"s": ("x",), "t": {"y"}, "u": frozenset("z"), "v": []}, {"s:x": 1, "t:y": 1, "u:z": 1}),
         ({"p": {"q": 2.5, "r": "s", "t": {"u": ["v"]}}}, {"p:q": 2.5, "p:r:s": 1, "p:t:u:v": 1}),
@@ -318,7 +318,7 @@ def test_weights_that_the_dtype_cannot_hold(min_count):
         (None, TypeError, "got NoneType"),
         (Sequences(np.zeros((2, 2)), [0, 2]), TypeError, "got Sequences"),
         ([], ValueError, "X holds no attributes"),
-        ([[[], {}, {"a": False}]], ValueError, "X holds no attributes"),
+        ([[[], {}, {"a": []}]], ValueError, "X holds no attributes"),
     ],
 )
 def test_what_is_no_list_of_sequences(data, error, message):

@@ -6,7 +6,7 @@ import numpy as np
 
 
 def attributes(token, separator=":", prefix=""):
-    """(name, weight) of each attribute of a token, one by one; weights of 0 are none."""
+    """(name, weight) of each attribute of a token, one by one."""
     if not isinstance(token, dict):
         return [(str(name), 1.0) for name in token]
     found = []
@@ -14,8 +14,7 @@ def attributes(token, separator=":", prefix=""):
         if isinstance(value, str):
             found.append((f"{prefix}{key}{separator}{value}", 1.0))
         elif isinstance(value, (bool, np.bool_, Real)):
-            if value:
-                found.append((f"{prefix}{key}", float(value)))
+            found.append((f"{prefix}{key}", float(value)))
         elif isinstance(value, dict):
             found += attributes(value, separator, f"{prefix}{key}{separator}")
         else:
@@ -32,7 +31,7 @@ def features(X, names=None, min_count=1, separator=":", dtype=np.float64):
     if names is None:
         counts = {}
         for token in tokens:
-            for name in {name for name, _ in token}:
+            for name in {name for name, weight in token if weight or min_count == 1}:
                 counts[name] = counts.get(name, 0) + 1
         names = sorted(name for name, count in counts.items() if count >= min_count)
     columns = {name: column for column, name in enumerate(names)}

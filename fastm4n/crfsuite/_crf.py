@@ -451,19 +451,19 @@ class CRF(NamesParameters, BaseEstimator):
         if tagger is None:
             return None
         names = tagger.vectorizer_.feature_names_
-        return [names[j] for j in np.flatnonzero(_coef(tagger).any(axis=0))]
+        return [names[j] for j in np.flatnonzero(tagger.coef_.any(axis=0))]
 
     @property
     def num_attributes_(self) -> int | None:
         tagger = self.tagger_
-        return None if tagger is None else int(np.count_nonzero(_coef(tagger).any(axis=0)))
+        return None if tagger is None else int(np.count_nonzero(tagger.coef_.any(axis=0)))
 
     @property
     def state_features_(self) -> dict[tuple[str, Any], float] | None:
         tagger = self.tagger_
         if tagger is None:
             return None
-        names, labels, coef = tagger.vectorizer_.feature_names_, self.classes_, _coef(tagger)
+        names, labels, coef = tagger.vectorizer_.feature_names_, self.classes_, tagger.coef_
         columns, rows = coef.T.nonzero()
         weights = coef[rows, columns].tolist()
         return {
@@ -537,11 +537,6 @@ def _attributes(X, name):
             f"{name} must be a list of sequences, each a list of dicts or of lists of strings; for "
             "numbers there is fastm4n.SequenceTagger.")
     return X
-
-
-def _coef(tagger):
-    coef = tagger.coef_
-    return coef.toarray() if hasattr(coef, "toarray") else np.asarray(coef)
 
 
 def _of_lists(lists):

@@ -10,11 +10,9 @@ from types import MethodType
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from fastm4n._checkpoints import keeping
@@ -40,7 +38,7 @@ from fastm4n.surrogates import make_surrogate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, Self, TypeVar
+    from typing import Any, TypeVar
 
     from numpy.typing import ArrayLike
 
@@ -51,11 +49,6 @@ LOOSE = (
     " With l1_ratio=1 the gap is a loose bound, and the objective still came down: see "
     "history_['primal']; l1_ratio=0.99 has a sharp one."
 )
-
-
-def _has_matrix(estimator):
-    """Whether coef_ is a matrix, one row of weights for each label."""
-    return len(estimator._coef_dims) == 1 and getattr(estimator, "kernel", "linear") == "linear"
 
 
 # what a surrogate needs of outputs: the flag, and in words
@@ -417,19 +410,14 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         check_is_fitted(self)
         if not hasattr(self, "coef_"):
             raise AttributeError("n_nonzero_ is of coef_, which kernels do not have.")
-        return int(self.coef_.nnz if sparse.issparse(self.coef_) else np.count_nonzero(self.coef_))
+        return int(np.count_nonzero(self.coef_))
 
-    @available_if(_has_matrix)
-    def sparsify(self) -> Self:
-        """Make `coef_` a CSR matrix; predictions stay what they are.
-
-        Returns
-        -------
-        self : object
-        """
-        check_is_fitted(self)
-        self.coef_ = sparse.csr_array(self.coef_)
-        return self
+    @property
+    def sparsify(self) -> Any:
+        raise AttributeError(
+            f"{type(self).__name__} has no sparsify: predictions and files go by a dense coef_, "
+            "which is faster. For other uses there is scipy.sparse.csr_array(model.coef_)."
+        )
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, self._fitted_marker)

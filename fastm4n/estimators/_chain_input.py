@@ -421,6 +421,7 @@ def _together(values, columns, n_columns, states):
     """One for each feature and column that have a weight.
 
     They occur together in a row, the column being >= 0, or need not; and values add up to enough.
+    What a CSR row stores occurs, be it zero, as attributes of value zero do for CRFsuite.
     """
     if not states.features and states.least is None:
         return np.ones((values.shape[1], n_columns), dtype=np.uint8)
@@ -432,7 +433,7 @@ def _together(values, columns, n_columns, states):
         for start in range(0, values.shape[0], step):
             ends = values.indptr[start : start + step + 1]
             of_rows = np.repeat(columns[start : start + step], np.diff(ends))
-            kept = (values.data[ends[0] : ends[-1]] != 0) & (of_rows >= 0)
+            kept = of_rows >= 0
             table[values.indices[ends[0] : ends[-1]][kept], of_rows[kept]] = 1
         return table
     for column in np.unique(columns[columns >= 0]):
@@ -446,13 +447,12 @@ def _often(values, columns, n_columns, states):
     ones = np.ones(rows.size)
     of_rows = sparse.csr_array(
         (ones, (columns[rows], rows)), shape=(n_columns, values.shape[0]))
-    sums = (of_rows @ values).T
-    if not sparse.issparse(sums):
-        occur = (of_rows @ (values != 0)).T > 0 if states.features else True
-        return ((sums >= states.least) & occur).astype(np.uint8)
-    sums = sparse.coo_array(sums)
-    table = np.zeros(sums.shape, dtype=np.uint8)
-    table[...] = not states.features and states.least <= 0.0
+    # what adds up to zero is not among these
+    sums = sparse.coo_array((of_rows @ values).T)
+    if states.least == 0.0:
+        table = _together(values, columns, n_columns, states._replace(least=None))
+    else:
+        table = np.zeros(sums.shape, dtype=np.uint8)
     table[sums.row, sums.col] = sums.data >= states.least
     return table
 

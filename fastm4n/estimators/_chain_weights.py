@@ -207,7 +207,7 @@ def packed_weights(tagger):
     stride = row_stride(R)
     fitted = vars(tagger)  # all that there is, once one of them was asked for
     per_edge = "transition_features_" in fitted
-    coef = tagger.coef_.toarray() if sparse.issparse(tagger.coef_) else tagger.coef_
+    coef = tagger.coef_
     arrays = [coef, tagger.intercept_, tagger.start_coef_, tagger.end_coef_]
     pairs = [tagger.transition_coef_]
     if per_edge:
@@ -310,7 +310,7 @@ def explained(tagger, feature_names, n_strongest):
             f"feature_names has {len(feature_names)} names, but there are "
             f"{tagger.n_features_in_} features."
         )
-    coef = tagger.coef_.toarray() if sparse.issparse(tagger.coef_) else tagger.coef_
+    coef = tagger.coef_
     emissions = [
         (float(coef[i, j]), labels[i], feature_names[j])
         for i, j in _strongest(coef, n_strongest)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from scipy import sparse
 
 from fastm4n.estimators._same_view import is_same_view
 from fastm4n.outputs import row_stride
@@ -146,7 +145,7 @@ class WeightShapes(NamedTuple):
 
     def packed(self, tagger):
         """The rows that the compiled loops read, made anew where fitted arrays were replaced."""
-        coef = tagger.coef_.toarray() if sparse.issparse(tagger.coef_) else tagger.coef_
+        coef = tagger.coef_
         given = {
             "coef": coef, "intercept": tagger.intercept_, "edge_coef": tagger.edge_coef_,
             "edge_intercept": tagger.edge_intercept_,
@@ -215,7 +214,7 @@ def explained(tagger, shapes, feature_names, edge_feature_names, n_strongest):
         number = tagger.node_classes_[node_type, r]
         return None if number < 0 else tagger.classes_[number]
 
-    coef = tagger.coef_.toarray() if sparse.issparse(tagger.coef_) else tagger.coef_
+    coef = tagger.coef_
     if shapes.per_label:
         coef = coef.reshape(1, -1)
     nodes = [

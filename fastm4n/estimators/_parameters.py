@@ -18,10 +18,17 @@ RISK_TOL = 1e-6
 LABEL_KINDS = "USiufbO"
 
 
+def is_sorted_words(classes):
+    """Whether classes are words, more than two, in no other order than that of sorting."""
+    are_words = classes.dtype.kind in "US" or all(
+        isinstance(label, (str, bytes)) for label in classes.tolist())
+    return are_words and classes.size > 2 and bool((classes[1:] > classes[:-1]).all())
+
+
 def warn_of_order(cost, classes):
     """Say in which order costs of distances take labels that are no numbers."""
     distance = isinstance(cost, str) and cost != "zero_one"
-    if distance and classes.size > 2 and classes.dtype.kind in "US":
+    if distance and is_sorted_words(classes):
         shown = " < ".join(map(str, classes[:5].tolist())) + " ..." * (classes.size > 5)
         warnings.warn(
             f"cost={cost!r} takes labels, which are no numbers, in the order of sorting, {shown}: "

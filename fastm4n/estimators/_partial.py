@@ -10,6 +10,7 @@ import numpy as np
 from fastm4n.estimators._calls import Joined, put_away
 from fastm4n.estimators._chunks import out_of_core
 from fastm4n.estimators._earlier_calls import Left
+from fastm4n.estimators._levels import places
 from fastm4n.estimators._parameters import as_weights
 from fastm4n.sequences import Sequences
 
@@ -97,7 +98,8 @@ class PartialFit:
         X, y
             As in `fit`.
         classes : array-like, default=None
-            All labels there will be; those of the first call by default.
+            All labels there will be; those of the first call by default, or the levels of ordered
+            categories, where the estimator takes those.
         sample_weight : array-like, default=None
             As in `fit`.
 
@@ -130,13 +132,11 @@ class PartialFit:
                 "all that it has learnt would be forgotten. Fit to all data together, call "
                 "partial_fit from the first data on, or begin anew with a clone.")
         before = self.__dict__.get("_seen")
+        classes = self._classes_of_call(y, classes)
         X, before, vectorizer = self._read_more(X, before)
         X, y = self._as_examples(X, y)
         weights = as_weights(sample_weight, len(y), self._noun)
-        seen = Seen(Joined([X]), Joined([y]), weights, None, vectorizer)
-        if classes is not None:
-            classes = np.unique(classes)
-        seen.classes = classes
+        seen = Seen(Joined([X]), Joined([y]), weights, classes, vectorizer)
         if before is not None:
             known = self.classes_ if before.classes is None else before.classes
             if classes is not None and not np.array_equal(classes, known):
@@ -178,6 +178,10 @@ class PartialFit:
         """X of a call and `Seen` of those before it, in the same columns, and a vectorizer."""
         return X, before, None
 
+    def _classes_of_call(self, y, classes):
+        """All classes there will be, by what a call of `partial_fit` is given; or None."""
+        return None if classes is None else np.unique(classes)
+
     def _columns(self, X):
         return X.matrices() if isinstance(X, Joined) else super()._columns(X)
 
@@ -216,9 +220,9 @@ class PartialFit:
 
 
 def coded(y, classes):
-    """The place of each label in the sorted classes; a label that is not there is refused."""
-    place = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
-    wrong = np.flatnonzero(classes[place] != y)
+    """The place of each label in the classes; a label that is not there is refused."""
+    place = places(y, classes)
+    wrong = np.flatnonzero(place < 0)
     if wrong.size:
         raise ValueError(
             f"y has the label {np.asarray(y)[wrong[:1]].tolist()[0]!r}, which is not among the "

@@ -16,8 +16,9 @@ from fastm4n.estimators._chain_input import as_features, as_labels, distinct
 from fastm4n.estimators._graph_input import as_graphs, as_node_labels, is_unlabelled, number_of
 from fastm4n.estimators._indicators import AN_INDICATOR, read_indicator
 from fastm4n.estimators._label_graphs import pair_counts
+from fastm4n.estimators._levels import places
 from fastm4n.estimators._parameters import as_weights, check_weights
-from fastm4n.estimators._places import check_labels, check_lengths
+from fastm4n.estimators._places import check_labels, check_lengths, check_present
 from fastm4n.rankings import read_rankings
 from fastm4n.solvers.choice import as_solver
 
@@ -105,17 +106,20 @@ def merged(censuses, name="partition"):
         raise ValueError("No partition has an example of non-zero weight that is not empty.")
     labels = [census.labels for census in censuses]
     if isinstance(labels[0], np.ndarray):
-        whole.labels = np.unique(np.concatenate([part for part in labels if part.size]))
+        levels = whole.same.get("levels")
+        whole.labels = levels if levels is not None else np.unique(
+            np.concatenate([part for part in labels if part.size]))
         whole.mass = np.zeros(whole.labels.size)
         for census in censuses:
-            whole.mass[np.searchsorted(whole.labels, census.labels)] += census.mass
+            whole.mass[places(census.labels, whole.labels)] += census.mass
+        there = whole.labels[whole.mass > 0]
     elif labels[0] is not None:
         _check_types(labels, name)
-        whole.labels = set().union(*labels)
-    if whole.labels is not None and len(whole.labels) < 2:
+        there = whole.labels = set().union(*labels)
+    if whole.labels is not None and len(there) < 2:
         raise ValueError(
-            f"y has one label only, {next(iter(whole.labels))!r}, in all partitions; at least two "
-            "are needed.")
+            f"y has one label only, {next(iter(there))!r}, in all partitions; at least two are "
+            "needed.")
     return whole
 
 
@@ -169,10 +173,14 @@ def class_census(estimator, X, y, sample_weight=None):
     X, same, weights, kept = _vectors(estimator, X, sample_weight)
     if y is None:
         raise ValueError("y is missing: each example needs a label.")
-    check_labels(y)
+    same["levels"] = estimator._levels_of(y)
+    if same["levels"] is None:
+        check_labels(y)
     y = column_or_1d(y, warn=True)
     check_lengths(X, y)
     same["labels that are"] = _KINDS.get(y.dtype.kind, y.dtype.name)
+    if same["levels"] is not None:
+        check_present(y)
     labels, numbers = np.unique(y[kept], return_inverse=True)
     mass = np.bincount(numbers, weights=weights[kept], minlength=labels.size)
     return Census(kept.size, labels, same, {"weight": weights.sum()}, mass)

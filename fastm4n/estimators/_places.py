@@ -73,6 +73,13 @@ def check_labels(y):
         raise
 
 
+def check_present(y):
+    """Refuse labels that are missing among categories."""
+    for i, label in enumerate(y.tolist()):
+        if label is None or label != label:
+            raise ValueError(_no_label(i, label))
+
+
 def _other_lengths(X, y, each):
     lengths = _length(X), _length(y)
     return ValueError(

@@ -47,13 +47,14 @@ class VectorChunks(EstimatorChunks):
     """
 
     def __init__(self, classifier, solver, X, y, sample_weight):
+        levels = classifier._levels_of(y)
         y, n = np.asarray(y.together() if isinstance(y, Joined) else y), n_examples(X)
         if len(y) != n:
             raise ValueError(f"y has {len(y)} labels, but X has {n} rows.")
         if n == 0:
             raise ValueError("X has no rows.")
         given = as_weights(sample_weight, n, "row")
-        self.classes, kept, labels, weights = classifier._labelled(y, given)
+        self.classes, kept, labels, weights = classifier._labelled(y, given, levels)
         super().__init__(classifier, solver, X)
         self.labels = labels.astype(np.intc)
         mask = np.zeros(n, dtype=bool)

@@ -283,11 +283,7 @@ class VectorEstimator(CertifiedEstimator):
             f"the scores of {X.shape[0]} samples, {intercept.size} each,",
             8 * X.shape[0] * intercept.size, "predict fewer samples at a time")
         if hasattr(self, "coef_"):
-            if sparse.issparse(self.coef_):
-                scores = X @ self.coef_.T
-                scores = scores.toarray() if sparse.issparse(scores) else scores
-            else:
-                scores = X @ self.coef_.reshape(intercept.size, -1).T
+            scores = X @ self.coef_.reshape(intercept.size, -1).T
             return np.asarray(scores, dtype=np.float64) + intercept
         beta = self.dual_coef_.reshape(-1, intercept.size)
         support = np.flatnonzero(beta.any(axis=1))

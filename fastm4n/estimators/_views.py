@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from scipy import sparse
-
 if TYPE_CHECKING:
     from typing import Any
 
@@ -31,7 +29,4 @@ class PackedWeights:
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         if hasattr(self, "coef_"):
-            coef = self.coef_
             self.__dict__.update(self._repacked() or {})
-            if sparse.issparse(coef):
-                self.coef_ = coef

@@ -135,12 +135,13 @@ class SequenceTagger(ChainWeights, TakesAttributes, PartialFit, CertifiedEstimat
         it. True labels must be accepted. `transition_features` must be None.
     states : {"all", "observed"} or dict, default="all"
         Which weights there are: those of all pairs of a feature and a label and of all
-        transitions, or only those of the pairs that occur in the training data, with a value that
-        is not zero, and of the transitions that occur; the others are exactly zero. CRFsuite's
-        default is "observed". Intercept and ends always have all their weights, and `ngram_coef_`
-        is of n-grams that occur in any case. A dict says it of each, ``{"features": "observed",
-        "transitions": "all", "min_freq": 2}``: "all" is what it does not name, and with "min_freq"
-        pairs whose values, and transitions whose number, add up to less are left out.
+        transitions, or only those of the pairs that occur in the training data and of the
+        transitions that occur; the others are exactly zero. An attribute, or a stored entry of
+        CSR, occurs whatever its value, zero as well; an entry of a dense matrix if it is not zero.
+        CRFsuite's default is "observed". Intercept and ends always have all their weights, and
+        `ngram_coef_` is of n-grams that occur in any case. A dict says it of each, ``{"features":
+        "observed", "transitions": "all", "min_freq": 2}``: "all" is what it does not name, and with
+        "min_freq" pairs whose values, and transitions whose number, add up to less are left out.
     [penalty]
     [solver]
     decode : {"map", "min_risk"}, default="map"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import sparse
 from sklearn.base import ClassifierMixin
+from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d
 
 from fastm4n._label_costs import as_kept, name_of
@@ -16,18 +17,20 @@ from fastm4n._stored_rows import Rows
 from fastm4n.estimators._base import needs_log
 from fastm4n.estimators._chunks import out_of_core
 from fastm4n.estimators._docs import BOOSTING, documented
+from fastm4n.estimators._levels import levels_of, places
 from fastm4n.estimators._parameters import (
     BOOSTED,
     LABEL_KINDS,
     check_weights,
     cost_matrix,
+    is_sorted_words,
     summable,
     warn_of_order,
     warn_of_unknown,
 )
 from fastm4n.estimators._partial import PartialFit, coded
 from fastm4n.estimators._parts import class_census
-from fastm4n.estimators._places import check_labels, check_lengths
+from fastm4n.estimators._places import check_labels, check_lengths, check_present
 from fastm4n.estimators._vector_chunks import vector_problem
 from fastm4n.estimators._vectors import VectorEstimator
 from fastm4n.inference import max_min_absolute, max_min_game, max_min_zero_one, softmax
@@ -120,10 +123,26 @@ class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
         self._check_solver_parameters()
         self._check_vector_parameters()
 
+    def _levels_of(self, y):
+        """The levels that y brings along, where classes are to have their order; or None."""
+        by_name = isinstance(self.cost, str) and self.cost == "zero_one"
+        return None if by_name else levels_of(y)
+
+    def _classes_of_call(self, y, classes):
+        found, levels = super()._classes_of_call(y, classes), self._levels_of(classes)
+        levels = self._levels_of(y) if levels is None else levels
+        if found is None or levels is None:
+            return levels if found is None else found
+        if set(levels.tolist()) != set(found.tolist()):
+            raise ValueError(
+                f"classes are {found.tolist()}, but the levels of y are {levels.tolist()}: leave "
+                "classes out.")
+        return levels
+
     def _encode(self, y, kept):
         """classes_, and the index in it of each label among the samples kept."""
         if self._whole is not None:
-            return self._whole.labels, np.searchsorted(self._whole.labels, y[kept])
+            return self._whole.labels, places(y[kept], self._whole.labels)
         known = self._known_classes()
         if known is not None:
             return known, coded(y[kept], known)
@@ -150,7 +169,7 @@ class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
             if self._whole is not None:
                 mass = np.zeros(classes.size)
                 there = np.flatnonzero(np.isin(classes, self._whole.labels))
-                mass[there] = self._whole.mass[np.searchsorted(self._whole.labels, classes[there])]
+                mass[there] = self._whole.mass[places(classes[there], self._whole.labels)]
             return mass.sum() / (np.count_nonzero(mass) * np.where(mass > 0, mass, 1.0))
         if not isinstance(self.class_weight, dict):
             raise ValueError(
@@ -189,12 +208,20 @@ class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
         solver = out_of_core(self, args[0])
         return self._problem(*args) if solver is None else vector_problem(self, solver, *args)
 
-    def _labelled(self, y, weights):
-        """Of samples with these weights: the classes, those that count, their labels, weights."""
+    def _labelled(self, y, weights, levels=None):
+        """Of samples with these weights: the classes, those that count, their labels, weights.
+
+        The classes are `levels`, if y has brought some along.
+        """
+        is_part = self._whole is not None or self._known_classes() is not None
         try:
             if not _is_integers(y):  # those are labels of classes, whatever they are
-                check_labels(y)
-                y = column_or_1d(y, warn=True)
+                if levels is None and not is_part:
+                    check_labels(y)
+                    y = column_or_1d(y, warn=True)
+                else:
+                    y = column_or_1d(y, warn=True)
+                    check_present(y)
         except TypeError as error:
             kinds = sorted({type(label).__name__ for label in np.ravel(y).tolist()})
             if len(kinds) == 1:
@@ -204,9 +231,11 @@ class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
                 "of one type, such as strings."
             ) from error
         kept = np.flatnonzero(weights)
-        classes, labels = self._encode(y, kept)
+        if levels is None:
+            classes, labels = self._encode(y, kept)
+        else:
+            classes, labels = levels, places(y[kept], levels)
         weights = weights[kept]
-        is_part = self._whole is not None or self._known_classes() is not None
         occurs = np.bincount(labels, minlength=classes.size) > 0
         if not is_part and np.count_nonzero(occurs) < 2:
             raise ValueError(
@@ -225,15 +254,16 @@ class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
 
     def _problem(self, X, y, sample_weight):
         self._check_parameters()
+        levels = None if self._whole is not None else self._levels_of(y)
         X, y = self._validated(X, y)
         self._check_square(X)
         if sample_weight is None:
             weights = np.ones(X.shape[0])
         else:
             weights = check_weights(_check_sample_weight(sample_weight, X, dtype=np.float64))
-        classes, kept, labels, weights = self._labelled(y, weights)
+        classes, kept, labels, weights = self._labelled(y, weights, levels)
         cost = cost_matrix(self.cost, classes.size)
-        if self._task != "ordered":  # which has levels
+        if self._task != "ordered" and levels is None:  # else there are levels
             warn_of_order(self.cost, classes)
         blocks = self._blocks(X, kept, labels, weights)
         return self._vector_problem(
@@ -334,6 +364,13 @@ class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
         check_is_fitted(self)
         labels = np.asarray(y)
         check_lengths(X, labels)
+        if levels_of(y) is not None:
+            labels = column_or_1d(labels, warn=True)
+            check_present(labels)
+            warn_of_unknown(labels.tolist(), self.classes_)
+            # by numbers: scikit-learn knows labels of few types, and categories are of any
+            truth, found = (places(each, self.classes_) for each in (labels, self.predict(X)))
+            return float(accuracy_score(truth, found, sample_weight=sample_weight))
         if labels.dtype.kind == "f":
             labels = labels[~np.isnan(labels)]  # refused by name below
         warn_of_unknown(np.unique(labels).tolist(), self.classes_)
@@ -370,7 +407,8 @@ warm_start : bool, default=False
 intercept_ : ndarray of shape (n_classes,)
     Intercepts.
 classes_ : ndarray of shape (n_classes,)
-    The labels.
+    The labels, sorted; of a y of ordered categories all of these in their order, where costs are
+    not "zero_one".
 cost_matrix_ : ndarray of shape (n_classes, n_classes)
     The costs of `cost`.
 """,
@@ -485,8 +523,9 @@ class OrdinalClassifier(_SimplexClassifier):
     [running]
     levels : array-like of shape (n_levels,), default=None
         All levels, lowest first; for levels whose order is not that of sorting, or that
-        may be missing from y. By default the sorted labels of y, with a warning where these are
-        no numbers.
+        may be missing from y. By default those of y where it has ordered categories (pandas,
+        ``polars.Enum``, ordered dictionaries of Arrow), all of them and in their order; else the
+        sorted labels of y, with a warning where these are no numbers.
 
     Attributes
     ----------
@@ -533,14 +572,18 @@ class OrdinalClassifier(_SimplexClassifier):
     # the parameters of the base, and what is another here
     __init__.__signature__ = extended(_SimplexClassifier.__init__, cost="absolute", levels=None)
 
+    def _levels_of(self, y):
+        return levels_of(y) if self.levels is None else None
+
     def _encode(self, y, kept):
         if self.levels is None:
             classes, found = super()._encode(y, kept)
-            if classes.size > 2 and classes.dtype.kind not in "biuf":
+            if is_sorted_words(classes):
                 warnings.warn(
                     f"the levels of y are no numbers and are taken in the order of sorting, "
                     f"{' < '.join(map(str, classes[:5].tolist()))}{' ...' * (classes.size > 5)}: "
-                    "pass levels, lowest first.", UserWarning, stacklevel=7)
+                    "pass levels, lowest first, or y of ordered categories.", UserWarning,
+                    stacklevel=7)
             return classes, found
         levels = np.asarray(self.levels)
         try:

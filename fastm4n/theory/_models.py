@@ -1,7 +1,6 @@
 """What a report reads of fitted models: factors of examples, weights, labels and scores."""
 
 import numpy as np
-from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
 from fastm4n.estimators._chain_input import as_features, as_labels, columns_of
@@ -70,7 +69,7 @@ class ReadModel:
     def weights(self):
         """The weights, (n_rows, n_labels), in the order of the rows of `factors`."""
         model, factors = self.model, self.factors
-        coef = model.coef_.toarray() if sparse.issparse(model.coef_) else model.coef_
+        coef = model.coef_
         # the weight of the constant feature: the intercept is that times its value
         intercept = model.intercept_ / (factors.constant or 1.0)
         if self.kind == "sets":
