@@ -9,8 +9,8 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
-from fastm4n._npz import check_claim
 from fastm4n._label_costs import COSTS, as_kept, is_windows, named_costs
+from fastm4n._npz import check_claim
 from fastm4n.automata import Automaton
 from fastm4n.estimators._base import CertifiedEstimator
 from fastm4n.estimators._chain_input import MOST_OF_PAIRS
