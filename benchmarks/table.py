@@ -211,7 +211,7 @@ def main(arguments=None):
     print(f"--seed {seed}", flush=True)
     counts, seconds, reasons = defaultdict(Counter), Counter(), Counter()
     violations, left_out = [], 0
-    out = open(given.save, "w") if given.save else None
+    out = open(given.save, "w", buffering=1) if given.save else None
     for name in given.estimators or _cells.PREDICTORS:
         cells = list(_cells.cells([name]))
         if given.sample is not None and given.sample < len(cells):
