@@ -37,7 +37,7 @@ CALLS = {
         "U, P = rng.normal(size=(50, 5)), rng.normal(size=(5, 5))\n"
         "def solve(n_iter, found):\n"
         "    def call(start, stop):\n"
-        "        found[start:stop] = max_min_chain(U, P, oracle='mirror_prox', n_iter=n_iter)[1]\n"
+        "        found[start:stop] = max_min_chain(U, P, oracle='mirror_prox', n_iter=n_iter)[2]\n"
         "    in_threads(call, len(found), 1e9, 2)\n"
         "    assert not stopped\n"
         "    return found",

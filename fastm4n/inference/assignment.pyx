@@ -37,7 +37,7 @@ cdef Py_ssize_t assign_batch(
     -1 where a cost is NaN or -inf, -3 with an exception set where a signal ended it.  The
     potentials of problem b are in row b of u and v if `keep`, or else in row 0, those to start from
     in row b of `start` unless `cold`.  The last problem goes through C, whose rows have room for
-    whole vectors: in the others a vector that reaches over the end of a row reads costs that follow.
+    whole vectors: in the others a vector that reaches over the end of a row reads what follows.
     """
     cdef Py_ssize_t b, i, M = costs.shape[1], N = costs.shape[2], stride = C.shape[1]
     cdef Py_ssize_t step = N, at = 0

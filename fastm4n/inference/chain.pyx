@@ -294,7 +294,9 @@ def viterbi_kbest(unary, pairwise, k, *, allowed=None, fixed=None):
     cdef double[:, ::1] wide = np.zeros((T, stride))
     if not np.max(batch.unary) < np.inf:
         _refuse("unary", batch.unary)
-    common = batch.take_common().sum()
+    cdef double common = 0.0
+    if np.abs(np.max(batch.unary, axis=1)).sum() > FAR * T * stride:
+        common = batch.take_common().sum()
     np.asarray(wide)[:, :R] = batch.unary
     cdef const double[:, :, ::1] pair = batch.pair
     cdef Py_ssize_t pair_step = batch.pair_step, count
