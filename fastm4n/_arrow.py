@@ -47,7 +47,8 @@ def from_arrow(source, features, labels, n_features, folder, overwrite):
             "source must be a pyarrow Table, RecordBatch or RecordBatchReader, or the path of an "
             f"Arrow file, got {type(source).__name__}.")
     _check_names(columns, schema.names, name)
-    return _sequences(name, batches(), columns, n_features, folder, overwrite)
+    batches = batches() if name == "The table" else _checked(pa, name, batches())
+    return _sequences(name, batches, columns, n_features, folder, overwrite)
 
 
 def from_parquet(path, features, labels, n_features, folder, overwrite, batch_size):
@@ -60,7 +61,7 @@ def from_parquet(path, features, labels, n_features, folder, overwrite, batch_si
     name = os.fspath(path)
     try:
         file = pq.ParquetFile(name)
-    except pa.ArrowInvalid as error:
+    except pa.ArrowException as error:
         raise ValueError(f"{name} is no Parquet file: {error}") from error
     with file:
         _check_names(columns, file.schema_arrow.names, name)
@@ -68,6 +69,7 @@ def from_parquet(path, features, labels, n_features, folder, overwrite, batch_si
         batches = (
             batch for group in range(file.num_row_groups) for batch in file.iter_batches(
                 batch_size=batch_size, row_groups=[group], columns=_flat(columns)))
+        batches = _checked(pa, name, batches)
         return _sequences(name, batches, columns, n_features, folder, overwrite)
 
 
@@ -80,8 +82,18 @@ def _opened(pa, path):
         except pa.ArrowInvalid:
             mapped.seek(0)
             return pa.ipc.open_stream(mapped)
-    except pa.ArrowInvalid as error:
+    except pa.ArrowException as error:
         raise ValueError(f"{path} is no Arrow file: {error}") from error
+
+
+def _checked(pa, name, batches):
+    """Record batches of a file, whose offsets and texts pyarrow alone would take on trust."""
+    try:
+        for batch in batches:
+            batch.validate(full=True)
+            yield batch
+    except pa.ArrowException as error:
+        raise ValueError(f"{name} is damaged: {error}") from error
 
 
 def _columns(features, labels, n_features):
@@ -292,7 +304,7 @@ class _Batch:
                 f"{indices.type}.")
         values = self._flat(values, name, offsets, indptr)
         indices = self._flat(indices, name, offsets, indptr)
-        top = int(indices.max(initial=-1)) + 1
+        top = int(indices.max()) + 1 if len(indices) else 0  # they may be unsigned
         wrong = np.flatnonzero((indices < 0) | (indices >= (n_features or top)))
         if len(wrong):
             raise self.error(

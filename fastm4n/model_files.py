@@ -504,7 +504,8 @@ def load_model(path: StrPath) -> Any:
     ------
     ModelFileError
         If the file is damaged, cut off, of a newer format or no model at all. Nothing in a file is
-        executed, and no more memory is taken than the file is long, about.
+        executed, and no more memory is taken than the file is long, about; a number of columns that
+        it claims, and has no weights for, may take 64 MiB.
     OSError
         If the file cannot be read.
     """

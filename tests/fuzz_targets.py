@@ -424,7 +424,9 @@ class Folders(Target):
         X.check()
         if hasattr(y, "check"):
             y.check()
-        if len(X) > 50 or X.n_bytes_on_disk > 10_000:
+        # a fit has a weight for each column, however few of them hold anything
+        columns = max(matrix.shape[-1] for matrix in X.folder.matrices.values())
+        if max(len(X), columns) > 50 or X.n_bytes_on_disk > 10_000:
             return
         cls = (SequenceTagger, SequenceTagger, MulticlassClassifier, GraphTagger)[number]
         cls("max_margin", alpha=0.1, max_iter=1, random_state=0).fit(X, y)
@@ -472,12 +474,14 @@ class CommandLine(Target):
         "s.svm": b"1 qid:1 1:0.5 3:1\n2 qid:1 2:1\n1 qid:2 1:1\n",
         "c.txt": b"EU NNP B\nrejects VBZ O\n\nPeter NNP B\n",
         "r.csv": b"u,v,ranking\n0.5,1,b>a>c\n-2,0,a>b>c\n", "empty.csv": b"",
+        "wide.svm": b"1 1:0.5 99999999:1\n2 2:1\n", "wider.svm": b"1 1:0.5 1000000000000:1\n2 2:1\n",
     }
     commands = (
         "fit t.csv --model m2", "fit s.svm --surrogate log --model m2", "fit c.txt --quiet",
         "predict m t.csv --output o.csv", "evaluate m t.csv", "info m", "info t.csv",
         "predict m c.txt", "fit r.csv --max-iter 3", "datasets", "complexity t.csv",
-        "path t.csv --eps 0.5")
+        "path t.csv --eps 0.5", "fit wide.svm", "info wide.svm", "fit wider.svm", "info d", "predict d t.csv",
+        "evaluate d t.csv", "predict d c.txt", "complexity d t.csv", "info d --json")
     values = (
         "t.csv", "s.svm", "c.txt", "r.csv", "m", "o.csv", "empty.csv", "missing", ".", "-", "", "0",
         "-1", "1", "2", "0.5", "nan", "inf", "1e400", "9" * 30, "a", "kind", "a,b", ",", "x=1",
@@ -498,6 +502,16 @@ class CommandLine(Target):
         rng = np.random.default_rng(0)
         model = MulticlassClassifier(random_state=0).fit(rng.normal(size=(6, 2)), ["x", "y"] * 3)
         self.model = _written(lambda path: save_model(model, path))
+        self.models = [_written(self._fitted(data)) for data in ("t.csv", "c.txt", "s.svm")]
+
+    def _fitted(self, data):
+        """A function that writes the model of a fit, which tells how its data were read."""
+        def write(path):
+            source = path.with_name(data)
+            source.write_bytes(self.files[data])
+            with contextlib.redirect_stdout(io.StringIO()):
+                main(["fit", str(source), "--quiet", "--model", str(path)])
+        return write
 
     def make(self, rng):
         words = rng.choice(self.commands).split()
@@ -515,16 +529,17 @@ class CommandLine(Target):
                 del words[at]
         if words[0] == "path" and not any("." in word for word in words):
             words.append("t.csv")  # not the digits, which take long
-        return json.dumps(words).encode()
+        damaged_model = damaged_arrays_file(rng, rng.choice(self.models), self.model)
+        return {"words": json.dumps(words).encode(), "d": damaged_model}
 
     def run(self, case, path):
-        _put({**self.files, "m": self.model}, path)
+        _put({**self.files, "m": self.model, "d": case["d"]}, path)
         before, out, err = os.getcwd(), io.StringIO(), io.StringIO()
         os.chdir(path)
         try:
             with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
                 try:
-                    code = main(json.loads(case))
+                    code = main(json.loads(case["words"]))
                 except SystemExit as stop:
                     code = stop.code
         finally:

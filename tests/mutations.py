@@ -271,7 +271,7 @@ def _retyped(rng, content):
     """The same numbers in another dtype, some of them none of the old one."""
     try:
         array = np.load(io.BytesIO(content))
-    except ValueError:  # it was damaged before
+    except Exception:  # it was damaged before
         return content
     with np.errstate(all="ignore"), contextlib.suppress(ValueError, TypeError, OverflowError):
         array = array.astype(rng.choice(("f8", "f4", "i8", "u8", "u1", "b1", "U3", "S3", ">i8")))
@@ -343,7 +343,10 @@ def damaged_folder(rng, files):
                 files[other] if kind < 0.05 else damaged(rng, files[name], files[other]))
             break  # what it is now need not be JSON or npy
         if name.endswith(".json") or kind < 0.35:
-            document = json.loads(files["meta.json"])
+            try:
+                document = json.loads(files["meta.json"])
+            except (ValueError, RecursionError):  # it was damaged before
+                break
             rng.choice((damage_json, claim))(rng, document)
             files["meta.json"] = dumped(rng, document)
         else:

@@ -1,11 +1,13 @@
 """A short run of `fuzz.py` over all that reads files; the long ones are by hand."""
 
 import os
+import random
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import mutations
 import pytest
 from processes import ENVIRONMENT
 
@@ -25,6 +27,19 @@ def test_damaged_files_are_refused_or_harmless(tmp_path):
     assert run.returncode == 0, run.stdout + run.stderr
     for target in fuzz.TARGETS:
         assert f"{target}: 300 cases" in run.stdout or f"{target}: left out" in run.stdout
+
+
+def test_counts_are_claimed_in_all_places_or_some_and_lists_lie_in_lists():
+    rng, found, texts = random.Random(0), [], []
+    for _ in range(400):
+        document = {"shape": [7, 2], "columns": 7, "size": 7}
+        mutations.claim(rng, document)
+        found.append(document)
+        texts.append(mutations.dumped(rng, {"shape": [7, 2]}))
+    assert {"shape": [10**9, 2], "columns": 10**9, "size": 7} in found
+    assert {"shape": [float("inf"), 2], "columns": 7, "size": 7} in found
+    assert any(b"[" * 10_000 in text for text in texts)
+    assert max(texts, key=len) != min(texts, key=len) == b'{"shape": [7, 2]}'
 
 
 class Bad(fuzz.TARGETS["conll"].__class__):

@@ -207,6 +207,33 @@ def test_indices_and_long_texts_of_arrow_are_refused(tmp_path):
     assert y.values[-1] == long
 
 
+def test_offsets_of_arrow_files_are_checked(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    table = pa.table({
+        "x": [[[1.0]] * 3, [[2.0]] * 5], "s": [[[{"i": 1, "v": 1.0}]] * 3, [[]] * 5]})
+    sink = io.BytesIO()
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    content, offsets = sink.getvalue(), np.array([0, 3, 8], dtype="<i4").tobytes()
+    assert content.count(offsets) == 2
+    path = tmp_path / "a"
+    for last in (2**30, 9, -1, 2):
+        path.write_bytes(content.replace(offsets, np.array([0, 3, last], dtype="<i4").tobytes()))
+        for name in ("x", "s"):
+            with pytest.raises(ValueError, match="a is damaged: "):
+                Sequences.from_arrow(path, features=name)
+    path.write_bytes(content)
+    assert Sequences.from_arrow(path, features="x").lengths.tolist() == [3, 5]
+
+
+def test_indices_of_arrow_may_be_unsigned():
+    pa = pytest.importorskip("pyarrow")
+    for kind in (pa.uint8(), pa.uint32(), pa.uint64(), pa.int16()):
+        table = pa.table({
+            "i": pa.array([[[0, 3], []]], pa.list_(pa.list_(kind))), "v": [[[1.0, 2.0], []]]})
+        assert Sequences.from_arrow(table, features=("i", "v")).values.shape == (2, 4)
+
+
 def test_long_labels_of_tables_are_no_reason_for_long_arrays(tmp_path):
     long = "x" * 100_000
     path = tmp_path / "t.csv"
@@ -257,6 +284,22 @@ def test_numbers_of_models_that_are_no_counts_are_refused(tmp_path):
         load_model(forged)
     with pytest.raises(ValueError, match="only str, int of 64 bits, float and bool"):
         write_arrays(forged, "model", {}, {"x": np.array(alike, dtype=object)})
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("target", [None, 3, -9, "x", float("1e308"), [1], 10**400])
+def test_models_whose_data_make_no_sense_are_told_in_one_line(target, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "c.txt").write_text("EU NNP B\nrejects VBZ O\n\nPeter NNP B\n")
+    assert main(["fit", "c.txt", "--model", "m", "--quiet"]) == 0
+    header, arrays = read_arrays("m", "model", finite=False)
+    header["metadata"]["reading"]["target"] = target
+    write_arrays("m", "model", header, arrays, finite=False)
+    capsys.readouterr()
+    assert main(["evaluate", "m", "c.txt"]) == 1
+    assert "error: " in capsys.readouterr().err.splitlines()[-1]
+    assert main(["info", "m"]) in (0, 1)
+    assert main(["predict", "m", "c.txt"]) in (0, 1)
 
 
 def test_settings_of_lists_in_lists_are_told_in_one_line(capsys):

@@ -82,12 +82,17 @@ def read(args, *, truth):
         data = _data.read(
             args, task=estimator._task, reading=reading, n_features=n_features, truth=truth
         )
+        if isinstance(reading.get("spelling"), dict):
+            data.reading["spelling"] = reading["spelling"]
+        if truth and data.y is None:
+            raise CommandError(f"{args.model}: it does not say which column is the truth")
+        if truth and hasattr(estimator, "classes_") and data.task != "multilabel":
+            _labels.of_model(data, estimator.classes_)
     except KeyError as error:
         raise CommandError(f"{args.model}: it does not say {error} of its data") from error
-    if isinstance(reading.get("spelling"), dict):
-        data.reading["spelling"] = reading["spelling"]
-    if truth and hasattr(estimator, "classes_") and data.task != "multilabel":
-        _labels.of_model(data, estimator.classes_)
+    except (AttributeError, IndexError, OverflowError) as error:
+        raise CommandError(
+            f"{args.model}: what it says of its data makes no sense ({error})") from error
     return model, estimator, data
 
 
