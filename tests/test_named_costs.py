@@ -5,7 +5,6 @@ import pickle
 import numpy as np
 import pytest
 from estimator_cases import ASYMMETRIC, CASES, SURROGATES
-from making import made
 from numpy.testing import assert_array_equal
 from processes import run_code
 
