@@ -19,7 +19,7 @@ def named_costs(name, n_labels):
 
 
 def windows(line):
-    """A matrix whose rows are windows of 2 n - 1 numbers, the last one first; a read-only view."""
+    """The matrix of the windows of 2 n - 1 numbers, the last one first: a read-only view."""
     n = (len(line) + 1) // 2
     return np.lib.stride_tricks.as_strided(line[n - 1 :], (n, n), (-8, 8), writeable=False)
 

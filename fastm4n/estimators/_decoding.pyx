@@ -77,7 +77,8 @@ def oracle_points(FeatureMap features, Surrogate surrogate, Py_ssize_t start, Py
     cdef Layout layout = surrogate.outputs.layout
     cdef Workspace work
     cdef Py_ssize_t b, t, j, row
-    cdef double lower, upper, most, dearest = np.max(dearest_of(surrogate.outputs.cost_matrix), initial=0.0)
+    cdef double lower, upper, most
+    cdef double dearest = np.max(dearest_of(surrogate.outputs.cost_matrix), initial=0.0)
     # exp(-height) is zero, and so is that of it over the temperature
     cdef double height = 1000.0 * max(1.0, getattr(surrogate, "temperature", 1.0))
     cdef const double* weights
