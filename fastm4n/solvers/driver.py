@@ -116,7 +116,7 @@ class Driver:
     Attributes
     ----------
     on_pass : callable or None
-        Called as on_pass(driver) after each pass that does not end a run: `state` may be taken.
+        Called as on_pass(driver) after each pass but the last of a run: `state` may be taken.
     is_running : bool
         Whether a run has begun and not ended; after `restore` the next one goes on with it.
     n_passes : int
@@ -440,8 +440,10 @@ class Driver:
         try:
             while self.n_passes < max_iter and not finished:
                 finished = self._step(tol, max_iter, certified, by_gap)
-                # Newton steps are few: a fit that is stopped in them goes on from before the first
-                if not finished and self.on_pass is not None and self.newton is None:
+                # Newton steps are few: a fit that is stopped in them goes on from before the first;
+                # and the last certificate is not made again: a warm oracle would tell another bound
+                goes_on = not finished and self.n_passes < max_iter
+                if goes_on and self.on_pass is not None and self.newton is None:
                     self.on_pass(self)
         finally:
             self.is_running = False
