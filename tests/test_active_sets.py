@@ -256,6 +256,23 @@ def test_state_and_restore(kind, surrogate, cache):
         assert_array_equal(values, state[name])
 
 
+def test_a_limit_that_has_come_down_prunes_nothing_when_sets_are_restored():
+    problem = KINDS["chains"](seed=12)
+    engine = engine_of(problem, "max_margin", seed=SEED)
+    for _ in range(3):
+        engine.run_pass(Sampling.PERMUTATION, Step.PAIRWISE)
+    engine.set_cache(1, 0.25, 0.01)
+    state, n_atoms = engine.sets.state(), engine.sets.counts().sum(axis=1)
+    assert n_atoms.max() > 2
+    structure, _ = sets_of(problem, "max_margin", keeps_unused=True)
+    engine.sets.restore(structure, state)
+    assert engine.sets.limit == 1
+    for name, values in engine.sets.state().items():
+        assert_array_equal(values, state[name])
+    engine.run_pass(Sampling.PERMUTATION, Step.PAIRWISE)
+    assert engine.sets.counts().sum() < n_atoms.sum()
+
+
 def changed(values, place, value):
     values = values.copy()
     values[place] = value

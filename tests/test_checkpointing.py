@@ -11,6 +11,7 @@ from processes import run_code
 from sklearn.base import clone
 
 from fastm4n import (
+    BlockFrankWolfe,
     LabelNewton,
     LabelRanker,
     MulticlassClassifier,
@@ -18,10 +19,11 @@ from fastm4n import (
     _checkpoints,
     checkpointing,
 )
-from fastm4n._checkpoints import FitCheckpoint
+from fastm4n._checkpoints import FIT, FitCheckpoint
 from fastm4n._plain import part
-from fastm4n.model_files import ModelFileError
+from fastm4n.model_files import ModelFileError, read_arrays
 from fastm4n.penalties import ElasticNet
+from fastm4n.solvers import policy
 from fastm4n.solvers.driver import Driver
 
 
@@ -163,6 +165,71 @@ def test_checkpoints_change_nothing_whatever_auto_takes(name, always, tmp_path, 
                 kills += 1
     assert kills >= 2
     assert_same(model, whole)
+
+
+# fits of many passes, in which much has to be remembered: the estimator and its data
+LONG = {
+    "auto goes back to a small cache": (
+        SequenceTagger("max_margin", alpha=1e-4, tol=1e-9, max_iter=75), sequences),
+    **{
+        f"{name}, {surrogate}": (cls(surrogate, tol=1e-9, max_iter=30, **options), make)
+        for surrogate in ("max_margin", "max_min", "log")
+        for name, cls, options, make in (
+            ("chains", SequenceTagger, {"alpha": 1e-3}, sequences),
+            ("momentum", SequenceTagger, {
+                "alpha": 1e-3, "solver": BlockFrankWolfe(accelerate=True)}, sequences),
+            ("threads", SequenceTagger, {"alpha": 1e-3, "n_jobs": 2}, lambda: sequences(n=120)),
+            ("rankings", LabelRanker, {
+                "alpha": 0.01, "solver": BlockFrankWolfe()}, lambda: rankings(30, 5)),
+            ("elastic net", MulticlassClassifier, {
+                "alpha": 0.01, "penalty": ElasticNet(0.5)}, data),
+            ("kernels", MulticlassClassifier, {"alpha": 1e-4, "kernel": "rbf"}, data))},
+}
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("name", LONG)
+def test_fits_go_on_with_the_same_bits_from_every_state(name, always, tmp_path, monkeypatch):
+    """Of some passes, from the first to the last: the next state, or all that comes of the fit."""
+    model, make = LONG[name]
+    (X, y), file = make(), tmp_path / "fit.fm4n"
+    model = clone(model).set_params(random_state=0)
+    if name == "auto goes back to a small cache":
+        monkeypatch.setattr(policy, "CACHE", 2)  # which sets are above for many passes
+    states, keep = [], FitCheckpoint.keep
+
+    def kept(self, driver, history):
+        keep(self, driver, history)
+        states.append(file.read_bytes())
+        if len(states) == limit:
+            raise Killed
+
+    def arrays(state):
+        file.write_bytes(state)
+        found = read_arrays(file, FIT, finite=False)[1]
+        file.unlink()
+        return {key: array for key, array in found.items() if "seconds" not in key}
+
+    monkeypatch.setattr(FitCheckpoint, "keep", kept)
+    whole, limit = clone(model).fit(X, y), None
+    with checkpointing(file):
+        assert_same(clone(model).fit(X, y), whole)
+    before, last = states.copy(), len(states) - 1
+    if name == "auto goes back to a small cache":
+        sets = arrays(before[last])
+        assert sets["driver/engine/sets/counts"].max() > sets["driver/engine/sets/limits"][0]
+    for i, k in enumerate(np.linspace(0, last, 7).astype(int)):
+        states.clear()
+        limit = 1 if i % 2 else None
+        file.write_bytes(before[k])
+        with suppress(Killed), checkpointing(file):
+            assert_same(clone(model).fit(X, y), whole)
+        assert bool(states) == (k < last)
+        if states:
+            now, then = arrays(states[0]), arrays(before[k + 1])
+            assert now.keys() == then.keys()
+            for key, array in now.items():
+                assert_array_equal(array, then[key])
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

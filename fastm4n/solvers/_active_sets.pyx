@@ -417,7 +417,7 @@ cdef class ActiveSets:
     def restore(self, Surrogate surrogate, state):
         """Bring back what `state` gave; a ValueError if it is no state of these blocks."""
         cdef Py_ssize_t b, _j, at = 0, place = 0
-        cdef int i
+        cdef int i, limit = self.limit
         cdef const Py_ssize_t[::1] counts = state["counts"]
         cdef const Py_ssize_t[::1] hits = state["hits"]
         cdef const double[::1] weight = state["weight"]
@@ -428,6 +428,8 @@ cdef class ActiveSets:
         cdef const unsigned char[::1] content = state["content"]
         self.clock = int(state["clock"][0])
         self._check(surrogate, state)
+        # a limit that has come down holds for a set from when the next atom is added to it
+        self.limit = max(limit, np.max(counts, initial=0))
         with nogil:
             for b in range(self.n_blocks):
                 self.sets[b].count = 0
@@ -443,6 +445,7 @@ cdef class ActiveSets:
                     self.sets[b].atoms[i].weight = weight[at]
                     self.sets[b].atoms[i].used = used[at]
                     at += 1
+        self.limit = limit
 
     def _check(self, Surrogate surrogate, state):
         """Refuse a state whose content cannot be read as atoms of these blocks."""

@@ -116,8 +116,8 @@ class Driver:
     Attributes
     ----------
     on_pass, on_end : callable or None
-        Called as on_pass(driver) after each pass that does not end a run, and as on_end(driver)
-        when a run has ended: `state` may be taken.
+        Called as on_pass(driver) after each pass but the last of a run, and as on_end(driver) when
+        a run has ended: `state` may be taken.
     is_running : bool
         Whether a run has begun and not ended; after `restore` the next one goes on with it.
     n_passes : int
@@ -442,8 +442,10 @@ class Driver:
         try:
             while self.n_passes < max_iter and not finished:
                 finished = self._step(tol, max_iter, certified, by_gap)
-                # Newton steps are few: a fit that is stopped in them goes on from before the first
-                if not finished and self.on_pass is not None and self.newton is None:
+                # Newton steps are few: a fit that is stopped in them goes on from before the first;
+                # and the last certificate is not made again: a warm oracle would tell another bound
+                goes_on = not finished and self.n_passes < max_iter
+                if goes_on and self.on_pass is not None and self.newton is None:
                     self.on_pass(self)
             if self.on_end is not None:
                 self.on_end(self)
