@@ -276,20 +276,17 @@ class FitCheckpoint:
             history.restore(part("history", arrays), header["seconds"])
         return True
 
-    def keep(self, driver: Any, history: dict[str, ArrayLike]) -> None:
-        """Write the state, if it is time."""
-        if self.pace.is_due():
-            self.write(driver, history)
-
     def end(self, driver: Any, history: dict[str, ArrayLike], tol: float) -> None:
         """Called when no pass follows."""
 
-    def write(self, driver: Any, history: dict[str, ArrayLike], **more: Any) -> None:
-        """Write the state, with more in the header."""
+    def keep(self, driver: Any, history: dict[str, ArrayLike]) -> None:
+        """Write the state, if it is time."""
+        if not self.pace.is_due():
+            return
         with self.pace.writing():
             header = {
                 "fingerprint": self.fingerprint, "seconds": history.seconds,
-                "solver": driver.writes_as, **more}
+                "solver": driver.writes_as}
             arrays = {**flat("driver", driver.state()), **flat("history", history.arrays())}
             with self.saving():
                 write_arrays(self.file, FIT, header, arrays, finite=False)

@@ -17,6 +17,8 @@ from killed_fits import (
 from numpy.testing import assert_allclose, assert_array_equal
 from processes import ENVIRONMENT
 from scipy import sparse
+from scipy.special import logsumexp
+from sklearn.base import clone
 
 from fastm4n import (
     MulticlassClassifier,
@@ -347,6 +349,107 @@ def test_a_killed_fit_goes_on_with_the_same_bits(surrogate, options, always, tmp
     whole = SequenceTagger(**model.get_params(deep=False)).fit(X, y)
     assert fit_until_it_ends(model, X, y, monkeypatch) >= 2
     assert_same_fit(model, whole)
+    assert list((tmp_path / "work").iterdir()) == []
+
+
+@pytest.fixture
+def resumed(monkeypatch):
+    """Of each fit in a folder, whether it went on from a state."""
+    found, resume = [], _dual_store.ChunkCheckpoint.resume
+
+    def noted(self, *args):
+        found.append(resume(self, *args))
+
+    monkeypatch.setattr(_dual_store.ChunkCheckpoint, "resume", noted)
+    return found
+
+
+def objective(model, X, y):
+    """That of multinomial log loss at the weights of a model without intercept."""
+    scores = X @ model.coef_.T
+    loss = logsumexp(scores, axis=1) - scores[np.arange(len(y)), y]
+    return loss.mean() + 0.5 * model.alpha_ * np.sum(model.coef_**2)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("accelerate", [False, True])
+@pytest.mark.parametrize("more", [
+    {"max_iter": 1000}, {"max_iter": 1000, "n_jobs": 2, "verbose": 1, "callback": print},
+    {"tol": 0.5}], ids=str)
+def test_a_fit_that_fell_short_is_gone_on_with(more, accelerate, resumed, tmp_path):
+    """From where it ended, and what is returned is what is certified."""
+    X, y = rows()
+    solver = OutOfCore(memory=0.02, work_folder=tmp_path / "work", accelerate=accelerate)
+    model = MulticlassClassifier(
+        "log", alpha=1e-3, tol=1e-6, max_iter=7, fit_intercept=False, solver=solver, random_state=0)
+    first = clone(model).fit(X, y)
+    again = clone(model).fit(X, y)
+    assert first.n_iter_ == again.n_iter_ == 7
+    assert_allclose(again.coef_, first.coef_, rtol=0, atol=1e-12)
+    assert again.relative_gap_ == pytest.approx(first.relative_gap_)
+    found = clone(model).set_params(**more).fit(X, y)
+    assert found.relative_gap_ <= found.tol and list((tmp_path / "work").iterdir()) == []
+    assert resumed == [False, True, True] and (found.n_iter_ > 7 or "tol" in more)
+    assert_array_equal(found.history_["pass"][: len(first.history_["gap"])],
+                       first.history_["pass"])
+    assert found.primal_objective_ == pytest.approx(objective(found, X, y), rel=1e-10)
+    best = MulticlassClassifier(
+        "log", alpha=1e-3, tol=1e-9, fit_intercept=False, random_state=0).fit(X, y)
+    assert found.dual_objective_ <= best.primal_objective_ + 1e-9
+    assert found.primal_objective_ >= best.dual_objective_ - 1e-9
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_pieces_of_a_fit_are_certified_at_every_end(resumed, tmp_path):
+    """However often it ends: the best weights until then are returned, not those of the last."""
+    X, y = rows()
+    solver = OutOfCore(memory=0.02, work_folder=tmp_path / "work", accelerate=False)
+    model = MulticlassClassifier(
+        "log", alpha=1e-4, tol=1e-6, fit_intercept=False, solver=solver, random_state=0)
+    objectives = []
+    for max_iter in range(1, 9):
+        model.set_params(max_iter=max_iter).fit(X, y)
+        objectives.append(objective(model, X, y))
+        assert model.primal_objective_ == pytest.approx(objectives[-1], rel=1e-10)
+        assert model.n_iter_ == max_iter
+    assert (np.diff(objectives) <= 1e-12).all() and resumed == [False] + 7 * [True]
+
+
+@pytest.mark.parametrize("more", [{"max_iter": 500}, {"tol": 1e-3}, {"n_jobs": 2}], ids=str)
+def test_a_killed_fit_goes_on_under_what_ends_it(more, always, resumed, tmp_path, monkeypatch):
+    X, y = sequences()
+    work = tmp_path / "work"
+    model = SequenceTagger(
+        "max_margin", alpha=0.01, tol=1e-2, solver=OutOfCore(memory=0.03, work_folder=work),
+        random_state=0)
+    with pytest.raises(Killed), writing_kills(monkeypatch, 30):
+        model.fit(X, y)
+    resumed.clear()
+    model.set_params(**more).fit(X, y)
+    assert resumed == [True] and model.relative_gap_ <= model.tol
+    assert list(work.iterdir()) == []
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_callback_ends_a_fit_that_is_gone_on_with(tmp_path):
+    X, y = rows()
+    solver = OutOfCore(memory=0.02, work_folder=tmp_path / "work")
+    model = MulticlassClassifier("log", alpha=1e-4, tol=1e-5, solver=solver, random_state=0)
+    first = clone(model).set_params(callback=lambda row: True).fit(X, y)
+    found = clone(model).fit(X, y)
+    assert found.relative_gap_ <= 1e-5 < first.relative_gap_
+    assert found.history_["pass"][0] == first.n_iter_
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_another_fit_takes_the_folder_of_one_that_returned(tmp_path):
+    X, y = rows()
+    solver = OutOfCore(memory=0.02, work_folder=tmp_path / "work")
+    model = MulticlassClassifier("log", alpha=1e-4, max_iter=2, solver=solver, random_state=0)
+    model.fit(X, y)
+    other = clone(model).set_params(alpha=0.02, max_iter=1000)
+    alone = clone(other).set_params(solver=OutOfCore(memory=0.02)).fit(X, y)
+    assert_same_fit(other.fit(X, y), alone)
     assert list((tmp_path / "work").iterdir()) == []
 
 

@@ -25,11 +25,13 @@ def names(own):
     return sorted(path.name for path in own.iterdir())
 """
 
-FIT = """
-from test_chunks import rows, sequences
-X, y = DATA
-def model(own, **options):
-    return MODEL
+OUT_OF_CORE = """
+from test_chunks import rows
+X, y = rows(60)
+def model(own):
+    return MulticlassClassifier(
+        "log", alpha=0.1, tol=0.02, solver=OutOfCore(memory=0.01, work_folder=own / "work"),
+        random_state=0)
 def run(own):
     model(own).fit(X, y)
 def check(own):
@@ -43,21 +45,11 @@ each_operation(alone, nothing, check, folder / "alone")
 each_operation(nothing, run, check, folder)
 """
 
-OUT_OF_CORE = {
-    "rows": FIT.replace("DATA", "rows()").replace("MODEL", """MulticlassClassifier(
-        "log", alpha=0.02, solver=OutOfCore(memory=0.02, work_folder=own / "work"), random_state=0)
-"""),
-    "sequences": FIT.replace("DATA", "sequences()").replace("MODEL", """SequenceTagger(
-        "max_margin", alpha=0.1, tol=0.05, solver=OutOfCore(memory=0.05, work_folder=own / "work"),
-        random_state=0)
-"""),
-}
-
 CALLS = """
-from test_partial_fit_out_of_core import CLASSES, PARTS, X, Y, tagger
-def run(own, keep=False):
-    model = tagger(own / "work", alpha=0.1, tol=0.05)
-    for part in PARTS[:2]:
+from test_partial_fit_out_of_core import CLASSES, X, Y, tagger
+def run(own):
+    model = tagger(own / "work", alpha=0.5, tol=0.2)
+    for part in (slice(0, 4), slice(4, 12)):
         model.partial_fit(X[part], Y[part], CLASSES)
     return model
 def check(own):
@@ -164,7 +156,7 @@ each_operation(nothing, run, check, folder)
 """
 
 PROGRAMS = {
-    **OUT_OF_CORE, "partial_fit": CALLS, "folders": FOLDERS, "models": MODELS, "paths": PATHS,
+    "out of core": OUT_OF_CORE, "partial_fit": CALLS, "folders": FOLDERS, "models": MODELS, "paths": PATHS,
     "checkpointing": CHECKPOINTING, "rounds": ROUNDS,
 }
 

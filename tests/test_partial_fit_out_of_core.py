@@ -331,6 +331,35 @@ def test_a_killed_call_is_repeated(after, always, tmp_path, monkeypatch):
     assert not (work / _dual_store.STATE).exists()
 
 
+@pytest.mark.parametrize("more", [{"tol": 1e-3}, {"max_iter": 500}], ids=str)
+def test_a_killed_call_goes_on_under_what_ends_it(more, always, tmp_path, monkeypatch):
+    work, resumed = tmp_path / "work", []
+    model = with_calls(tagger(work, tol=1e-5), PARTS[:2])
+    with pytest.raises(Killed), writing_kills(monkeypatch, 20):
+        model.partial_fit(X[PARTS[2]], Y[PARTS[2]])
+    resume = _dual_store.ChunkCheckpoint.resume
+    monkeypatch.setattr(
+        _dual_store.ChunkCheckpoint, "resume",
+        lambda self, *args: resumed.append(resume(self, *args)))
+    found = with_calls(model.set_params(**more), PARTS[2:])
+    assert resumed == [True] and found.relative_gap_ <= found.tol
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_call_that_has_ended_is_not_what_others_asked_for(tmp_path):
+    """It is given again where it is as exact as is asked for; what comes next may be of others."""
+    work = tmp_path / "work"
+    first = with_calls(tagger(work, max_iter=2), PARTS[:1])
+    for same in ({"max_iter": 2}, {"tol": 0.9}):
+        again = with_calls(tagger(work, **same), PARTS[:1])
+        assert_array_equal(again.coef_, first.coef_)
+    with pytest.raises(ValueError, match=r"end of this call .* max_iter=2: give these, and others"):
+        with_calls(tagger(work), PARTS[:1])
+    found = with_calls(again.set_params(max_iter=1000, tol=1e-3), PARTS[1:])
+    assert found.relative_gap_ <= 1e-3
+    assert_same_optimum(found, SequenceTagger("log", alpha=0.02, random_state=0).fit(X, Y))
+
+
 def test_killed_at_the_very_end_of_a_call(always, tmp_path, monkeypatch):
     """When what it has ended with is on disk, and its state is still there."""
     def commit(self):
@@ -409,7 +438,7 @@ def test_folders_of_other_calls_and_damaged_ones(tmp_path):
     for other, message in (
         (lambda: tagger(work).fit(X, Y), "holds what calls of partial_fit go on from"),
         (lambda: tagger(work).partial_fit(X[30:], Y[30:]), "with other data or parameters"),
-        (lambda: with_calls(tagger(work, tol=1e-2), (PARTS[0], PARTS[1])), "other data or param"),
+        (lambda: with_calls(tagger(work, alpha=0.3), (PARTS[0], PARTS[1])), "other data or param"),
     ):
         with pytest.raises(ValueError, match=message):
             other()

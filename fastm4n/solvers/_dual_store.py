@@ -392,6 +392,10 @@ class DualStore:
             (self.folder / LOCK).unlink(missing_ok=True)
 
 
+# in the fingerprint of the state of a fit that has returned
+_RETURNED = "has returned"
+
+
 class ChunkCheckpoint(FitCheckpoint):
     """The state of a fit whose dual points are in a `DualStore`: all but these, in one file.
 
@@ -410,8 +414,8 @@ class ChunkCheckpoint(FitCheckpoint):
     def __init__(self, store, wanted, keeps_end):
         file = store.folder / STATE
         if file.exists():
-            header, _ = read_arrays(file, FIT, finite=False)
-            if header.get("returned") and header.get("fingerprint") != wanted:
+            found = read_arrays(file, FIT, finite=False)[0].get("fingerprint")
+            if type(found) is dict and _RETURNED in found and found != {**wanted, _RETURNED: "yes"}:
                 file.unlink()
         super().__init__(file, wanted)
         self.store, self.keeps_end = store, keeps_end
@@ -420,12 +424,16 @@ class ChunkCheckpoint(FitCheckpoint):
         """Write the state of a fit that returns with a larger gap than tol."""
         certificate = driver.certificate
         if self.keeps_end and certificate is not None and certificate.gap > tol:
-            self.write(driver, history, returned=True)
+            self.fingerprint = {**self.fingerprint, _RETURNED: "yes"}
+            self.pace.due = -np.inf
+            self.keep(driver, history)
 
-    def write(self, driver, history, **more):
-        """As of `FitCheckpoint`; dual points are on disk before."""
+    def keep(self, driver, history):
+        """Write the state, if it is time."""
+        if not self.pace.is_due():
+            return
         self.store.flush()
-        super().write(driver, history, **more)
+        super().keep(driver, history)
         self.store.commit()
 
     def saving(self):

@@ -41,16 +41,15 @@ class OutOfCore(Solver):
         MiB for chunks: of the data, their dual points and what is made of them.
     work_folder : str or path, default=None
         Where the dual points are kept, and the state of the fit, every few seconds: a fit that was
-        killed goes on from there when it is called again, with the same result to the bit. So
-        does one that `max_iter` or a callback has ended before `tol` was reached, with a larger
+        killed goes on from there when it is called again, with the same result to the bit. So does
+        one that `max_iter` or a callback has ended before `tol` was reached, with a larger
         `max_iter` or another `tol`; otherwise the folder is emptied when the fit ends, but for what
         the next call of `partial_fit` goes on from. By default files without a name in
         `tempfile.gettempdir()`, which no fit goes on from and nothing is left of, not even after a
-        kill. They take 8 bytes for each number of the dual
-        point, twice for "log" on sequences and forests, and as much again with a `work_folder`;
-        beside them what is made of the data once: 4 T (T + 1) bytes for T <= 64 positions of a
-        sequence or nodes of a graph, 16 for each non-zero feature of longer ones, and all features
-        again where their form had to be changed.
+        kill. They take 8 bytes for each number of the dual point, twice for "log" on sequences and
+        forests, and as much again with a `work_folder`; beside them what is made of the data once:
+        4 T (T + 1) bytes for T <= 64 positions of a sequence or nodes of a graph, 16 for each
+        non-zero feature of longer ones, and all features again where their form had to be changed.
     visits : int, default=None
         How often the examples of a chunk are visited, on the average, each time it is read, as
         long as passes are not accelerated; by default 1 or 2, by counts of the work that reading
