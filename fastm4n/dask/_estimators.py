@@ -237,8 +237,8 @@ class DaskEstimator:
             left = [number for member in filled for number in member]
             if not left:
                 raise ValueError(
-                    "X has no examples: all of its partitions are empty. Look at what the data were "
-                    "filtered or split by.")
+                    "X has no examples: all of its partitions are empty. Look at what the data "
+                    "were filtered or split by.")
 
     def _begun(self, fleet, local, numbers, found):
         """What all partitions say together, a problem for fitted attributes, what fits note."""
@@ -246,9 +246,9 @@ class DaskEstimator:
         for i in range(1, len(ends)):
             if ends[i] is not None and ends[i - 1] is not None and ends[i][0] == ends[i - 1][1]:
                 raise ValueError(
-                    f"group {ends[i][0]!r} is in the partitions {own[i - 1]} and {own[i]}: sequences "
-                    "are not cut. Repartition the data so that each is in one partition, for example "
-                    "with set_index(group).")
+                    f"group {ends[i][0]!r} is in the partitions {own[i - 1]} and {own[i]}: "
+                    "sequences are not cut. Repartition the data so that each is in one partition, "
+                    "for example with set_index(group).")
         whole = merged(censuses, numbers=own)
         for k, part in enumerate(numbers):
             fleet.factories[k] = partial(FitMember, local, part, whole)

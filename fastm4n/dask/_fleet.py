@@ -270,7 +270,6 @@ class DaskFleet(Fleet):
         """
         left = list(members)
         for _ in range(ATTEMPTS):
-            self.listed_at = -float("inf")
             lost = self._made(left)
             left = [answer.member for answer in lost]
             if not left:
