@@ -280,13 +280,75 @@ else:
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
 
 
+# ---------------------------------------------------------------------- empty partitions
+
+
+def test_empty_partitions_are_left_out(client):
+    """Whichever they are, and if a worker has no others: the fit is that of the rest."""
+    y, rest = Y["levels"], {"surrogate": "log", "tol": 1e-4, "random_state": 0}
+    whole = DaskMulticlassClassifier(**rest).fit([delayed((X[:24], y[:24])), delayed((X[24:], y[24:]))])
+    nothing = delayed((X[:0], y[:0]))
+    full = [delayed((X[:24], y[:24])), delayed((X[24:], y[24:]))]
+    cuts = ((0, 0, 24, 24), (24, 0, 24, 0), (0, 24, 24, 0))
+    forms = [([nothing, *full, nothing],), ([*full, nothing, nothing],)]
+    forms += [(da.from_array(X, (chunks, 4)), da.from_array(y, (chunks,))) for chunks in cuts]
+    examples = db.from_sequence(list(zip(X, y, strict=True)), npartitions=4)
+    forms.append((db.concat([examples.filter(lambda example: False), examples]),))
+    for data in forms:
+        found = DaskMulticlassClassifier(**rest).fit(*data)
+        gap = found.duality_gap_ + whole.duality_gap_
+        assert abs(found.primal_objective_ - whole.primal_objective_) <= gap
+        assert found.n_features_in_ == 4 and found.to_local().n_features_in_ == 4
+    expected = found.to_local().predict(X)
+    chunks = da.from_array(X, (cuts[0], 4))
+    assert_array_equal(found.predict(chunks).compute(), expected)
+    one, none = found.predict([delayed(X), delayed(X[:0])])
+    assert_array_equal(one.compute(), expected)
+    assert none.compute().shape == (0,) and none.compute().dtype == expected.dtype
+    with pytest.raises(ValueError, match="all of its partitions are empty"):
+        found.fit(da.from_array(X[:0], (0, 4)), da.from_array(y[:0], (0,)))
+
+
+def test_empty_partitions_of_frames_and_chains(client):
+    pd = pytest.importorskip("pandas")
+    dd = pytest.importorskip("dask.dataframe")
+    table = pd.DataFrame(X, columns=list("abcd")).assign(y=Y["levels"])
+    frame = dd.from_pandas(table, npartitions=4)
+    frame = dd.concat([frame[frame.a > 100], frame])
+    found = DaskMulticlassClassifier("log", random_state=0).fit(frame, "y")
+    assert list(found.feature_names_in_) == list("abcd") and found.n_features_in_ == 4
+    assert found.predict(frame[list("abcd")]).compute().shape == (48,)
+    parts = [([], []), (SENTENCES[:10], TAGS[:10]), (SENTENCES[10:], TAGS[10:]), ([], [])]
+    tagger = DaskSequenceTagger("log", random_state=0).fit([delayed(part) for part in parts])
+    assert tagger.relative_gap_ <= tagger.tol
+    assert tagger.predict([delayed([])])[0].compute() == []
+    rows = np.concatenate(SENTENCES)
+    lengths = [[], [len(x) for x in SENTENCES]]
+    tagger.fit(da.from_array(rows, ((0, len(rows)), 4)),
+               da.from_array(np.concatenate(TAGS), ((0, len(rows)),)), lengths=lengths)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_local_estimator_has_what_a_local_fit_has(client, name):
+    local, X, y = CASES[name]
+    mine = vars(on_dask(local, max_iter=1, tol=0.9).fit(pairs(X, y)).to_local())
+    own = vars(clone(local).set_params(tol=0.9).fit(X, y))
+    public = {attribute for attribute in own if attribute.endswith("_") and attribute[0] != "_"}
+    assert public <= set(mine)
+    for attribute in ("n_features_in_", "classes_"):
+        assert_array_equal(mine.get(attribute, 0), own.get(attribute, 0))
+
+
 # --------------------------------------------------------------------------- bad input
 
 
 @pytest.mark.parametrize("parts, words", [
     ([(X, Y["levels"]), (X[:, :3], Y["levels"])], "partition 1 has columns 3, but partition 0"),
     ([(X, Y["levels"]), (X, Y["classes"])], "partition 1 has labels that are strings"),
-    ([(X, Y["levels"]), (X[:0], Y["levels"][:0])], "partition 1 cannot be computed: it is empty"),
+    ([(X, Y["levels"]), (X[:0], Y["levels"])], "partition 1 cannot be computed: X is empty, but y"),
+    ([(X[:0], Y["levels"][:0]), (X, Y["levels"]), (X[:, :3], Y["levels"])],
+     "partition 2 has columns 3, but partition 1"),
+    ([(X[:0], Y["levels"][:0])] * 3, "all of its partitions are empty"),
     ([(X, Y["levels"]), (X, None)], "partition 1 cannot be computed: y is missing"),
     ([(X, Y["levels"]), X], "partition 1 cannot be computed: it must be a pair"),
     ([(X, Y["levels"]), (X, Y["levels"][1:])], "partition 1: .*inconsistent"),

@@ -299,3 +299,19 @@ def test_killed_worker():
     left = [child for child in set(psutil.Process().children(recursive=True)) - before
             if child.is_running() and "resource_tracker" not in " ".join(child.cmdline())]
     assert not left
+
+
+def test_workers_that_go_while_members_are_made(monkeypatch):
+    """As where a cluster was scaled down just before: who is there makes them again."""
+    find, gone = DaskFleet._find_ways, []
+
+    def find_ways(self, members):
+        if not gone:
+            gone.append(self.addresses[members[0]])
+            remove(self.client, gone[0])
+        return find(self, members)
+
+    monkeypatch.setattr(DaskFleet, "_find_ways", find_ways)
+    with cluster_of(n_workers=3):
+        model = DaskMulticlassClassifier("log", random_state=0).fit(pairs(X, Y["classes"]))
+    assert gone and model.relative_gap_ <= model.tol

@@ -9,6 +9,7 @@ import pytest
 from joblib import effective_n_jobs
 from numpy.testing import assert_array_equal
 from scipy import sparse
+from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import KFold
 
@@ -194,7 +195,7 @@ def test_paths_go_on_where_the_best_is_at_their_end(threads, monkeypatch):
     same(search, RegularizationPathCV(estimator, cv=3, n_jobs=3).fit(X, y))
     # a search that may not go on says so
     monkeypatch.setattr(_cross_validation, "MOST_DECADES", 0)
-    with pytest.warns(UserWarning, match="where the paths end: a smaller alpha_min") as caught:
+    with pytest.warns(UserWarning, match="where the paths end.*a smaller alpha_min=") as caught:
         short = RegularizationPathCV(estimator, cv=3).fit(X, y)
     assert caught[0].filename == __file__ and short.is_at_end_
     # the order of a grid's ends is the caller's own
@@ -202,6 +203,37 @@ def test_paths_go_on_where_the_best_is_at_their_end(threads, monkeypatch):
         warnings.simplefilter("error")
         grid = RegularizationPathCV(estimator, cv=3, method="grid", alphas=[1.0, 0.1]).fit(X, y)
     assert set(grid.alphas_) == {1.0, 0.1}
+
+
+def test_an_end_that_is_given_is_gone_to_and_told_of():
+    """Scores of probabilities rise after the loss is at most eps, which ends no search by itself."""
+    X, y = load_digits(return_X_y=True)
+    X, y = X[:400] / 16, y[:400]
+    estimator = MulticlassClassifier("log", random_state=0)
+    options = dict(cv=3, scoring="neg_log_loss")
+    # where the loss would end the path
+    end = regularization_path(estimator, X, y).alphas[-1]
+    with pytest.warns(UserWarning, match="where the paths end.*a smaller alpha_min=.*eps="):
+        short = RegularizationPathCV(estimator, alpha_min=end, **options).fit(X, y)
+    assert short.is_at_end_ and short.alphas_.min() == end
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        given = RegularizationPathCV(estimator, alpha_min=1e-2 * end, **options).fit(X, y)
+        chosen = RegularizationPathCV(estimator, **options).fit(X, y)
+    assert given.alphas_.min() == given.path_.alphas[-1] == 1e-2 * end
+    for search in (given, chosen):
+        assert not search.is_at_end_ and search.best_score_ > short.best_score_ + 0.02
+        assert (search.path_.relative_gaps <= 0.1).all() and search.path_.complete
+
+
+@pytest.mark.parametrize("method", ["certified", "heuristic"])
+def test_every_path_goes_to_the_end_that_is_given(method):
+    X, y = vectors()
+    estimator = MulticlassClassifier("max_margin", random_state=0)
+    path = regularization_path(estimator, X, y, eps=0.3, alpha_min=1e-5, method=method)
+    assert path.alphas[-1] == 1e-5 and path.complete
+    assert (path.alphas[1:] / path.alphas[:-1] > 0.19).all()
+    assert path.relative_gaps.max() <= 0.3 or method == "heuristic"
 
 
 def test_paths_that_are_not_solved_do_not_go_on(monkeypatch):

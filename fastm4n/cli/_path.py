@@ -114,8 +114,7 @@ def add(commands):
     )
     path.add_argument(
         "--alpha-min", type=_arguments.positive, metavar="ALPHA",
-        help="where the path may end, by default where there is little left to learn; of a grid "
-        "2^-15",
+        help="where the path ends, by default where there is little left to learn; of a grid 2^-15",
     )
     _arguments.add_max_iter(path, "most passes of one breakpoint")
     _arguments.add_seed(path, "seed of the split and of the solver")
@@ -408,7 +407,7 @@ def _tell(args, report, found):
     search = found.search
     is_last = best is found.points[-1] if search is None else search.is_at_end_
     # nothing is left to gain at a loss of zero
-    can_gain = down_to > 0.0 and best["validation_loss"] != 0.0
+    can_gain = best["validation_loss"] != 0.0
     if is_last and len(found.points) > 1 and can_gain and found.complete:
         report.note("the best alpha is the last; a smaller --alpha-min goes on from there")
     if found.complete and args.method == "certified" and math.isfinite(down_to):

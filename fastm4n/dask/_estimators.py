@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from functools import partial
 from typing import TYPE_CHECKING
@@ -187,12 +188,9 @@ class DaskEstimator:
         local, client = self._checked(), self.client_
         pieces = Pieces(self._task, X, y, sample_weight, lengths, group)
         sources = pieces.assembled()
-        n_members = max(1, min(len(sources), _n_workers(client)))
-        numbers = [part.tolist() for part in np.array_split(np.arange(len(sources)), n_members)]
-        inputs = [[Input(sources[i], f"partition {i}") for i in part] for part in numbers]
-        factories = [partial(FitMember, local, part, None) for part in numbers]
-        with DaskFleet(client, factories, inputs, timeout=self.timeout) as fleet:
-            whole, template, names = self._begun(fleet, local, numbers)
+        with contextlib.ExitStack() as stack:
+            fleet, numbers, found = self._fleet(client, local, sources, stack)
+            whole, template, noted = self._begun(fleet, local, numbers, found)
             alpha = local._alpha_of(whole.n_examples)
             parts = asked(fleet, "describe")
             largest, mass = (sum(part[name] for part in parts) for name in ("largest", "mass"))
@@ -202,9 +200,7 @@ class DaskEstimator:
             fitted = template.fitted(None, alpha)
             if ended is None:
                 fitted.update(self._values(fleet, solution, template))
-        common = dict(template.common)
-        if names is not None:
-            common["feature_names_in_"] = names
+        common = {**noted, **template.common}
         self._taken(common, fitted, solution, alpha, scale)
         if ended is not None:
             raise type(ended)(
@@ -218,17 +214,42 @@ class DaskEstimator:
                 f"tol={self.tol:g}.", ConvergenceWarning, stacklevel=2)
         return self
 
-    def _begun(self, fleet, local, numbers):
-        """What all partitions say together, a problem for fitted attributes, names of features."""
-        found = [part for member in asked(fleet, "census") for part in member]
-        censuses, ends = [census for census, _ in found], [end for _, end in found]
+    def _fleet(self, client, local, sources, stack):
+        """Members that each have examples, the partitions of each, and what `census` has told.
+
+        The fleet is closed with the stack.
+        """
+        left = list(range(len(sources)))
+        while True:
+            n_members = max(1, min(len(left), _n_workers(client)))
+            numbers = [part.tolist() for part in np.array_split(left, n_members)]
+            inputs = [[Input(sources[i], f"partition {i}") for i in part] for part in numbers]
+            factories = [partial(FitMember, local, part, None) for part in numbers]
+            fleet = stack.enter_context(
+                DaskFleet(client, factories, inputs, timeout=self.timeout))
+            found = asked(fleet, "census")
+            filled = [
+                [number for number, census, _ in member if census.n_examples] for member in found]
+            # where there are no examples at all, what the partitions say tells why
+            if all(filled) or (not any(filled) and any(found)):
+                return fleet, numbers, [part for member in found for part in member]
+            fleet.close()
+            left = [number for member in filled for number in member]
+            if not left:
+                raise ValueError(
+                    "X has no examples: all of its partitions are empty. Look at what the data "
+                    "were filtered or split by.")
+
+    def _begun(self, fleet, local, numbers, found):
+        """What all partitions say together, a problem for fitted attributes, what fits note."""
+        own, censuses, ends = zip(*found, strict=True)
         for i in range(1, len(ends)):
             if ends[i] is not None and ends[i - 1] is not None and ends[i][0] == ends[i - 1][1]:
                 raise ValueError(
-                    f"group {ends[i][0]!r} is in the partitions {i - 1} and {i}: sequences are not "
-                    "cut. Repartition the data so that each is in one partition, for example "
-                    "with set_index(group).")
-        whole = merged(censuses)
+                    f"group {ends[i][0]!r} is in the partitions {own[i - 1]} and {own[i]}: "
+                    "sequences are not cut. Repartition the data so that each is in one partition, "
+                    "for example with set_index(group).")
+        whole = merged(censuses, numbers=own)
         for k, part in enumerate(numbers):
             fleet.factories[k] = partial(FitMember, local, part, whole)
         oracles = asked(fleet, "begin", whole)
@@ -241,8 +262,8 @@ class DaskEstimator:
         local._whole = whole
         if whole.mass is not None:  # for its warnings
             local._encode(whole.labels, np.arange(whole.labels.size))
-        template, names = asked(fleet, "template", members=[0])[0]
-        return whole, template, names
+        template, noted = asked(fleet, "template", members=[0])[0]
+        return whole, template, noted
 
     def _solved_rounds(self, fleet, alpha, scale):
         """The solution, and what ended it before it was one: None, or an exception."""

@@ -31,6 +31,8 @@ LOOK_EVERY, ANSWER_WITHIN = 1.0, 5.0
 LIST_EVERY = 2.0
 # seconds in which a worker must answer the driver itself, not to be asked by way of the scheduler
 DIRECT_WITHIN = 3.0
+# times that a member is made whose worker goes meanwhile
+ATTEMPTS = 5
 # what a call of an actor raises whose worker has gone, or has lost it
 GONE = (OSError, RuntimeError, KeyError, CancelledError, FutureCancelledError)
 
@@ -261,8 +263,22 @@ class DaskFleet(Fleet):
     # -------------------------------------------------------------------------- members
 
     def _make(self, members):
-        """Make these members, all at once; what their data say is raised."""
-        members = list(members)
+        """Make these members; what their data say is raised.
+
+        Those whose worker goes meanwhile, as where a cluster is scaled down, are made again by
+        those who are there.
+        """
+        left = list(members)
+        for _ in range(ATTEMPTS):
+            lost = self._made(left)
+            left = [answer.member for answer in lost]
+            if not left:
+                return
+        raise NoMember(
+            f"member {left[0]} was lost {ATTEMPTS} times as soon as it was made: {lost[0].reason}")
+
+    def _made(self, members):
+        """Make these members, all at once; the `Lost` ones among them."""
         for k in members:
             self._forget(k)
         places = self._places(members)
@@ -280,21 +296,25 @@ class DaskFleet(Fleet):
             for k in sorted(waiting):
                 future = self.futures[k]
                 if future.status == "finished":
-                    self.addresses[k] = future.result(timeout=ANSWER_WITHIN)._address
                     waiting.remove(k)
+                    with contextlib.suppress(*GONE, TimeoutError):
+                        self.addresses[k] = future.result(timeout=ANSWER_WITHIN)._address
                 elif future.status in ("error", "cancelled", "lost"):
                     self._failed(k, sources[k])
             if waiting:
                 self._dismiss_silent(silent)
                 time.sleep(0.02)
-        self._find_ways(members)
-        answers = self._collect(members, {k: self._asked(k, "hello") for k in members})
+        there = [k for k in members if self.addresses[k] is not None]
+        self._find_ways(there)
+        calls = dict.fromkeys(members)
+        calls.update((k, self._asked(k, "hello")) for k in there)
+        answers = self._collect(members, calls)
         for k, answer in zip(members, answers, strict=True):
-            if isinstance(answer, Lost):
-                raise NoMember(f"member {k} was lost as soon as it was made: {answer.reason}")
-            self.identities[k] = answer
+            if not isinstance(answer, Lost):
+                self.identities[k] = answer
         self.listed_at = -float("inf")  # its worker may be new
         self._look()
+        return [answer for answer in answers if isinstance(answer, Lost)]
 
     def _find_ways(self, members):
         """Which of these members answer the driver itself, and not by way of the scheduler."""

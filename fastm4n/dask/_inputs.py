@@ -202,7 +202,10 @@ def blocks(value, name, X, n=None):
 
 
 def assembled(task, form, columns, X, y, sample_weight, lengths, group):
-    """One partition: (X, y, sample_weight, ends), ends being the first and last group of rows."""
+    """One partition: (X, y, sample_weight, ends), ends being the first and last group of rows.
+
+    None for an empty one, which filters and splits leave: there is nothing to learn from it.
+    """
     ends = None
     if form == "pairs" and y is None:
         if not isinstance(X, (tuple, list)) or len(X) not in (2, 3):
@@ -221,6 +224,10 @@ def assembled(task, form, columns, X, y, sample_weight, lengths, group):
         y = taken.get("y", y)
         sample_weight = taken.get("sample_weight", sample_weight)
         group = taken.get("group", group)
+    if size(X) == 0:
+        if y is not None and size(y) > 0:
+            raise ValueError(f"X is empty, but y has {size(y)} rows.")
+        return None
     if group is not None:
         lengths, ends = runs(np.asarray(group))
     if lengths is not None:
@@ -228,10 +235,12 @@ def assembled(task, form, columns, X, y, sample_weight, lengths, group):
         y = None if y is None else Sequences.from_lengths(np.asarray(y), lengths)
     elif task not in NO_ROWS:
         X = X if hasattr(X, "iloc") else plain(X)
-    n = X.shape[0] if hasattr(X, "shape") else len(X)
-    if n == 0:
-        raise ValueError("it is empty: leave it out, or repartition the data.")
     return X, y, sample_weight, ends
+
+
+def size(examples):
+    """How many examples, or rows, there are."""
+    return examples.shape[0] if hasattr(examples, "shape") else len(examples)
 
 
 def without(table, columns):

@@ -7,7 +7,7 @@ from dask import delayed
 from distributed import Future
 
 from fastm4n.dask._fleet import is_source
-from fastm4n.dask._inputs import Pieces, assembled, is_array, is_bag
+from fastm4n.dask._inputs import NO_ROWS, Pieces, assembled, is_array, is_bag, size
 
 
 def lazy(local, X, lengths=None, group=None, **options):
@@ -53,7 +53,15 @@ def lazy(local, X, lengths=None, group=None, **options):
 
 
 def _predicted(options, model, X):
-    return model.predict(X, **options)
+    return model.predict(X, **options) if size(X) > 0 else _nothing(model)
+
+
+def _nothing(model):
+    """Predictions of no examples."""
+    if model._task in NO_ROWS:
+        return []
+    width, dtype = _form(model)
+    return np.zeros((0, *width), dtype)
 
 
 def _of_partition(options, task, form, columns, model, X, lengths, group):
@@ -61,10 +69,8 @@ def _of_partition(options, task, form, columns, model, X, lengths, group):
     if form == "examples":
         X, form = list(X), "apart"
     table = X if form == "frame" else None
-    if (X.shape[0] if hasattr(X, "shape") else len(X)) == 0:
-        width, dtype = _form(model)
-        nothing = np.zeros((0, *width), dtype)
-        return [] if form == "apart" else _like(table, nothing)
+    if size(X) == 0:
+        return [] if form == "apart" else _like(table, _nothing(model))
     X = assembled(task, form, columns, X, None, None, lengths, group)[0]
     found = model.predict(X, **options)
     if form == "apart":

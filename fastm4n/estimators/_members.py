@@ -41,22 +41,26 @@ class FitMember:
         What all partitions say together, where that is known.
     *parts : tuples (X, y, sample_weight, ends)
         The partitions; ends are the first and the last group of rows, None where rows have none.
+        An empty partition is None, and left out.
     """
 
     stopping = None
 
     def __init__(self, estimator, numbers, whole, *parts):
-        self.estimator, self.numbers, self.parts = estimator, numbers, parts
+        self.estimator = estimator
+        self.numbers, self.parts = [
+            [one[i] for one in zip(numbers, parts, strict=True) if one[1] is not None]
+            for i in range(2)]
         self.worker = None
         if whole is not None:
             self.begin(whole)
 
     def census(self):
-        """The `Census` of each partition, and the first and last group of its rows."""
+        """The number and `Census` of each partition, and the first and last group of its rows."""
         found = []
         for number, (*data, ends) in zip(self.numbers, self.parts, strict=True):
             with partition(number):
-                found.append((clone(self.estimator)._census(*data), ends))
+                found.append((number, clone(self.estimator)._census(*data), ends))
         return found
 
     def begin(self, whole):
@@ -77,7 +81,7 @@ class FitMember:
                 reason = as_solver(estimator.solver).refusal(self.problem)
                 if reason is not None:
                     raise ValueError(reason)
-            self.names = getattr(estimator, "feature_names_in_", None)
+            self.noted = estimator._noted()
             self.least = self._template(estimator, X, y)
             self.worker = Worker.of(self.problem, self.problem.blocks.total)
             self.worker.stopping = lambda: self.stopping is not None and self.stopping()
@@ -99,8 +103,8 @@ class FitMember:
         return least if shapes[0] == shapes[1] and oracles[0] == oracles[1] else self.problem
 
     def template(self):
-        """A problem to make fitted attributes of, and the names of the features."""
-        return self.least, self.names
+        """A problem to make fitted attributes of, and what fits note beside it."""
+        return self.least, self.noted
 
     def values(self, state):
         """The weight of this part, and what is told of it at these weights; see `Problem`."""

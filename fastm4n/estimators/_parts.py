@@ -75,7 +75,7 @@ class Whole:
     size: int
 
 
-def merged(censuses, name="partition"):
+def merged(censuses, name="partition", numbers=None):
     """The `Whole` of parts; errors tell by `name` and number which does not agree.
 
     Parameters
@@ -83,9 +83,12 @@ def merged(censuses, name="partition"):
     censuses : list of Census
         At least one.
     name : str
+    numbers : sequence of int, default=None
+        Of the parts; from 0 on by default.
     """
+    numbers = range(len(censuses)) if numbers is None else numbers
     for what in censuses[0].same:
-        _check_equal(what, [census.same.get(what) for census in censuses], name)
+        _check_equal(what, [census.same.get(what) for census in censuses], name, numbers)
     sums = {}
     for key in censuses[0].sums:
         total = censuses[0].sums[key]
@@ -114,7 +117,7 @@ def merged(censuses, name="partition"):
             whole.mass[places(census.labels, whole.labels)] += census.mass
         there = whole.labels[whole.mass > 0]
     elif labels[0] is not None:
-        _check_types(labels, name)
+        _check_types(labels, name, numbers)
         there = whole.labels = set().union(*labels)
     if whole.labels is not None and len(there) < 2:
         raise ValueError(
@@ -123,22 +126,22 @@ def merged(censuses, name="partition"):
     return whole
 
 
-def _check_equal(what, values, name):
-    for number, value in enumerate(values):
+def _check_equal(what, values, name, numbers):
+    for number, value in zip(numbers, values, strict=True):
         if value is None or values[0] is None:
             same = value is values[0]
         else:
             same = np.array_equal(value, values[0])
         if not same:
             raise ValueError(
-                f"{name} {number} has {what} {value!s:.80}, but {name} 0 has {values[0]!s:.80}: "
-                "all must have the same.")
+                f"{name} {number} has {what} {value!s:.80}, but {name} {numbers[0]} has "
+                f"{values[0]!s:.80}: all must have the same.")
 
 
-def _check_types(labels, name):
+def _check_types(labels, name, numbers):
     """Refuse parts that have all labels of one type each, of two types."""
     first = None
-    for number, part in enumerate(labels):
+    for number, part in zip(numbers, labels, strict=True):
         types = {type(label).__name__ for label in part}
         if len(types) != 1:
             continue

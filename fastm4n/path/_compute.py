@@ -30,10 +30,10 @@ def regularization_path(
 ) -> RegularizationPath:
     """Weights for every alpha whose objective is near its minimum, certified: within eps.
 
-    The path goes from an alpha so large that hardly anything is learned down to one at which the
-    loss is at most eps, or to `alpha_min`. It is made of a few breakpoints, each warm-started from
-    the one before; between them one of their weights is good enough, which is proven, and not
-    tried.
+    The path goes from an alpha so large that hardly anything is learned down to `alpha_min`, or,
+    where that is not given, at most to one at which the loss is at most eps. It is made of a few
+    breakpoints, each warm-started from the one before; between them one of their weights is good
+    enough, which is proven, and not tried.
 
     Parameters
     ----------
@@ -51,8 +51,9 @@ def regularization_path(
         and the
         dearer they are. By default 0.9, and 0.7 for the heuristic path.
     alpha_min : float, default=None
-        Where the path may end if the loss is above eps still. By default 1e-3 times the alpha at
-        which a step along the slope of the loss at w = 0 would do away with about all of it.
+        Where the path ends. By default 1e-3 times the alpha at which a step along the slope of the
+        loss at w = 0 would do away with about all of it, or before that as soon as the loss is at
+        most eps: the last weights then have that gap at most for every smaller alpha.
     alpha_max : float, default=None
         The first breakpoint. By default it is derived, such that the first weights times
         alpha_max / alpha are good enough for every larger alpha; for one that is given,

@@ -57,7 +57,9 @@ class RegularizationPathCV(MetaEstimatorMixin, BaseEstimator):
         Unfitted, one of fastm4n's.
     eps, kappa, alpha_min, alpha_max, method, alphas
         As in :func:`regularization_path`. Where the paths choose their end, and the best mean score
-        is found there, they go on to a tenth of the alpha, and again, three times at most.
+        is found there, they go on to a tenth of the alpha, and again, three times at most. Scores
+        of probabilities rise for longer than errors fall, and ask for a smaller `eps`: its weights
+        are anywhere within that gap.
     cv : int, splitter or iterable, default=None
         How the data are split, as in `sklearn.model_selection.GridSearchCV`: five folds by default,
         stratified for classifiers.
@@ -176,7 +178,7 @@ class RegularizationPathCV(MetaEstimatorMixin, BaseEstimator):
         ConvergenceWarning
             As `regularization_path` does, for all data and then fold by fold.
         UserWarning
-            If the best alpha lies at an end that was not given, and paths go on no further.
+            If the best alpha lies where the paths end, but for a grid.
         """
         check_flag("one_standard_error", self.one_standard_error)
         options = dict(
@@ -220,13 +222,15 @@ class RegularizationPathCV(MetaEstimatorMixin, BaseEstimator):
         search(computed.followed())
         if chooses_end:
             for _ in range(MOST_DECADES):
-                if not (self.is_at_end_ and computed.has_more() and computed.are_solved()):
+                if not (self.is_at_end_ and computed.are_solved()):
                     break
                 search(computed.go_on(0.1))
-            if self.is_at_end_ and computed.has_more():
-                warnings.warn(
-                    f"the best alpha, {self.alphas_[np.argmax(self.mean_score_)]:.3g}, lies where "
-                    "the paths end: a smaller alpha_min may do better.", stacklevel=2)
+        if self.is_at_end_ and self.method != "grid":
+            warnings.warn(
+                f"the best alpha, {self.alphas_[np.argmax(self.mean_score_)]:.3g}, lies where "
+                "the paths end, and a smaller one may do better: give a smaller alpha_min=, and a "
+                f"smaller eps= than {self.eps:g} for weights that are nearer to their optimum.",
+                stacklevel=2)
         alphas = self.alphas_
         self.std_score_ = self.scores_.std(axis=1)
         self.n_splits_ = len(splits)

@@ -61,10 +61,6 @@ class PathsOfParts:
             run.go_on(share)
         return self._followed(run for run in self.kept)
 
-    def has_more(self):
-        """Whether there is a path whose last weights are not good for every smaller alpha."""
-        return any(run.has_more() for run in self.kept)
-
     def are_solved(self):
         """Whether all paths were solved where they end."""
         return all(run.follower.converged for run in self.kept)

@@ -23,7 +23,6 @@ from fastm4n.estimators._base import CertifiedEstimator
 from fastm4n.estimators._kernels import named_kernel
 from fastm4n.path._path import METHODS, RegularizationPath
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine
-from fastm4n.solvers.breakpoints import smallest_alpha
 from fastm4n.solvers.certificates import ROUNDING
 from fastm4n.solvers.certificates import certify as certificate_of
 from fastm4n.solvers.choice import as_solver
@@ -222,14 +221,11 @@ class Run:
             "alpha_min."
         )
 
-    def has_more(self):
-        """Whether the last weights are not good enough for every smaller alpha."""
-        return smallest_alpha(self.follower.points[-1], self.follower.eps) > 0.0
-
     def go_on(self, share):
-        """Let `follow` go on to this share of the alpha at which the path was to end."""
-        self.follower.alpha_min *= share
-        self.follower.complete = False
+        """Let `follow` go on to this share of the alpha at which the path has ended."""
+        follower = self.follower
+        follower.alpha_min = share * follower.points[-1].alpha
+        follower.goes_to_end, follower.complete = True, False
 
     def pass_cost(self):
         """What a pass over all blocks costs, in multiply-adds."""

@@ -52,6 +52,11 @@ CERTIFICATE_SHARE = 0.1
 LEAST_ALPHA = 1e-3
 # w(mu) times this scale is as far as bounds let it go
 LARGEST_SCALE = 1e15
+# Terms of z cancel where its norm is below this share of what it is without signs; the share of the
+# squared norm where that is a sum of terms of both signs, as without weights
+CANCELLED, CANCELLED_SQUARE = 1e-11, 1e-13
+# So many numbers of a dual point are looked at, the others being like them: blocks are in no order
+MOST_NUMBERS = 1000
 
 
 class PathFollower:
@@ -70,7 +75,8 @@ class PathFollower:
     alphas : ndarray, default=None
         The breakpoints, decreasing; chosen by the follower by default.
     alpha_max, alpha_min : float, default=None
-        The first breakpoint, and where the path may end; None for `start`'s and the default.
+        The first breakpoint, and the last; None for `start`'s and the default, above which a path
+        ends whose weights are good enough for every smaller alpha.
     certified : bool
         Whether gaps are certified. If not, stale ones take their place, and `loss` is no bound.
     warm_start : bool
@@ -87,6 +93,8 @@ class PathFollower:
         Absolute gap that the path may have anywhere; None until `at_rest` is known.
     on_step : callable or None
         Called whenever `state` may be taken within a breakpoint: after passes and certificates.
+    goes_to_end : bool
+        Whether the path goes on to `alpha_min` where its weights are good enough already.
     converged : bool
         Whether all breakpoints came to the gap that they were to have.
     complete : bool
@@ -103,6 +111,7 @@ class PathFollower:
     alphas: FloatArray | None
     alpha_max: float | None
     alpha_min: float | None
+    goes_to_end: bool
     certified: bool
     warm_start: bool
     penalised: Any
@@ -125,6 +134,7 @@ class PathFollower:
         self.eps = None
         self.on_step = None
         self.alphas, self.alpha_max, self.alpha_min = alphas, alpha_max, alpha_min
+        self.goes_to_end = alpha_min is not None
         self.certified, self.warm_start = certified, warm_start
         features = self.engine.features
         self.penalised = features.has_penalty()
@@ -171,10 +181,11 @@ class PathFollower:
 
     def _is_over(self):
         last = self.points[-1]
-        return (
-            not self.converged or last.alpha <= self.alpha_min
-            or smallest_alpha(last, self.eps) <= self.alpha_min
-        )
+        sure = smallest_alpha(last, self.eps)
+        if last.alpha > self.alpha_min and sure == last.alpha:
+            self.converged = False  # all of eps is its gap, by rounding of w
+        end = last.alpha if self.goes_to_end else min(last.alpha, sure)
+        return not self.converged or end <= self.alpha_min
 
     def _keep(self, point):
         self.points.append(point)
@@ -224,6 +235,8 @@ class PathFollower:
         Under it the minimum along the slope of the loss at w = 0 takes off about all of the loss;
         or half of what it takes off at most, where bounds keep it from doing so.
         """
+        if self._furthest(point) == 0.0:
+            return point.alpha
         scale = self._best_scale(self.at_rest, point)
         if isinf(scale):
             scale = self._best_scale(0.5 * point.alpha * self._furthest(point), point)
@@ -232,11 +245,21 @@ class PathFollower:
     def _furthest(self, point):
         """<w, z> for the z of `point` and w = prox of a large number times z; without prox ||z||^2.
 
-        It is zero where w = 0 whatever alpha is.
+        It is zero where w = 0 whatever alpha is, the engine being at `point`. Where terms of z
+        cancel it has rounding, which under an alpha that is small enough is any w.
         """
+        engine = self.engine
+        holds_weights = engine.features.weight_norm() is not None
+        norm, share = point.norm, CANCELLED**2 if holds_weights else CANCELLED_SQUARE
         if self.penalised:
-            return self.engine.features.along(LARGEST_SCALE)[1]
-        return point.norm
+            norm = sum(float(np.sum(z * z)) for z, _ in engine.features.live().values())
+        mu = engine.surrogate.outputs.truth()
+        n = min(MOST_NUMBERS, mu.size)
+        mu[:n] = engine.mu[:n]
+        size = engine.norm_bound(mu) * mu.size / n
+        if norm <= share * size * size:
+            return 0.0
+        return engine.features.along(LARGEST_SCALE)[1] if self.penalised else norm
 
     def _best_scale(self, height, point):
         """The u of largest u height - alpha Omega*(u z), for the z of `point`.
@@ -278,7 +301,7 @@ class PathFollower:
         point = self._rest()
         tol = self.kappa * self.eps
         if self._furthest(point) == 0.0:
-            return point
+            return self._at(point.alpha * max(1.0, point.gap / tol))
         if self.at_rest <= tol:
             # w = 0 will do, for all alpha
             return self._at(point.alpha, 0.0)
@@ -358,11 +381,13 @@ class PathFollower:
     def _next(self):
         last, tol = self.points[-1], self.kappa * self.eps
         # down to here the last weights are good enough by themselves
-        sure = smallest_alpha(last, self.eps)
+        sure = max(self.alpha_min, smallest_alpha(last, self.eps))
         if self.driver.is_running:
             alpha, tol, sweep = self.engine.alpha, self._tol, False
         else:
-            alpha = max(self.alpha_min, min(last.alpha * exp(-self.log_step), sure))
+            alpha = max(self.alpha_min, last.alpha * exp(-self.log_step))
+            if sure > self.alpha_min:
+                alpha = min(alpha, sure)
             sweep = self._move(alpha, last)
         while True:
             converged = self._run(tol, sweep_first=sweep)
@@ -376,9 +401,14 @@ class PathFollower:
             # the part of the new breakpoint's gap in the largest one
             share = (last.alpha - where) / (last.alpha - alpha)
             less = (gap - SAFETY * self.eps) / share if share > 0.0 else inf
-            if point.gap - less >= LEAST_TOL * self.kappa * self.eps:
-                tol, sweep = point.gap - less, False
+            # rounding of w may be in the gap of a breakpoint, and no pass makes it smaller
+            aim = min(point.gap, self._gap()) - less
+            if aim >= LEAST_TOL * self.kappa * self.eps:
+                tol, sweep = aim, False
                 continue
+            if alpha >= sure:
+                self.converged = False
+                return point
             alpha = sqrt(alpha * sure) if alpha < SAFETY * sure else sure
             tol, sweep = self.kappa * self.eps, self._move(alpha, point)
         self._adapt(last, point, gap, where)
@@ -421,13 +451,18 @@ class PathFollower:
         driver, self._tol = self.driver, tol
         driver.run(tol, self.max_iter, certified=self.certified, **options)
         self.passes += driver.n_passes
+        if self.certified:
+            driver.settled()  # accelerated passes end here, in their average
+        solved = self._gap() <= tol
         if not self.certified:
-            return self.engine.stale_gap() <= tol
-        driver.settled()  # accelerated passes end here, in their average
-        solved = driver.certificate.gap <= tol
+            return solved
         if not solved and driver.certificate.primal > self.at_rest:
             self._fall_back_to_zero()
         return solved
+
+    def _gap(self):
+        """The gap by which a run ends."""
+        return self.driver.certificate.gap if self.certified else self.engine.stale_gap()
 
     def _fall_back_to_zero(self):
         """Have w = 0 in the place of weights that are worse; the dual value is what it was."""

@@ -41,7 +41,7 @@ def solve_path(
         Each breakpoint is solved to a relative gap of at most kappa * eps.
     alpha_min, alpha_max : float, default=None
         The ends of the path; by default it begins where w = 0 is nearly optimal, and ends where the
-        loss is at most eps, or at 1e-3 times a scale that is measured.
+        loss is at most eps, or before that at 1e-3 times a scale that is measured.
     max_iter : int
         Most passes of a breakpoint. The path ends where they do not suffice: the gap of the
         last breakpoint is then above eps.

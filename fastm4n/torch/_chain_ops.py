@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fastm4n.torch import _chain_numerics as numerics
+from fastm4n.torch._checks import refuse_forward_mode
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
@@ -223,6 +224,7 @@ def chain_loss(unary, pair, start, end, tags, bounds, *, allowed=None, cost=None
                temperature=1.0, cost_scale="sum", tol=1e-6, factor=1.0, total=False,
                policy="auto"):
     """Losses (B,) of a batch, or with `total` their sum times factor; see `_chain_numerics`."""
+    refuse_forward_mode(unary, pair, start, end)
     options = surrogate, temperature, cost_scale, tol, factor, total, policy
     if _at_once(unary, pair, start, end):
         return _Loss.apply(unary, pair, start, end, (tags, bounds, allowed, cost), options)
@@ -321,6 +323,7 @@ _tangent_op.register_autograd(_refuse_third)
 
 def chain_marginals(unary, pair, start, end, bounds, *, temperature=1.0, policy="auto"):
     """Temperature times log-partitions, marginals of positions and of edges, differentiable."""
+    refuse_forward_mode(unary, pair, start, end)
     if not isinstance(bounds, Tensor):
         bounds = torch.from_numpy(bounds)
     return _marginals_op(unary, pair, start, end, bounds, temperature, policy)

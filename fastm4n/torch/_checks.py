@@ -1,6 +1,7 @@
 """What the layers check of their arguments, and what they share: casts and reductions."""
 
 import torch
+from torch.autograd import forward_ad
 
 from fastm4n._parameters import check_choice, check_number
 
@@ -66,6 +67,22 @@ def as_labels(name, labels, shape):
     if labels.dtype not in WHOLES:
         raise TypeError(f"{name} must be of an integer dtype, got {labels.dtype}.")
     return labels.long()
+
+
+def refuse_forward_mode(*tensors):
+    """Refuse tensors with tangents, which operators of `torch.library` drop in silence."""
+    if torch.compiler.is_compiling():
+        return
+    for tensor in tensors:
+        try:
+            if tensor is None or forward_ad.unpack_dual(tensor).tangent is None:
+                continue
+        except RuntimeError:  # under vmap nobody can tell, but that there is a level of duals
+            pass
+        raise NotImplementedError(
+            "fastm4n.torch has no derivatives in forward mode here (torch.func.jvp, jacfwd, "
+            "linearize, torch.autograd.forward_ad), but for surrogate='log' of single labels and "
+            "sinkhorn: take backward mode, loss.backward() or torch.autograd.grad.")
 
 
 def check_device(name, tensor, other, of):

@@ -34,6 +34,7 @@ from fastm4n.torch._checks import (
     check_device,
     check_options,
     reduced,
+    refuse_forward_mode,
 )
 
 if TYPE_CHECKING:
@@ -357,6 +358,7 @@ def _losses(unary, edges, pairwise, tags, sizes, allowed, cost, options, n_label
     graphs = _as_graphs(unary, edges, pairwise, sizes, n_labels)
     tags, allowed = _as_truth(unary, tags, allowed, options.surrogate)
     scores, edges, pairwise, sizes = graphs
+    refuse_forward_mode(scores, pairwise)
     value, upper, _, _ = loss_op(
         scores, edges, pairwise, tags, sizes, allowed, cost, *options)
     return value.to(unary.device), upper.to(unary.device)
@@ -682,6 +684,7 @@ class GraphLoss(nn.Module):
         self._check_log("marginals")
         scores, edges, pairwise, sizes = _as_graphs(unary, edges, pairwise, sizes, self.n_labels)
         given = self.options
+        refuse_forward_mode(scores, pairwise)
         nodes, pairs = marginals_op(
             scores, edges, pairwise, sizes, given.temperature, given.inference, given.tol)
         return nodes.to(unary.device), pairs.to(unary.device)

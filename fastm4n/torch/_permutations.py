@@ -34,6 +34,7 @@ from fastm4n.torch._checks import (
     check_device,
     check_options,
     reduced,
+    refuse_forward_mode,
 )
 
 if TYPE_CHECKING:
@@ -100,6 +101,7 @@ def _outputs(scores, places, surrogate, cost, cost_scale, cost_augmented, temper
     places = as_labels("places", places, scores.shape[:2])
     check_device("places", places, scores, "scores")
     cost = given_cost(cost, scores.shape[2])
+    refuse_forward_mode(scores)
     return _permutation_op(
         scores, places, cost, surrogate, cost_scale, cost_augmented, temperature, tol)
 

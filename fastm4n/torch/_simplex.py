@@ -30,6 +30,7 @@ from fastm4n.torch._checks import (
     check_device,
     check_options,
     reduced,
+    refuse_forward_mode,
 )
 
 if TYPE_CHECKING:
@@ -156,6 +157,7 @@ def _losses(scores, target, allowed, surrogate, cost, cost_augmented, temperatur
     k = scores.shape[-1]
     cost = given_cost(cost, k)
     if surrogate != "log":
+        refuse_forward_mode(scores)
         return _simplex_op(scores, target, cost, surrogate)[0]
     if cost_augmented:
         # values cannot be looked at while a graph is traced
