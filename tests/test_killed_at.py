@@ -64,7 +64,7 @@ each_operation(nothing, run, check, folder)
 
 FOLDERS = """
 from folder_cases import sequences
-X, y = sequences("csr_matrix"), sequences("strings")
+X, y = sequences("dense"), sequences("labels")
 def old(own):
     X.save(own / "x", y)
 def run(own):
@@ -112,7 +112,7 @@ _checkpoints.Pace.is_due = lambda self: False
 X, y = np.random.default_rng(0).normal(size=(20, 2)), np.arange(20) % 2
 def path(own):
     return regularization_path(
-        MulticlassClassifier(random_state=0), X, y, eps=0.7, checkpoint=own / "path")
+        MulticlassClassifier(random_state=0), X, y, eps=0.95, checkpoint=own / "path")
 def alone(own):
     np.save(folder / "coef.npy", [coef["coef_"] for coef in path(own)._weights])
 def check(own):
