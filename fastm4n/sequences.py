@@ -228,7 +228,7 @@ class Sequences(Ragged):
         labels : str, default=None
             The column of labels: lists of numbers or strings, dictionary-encoded or not.
         n_features : int, default=None
-            Columns of sparse rows; by default as many as the greatest index needs.
+            Columns of sparse rows; by default as many as the greatest index needs, at most 10^8.
         folder : str or path, default=None
             Write the sequences to this folder, a batch of rows of the source at a time, and open
             it. By default they are in memory.

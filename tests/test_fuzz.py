@@ -31,14 +31,14 @@ def test_damaged_files_are_refused_or_harmless(tmp_path):
 
 def test_counts_are_claimed_in_all_places_or_some_and_lists_lie_in_lists():
     rng, found, texts = random.Random(0), [], []
-    for _ in range(400):
+    for _ in range(2000):
         document = {"shape": [7, 2], "columns": 7, "size": 7}
         mutations.claim(rng, document)
         found.append(document)
         texts.append(mutations.dumped(rng, {"shape": [7, 2]}))
     assert {"shape": [10**9, 2], "columns": 10**9, "size": 7} in found
     assert {"shape": [float("inf"), 2], "columns": 7, "size": 7} in found
-    assert any(b"[" * 10_000 in text for text in texts)
+    assert any(text.count(b"[") > 10_000 for text in texts)
     assert max(texts, key=len) != min(texts, key=len) == b'{"shape": [7, 2]}'
 
 

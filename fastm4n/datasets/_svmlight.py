@@ -41,7 +41,7 @@ def load_svmlight_sequences(
     path : str, path or file object
         UTF-8 text, plain or compressed by gzip, bzip2 or xz.
     n_features : int, default=None
-        Number of columns; by default as many as the greatest index needs.
+        Number of columns; by default as many as the greatest index needs, at most 10^8.
     zero_based : bool or "auto", default="auto"
         Whether indices count from 0. By default they do if one of them is 0.
     dtype : {numpy.float64, numpy.float32}, default=numpy.float64
@@ -92,7 +92,7 @@ def load_svmlight(
     path : str, path or file object
         UTF-8 text, plain or compressed by gzip, bzip2 or xz.
     n_features : int, default=None
-        Number of columns; by default as many as the greatest index needs.
+        Number of columns; by default as many as the greatest index needs, at most 10^8.
     zero_based : bool or "auto", default="auto"
         Whether indices count from 0. By default they do if one of them is 0.
     dtype : {numpy.float64, numpy.float32}, default=numpy.float64
@@ -141,7 +141,7 @@ def load_svmlight_multilabel(
     path : str, path or file object
         UTF-8 text, plain or compressed by gzip, bzip2 or xz.
     n_features : int, default=None
-        Number of columns; by default as many as the greatest index needs.
+        Number of columns; by default as many as the greatest index needs, at most 10^8.
     zero_based : bool or "auto", default="auto"
         Whether indices count from 0. By default they do if one of them is 0.
     dtype : {numpy.float64, numpy.float32}, default=numpy.float64

@@ -99,7 +99,7 @@ def svmlight_to_folder(
     folder : str or path
         A name that is free, in a folder that is there.
     n_features : int, default=None
-        Number of columns; by default as many as the greatest index needs.
+        Number of columns; by default as many as the greatest index needs, at most 10^8.
     zero_based : bool or "auto", default="auto"
         Whether indices count from 0. By default they do if one of them is 0.
     sequences : bool, default=False
