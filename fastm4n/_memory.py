@@ -73,7 +73,8 @@ def _of_groups():
     except OSError:
         return
     for line in lines:
-        _, kinds, name = line.split(":", 2)
+        _, kinds, name = (line + "::").split(":", 2)
+        name = name.removesuffix("::")
         if kinds and "memory" not in kinds.split(","):
             continue
         root, most, now, cache = (_GROUPS, "memory.max", "memory.current", "inactive_file") if (
