@@ -18,6 +18,7 @@ from libc.stdlib cimport qsort
 
 from fastm4n.sequences import Sequences
 
+from fastm4n._interrupts cimport look
 from fastm4n._names cimport Entry, Names, PyObject, Scratch, grown
 
 
@@ -155,6 +156,7 @@ cdef class Rows:
                     kind = TypeError if isinstance(error, TypeError) else ValueError
                     raise kind(f"Token {t} of sequence {i} of X: {error}.") from None
                 t += 1
+                look()
             n_tokens += t
             self.note(self.offsets, n_tokens)
             i += 1

@@ -2,12 +2,15 @@
 
 import numpy as np
 
+from libc.math cimport sqrt
+
 from fastm4n._simd._loops cimport loops_for, padded
 from fastm4n.inference._graph cimport BOTH, DISPLACED, EQUAL, TABLES, edge_score
 from fastm4n.inference._forest_plan import forest_order
 
 # what a bound and a value that agree differ by: as a share of what the value is below the sum of
-# the largest scores; and by rounding, as a share of the differences of scores
+# the largest scores; and by rounding, as a share of the spreads of scores, times the square root of
+# how many are added up
 EXACT_TO = 1e-9
 ROUNDING = 1e-15
 
@@ -131,7 +134,8 @@ cdef class GraphProblem:
 
     def slack(self, double value):
         """How far above the score of a labelling a bound may be that proves it best."""
-        return EXACT_TO * max(0.0, self.height - value) + ROUNDING * self.spread
+        cdef double terms = self.n_nodes + self.n_edges + 16.0
+        return EXACT_TO * max(0.0, self.height - value) + ROUNDING * sqrt(terms) * self.spread
 
     cdef const double* node_scores(self) noexcept nogil:
         return &self.unary[0, 0] if self.n_nodes else NULL

@@ -404,7 +404,7 @@ def maximise(
             raise _nothing_finite(where)
         if not value < np.inf:
             raise _too_large(where)
-        exact = bound - value <= problem.slack(value)
+        exact = METHODS[name].is_exact or bound - value <= problem.slack(value)
         value, bound = value + problem.constant, bound + problem.constant
         if not bound < np.inf:
             raise _too_large(where)
