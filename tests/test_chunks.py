@@ -431,14 +431,14 @@ def test_a_killed_fit_goes_on_under_what_ends_it(more, always, resumed, tmp_path
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_a_callback_ends_a_fit_that_is_gone_on_with(tmp_path):
+def test_a_callback_ends_a_fit_that_is_gone_on_with(resumed, tmp_path):
     X, y = rows()
     solver = OutOfCore(memory=0.02, work_folder=tmp_path / "work")
     model = MulticlassClassifier("log", alpha=1e-4, tol=1e-5, solver=solver, random_state=0)
     first = clone(model).set_params(callback=lambda row: True).fit(X, y)
     found = clone(model).fit(X, y)
     assert found.relative_gap_ <= 1e-5 < first.relative_gap_
-    assert found.history_["pass"][0] == first.n_iter_
+    assert found.history_["pass"][0] == first.n_iter_ and resumed == [False, True]
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
