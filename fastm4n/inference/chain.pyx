@@ -240,8 +240,8 @@ def viterbi(unary, pairwise, *, lengths=None, allowed=None, fixed=None):
                 batch.unary, batch.offsets, batch.pair, batch.pair_step, PT, wide, delta, path,
                 scores)
             scores += [
-                common[start:stop].sum()
-                for start, stop in zip(batch.offsets[:-1], batch.offsets[1:], strict=True)]
+                common[batch.offsets[s] : batch.offsets[s + 1]].sum()
+                for s in range(batch.n_sequences)]
     if done < batch.n_sequences:
         raise batch.no_path(done)
     path = path.astype(np.intp)
