@@ -221,7 +221,8 @@ cdef class EngineState:
         work.tolerance = self.certificate_error
         with nogil:
             for b in range(start, stop):
-                look()
+                if b % 8 == 0:
+                    look()
                 features.scores(b, work.scores)
                 dual = self.dual(surrogate, work, b, mu)
                 surrogate.concave(b, dual, work, &concave[b])
@@ -257,7 +258,8 @@ cdef class EngineState:
             raise ValueError("mu or concave is of another problem.")
         with nogil:
             for b in range(self.t.shape[0]):
-                look()
+                if b % 8 == 0:
+                    look()
                 surrogate.concave(b, &mu[surrogate.offset(b)], work, &concave[b])
 
     def settle(self):
