@@ -13,7 +13,7 @@ cdef class GraphProblem:
     cdef const int[::1] held_choices
     cdef const Py_ssize_t[::1] held_places
     cdef const double[:, ::1] held_shifts
-    # what was taken from all scores, what no labelling exceeds without it, and the sum of spreads
+    # taken from all scores; what no labelling exceeds without it; the sum of spreads
     cdef public double constant, height, spread
     cdef object plan
 
