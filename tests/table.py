@@ -28,9 +28,9 @@ from fastm4n.estimators._state import PREDICTORS
 from fastm4n.penalties import Group, as_penalty
 
 ALPHA, TOL, MAX_ITER, EPS = 0.1, 1e-3, 300, 0.2
-# how far values of the objective may be apart, relative to it at zero weights: oracles that are
-# inexact certify an upper bound
-ROUNDING, INEXACT = 1e-7, 1e-2
+# how far values of the objective may be apart, relative to it at zero weights; and, relative to the
+# gap, where the oracle is inexact: it ends at a thousandth of the gap at the weights that it certifies
+ROUNDING, INEXACT = 1e-7, 5e-3
 # of `penalty`, which has none for them unless it is said
 UNPENALISED = "intercept"
 # below which norms are as good as zero

@@ -251,7 +251,7 @@ X, Y = random_graphs(6)
         X, Y, penalty="elasticnet"),
     "needs penalty='l2' without bounds, got L2": lambda: fitted(
         X, Y, penalty=L2(bounds=(0, None))),
-    "needs label_features=False": lambda: fitted(X, Y, label_features=True),
+    "label_features=True": lambda: fitted(X, Y, label_features=True),
     "needs warm_start=False": lambda: fitted(X, Y, warm_start=True),
     "got step='pairwise'": lambda: fitted(X, Y, solver=BlockFrankWolfe(step="pairwise")),
     "is not supported by fits that read": lambda: fitted(X, Y, solver=OutOfCore()),

@@ -51,6 +51,24 @@ def test_cells_of_partitions(name, cluster, tmp_path):
     assert counts["refusal"]
 
 
+# that walks of all cells found, and their seed
+FOUND = (20261126, (
+    _cells.Cell("GraphTagger", "nodes", "boost", "edges", "ElasticNet(l1_ratio=0.97)", "auto",
+                "partitions", False),
+    _cells.Cell("SequenceTagger", "chain", "log, tempered", "dense", "ElasticNet(l1_ratio=0.97)",
+                "BlockFrankWolfe()", "partitions", False),
+    _cells.Cell("SequenceTagger", "chain", "max_min", "no constants",
+                "ElasticNet(bounds=(-0.2, 0.3), l1_ratio=1.0)", "auto", "calls", False),
+    _cells.Cell("GraphTagger", "soft", "max_margin", "label features", "l2", "auto", "memory", False),
+))
+
+
+def test_cells_that_were_found(cluster, tmp_path):
+    seed, cells = FOUND
+    found = {cell: look(cell, tmp_path, seed) for cell in cells}
+    assert [one.words for one in found.values() if one.outcome == "violation"] == []
+
+
 # ---------------------------------------------------------------------- what the table has
 
 

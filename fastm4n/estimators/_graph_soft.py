@@ -25,7 +25,7 @@ def check_soft_graphs(tagger):
             "within bounds are for other fits.")
     if tagger.label_features:
         raise ValueError(
-            "inference='soft' needs label_features=False: each label has weights of its own.")
+            "label_features=True, weights that labels share, is not supported by inference='soft'.")
 
 
 @dataclass

@@ -179,7 +179,7 @@ class Rounds:
         self.z = np.zeros(self.vectors.size)
         self.centre, self.mean = self.z.copy(), self.z.copy()
         self.mixing = Mixing(self.z.size, first["is_smooth"])
-        self.best, self._spare, self.primal = None, None, np.inf
+        self.best, self._spare, self.primal, self.first_gap = None, None, np.inf, np.inf
         self.bundle = 0.0, self.z.copy()
         # vectors of a round: anew each time, their pages would take longer than what is done
         self._work = [np.empty_like(self.z) for _ in range(3)]
@@ -285,6 +285,8 @@ class Rounds:
 
     def run(self) -> None:
         """One round and its certificate."""
+        if self.best is None:
+            self._look_at_rest()
         if self.since_fresh >= FRESH_ROUNDS:
             self.freshen()
         alpha, kappa, omega = self.alpha, self.kappa, self.omega
@@ -335,6 +337,13 @@ class Rounds:
         self._note(answers, share)
         self._adapt(share, longest)
 
+    def _look_at_rest(self):
+        """Take the weights nearest to zero for the best until others are better."""
+        rest = np.zeros_like(self.z)
+        loss = sum(one[0] for one in self._all_at("certify", rest)).item()
+        self.primal, self.best = loss + self.alpha * self.omega.value(rest), rest
+        self.first_gap = self.primal - self.dual
+
     def _certified(self, numbers):
         """Take notice of what workers said of `mean` and their dual points, in their order."""
         alpha, omega = self.alpha, self.omega
@@ -365,6 +374,10 @@ class Rounds:
             held, point[:] = height, self.z
         self.bundle = held, point
         self.dual = max(self.dual, dual, average)
+        # momentum that leads further away than where it began is given up: the dual rises without
+        if self.kappa > 0.0 and not primal - self.dual <= self.first_gap:
+            self.kappa = 0.0
+            self.mixing.forget()
 
     @property
     def gap(self) -> float:
@@ -406,7 +419,7 @@ class Rounds:
         members = self._all("state")
         numbers = (
             self.alpha, self.sigma, self.kappa, self.primal, self.dual, self.bundle[0],
-            self.rounding, self.mass, time.perf_counter() - self.begun)
+            self.rounding, self.mass, self.first_gap, time.perf_counter() - self.begun)
         counts = (self.n_rounds, self.n_lost, self.since_fresh, self.n_long, self.n_bytes)
         return {
             "numbers": np.array(numbers), "counts": np.array(counts, dtype=np.int64),
@@ -442,7 +455,8 @@ class Rounds:
         self.z, self.centre, self.mean = (vectors[name] for name in names[:3])
         self.mixing.restore(mixing)
         (
-            _, self.sigma, self.kappa, self.primal, self.dual, held, self.rounding, _, seconds,
+            _, self.sigma, self.kappa, self.primal, self.dual, held, self.rounding, _,
+            self.first_gap, seconds,
         ) = numbers
         self.n_rounds, self.n_lost, self.since_fresh, self.n_long, self.n_bytes = counts
         self.bundle, self.best = (held, vectors["bundle"]), best
@@ -582,12 +596,12 @@ def solve_rounds(
     except KeyboardInterrupt:
         interrupted = True
         fleet.stop()
-        if rounds is None or rounds.best is None:
+        if rounds is None or rounds.n_rounds == 0:
             raise
     finally:
         if interrupted:
             _settle(fleet)
-    if rounds.best is None:
+    if rounds.rounding == 0.0 and rounds.primal > rounds.dual:
         raise ValueError(
             "no certificate was finite: the scores of the workers overflow. Scale the features, or "
             "take a larger alpha.")

@@ -27,7 +27,7 @@ cdef enum:
 # the oracle of a visit stops when its error is this share of the block's gap; that of a
 # certificate at the second share
 cdef double VISIT_SLACK = 0.3
-cdef double BOUND_SLACK = 0.02
+cdef double BOUND_SLACK = 0.001
 
 cdef double ROUNDING = 1e-13
 
