@@ -179,7 +179,7 @@ def _described(where, array, finite):
     return entry, buffer
 
 
-def is_small(value):
+def is_small(value: object) -> bool:
     """Whether it is no integer, or one of 64 bits: larger ones can all have the same hash."""
     return type(value) is not int or -(2**63) <= value < 2**64
 

@@ -81,7 +81,8 @@ def test_smooth_problems_wait(name, at_first, slow, first, monkeypatch):
     monkeypatch.setattr(driver, "SLOW", slow)
     begun = []
     running = driver.Driver(chains(alpha=1e-4).engine(name), accelerate=True)
-    running.on_pass = lambda run: begun.append(run.acceleration is not None)
+    # no pass is left out: the last of a run is its end
+    running.on_pass = running.on_end = lambda run: begun.append(run.acceleration is not None)
     running.run(0.0, 13, sweep_first=True)
     assert (begun.index(True) + 1 if True in begun else None) == first
 
@@ -95,7 +96,8 @@ def test_many_weights_wait(name, tol, many, monkeypatch):
     monkeypatch.setattr(driver, "MANY_PASSES", many)
     begun = []
     running = driver.Driver(chains(alpha=1e-4).engine(name), accelerate=True)
-    running.on_pass = lambda run: begun.append(run.acceleration is not None)
+    # no pass is left out: the last of a run is its end
+    running.on_pass = running.on_end = lambda run: begun.append(run.acceleration is not None)
     running.run(tol, 43, sweep_first=True)
     # as gaps fell from the first certificate to the third
     assert begun == [False] * 29 + [True] * 14

@@ -64,7 +64,7 @@ CASES = {
     # options
     "constraints and transition features": (
         lambda: SequenceTagger(constraints="0*", transition_features=[0]).fit([X], [Y]),
-        "constraints needs transition_features=None."),
+        "constraints='0*' needs transition_features=None, got transition_features=[0]."),
     "complex costs": (
         lambda: MulticlassClassifier(cost=np.array([[0, 1j], [1, 0]])).fit(X, Y),
         "or a cost matrix: complex costs"),

@@ -3,6 +3,8 @@ from typing import Any, Literal
 from fastm4n._typing import FloatArray, IntArray
 
 PAIRS: dict[str, int]
+EXACT_TO: float
+ROUNDING: float
 
 def row_length(n_labels: int) -> int: ...
 

@@ -283,6 +283,10 @@ cdef class Outputs:
         """Likewise, for `tempered` and `tempered_game`."""
         return self.workspace(size, True)
 
+    def max_min_workspace(self, Py_ssize_t size):
+        """Likewise, for `adversary`, `max_min` and `max_min_step`."""
+        return self.workspace(size)
+
     def game(self, bint mirror_prox=False):
         """Scratch of one thread for max-min oracles: a `MaxMinScratch` for outputs of this kind.
 

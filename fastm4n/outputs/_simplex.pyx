@@ -78,9 +78,9 @@ cdef class SimplexOutputs(Outputs):
             value = max_min_game(np.zeros(self.k), self.cost_matrix)[2]
         return np.full(self.layout.n_blocks, value)
 
-    def workspace(self, Py_ssize_t size, bint with_marginals=False):
-        # the tableau of max-min games
-        cdef Py_ssize_t side = self.k + 1 if self.kind == ANY and not with_marginals else 1
+    def max_min_workspace(self, Py_ssize_t size):
+        # the tableau of matrix games, which no other oracle needs
+        cdef Py_ssize_t side = self.k + 1 if self.kind == ANY else 1
         return Workspace(size, 1, side, side)
 
     def game(self, bint mirror_prox=False):

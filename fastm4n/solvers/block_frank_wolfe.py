@@ -111,7 +111,7 @@ class BlockFrankWolfe(Solver):
     {'solver__step': 'line_search'}
     """
 
-    variants = (
+    variants: tuple[dict[str, Any], ...] = (
         {}, {"step": "exact"}, {"step": "fixed"}, {"step": "pairwise", "cache": 5},
         {"oracle": "mirror_prox", "accelerate": False, "sampling": "permutation"})
     follows_paths = True

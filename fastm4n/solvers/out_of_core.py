@@ -77,7 +77,8 @@ class OutOfCore(Solver):
     True
     """
 
-    variants = {"memory": 0.002}, {"memory": 0.002, "step": "exact", "accelerate": False}
+    variants: tuple[dict[str, Any], ...] = (
+        {"memory": 0.002}, {"memory": 0.002, "step": "exact", "accelerate": False})
 
     def __init__(
         self, *, memory: float = 256, work_folder: StrPath | None = None, visits: int | None = None,

@@ -108,9 +108,11 @@ cdef class MaxMin(Surrogate):
             array[:] = state[name]
 
     def workspace(self, Py_ssize_t size):
-        cdef Workspace work = super().workspace(size)
-        if not self.closed:
-            work.game = self.outputs.game()
+        cdef Workspace work
+        if self.closed:
+            return self.outputs.max_min_workspace(size)
+        work = super().workspace(size)
+        work.game = self.outputs.game()
         return work
 
     cdef double factor(self, Py_ssize_t b) noexcept nogil:
