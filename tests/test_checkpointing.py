@@ -122,7 +122,7 @@ TAKEN = {
     "label_newton, max_min": (
         MulticlassClassifier("max_min", alpha=1e-3), columns_out_of_scale, "newton"),
     "label_newton, free": (
-        MulticlassClassifier("log", tol=1e-10, fit_intercept="free"), data, "quasi_newton"),
+        MulticlassClassifier("log", tol=1e-8, fit_intercept="free"), data, "quasi_newton"),
     **{
         f"quasi_newton, {surrogate}": (
             SequenceTagger(surrogate, alpha=0.1), long_sequences, "quasi_newton")

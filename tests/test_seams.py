@@ -128,8 +128,9 @@ def test_calls_under_sparse_penalties(cls, surrogate, penalty):
     calls = cls(**options).partial_fit(*first).partial_fit(*second)
     whole = cls(**options).fit(
         np.concatenate([first[0], second[0]]), np.concatenate([first[1], second[1]]))
-    scale = whole.duality_gap_ / whole.relative_gap_
-    assert abs(calls.primal_objective_ - whole.primal_objective_) <= 5e-3 * scale
+    # each is above the optimum by its gap at most
+    apart = abs(calls.primal_objective_ - whole.primal_objective_)
+    assert apart <= max(calls.duality_gap_, whole.duality_gap_)
     assert calls.dual_objective_ <= whole.primal_objective_ + 1e-12
 
 

@@ -200,6 +200,8 @@ cdef class Penalty:
 
     def prox(self, const double[:, ::1] z, double[:, ::1] w):
         """w = prox(z), all rows of it."""
+        if z.shape[0] == 0 or z.shape[1] == 0:
+            return
         self.prox_features(&z[0, 0], NULL, self.n_shared, &w[0, 0])
         self.prox_rows(&z[0, 0], self.n_shared, z.shape[0], &w[0, 0])
 

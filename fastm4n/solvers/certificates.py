@@ -10,6 +10,7 @@ import numpy as np
 from fastm4n._plain import formed
 from fastm4n.features._base import NotPositiveSemidefinite
 from fastm4n.solvers.threads import in_threads
+from fastm4n.surrogates._losses import losses_at
 
 if TYPE_CHECKING:
     from typing import Any
@@ -205,6 +206,24 @@ def _is_indefinite(engine, mu, norm):
     """Whether a negative ||w||^2, of scores and mu, is more than rounding."""
     other = 1.0 - engine.surrogate.outputs.truth()  # no dual point is farther in any entry
     return norm < -NEGATIVE * max(engine.norm_bound(mu), UNDONE * engine.norm_bound(other)) ** 2
+
+
+def with_exact_primal(
+    found: Certificate, surrogate: Surrogate, features: FeatureMap, weights: FloatArray,
+    alpha: float,
+) -> Certificate:
+    """A certificate whose primal value, a bound from above, is made that of the features' w.
+
+    Where the penalty is ||w||^2 / 2, of which `found` has the norm.
+    """
+    losses = np.empty(surrogate.n_blocks)
+    losses_at(surrogate, features, losses)
+    primal = float(np.sum(weights * losses)) + 0.5 * alpha * found.norm
+    if not primal < found.primal < np.inf:
+        return found
+    rounding = ROUNDING * (abs(primal) + abs(found.dual))
+    gap = rounding + checked_gap(primal, found.dual, rounding)
+    return replace(found, primal=primal, gap=min(found.gap, gap), block_losses=losses)
 
 
 def certify_average(engine: Any, n_jobs: int | None = 1) -> tuple[FloatArray, Certificate]:

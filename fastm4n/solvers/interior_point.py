@@ -44,7 +44,13 @@ from fastm4n.inference._permutation_games import PermutationGames
 from fastm4n.outputs import PermutationOutputs
 from fastm4n.solvers.base import Solution, Solver
 from fastm4n.solvers.block_frank_wolfe import BlockFrankWolfe
-from fastm4n.solvers.certificates import ROUNDING, Certificate, checked_gap, scaled_dual
+from fastm4n.solvers.certificates import (
+    ROUNDING,
+    Certificate,
+    checked_gap,
+    scaled_dual,
+    with_exact_primal,
+)
 from fastm4n.solvers.driver import Driver
 from fastm4n.solvers.history import History, Progress
 from fastm4n.solvers.threads import one_blas_thread
@@ -200,9 +206,11 @@ class InteriorPoint(Solver):
         found = np.zeros(state["weights"].shape)
         found[: run.best.shape[0], : run.best.shape[1]] = run.scale * run.best
         features.restore({"weights": found})
+        certificate = with_exact_primal(
+            run.certificate, problem.loss, features, run.p, options.alpha)
         return Solution(
-            mu=run.games.points().ravel(), certificate=run.certificate, n_iter=run.n_steps,
-            history=run.history.arrays(), converged=run.certificate.gap <= options.gap,
+            mu=run.games.points().ravel(), certificate=certificate, n_iter=run.n_steps,
+            history=run.history.arrays(), converged=certificate.gap <= options.gap,
             interrupted=interrupted)
 
 

@@ -36,7 +36,7 @@ from fastm4n.features import LinearFeatures
 from fastm4n.solvers._batch import Batch, TemperedBatch
 from fastm4n.solvers._block_coordinate import BlockCoordinateEngine
 from fastm4n.solvers.base import Solution, Solver
-from fastm4n.solvers.certificates import OF_SCORES, Certificate, checked_gap
+from fastm4n.solvers.certificates import OF_SCORES, Certificate, checked_gap, with_exact_primal
 from fastm4n.solvers.history import History, Progress
 from fastm4n.solvers.limited_memory import direction, inner, keep_pair, plus, times
 from fastm4n.solvers.planes import Planes
@@ -296,6 +296,8 @@ class _Run:
             found = self.certified(self.at, found.bound)
             self.history.add(self.n_passes, found, self.n_passes, 0.0, 0, "quasi_newton")
         self.features.restore(self.best.w)
+        if isinstance(self.surrogate, MaxMin):
+            found = with_exact_primal(found, self.surrogate, self.features, self.p, self.alpha)
         self.keep()
         return Solution(
             mu=np.array(self.batch.mu), certificate=found, n_iter=self.n_passes,

@@ -158,6 +158,7 @@ class Rounds:
     kappa: float
     rows: dict[str, Any]
     begun: float
+    first_gap: float
 
     def __init__(
         self, fleet: Fleet, alpha: float, *, local_passes: float, seconds: float | None,

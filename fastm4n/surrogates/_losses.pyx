@@ -4,6 +4,7 @@ from libc.math cimport INFINITY
 from libc.string cimport memcpy
 
 from fastm4n._interrupts cimport look
+from fastm4n.features._base cimport FeatureMap
 from fastm4n.outputs._base cimport Workspace
 from fastm4n.surrogates._base cimport Surrogate
 
@@ -41,3 +42,25 @@ def losses_of(Surrogate surrogate, Py_ssize_t start, Py_ssize_t stop, const doub
             if gradient is not None:
                 memcpy(&gradient[offset], &work.atom[0], size * sizeof(double))
                 surrogate.outputs.add(b, surrogate.outputs.true_labels(b), -1.0, &gradient[offset])
+
+
+def losses_at(Surrogate surrogate, FeatureMap features, double[::1] upper):
+    """Losses of all blocks at the weights that the features hold, in `upper`.
+
+    They are bounded from above, as exactly as the oracle can. One oracle call a block.
+    """
+    cdef Workspace work = surrogate.workspace(features.size)
+    cdef Py_ssize_t b
+    cdef double high, truth
+    if upper.shape[0] != surrogate.n_blocks:
+        raise ValueError("upper is of other outputs.")
+    work.current = INFINITY
+    work.tolerance = 0.0
+    with nogil:
+        features.settle()
+        for b in range(surrogate.n_blocks):
+            look()
+            features.scores(b, work.scores)
+            truth = surrogate.true_score(b, &work.scores[0])
+            surrogate.bound(b, work, &high)
+            upper[b] = 0.0 if high < truth else high - truth
