@@ -19,8 +19,10 @@ from dask import delayed
 from dask_cases import CASES, GRAPHS, NODES, SENTENCES, TAGS, X, Y, at_round, client, on_dask, pairs
 
 from fastm4n import (
+    BlockFrankWolfe,
     GraphTagger,
     MulticlassClassifier,
+    OutOfCore,
     SequenceTagger,
     checkpointing,
     load_model,
@@ -361,6 +363,17 @@ def test_the_local_estimator_has_what_a_local_fit_has(client, name):
 def test_bad_partitions(client, parts, words):
     with pytest.raises(ValueError, match=words):
         DaskMulticlassClassifier().fit([delayed(part) for part in parts])
+
+
+@pytest.mark.parametrize("solver", [OutOfCore(memory=0.01), BlockFrankWolfe(step="exact")], ids=str)
+def test_solvers_of_one_machine(client, solver):
+    """Their steps and chunks change nothing; a folder that would stay empty is refused."""
+    model = DaskMulticlassClassifier("log", random_state=0)
+    found = clone(model).set_params(solver=solver).fit(pairs(X, Y["classes"]))
+    assert_array_equal(found.coef_, model.fit(pairs(X, Y["classes"])).coef_)
+    if isinstance(solver, OutOfCore):
+        with pytest.raises(ValueError, match=r"work_folder=\.\.\.\) is not supported for data in part"):
+            found.set_params(solver__work_folder="folder").fit(pairs(X, Y["classes"]))
 
 
 def test_bad_labels_of_taggers(client):

@@ -170,7 +170,8 @@ class BlockFrankWolfe(Solver):
             return (
                 f"{what} is about atoms with weight, and the dual points of {surrogate} lie "
                 "inside the polytope, not between atoms; use step='line_search' without a cache.")
-        if self.step == "exact" and not loss.has_block_step:
+        # visits of rounds over partitions are line searches, whatever the step
+        if self.step == "exact" and not loss.has_block_step and problem.road != "partitions":
             return (
                 "step='exact' needs a closed-form maximiser of the dual over a whole example, "
                 f"which {problem.said('surrogate', 'cost')} of {problem.taker} does not have; use "

@@ -79,6 +79,7 @@ class OutOfCore(Solver):
 
     variants: tuple[dict[str, Any], ...] = (
         {"memory": 0.002}, {"memory": 0.002, "step": "exact", "accelerate": False})
+    solves_parts = True
 
     def __init__(
         self, *, memory: float = 256, work_folder: StrPath | None = None, visits: int | None = None,
@@ -105,6 +106,10 @@ class OutOfCore(Solver):
 
     def refusal(self, problem: Any) -> str | None:
         """As of `Solver`."""
+        if problem.road == "partitions":  # members hold theirs in memory
+            return None if self.work_folder is None else (
+                "solver=OutOfCore(work_folder=...) is not supported for data in partitions: use "
+                "checkpointing.")
         if problem.chunks is None:
             return self.refused(
                 "is for SequenceTagger, GraphTagger, MulticlassClassifier and OrdinalClassifier, "
