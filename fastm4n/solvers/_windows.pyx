@@ -23,7 +23,7 @@ References
    SVMs. ICML.
 """
 
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import numpy as np
 
@@ -256,8 +256,17 @@ cdef class Windows:
             fastm4n_store(&self.failed, 1)
             raise
         finally:
+            # w is whole when all have ended, whatever interrupts the wait
+            is_interrupted = False
+            while not all([future.done() for future in waiting]):
+                try:
+                    wait(waiting)
+                except KeyboardInterrupt:
+                    is_interrupted = True
             for future in waiting:
                 future.result()
+            if is_interrupted:
+                raise KeyboardInterrupt
         return 0
 
     def take_part(self, Py_ssize_t number):
