@@ -122,6 +122,8 @@ cdef class Windows:
     cdef Step step
     cdef Py_ssize_t n_left, count, n_windows, measure_every
     cdef bint is_measured, is_settled, is_dismissal, is_judged, has_passed
+    # whether dual points may have moved without w
+    cdef bint is_torn
     # where in n_left this part of the pass ends
     cdef Py_ssize_t stop_at
     # seconds for a number of a block, by one thread and by all; when counting began, and numbers
@@ -244,7 +246,7 @@ cdef class Windows:
     cdef int run_part(self, Py_ssize_t n_threads, Py_ssize_t stop_at) except -1:
         """Visits of a pass, until no more than stop_at of its visits are left."""
         self.n_running, self.stop_at = n_threads, stop_at
-        self.is_dismissal = self.is_judged = False
+        self.is_dismissal = self.is_judged = self.is_torn = False
         self.began, self.work = fastm4n_seconds(), 0.0
         waiting = []
         try:
@@ -263,6 +265,8 @@ cdef class Windows:
                     wait(waiting)
                 except KeyboardInterrupt:
                     is_interrupted = True
+            if self.is_torn:
+                self.engine.rebuild_weights(self.engine.mu)
             for future in waiting:
                 future.result()
             if is_interrupted:
@@ -329,10 +333,14 @@ cdef class Windows:
             count, is_measured = self.count, self.is_measured
             if count == 0:
                 return 0
+            if number == 0:
+                self.is_torn = True
             self.ask(engine, surrogate, features, work)
             if fastm4n_meet(&self.arrived, &self.round, self.n_running, &self.failed) < 0:
                 return 0
             self.update(features, number, count)
+            if number == 0:
+                self.is_torn = False
             if is_measured:
                 if fastm4n_meet(&self.arrived, &self.round, self.n_running, &self.failed) < 0:
                     return 0

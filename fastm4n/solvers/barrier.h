@@ -56,17 +56,18 @@ static inline void fastm4n_await_change(const long *at, long old, const long *fa
     }
 }
 
-/* Wait for the others of n threads; 0 when all are there, -1 when one has failed. */
+/* Wait for the others of n threads; 0 when all were there, even if one has failed since, and -1 when
+   one has failed before. */
 static inline int fastm4n_meet(long *arrived, long *round, long n, const long *failed)
 {
     long now = fastm4n_load(round);
     if (fastm4n_take(arrived, 1) == n - 1) {
         fastm4n_store(arrived, 0);
         fastm4n_store(round, now + 1);
-    } else {
-        fastm4n_await_change(round, now, failed);
+        return 0;
     }
-    return fastm4n_load(failed) ? -1 : 0;
+    fastm4n_await_change(round, now, failed);
+    return fastm4n_load(round) == now ? -1 : 0;
 }
 
 #endif
