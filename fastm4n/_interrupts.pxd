@@ -52,9 +52,18 @@ cdef extern from * nogil:
         return fastm4n_ask();
     }
 
+    /* of short turns, which a look would slow down, at one in so many */
+    #define FASTM4N_TURNS_BETWEEN_LOOKS 8
+    static inline int fastm4n_look_at(Py_ssize_t turn)
+    {
+        return turn % FASTM4N_TURNS_BETWEEN_LOOKS ? 0 : fastm4n_look();
+    }
+
     static inline int fastm4n_raise_set(void) { return -1; }
     """
     int look "fastm4n_look"() except -1
+    # the same at the turns of a loop that are short: at one in eight
+    int look_at "fastm4n_look_at"(Py_ssize_t turn) except -1
     # for functions that raise nothing themselves: -1 with the exception set
     int fastm4n_look() noexcept
     # raise the exception that is set

@@ -8,7 +8,7 @@ import numpy as np
 from libc.math cimport INFINITY, isfinite
 from libc.string cimport memcpy
 
-from fastm4n._interrupts cimport look, raise_set
+from fastm4n._interrupts cimport look_at, raise_set
 from fastm4n._memory import refuse_beyond_memory
 from fastm4n._parameters import refuse_where
 
@@ -163,8 +163,7 @@ def _viterbi_batch(
             transposed = &PT[0]
             kernels.transpose(&pair[0, 0, 0], R, stride, -<real> INFINITY, transposed)
         for b in range(scores.shape[0]):
-            if b % 8 == 0:
-                look()
+            look_at(b)
             T = offsets[b + 1] - offsets[b]
             scores[b] = 0.0
             if T == 0:
@@ -334,8 +333,7 @@ def _sum_product_batch(
             &pair[0, 0, 0], pair.shape[0], R, stride, &P[0, 0, 0], transposed, &shift, &spread,
             &forbidden)
         for b in range(log_z.shape[0]):
-            if b % 8 == 0:
-                look()
+            look_at(b)
             T = offsets[b + 1] - offsets[b]
             log_z[b] = 0.0
             sum_out = &sums[b, 0, 0] if sums.shape[0] > 0 else NULL

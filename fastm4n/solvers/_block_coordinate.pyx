@@ -11,7 +11,7 @@ from libc.math cimport fabs
 from libc.stdint cimport uint64_t
 from libc.string cimport memset
 
-from fastm4n._interrupts cimport look
+from fastm4n._interrupts cimport look_at
 from fastm4n._simd._loops cimport fastm4n_loops, fastm4n_prefetch
 from fastm4n.features._base cimport FeatureMap
 from fastm4n.solvers._active_sets cimport ActiveSets, AtomSet
@@ -20,7 +20,6 @@ from fastm4n.solvers._engine_state cimport EngineState
 from fastm4n.surrogates._base cimport Surrogate
 
 cdef enum:
-    VISITS_BETWEEN_LOOKS = 8
     FETCH_AHEAD = 64
     MOST_HALVINGS = 20
     # visits of a block between two calls of its oracle: under acceleration atoms at hand gain anew
@@ -456,8 +455,7 @@ cdef class BlockCoordinateEngine(EngineState):
                     self.visit_atoms(surrogate, features, work, sets, b, step, False)
                 else:
                     self.visit(surrogate, features, work, b, step, False)
-                if i % VISITS_BETWEEN_LOOKS == 0:
-                    look()
+                look_at(i)
         return 0
 
     def run_pass(self, Sampling sampling, Step step):
@@ -492,7 +490,6 @@ cdef class BlockCoordinateEngine(EngineState):
                     self.visit_atoms(surrogate, features, work, sets, b, step, sampling == GAP)
                 else:
                     self.visit(surrogate, features, work, b, step, sampling == GAP)
-                if turn % VISITS_BETWEEN_LOOKS == 0:
-                    look()
+                look_at(turn)
             # steps that are put off end with the pass, so that to look at w there changes nothing
             features.settle()

@@ -8,7 +8,7 @@ import numpy as np
 
 from libc.math cimport INFINITY, fabs, sqrt
 
-from fastm4n._interrupts cimport look
+from fastm4n._interrupts cimport look_at
 from fastm4n._plain import checked, flat, formed, part
 from fastm4n.features._base cimport FeatureMap
 from fastm4n.outputs._base cimport Workspace
@@ -221,8 +221,7 @@ cdef class EngineState:
         work.tolerance = self.certificate_error
         with nogil:
             for b in range(start, stop):
-                if b % 8 == 0:
-                    look()
+                look_at(b)
                 features.scores(b, work.scores)
                 dual = self.dual(surrogate, work, b, mu)
                 surrogate.concave(b, dual, work, &concave[b])
@@ -258,8 +257,7 @@ cdef class EngineState:
             raise ValueError("mu or concave is of another problem.")
         with nogil:
             for b in range(self.t.shape[0]):
-                if b % 8 == 0:
-                    look()
+                look_at(b)
                 surrogate.concave(b, &mu[surrogate.offset(b)], work, &concave[b])
 
     def settle(self):

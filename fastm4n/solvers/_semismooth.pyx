@@ -21,10 +21,10 @@ References
 import numpy as np
 from scipy.linalg.lapack import dposv
 
-from cpython.exc cimport PyErr_CheckSignals
 from libc.math cimport sqrt
 from libc.string cimport memcpy, memset
 
+from fastm4n._interrupts cimport look_at
 from fastm4n._simd._loops cimport fastm4n_loops
 from fastm4n.features._linear cimport LinearMap
 from fastm4n.outputs._base cimport Outputs, Workspace
@@ -169,7 +169,6 @@ cdef class SmoothedBlocks:
         cdef Workspace work = engine.work
         cdef const fastm4n_loops* loops = features.loops
         cdef Py_ssize_t a, b, j, offset, count, best, n = self.n_unsettled, k = surrogate.max_size
-        cdef Py_ssize_t every = engine.visits_between_checks(), until_check = every
         cdef double p, top, value, truth, away, sigma = self.sigma
         cdef double smoothed = 0.0, loss = 0.0, height = 0.0
         cdef double* mu
@@ -178,11 +177,7 @@ cdef class SmoothedBlocks:
         self.pairs = 0.0
         with nogil:
             for a in range(n):
-                until_check -= 1
-                if until_check == 0:
-                    until_check = every
-                    with gil:
-                        PyErr_CheckSignals()
+                look_at(a)
                 b = self.unsettled[a]
                 if a + PREFETCH < n:
                     features.prefetch(self.unsettled[a + PREFETCH])
