@@ -22,6 +22,7 @@ from scipy import sparse
 from sklearn.base import clone
 
 from fastm4n.datasets import rows_from_batches
+from fastm4n.estimators._places import n_examples
 from fastm4n.estimators._state import PREDICTORS
 from fastm4n.factors import CountFactor
 from fastm4n.graphs import Graphs
@@ -340,5 +341,5 @@ def example(cell: Cell, seed: int = 0) -> Example:
     key = zlib.crc32("|".join(cell[:4]).encode())
     rng = np.random.default_rng([seed, key])
     X, y = kind.make(rng, kind.outputs[cell.outputs], kind.features[cell.features])
-    n = X.shape[0] if hasattr(X, "shape") else len(X)
+    n = n_examples(X)
     return Example(X, y, rng.choice([0.5, 1.0, 2.0], size=n))

@@ -6,6 +6,7 @@ import numpy as np
 from dask import delayed
 
 from fastm4n.dask._fleet import is_source
+from fastm4n.estimators._places import n_examples
 from fastm4n.sequences import Sequences
 
 FORMS = (
@@ -224,9 +225,9 @@ def assembled(task, form, columns, X, y, sample_weight, lengths, group):
         y = taken.get("y", y)
         sample_weight = taken.get("sample_weight", sample_weight)
         group = taken.get("group", group)
-    if size(X) == 0:
-        if y is not None and size(y) > 0:
-            raise ValueError(f"X is empty, but y has {size(y)} rows.")
+    if n_examples(X) == 0:
+        if y is not None and n_examples(y) > 0:
+            raise ValueError(f"X is empty, but y has {n_examples(y)} rows.")
         return None
     if group is not None:
         lengths, ends = runs(np.asarray(group))
@@ -236,11 +237,6 @@ def assembled(task, form, columns, X, y, sample_weight, lengths, group):
     elif task not in NO_ROWS:
         X = X if hasattr(X, "iloc") else plain(X)
     return X, y, sample_weight, ends
-
-
-def size(examples):
-    """How many examples, or rows, there are."""
-    return examples.shape[0] if hasattr(examples, "shape") else len(examples)
 
 
 def without(table, columns):

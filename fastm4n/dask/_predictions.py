@@ -7,7 +7,8 @@ from dask import delayed
 from distributed import Future
 
 from fastm4n.dask._fleet import is_source
-from fastm4n.dask._inputs import NO_ROWS, Pieces, assembled, is_array, is_bag, size
+from fastm4n.dask._inputs import NO_ROWS, Pieces, assembled, is_array, is_bag
+from fastm4n.estimators._places import n_examples
 
 
 def lazy(local, X, lengths=None, group=None, **options):
@@ -53,7 +54,7 @@ def lazy(local, X, lengths=None, group=None, **options):
 
 
 def _predicted(options, model, X):
-    return model.predict(X, **options) if size(X) > 0 else _nothing(model)
+    return model.predict(X, **options) if n_examples(X) > 0 else _nothing(model)
 
 
 def _nothing(model):
@@ -69,7 +70,7 @@ def _of_partition(options, task, form, columns, model, X, lengths, group):
     if form == "examples":
         X, form = list(X), "apart"
     table = X if form == "frame" else None
-    if size(X) == 0:
+    if n_examples(X) == 0:
         return [] if form == "apart" else _like(table, _nothing(model))
     X = assembled(task, form, columns, X, None, None, lengths, group)[0]
     found = model.predict(X, **options)

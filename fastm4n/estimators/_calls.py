@@ -10,6 +10,7 @@ from fastm4n._arrays_on_disk import leaves_room
 from fastm4n._ragged import cut
 from fastm4n._stored_rows import Rows, rows_from_batches
 from fastm4n._stored_sequences import pieces
+from fastm4n.estimators._places import n_examples
 from fastm4n.sequences import Sequences
 
 # rows that are looked at once
@@ -175,11 +176,6 @@ def put_away(X, y, folder):
         else:
             part.save(path, overwrite=True)
             X.parts[i] = Sequences.open(path)
-
-
-def n_examples(part):
-    """Of a container."""
-    return part.shape[0] if hasattr(part, "shape") else len(part)
 
 
 def form_of(part):

@@ -145,9 +145,8 @@ class WeightShapes(NamedTuple):
 
     def packed(self, tagger):
         """The rows that the compiled loops read, made anew where fitted arrays were replaced."""
-        coef = tagger.coef_
         given = {
-            "coef": coef, "intercept": tagger.intercept_, "edge_coef": tagger.edge_coef_,
+            "coef": tagger.coef_, "intercept": tagger.intercept_, "edge_coef": tagger.edge_coef_,
             "edge_intercept": tagger.edge_intercept_,
         }
         both = getattr(tagger, "_packed", None), getattr(tagger, "_packed_edges", None)

@@ -7,6 +7,7 @@ from scipy import sparse
 from sklearn.base import clone
 
 from fastm4n.estimators._graph_input import as_graphs
+from fastm4n.estimators._places import n_examples
 from fastm4n.fleets import Lost, NoMember
 from fastm4n.sequences import Sequences
 from fastm4n.solvers.choice import as_solver
@@ -132,7 +133,7 @@ def joined(task, parts):
     elif task == "matchings" and len(parts) > 1:
         # arrays of partitions may be of different sizes
         Xs, ys = ([list(part) for part in both] for both in (Xs, ys))
-    counts = [X.shape[0] if hasattr(X, "shape") else len(X) for X in Xs]
+    counts = [n_examples(X) for X in Xs]
     if all(weight is None for weight in weights):
         weights = None
     else:

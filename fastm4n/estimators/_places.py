@@ -40,7 +40,7 @@ def placed(error, estimator, X, y=None):
 
 def check_lengths(X, y, each="a label"):
     """Refuse a y of another number of examples than X; `each` is what an example has in y."""
-    if _length(X) != _length(y):
+    if n_examples(X) != n_examples(y):
         raise _other_lengths(X, y, each)
 
 
@@ -81,7 +81,7 @@ def check_present(y):
 
 
 def _other_lengths(X, y, each):
-    lengths = _length(X), _length(y)
+    lengths = n_examples(X), n_examples(y)
     return ValueError(
         f"Found input variables with inconsistent numbers of samples: {list(lengths)}: X has "
         f"{lengths[0]}, and y has {lengths[1]}. Give {each} for each row of X.")
@@ -129,5 +129,6 @@ def _is_not_finite(value):
         return value is None
 
 
-def _length(values):
+def n_examples(values):
+    """How many examples, or rows, there are."""
     return values.shape[0] if hasattr(values, "shape") else len(values)

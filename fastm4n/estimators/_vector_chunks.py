@@ -4,7 +4,7 @@ import numpy as np
 from scipy import sparse
 
 from fastm4n._label_costs import as_kept
-from fastm4n.estimators._calls import Joined, n_examples
+from fastm4n.estimators._calls import Joined
 from fastm4n.estimators._chunks import (
     EstimatorChunks,
     as_arrays,
@@ -16,6 +16,7 @@ from fastm4n.estimators._chunks import (
     n_bytes,
 )
 from fastm4n.estimators._parameters import as_weights, canonical, cost_matrix
+from fastm4n.estimators._places import n_examples
 from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.outputs import SimplexOutputs
 
